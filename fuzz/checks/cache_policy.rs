@@ -41,10 +41,10 @@ fn fields<'a>(lines: &mut impl Iterator<Item = &'a [u8]>) -> Fields {
 }
 
 fn one(request: &Fields, stored: &Fields, rules: &Rules, terms: &StoreSettings) {
-    let asked = (Method::Get, request);
+    let request_line = (Method::Get, request);
     for request_time in [NOW, NOW - 5, i64::MIN] {
         let response = Response { status: 200, fields: stored, request_time, is_slice: false };
-        match may_store(&asked, &response, NOW, rules, terms) {
+        match may_store(&request_line, &response, NOW, rules, terms) {
             Ok(lifetime) => uses(&lifetime, request, rules),
             Err(why) => assert!(!why.word().is_empty()),
         }
@@ -55,14 +55,14 @@ fn one(request: &Fields, stored: &Fields, rules: &Rules, terms: &StoreSettings) 
     assert!(![Known::Connection, Known::KeepAlive, Known::Upgrade].iter().any(|&known| kept.has(known)));
     merge(&mut kept, request, rules);
     let response = Response { status: 200, fields: &kept, request_time: NOW, is_slice: false };
-    if let Ok(lifetime) = freshen(&asked, &response, request, NOW, rules, terms) {
+    if let Ok(lifetime) = freshen(&request_line, &response, request, NOW, rules, terms) {
         uses(&lifetime, request, rules);
     }
 
     if let Ok(text) = vary(stored, rules, terms.ignored) {
-        let mut told = Vec::new();
-        describe_variant(&text, &asked, rules, &mut told);
-        assert_eq!(variant(Key::of(b"/"), &text, &asked, rules), Key::of(b"/").variant(&told));
+        let mut described = Vec::new();
+        describe_variant(&text, &request_line, rules, &mut described);
+        assert_eq!(variant(Key::of(b"/"), &text, &request_line, rules), Key::of(b"/").variant(&described));
     }
     let site = UriOrigin { is_https: false, host: b"example.com", port: None };
     invalidated(Method::Post, 201, &site, b"/a/b?c", stored, rules, &mut |path| {

@@ -16,7 +16,7 @@ pub(crate) fn query(kind: Kind) -> Query {
 pub(crate) fn check(data: &[u8]) {
     for kind in [Kind::A, Kind::Aaaa, Kind::Srv] {
         let query = query(kind);
-        judge(&query, kind, data);
+        check_response(&query, kind, data);
         let (Some(flags), Some(counts), Some(rest)) = (data.get(2..4), data.get(6..10), data.get(12..))
         else {
             continue;
@@ -27,11 +27,11 @@ pub(crate) fn check(data: &[u8]) {
         message.extend_from_slice(&sent[12..]);
         // The question of the data is left out if it has ours.
         message.extend_from_slice(rest.strip_prefix(&sent[12..]).unwrap_or(rest));
-        judge(&query, kind, &message);
+        check_response(&query, kind, &message);
     }
 }
 
-fn judge(query: &Query, kind: Kind, message: &[u8]) {
+fn check_response(query: &Query, kind: Kind, message: &[u8]) {
     for carrier in [Transport::Udp, Transport::Tcp] {
         let verdict = query.match_response(message, carrier);
         assert_eq!(verdict, query.match_response(message, carrier));

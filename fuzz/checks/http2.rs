@@ -17,17 +17,17 @@ const HEAD_SIZE: usize = 9;
 
 pub(crate) fn check(data: &[u8]) {
     let whole = serve(data, usize::MAX);
-    let asked = ask(data, usize::MAX);
+    let client_events = read_as_client(data, usize::MAX);
     for size in [1, 9, 10] {
         assert_eq!(serve(data, size), whole, "a server, in pieces of {size}");
-        assert_eq!(ask(data, size), asked, "a client, in pieces of {size}");
+        assert_eq!(read_as_client(data, size), client_events, "a client, in pieces of {size}");
     }
 }
 
 /// Events of a server, and its output.
 fn serve(data: &[u8], size: usize) -> (Vec<String>, Vec<u8>) {
     let server = Connection::server(CONFIG);
-    let (mut heard, mut streams) = (Vec::new(), Vec::new());
+    let (mut events, mut streams) = (Vec::new(), Vec::new());
     let mut ended = server.receive(PREFACE);
     for piece in data.chunks(size.min(data.len().max(1))) {
         ended = ended.and_then(|()| server.receive(piece));
@@ -35,38 +35,38 @@ fn serve(data: &[u8], size: usize) -> (Vec<String>, Vec<u8>) {
     while let Some(event) = server.next() {
         match event {
             Event::Request(stream, list) => {
-                heard.push(format!("{} {list:?}", stream.id()));
-                look(&list);
+                events.push(format!("{} {list:?}", stream.id()));
+                inspect(&list);
                 let _ = stream.send_head(|fields| fields.status(200), false);
                 let _ = stream.send_data(Bytes::from(vec![0; stream.send_capacity(2000)]), true);
-                hear(&stream, &mut heard);
+                record(&stream, &mut events);
                 streams.push(stream);
             }
-            Event::RequestCanceled => heard.push("taken back".into()),
-            Event::Priority { stream, value } => heard.push(format!("{stream} {value:?}")),
+            Event::RequestCanceled => events.push("taken back".into()),
+            Event::Priority { stream, value } => events.push(format!("{stream} {value:?}")),
         }
     }
-    heard.push(format!("{ended:?}"));
+    events.push(format!("{ended:?}"));
     drop(streams);
-    (heard, said(&server))
+    (events, said(&server))
 }
 
 /// Events of a client that has sent two requests, and its output.
-fn ask(data: &[u8], size: usize) -> (Vec<String>, Vec<u8>) {
+fn read_as_client(data: &[u8], size: usize) -> (Vec<String>, Vec<u8>) {
     let client = Connection::client(CONFIG);
-    let ask = |ends| client.send_request(|fields| fields.push(b":method", b"GET"), ends);
-    let (mut heard, streams) = (Vec::new(), [ask(false), ask(true)]);
+    let request = |ends| client.send_request(|fields| fields.push(b":method", b"GET"), ends);
+    let (mut events, streams) = (Vec::new(), [request(false), request(true)]);
     let mut ended = Ok(());
     for piece in data.chunks(size.min(data.len().max(1))) {
         ended = ended.and_then(|()| client.receive(piece));
     }
-    streams.iter().flatten().for_each(|stream| hear(stream, &mut heard));
-    heard.push(format!("{ended:?}"));
+    streams.iter().flatten().for_each(|stream| record(stream, &mut events));
+    events.push(format!("{ended:?}"));
     drop(streams);
-    (heard, said(&client).split_off(PREFACE.len()))
+    (events, said(&client).split_off(PREFACE.len()))
 }
 
-fn hear(stream: &Stream, heard: &mut Vec<String>) {
+fn record(stream: &Stream, events: &mut Vec<String>) {
     let cx = Context::from_waker(Waker::noop());
     loop {
         match stream.poll_incoming(&cx) {
@@ -74,10 +74,10 @@ fn hear(stream: &Stream, heard: &mut Vec<String>) {
                 if let Incoming::Data(data) = &came {
                     stream.release(data.len());
                 }
-                heard.push(format!("{came:?}"));
+                events.push(format!("{came:?}"));
             }
-            Poll::Ready(end) => return heard.push(format!("{end:?}")),
-            Poll::Pending => return heard.push(format!("more to come, cut: {:?}", stream.poll_error(&cx))),
+            Poll::Ready(end) => return events.push(format!("{end:?}")),
+            Poll::Pending => return events.push(format!("more to come, cut: {:?}", stream.poll_error(&cx))),
         }
     }
 }
@@ -100,7 +100,7 @@ fn said(connection: &Connection) -> Vec<u8> {
     said
 }
 
-fn look(list: &FieldSection) {
+fn inspect(list: &FieldSection) {
     let size: usize = list.iter().map(|(name, value)| name.len() + value.len()).sum();
     assert!(size <= CONFIG.list_max as usize);
     if list.malformed().is_some() || list.is_truncated() {

@@ -28,19 +28,19 @@ fuzz_target!(|data: &[u8]| {
 
     let mut param = Tree::default();
     let result = reader.command_line(&mut param, data);
-    look(&param, result);
+    inspect(&param, result);
 
     let mut tree = Tree::default();
     let result = reader.file(&mut tree, b"/nginx.conf");
     let is_complete = result.is_ok();
-    look(&tree, result);
+    inspect(&tree, result);
     if is_complete {
         write_and_read(&tree);
     }
 });
 
 /// Visits all that was read, and shows the error if there is one.
-fn look(tree: &Tree, result: Result<(), ConfError>) {
+fn inspect(tree: &Tree, result: Result<(), ConfError>) {
     visit(&tree.nodes, &tree.sources, 0);
     if let Err(error) = result {
         show(&error, &tree.sources);

@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     for target in TARGETS {
         check_target(target, &left_out)?;
     }
-    left_out.tell();
+    left_out.print();
     println!("ci: all passed in {:.1} s", begin.elapsed().as_secs_f64());
     Ok(())
 }
@@ -114,7 +114,7 @@ fn run_step(step: &Step<'_>, left_out: &LeftOut) -> Result<(), Failure> {
     let mut command = cargo();
     command.args(step.arguments).current_dir(root()).envs(step.env);
     let status =
-        left_out.hear(&mut command).status().map_err(|error| format!("cannot run cargo: {error}"))?;
+        left_out.collect_from(&mut command).status().map_err(|error| format!("cannot run cargo: {error}"))?;
     let took_s = begin.elapsed().as_secs_f64();
     if !status.success() {
         return Err(format!("{} failed after {took_s:.1} s", step.name));

@@ -233,7 +233,7 @@ impl Run<'_> {
         self.end_servers(&tests);
         let text = fs::read(&output).map_err(|e| e.to_string())?;
         Ok(match status {
-            Ok(status) => judge(&String::from_utf8_lossy(&text), status.success()),
+            Ok(status) => outcome_of(&String::from_utf8_lossy(&text), status.success()),
             Err(_) => Found::Late,
         })
     }
@@ -271,7 +271,7 @@ fn line(file: &str, found: &Found) -> String {
 }
 
 /// Reads what a file printed.
-fn judge(text: &str, success: bool) -> Found {
+fn outcome_of(text: &str, success: bool) -> Found {
     if let Some((_, why)) = text.lines().find_map(|line| line.strip_prefix("1..0")?.split_once("SKIP ")) {
         return Found::Skipped(why.to_owned());
     }
@@ -311,7 +311,7 @@ mod tests {
             ("1..3\nok 1 - a\n", false, failed(&["ended early"], 3)),
             ("", false, failed(&["ended early"], 1)),
         ] {
-            assert_eq!(judge(text, success), found, "{text}");
+            assert_eq!(outcome_of(text, success), found, "{text}");
         }
     }
 

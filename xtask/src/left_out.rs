@@ -24,7 +24,7 @@ impl LeftOut {
     }
 
     /// Lets the tests that `command` runs write into it.
-    pub(crate) fn hear<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+    pub(crate) fn collect_from<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         command.env(FILE_VARIABLE, &self.0)
     }
 
@@ -36,7 +36,7 @@ impl LeftOut {
     }
 
     /// Prints the tests that were left out, if any.
-    pub(crate) fn tell(&self) {
+    pub(crate) fn print(&self) {
         let reasons = read(&self.0);
         if !reasons.is_empty() {
             println!(
@@ -73,8 +73,8 @@ mod tests {
             .write("said", "left out: it: a: no x\nleft out: it: b: no x\nleft out: it: a: no x\n")
             .unwrap();
         LeftOut(path.clone()).add("ci: c: no y").unwrap();
-        let told: Vec<_> = read(&path).into_iter().map(|(line, count)| line + &times(count)).collect();
-        assert_eq!(told, ["ci: c: no y", "it: a: no x (2 times)", "it: b: no x"]);
+        let printed: Vec<_> = read(&path).into_iter().map(|(line, count)| line + &times(count)).collect();
+        assert_eq!(printed, ["ci: c: no y", "it: a: no x (2 times)", "it: b: no x"]);
         assert!(read(&dir.join("none")).is_empty());
     }
 }

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_linked_has_a_notice() {
+    fn only_linked_crates_have_a_notice() {
         let metadata = serde_json::json!({
             "packages": [
                 { "id": "t", "name": "tailwater", "version": "1", "source": null, "manifest_path": "/t/Cargo.toml" },

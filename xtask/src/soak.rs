@@ -27,7 +27,7 @@ const TESTS_PER_CORE: usize = 4;
 /// Variable that sets the number of threads of the test runner.
 const TESTS_VARIABLE: &str = "RUST_TEST_THREADS";
 /// Time limit of one test program. The longest takes five minutes on two cores that are busy four times over.
-const PATIENCE: Duration = Duration::from_secs(30 * 60);
+const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// Argument that turns this program into one of the busy processes.
 const SPIN: &str = "--spin";
 /// Time for which a busy process spins between two checks of its parent.
@@ -83,7 +83,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
         }
         println!("soak: run {run} of {runs}: {failed} failed, {:.0} s", begin.elapsed().as_secs_f64());
     }
-    left_out.tell();
+    left_out.print();
     if failures.is_empty() {
         println!("soak: nothing failed in {runs} runs");
         return Ok(());
@@ -151,8 +151,8 @@ impl Program {
         command.stdin(Stdio::null()).stdout(output.try_clone().map_err(failed)?).stderr(output);
         // Ctrl-C is not for it: it goes on to its end, because the servers that it has started end with it.
         command.process_group(0);
-        let mut child = left_out.hear(&mut command).spawn().map_err(failed)?;
-        let status = wait::some(PATIENCE, || child.try_wait().transpose()).transpose().map_err(failed)?;
+        let mut child = left_out.collect_from(&mut command).spawn().map_err(failed)?;
+        let status = wait::some(TIMEOUT, || child.try_wait().transpose()).transpose().map_err(failed)?;
         if status.is_none() {
             // Nothing can be done about one that cannot be killed.
             let _ = child.kill().and_then(|()| child.wait());

@@ -124,27 +124,27 @@ fn read(directory: &Path) -> Result<Option<LocalAuthority>, Fault> {
 fn make(directory: &Path) -> Result<LocalAuthority, Fault> {
     let made = |error: Error| Fault::emerg(error.to_string());
     let authority = LocalAuthority::new(now()).map_err(made)?;
-    let mut beside = directory.to_owned().into_os_string();
-    beside.push(format!(".{}", std::process::id()));
-    let beside = PathBuf::from(beside);
+    let mut temp_path = directory.to_owned().into_os_string();
+    temp_path.push(format!(".{}", std::process::id()));
+    let temp_path = PathBuf::from(temp_path);
     let write = |name: &str, mode: u32, text: &str| -> io::Result<()> {
         let mut options = OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(mode).open(beside.join(name))?;
+        let mut file = options.write(true).create_new(true).mode(mode).open(temp_path.join(name))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };
     let written = DirBuilder::new()
         .recursive(true)
         .mode(0o700)
-        .create(&beside)
+        .create(&temp_path)
         .and_then(|()| write(KEY, 0o600, &authority.key()))
         .and_then(|()| write(CERTIFICATE, 0o644, &authority.certificate()))
-        .and_then(|()| fs::rename(&beside, directory));
+        .and_then(|()| fs::rename(&temp_path, directory));
     match written {
         Ok(()) => Ok(authority),
         Err(error) => {
             // The rest is not needed.
-            let _ = fs::remove_dir_all(&beside);
+            let _ = fs::remove_dir_all(&temp_path);
             match read(directory)? {
                 Some(other) => Ok(other),
                 None => Err(Fault::call("mkdir()", &shown(directory), &error)
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn store_replaces_links_and_knows_what_it_has() {
+    fn store_replaces_links_and_lists_its_certificates() {
         let dir = TempDir::new("store").unwrap();
         let target = dir.write("target", "precious").unwrap();
         fs::create_dir(dir.join("anchors")).unwrap();

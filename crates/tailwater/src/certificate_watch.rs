@@ -50,7 +50,7 @@ pub(crate) struct CertificateWatch {
 
 /// The thread, which ends with this.
 struct WatchThread {
-    orders: Sender<(u64, WatchedCertificates)>,
+    commands: Sender<(u64, WatchedCertificates)>,
     found: Receiver<CertificateChange>,
     wake: Arc<OwnedFd>,
 }
@@ -70,12 +70,12 @@ impl CertificateWatch {
                     let errno = Errno::from(&error);
                     let text =
                         format_args!("starting a thread failed ({errno}), certificates are not followed");
-                    return console.say(Level::Alert, text);
+                    return console.report(Level::Alert, text);
                 }
             }
         }
         // It ends with its handle only.
-        let _ = self.thread.as_ref().map(|handle| handle.orders.send((self.round, used)));
+        let _ = self.thread.as_ref().map(|handle| handle.commands.send((self.round, used)));
     }
 
     /// Next change, if there is one.
@@ -95,31 +95,31 @@ impl CertificateWatch {
 impl WatchThread {
     fn start() -> io::Result<Self> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let ((orders, ordered), (tell, found)) = (mpsc::channel(), mpsc::channel());
+        let ((commands, received), (send_change, found)) = (mpsc::channel(), mpsc::channel());
         let bell = wake.clone();
         thread::Builder::new().name("certificates".to_owned()).spawn(move || {
-            serve(&ordered, |found| {
+            serve(&received, |found| {
                 // Without a listener the next wait ends; a full counter wakes as well.
-                let _ = tell.send(found);
+                let _ = send_change.send(found);
                 let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
             });
         })?;
-        Ok(Self { orders, found, wake })
+        Ok(Self { commands, found, wake })
     }
 }
 
-fn serve(orders: &Receiver<(u64, WatchedCertificates)>, mut tell: impl FnMut(CertificateChange)) {
+fn serve(commands: &Receiver<(u64, WatchedCertificates)>, mut send_change: impl FnMut(CertificateChange)) {
     let (mut round, mut all) = (0, Vec::new());
     loop {
-        match orders.recv_timeout(LOOK) {
+        match commands.recv_timeout(LOOK) {
             Ok((next, used)) => {
                 round = next;
                 all = distinct(used);
             }
             Err(RecvTimeoutError::Timeout) => {
                 for followed in &mut all {
-                    if let Some(outcome) = followed.look() {
-                        tell(CertificateChange { name: followed.pair.name(), outcome, round });
+                    if let Some(outcome) = followed.check() {
+                        send_change(CertificateChange { name: followed.pair.name(), outcome, round });
                     }
                 }
             }
@@ -160,7 +160,7 @@ struct Stamp {
 
 impl WatchedCertificate {
     /// Files, if they differ from those in use, or the reason why they cannot be used.
-    fn look(&mut self) -> Option<Result<MemoryFiles, String>> {
+    fn check(&mut self) -> Option<Result<MemoryFiles, String>> {
         let now: Vec<_> = self.pair.watched().map(stamp).collect();
         let is_at_rest = std::mem::replace(&mut self.seen, now.clone()) == now;
         // A change while they are read is seen at the next look.

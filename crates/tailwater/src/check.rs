@@ -24,24 +24,24 @@ pub(crate) fn check(source: &Source, test: Test, options: &Options) -> ExitCode 
         Messages::All => Console::new().with_notes(),
         Messages::Problems => Console::new(),
     };
-    let say = |text: std::fmt::Arguments<'_>| {
+    let print = |text: std::fmt::Arguments<'_>| {
         if options.messages == Messages::All {
             console.plain(text);
         }
     };
     let name = source.name();
     let loaded = source.load(&SharedObjects::default(), &console).inspect(|_| {
-        say(format_args!("the configuration file {name} syntax is ok"));
+        print(format_args!("the configuration file {name} syntax is ok"));
     });
     let usable = loaded.as_ref().is_some_and(|loaded| is_usable(loaded, source.prefix(), &console));
     let Some(loaded) = loaded.filter(|_| usable) else {
         console.plain(format_args!("configuration file {name} test failed"));
         return ExitCode::FAILURE;
     };
-    say(format_args!("configuration file {name} test is successful"));
+    print(format_args!("configuration file {name} test is successful"));
     let role = if loaded.config.main.master_process { ProcessRole::Worker } else { ProcessRole::Alone };
     for line in SandboxRules::of(&loaded.config, role).describe(&loaded.config) {
-        say(format_args!("{line}"));
+        print(format_args!("{line}"));
     }
     let mut out = io::stdout().lock();
     if test == Test::Dump {

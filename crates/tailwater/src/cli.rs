@@ -445,7 +445,7 @@ fn parse_proxy(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
 }
 
 fn parse_purge(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
-    let (mut main, mut how) = (Options::default(), PurgeMode::Hard);
+    let (mut main, mut mode) = (Options::default(), PurgeMode::Hard);
     let (mut cache, mut key, mut tag) = (None, None, None);
     while let Some(word) = words.next() {
         let Long { name, inline } = Long::of(&word);
@@ -458,7 +458,7 @@ fn parse_purge(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
             b"-g" => main.globals = Some(value("parameter")?),
             _ if inline.is_some() => return Err(invalid(&word)),
             b"-h" | b"-?" | b"--help" => return Ok(Command::PurgeHelp),
-            b"--soft" => how = PurgeMode::Soft,
+            b"--soft" => mode = PurgeMode::Soft,
             [b'-', _, ..] => return Err(invalid(&word)),
             _ if key.is_some() => return Err(invalid(&word)),
             _ => key = Some(word),
@@ -475,7 +475,7 @@ fn parse_purge(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
         (Some(_), Some(_)) => return Err(UsageError::new("either a key or a tag is purged, not both")),
         (None, None) => return Err(UsageError::new("no key and no tag: what is to be purged?")),
     };
-    Ok(Command::Purge(PurgeOptions { main, order: Purge { cache, named, how } }))
+    Ok(Command::Purge(PurgeOptions { main, order: Purge { cache, named, mode } }))
 }
 
 fn parse_trust(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {

@@ -115,8 +115,8 @@ impl Source {
         Ok(())
     }
 
-    /// Reads and loads the configuration, and says what is wrong with it. `None` means it cannot be used. `previous` is what
-    /// modules keep from the configuration before.
+    /// Reads and loads the configuration, and reports its mistakes. `None` means that it cannot be used. `previous`
+    /// is what modules keep from the configuration before.
     pub(crate) fn load(&self, previous: &SharedObjects, console: &Console) -> Option<Loaded> {
         self.load_from(&SystemFiles, previous, console)
     }
@@ -135,7 +135,7 @@ impl Source {
                 return None;
             }
         };
-        Some((self.tell(outcome, console)?, files))
+        Some((self.report_outcome(outcome, console)?, files))
     }
 
     /// Loads it from such a copy, or from wherever its files are.
@@ -145,7 +145,7 @@ impl Source {
         previous: &SharedObjects,
         console: &Console,
     ) -> Option<Loaded> {
-        self.tell(self.read_and_load(files, previous), console)
+        self.report_outcome(self.read_and_load(files, previous), console)
     }
 
     fn read_and_load(&self, files: &dyn ConfFiles, previous: &SharedObjects) -> Outcome {
@@ -159,8 +159,8 @@ impl Source {
         Outcome { tree, diagnostics, config }
     }
 
-    /// Says what is wrong with what was loaded.
-    fn tell(&self, outcome: Outcome, console: &Console) -> Option<Loaded> {
+    /// Reports the mistakes of a load, and returns the configuration if it can be used.
+    fn report_outcome(&self, outcome: Outcome, console: &Console) -> Option<Loaded> {
         let Outcome { mut tree, diagnostics, config } = outcome;
         let notes = std::mem::take(&mut tree.notes);
         let is_mistake = |said: &ConfError| matches!(said.level, Level::Emerg | Level::Crit);
@@ -249,7 +249,8 @@ impl Loaded {
     }
 }
 
-/// Says the mistakes after the first one: what is missing as a list with the first if that is several, the others one by one.
+/// Reports the mistakes after the first one: missing files as a list with the first if there are several, the others
+/// one by one.
 fn report_more_errors(first: &ConfError, more: &[&ConfError], sources: &Sources, console: &Console) {
     let mut said = HashSet::from([&*first.message]);
     let others = more.iter().filter(|mistake| mistake.missing.is_none());
@@ -257,13 +258,13 @@ fn report_more_errors(first: &ConfError, more: &[&ConfError], sources: &Sources,
         match said.insert(&mistake.message) {
             true => console.conf(mistake, sources),
             // A hint helps once.
-            false => console.say(tw_log::Level::Emerg, format_args!("{}", mistake.line(sources))),
+            false => console.report(tw_log::Level::Emerg, format_args!("{}", mistake.line(sources))),
         }
     }
     match others.count().saturating_sub(MAX_SAID) {
         0 => {}
-        1 => console.say(tw_log::Level::Emerg, format_args!("and 1 more mistake")),
-        more => console.say(tw_log::Level::Emerg, format_args!("and {more} more mistakes")),
+        1 => console.report(tw_log::Level::Emerg, format_args!("and 1 more mistake")),
+        more => console.report(tw_log::Level::Emerg, format_args!("and {more} more mistakes")),
     }
     let list = MissingList::new(std::iter::once(first).chain(more.iter().copied()), sources);
     if list.count() > 1 {

@@ -117,7 +117,7 @@ impl Console {
     }
 
     /// A message. Like nginx, standard error shows only warnings and worse.
-    pub(crate) fn say(&self, level: Level, message: fmt::Arguments<'_>) {
+    pub(crate) fn report(&self, level: Level, message: fmt::Arguments<'_>) {
         self.show(level, message, None);
         self.log.write(level, None, message);
         self.remember(|| Fault { level, message: message.to_string(), hint: None });

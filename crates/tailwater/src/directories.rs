@@ -155,7 +155,7 @@ impl DirectoryLocks {
                 Err(Refusal::Failed(error)) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(Refusal::Failed(error)) => {
                     let (path, errno) = (path.display(), Errno::from(&error));
-                    console.say(
+                    console.report(
                         Level::Warn,
                         format_args!(
                             "flock() \"{path}\" failed ({errno}), another process may use the same cache directory"
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn uses_of_a_cache_directory_meet_whatever_it_is_called() {
+    fn cache_directory_under_several_names_is_recognized() {
         let dir = TempDir::new("directories").unwrap();
         create_dir_all(dir.join("real/below")).unwrap();
         symlink(dir.join("real"), dir.join("link")).unwrap();

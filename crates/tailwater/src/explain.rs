@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 
-use tw_app::explain::{Asked, Explanation, Line};
+use tw_app::explain::{Explanation, Line, RequestToExplain};
 use tw_core::config_thread::ConfigThread;
 use tw_core::pools::Disks;
 use tw_disk::Pool;
@@ -12,13 +12,13 @@ use tw_sys::heap::purge;
 
 use crate::conf::{Loaded, path};
 
-/// Columns of the word that says what a line is about, and of the text.
+/// Columns of the subject of a line and of its text.
 const ABOUT_COLUMNS: usize = 12;
 const TEXT_COLUMNS: usize = 72;
 
 /// Explains a URL, perhaps with a method in front of it; the error says why that cannot be.
 pub(crate) fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
-    let asked = parse(url).ok_or_else(|| {
+    let request = parse(url).ok_or_else(|| {
         let url = String::from_utf8_lossy(url);
         format!("invalid URL \"{url}\" in option \"--explain\" (as http://example.com/a?b)")
     })?;
@@ -31,12 +31,12 @@ pub(crate) fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
         Disks::new(pools.map_err(|errno| failed("starting a thread", errno.into()))?, config.ring).into();
     let config_thread = ConfigThread::start(purge).map_err(|error| failed("starting a thread", error))?;
     let generation = config.publish(1, disks, &config_thread);
-    let told = generation.explain(asked).map_err(|error| failed("starting a loop", error))??;
-    Ok(shown(&told, |line| line.span.map_or_else(String::new, |span| tree.sources.tail(span))))
+    let explanation = generation.explain(request).map_err(|error| failed("starting a loop", error))??;
+    Ok(shown(&explanation, |line| line.span.map_or_else(String::new, |span| tree.sources.tail(span))))
 }
 
 /// Reads `[METHOD ]http[s]://host[:port][/path][?arguments]`; the scheme may be left out.
-fn parse(url: &[u8]) -> Option<Asked> {
+fn parse(url: &[u8]) -> Option<RequestToExplain> {
     let mut words = url.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
     let (method, url) = match (words.next()?, words.next()) {
         (method, Some(url)) => (method, url),
@@ -65,7 +65,7 @@ fn parse(url: &[u8]) -> Option<Asked> {
         return None;
     }
     let slash: &[u8] = if target.starts_with(b"/") { b"" } else { b"/" };
-    Some(Asked {
+    Some(RequestToExplain {
         method: method.into(),
         host: host.to_ascii_lowercase(),
         port,
@@ -79,7 +79,7 @@ fn is_method(word: &[u8]) -> bool {
 }
 
 /// The lines in columns; a line without a word belongs to the one before it.
-fn shown(told: &Explanation, place: impl Fn(&Line) -> String) -> String {
+fn shown(explanation: &Explanation, place: impl Fn(&Line) -> String) -> String {
     let mut out = String::new();
     let mut line = |about: &str, text: &str, place: &str| {
         let start = format!("{about:<ABOUT_COLUMNS$}");
@@ -89,10 +89,10 @@ fn shown(told: &Explanation, place: impl Fn(&Line) -> String) -> String {
             None => writeln!(out, "{start} {text}"),
         };
     };
-    for told_line in &told.lines {
-        line(told_line.about, &told_line.text, &place(told_line));
-        if told_line.about == "uri"
-            && let Some(file) = &told.file
+    for explained_line in &explanation.lines {
+        line(explained_line.about, &explained_line.text, &place(explained_line));
+        if explained_line.about == "uri"
+            && let Some(file) = &explanation.file
         {
             line("file", &file_text(file), "");
         }
@@ -131,14 +131,14 @@ mod tests {
             ("get http://a/", None),
             ("GET http://a/ x", None),
         ] {
-            let asked = parse(url.as_bytes());
-            let expected = expected.map(|(method, host, port, target)| Asked {
+            let request = parse(url.as_bytes());
+            let expected = expected.map(|(method, host, port, target)| RequestToExplain {
                 method: method.into(),
                 host: host.into(),
                 port,
                 target: target.into(),
             });
-            assert_eq!(asked, expected, "{url}");
+            assert_eq!(request, expected, "{url}");
         }
     }
 }

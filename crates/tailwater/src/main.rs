@@ -88,7 +88,7 @@ fn help(text: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Writes what was asked for to standard output. A reader that has seen enough is no failure.
+/// Writes `text` to standard output. A reader that closes the pipe early is no failure.
 fn write_out(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

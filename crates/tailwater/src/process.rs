@@ -18,7 +18,7 @@ use crate::user::Identity;
 pub(crate) enum Privileges {
     /// The process becomes the user whom the configuration names.
     GiveUp,
-    /// The process stays who it is: it has become that user already, or serves whoever started it.
+    /// The user stays the same: the process has changed it already, or runs as the user who started it.
     Keep,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn assume(identity: &Identity, console: &Console) -> Result<(), Fault
     // Otherwise the kernel lets a process that gave up privileges leave no core file.
     if let Err(error) = limits::allow_core_files() {
         let errno = Errno::from(&error);
-        console.say(Level::Alert, format_args!("prctl(PR_SET_DUMPABLE) failed ({errno})"));
+        console.report(Level::Alert, format_args!("prctl(PR_SET_DUMPABLE) failed ({errno})"));
     }
     Ok(())
 }
@@ -50,7 +50,7 @@ pub(crate) fn keep_secrets(config: &Config, console: &Console) {
         && let Err(error) = limits::forbid_core_files()
     {
         let errno = Errno::from(&error);
-        console.say(Level::Alert, format_args!("prctl(PR_SET_DUMPABLE) failed ({errno})"));
+        console.report(Level::Alert, format_args!("prctl(PR_SET_DUMPABLE) failed ({errno})"));
     }
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn affinity(main: &MainSettings) -> Result<Affinity, String> {
 /// Sets limits and priority, for the whole process. What the system refuses is reported; the server runs without it.
 pub(crate) fn set_limits(main: &MainSettings, console: &Console) {
     let alert = |call: String, error: &std::io::Error| {
-        console.say(Level::Alert, format_args!("{call} failed ({})", Errno::from(error)));
+        console.report(Level::Alert, format_args!("{call} failed ({})", Errno::from(error)));
     };
     match main.rlimit_nofile {
         Some(count) => {
@@ -141,7 +141,7 @@ pub(crate) fn set_limits(main: &MainSettings, console: &Console) {
     limits::raise_locked_memory();
     let connections = main.worker_connections.saturating_mul(main.worker_count() as u64);
     if let Some(limit) = limits::open_files().filter(|limit| connections > *limit) {
-        console.say(
+        console.report(
             Level::Warn,
             format_args!("{connections} worker_connections exceed open file resource limit: {limit}"),
         );

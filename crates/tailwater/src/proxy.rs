@@ -114,7 +114,7 @@ fn prepare(options: &ProxyOptions, console: &Console) -> Result<Prepared, Fault>
     let listening = Listening::of(options.listen.as_deref(), &options.tls, &known)?;
     let cache = Cache::open(options)?;
     for origin in &mut origins {
-        if let Err(error) = origin.look() {
+        if let Err(error) = origin.check() {
             let message = format!("{} does not answer yet: {}", origin.url, Reason(&error));
             console.fault(&Fault { level: Level::Warn, message, hint: None });
         }
@@ -263,7 +263,7 @@ impl Origin {
 
     /// Checks that the server accepts connections, and at which address: a name may have one for each version of the protocol,
     /// and the server only one.
-    fn look(&mut self) -> io::Result<()> {
+    fn check(&mut self) -> io::Result<()> {
         let mut first = None;
         for address in &self.addresses {
             let tried = match address {
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_is_one() {
+    fn generated_configuration_is_valid() {
         let origins =
             ["127.0.0.1:1", "unix:/a \"b\"", "[::1]:2"].map(|url| Origin::parse(url.as_bytes()).unwrap());
         let options = ProxyOptions::default();
@@ -522,8 +522,8 @@ mod tests {
         assert_eq!(loaded.config.listens.len(), 1);
 
         let dir = tw_testkit::TempDir::new("a \"cache\" \\").unwrap();
-        let asked = Some(dir.join("deep/er").as_os_str().as_bytes().to_vec());
-        let options = ProxyOptions { cache: asked.clone(), ..ProxyOptions::default() };
+        let requested = Some(dir.join("deep/er").as_os_str().as_bytes().to_vec());
+        let options = ProxyOptions { cache: requested.clone(), ..ProxyOptions::default() };
         let cache = Cache::open(&options).unwrap();
         let text = configuration(&origins, cache.as_ref(), &plain(), None, &options).unwrap();
         let source = Source::text(b"/".to_vec(), NAME, text);

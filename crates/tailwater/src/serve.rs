@@ -1,7 +1,7 @@
 //! `tailwater serve`: a directory on the web with one command, and without a configuration file.
 //!
-//! The configuration is a text like any other, made here and loaded as files are. It is meant for a developer's machine:
-//! it listens on the loopback interface unless told otherwise, and files whose names begin with a dot stay private.
+//! The configuration is made here and loaded like a file. It suits a developer's machine: the server listens on the
+//! loopback interface unless `--listen` names another address, and files whose names begin with a dot are not served.
 
 use std::fs;
 use std::io::{self, BufRead, Read};
@@ -97,9 +97,9 @@ fn users(given: &[u8]) -> Result<MemoryFile, Fault> {
 }
 
 fn directory(options: &ServeOptions) -> Result<PathBuf, Fault> {
-    let asked = options.directory.as_deref().map_or(Path::new("."), path);
-    let refused = |error: &io::Error| Fault::call("open()", &asked.to_string_lossy(), error);
-    let full = asked.canonicalize().map_err(|error| refused(&error))?;
+    let requested = options.directory.as_deref().map_or(Path::new("."), path);
+    let refused = |error: &io::Error| Fault::call("open()", &requested.to_string_lossy(), error);
+    let full = requested.canonicalize().map_err(|error| refused(&error))?;
     // Listing it now finds out whether we may.
     fs::read_dir(&full).map_err(|error| refused(&error).hint("serve takes the name of a directory"))?;
     Ok(full)
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_is_one() {
+    fn generated_configuration_is_valid() {
         let users = users(b"me:secret").unwrap();
         let php = Some(b"unix:/run/php.sock".to_vec());
         for (coding, users, php) in [

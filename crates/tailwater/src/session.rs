@@ -32,8 +32,8 @@ pub(crate) const STDOUT: &str = "/dev/stdout";
 /// Destination of error messages.
 pub(crate) const STDERR: &str = "/dev/stderr";
 
-/// Serves until it is told to stop. `logs` are those of [`STDOUT`] and [`STDERR`] that the configuration has. `greeting` is
-/// what is printed first, made of the addresses that it listens on and of this machine's own.
+/// Serves until it receives a signal to stop. `logs` are those of [`STDOUT`] and [`STDERR`] that the configuration
+/// has. `greeting` makes the first output from the addresses of the server and those of the machine.
 pub(crate) fn run(
     source: Source,
     logs: &[&str],
@@ -49,9 +49,9 @@ pub(crate) fn run(
     match master::start(source, Mode::Session, sinks) {
         Some(master) => {
             let addresses: Vec<_> = master.addresses().cloned().collect();
-            say(&greeting(&addresses, &own));
+            print(&greeting(&addresses, &own));
             if io::stdout().is_terminal() {
-                say("Press Ctrl-C to stop.\n");
+                print("Press Ctrl-C to stop.\n");
             }
             master.run();
             ExitCode::SUCCESS
@@ -108,12 +108,12 @@ loop_guard {guard};"
 /// Tells a terminal why the first Ctrl-C has not ended us yet.
 pub(crate) fn print_draining() {
     if io::stdout().is_terminal() {
-        say("\nFinishing requests. Press Ctrl-C again to stop at once.\n");
+        print("\nFinishing requests. Press Ctrl-C again to stop at once.\n");
     }
 }
 
 /// Writes to standard output. A failure does not stop the server.
-pub(crate) fn say(text: &str) {
+pub(crate) fn print(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }
 
@@ -129,19 +129,19 @@ fn own_addresses() -> Vec<IpAddr> {
     FAR.into_iter().filter_map(|family| own(family).ok()).filter(|ip| !ip.is_loopback()).collect()
 }
 
-/// The argument of `listen` for what was `asked`; the first free port from the default one on if nothing was. Never one of `not_these`: who passes
-/// requests on to itself never ends.
+/// Returns the argument of `listen` for the address `requested`, or for the first free port from the default one on.
+/// Never one of `not_these`: a proxy that passes requests to itself never ends.
 pub(crate) fn address(
-    asked: Option<&[u8]>,
+    requested: Option<&[u8]>,
     default_port: u16,
     not_these: &[SocketAddr],
 ) -> Result<String, Fault> {
-    let Some(asked) = asked else { return free_port(default_port, not_these) };
-    let asked = String::from_utf8_lossy(asked);
-    let text = match asked.parse::<u16>() {
+    let Some(requested) = requested else { return free_port(default_port, not_these) };
+    let requested = String::from_utf8_lossy(requested);
+    let text = match requested.parse::<u16>() {
         // A port alone: for this machine only, unlike in a configuration.
         Ok(port) => SocketAddr::from((Ipv4Addr::LOCALHOST, port)).to_string(),
-        Err(_) => asked.into_owned(),
+        Err(_) => requested.into_owned(),
     };
     let hint = "for example: --listen 8080, --listen 0.0.0.0:8080, --listen [::1]:8080";
     let addresses = tw_net::parse_listen(&text, default_port)
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_do_not_come_back() {
+    fn listen_address_that_is_the_upstream_is_refused() {
         for (address, origin, expected) in [
             ("127.0.0.1:1", "127.0.0.1:1", true),
             ("0.0.0.0:1", "127.0.0.1:1", true),

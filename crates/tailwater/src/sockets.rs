@@ -26,7 +26,7 @@ use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use tw_core::generation::{ListenAddress, SocketSharing};
 use tw_log::Level;
-use tw_net::listen::{ListenReport, Purpose, Share, SocketKind, open_all};
+use tw_net::listen::{AcceptingLoops, ListenReport, Purpose, SocketKind, open_all};
 use tw_net::{Addr, ListenOptions, ListenSocket};
 
 use crate::console::{Console, Fault};
@@ -65,7 +65,7 @@ impl Sockets {
     /// Sockets for `groups` and `loops` loops, with those of `self` where the address is the same. Nothing changes for
     /// `self`. `None` if one could not be opened, which has been logged. May wait two seconds for an address.
     pub(crate) fn next(&self, groups: &[ListenAddress], loops: usize, console: &Console) -> Option<Self> {
-        self.next_told(groups, loops, console, &mut open_reporter(console))
+        self.next_message(groups, loops, console, &mut open_reporter(console))
     }
 
     /// Opens them while the server of process `running` may have the addresses: if it has, that is said, and not once for each
@@ -77,7 +77,7 @@ impl Sockets {
         running: Pid,
         console: &Console,
     ) -> Option<Self> {
-        let mut say = open_reporter(console);
+        let mut reply = open_reporter(console);
         let mut report = |report: ListenReport| match report {
             ListenReport::Failed(error) if error.is_in_use() => {}
             ListenReport::TryAgain => {}
@@ -86,12 +86,12 @@ impl Sockets {
                 let hint = "\"tailwater -s reload\" takes over a changed configuration, \"tailwater -s quit\" ends it";
                 console.fault(&fault.hint(hint));
             }
-            other => say(other),
+            other => reply(other),
         };
-        self.next_told(groups, loops, console, &mut report)
+        self.next_message(groups, loops, console, &mut report)
     }
 
-    fn next_told(
+    fn next_message(
         &self,
         groups: &[ListenAddress],
         loops: usize,
@@ -118,7 +118,7 @@ impl Sockets {
                     next.push(Listening { addr, options, owned, is_inherited, sockets });
                 }
                 Err(error) => {
-                    console.say(Level::Emerg, format_args!("cannot listen on {}: {error}", group.address));
+                    console.report(Level::Emerg, format_args!("cannot listen on {}: {error}", group.address));
                     return None;
                 }
             }
@@ -178,7 +178,7 @@ impl Sockets {
                     let count = sockets.len();
                     let message =
                         format_args!("{addr} is not configured, closing inherited sockets: {count}");
-                    console.say(Level::Notice, message);
+                    console.report(Level::Notice, message);
                 }
             }
         }
@@ -201,7 +201,7 @@ impl Sockets {
         let new = self.0.iter().filter(|listening| kept.at(&listening.key()).is_none());
         for socket in new.filter_map(|listening| listening.sockets.first()) {
             // A file that cannot be removed any more is removed by the next start.
-            socket.remove_file(&mut |report| console.say(Level::Notice, format_args!("{report}")));
+            socket.remove_file(&mut |report| console.report(Level::Notice, format_args!("{report}")));
         }
     }
 
@@ -259,8 +259,8 @@ impl Listening {
 
     fn of_loop(&self, index: usize) -> impl Iterator<Item = io::Result<ListenSocket>> {
         self.sockets.iter().enumerate().filter_map(move |(at, socket)| match at {
-            at if at >= self.owned => Some(socket.share(Share::All)),
-            at if at == index => Some(socket.share(Share::Alone)),
+            at if at >= self.owned => Some(socket.share(AcceptingLoops::All)),
+            at if at == index => Some(socket.share(AcceptingLoops::Alone)),
             _ => None,
         })
     }
@@ -275,7 +275,7 @@ fn open_reporter(console: &Console) -> impl FnMut(ListenReport) {
             ListenReport::Ignored(_) => Level::Alert,
             ListenReport::TryAgain => Level::Notice,
         };
-        console.say(level, format_args!("{report}"));
+        console.report(level, format_args!("{report}"));
     }
 }
 
@@ -286,7 +286,7 @@ fn reporter(console: &Console) -> impl FnMut(ListenReport) {
             // A file that cannot be removed any more is removed by the next start.
             _ => Level::Notice,
         };
-        console.say(level, format_args!("{report}"));
+        console.report(level, format_args!("{report}"));
     }
 }
 
@@ -349,7 +349,7 @@ mod tests {
         assert!(!is_left_behind(&path));
         drop(listener);
         // A process that another test starts at this moment has a copy of it until its own program begins.
-        assert!(wait::until(wait::PATIENCE, || is_left_behind(&path)));
+        assert!(wait::until(wait::TIMEOUT, || is_left_behind(&path)));
         assert!(!is_left_behind(&dir.write("file", "").unwrap()));
         std::os::unix::fs::symlink(&path, dir.join("link")).unwrap();
         assert!(!is_left_behind(&dir.join("link")));

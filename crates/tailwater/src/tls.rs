@@ -47,9 +47,9 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// From what was asked; never on one of `not_these`.
+    /// Makes the `listen` lines for the requested address; never one of `not_these`.
     pub(crate) fn of(
-        asked: Option<&[u8]>,
+        requested: Option<&[u8]>,
         tls: &TlsOptions,
         not_these: &[SocketAddr],
     ) -> Result<Self, Fault> {
@@ -60,7 +60,7 @@ impl Listening {
                 );
                 return Err(fault.hint("name the host: --tls example.com"));
             }
-            let server = format!("listen {};", session::address(asked, DEFAULT_PORT, not_these)?);
+            let server = format!("listen {};", session::address(requested, DEFAULT_PORT, not_these)?);
             return Ok(Self {
                 name: None,
                 note: String::new(),
@@ -71,7 +71,7 @@ impl Listening {
         };
         let names = names(&tls.names)?;
         if tls.directory.is_none() && is_all_local(&names)? {
-            return Self::local(asked, tls, names, not_these);
+            return Self::local(requested, tls, names, not_these);
         }
         let names: Vec<_> = names.iter().map(ToString::to_string).collect();
         let uri =
@@ -101,8 +101,8 @@ impl Listening {
             http.extend(quoted(full.as_os_str().as_bytes(), "\"--acme-ca\"")?);
         }
         http.extend(b";\n    }\n");
-        let listens = match asked {
-            Some(_) => vec![session::address(asked, DEFAULT_PORT, not_these)?],
+        let listens = match requested {
+            Some(_) => vec![session::address(requested, DEFAULT_PORT, not_these)?],
             None => everywhere(HTTPS_PORT)?,
         };
         let mut server: String =
@@ -112,7 +112,7 @@ impl Listening {
             names.join(" ")
         );
         // Plain HTTP is redirected there, unless another process has that port.
-        if asked.is_none()
+        if requested.is_none()
             && let Ok(listens) = everywhere(HTTP_PORT)
         {
             let listens: String = listens.iter().map(|listen| format!("listen {listen}; ")).collect();
@@ -126,7 +126,7 @@ impl Listening {
 
     /// With a certificate of the local authority.
     fn local(
-        asked: Option<&[u8]>,
+        requested: Option<&[u8]>,
         tls: &TlsOptions,
         mut names: Vec<Identifier>,
         not_these: &[SocketAddr],
@@ -135,7 +135,7 @@ impl Listening {
             return Err(Fault::emerg("\"--acme-ca\" belongs to \"--acme-directory\"")
                 .hint("names of this machine get their certificate from the local authority"));
         }
-        let listen = session::address(asked, LOCAL_PORT, not_these)?;
+        let listen = session::address(requested, LOCAL_PORT, not_these)?;
         let first = names.first().map(host).unwrap_or_default();
         // Who calls this machine by a name calls it by its addresses, too.
         if names.contains(&Identifier::Dns("localhost".into())) {

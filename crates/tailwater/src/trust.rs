@@ -6,7 +6,7 @@ use crate::authority::{Authority, Change, Store};
 use crate::cli::TrustOptions;
 use crate::conf::path;
 use crate::console::{Console, Fault};
-use crate::session::say;
+use crate::session::print;
 
 /// Adds the authority to the store, or removes it.
 pub(crate) fn trust(options: &TrustOptions) -> ExitCode {
@@ -16,7 +16,7 @@ pub(crate) fn trust(options: &TrustOptions) -> ExitCode {
     };
     match store.and_then(|store| change(&store, options.change)) {
         Ok(text) => {
-            say(&text);
+            print(&text);
             ExitCode::SUCCESS
         }
         Err(fault) => {

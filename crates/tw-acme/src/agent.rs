@@ -24,7 +24,7 @@ pub type LogFn = Arc<dyn Fn(Level, fmt::Arguments<'_>) + Send + Sync>;
 
 /// Longest wait of a start or a reload for the kept certificates. On a slower disk handshakes begin with
 /// temporary ones.
-const STATE_PATIENCE: Duration = Duration::from_secs(2);
+const STATE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before the task of an issuer is restarted after a panic.
 const AFTER_FAULT: Duration = Duration::from_secs(10 * 60);
 
@@ -45,21 +45,21 @@ impl Agent {
     /// Fails if the thread cannot be started.
     pub fn start() -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (send, orders) = unbounded_channel();
+        let (send, commands) = unbounded_channel();
         thread::Builder::new().name("acme".to_owned()).spawn(move || {
             let tasks = LocalSet::new();
-            tasks.block_on(&runtime, serve(orders));
+            tasks.block_on(&runtime, serve(commands));
         })?;
         Ok(Self(send))
     }
 
     /// Sets the configuration: loads the stored certificates, which the caller waits for, and renews them from now on.
     /// Tasks of unchanged issuers go on, and retry failed orders at once.
-    pub fn set_config(&self, job: Arc<AcmeConfig>, say: LogFn) {
+    pub fn set_config(&self, job: Arc<AcmeConfig>, log: LogFn) {
         let (done, is_done) = sync_channel(1);
-        if self.0.send(AgentCommand::SetConfig(job, say, done)).is_ok() {
+        if self.0.send(AgentCommand::SetConfig(job, log, done)).is_ok() {
             // A disk that takes longer is not waited for.
-            let _ = is_done.recv_timeout(STATE_PATIENCE);
+            let _ = is_done.recv_timeout(STATE_TIMEOUT);
         }
     }
 
@@ -78,7 +78,7 @@ impl Agent {
 /// Running task of an issuer.
 struct Running {
     work: IssuerConfig,
-    say: Rc<RefCell<LogFn>>,
+    log: Rc<RefCell<LogFn>>,
     nudge: Rc<Notify>,
     task: JoinHandle<()>,
 }
@@ -95,18 +95,18 @@ impl Running {
     }
 }
 
-async fn serve(mut orders: UnboundedReceiver<AgentCommand>) {
+async fn serve(mut commands: UnboundedReceiver<AgentCommand>) {
     let mut running: HashMap<Box<str>, Running> = HashMap::new();
     let accounts = Accounts::default();
     let mut current: Option<(Arc<AcmeConfig>, LogFn)> = None;
     let mut has_begun = false;
-    while let Some(order) = orders.recv().await {
-        match order {
-            AgentCommand::SetConfig(job, say, done) => {
-                job.works.iter().for_each(|work| load(work, &say));
+    while let Some(command) = commands.recv().await {
+        match command {
+            AgentCommand::SetConfig(job, log, done) => {
+                job.works.iter().for_each(|work| load(work, &log));
                 // Whoever has waited long enough has gone.
                 let _ = done.send(());
-                current = Some((job, say));
+                current = Some((job, log));
             }
             // Each time what has failed would be tried at once.
             AgentCommand::StartOrdering if has_begun => continue,
@@ -116,15 +116,15 @@ async fn serve(mut orders: UnboundedReceiver<AgentCommand>) {
                 return;
             }
         }
-        if let (Some((job, say)), true) = (&current, has_begun) {
+        if let (Some((job, log)), true) = (&current, has_begun) {
             stop(&mut running, |running| !job.works.iter().any(|work| running.does(work))).await;
             for work in &job.works {
                 match running.get(&work.issuer.name) {
                     Some(known) => {
-                        *known.say.borrow_mut() = say.clone();
+                        *known.log.borrow_mut() = log.clone();
                         known.nudge.notify_one();
                     }
-                    None => drop(running.insert(work.issuer.name.clone(), start(work, job, say, &accounts))),
+                    None => drop(running.insert(work.issuer.name.clone(), start(work, job, log, &accounts))),
                 }
             }
         }
@@ -141,22 +141,22 @@ async fn stop(running: &mut HashMap<Box<str>, Running>, is_meant: impl Fn(&Runni
     }
 }
 
-fn start(work: &IssuerConfig, job: &AcmeConfig, say: &LogFn, accounts: &Accounts) -> Running {
-    let say = Rc::new(RefCell::new(say.clone()));
+fn start(work: &IssuerConfig, job: &AcmeConfig, log: &LogFn, accounts: &Accounts) -> Running {
+    let log = Rc::new(RefCell::new(log.clone()));
     let nudge = Rc::new(Notify::new());
     let task = {
         let (work, answers, accounts) = (work.clone(), job.answers.clone(), accounts.clone());
-        let (say, nudge) = (say.clone(), nudge.clone());
+        let (log, nudge) = (log.clone(), nudge.clone());
         spawn_local(async move {
             loop {
                 let (work, answers) = (work.clone(), answers.clone());
-                let (accounts, say, nudge) = (accounts.clone(), say.clone(), nudge.clone());
+                let (accounts, log, nudge) = (accounts.clone(), log.clone(), nudge.clone());
                 let name = work.issuer.name.clone();
                 let mut task = JoinSet::new();
-                task.spawn_local(Task { work, answers, accounts, say: say.clone(), nudge }.run());
+                task.spawn_local(Task { work, answers, accounts, log: log.clone(), nudge }.run());
                 // It ends by a panic only, which has been logged with its place.
                 task.join_next().await;
-                (say.borrow())(
+                (log.borrow())(
                     Level::Alert,
                     format_args!(
                         "acme: issuer \"{name}\" met a fault of this program, it is asked again in {} s",
@@ -167,7 +167,7 @@ fn start(work: &IssuerConfig, job: &AcmeConfig, say: &LogFn, accounts: &Accounts
             }
         })
     };
-    Running { work: work.clone(), say, nudge, task }
+    Running { work: work.clone(), log, nudge, task }
 }
 
 #[cfg(test)]
@@ -219,10 +219,10 @@ mod tests {
         }
     }
 
-    fn heard() -> (LogFn, Arc<FatalMutex<String>>) {
-        let heard = Arc::new(FatalMutex::new(String::new()));
-        let into = heard.clone();
-        (Arc::new(move |_, what| *into.lock() += &format!("{what}\n")), heard)
+    fn log_lines() -> (LogFn, Arc<FatalMutex<String>>) {
+        let log_lines = Arc::new(FatalMutex::new(String::new()));
+        let into = log_lines.clone();
+        (Arc::new(move |_, what| *into.lock() += &format!("{what}\n")), log_lines)
     }
 
     #[test]
@@ -234,12 +234,12 @@ mod tests {
         std::fs::write(dir.join(format!("state/{}.pem", work.wanted[0].id())), made.key + &made.pem).unwrap();
         let slot = work.wanted[0].slot.clone();
         assert_eq!(slot.chain(), None);
-        let (say, heard) = heard();
+        let (log, log_lines) = log_lines();
         let agent = Agent::start().unwrap();
         let job =
             Arc::new(AcmeConfig { works: vec![work], answers: Arc::new(ChallengeResponses::default()) });
-        agent.set_config(job, say);
-        assert_eq!(slot.chain().as_deref(), Some(&*made.pem), "{}", *heard.lock());
+        agent.set_config(job, log);
+        assert_eq!(slot.chain().as_deref(), Some(&*made.pem), "{}", *log_lines.lock());
     }
 
     #[test]
@@ -247,13 +247,13 @@ mod tests {
         let dir = TempDir::new("acme-agent").unwrap();
         let within = Duration::from_secs(20);
         let begun = |work: IssuerConfig| {
-            let (say, heard) = heard();
+            let (log, log_lines) = log_lines();
             let agent = Agent::start().unwrap();
-            agent.set_config(Arc::new(AcmeConfig { works: vec![work], answers: Arc::default() }), say);
+            agent.set_config(Arc::new(AcmeConfig { works: vec![work], answers: Arc::default() }), log);
             // Twice is once.
             agent.start_ordering();
             agent.start_ordering();
-            (agent, heard)
+            (agent, log_lines)
         };
         let (first, said) = begun(work(&dir.join("state")));
         assert!(wait::until(within, || said.lock().contains("next attempt in 6")), "{}", *said.lock());

@@ -36,7 +36,7 @@ pub(crate) struct Client<'a> {
 impl<'a> Client<'a> {
     /// Begins with the directory.
     pub(crate) async fn open(carrier: &'a HttpClient, uri: &Url, key: &'a AccountKey) -> Result<Self, Error> {
-        let reply = carrier.ask(Method::Get, uri, None).await?;
+        let reply = carrier.send(Method::Get, uri, None).await?;
         let directory = read(uri, &reply)?;
         Ok(Self { carrier, key, directory, account: None, nonce: reply.nonce })
     }
@@ -103,7 +103,7 @@ impl<'a> Client<'a> {
         let base = self.directory.renewal_info.as_deref();
         let base = base.ok_or_else(|| Error::Unsupported("to say when to replace a certificate".into()))?;
         let url = url(&format!("{}/{id}", base.trim_end_matches('/')))?;
-        let reply = self.carrier.ask(Method::Get, &url, None).await?;
+        let reply = self.carrier.send(Method::Get, &url, None).await?;
         Ok((read(&url, &reply)?, reply))
     }
 
@@ -129,9 +129,9 @@ impl<'a> Client<'a> {
             };
             let by = self.account.as_deref().map_or(By::Key, By::Account);
             let body = jws::signed(self.key, by, &nonce, to.as_str(), payload)?;
-            let mut reply = self.carrier.ask(Method::Post, &to, Some(&body)).await?;
+            let mut reply = self.carrier.send(Method::Post, &to, Some(&body)).await?;
             self.nonce = reply.nonce.take();
-            match judge(&to, &reply) {
+            match check_reply(&to, &reply) {
                 Err(error) if error.is("badNonce") && nonces < NONCES_MAX => {}
                 judged => return judged.map(|()| reply),
             }
@@ -140,7 +140,7 @@ impl<'a> Client<'a> {
 
     async fn new_nonce(&self) -> Result<String, Error> {
         let from = url(&self.directory.new_nonce)?;
-        let reply = self.carrier.ask(Method::Head, &from, None).await?;
+        let reply = self.carrier.send(Method::Head, &from, None).await?;
         reply.nonce.ok_or_else(|| Error::Malformed("it gives no nonce".into()))
     }
 }
@@ -151,7 +151,7 @@ fn url(text: &str) -> Result<Url, Error> {
 }
 
 fn read<T: DeserializeOwned>(url: &Url, reply: &Reply) -> Result<T, Error> {
-    judge(url, reply)?;
+    check_reply(url, reply)?;
     parse(reply)
 }
 
@@ -159,7 +159,7 @@ fn parse<T: DeserializeOwned>(reply: &Reply) -> Result<T, Error> {
     serde_json::from_slice(&reply.body).map_err(|error| Error::Malformed(in_one_line(&error.to_string())))
 }
 
-fn judge(url: &Url, reply: &Reply) -> Result<(), Error> {
+fn check_reply(url: &Url, reply: &Reply) -> Result<(), Error> {
     if matches!(reply.status, 200..=299) {
         return Ok(());
     }
@@ -188,7 +188,7 @@ mod tests {
         let said = |status, body: &str| {
             let retry_after = Some(Duration::from_secs(90));
             let reply = Reply { status, retry_after, body: body.into(), ..Reply::default() };
-            judge(&at, &reply).map_err(|error| (error.to_string(), error.outlook()))
+            check_reply(&at, &reply).map_err(|error| (error.to_string(), error.outlook()))
         };
         use crate::error::Outlook::{After, Soon};
         assert_eq!(said(201, ""), Ok(()));

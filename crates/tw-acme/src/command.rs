@@ -51,7 +51,7 @@ impl Record {
         let until = Instant::now() + PROGRAM_TIME_MAX;
         loop {
             match running.0.try_wait() {
-                Ok(Some(status)) => return record.judge(status),
+                Ok(Some(status)) => return record.check_status(status),
                 Ok(None) if Instant::now() < until => sleep(LOOK).await,
                 Ok(None) => {
                     return Err(
@@ -65,7 +65,7 @@ impl Record {
         }
     }
 
-    fn judge(self, status: ExitStatus) -> Result<Self, Error> {
+    fn check_status(self, status: ExitStatus) -> Result<Self, Error> {
         match status.success() {
             true => Ok(self),
             false => Err(self.error(&format!("has failed ({status})"))),

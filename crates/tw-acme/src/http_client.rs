@@ -110,7 +110,7 @@ pub fn client_config(trusted: Option<&[u8]>) -> Result<Arc<ClientConfig>, String
 
 impl HttpClient {
     /// Asks for `url`; `body` is a signed request.
-    pub(crate) async fn ask(&self, method: Method, url: &Url, body: Option<&[u8]>) -> Result<Reply, Error> {
+    pub(crate) async fn send(&self, method: Method, url: &Url, body: Option<&[u8]>) -> Result<Reply, Error> {
         match timeout(ANSWER_TIME_MAX, self.exchange(method, url, body)).await {
             Ok(answered) => answered,
             Err(_) => Err(Error::Slow(url.host().into(), ANSWER_TIME_MAX)),

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn local_names_are_told_from_public_ones() {
+    fn local_names_differ_from_public_names() {
         for (word, expected) in [
             ("localhost", true),
             ("app.localhost", true),

@@ -47,13 +47,13 @@ pub(crate) struct Task {
     pub(crate) work: IssuerConfig,
     pub(crate) answers: Arc<ChallengeResponses>,
     pub(crate) accounts: Accounts,
-    pub(crate) say: Rc<RefCell<LogFn>>,
+    pub(crate) log: Rc<RefCell<LogFn>>,
     /// Told when the configuration was loaded anew: what failed is tried at once.
     pub(crate) nudge: Rc<Notify>,
 }
 
 /// Puts what the state directory has into the slots.
-pub(crate) fn load(work: &IssuerConfig, say: &LogFn) {
+pub(crate) fn load(work: &IssuerConfig, log: &LogFn) {
     let Some(path) = &work.issuer.state else { return };
     let state = State::new(path);
     for wanted in &work.wanted {
@@ -70,7 +70,7 @@ pub(crate) fn load(work: &IssuerConfig, say: &LogFn) {
                 let what = format_args!(
                     "acme: the kept certificate \"{name}\" of issuer \"{issuer}\" cannot be used: {error}"
                 );
-                say(Level::Error, what);
+                log(Level::Error, what);
             }
         }
     }
@@ -81,7 +81,7 @@ struct Plan {
     wanted: CertificateConfig,
     renew: u64,
     /// Time to ask the authority for its renewal window; `None` if it has none.
-    ask: Option<u64>,
+    info_due: Option<u64>,
     failures: u32,
     /// Not before, after failures.
     again: u64,
@@ -93,7 +93,8 @@ struct Plan {
 
 impl Plan {
     fn new(wanted: CertificateConfig) -> Self {
-        let mut plan = Self { wanted, renew: 0, ask: None, failures: 0, again: 0, earliest: 0, keep: None };
+        let mut plan =
+            Self { wanted, renew: 0, info_due: None, failures: 0, again: 0, earliest: 0, keep: None };
         plan.follow();
         plan
     }
@@ -102,12 +103,12 @@ impl Plan {
     fn follow(&mut self) {
         let validity = self.wanted.slot.issued().map(|issued| issued.validity());
         self.renew = validity.map_or(0, |(begin, end)| by_lifetime(begin, end, luck()));
-        self.ask = validity.map(|_| 0);
+        self.info_due = validity.map(|_| 0);
     }
 
     fn next(&self) -> u64 {
         let renew = self.renew.max(self.earliest);
-        let due = self.ask.map_or(renew, |ask| ask.min(renew)).max(self.again);
+        let due = self.info_due.map_or(renew, |info_due| info_due.min(renew)).max(self.again);
         self.keep.map_or(due, |keep| keep.min(due))
     }
 }
@@ -117,7 +118,7 @@ impl Task {
     pub(crate) async fn run(self) {
         let _lock = self.lock().await;
         // What another process has done meanwhile.
-        load(&self.work, &self.say.borrow());
+        load(&self.work, &self.log.borrow());
         let mut plans: Vec<_> = self.work.wanted.iter().cloned().map(Plan::new).collect();
         loop {
             for plan in &mut plans {
@@ -133,8 +134,8 @@ impl Task {
         }
     }
 
-    fn tell(&self, level: Level, what: fmt::Arguments<'_>) {
-        (self.say.borrow())(level, what);
+    fn log(&self, level: Level, what: fmt::Arguments<'_>) {
+        (self.log.borrow())(level, what);
     }
 
     /// Waits until no other process orders. Without a state directory this is unknown.
@@ -150,7 +151,7 @@ impl Task {
                     failures += 1;
                     wait = pause(failures, Outlook::Soon, luck());
                     let (issuer, next) = (&self.work.issuer.name, wait.as_secs());
-                    self.tell(
+                    self.log(
                         Level::Error,
                         format_args!("acme: {error}, nothing is ordered of issuer \"{issuer}\" without its state directory, next attempt in {next} s"),
                     );
@@ -183,7 +184,7 @@ impl Task {
                     None => "a temporary one is used, which nobody trusts".to_owned(),
                 };
                 let (name, issuer, next) = (plan.wanted.name(), &self.work.issuer.name, span.as_secs());
-                self.tell(
+                self.log(
                     Level::Error,
                     format_args!("acme: no certificate \"{name}\" from issuer \"{issuer}\": {error}; {state}, next attempt in {next} s"),
                 );
@@ -199,8 +200,8 @@ impl Task {
         let mut client = Client::open(&carrier, &issuer.uri, &key).await?;
         let issued = plan.wanted.slot.issued();
         let replaces = issued.as_ref().and_then(Issued::renewal_id).filter(|_| client.has_renewal_info());
-        if let (Some(issued), true) = (&issued, plan.ask.is_some_and(|ask| ask <= now())) {
-            self.ask(plan, issued, replaces.as_deref(), &client).await;
+        if let (Some(issued), true) = (&issued, plan.info_due.is_some_and(|info_due| info_due <= now())) {
+            self.fetch_renewal_info(plan, issued, replaces.as_deref(), &client).await;
         }
         if plan.renew.max(plan.earliest) > now() {
             return Ok(());
@@ -214,7 +215,7 @@ impl Task {
         // Whatever it and its authority say, it is not replaced at once.
         plan.earliest = now() + rest_after(end.saturating_sub(now()));
         let name = plan.wanted.name();
-        self.tell(
+        self.log(
             Level::Notice,
             format_args!(
                 "acme: certificate \"{name}\" from issuer \"{}\", good until {}, to be replaced from {} on",
@@ -228,9 +229,15 @@ impl Task {
     }
 
     /// Asks when a certificate should be replaced. An authority that does not say leaves it to us.
-    async fn ask(&self, plan: &mut Plan, issued: &Issued, id: Option<&str>, client: &Client<'_>) {
+    async fn fetch_renewal_info(
+        &self,
+        plan: &mut Plan,
+        issued: &Issued,
+        id: Option<&str>,
+        client: &Client<'_>,
+    ) {
         let Some(id) = id else {
-            plan.ask = None;
+            plan.info_due = None;
             return;
         };
         let (begin, end) = issued.validity();
@@ -249,14 +256,14 @@ impl Task {
             Err(error) => {
                 plan.renew = by_lifetime(begin, end, luck());
                 let (name, issuer) = (plan.wanted.name(), &self.work.issuer.name);
-                self.tell(
+                self.log(
                     Level::Warn,
                     format_args!("acme: when to replace certificate \"{name}\" from issuer \"{issuer}\" is not known: {error}; it will be by its lifetime"),
                 );
                 ask_after(None)
             }
         };
-        plan.ask = Some(now() + after.as_secs());
+        plan.info_due = Some(now() + after.as_secs());
     }
 
     /// Gives the certificate to the disk. If that does not take it, it is used all the same.
@@ -267,7 +274,7 @@ impl Task {
         if let Err(error) = State::new(path).keep_certificate(&plan.wanted.id(), &issued.file) {
             plan.keep = Some(now() + KEEP_AGAIN);
             let name = plan.wanted.name();
-            self.tell(
+            self.log(
                 Level::Crit,
                 format_args!("acme: certificate \"{name}\" from issuer \"{issuer}\" is used and cannot be kept: {error}, next attempt in {KEEP_AGAIN} s"),
             );

@@ -14,7 +14,7 @@ use tw_server::http::generation::Generation as HttpGeneration;
 use tw_server::http::phases::explain::explain;
 
 use crate::config::Config;
-use crate::explain::{Asked, Explanation};
+use crate::explain::{Explanation, RequestToExplain};
 
 /// A live configuration of all protocols. Clones refer to the same one.
 #[derive(Clone)]
@@ -48,8 +48,8 @@ impl Generation {
     ///
     /// # Errors
     /// Failure to start a thread with a loop.
-    pub fn explain(self, asked: Asked) -> io::Result<Result<Explanation, String>> {
-        explain(self.http, asked)
+    pub fn explain(self, request: RequestToExplain) -> io::Result<Result<Explanation, String>> {
+        explain(self.http, request)
     }
 }
 

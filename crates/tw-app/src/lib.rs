@@ -25,5 +25,5 @@ pub mod cache {
 
 /// Explanation of the routing of one request.
 pub mod explain {
-    pub use tw_server::http::phases::explain::{Asked, Explanation, Line};
+    pub use tw_server::http::phases::explain::{Explanation, Line, RequestToExplain};
 }

@@ -33,13 +33,13 @@ impl fmt::Display for Errno {
 impl Errno {
     /// Returns its words for use in a sentence: `permission denied`.
     pub fn words(self) -> impl fmt::Display {
-        Words(self)
+        ErrnoWords(self)
     }
 }
 
-struct Words(Errno);
+struct ErrnoWords(Errno);
 
-impl fmt::Display for Words {
+impl fmt::Display for ErrnoWords {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(Errno(number)) = *self;
         match text(number).map(|text| (text.split_at(1), text)) {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_read_as_nginx_writes_them() {
+    fn errors_have_the_text_of_nginx() {
         assert_eq!(Errno(2).to_string(), "2: No such file or directory");
         assert_eq!(Errno(28).to_string(), "28: No space left on device");
         assert_eq!(Errno(4000).to_string(), "4000: Unknown error 4000");

@@ -26,9 +26,9 @@ static ON_POISON: OnceLock<Box<dyn Fn(&'static str) + Send + Sync>> = OnceLock::
 
 /// Sets the function that is called when a panic holds a [`FatalMutex`], with the type of the value, on the panicking
 /// thread. It may neither wait nor panic, and has to make the process end. Called once per process.
-pub fn on_poison(tell: impl Fn(&'static str) + Send + Sync + 'static) {
+pub fn on_poison(report: impl Fn(&'static str) + Send + Sync + 'static) {
     // The first one stays: there is one process to end.
-    let _ = ON_POISON.set(Box::new(tell));
+    let _ = ON_POISON.set(Box::new(report));
 }
 
 /// Mutex whose poisoning ends the process.
@@ -140,10 +140,10 @@ pub(crate) fn stand_still() -> ! {
 /// Reports, once, that a panic left a value of this type half changed.
 #[cold]
 pub(crate) fn break_process(what: &'static str) {
-    if let Some(tell) = ON_POISON.get()
+    if let Some(report) = ON_POISON.get()
         && !IS_POISONED.swap(true, SeqCst)
     {
-        tell(what);
+        report(what);
     }
 }
 

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directive_that_swallowed_the_next_one() {
+    fn missing_semicolon_is_suggested() {
         let semicolon = |line| format!("is a \";\" missing at the end of line {line}?");
         let brace = "is a \"{\" missing at the end of line 1?".to_owned();
         for (text, opens, hint, start) in [

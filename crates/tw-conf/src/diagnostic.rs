@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_alone_is_as_it_is() {
+    fn plain_diagnostic_equals_the_log_line() {
         let mut sources = Sources::default();
         let file = sources.add(Origin::File((*b"/n.conf").into()), (*b"a\x07 b;").into());
         let error = ConfError::new("bad \x07").at(Span { file, line: 1, start: 0, end: 2 });

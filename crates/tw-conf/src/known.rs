@@ -131,10 +131,10 @@ fn meant(name: &str, context: Contexts, supported: &[DirectiveInfo]) -> Option<S
 
 /// The supported directive of another gateway that does the same: `proxy_cache` for `scgi_cache`.
 fn twin(name: &str, context: Contexts, supported: &[DirectiveInfo]) -> Option<&'static str> {
-    const GATEWAYS: [&str; 6] = ["proxy_", "fastcgi_", "uwsgi_", "scgi_", "grpc_", "memcached_"];
-    let suffix = GATEWAYS.iter().find_map(|gateway| name.strip_prefix(gateway))?;
+    const PASS_PREFIXES: [&str; 6] = ["proxy_", "fastcgi_", "uwsgi_", "scgi_", "grpc_", "memcached_"];
+    let suffix = PASS_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix))?;
     let mut here = supported.iter().filter(|info| info.contexts & context != 0);
-    here.find(|info| GATEWAYS.iter().any(|gateway| info.name.strip_prefix(gateway) == Some(suffix)))
+    here.find(|info| PASS_PREFIXES.iter().any(|prefix| info.name.strip_prefix(prefix) == Some(suffix)))
         .map(|info| info.name)
 }
 

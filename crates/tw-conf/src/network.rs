@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_as_nginx_reads_them() {
+    fn networks_are_parsed_like_nginx() {
         let read = |text: &str| {
             Network::parse(text.as_bytes())
                 .map(|w| (format!("{}/{}", w.network.addr(), w.network.bits()), w.has_low_bits))

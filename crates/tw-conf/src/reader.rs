@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
     pub fn file(&self, tree: &mut Tree, name: &[u8]) -> Result<(), ConfError> {
         let mut read = Read::new(self, tree);
         let file = read.open(name)?;
-        read.all(file, Place::File)
+        read.all(file, Scope::File)
     }
 
     /// Adds the directives of a text as if it were a file of this name.
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
     pub fn text(&self, tree: &mut Tree, name: &[u8], text: &[u8]) -> Result<(), ConfError> {
         let mut read = Read::new(self, tree);
         let file = read.add(Origin::File(name.into()), text.into())?;
-        read.all(file, Place::File)
+        read.all(file, Scope::File)
     }
 
     /// Adds the directives of the `-g` option; nginx reads them before the main file.
@@ -121,13 +121,13 @@ impl<'a> Reader<'a> {
     pub fn command_line(&self, tree: &mut Tree, text: &[u8]) -> Result<(), ConfError> {
         let mut read = Read::new(self, tree);
         let file = read.add(Origin::CommandLine, text.into())?;
-        read.all(file, Place::CommandLine)
+        read.all(file, Scope::CommandLine)
     }
 }
 
 /// Surroundings of a run of directives, which determine how it may end.
 #[derive(Clone, Copy)]
-enum Place<'n> {
+enum Scope<'n> {
     File,
     /// The block of this directive.
     Block(&'n Node),
@@ -182,11 +182,11 @@ impl<'a> Read<'a> {
     }
 
     /// Adds all directives of a text to the tree.
-    fn all(&mut self, file: u32, place: Place<'_>) -> Result<(), ConfError> {
+    fn all(&mut self, file: u32, scope: Scope<'_>) -> Result<(), ConfError> {
         let first = self.tree.failures.len();
         let mut nodes = Vec::new();
         // What is broken has been kept.
-        let _ = self.source(file, place, Depth::default(), &mut nodes);
+        let _ = self.source(file, scope, Depth::default(), &mut nodes);
         self.tree.nodes.append(&mut nodes);
         self.tree.failures.get(first).cloned().map_or(Ok(()), Err)
     }
@@ -219,8 +219,8 @@ impl<'a> Read<'a> {
 
     /// The built-in file for a name, if there is one.
     fn built_in(&self, name: &[u8]) -> Option<(&'a str, &'a str)> {
-        let beside = name.strip_prefix(self.reader.conf_prefix);
-        let file = beside.into_iter().chain(name.strip_prefix(PACKAGED));
+        let relative = name.strip_prefix(self.reader.conf_prefix);
+        let file = relative.into_iter().chain(name.strip_prefix(PACKAGED));
         file.into_iter()
             .find_map(|file| self.reader.built_in.iter().find(|(known, _)| known.as_bytes() == file))
             .copied()
@@ -248,13 +248,13 @@ impl<'a> Read<'a> {
     fn source(
         &mut self,
         file: u32,
-        place: Place<'_>,
+        scope: Scope<'_>,
         depth: Depth,
         nodes: &mut Vec<Node>,
     ) -> Result<(), Broken> {
         let text = self.tree.sources.file(file).map(|file| Arc::clone(&file.text)).unwrap_or_default();
-        let mut lexer = Lexer::new(text, file, matches!(place, Place::CommandLine));
-        self.nodes(&mut lexer, place, depth, nodes)?;
+        let mut lexer = Lexer::new(text, file, matches!(scope, Scope::CommandLine));
+        self.nodes(&mut lexer, scope, depth, nodes)?;
         Ok(())
     }
 
@@ -262,7 +262,7 @@ impl<'a> Read<'a> {
     fn nodes(
         &mut self,
         lexer: &mut Lexer,
-        place: Place<'_>,
+        scope: Scope<'_>,
         depth: Depth,
         nodes: &mut Vec<Node>,
     ) -> Result<Span, Broken> {
@@ -272,19 +272,19 @@ impl<'a> Read<'a> {
                 Ok(item) => item,
                 Err(error) => return self.broken(error, nodes),
             };
-            let (words, opens, end) = match (item, place) {
-                (Item::Directive { opens: true, end, .. }, Place::CommandLine) => {
+            let (words, opens, end) = match (item, scope) {
+                (Item::Directive { opens: true, end, .. }, Scope::CommandLine) => {
                     let message = "block directives are not supported in -g option";
                     return self.broken(ConfError::new(message).at(end), nodes);
                 }
                 (Item::Directive { words, opens, end }, _) => (words, opens, end),
-                (Item::End(_), Place::File | Place::CommandLine) => return Ok(Span::default()),
-                (Item::Close(end), Place::Block(_)) => return Ok(end),
-                (Item::End(end), Place::Block(node)) => {
+                (Item::End(_), Scope::File | Scope::CommandLine) => return Ok(Span::default()),
+                (Item::Close(end), Scope::Block(_)) => return Ok(end),
+                (Item::End(end), Scope::Block(node)) => {
                     self.tree.unbalanced.push(end.file);
                     return self.broken(self.never_closed(node, end), nodes);
                 }
-                (Item::Close(end), Place::File | Place::CommandLine) => {
+                (Item::Close(end), Scope::File | Scope::CommandLine) => {
                     self.tree.unbalanced.push(end.file);
                     return self.broken(self.closes_nothing(end), nodes);
                 }
@@ -335,7 +335,7 @@ impl<'a> Read<'a> {
             let message = format!("blocks are nested deeper than {MAX_BLOCK_DEPTH} levels");
             return self.broken(node.fail(message), nodes);
         }
-        let end = self.nodes(lexer, Place::Block(node), depth, nodes)?;
+        let end = self.nodes(lexer, Scope::Block(node), depth, nodes)?;
         self.compare_braces(node, end);
         Ok(end)
     }
@@ -420,7 +420,7 @@ impl<'a> Read<'a> {
                 return Err(Broken::All);
             }
             match self.open_included(&name, node) {
-                Ok(file) => match self.source(file, Place::File, depth, nodes) {
+                Ok(file) => match self.source(file, Scope::File, depth, nodes) {
                     Err(Broken::All) => return Err(Broken::All),
                     Ok(()) | Err(Broken::Text) => {}
                 },

@@ -29,7 +29,7 @@ pub enum UpstreamFailure {
     SendTimeout,
     /// The response could not be read.
     Receive(io::Error),
-    /// The server says nothing.
+    /// No response in time.
     ReceiveTimeout,
     /// The server closed the connection before the response was complete.
     Closed,
@@ -37,11 +37,11 @@ pub enum UpstreamFailure {
     Invalid(Box<str>),
     /// The body of the request cannot be sent to its end, while the response comes: that is said where the body is given back.
     Unsent,
-    /// The server says that it did not look at the request; the text says how.
+    /// Request refused unprocessed by the server; the text names the reason.
     Refused(Box<str>),
     /// The server does not choose HTTP/2 in the handshake of TLS.
     Alpn,
-    /// The request cannot be said in the language of the server; the text says why.
+    /// Request that the protocol of the server cannot express; the text names the reason.
     Unsayable(Box<str>),
     /// Failure of a connection that several requests were waiting for.
     Shared(Rc<UpstreamFailure>),
@@ -49,11 +49,11 @@ pub enum UpstreamFailure {
     Status(u16),
     /// The request may not be sent to this server (`proxy_allow_upstream`).
     Denied,
-    /// No server may be asked.
+    /// No server is available.
     NoPeer,
-    /// No server may be asked, and nobody more may wait for one.
+    /// No server is available, and the queue is full.
     QueueFull,
-    /// No server could be asked for as long as the request may wait.
+    /// No server became available within the longest time in the queue.
     QueueTimeout,
     /// The name of the server is not known; the text says why.
     NoName(Box<str>),

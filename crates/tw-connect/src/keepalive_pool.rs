@@ -1,7 +1,7 @@
-//! Connections to upstream servers that wait for the next request, on one loop.
+//! Idle keep-alive connections to upstream servers, on one loop.
 //!
-//! Nobody waits for them: the loop notes by itself what the kernel says of them, and that is looked at when one is wanted,
-//! and once a second.
+//! No task waits for them: the loop receives readiness from the kernel, and the pool checks it when a connection is
+//! wanted, and once a second.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -140,7 +140,7 @@ impl KeepalivePool {
         }
     }
 
-    /// Closes what has waited long enough, and what the server has closed.
+    /// Closes connections that were idle for too long, and those that the server has closed.
     fn sweep(&self) -> Sweeping {
         let now = tw_rt::clock::now();
         let mut waiting = self.waiting.borrow_mut();

@@ -181,7 +181,7 @@ impl UpstreamConnection {
         }
     }
 
-    /// Reads what is there with `read`, which is told the transport; content and news of a stream are there already.
+    /// Reads available bytes with `read`, which gets the transport; content and events of a stream are there already.
     pub fn read_by(
         &self,
         read: impl FnOnce(&Transport) -> Result<(ReadOutcome, Bytes), UpstreamFailure>,
@@ -241,7 +241,7 @@ impl UpstreamConnection {
     }
 }
 
-/// Whoever has a stream says in frames what it has to say.
+/// Error for bytes written to a connection whose messages are frames of a stream.
 fn not_in_bytes() -> UpstreamFailure {
     UpstreamFailure::Send(io::ErrorKind::Unsupported.into())
 }

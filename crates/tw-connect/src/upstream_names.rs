@@ -88,9 +88,8 @@ impl Drop for LookupGuard {
     }
 }
 
-/// Sees to it that servers with names have addresses, as far as names have any. Waits only while nobody in the group has one,
-/// and then for the first answer: a name server that says nothing costs those that need it. What takes long to compute, `pool`
-/// does.
+/// Resolves the names of the servers of a group. Waits only if no server of the group has an address, and then for
+/// the first answer: a silent name server delays only requests that need it. `pool` does the slow computations.
 pub async fn ensure_addresses(
     names: &UpstreamNames,
     group: &Arc<Group>,
@@ -136,7 +135,7 @@ pub async fn ensure_addresses(
     }
 }
 
-/// Asks for a name, unless somebody does already; nobody waits for that.
+/// Starts a lookup of a name in the background, unless one is running.
 fn spawn_refresh(named: &Arc<NamedServer>, group: &Arc<Group>, resolving: &Resolving, pool: &Pool) {
     if named.is_resolving.swap(true, Relaxed) {
         return;

@@ -1,10 +1,11 @@
-//! TLS to upstream servers: what directives say of it, what is made of that, and the handshake.
+//! TLS to upstream servers: directives, settings made of them, and the handshake.
 //!
 //! ```text
 //! Written ─► Tls: one for all locations that inherit the same settings ─► Secured: with the name for one request
 //!                                                                             └─► handshake, with a session of before
 //! ```
-//! Connections and sessions belong to a `UpstreamTlsConfig` and a name: who verifies otherwise, or shows another certificate, has others.
+//! Connections and sessions belong to a `UpstreamTlsConfig` and a name: other verification or another client
+//! certificate means other connections.
 
 use std::fmt;
 use std::future::poll_fn;

@@ -26,7 +26,7 @@ const STINT: Duration = Duration::from_millis(1);
 /// Interval at which freed memory is returned to the system. A pass without any costs microseconds.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(2);
 
-/// Interval of giving back while memory is short. What is taken in the meantime is bounded by what was read before.
+/// Interval of giving memory back while memory is short. The reads before it bound what is taken in the meantime.
 const GIVE_BACK_EVERY_SHORT: Duration = Duration::from_millis(200);
 
 thread_local! {

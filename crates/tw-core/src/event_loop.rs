@@ -89,8 +89,8 @@ pub trait Application: Sized + 'static {
     /// Serves a connection until it is closed. Called once for each.
     fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> + 'static;
 
-    /// Runs the background tasks of the loop's current generation (health checks, name resolution …). It does not end
-    /// by itself: the loop drops it when requests get another generation, and starts that one's; a loop that is
+    /// Runs the background tasks of the loop's current generation (health checks, name resolution …). The future
+    /// never completes: the loop drops it when requests get another generation, and starts that one's; a loop that is
     /// draining has none.
     fn run_background_tasks(self: Rc<Self>) -> impl Future<Output = ()> + 'static;
 
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn loop_ends_when_one_of_its_own_tasks_panics() {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let home = tw_rt::LoopThread::<LoopCommand<()>>::start(
             tw_rt::LoopOptions::new(0),
             |mut commands| async move {
@@ -437,21 +437,25 @@ mod tests {
                     })
                 };
                 let mut tasks = [spawn(false), spawn(false)];
-                tell.send(matches!(
-                    next(&mut commands, |cx| tasks.iter_mut().any(|task| is_over(task, cx))).await,
-                    Some(LoopCommand::Quit)
-                ))
-                .unwrap();
+                sender
+                    .send(matches!(
+                        next(&mut commands, |cx| tasks.iter_mut().any(|task| is_over(task, cx))).await,
+                        Some(LoopCommand::Quit)
+                    ))
+                    .unwrap();
                 let mut tasks = [spawn(false), spawn(true)];
-                tell.send(
-                    next(&mut commands, |cx| tasks.iter_mut().any(|task| is_over(task, cx))).await.is_none(),
-                )
-                .unwrap();
+                sender
+                    .send(
+                        next(&mut commands, |cx| tasks.iter_mut().any(|task| is_over(task, cx)))
+                            .await
+                            .is_none(),
+                    )
+                    .unwrap();
             },
         )
         .unwrap();
         assert!(home.send(LoopCommand::Quit).is_ok());
-        assert_eq!([told.recv(), told.recv()], [Ok(true), Ok(true)]);
+        assert_eq!([receiver.recv(), receiver.recv()], [Ok(true), Ok(true)]);
         home.join().unwrap();
     }
 }

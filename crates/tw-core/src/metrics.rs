@@ -212,7 +212,7 @@ pub struct Samples<'a> {
     /// Length of `out` from which on samples are left to the next piece.
     end: usize,
     /// Labels of the samples that were written, as hashes.
-    told: &'a mut HashSet<u64>,
+    seen: &'a mut HashSet<u64>,
     is_cut: bool,
 }
 
@@ -246,12 +246,12 @@ impl Samples<'_> {
         let mut hasher = DefaultHasher::new();
         labels.hash(&mut hasher);
         let hash = hasher.finish();
-        if self.told.contains(&hash) {
+        if self.seen.contains(&hash) {
             return false;
         }
         self.is_cut |= self.out.len() >= self.end;
         if !self.is_cut {
-            self.told.insert(hash);
+            self.seen.insert(hash);
         }
         !self.is_cut
     }

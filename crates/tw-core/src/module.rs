@@ -51,17 +51,17 @@ pub trait Settings<P: Protocol>: Sized + Send + Sync + 'static {
     /// Limits this module keeps, for `docs/limits.md`.
     const LIMITS: &'static [Limit] = &[];
 
-    /// Takes in an `if` that stands in the block: its condition is `block`'s arguments, what is written in it the second
-    /// argument. Called in the order of the blocks, among the directives around them. For modules whose directives run in
-    /// the order they are written in.
+    /// Takes in an `if` of the block: its condition is the arguments of `block`, its content the second argument.
+    /// Called in the order of the blocks, among the directives around them. For modules whose directives run in the
+    /// order they are written in.
     const TAKE_IF: Option<TakeIf<Self::Raw>> = None;
 
-    /// Turns what was written into what is used. `outer` is the resolved enclosing block, `None` at `http`.
-    /// After this no setting is unset.
+    /// Makes settings from the directives as written, with every default filled in. `outer` are the settings of the
+    /// enclosing block, `None` at `http`.
     fn resolve(raw: Self::Raw, outer: Option<&Self>, cx: &mut Resolve<'_, P>) -> Result<Self, ConfError>;
 
-    /// Returns true if a nested block without directives of this module would resolve to the same settings. It then
-    /// shares these: a large configuration has many such blocks.
+    /// Returns true if a nested block without directives of this module would resolve to the same settings. The block
+    /// then shares these: a large configuration has many such blocks.
     fn are_shared(&self) -> bool {
         false
     }
@@ -69,9 +69,9 @@ pub trait Settings<P: Protocol>: Sized + Send + Sync + 'static {
     /// Adds handlers and filters to the plan of a location, only if the feature is on there.
     fn install(self: &Arc<Self>, _plan: &mut P::Plan) {}
 
-    /// Says which files clients at a block with the core settings `core` make the module open or change, and to
-    /// whom they make it connect: the sandbox of the process allows what some module says. What is opened while the
-    /// configuration is loaded, and what the core module says, `root` and `alias`, need not be said.
+    /// Declares the files that requests to a block with the core settings `core` make the module open or change, and
+    /// the addresses that they make it connect to. The sandbox allows these. Files that are opened during loading
+    /// need no declaration, nor do `root` and `alias`, which the core module declares.
     fn reach(&self, _core: &P::Core, _reach: &mut Reach) {}
 }
 
@@ -149,7 +149,7 @@ impl<P: Protocol> Module<P> {
         self.erased.install(settings, plan);
     }
 
-    /// Says what it opens, changes and connects to.
+    /// Declares the files and addresses of the module to the sandbox.
     pub fn reach(&self, settings: &Resolved, core: &P::Core, reach: &mut Reach) {
         self.erased.reach(settings, core, reach);
     }

@@ -437,7 +437,7 @@ fn time_zone(env: &[(Box<str>, Option<Box<str>>)]) -> Option<Box<str>> {
 }
 
 impl MainSettings {
-    /// Turns what was written into what is used. `error_log` is where errors go if nothing was written.
+    /// Makes settings from the directives as written. `error_log` is the default of the error log.
     pub fn resolve(raw: RawMainSettings, error_log: &[u8], cx: &Cx<'_>) -> Result<Self, ConfError> {
         let mut pools = raw.thread_pool.take().unwrap_or_default();
         match pools.iter().position(|pool| &*pool.name == "default") {

@@ -173,11 +173,11 @@ mod tests {
 
     #[test]
     fn variables_end_the_known_path() {
-        let shown = |text: &str, say: fn(&mut Reach, &Template<Plain>, Option<Span>)| {
+        let shown = |text: &str, add_template: fn(&mut Reach, &Template<Plain>, Option<Span>)| {
             let mut reach = Reach::default();
             let path = Template::compile(text.as_bytes(), None, &mut VarTable::default()).unwrap();
-            say(&mut reach, &path, None);
-            say(&mut reach, &path, None);
+            add_template(&mut reach, &path, None);
+            add_template(&mut reach, &path, None);
             assert!(reach.places.len() + reach.unknown.len() == 1, "{text}: {reach:?}");
             reach.places.first().map(|place| String::from_utf8_lossy(&place.path).into_owned())
         };

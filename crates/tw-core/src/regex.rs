@@ -41,7 +41,7 @@ enum End {
     Plain,
     /// A subject that does not match may match without the line break.
     Cut,
-    /// A pattern whose `$` sees the line break. It backtracks.
+    /// Pattern whose `$` sees a line break at the end, matched by backtracking.
     Exact(Box<fancy_regex::Regex>),
 }
 

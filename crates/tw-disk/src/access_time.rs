@@ -138,7 +138,7 @@ impl AccessTime {
     }
 
     /// Asks the mount of a file that is not ours, also for files that are opened there later. May wait: jobs only.
-    pub(crate) fn ask(&self, fd: &OwnedFd) {
+    pub(crate) fn read_mount_flags(&self, fd: &OwnedFd) {
         if self.updates() == Updates::Never {
             return;
         }
@@ -153,7 +153,7 @@ impl AccessTime {
     /// Has a job read, and learns what came of it.
     pub(crate) fn read_by_job<T>(&self, fd: &OwnedFd, read: impl FnOnce() -> T) -> T {
         if self.updates() == Updates::Unknown {
-            self.ask(fd);
+            self.read_mount_flags(fd);
         }
         if self.updates() == Updates::Never {
             return read();
@@ -272,11 +272,11 @@ mod tests {
         let (one, other) = (1 << 40, (1 << 40) + MOUNTS.len() as u64);
         assert_eq!(known(one), Updates::Unknown);
         // Tests beside this one settle, which forgets all of them.
-        assert!(wait::until(wait::PATIENCE, || {
+        assert!(wait::until(wait::TIMEOUT, || {
             remember(one, Updates::Always);
             (known(one), known(other)) == (Updates::Always, Updates::Unknown)
         }));
-        assert!(wait::until(wait::PATIENCE, || {
+        assert!(wait::until(wait::TIMEOUT, || {
             remember(one, Updates::Always);
             remember(other, Updates::Never);
             (known(one), known(other)) == (Updates::Unknown, Updates::Never)
@@ -310,17 +310,17 @@ mod tests {
         assert_eq!(access.read_by_job(&fd, read), 7);
         assert!(accessed(&fd) > 2 && access.updates() == Updates::Relative);
         // The job has moved it, but the change of the times was of the same tick.
-        let moves = wait::until(wait::PATIENCE, || {
+        let moves = wait::until(wait::TIMEOUT, || {
             access.read_by_job(&fd, read);
             !access.may_be_due(&fd)
         });
         assert!(moves && access.updates() == Updates::Relative);
         // Other files of the mount are known from here on, until somebody settles, as tests beside this one do.
         let is_known = || {
-            access.ask(&fd);
+            access.read_mount_flags(&fd);
             AccessTime::of_mount(&fd).updates() == Updates::Relative
         };
-        assert!(wait::until(wait::PATIENCE, is_known));
+        assert!(wait::until(wait::TIMEOUT, is_known));
         set_times(&fd, 1, 2);
         assert!(access.may_be_due(&fd));
 

@@ -192,7 +192,7 @@ impl Device {
         self.note();
         if self.reads() == Reads::Unknown {
             self.find_home(fd);
-            let reads = self.ask(fd);
+            let reads = self.detect_reads(fd);
             if reads != Reads::Unknown {
                 self.reads.store(reads as u8, Relaxed);
             }
@@ -205,7 +205,7 @@ impl Device {
         step();
     }
 
-    fn ask(&self, fd: BorrowedFd<'_>) -> Reads {
+    fn detect_reads(&self, fd: BorrowedFd<'_>) -> Reads {
         let Ok(fs) = fstatfs(fd) else { return Reads::Unknown };
         let place = if is_local(&fs) { PLACE_LOCAL } else { PLACE_REMOTE };
         if self.place.swap(place, Relaxed) == PLACE_UNKNOWN && place == PLACE_REMOTE {
@@ -228,9 +228,9 @@ impl Device {
     }
 
     /// Counts a job that will read here, until the visit is dropped.
-    pub(crate) fn visit(&'static self) -> Visit {
+    pub(crate) fn begin_read_job(&'static self) -> ReadJobGuard {
         self.readers.fetch_add(1, Relaxed);
-        Visit(self)
+        ReadJobGuard(self)
     }
 
     /// Returns true if so many jobs read here that starting another request may wait (see [`hot`](crate::hot)).
@@ -268,10 +268,10 @@ impl Device {
     }
 }
 
-/// One job that reads from a device; see [`Device::visit`].
-pub(crate) struct Visit(&'static Device);
+/// One job that reads from a device; see [`Device::begin_read_job`].
+pub(crate) struct ReadJobGuard(&'static Device);
 
-impl Drop for Visit {
+impl Drop for ReadJobGuard {
     fn drop(&mut self) {
         self.0.readers.fetch_sub(1, Relaxed);
         self.0.read_jobs.fetch_add(1, Relaxed);

@@ -134,7 +134,7 @@ impl Driver {
         if let Handle::Os(fd) = &inner.handle {
             inner.device.touch(fd.as_fd());
             if inner.can_tell() {
-                inner.access_time.ask(fd);
+                inner.access_time.read_mount_flags(fd);
             }
         }
         file
@@ -413,17 +413,17 @@ impl Driver {
     /// Writes a file beside `path` and gives it that name.
     pub(crate) fn replace(&self, path: &CStr, mode: u32, data: &[u8]) -> Result<(), DiskError> {
         // Another process may do the same. What a crash left of such a file is written over.
-        let beside = [path.to_bytes(), format!(".{}", std::process::id()).as_bytes()].concat();
-        let beside = CString::new(beside).unwrap_or_default();
+        let temp_path = [path.to_bytes(), format!(".{}", std::process::id()).as_bytes()].concat();
+        let temp_path = CString::new(temp_path).unwrap_or_default();
         let options = CreateOptions { mode, existing: Existing::Truncate, ..CreateOptions::NEW };
-        let file = self.create(&beside, &options)?;
+        let file = self.create(&temp_path, &options)?;
         let done = self
             .write(file.inner(), Some(0), data)
             .and_then(|()| self.fsync(file.inner(), true))
-            .and_then(|()| self.rename(&beside, path));
+            .and_then(|()| self.rename(&temp_path, path));
         if done.is_err() {
             // The first failure is the one to report.
-            let _ = self.unlink(&beside);
+            let _ = self.unlink(&temp_path);
             return done;
         }
         let end = path.to_bytes().iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);

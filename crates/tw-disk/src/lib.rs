@@ -55,7 +55,7 @@ pub use driver::{Sent, SentEnd};
 pub use error::DiskError;
 pub use file::{File, Now};
 pub use links::open_log;
-pub use lock::{LOCK_FILE_MAX, LOCK_FILE_MIN, LockedFile, Locks, Look, Refusal, Sending};
+pub use lock::{FileCheck, LOCK_FILE_MAX, LOCK_FILE_MIN, LockedFile, Locks, Refusal, Sending};
 pub use meta::{Entry, FileKind, FileMeta, Listing, Space};
 pub use op::Op;
 pub use open_options::{Access, CreateOptions, Existing, Links, OpenOptions, TempOptions, WriteBack};

@@ -111,12 +111,12 @@ pub(crate) fn open_same_owner(path: &CStr, from: u32, flags: OFlags) -> Result<O
     )
 }
 
-/// Opens name by name. At a link, `judge` gets its owner and the owner of what it leads to.
+/// Opens name by name. At a link, `check_owner` gets its owner and the owner of what it leads to.
 fn walk(
     path: &CStr,
     from: u32,
     flags: OFlags,
-    judge: fn(u32, u32) -> Result<(), Errno>,
+    check_owner: fn(u32, u32) -> Result<(), Errno>,
 ) -> Result<OwnedFd, Errno> {
     let (trusted, rest) = split(path, from);
     let mut dir = openat(CWD, trusted, STEP, Mode::empty())?;
@@ -128,7 +128,7 @@ fn walk(
             (true, true) => flags | OFlags::DIRECTORY,
             (false, _) => STEP,
         };
-        let next = open_name(dir.as_fd(), name, flags, judge)?;
+        let next = open_name(dir.as_fd(), name, flags, check_owner)?;
         if is_last {
             return Ok(next);
         }
@@ -141,7 +141,7 @@ fn open_name(
     dir: BorrowedFd<'_>,
     name: &[u8],
     flags: OFlags,
-    judge: fn(u32, u32) -> Result<(), Errno>,
+    check_owner: fn(u32, u32) -> Result<(), Errno>,
 ) -> Result<OwnedFd, Errno> {
     // With O_PATH, O_NOFOLLOW opens the link itself instead of failing; O_DIRECTORY then fails with ENOTDIR.
     let is_link = |error: Errno| matches!(error, Errno::LOOP | Errno::NOTDIR);
@@ -163,7 +163,7 @@ fn open_name(
     }
     let target = readlinkat(&link, c"", Vec::new())?;
     let fd = openat(dir, target, flags, Mode::empty())?;
-    judge(link_stat.st_uid, fstat(&fd)?.st_uid)?;
+    check_owner(link_stat.st_uid, fstat(&fd)?.st_uid)?;
     Ok(fd)
 }
 

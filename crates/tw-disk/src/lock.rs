@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Locked pages are still lost when the file changes: by truncation, a hole, a write past the page cache.
-//! All of them change its times or its size first, so a sender checks those ([`Disk::look_now`]) in the same turn.
+//! All of them change its times or its size first, so a sender checks those ([`Disk::check_now`]) in the same turn.
 //!
 //! Suited are only file systems whose `sendfile` takes pages from the page cache without other requests: those that read
 //! without waiting (`RWF_NOWAIT`), and those in memory. FUSE drops pages when the file is opened, NFS asks its server.
@@ -32,7 +32,7 @@ use tw_base::count::Counter;
 use tw_base::{FatalMutex, Limit};
 use tw_sys::memory::MappedFile;
 
-pub use sending::{Look, Sending};
+pub use sending::{FileCheck, Sending};
 
 /// Smallest file that is locked, bytes: below it a copy costs as little as `sendfile` does.
 pub const LOCK_FILE_MIN: u64 = 16 << 10;
@@ -124,13 +124,13 @@ struct Entry {
     key: Key,
     /// Never upgraded under the lock: the last handle takes it once more.
     file: Weak<Shared>,
-    life: Arc<Life>,
+    life: Arc<LockState>,
     /// `None` while it is being locked.
     pages: Option<Arc<Pages>>,
 }
 
 /// State of a file that the table and the handles share.
-struct Life {
+struct LockState {
     is_over: AtomicBool,
     /// Time of its last transfer: seconds since 1970, the lower half.
     used_s: AtomicU32,
@@ -145,7 +145,7 @@ struct Shared {
     key: Key,
     meta: FileMeta,
     pages: OnceLock<Weak<Pages>>,
-    life: Arc<Life>,
+    life: Arc<LockState>,
 }
 
 /// Entry of the table, with its locked pages. A thread of the pool unlocks them, on whichever thread it is dropped.
@@ -244,7 +244,7 @@ impl Locks {
                 return Some(Pages { locks: self.clone(), bytes, mapped: None, pool: pool.clone() });
             }
             let now = now_s() as u32;
-            let is_idle = |life: &Life| now.abs_diff(life.used_s.load(Relaxed)) >= IDLE_S;
+            let is_idle = |life: &LockState| now.abs_diff(life.used_s.load(Relaxed)) >= IDLE_S;
             let evicted = self.state.lock().evict(is_idle)?;
             self.evictions.add(1);
             drop(evicted);
@@ -295,7 +295,7 @@ impl State {
     }
 
     /// Takes out the pages of the next file that is locked and may go, of as many as are looked at.
-    fn evict(&mut self, may_go: impl Fn(&Life) -> bool) -> Option<Arc<Pages>> {
+    fn evict(&mut self, may_go: impl Fn(&LockState) -> bool) -> Option<Arc<Pages>> {
         for _ in 0..self.files.len().min(EVICT_SCAN_MAX) {
             self.hand %= self.files.len();
             let entry = &self.files[self.hand];

@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remote_root_covers_all_but_what_is_mounted_in_it() {
+    fn remote_root_covers_all_but_inner_mounts() {
         let table = parse(b"1 1 0:1 / / rw - 9p root rw\n2 1 8:1 / /data rw - ext4 /dev/sda rw\n");
         assert!(table.is_remote(b"/etc/x"));
         assert!(!table.is_remote(b"/data/x"));

@@ -234,9 +234,9 @@ impl Disk {
         offset: u64,
         mut buf: Vec<u8>,
     ) -> Result<Vec<u8>, DiskError> {
-        let visit = file.inner().device.visit();
+        let read_job = file.inner().device.begin_read_job();
         self.job_on(by, Op::Read, file, move |driver, file| {
-            let _visit = visit;
+            let _visit = read_job;
             let n = driver.read(file.inner(), offset, &mut buf)?;
             buf.truncate(n);
             Ok(buf)
@@ -493,9 +493,9 @@ impl Disk {
         len: usize,
         socket: &SocketFd,
     ) -> Result<Sent, DiskError> {
-        let (socket, visit) = (socket.clone(), file.inner().device.visit());
+        let (socket, read_job) = (socket.clone(), file.inner().device.begin_read_job());
         self.job_on(by, Op::Sendfile, file, move |driver, file| {
-            let _visit = visit;
+            let _visit = read_job;
             driver.sendfile(file.inner(), offset, len, &socket)
         })
         .await

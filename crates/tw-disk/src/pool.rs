@@ -650,7 +650,7 @@ impl Watched for Shared {
                 refused.jobs.extend(job.map(|job| (job, mount)));
             }
             let State { queue, hung, .. } = &mut *state;
-            hung.look(queue, &self.name, &mut refused);
+            hung.check(queue, &self.name, &mut refused);
             queue.has_taken() || !hung.is_empty()
         };
         if !refused.jobs.is_empty() {
@@ -658,7 +658,7 @@ impl Watched for Shared {
             self.wake.notify_all();
         }
         self.counters.refusals.add(refused.jobs.len() as u64);
-        refused.tell(|notice| self.notify(notice));
+        refused.report(|notice| self.notify(notice));
         is_busy
     }
 }

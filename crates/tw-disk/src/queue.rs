@@ -47,7 +47,7 @@ pub(crate) struct Full<J> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum SlotState {
     Free,
     Waiting,
     Started,
@@ -59,7 +59,7 @@ enum Place {
 struct Slot<J> {
     job: Option<J>,
     turn: u32,
-    place: Place,
+    state: SlotState,
     class: JobClass,
     key: u32,
     prev: u32,
@@ -287,7 +287,7 @@ impl<J> Queue<J> {
         let slot = Slot {
             job: Some(job),
             turn: 0,
-            place: Place::Waiting,
+            state: SlotState::Waiting,
             class,
             key,
             prev: NIL,
@@ -335,7 +335,7 @@ impl<J> Queue<J> {
         self.slot_unlink(&mut list, index);
         self.started = list;
         let slot = &mut self.slots[index as usize];
-        (slot.place, slot.since, slot.runner) = (Place::Taken, self.now, runner);
+        (slot.state, slot.since, slot.runner) = (SlotState::Taken, self.now, runner);
         let (ticket, device) = (Ticket { index, turn: slot.turn }, self.keys[slot.key as usize].device);
         if device == NO_DEVICE {
             return slot.job.take().map(|job| (ticket, job));
@@ -350,13 +350,13 @@ impl<J> Queue<J> {
 
     /// Gives back the slot of a taken job.
     pub(crate) fn done(&mut self, ticket: Ticket) {
-        match self.place_of(ticket) {
-            Place::Taken => {
+        match self.state_of(ticket) {
+            SlotState::Taken => {
                 self.untake(ticket.index);
                 self.moved(ticket.index);
                 self.release(ticket.index);
             }
-            Place::Hung => {
+            SlotState::Hung => {
                 self.moved(ticket.index);
                 self.release_hung(ticket.index);
             }
@@ -367,16 +367,16 @@ impl<J> Queue<J> {
 
     /// Removes a job that has not been taken yet.
     pub(crate) fn cancel(&mut self, ticket: Ticket) -> Option<J> {
-        match self.place_of(ticket) {
-            Place::Free | Place::Taken | Place::Hung => None,
-            Place::Waiting => {
+        match self.state_of(ticket) {
+            SlotState::Free | SlotState::Taken | SlotState::Hung => None,
+            SlotState::Waiting => {
                 let job = self.slots[ticket.index as usize].job.take();
                 let key = self.unwait(ticket.index);
                 self.free_slot(ticket.index);
                 self.drop_key_if_idle(key);
                 job
             }
-            Place::Started => {
+            SlotState::Started => {
                 let job = self.slots[ticket.index as usize].job.take();
                 let mut list = self.started;
                 self.slot_unlink(&mut list, ticket.index);
@@ -402,10 +402,10 @@ impl<J> Queue<J> {
         self.start_all();
     }
 
-    fn place_of(&self, ticket: Ticket) -> Place {
+    fn state_of(&self, ticket: Ticket) -> SlotState {
         match self.slots.get(ticket.index as usize) {
-            Some(slot) if slot.turn == ticket.turn => slot.place,
-            _ => Place::Free,
+            Some(slot) if slot.turn == ticket.turn => slot.state,
+            _ => SlotState::Free,
         }
     }
 
@@ -453,7 +453,7 @@ impl<J> Queue<J> {
     fn start(&mut self, (key, c): (u32, usize)) {
         let index = self.keys[key as usize].waiting[c].head;
         self.unwait(index);
-        self.slots[index as usize].place = Place::Started;
+        self.slots[index as usize].state = SlotState::Started;
         let mut list = self.started;
         self.slot_push(&mut list, index);
         self.started = list;
@@ -512,7 +512,7 @@ impl<J> Queue<J> {
 
     fn free_slot(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
-        slot.place = Place::Free;
+        slot.state = SlotState::Free;
         // Never the last reference: who takes a job keeps another until its slot is free.
         slot.job = None;
         slot.turn = slot.turn.wrapping_add(1);

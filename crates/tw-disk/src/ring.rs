@@ -4,7 +4,7 @@
 //! read (a file system that refuses, a kernel that takes io_uring away) is read by the threads of the pool.
 
 use crate::account::{Account, JobClass, JobSource};
-use crate::device::{self, Device, Visit};
+use crate::device::{self, Device, ReadJobGuard};
 use crate::error::DiskError;
 use crate::file::{File, Handle};
 use crate::op::Op;
@@ -37,7 +37,7 @@ pub(crate) struct ReadWork {
     file: RingFile,
     offset: u64,
     buf: Vec<u8>,
-    visit: Visit,
+    read_job: ReadJobGuard,
 }
 
 type ReadTask = Task<ReadWork, Vec<u8>>;
@@ -66,7 +66,7 @@ struct Flight {
     task: Arc<ReadTask>,
     ticket: Ticket,
     begun: Begun,
-    visit: Visit,
+    read_job: ReadJobGuard,
 }
 
 /// The queue in front of a ring.
@@ -138,8 +138,8 @@ impl Lane {
                 mount: state.hung.mount(number),
             }));
         }
-        let visit = device.visit();
-        let task = Arc::new(Task::new(Op::Read, ReadWork { file, offset, buf, visit }));
+        let read_job = device.begin_read_job();
+        let task = Arc::new(Task::new(Op::Read, ReadWork { file, offset, buf, read_job }));
         let pushed = state.queue.push(by.class, by.source, number, task.clone(), false);
         let must_wake = std::mem::take(&mut state.is_asleep);
         drop(state);
@@ -230,7 +230,7 @@ impl Lane {
 
     /// Puts a read into the ring; false if it is over already.
     fn launch(&self, ring: &mut Ring<RingFile, Flight>, ticket: Ticket, task: Arc<ReadTask>) -> bool {
-        let Some((ReadWork { file, offset, mut buf, visit }, begun)) = task.begin() else { return false };
+        let Some((ReadWork { file, offset, mut buf, read_job }, begun)) = task.begin() else { return false };
         let inner = file.0.inner();
         if let (Handle::Os(fd), true) = (&inner.handle, inner.can_tell()) {
             // In memory after all: the loops are told, and the ring is for those who wait.
@@ -240,7 +240,7 @@ impl Lane {
                 return false;
             }
         }
-        let read = Read { file, offset, buf, tag: Flight { task, ticket, begun, visit } };
+        let read = Read { file, offset, buf, tag: Flight { task, ticket, begun, read_job } };
         match ring.push(read) {
             Ok(()) => true,
             Err(Read { file, offset, mut buf, tag: Flight { task, begun, .. } }) => {
@@ -254,8 +254,8 @@ impl Lane {
 
     /// A read has come back.
     fn land(&self, read: Read<RingFile, Flight>, result: Result<usize, Errno>) {
-        let Read { file, offset, mut buf, tag: Flight { task, begun, visit, .. } } = read;
-        drop(visit);
+        let Read { file, offset, mut buf, tag: Flight { task, begun, read_job, .. } } = read;
+        drop(read_job);
         self.shared.counters.ring_reads.add(1);
         match result {
             Ok(n) => {
@@ -361,14 +361,14 @@ impl Watched for Lane {
                 let mount = hung.begin(device, *timeout);
                 refused.jobs.extend(job.map(|job| (job, mount)));
             }
-            hung.look(queue, self.shared.name(), &mut refused);
+            hung.check(queue, self.shared.name(), &mut refused);
             (queue.has_taken() || !hung.is_empty(), state.is_stopping)
         };
         if is_stopping {
             self.waker.wake();
         }
         self.shared.counters.refusals.add(refused.jobs.len() as u64);
-        refused.tell(|notice| self.shared.notify(notice));
+        refused.report(|notice| self.shared.notify(notice));
         is_busy
     }
 }
@@ -458,25 +458,25 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_ring_fails_what_was_in_it_and_threads_read_the_rest() {
+    fn lost_ring_fails_its_reads_and_threads_do_the_rest() {
         let pool = Pool::new("lost", 1, 10).unwrap();
-        let (tell, told) = channel();
-        pool.on_notice(move |notice| tell.send(notice).unwrap());
+        let (sender, receiver) = channel();
+        pool.on_notice(move |notice| sender.send(notice).unwrap());
         let Some((lane, mut ring)) = lane(&pool) else { return };
         let file = this_file(&pool);
         let mut in_ring = submit(&lane, &file, 0);
         let waiting = submit(&lane, &file, 4);
         let (ticket, task) = lane.state.lock().queue.take(Runner::default()).unwrap();
         // Into the ring itself: a look into memory first would answer it.
-        let (ReadWork { file: its, offset, buf, visit }, begun) = task.begin().unwrap();
+        let (ReadWork { file: its, offset, buf, read_job }, begun) = task.begin().unwrap();
         assert!(
-            ring.push(Read { file: its, offset, buf, tag: Flight { task, ticket, begun, visit } }).is_ok()
+            ring.push(Read { file: its, offset, buf, tag: Flight { task, ticket, begun, read_job } }).is_ok()
         );
         assert!(poll_once(Pin::new(&mut in_ring)).is_pending());
         lane.lose(ring, Errno::PERM);
         assert_eq!(block_on(in_ring).result, Err(Op::Read.failed(Errno::PERM)));
         assert_eq!(block_on(waiting).result.unwrap().len(), 8);
-        assert_eq!(told.try_recv(), Ok(Notice::RingLost(Errno::PERM)));
+        assert_eq!(receiver.try_recv(), Ok(Notice::RingLost(Errno::PERM)));
         assert!(matches!(Lane::submit(&lane, &by(), &file, 0, vec![0; 8]), Err(ReadRefusal::Unsuited(_))));
         let text = Notice::RingLost(Errno::PERM).to_string();
         assert_eq!(text, "io_uring stopped working (1: Operation not permitted), threads read instead");

@@ -127,7 +127,7 @@ impl DenialSource {
         Self::with(op, errno, path, look_at_now)
     }
 
-    fn with(op: Op, errno: Errno, path: &CStr, look: Look) -> Self {
+    fn with(op: Op, errno: Errno, path: &CStr, look: StatFn) -> Self {
         match CONFINED.get() {
             Some(confined) if errno == Errno::ACCESS => confined.source(op, path, look),
             _ => Self::Unknown,
@@ -147,10 +147,10 @@ pub fn sandbox_denial(op: Op, errno: Errno, path: &CStr) -> String {
 }
 
 /// Function that reads the metadata of the target of a path.
-type Look = fn(&CStr) -> Result<Stat, Errno>;
+type StatFn = fn(&CStr) -> Result<Stat, Errno>;
 
 impl Confined {
-    fn source(&self, op: Op, path: &CStr, look: Look) -> DenialSource {
+    fn source(&self, op: Op, path: &CStr, look: StatFn) -> DenialSource {
         let Some(options) = Use::of(op) else { return DenialSource::Unknown };
         let (source, places) = match options {
             Use::Read => (DenialSource::Reading, &self.allowed.reading),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn permissions_and_the_sandbox_are_told_apart() {
+    fn permission_errors_differ_from_sandbox_denials() {
         let dir = tw_testkit::TempDir::new("denial").unwrap();
         let open = dir.write("open", "x").unwrap();
         let closed = dir.write("closed", "x").unwrap();

@@ -85,14 +85,14 @@ impl Driver {
         let mut tries = 0;
         loop {
             let number = NEXT_TEMP.fetch_add(1, Relaxed);
-            let beside = [path.to_bytes(), format!(".{number:010}").as_bytes()].concat();
-            let beside = CString::new(beside).unwrap_or_default();
-            match self.create(&beside, &create) {
+            let temp_path = [path.to_bytes(), format!(".{number:010}").as_bytes()].concat();
+            let temp_path = CString::new(temp_path).unwrap_or_default();
+            match self.create(&temp_path, &create) {
                 Err(error) if error.errno() == Some(Errno::EXIST) && tries < TEMP_TRIES => {
                     tries += 1;
                     NEXT_TEMP.fetch_add(scatter(), Relaxed);
                 }
-                other => return other.map(|file| TempFile::named(file, beside, self.clone())),
+                other => return other.map(|file| TempFile::named(file, temp_path, self.clone())),
             }
         }
     }

@@ -169,7 +169,7 @@ impl<J> Default for RefusedJobs<J> {
 }
 
 impl<J: Refuse> RefusedJobs<J> {
-    pub(crate) fn tell(self, notify: impl Fn(Notice)) {
+    pub(crate) fn report(self, notify: impl Fn(Notice)) {
         for notice in self.notices {
             notify(notice);
         }
@@ -214,7 +214,7 @@ impl HungDevices {
     }
 
     /// Refuses what waits in vain, and says what has begun or ended to hang.
-    pub(crate) fn look<J>(&mut self, queue: &mut Queue<J>, pool: &str, refused: &mut RefusedJobs<J>) {
+    pub(crate) fn check<J>(&mut self, queue: &mut Queue<J>, pool: &str, refused: &mut RefusedJobs<J>) {
         self.0.retain_mut(|record| {
             let operations = queue.hung_on(record.device);
             let after = record.since.elapsed().unwrap_or_default();

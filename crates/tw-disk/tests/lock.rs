@@ -13,10 +13,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tw_disk::{
-    Account, Aio, Disk, File, JobSource, LOCK_FILE_MIN, LockedFile, Locks, Look, Now, OpenOptions, Pool,
+    Account, Aio, Disk, File, FileCheck, JobSource, LOCK_FILE_MIN, LockedFile, Locks, Now, OpenOptions, Pool,
     Refusal,
 };
-use tw_testkit::wait::{PATIENCE, some, until};
+use tw_testkit::wait::{TIMEOUT, some, until};
 use tw_testkit::{Lacks, TempDir, leave_out};
 
 /// A page, as every machine has at least.
@@ -69,11 +69,11 @@ impl Bench {
     fn lock(&self, file: &File) -> LockedFile {
         let locked = || {
             let locked = self.disk.lock_soon(file, &self.locks)?;
-            until(PATIENCE, || locked.is_locked() || locked.is_over())
+            until(TIMEOUT, || locked.is_locked() || locked.is_over())
                 .then_some(locked)
                 .filter(LockedFile::is_locked)
         };
-        some(PATIENCE, locked).unwrap()
+        some(TIMEOUT, locked).unwrap()
     }
 
     /// Bytes of a file that the kernel sends.
@@ -94,8 +94,8 @@ impl Bench {
         Some(received)
     }
 
-    fn look(&self, file: &File) -> Look {
-        let Now::Ready(Ok(look)) = self.disk.look_now(file) else { panic!("a local file system") };
+    fn look(&self, file: &File) -> FileCheck {
+        let Now::Ready(Ok(look)) = self.disk.check_now(file) else { panic!("a local file system") };
         look
     }
 }
@@ -116,7 +116,7 @@ fn file_stays_locked_while_a_handle_exists() {
     assert!(bench.locks.find(&file).is_none());
     let locked = bench.lock(&file);
     assert_eq!((bench.locks.bytes(), bench.locks.files()), (300_001_u64.next_multiple_of(PAGE), 1));
-    assert_ne!(bench.look(&file), Look::Changed);
+    assert_ne!(bench.look(&file), FileCheck::Changed);
     assert_eq!(bench.sent(&file, &locked), Some(content(300_001)));
     assert_eq!(bench.locks.sent(), 300_001);
     // Another descriptor of the same file is the same file.
@@ -126,7 +126,7 @@ fn file_stays_locked_while_a_handle_exists() {
     assert!(found.is_locked() && bench.disk.lock_soon(&again, &bench.locks).unwrap().is_locked());
     assert_eq!(bench.sent(&again, &found), Some(content(300_001)));
     drop(found);
-    assert!(until(PATIENCE, || (bench.locks.bytes(), bench.locks.files()) == (0, 0)));
+    assert!(until(TIMEOUT, || (bench.locks.bytes(), bench.locks.files()) == (0, 0)));
     assert!(bench.locks.find(&again).is_none());
 }
 
@@ -138,18 +138,18 @@ fn change_of_a_file_unlocks_it() {
     let (locked, other) = (bench.lock(&file), bench.locks.find(&file).unwrap());
     let mode = fs::metadata(&path).unwrap().permissions();
     fs::set_permissions(&path, mode).unwrap();
-    assert_eq!(bench.look(&file), Look::Changed, "whatever it was");
+    assert_eq!(bench.look(&file), FileCheck::Changed, "whatever it was");
     locked.give_up();
     assert!(locked.is_over() && other.is_over() && !other.is_locked());
     assert!(bench.sent(&file, &other).is_none());
-    assert!(until(PATIENCE, || bench.locks.bytes() == 0), "although there are handles");
+    assert!(until(TIMEOUT, || bench.locks.bytes() == 0), "although there are handles");
     // The old version will not do; the new one has to settle.
     let changed = bench.open("a");
     assert!(bench.disk.lock_soon(&changed, &bench.locks).is_none());
     let locked = bench.lock(&changed);
     assert_eq!(bench.sent(&changed, &locked), Some(content(100_000)));
     let old = bench.disk.lock_soon(&file, &bench.locks).unwrap();
-    assert!(until(PATIENCE, || old.is_over()) && locked.is_over(), "there is one version at a time");
+    assert!(until(TIMEOUT, || old.is_over()) && locked.is_over(), "there is one version at a time");
     assert_eq!(bench.locks.refusals(Refusal::Changed), 1);
 }
 
@@ -163,13 +163,13 @@ fn least_recently_sent_file_is_unlocked_first() {
         })
         .collect();
     // Whoever was not sent for two seconds of the clock has to go, and on a machine that stands still nobody is.
-    let full = some(PATIENCE, || {
-        assert!(until(PATIENCE, || bench.locks.bytes() == 0));
+    let full = some(TIMEOUT, || {
+        assert!(until(TIMEOUT, || bench.locks.bytes() == 0));
         let (refusals, evictions) = (bench.locks.refusals(Refusal::Full), bench.locks.evictions());
         let locked: Vec<_> = files[..4].iter().map(|file| bench.lock(file)).collect();
         assert_eq!(bench.locks.bytes(), bench.locks.max());
         let refused = bench.disk.lock_soon(&files[4], &bench.locks)?;
-        assert!(until(PATIENCE, || refused.is_over() || refused.is_locked()));
+        assert!(until(TIMEOUT, || refused.is_over() || refused.is_locked()));
         if refused.is_locked() {
             return None;
         }
@@ -177,12 +177,12 @@ fn least_recently_sent_file_is_unlocked_first() {
         assert!(locked.iter().all(LockedFile::is_locked));
         // The first one is in use all the time.
         let mut used = Instant::now();
-        let next = some(PATIENCE, || {
+        let next = some(TIMEOUT, || {
             used = Instant::now();
             assert!(bench.sent(&files[0], &locked[0]).is_some());
             assert!(bench.locks.bytes() <= bench.locks.max());
             let next = bench.disk.lock_soon(&files[4], &bench.locks)?;
-            until(PATIENCE, || next.is_locked() || next.is_over())
+            until(TIMEOUT, || next.is_locked() || next.is_over())
                 .then_some(next)
                 .filter(LockedFile::is_locked)
         });
@@ -198,9 +198,9 @@ fn least_recently_sent_file_is_unlocked_first() {
     let (locked, _next) = full.unwrap();
     // Less room, and then none.
     bench.locks.set_max(2 * LOCK_FILE_MIN);
-    assert!(until(PATIENCE, || bench.locks.bytes() == 2 * LOCK_FILE_MIN));
+    assert!(until(TIMEOUT, || bench.locks.bytes() == 2 * LOCK_FILE_MIN));
     bench.locks.set_max(0);
-    assert!(until(PATIENCE, || bench.locks.bytes() == 0));
+    assert!(until(TIMEOUT, || bench.locks.bytes() == 0));
     assert!(locked.iter().all(LockedFile::is_over));
     assert!(bench.disk.lock_soon(&files[5], &bench.locks).is_none());
 }
@@ -213,10 +213,10 @@ fn zero_limit_also_stops_locks_in_progress() {
     drop(bench.lock(&file));
     for _ in 0..20 {
         bench.locks.set_max(8 << 20);
-        let locked = some(PATIENCE, || bench.disk.lock_soon(&file, &bench.locks)).unwrap();
+        let locked = some(TIMEOUT, || bench.disk.lock_soon(&file, &bench.locks)).unwrap();
         bench.locks.set_max(0);
         assert!(locked.is_over() && bench.disk.sending(&file, &locked).is_none());
-        assert!(until(PATIENCE, || bench.locks.bytes() == 0 && bench.locks.files() == 0));
+        assert!(until(TIMEOUT, || bench.locks.bytes() == 0 && bench.locks.files() == 0));
         assert!(locked.is_over() && !locked.is_locked());
     }
 }
@@ -228,7 +228,7 @@ fn locking_does_not_read_cold_pages() {
     fs::File::open(&path).unwrap().sync_all().unwrap();
     let file = bench.open("a");
     drop(bench.lock(&file));
-    assert!(until(PATIENCE, || bench.locks.bytes() == 0));
+    assert!(until(TIMEOUT, || bench.locks.bytes() == 0));
     // What somebody else looks at just now stays.
     let leaves = until(Duration::from_secs(1), || {
         fadvise(file.fd().unwrap(), 0, None, Advice::DontNeed).is_ok()
@@ -238,15 +238,15 @@ fn locking_does_not_read_cold_pages() {
         return leave_out(Lacks::Machine, "a file does not leave memory when asked to");
     }
     // What is just being read for somebody cannot leave, nor what is locked.
-    let is_refused = until(PATIENCE, || {
-        assert!(until(PATIENCE, || bench.locks.bytes() == 0));
+    let is_refused = until(TIMEOUT, || {
+        assert!(until(TIMEOUT, || bench.locks.bytes() == 0));
         let _ = fadvise(file.fd().unwrap(), 0, None, Advice::DontNeed);
-        let asked = bench.disk.lock_soon(&file, &bench.locks).unwrap();
-        assert!(until(PATIENCE, || asked.is_over() || asked.is_locked()));
-        asked.is_over() && bench.locks.refusals(Refusal::Cold) == 1
+        let lock = bench.disk.lock_soon(&file, &bench.locks).unwrap();
+        assert!(until(TIMEOUT, || lock.is_over() || lock.is_locked()));
+        lock.is_over() && bench.locks.refusals(Refusal::Cold) == 1
     });
     assert!(is_refused, "{:?}", Refusal::ALL.map(|why| (why, bench.locks.refusals(why))));
-    assert!(until(PATIENCE, || bench.locks.bytes() == 0));
+    assert!(until(TIMEOUT, || bench.locks.bytes() == 0));
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn concurrent_locks_leave_nothing_behind() {
             });
         }
     });
-    assert!(until(PATIENCE, || (bench.locks.bytes(), bench.locks.files()) == (0, 0)));
+    assert!(until(TIMEOUT, || (bench.locks.bytes(), bench.locks.files()) == (0, 0)));
     bench.locks.set_max(8 * LOCK_FILE_MIN);
     assert!(bench.lock(&bench.open("0")).is_locked());
 }

@@ -215,7 +215,7 @@ fn dropping_a_future_takes_back_a_job_that_waits() {
 }
 
 #[test]
-fn dropping_a_future_lets_a_begun_job_end_with_what_it_owns() {
+fn dropping_a_future_lets_a_begun_job_finish() {
     let pool = Pool::new("begun", 1, 10).unwrap();
     let (gate, work) = gate();
     let (ended, end) = channel();
@@ -236,7 +236,7 @@ fn dropping_a_future_lets_a_begun_job_end_with_what_it_owns() {
 }
 
 #[test]
-fn dropping_a_future_drops_a_result_nobody_took() {
+fn dropping_a_future_drops_an_unclaimed_result() {
     let pool = Pool::new("untaken", 1, 10).unwrap();
     let (ended, end) = channel();
     let token = Token(ended);
@@ -271,7 +271,7 @@ fn dropping_futures_keeps_counters_consistent() {
 }
 
 #[test]
-fn resizing_keeps_jobs_and_starts_them() {
+fn resizing_a_pool_keeps_and_starts_queued_jobs() {
     let pool = Pool::new("grow", 1, 100).unwrap();
     let gates: Vec<_> = (0..3).map(|_| gate()).collect();
     let (gates, work): (Vec<_>, Vec<_>) = gates.into_iter().unzip();

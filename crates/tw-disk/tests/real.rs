@@ -23,7 +23,7 @@ use tw_disk::{
     Access, Account, Aio, CreateOptions, Disk, DiskError, Durable, Errno, Existing, File, FileKind, JobClass,
     JobSource, Links, Now, Op, OpenOptions, Pool, Reads, SentEnd, TempOptions, WriteBack,
 };
-use tw_testkit::wait::{PATIENCE, until};
+use tw_testkit::wait::{TIMEOUT, until};
 use tw_testkit::{Lacks, leave_out};
 
 /// Threads of the pool of a [`Bench`].
@@ -223,7 +223,7 @@ async fn hot_and_cold(b: &mut Bench) {
 }
 
 #[test]
-fn opens_from_memory_only_what_is_there() {
+fn cached_open_finds_only_cached_paths() {
     let mut b = Bench::new(Aio::Threads);
     block_on(async {
         let made = b.put("f", b"x").await;
@@ -350,7 +350,7 @@ fn a_link_whose_access_time_is_due_is_followed_by_a_job() {
         return leave_out(Lacks::Machine, "this file system is not mounted with relatime");
     }
     let mut settles = || {
-        until(PATIENCE, || {
+        until(TIMEOUT, || {
             block_on(b.disk.open_cold(&mut b.by, &link, &options)).unwrap();
             matches!(b.disk.open_now(&link, &options), Now::Ready(Ok(_)))
         })
@@ -496,7 +496,7 @@ fn temporary_files_go_with_their_owner_and_when_the_queue_is_full() {
     assert!(paths.iter().all(|path| exists(path)), "the one thread is busy");
     drop(held);
     let _ = block_on(blocker);
-    assert!(until(PATIENCE, || !exists(&paths[1])));
+    assert!(until(TIMEOUT, || !exists(&paths[1])));
     assert!(exists(&paths[0]));
 }
 
@@ -525,7 +525,7 @@ fn a_temporary_file_whose_maker_was_dropped_meanwhile_is_removed() {
         waiting.retain_mut(|one| one.as_mut().poll(cx).is_pending());
         if waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
     }));
-    assert!(until(PATIENCE, || files() == 0));
+    assert!(until(TIMEOUT, || files() == 0));
 }
 
 #[test]
@@ -579,7 +579,7 @@ fn written_back_data_survives_eviction() {
             assert_eq!(b.read_all(&file, 100_000).await, content, "{aio:?}");
             // A thread keeps its books after it has answered.
             let jobs = if aio == Aio::Off { 0 } else { 4 };
-            assert!(until(PATIENCE, || b.jobs(Op::WriteBack) == jobs), "{}", b.jobs(Op::WriteBack));
+            assert!(until(TIMEOUT, || b.jobs(Op::WriteBack) == jobs), "{}", b.jobs(Op::WriteBack));
         });
     }
 }

@@ -148,7 +148,7 @@ fn results_under_random_faults_are_correct_or_errors() {
 }
 
 #[test]
-fn parts_are_written_one_behind_the_other_however_short_the_writes_are() {
+fn short_writes_keep_the_order_of_parts() {
     // More than one call takes, some of them empty.
     let parts: Vec<Vec<u8>> = (0..300_usize).map(|n| vec![n as u8; n % 7 * 10]).collect();
     let whole = parts.concat();
@@ -177,7 +177,7 @@ fn parts_are_written_one_behind_the_other_however_short_the_writes_are() {
 }
 
 #[test]
-fn a_full_disk_refuses_and_keeps_what_it_took() {
+fn full_disk_refuses_writes_and_keeps_earlier_bytes() {
     let sim = Sim::new(1);
     sim.put(c"/a", &[1; 1000]).unwrap();
     sim.set_capacity(4096);

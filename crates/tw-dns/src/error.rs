@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_written_as_nginx_writes_them() {
+    fn errors_have_the_text_of_nginx() {
         for (error, expected) in [
             (ResolveError::Format, "1: Format error"),
             (ResolveError::ServerFailure, "2: Server failure"),

@@ -227,8 +227,8 @@ impl Resolver {
     }
 
     /// Queries, and follows aliases.
-    async fn find(&self, asked: &Question) -> Result<CachedAnswer, ResolveError> {
-        let mut question = asked.clone();
+    async fn find(&self, wanted: &Question) -> Result<CachedAnswer, ResolveError> {
+        let mut question = wanted.clone();
         let mut ttl = u32::MAX;
         for _ in 0..=CHAIN_MAX {
             let (outcome, said) = match self.query(&question).await? {
@@ -297,9 +297,9 @@ impl Resolver {
                     tries.set_unreachable(server, error);
                 }
                 Event::TimeIsOver => {
-                    let asked = tries.time_is_over();
+                    let queried = tries.time_is_over();
                     let is_open = |server: &usize| open.iter().any(|open| open.server == *server);
-                    if let Some(server) = asked.filter(is_open) {
+                    if let Some(server) = queried.filter(is_open) {
                         self.stats.timedout.add(1);
                         self.servers.set_silent(server, clock::now());
                     }
@@ -341,7 +341,7 @@ mod tests {
     use std::net::UdpSocket;
 
     use tw_rt::{LoopOptions, LoopThread, yield_now};
-    use tw_testkit::wait::PATIENCE;
+    use tw_testkit::wait::TIMEOUT;
 
     use super::*;
     use crate::answer::Kind;
@@ -371,7 +371,7 @@ mod tests {
                 assert_eq!(count(), 1);
             }
             drop(third);
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             while count() > 0 && Instant::now() < deadline {
                 yield_now().await;
             }

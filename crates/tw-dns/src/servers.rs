@@ -102,8 +102,9 @@ impl Servers {
         let is_silent = |server: &Server| server.silent_until_ms.load(Relaxed) > now_ms;
         order.sort_by_key(|index| self.at(*index).is_some_and(is_silent));
         let tries_max = (count * rounds.max(1) as usize).min(TRIES_MAX);
-        let turns = order.into_iter().map(|server| Turn { server, asked: 0, has_failed: false }).collect();
-        Tries { turns, next: 0, left: tries_max, last: None, may_ask: true, failure: None, unreachable: None }
+        let tries =
+            order.into_iter().map(|server| ServerTry { server, queries: 0, has_failed: false }).collect();
+        Tries { tries, next: 0, left: tries_max, last: None, may_ask: true, failure: None, unreachable: None }
     }
 
     /// A server has not answered in time, or could not be reached.
@@ -128,8 +129,8 @@ impl Servers {
 /// The tries of one question.
 #[derive(Debug)]
 pub(crate) struct Tries {
-    turns: Vec<Turn>,
-    /// Place in `turns` of the one whose turn it is.
+    tries: Vec<ServerTry>,
+    /// Place in `tries` of the one whose turn it is.
     next: usize,
     left: usize,
     /// Index of the server that was queried last.
@@ -143,10 +144,10 @@ pub(crate) struct Tries {
 
 /// A server in the tries of a question.
 #[derive(Debug)]
-struct Turn {
+struct ServerTry {
     server: usize,
     /// Number of queries sent to it.
-    asked: u32,
+    queries: u32,
     /// True after a failure; the server is not tried again.
     has_failed: bool,
 }
@@ -172,11 +173,11 @@ impl Tries {
         if !self.may_ask {
             return Step::Wait;
         }
-        let Some(turn) = self.turns.get_mut(at).filter(|_| self.left > 0) else {
+        let Some(turn) = self.tries.get_mut(at).filter(|_| self.left > 0) else {
             return Step::GiveUp(self.failure.or(self.unreachable).unwrap_or(ResolveError::TimedOut));
         };
-        let again = turn.asked > 0;
-        turn.asked += 1;
+        let again = turn.queries > 0;
+        turn.queries += 1;
         self.left -= 1;
         self.last = Some(at);
         self.next = at + 1;
@@ -187,13 +188,13 @@ impl Tries {
     /// Handles the timeout of a server before the next one is queried. Returns the server.
     pub(crate) fn time_is_over(&mut self) -> Option<usize> {
         self.may_ask = true;
-        self.last.and_then(|at| self.turns.get(at)).map(|turn| turn.server)
+        self.last.and_then(|at| self.tries.get(at)).map(|turn| turn.server)
     }
 
     /// Records a failure of a server. A server that was queried less often is queried at once.
     pub(crate) fn set_failed(&mut self, server: usize, error: ResolveError) {
         self.failure = Some(error);
-        if let Some(turn) = self.turns.iter_mut().find(|turn| turn.server == server) {
+        if let Some(turn) = self.tries.iter_mut().find(|turn| turn.server == server) {
             turn.has_failed = true;
         }
         self.hurry(server);
@@ -207,16 +208,16 @@ impl Tries {
 
     /// Place of the server to ask next.
     fn candidate(&self) -> Option<usize> {
-        let count = self.turns.len();
+        let count = self.tries.len();
         let mut places = (0..count).map(|n| (self.next + n) % count);
-        places.find(|at| self.turns.get(*at).is_some_and(|turn| !turn.has_failed))
+        places.find(|at| self.tries.get(*at).is_some_and(|turn| !turn.has_failed))
     }
 
     /// Stops waiting for the server if it was queried last.
     fn hurry(&mut self, server: usize) {
-        let turn = |at: Option<usize>| at.and_then(|at| self.turns.get(at));
+        let turn = |at: Option<usize>| at.and_then(|at| self.tries.get(at));
         if let (Some(last), Some(next)) = (turn(self.last), turn(self.candidate())) {
-            self.may_ask |= last.server == server && next.asked < last.asked;
+            self.may_ask |= last.server == server && next.queries < last.queries;
         }
     }
 }
@@ -343,12 +344,12 @@ mod tests {
     fn tries_are_bounded_and_an_empty_list_is_an_error() {
         let (many, now) = servers(5);
         let mut tries = many.tries(100, now);
-        let mut asked = 0;
+        let mut queries = 0;
         while let Step::Query { .. } = tries.next() {
-            asked += 1;
+            queries += 1;
             tries.time_is_over();
         }
-        assert_eq!(asked, TRIES_MAX);
+        assert_eq!(queries, TRIES_MAX);
         let (none, now) = servers(0);
         assert_eq!(none.tries(3, now).next(), Step::GiveUp(ResolveError::ServerFailure));
     }

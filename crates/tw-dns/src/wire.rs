@@ -139,15 +139,15 @@ impl Query {
             (0, Some(error)) => return Verdict::Reply(Reply::Failed(error)),
             _ => return Verdict::Unmatched,
         }
-        let Ok(asked) = WireQuestion::read(&mut decoder) else { return Verdict::Unmatched };
-        let name = Name::from_labels(asked.name.iter());
+        let Ok(echoed) = WireQuestion::read(&mut decoder) else { return Verdict::Unmatched };
+        let name = Name::from_labels(echoed.name.iter());
         if name.as_ref() != Some(&self.question.name)
-            || wanted(asked.query_type) != Some(self.question.kind)
-            || asked.query_class != DNSClass::IN
+            || wanted(echoed.query_type) != Some(self.question.kind)
+            || echoed.query_class != DNSClass::IN
         {
             return Verdict::Unmatched;
         }
-        if carrier == Transport::Udp && !self.has_same_case(&asked.name) {
+        if carrier == Transport::Udp && !self.has_same_case(&echoed.name) {
             return Verdict::WrongCase;
         }
         match (header.truncation, carrier) {

@@ -14,7 +14,7 @@ use support::on_loop;
 use tw_dns::{Addresses, Families, Hosts, ResolveError, Resolver, Settings, Stats};
 use tw_rt::{Heap, Subject, clock, spawn_local};
 use tw_testkit::dns::{Data, DnsQuery, DnsServer, Outbox, Transport, code, kind};
-use tw_testkit::wait::{PATIENCE, until};
+use tw_testkit::wait::{TIMEOUT, until};
 
 #[global_allocator]
 static ALLOCATOR: Heap = Heap;
@@ -25,7 +25,7 @@ const MS: Duration = Duration::from_millis(1);
 /// Settings for servers that answer: long timeouts, so that a slow machine does not cause a second query.
 fn patient(servers: &[&DnsServer]) -> Settings {
     let addrs = servers.iter().map(|server| server.addr()).collect();
-    Settings { attempt_timeout: PATIENCE, families: Families::Ipv4, ..Settings::new(addrs) }
+    Settings { attempt_timeout: TIMEOUT, families: Families::Ipv4, ..Settings::new(addrs) }
 }
 
 /// Settings for servers that may not answer.
@@ -53,7 +53,7 @@ fn look_up(resolver: &Arc<Resolver>, names: &[&str]) -> Vec<Found> {
     on_loop(|| async move {
         let mut all = Vec::new();
         for name in names {
-            all.push(text(resolver.addresses(name.as_bytes(), PATIENCE).await));
+            all.push(text(resolver.addresses(name.as_bytes(), TIMEOUT).await));
         }
         all
     })
@@ -73,11 +73,11 @@ fn fails(error: &str) -> Found {
 
 #[test]
 fn both_families_are_found_and_kept() {
-    let server = DnsServer::start(|asked, out| {
-        let name = &*asked.name;
-        out.send(match asked.kind {
-            kind::A => asked.answer().record(name, 60, Data::A(ADDR.into())).bytes(),
-            _ => asked.answer().record(name, 60, Data::Aaaa("2001:db8::1".parse().unwrap())).bytes(),
+    let server = DnsServer::start(|query, out| {
+        let name = &*query.name;
+        out.send(match query.kind {
+            kind::A => query.answer().record(name, 60, Data::A(ADDR.into())).bytes(),
+            _ => query.answer().record(name, 60, Data::Aaaa("2001:db8::1".parse().unwrap())).bytes(),
         });
     });
     let resolver = resolver(Settings { families: Families::Both, ..patient(&[&server]) });
@@ -86,38 +86,38 @@ fn both_families_are_found_and_kept() {
     assert_eq!(look_up(&resolver, &names), [expected.clone(), expected.clone(), expected.clone()]);
     // Another loop knows as well.
     assert_eq!(look_up(&resolver, &names[..1]), [expected]);
-    assert_eq!((server.count("www.example.com", kind::A), server.asked().len()), (1, 2));
+    assert_eq!((server.count("www.example.com", kind::A), server.queries().len()), (1, 2));
     let stats = resolver.stats();
     assert_eq!((stats.name.value(), stats.noerror.value(), stats.cached.value()), (4, 2, 6));
 }
 
 #[test]
-fn one_family_is_enough() {
-    let both = |asked: &DnsQuery, out: &mut Outbox| out.send(asked.address(60, ADDR));
+fn one_address_family_is_enough() {
+    let both = |query: &DnsQuery, out: &mut Outbox| out.send(query.address(60, ADDR));
     let server = DnsServer::start(both);
-    for (families, expected, asked) in [
+    for (families, expected, query) in [
         (Families::Both, is(&["192.0.2.1"]), 3),
         (Families::Ipv4, is(&["192.0.2.1"]), 1),
         (Families::Ipv6, fails("3: Host not found"), 2),
     ] {
-        let before = server.asked().len();
+        let before = server.queries().len();
         assert_eq!(one(Settings { families, ..patient(&[&server]) }, "a.example"), expected);
         // What is missing is asked for twice while nobody knows what the server makes of letters.
-        assert!(server.asked().len() - before <= asked, "{families:?}");
+        assert!(server.queries().len() - before <= query, "{families:?}");
     }
 }
 
 #[test]
 fn a_server_that_never_answers_for_ipv6_costs_a_second_once() {
-    let server = DnsServer::start(|asked, out| {
-        if asked.kind == kind::A {
-            out.send(asked.address(60, ADDR));
+    let server = DnsServer::start(|query, out| {
+        if query.kind == kind::A {
+            out.send(query.address(60, ADDR));
         }
     });
     let settings = Settings { families: Families::Both, ..patient(&[&server]) };
     let resolver = resolver(settings);
     let (found, expires_in) = on_loop(move || async move {
-        let found = resolver.addresses(b"a.example", PATIENCE).await;
+        let found = resolver.addresses(b"a.example", TIMEOUT).await;
         let expires = found.as_ref().map(|found| found.expires.saturating_duration_since(clock::now()));
         let expires = expires.unwrap_or_default();
         (text(found), expires)
@@ -128,13 +128,13 @@ fn a_server_that_never_answers_for_ipv6_costs_a_second_once() {
 
 #[test]
 fn lookups_in_flight_are_one_question() {
-    let server = DnsServer::start(|asked, out| out.send(asked.address(60, ADDR)));
+    let server = DnsServer::start(|query, out| out.send(query.address(60, ADDR)));
     let resolver = resolver(patient(&[&server]));
     let found = on_loop(move || async move {
         let subject = |id| Subject { kind: "test", id };
         let look = |id| {
             let resolver = Arc::clone(&resolver);
-            spawn_local(subject(id), async move { text(resolver.addresses(b"a.example", PATIENCE).await) })
+            spawn_local(subject(id), async move { text(resolver.addresses(b"a.example", TIMEOUT).await) })
         };
         let tasks: Vec<_> = (0..50).map(look).collect();
         let mut found = HashSet::new();
@@ -144,13 +144,13 @@ fn lookups_in_flight_are_one_question() {
         found
     });
     assert_eq!(found, HashSet::from([is(&["192.0.2.1"])]));
-    assert_eq!(server.asked().len(), 1);
+    assert_eq!(server.queries().len(), 1);
 }
 
 #[test]
 fn unmatched_messages_are_ignored_and_counted() {
-    let server = DnsServer::start(|asked, out| {
-        let forged = asked.answer().record(&asked.name, 60, Data::A([203, 0, 113, 66].into()));
+    let server = DnsServer::start(|query, out| {
+        let forged = query.answer().record(&query.name, 60, Data::A([203, 0, 113, 66].into()));
         let mut id = forged.clone();
         id.id[0] ^= 0x80;
         let mut name = forged.clone();
@@ -162,19 +162,19 @@ fn unmatched_messages_are_ignored_and_counted() {
         {
             out.send(message);
         }
-        out.send(asked.address(60, ADDR));
+        out.send(query.address(60, ADDR));
     });
     let resolver = resolver(patient(&[&server]));
     assert_eq!(look_up(&resolver, &["www.example.com"]), [is(&["192.0.2.1"])]);
-    assert_eq!((resolver.stats().unmatched.value(), server.asked().len()), (6, 1));
+    assert_eq!((resolver.stats().unmatched.value(), server.queries().len()), (6, 1));
 }
 
 #[test]
 fn repeated_guesses_cause_a_query_over_tcp() {
-    let server = DnsServer::start(|asked, out| match asked.carrier {
-        Transport::Tcp => out.send(asked.address(60, ADDR)),
+    let server = DnsServer::start(|query, out| match query.carrier {
+        Transport::Tcp => out.send(query.address(60, ADDR)),
         Transport::Udp => {
-            let forged = asked.answer().record(&asked.name, 60, Data::A([203, 0, 113, 66].into()));
+            let forged = query.answer().record(&query.name, 60, Data::A([203, 0, 113, 66].into()));
             for n in 1..100 {
                 let mut forged = forged.clone();
                 forged.id[1] ^= n;
@@ -189,51 +189,51 @@ fn repeated_guesses_cause_a_query_over_tcp() {
 
 #[test]
 fn server_that_changes_case_is_queried_over_tcp() {
-    let server = DnsServer::start(|asked, out| {
-        let mut answer = asked.answer().record(&asked.name, 60, Data::A(ADDR.into()));
-        answer.name = asked.name.clone();
+    let server = DnsServer::start(|query, out| {
+        let mut answer = query.answer().record(&query.name, 60, Data::A(ADDR.into()));
+        answer.name = query.name.clone();
         out.send(answer.bytes());
     });
     let name = "a-name-with-many-letters.example.com";
     assert_eq!(one(patient(&[&server]), name), is(&["192.0.2.1"]));
-    let carriers: Vec<_> = server.asked().iter().map(|asked| asked.carrier).collect();
+    let carriers: Vec<_> = server.queries().iter().map(|query| query.carrier).collect();
     assert_eq!(carriers, [Transport::Udp, Transport::Tcp]);
 }
 
 #[test]
 fn case_sensitive_server_gets_lower_case() {
-    let server = DnsServer::start(|asked, out| {
-        let known = asked.written.ends_with("many-letters.example.com");
-        out.send(if known { asked.address(60, ADDR) } else { asked.answer().code(code::NXDOMAIN).bytes() });
+    let server = DnsServer::start(|query, out| {
+        let known = query.written.ends_with("many-letters.example.com");
+        out.send(if known { query.address(60, ADDR) } else { query.answer().code(code::NXDOMAIN).bytes() });
     });
     let resolver = resolver(patient(&[&server]));
     let names = ["many-letters.example.com", "b.many-letters.example.com", "many-letters.example.org"];
     let missing = fails("3: Host not found");
     assert_eq!(look_up(&resolver, &names), [is(&["192.0.2.1"]), is(&["192.0.2.1"]), missing]);
-    let asked = server.asked();
-    assert_eq!(asked.len(), 4, "only the first one twice: {asked:?}");
-    assert!(asked[0].written != asked[0].name && asked[1..].iter().all(|asked| asked.written == asked.name));
+    let query = server.queries();
+    assert_eq!(query.len(), 4, "only the first one twice: {query:?}");
+    assert!(query[0].written != query[0].name && query[1..].iter().all(|query| query.written == query.name));
 }
 
 #[test]
 fn case_stays_mixed_for_a_server_that_preserves_it() {
-    let server = DnsServer::start(|asked, out| {
-        let known = asked.name.starts_with("www.");
-        out.send(if known { asked.address(60, ADDR) } else { asked.answer().code(code::NXDOMAIN).bytes() });
+    let server = DnsServer::start(|query, out| {
+        let known = query.name.starts_with("www.");
+        out.send(if known { query.address(60, ADDR) } else { query.answer().code(code::NXDOMAIN).bytes() });
     });
     let resolver = resolver(patient(&[&server]));
     look_up(&resolver, &["www.some-long-name.example", "missing.some-long-name.example"]);
-    let asked = server.asked();
-    assert_eq!(asked.len(), 2, "nothing is asked for twice: {asked:?}");
-    assert!(asked.iter().all(|asked| asked.written != asked.name), "{asked:?}");
+    let query = server.queries();
+    assert_eq!(query.len(), 2, "nothing is asked for twice: {query:?}");
+    assert!(query.iter().all(|query| query.written != query.name), "{query:?}");
 }
 
 #[test]
 fn truncated_response_is_repeated_over_tcp() {
-    let server = DnsServer::start(|asked, out| match asked.carrier {
-        Transport::Udp => out.send(asked.answer().truncated().bytes()),
+    let server = DnsServer::start(|query, out| match query.carrier {
+        Transport::Udp => out.send(query.answer().truncated().bytes()),
         Transport::Tcp => {
-            let answer = (0..2000_u32).fold(asked.answer(), |answer, n| {
+            let answer = (0..2000_u32).fold(query.answer(), |answer, n| {
                 answer.record("a.example", 60, Data::A((0x0a00_0000 + n).into()))
             });
             out.send(answer.bytes());
@@ -247,10 +247,10 @@ fn truncated_response_is_repeated_over_tcp() {
 
 #[test]
 fn invalid_response_over_tcp_is_an_error() {
-    let server = DnsServer::start(|asked, out| match asked.carrier {
-        Transport::Udp => out.send(asked.answer().truncated().bytes()),
-        Transport::Tcp if asked.name == "garbage.example" => out.send(vec![7; 40_000]),
-        Transport::Tcp if asked.name == "empty.example" => out.send(Vec::new()),
+    let server = DnsServer::start(|query, out| match query.carrier {
+        Transport::Udp => out.send(query.answer().truncated().bytes()),
+        Transport::Tcp if query.name == "garbage.example" => out.send(vec![7; 40_000]),
+        Transport::Tcp if query.name == "empty.example" => out.send(Vec::new()),
         Transport::Tcp => {}
     });
     let settings = Settings { attempts: 1, attempt_timeout: 1000 * MS, ..patient(&[&server]) };
@@ -261,22 +261,22 @@ fn invalid_response_over_tcp_is_an_error() {
     ] {
         // On a machine that stands still for a second nobody answers in time.
         let found = || one(settings.clone(), name);
-        assert!(until(PATIENCE, || found() == fails(error)), "{name}: {:?}", found());
+        assert!(until(TIMEOUT, || found() == fails(error)), "{name}: {:?}", found());
     }
 }
 
 #[test]
 fn aliases_are_followed_to_their_end() {
-    let server = DnsServer::start(|asked, out| {
-        let name = &*asked.name;
-        let answer = asked.answer();
+    let server = DnsServer::start(|query, out| {
+        let name = &*query.name;
+        let answer = query.answer();
         out.send(match name {
             "a.example" => answer.record(name, 60, Data::Cname("b.example")).bytes(),
             "b.example" => {
                 let alias = answer.record(name, 60, Data::Cname("c.example"));
                 alias.record("c.example", 60, Data::Cname("d.example")).bytes()
             }
-            "d.example" => asked.address(60, ADDR),
+            "d.example" => query.address(60, ADDR),
             "nowhere.example" => answer.record(name, 60, Data::Cname("missing.example")).bytes(),
             "ping.example" => answer.record(name, 60, Data::Cname("pong.example")).bytes(),
             "pong.example" => answer.record(name, 60, Data::Cname("ping.example")).bytes(),
@@ -289,15 +289,15 @@ fn aliases_are_followed_to_their_end() {
         look_up(&resolver, &["a.example", "d.example", "nowhere.example", "ping.example", "x.example"]);
     let missing = || fails("3: Host not found");
     assert_eq!(found, [is(&["192.0.2.1"]), is(&["192.0.2.1"]), missing(), missing(), missing()]);
-    let endless = server.asked().iter().filter(|asked| asked.name.ends_with("x.example")).count();
+    let endless = server.queries().iter().filter(|query| query.name.ends_with("x.example")).count();
     assert_eq!(endless, 17, "a chain without an end has one");
     assert_eq!(server.count("ping.example", kind::A) + server.count("pong.example", kind::A), 17);
 }
 
 #[test]
 fn next_server_is_queried_after_a_failure() {
-    let failing = |code| DnsServer::start(move |asked, out| out.send(asked.answer().code(code).bytes()));
-    let good = || DnsServer::start(|asked, out| out.send(asked.address(60, ADDR)));
+    let failing = |code| DnsServer::start(move |query, out| out.send(query.answer().code(code).bytes()));
+    let good = || DnsServer::start(|query, out| out.send(query.address(60, ADDR)));
     let counters: [fn(&Stats) -> u64; 4] =
         [|s| s.servfail.value(), |s| s.refused.value(), |s| s.notimp.value(), |s| s.formerr.value()];
     let codes = [code::SERVFAIL, code::REFUSED, code::NOTIMP, code::FORMERR];
@@ -306,7 +306,7 @@ fn next_server_is_queried_after_a_failure() {
         let (bad, good) = (failing(code), good());
         let resolver = resolver(patient(&[&bad, &good]));
         assert_eq!(look_up(&resolver, &["a.example"]), [is(&["192.0.2.1"])], "{code}");
-        assert_eq!((counter(resolver.stats()), bad.asked().len()), (1, 1));
+        assert_eq!((counter(resolver.stats()), bad.queries().len()), (1, 1));
         assert_eq!(one(patient(&[&bad]), "a.example"), fails(error));
     }
 }
@@ -315,13 +315,13 @@ fn next_server_is_queried_after_a_failure() {
 fn next_server_is_queried_after_a_timeout() {
     let names = ["a.example", "b.example", "c.example", "d.example"];
     // On a machine that stands still the other one is silent, too, and both are asked again.
-    let is_asked_last = until(PATIENCE, || {
+    let is_asked_last = until(TIMEOUT, || {
         let silent = DnsServer::start(|_, _| {});
-        let good = DnsServer::start(|asked, out| out.send(asked.address(60, ADDR)));
+        let good = DnsServer::start(|query, out| out.send(query.address(60, ADDR)));
         let resolver = resolver(Settings { attempts: 8, ..hasty(&[&silent, &good]) });
         assert_eq!(look_up(&resolver, &names), [(); 4].map(|()| is(&["192.0.2.1"])));
         assert!(resolver.stats().timedout.value() >= 1);
-        silent.asked().iter().all(|asked| asked.name == "a.example")
+        silent.queries().iter().all(|query| query.name == "a.example")
     });
     assert!(is_asked_last);
 }
@@ -329,8 +329,8 @@ fn next_server_is_queried_after_a_timeout() {
 #[test]
 fn late_response_is_accepted() {
     let mut first: Option<DnsQuery> = None;
-    let server = DnsServer::start(move |asked, out| match &first {
-        None => first = Some(asked.clone()),
+    let server = DnsServer::start(move |query, out| match &first {
+        None => first = Some(query.clone()),
         // Only the first question is ever answered.
         Some(first) => out.send_to(first.from, first.address(60, ADDR)),
     });
@@ -360,16 +360,16 @@ fn unreachable_server_is_a_system_error() {
     let settings = |servers| Settings { attempts: 1, attempt_timeout: 500 * MS, ..Settings::new(servers) };
     assert_eq!(one(settings(vec![addr]), "a.example"), fails("111: Connection refused"));
     assert_eq!(one(settings(Vec::new()), "a.example"), fails("2: Server failure"));
-    let good = DnsServer::start(|asked, out| out.send(asked.address(60, ADDR)));
-    let both = Settings { attempt_timeout: PATIENCE, ..settings(vec![addr, good.addr()]) };
+    let good = DnsServer::start(|query, out| out.send(query.address(60, ADDR)));
+    let both = Settings { attempt_timeout: TIMEOUT, ..settings(vec![addr, good.addr()]) };
     assert_eq!(one(both, "a.example"), is(&["192.0.2.1"]));
 }
 
 /// A server whose answers are those of `script` by the number of the question.
 fn numbered(script: impl Fn(usize, &DnsQuery) -> Option<Vec<u8>> + Send + 'static) -> DnsServer {
     let count = AtomicUsize::new(0);
-    DnsServer::start(move |asked, out| {
-        if let Some(message) = script(count.fetch_add(1, SeqCst), asked) {
+    DnsServer::start(move |query, out| {
+        if let Some(message) = script(count.fetch_add(1, SeqCst), query) {
             out.send(message);
         }
     })
@@ -382,7 +382,7 @@ fn after_expiry(settings: Settings, again: usize) -> (Vec<Found>, Vec<bool>, Arc
     let (found, stale) = on_loop(move || async move {
         let (mut all, mut stale) = (Vec::new(), Vec::new());
         for n in 0..=again {
-            let found = used.addresses(b"a.example", PATIENCE).await;
+            let found = used.addresses(b"a.example", TIMEOUT).await;
             if n == 0
                 && let Ok(found) = &found
             {
@@ -398,39 +398,39 @@ fn after_expiry(settings: Settings, again: usize) -> (Vec<Found>, Vec<bool>, Arc
 
 #[test]
 fn answers_expire() {
-    let server = numbered(|n, asked| Some(asked.address(60, [192, 0, 2, n as u8 + 1])));
+    let server = numbered(|n, query| Some(query.address(60, [192, 0, 2, n as u8 + 1])));
     let (found, stale, _) = after_expiry(Settings { valid: Some(20 * MS), ..patient(&[&server]) }, 1);
     assert_eq!((found, stale), (vec![is(&["192.0.2.1"]), is(&["192.0.2.2"])], vec![false, false]));
 }
 
 #[test]
 fn stale_answers_are_used_when_no_server_answers() {
-    let server = numbered(|n, asked| (n == 0).then(|| asked.address(60, ADDR)));
+    let server = numbered(|n, query| (n == 0).then(|| query.address(60, ADDR)));
     let settings = Settings { valid: Some(20 * MS), attempts: 1, ..hasty(&[&server]) };
     let settings = Settings { attempt_timeout: 1000 * MS, ..settings };
     let (found, stale, resolver) = after_expiry(settings, 3);
     assert_eq!(found, [(); 4].map(|()| is(&["192.0.2.1"])));
     assert_eq!((stale, resolver.stats().stale.value()), (vec![false, true, true, true], 3));
     // Nobody waits for silence twice.
-    assert_eq!(server.asked().len(), 2);
+    assert_eq!(server.queries().len(), 2);
 }
 
 #[test]
 fn stale_answer_does_not_wait_long_for_a_slow_server() {
-    let server = numbered(|n, asked| (n == 0).then(|| asked.address(60, ADDR)));
+    let server = numbered(|n, query| (n == 0).then(|| query.address(60, ADDR)));
     let settings = Settings { valid: Some(20 * MS), ..patient(&[&server]) };
     let start = Instant::now();
     let (found, stale, _) = after_expiry(settings, 1);
     assert_eq!((found, stale), (vec![is(&["192.0.2.1"]), is(&["192.0.2.1"])], vec![false, true]));
-    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    assert!(start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
 }
 
 #[test]
 fn changed_answer_replaces_the_old_one() {
     for (code, error) in [(code::SERVFAIL, "2: Server failure"), (code::NXDOMAIN, "3: Host not found")] {
-        let server = numbered(move |n, asked| match n {
-            0 => Some(asked.address(60, ADDR)),
-            _ => Some(asked.answer().code(code).bytes()),
+        let server = numbered(move |n, query| match n {
+            0 => Some(query.address(60, ADDR)),
+            _ => Some(query.answer().code(code).bytes()),
         });
         let (found, _, _) = after_expiry(Settings { valid: Some(20 * MS), ..patient(&[&server]) }, 1);
         assert_eq!(found, [is(&["192.0.2.1"]), fails(error)]);
@@ -439,23 +439,23 @@ fn changed_answer_replaces_the_old_one() {
 
 #[test]
 fn negative_answers_are_kept_for_their_ttl() {
-    let server = DnsServer::start(|asked, out| {
-        let answer = asked.answer().code(code::NXDOMAIN);
-        out.send(if asked.name == "kept.example" { answer.soa(20, 20).bytes() } else { answer.bytes() });
+    let server = DnsServer::start(|query, out| {
+        let answer = query.answer().code(code::NXDOMAIN);
+        out.send(if query.name == "kept.example" { answer.soa(20, 20).bytes() } else { answer.bytes() });
     });
     let resolver = resolver(patient(&[&server]));
     let names = ["kept.example", "kept.example", "other.example", "other.example"];
     assert_eq!(look_up(&resolver, &names), [(); 4].map(|()| fails("3: Host not found")));
     let (kept, other) = (server.count("kept.example", kind::A), server.count("other.example", kind::A));
-    assert_eq!(other, 2 * kept, "{:?}", server.asked());
+    assert_eq!(other, 2 * kept, "{:?}", server.queries());
     assert!(resolver.stats().nxdomain.value() >= 3);
 }
 
 #[test]
 fn servers_of_a_service_come_with_their_addresses() {
-    let server = DnsServer::start(|asked, out| {
-        let (name, answer) = (&*asked.name, asked.answer());
-        out.send(match (name, asked.kind) {
+    let server = DnsServer::start(|query, out| {
+        let (name, answer) = (&*query.name, query.answer());
+        out.send(match (name, query.kind) {
             ("_http._tcp.example.com", kind::SRV) => {
                 let answer = answer.record(name, 60, Data::Srv(20, 1, 8080, "b.example"));
                 let answer = answer.record(name, 60, Data::Srv(10, 5, 8081, "a.example"));
@@ -464,8 +464,8 @@ fn servers_of_a_service_come_with_their_addresses() {
             ("_sip._udp.example.com", kind::SRV) => {
                 answer.record(name, 60, Data::Srv(1, 1, 5060, "a.example")).bytes()
             }
-            ("a.example", kind::A) => asked.address(60, ADDR),
-            ("b.example", kind::A) => asked.address(60, [192, 0, 2, 2]),
+            ("a.example", kind::A) => query.address(60, ADDR),
+            ("b.example", kind::A) => query.address(60, [192, 0, 2, 2]),
             _ => answer.code(code::NXDOMAIN).bytes(),
         });
     });
@@ -473,7 +473,7 @@ fn servers_of_a_service_come_with_their_addresses() {
     let found = on_loop(move || async move {
         let mut all = Vec::new();
         for service in ["http", "_sip._udp", "nothing", "bad..name"] {
-            let found = resolver.services(service.as_bytes(), b"example.com", PATIENCE).await;
+            let found = resolver.services(service.as_bytes(), b"example.com", TIMEOUT).await;
             all.push(match found {
                 Err(error) => error.to_string(),
                 Ok(found) => {
@@ -518,8 +518,8 @@ fn some_names_need_no_server() {
 
 #[test]
 fn lookups_rotate_the_addresses() {
-    let server = DnsServer::start(|asked, out| {
-        let answer = asked.answer();
+    let server = DnsServer::start(|query, out| {
+        let answer = query.answer();
         let answer =
             (1..=3).fold(answer, |answer, n| answer.record("a.example", 60, Data::A([192, 0, 2, n].into())));
         out.send(answer.bytes());
@@ -528,7 +528,7 @@ fn lookups_rotate_the_addresses() {
     let firsts: Vec<IpAddr> = on_loop(move || async move {
         let mut firsts = Vec::new();
         for _ in 0..3 {
-            let found = resolver.addresses(b"a.example", PATIENCE).await.unwrap();
+            let found = resolver.addresses(b"a.example", TIMEOUT).await.unwrap();
             assert_eq!((found.count(), found.iter().collect::<HashSet<_>>().len()), (3, 3));
             firsts.extend(found.iter().next());
         }
@@ -539,13 +539,13 @@ fn lookups_rotate_the_addresses() {
 
 #[test]
 fn ports_and_ids_are_hard_to_guess() {
-    let server = DnsServer::start(|asked, out| out.send(asked.address(60, ADDR)));
+    let server = DnsServer::start(|query, out| out.send(query.address(60, ADDR)));
     let names: Vec<String> = (0..50).map(|n| format!("n{n}.example")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     look_up(&resolver(patient(&[&server])), &names);
-    let ports: HashSet<SocketAddr> = server.asked().iter().map(|asked| asked.from).collect();
+    let ports: HashSet<SocketAddr> = server.queries().iter().map(|query| query.from).collect();
     assert!(ports.len() >= 40, "{ports:?}");
-    let ids: HashSet<[u8; 2]> = server.asked().iter().map(|asked| asked.answer().id).collect();
+    let ids: HashSet<[u8; 2]> = server.queries().iter().map(|query| query.answer().id).collect();
     assert!(ids.len() >= 45, "{ids:?}");
 }
 
@@ -553,7 +553,7 @@ fn ports_and_ids_are_hard_to_guess() {
 fn random_responses_never_hang_a_lookup() {
     // Marsaglia's xorshift64: the same every time.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let server = DnsServer::start(move |asked, out| {
+    let server = DnsServer::start(move |query, out| {
         let mut random = |bound: u64| {
             state ^= state << 13;
             state ^= state >> 7;
@@ -561,7 +561,7 @@ fn random_responses_never_hang_a_lookup() {
             (state % bound) as usize
         };
         let mut message =
-            asked.answer().record(&asked.name, 1, Data::Cname("other.example")).soa(1, 1).bytes();
+            query.answer().record(&query.name, 1, Data::Cname("other.example")).soa(1, 1).bytes();
         for _ in 0..random(4) {
             let at = 2 + random(message.len() as u64 - 2);
             message[at] ^= 1 << random(8);
@@ -579,7 +579,7 @@ fn random_responses_never_hang_a_lookup() {
 
 #[test]
 fn durations_may_be_arbitrarily_long() {
-    let server = DnsServer::start(|asked, out| out.send(asked.address(60, ADDR)));
+    let server = DnsServer::start(|query, out| out.send(query.address(60, ADDR)));
     let longest =
         Settings { valid: Some(Duration::MAX), attempt_timeout: Duration::MAX, ..patient(&[&server]) };
     let resolver = resolver(longest);

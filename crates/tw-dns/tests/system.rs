@@ -13,19 +13,19 @@ use tw_dns::{SystemFiles, SystemResolver};
 use tw_rt::Heap;
 use tw_testkit::TempDir;
 use tw_testkit::dns::{Data, DnsQuery, DnsServer, Outbox, Transport, code, kind};
-use tw_testkit::wait::{PATIENCE, until};
+use tw_testkit::wait::{TIMEOUT, until};
 
 #[global_allocator]
 static ALLOCATOR: Heap = Heap;
 
 /// DNS server with `known` at 192.0.2.1, which fails for `broken`.
 fn name_server(known: &'static [&str], broken: &'static [&str]) -> DnsServer {
-    DnsServer::start(move |asked: &DnsQuery, out: &mut Outbox| {
-        let answer = asked.answer();
-        out.send(match &*asked.name {
+    DnsServer::start(move |query: &DnsQuery, out: &mut Outbox| {
+        let answer = query.answer();
+        out.send(match &*query.name {
             name if broken.contains(&name) => answer.code(code::SERVFAIL).bytes(),
             name if !known.contains(&name) => answer.code(code::NXDOMAIN).soa(60, 60).bytes(),
-            name if asked.kind == kind::A => answer.record(name, 60, Data::A([192, 0, 2, 1].into())).bytes(),
+            name if query.kind == kind::A => answer.record(name, 60, Data::A([192, 0, 2, 1].into())).bytes(),
             _ => answer.soa(60, 60).bytes(),
         });
     })
@@ -50,8 +50,8 @@ fn look_up(resolver: &Arc<SystemResolver>, name: &'static str, timeout: Duration
 }
 
 /// Queried names, in order. A name may occur twice in a row, in different case.
-fn asked(server: &DnsServer) -> String {
-    let mut names: Vec<_> = server.asked().into_iter().map(|asked| asked.name).collect();
+fn query_names(server: &DnsServer) -> String {
+    let mut names: Vec<_> = server.queries().into_iter().map(|query| query.name).collect();
     names.dedup();
     names.join(" ")
 }
@@ -86,8 +86,8 @@ fn names_are_searched_as_the_c_library_does() {
         let server = name_server(known, &["www.broken.test"]);
         let dir = TempDir::new("system").unwrap();
         let resolver = SystemResolver::new(files(&dir, &server, conf, "192.0.2.7 app.hosts.test\n"));
-        assert_eq!(look_up(&resolver, name, PATIENCE), expected, "{conf} {name}");
-        assert_eq!(asked(&server), names, "{conf} {name}");
+        assert_eq!(look_up(&resolver, name, TIMEOUT), expected, "{conf} {name}");
+        assert_eq!(query_names(&server), names, "{conf} {name}");
     }
 }
 
@@ -96,8 +96,8 @@ fn changed_files_are_read_again_and_never_on_a_loop() {
     let server = name_server(&["web.b.test"], &[]);
     let dir = TempDir::new("system").unwrap();
     let resolver = SystemResolver::new(files(&dir, &server, "search a.test\n", ""));
-    assert_eq!(look_up(&resolver, "web", PATIENCE), "3: Host not found");
-    assert_eq!(look_up(&resolver, "app", PATIENCE), "3: Host not found");
+    assert_eq!(look_up(&resolver, "web", TIMEOUT), "3: Host not found");
+    assert_eq!(look_up(&resolver, "app", TIMEOUT), "3: Host not found");
     // It is replaced, as those do who write it.
     files(&dir, &server, "search b.test\n", "192.0.2.8 app\n");
     let refresh = || {
@@ -106,30 +106,30 @@ fn changed_files_are_read_again_and_never_on_a_loop() {
             refresh.run();
         })
     };
-    assert!(until(PATIENCE, || refresh().is_some()));
+    assert!(until(TIMEOUT, || refresh().is_some()));
     assert!(resolver.begin_refresh().is_none(), "once a second");
-    assert_eq!(look_up(&resolver, "web", PATIENCE), "192.0.2.1");
-    assert_eq!(look_up(&resolver, "app", PATIENCE), "192.0.2.8");
+    assert_eq!(look_up(&resolver, "web", TIMEOUT), "192.0.2.1");
+    assert_eq!(look_up(&resolver, "app", TIMEOUT), "192.0.2.8");
     // One that cannot be read is as it was.
     fs::rename(dir.path().join("hosts"), dir.path().join("hosts.old")).unwrap();
     fs::create_dir(dir.path().join("hosts")).unwrap();
     resolver.refresh();
-    assert_eq!(look_up(&resolver, "app", PATIENCE), "192.0.2.8");
+    assert_eq!(look_up(&resolver, "app", TIMEOUT), "192.0.2.8");
     fs::remove_dir(dir.path().join("hosts")).unwrap();
     fs::rename(dir.path().join("hosts.old"), dir.path().join("hosts")).unwrap();
     // One that is gone is empty.
     fs::remove_file(dir.path().join("hosts")).unwrap();
     resolver.refresh();
-    assert_eq!(look_up(&resolver, "app", PATIENCE), "3: Host not found");
+    assert_eq!(look_up(&resolver, "app", TIMEOUT), "3: Host not found");
 }
 
 #[test]
-fn a_search_ends_with_the_time_it_has() {
+fn search_ends_at_its_deadline() {
     let server = DnsServer::start(|_, _| {});
     let dir = TempDir::new("system").unwrap();
     let resolver = SystemResolver::new(files(&dir, &server, "search a.test b.test c.test\n", ""));
     assert_eq!(look_up(&resolver, "web", Duration::from_millis(50)), "110: Operation timed out");
-    assert_eq!(asked(&server), "web.a.test");
+    assert_eq!(query_names(&server), "web.a.test");
 }
 
 #[test]
@@ -137,6 +137,6 @@ fn use_vc_queries_over_tcp_only() {
     let server = name_server(&["web"], &[]);
     let dir = TempDir::new("system").unwrap();
     let resolver = SystemResolver::new(files(&dir, &server, "options use-vc\n", ""));
-    assert_eq!(look_up(&resolver, "web.", PATIENCE), "192.0.2.1");
-    assert!(server.asked().iter().all(|asked| asked.carrier == Transport::Tcp));
+    assert_eq!(look_up(&resolver, "web.", TIMEOUT), "192.0.2.1");
+    assert!(server.queries().iter().all(|query| query.carrier == Transport::Tcp));
 }

@@ -24,7 +24,7 @@ fn question(name: &str, kind: Kind) -> Question {
     Question { name: Name::parse(name.as_bytes()).unwrap(), kind }
 }
 
-fn asked(query: &Query) -> DnsQuery {
+fn dns_query(query: &Query) -> DnsQuery {
     DnsQuery::read(query.bytes(), dns::Transport::Udp, SocketAddr::from(([127, 0, 0, 1], 1))).unwrap()
 }
 
@@ -52,7 +52,7 @@ fn address(answer: DnsResponse) -> DnsResponse {
 }
 
 #[test]
-fn questions_are_written_as_rfc_1035_says() {
+fn queries_are_encoded_as_in_rfc_1035() {
     let mixed = query(Case::Mixed);
     assert!(mixed.is_mixed());
     let expected =
@@ -69,18 +69,18 @@ fn questions_are_written_as_rfc_1035_says() {
 }
 
 #[test]
-fn the_longest_name_can_be_asked_for() {
+fn longest_name_fits_into_a_query() {
     let name = [63, 63, 63, 61].map(|count| "a".repeat(count)).join(".");
     let query = Query::new(&question(&name, Kind::A), Case::Mixed, &[0xff; RANDOM_SIZE]);
     assert_eq!(query.bytes().len(), HEADER_SIZE + 255 + 4);
-    let answer = address(asked(&query).answer());
+    let answer = address(dns_query(&query).answer());
     assert_eq!(query.match_response(&answer.bytes(), Transport::Udp), found(&[ADDR], 60));
 }
 
 #[test]
 fn answers_over_udp() {
     let query = query(Case::Mixed);
-    let plain = || asked(&query).answer();
+    let plain = || dns_query(&query).answer();
     let name = plain().name;
     let changed = |change: &dyn Fn(&mut DnsResponse)| {
         let mut answer = address(plain());
@@ -141,7 +141,7 @@ fn answers_over_udp() {
 #[test]
 fn tcp_responses_may_change_case_but_must_be_complete() {
     let query = query(Case::Mixed);
-    let answer = address(asked(&query).answer());
+    let answer = address(dns_query(&query).answer());
     let mut lower = answer.clone();
     lower.name = lower.name.to_lowercase();
     assert_eq!(query.match_response(&lower.bytes(), Transport::Tcp), found(&[ADDR], 60));
@@ -155,7 +155,7 @@ fn tcp_responses_may_change_case_but_must_be_complete() {
 fn queries_and_truncated_responses_are_refused() {
     let query = query(Case::Mixed);
     assert_eq!(query.match_response(query.bytes(), Transport::Udp), Verdict::Unmatched);
-    let whole = address(asked(&query).answer()).soa(1, 1).bytes();
+    let whole = address(dns_query(&query).answer()).soa(1, 1).bytes();
     // The question, and a record: both have the name.
     let address_end = HEADER_SIZE + 17 + 4 + 17 + 10 + 4;
     for end in 0..=whole.len() {
@@ -169,7 +169,7 @@ fn queries_and_truncated_responses_are_refused() {
 #[test]
 fn services() {
     let query = Query::new(&question("_http._tcp.example", Kind::Srv), Case::Mixed, &[0x0f; RANDOM_SIZE]);
-    let answer = asked(&query).answer();
+    let answer = dns_query(&query).answer();
     let name = answer.name.clone();
     let two = answer.clone().record(&name, 9, Data::Srv(20, 1, 80, "b.example"));
     let two = two.record(&name, 8, Data::Srv(10, 5, 81, "A.example"));
@@ -188,7 +188,7 @@ fn services() {
 #[test]
 fn giant_answers_are_read_in_part() {
     let query = query(Case::Lower);
-    let mut answer = asked(&query).answer();
+    let mut answer = dns_query(&query).answer();
     for n in 0..1500 {
         answer = answer.record("www.example.com", 60, Data::A((0xc000_0000 + n).into()));
     }
@@ -202,7 +202,7 @@ fn giant_answers_are_read_in_part() {
 #[test]
 fn invalid_compression_pointers_are_refused() {
     let query = query(Case::Lower);
-    let mut message = asked(&query).answer().bytes();
+    let mut message = dns_query(&query).answer().bytes();
     message[6..8].copy_from_slice(&[0, 1]);
     let itself = (message.len() as u16 | 0xc000).to_be_bytes();
     for pointer in [itself, [0xff, 0xff], [0xc0, 0x00]] {
@@ -253,14 +253,15 @@ fn random_messages_do_not_panic() {
 
 /// Initial inputs of the fuzz target.
 fn messages() -> Vec<(&'static str, DnsResponse)> {
-    let answer = || asked(&check::query(Kind::A)).answer();
+    let answer = || dns_query(&check::query(Kind::A)).answer();
     let name = "www.example.com";
     let many = (0..40).fold(answer(), |answer, n| answer.record(name, n, Data::A(ADDR.into())));
     let chain = (1..20).fold(answer().record(name, 5, Data::Cname("a0.example")), |answer, n| {
         answer.record(&format!("a{}.example", n - 1), 5, Data::Cname(&format!("a{n}.example")))
     });
-    let service = asked(&check::query(Kind::Srv)).answer().record(name, 5, Data::Srv(1, 2, 3, "a.example"));
-    let ipv6 = asked(&check::query(Kind::Aaaa)).answer();
+    let service =
+        dns_query(&check::query(Kind::Srv)).answer().record(name, 5, Data::Srv(1, 2, 3, "a.example"));
+    let ipv6 = dns_query(&check::query(Kind::Aaaa)).answer();
     let ipv6 = ipv6.record(name, 5, Data::Aaaa("2001:db8::1".parse().unwrap()));
     vec![
         ("address", address(answer())),

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn known_times() {
+    fn dates_are_formatted() {
         let table = [
             (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
             (86_399, "Thu, 01 Jan 1970 23:59:59 GMT"),

@@ -114,11 +114,11 @@ pub enum Unescape {
 
 /// Appends the text without percent escapes. Malformed escapes are treated as in nginx: a wrong first digit drops the
 /// `%`, a wrong second digit drops all three characters.
-pub fn unescape(text: &[u8], how: Unescape, out: &mut Vec<u8>) {
+pub fn unescape(text: &[u8], mode: Unescape, out: &mut Vec<u8>) {
     let mut rest = text;
     while let Some((&byte, tail)) = rest.split_first() {
         rest = tail;
-        let raw_end = byte == b'?' && how != Unescape::All;
+        let raw_end = byte == b'?' && mode != Unescape::All;
         if byte != b'%' {
             out.push(byte);
             if raw_end {
@@ -137,12 +137,12 @@ pub fn unescape(text: &[u8], how: Unescape, out: &mut Vec<u8>) {
         let Some(low) = scan::hex(second) else { continue };
 
         let decoded = high << 4 | low;
-        if how == Unescape::Redirect && decoded != b'?' && !(decoded > b'%' && decoded < 0x7f) {
+        if mode == Unescape::Redirect && decoded != b'?' && !(decoded > b'%' && decoded < 0x7f) {
             out.extend_from_slice(&[b'%', first, second]);
             continue;
         }
         out.push(decoded);
-        if decoded == b'?' && how != Unescape::All {
+        if decoded == b'?' && mode != Unescape::All {
             break;
         }
     }
@@ -222,10 +222,10 @@ mod tests {
             (Unescape::Redirect, "%41%20%0a%25%7f%26?%42", "A%20%0a%25%7f&?%42"),
             (Unescape::Redirect, "%3F%41", "?%41"),
         ];
-        for (how, text, expected) in table {
+        for (mode, text, expected) in table {
             let mut out = Vec::new();
-            unescape(text.as_bytes(), how, &mut out);
-            assert_eq!(out, expected.as_bytes(), "{how:?} {text}");
+            unescape(text.as_bytes(), mode, &mut out);
+            assert_eq!(out, expected.as_bytes(), "{mode:?} {text}");
         }
     }
 

@@ -66,8 +66,8 @@ mod tests {
 
     #[test]
     fn response_priority_overrides_the_request() {
-        let asked = Priority::default().with(b"u=5, i");
-        assert_eq!(asked.with(b"u=1"), Priority { urgency: 1, incremental: true });
-        assert_eq!(asked.with(b"i=?0"), Priority { urgency: 5, incremental: false });
+        let requested = Priority::default().with(b"u=5, i");
+        assert_eq!(requested.with(b"u=1"), Priority { urgency: 1, incremental: true });
+        assert_eq!(requested.with(b"i=?0"), Priority { urgency: 5, incremental: false });
     }
 }

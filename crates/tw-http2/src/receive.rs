@@ -191,7 +191,7 @@ impl State {
                 let said = payload.first_chunk().copied().unwrap_or_default();
                 if !head.has(flag::ACK) {
                     self.out.copy(&frame::ping(flag::ACK, said));
-                } else if said == LEAVING && self.going == Going::Told {
+                } else if said == LEAVING && self.going == Going::Announced {
                     self.out.copy(&frame::go_away(self.last, ErrorCode::NO_ERROR));
                     self.going = Going::Settled;
                 }

@@ -28,7 +28,7 @@ const NO_LAST: u32 = (1 << 31) - 1;
 pub(crate) enum Going {
     No,
     /// A first `GOAWAY` was sent; the peer may have begun streams before it arrived.
-    Told,
+    Announced,
     /// The second `GOAWAY`, which names the last stream, was sent.
     Settled,
 }
@@ -264,7 +264,7 @@ impl State {
             End::Server => {
                 self.out.copy(&frame::go_away(NO_LAST, ErrorCode::NO_ERROR));
                 self.out.copy(&frame::ping(0, LEAVING));
-                self.going = Going::Told;
+                self.going = Going::Announced;
             }
         }
     }

@@ -98,15 +98,15 @@ fn cx() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
-fn came(stream: &Stream) -> Option<Incoming> {
+fn next_event(stream: &Stream) -> Option<Incoming> {
     match stream.poll_incoming(&cx()) {
-        Poll::Ready(came) => came.unwrap(),
+        Poll::Ready(next_event) => next_event.unwrap(),
         Poll::Pending => panic!("nothing came"),
     }
 }
 
 fn data(stream: &Stream) -> Bytes {
-    match came(stream) {
+    match next_event(stream) {
         Some(Incoming::Data(data)) => data,
         other => panic!("{other:?} is no data"),
     }
@@ -122,26 +122,30 @@ fn ends(size: usize) -> (Connection, Connection) {
 fn messages_are_exchanged_in_both_directions() {
     for size in [1, 5, 9, 100, usize::MAX] {
         let (client, server) = ends(size);
-        let asked = send_request(&client, false).unwrap();
-        asked.send_data(Bytes::from_static(b"body"), false).unwrap();
-        asked.send_head(|fields| fields.push(b"x-end", b"1"), true).unwrap();
+        let sent_stream = send_request(&client, false).unwrap();
+        sent_stream.send_data(Bytes::from_static(b"body"), false).unwrap();
+        sent_stream.send_head(|fields| fields.push(b"x-end", b"1"), true).unwrap();
         talk(&client, &server, size);
         let (stream, list) = request(&server);
         assert_eq!((list.malformed(), list.is_truncated(), list.ends()), (None, false, false));
         assert_eq!(list.pseudo(Pseudo::Path), Some(&b"/path?x"[..]));
         assert_eq!(list.get(b"x-some"), Some(&b"thing"[..]));
         assert_eq!(data(&stream), "body");
-        assert!(matches!(came(&stream), Some(Incoming::Trailers(list)) if list.get(b"x-end").is_some()));
-        assert!(came(&stream).is_none() && stream.has_ended());
+        assert!(
+            matches!(next_event(&stream), Some(Incoming::Trailers(list)) if list.get(b"x-end").is_some())
+        );
+        assert!(next_event(&stream).is_none() && stream.has_ended());
         stream.send_head(|fields| fields.status(103), false).unwrap();
         stream.send_head(|fields| fields.status(200), false).unwrap();
         stream.send_data(Bytes::from(vec![7; 40_000]), true).unwrap();
         talk(&client, &server, size);
         for status in [103, 200] {
-            assert!(matches!(came(&asked), Some(Incoming::Head(list)) if list.status() == status));
+            assert!(
+                matches!(next_event(&sent_stream), Some(Incoming::Head(list)) if list.status() == status)
+            );
         }
-        assert_eq!(data(&asked), vec![7; 40_000]);
-        assert!(came(&asked).is_none());
+        assert_eq!(data(&sent_stream), vec![7; 40_000]);
+        assert!(next_event(&sent_stream).is_none());
         assert_eq!((client.streams(), server.streams()), (0, 0));
     }
 }
@@ -149,28 +153,28 @@ fn messages_are_exchanged_in_both_directions() {
 #[test]
 fn data_stops_at_the_window_and_resumes() {
     let (client, server) = ends(1000);
-    let asked = send_request(&client, false).unwrap();
+    let sent_stream = send_request(&client, false).unwrap();
     talk(&client, &server, 1000);
     let (stream, _) = request(&server);
     let mut sent = 0;
-    while asked.send_capacity(1000) > 0 {
-        asked.send_data(Bytes::from(vec![0; asked.send_capacity(1000)]), false).unwrap();
+    while sent_stream.send_capacity(1000) > 0 {
+        sent_stream.send_data(Bytes::from(vec![0; sent_stream.send_capacity(1000)]), false).unwrap();
         sent += 1000;
     }
     assert!((65_536..66_536).contains(&sent));
-    assert!(asked.poll_send_capacity(&cx()).is_pending());
+    assert!(sent_stream.poll_send_capacity(&cx()).is_pending());
     talk(&client, &server, 1000);
-    assert_eq!(asked.send_capacity(1000), 0, "nothing was used up");
+    assert_eq!(sent_stream.send_capacity(1000), 0, "nothing was used up");
     assert_eq!(data(&stream).len(), 65_536);
     stream.release(30_000);
     talk(&client, &server, 1000);
-    assert_eq!(asked.send_capacity(1000), 0, "less than half of a window says nothing");
+    assert_eq!(sent_stream.send_capacity(1000), 0, "less than half of a window says nothing");
     stream.release(35_536);
     talk(&client, &server, 1000);
-    assert_eq!(asked.send_capacity(usize::MAX), 65_536);
+    assert_eq!(sent_stream.send_capacity(usize::MAX), 65_536);
     stream.raise_window(100_000);
     talk(&client, &server, 1000);
-    assert_eq!(asked.send_capacity(usize::MAX), 100_000);
+    assert_eq!(sent_stream.send_capacity(usize::MAX), 100_000);
 }
 
 #[test]
@@ -221,19 +225,19 @@ fn driver_is_woken_when_capacity_is_released() {
     let (client, server) =
         (Connection::client(Config { out_max: 1000, ..CONFIG }), Connection::server(CONFIG));
     talk(&client, &server, 100);
-    let asked = send_request(&client, false).unwrap();
-    let room = asked.send_capacity(usize::MAX);
+    let sent_stream = send_request(&client, false).unwrap();
+    let room = sent_stream.send_capacity(usize::MAX);
     assert!(room < 1000);
-    asked.send_data(Bytes::from(vec![0; room]), false).unwrap();
-    assert!(asked.poll_send_capacity(&cx()).is_pending());
+    sent_stream.send_data(Bytes::from(vec![0; room]), false).unwrap();
+    assert!(sent_stream.poll_send_capacity(&cx()).is_pending());
     said(&client);
-    assert!(matches!(asked.poll_send_capacity(&cx()), Poll::Ready(Ok(1000))));
+    assert!(matches!(sent_stream.poll_send_capacity(&cx()), Poll::Ready(Ok(1000))));
 }
 
 #[test]
 fn dropping_a_stream_resets_it() {
     let (client, server) = ends(100);
-    let asked = [false, true].map(|ends| send_request(&client, ends).unwrap());
+    let sent_stream = [false, true].map(|ends| send_request(&client, ends).unwrap());
     talk(&client, &server, 100);
     let (first, _) = request(&server);
     let (second, _) = request(&server);
@@ -244,19 +248,19 @@ fn dropping_a_stream_resets_it() {
         Poll::Ready(StreamError::Reset(reason)) => reason,
         _ => panic!("no reset"),
     };
-    assert_eq!(asked.each_ref().map(reset), [ErrorCode::NO_ERROR, ErrorCode::CANCEL]);
-    assert!(matches!(came(&asked[0]), Some(Incoming::Head(_))));
-    assert!(came(&asked[0]).is_none(), "a response that has ended is good");
+    assert_eq!(sent_stream.each_ref().map(reset), [ErrorCode::NO_ERROR, ErrorCode::CANCEL]);
+    assert!(matches!(next_event(&sent_stream[0]), Some(Incoming::Head(_))));
+    assert!(next_event(&sent_stream[0]).is_none(), "a response that has ended is good");
 }
 
 #[test]
 fn unread_data_is_released() {
     let (client, server) = ends(1000);
     for _ in 0..40 {
-        let asked = send_request(&client, false).unwrap();
+        let sent_stream = send_request(&client, false).unwrap();
         talk(&client, &server, 1000);
         let (stream, _) = request(&server);
-        asked.send_data(Bytes::from(vec![0; 60_000]), false).unwrap();
+        sent_stream.send_data(Bytes::from(vec![0; 60_000]), false).unwrap();
         talk(&client, &server, 1000);
         drop(stream);
         talk(&client, &server, 1000);
@@ -269,10 +273,10 @@ fn graceful_shutdown_serves_requests_in_transit() {
     let (client, server) = ends(100);
     let first = send_request(&client, true).unwrap();
     server.send_goaway();
-    let told = said(&server);
+    let output = said(&server);
     let on_its_way = send_request(&client, true).unwrap();
     server.receive(&said(&client)).unwrap();
-    client.receive(&told).unwrap();
+    client.receive(&output).unwrap();
     assert!(
         !client.is_open()
             && matches!(send_request(&client, true), Err(StreamError::Refused(ErrorCode::NO_ERROR)))
@@ -284,7 +288,7 @@ fn graceful_shutdown_serves_requests_in_transit() {
     }
     talk(&client, &server, 100);
     for stream in [first, on_its_way] {
-        assert!(matches!(came(&stream), Some(Incoming::Head(list)) if list.status() == 204));
+        assert!(matches!(next_event(&stream), Some(Incoming::Head(list)) if list.status() == 204));
     }
     assert!(client.is_over() && server.is_over());
 }
@@ -616,11 +620,11 @@ fn priorities_are_reported() {
     server.receive(&update(5, "u=1")).unwrap();
     server.receive(&update(7, &"x".repeat(65))).unwrap();
     server.receive(&update(9, &"x".repeat(64))).unwrap();
-    let mut told = Vec::new();
+    let mut output = Vec::new();
     while let Some(Event::Priority { stream, value }) = server.next() {
-        told.push((stream, value.len()));
+        output.push((stream, value.len()));
     }
-    assert_eq!(told, [(5, 3), (9, 64)]);
+    assert_eq!(output, [(5, 3), (9, 64)]);
 }
 
 #[test]
@@ -636,11 +640,11 @@ fn unknown_frames_are_ignored() {
 #[test]
 fn idle_connection_holds_little_memory() {
     let (client, server) = ends(100);
-    let asked = send_request(&client, true).unwrap();
+    let sent_stream = send_request(&client, true).unwrap();
     talk(&client, &server, 100);
     drop(request(&server));
     talk(&client, &server, 100);
-    drop(asked);
+    drop(sent_stream);
     server.shrink();
     assert_eq!((server.out_len(), server.streams()), (0, 0));
     assert!(size_of::<crate::connection::Shared>() < 1200, "{}", size_of::<crate::connection::Shared>());

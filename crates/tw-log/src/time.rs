@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn zones_as_the_variable_names_them() {
+    fn zones_follow_the_time_zone_variable() {
         for (name, expected) in [
             ("UTC", "1970-01-01T00:16:40+00:00"),
             ("XYZ-3:30", "1970-01-01T03:46:40+03:30"),

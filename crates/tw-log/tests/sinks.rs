@@ -20,7 +20,7 @@ use tw_log::{
     Opener, PushResult, RING_SIZE_MIN, Sink, SinkConfig, Sinks, SyslogHead, SyslogServer, Target, debug,
     error, warn,
 };
-use tw_testkit::wait::{PATIENCE, until};
+use tw_testkit::wait::{TIMEOUT, until};
 use tw_testkit::{Lacks, TempDir, leave_out};
 
 const SMALL: SinkConfig = SinkConfig { ring_size: RING_SIZE_MIN, batch: None };
@@ -37,12 +37,12 @@ fn text(path: &Path) -> String {
 }
 
 fn soon() -> Instant {
-    Instant::now() + PATIENCE
+    Instant::now() + TIMEOUT
 }
 
 /// Waits until `path` holds exactly `expected`.
 fn expect_text(path: &Path, expected: &str) {
-    assert!(until(PATIENCE, || text(path) == expected), "{:?} is {:?}", path, text(path));
+    assert!(until(TIMEOUT, || text(path) == expected), "{:?} is {:?}", path, text(path));
 }
 
 /// Makes the error log of `sinks` a file that tests can read.
@@ -86,7 +86,7 @@ fn lines_reach_the_file_in_order() {
         expected += &line;
     }
     expect_text(&path, &expected);
-    assert!(until(PATIENCE, || sink.counts().written.value() == 2000));
+    assert!(until(TIMEOUT, || sink.counts().written.value() == 2000));
     assert_eq!(sink.counts().written_bytes.value() + 7, expected.len() as u64);
     assert_eq!(sink.counts().dropped.value(), 0);
 }
@@ -106,7 +106,7 @@ fn shutdown_waits_for_unused_logs() {
     drop(other);
     assert_eq!(sinks.flush_and_close(Instant::now() + Duration::from_millis(50)), CloseResult::Late);
     let mut read = Vec::new();
-    assert!(until(PATIENCE, || {
+    assert!(until(TIMEOUT, || {
         read_some(&mut reader, &mut read);
         read.len() == line.len()
     }));
@@ -154,7 +154,7 @@ fn every_line_of_a_quiet_log_wakes_the_writer() {
 }
 
 #[test]
-fn errors_of_open_read_as_nginx_writes_them() {
+fn open_errors_have_the_text_of_nginx() {
     let (sinks, dir) = setup();
     let path = dir.join("no/such/error.log");
     let error = sinks.open(&path, SMALL).unwrap_err();
@@ -223,10 +223,10 @@ fn reopening_goes_on_in_a_new_file() {
     assert_eq!(sink.push(b"old\n"), PushResult::Queued);
     fs::rename(&path, &rotated).unwrap();
     sinks.reopen();
-    assert!(until(PATIENCE, || path.exists()));
+    assert!(until(TIMEOUT, || path.exists()));
     // What was pushed before the order is in the old file, whether or not it had been written.
     assert_eq!(text(&rotated), "old\n");
-    assert!(until(PATIENCE, || {
+    assert!(until(TIMEOUT, || {
         let _ = sink.push(b"new\n");
         text(&path).starts_with("new\n")
     }));
@@ -242,7 +242,7 @@ fn a_failed_reopen_keeps_the_old_file_and_is_reported() {
     fs::rename(dir.join("logs"), dir.join("moved")).unwrap();
     sink.reopen();
     let report = format!("open() \"{}\" failed (2: No such file or directory)\n", path.display());
-    assert!(until(PATIENCE, || text(&errors).ends_with(&report)));
+    assert!(until(TIMEOUT, || text(&errors).ends_with(&report)));
     assert_eq!(sink.push(b"line\n"), PushResult::Queued);
     expect_text(&rotated, "line\n");
 }
@@ -256,7 +256,7 @@ fn a_stalled_log_drops_counts_and_reports_once_it_flows_again() {
     let queued = fill(&sink);
     assert!(queued > 0);
     let mut read = Vec::new();
-    assert!(until(PATIENCE, || {
+    assert!(until(TIMEOUT, || {
         read_some(&mut reader, &mut read);
         sink.counts().written.value() == queued
     }));
@@ -265,7 +265,7 @@ fn a_stalled_log_drops_counts_and_reports_once_it_flows_again() {
     assert_eq!(lines.len() as u64, queued);
     assert!(lines.iter().enumerate().all(|(n, line)| *line == format!("line {n}")));
     let report = format!(": 1 lines dropped, log \"{}\" could not keep up\n", path.display());
-    assert!(until(PATIENCE, || text(&errors).ends_with(&report)), "{}", text(&errors));
+    assert!(until(TIMEOUT, || text(&errors).ends_with(&report)), "{}", text(&errors));
     assert!(text(&errors).contains("[crit]"));
     assert_eq!(sink.push(b"again\n"), PushResult::Queued);
 }
@@ -292,7 +292,7 @@ fn descriptor_that_is_not_ready_is_polled() {
     let sink = sinks.adopt(&path, writer.into(), SMALL).unwrap();
     let queued = fill(&sink);
     let mut read = Vec::new();
-    assert!(until(PATIENCE, || {
+    assert!(until(TIMEOUT, || {
         read_some(&mut reader, &mut read);
         sink.counts().written.value() == queued
     }));
@@ -309,7 +309,7 @@ fn a_full_disk_is_reported_and_loses_nothing_that_is_queued() {
     assert_eq!(sink.push(b"one\n"), PushResult::Queued);
     let report = "[alert] ";
     let words = ": write() to \"/dev/full\" failed (28: No space left on device)\n";
-    assert!(until(PATIENCE, || text(&errors).ends_with(words)));
+    assert!(until(TIMEOUT, || text(&errors).ends_with(words)));
     assert!(text(&errors).contains(report));
     assert_eq!(sink.push(b"two\n"), PushResult::Queued);
     let path = dir.write("room.log", "").unwrap();
@@ -352,7 +352,7 @@ fn a_batch_waits_for_its_size_the_flush_a_reopen_or_the_end() {
     for _ in 0..17 {
         assert_eq!(by_size.push(&line), PushResult::Queued);
     }
-    assert!(until(PATIENCE, || text(&size_path).len() >= 16 << 10));
+    assert!(until(TIMEOUT, || text(&size_path).len() >= 16 << 10));
 
     assert_eq!(text(&end_path), "");
     assert_eq!(by_end.flush_and_close(soon()), CloseResult::Written);
@@ -392,7 +392,7 @@ fn the_error_log_reports_its_own_drops_in_itself() {
     let _ = fill(&sink);
     let mut read = Vec::new();
     let report = format!("lines dropped, log \"{}\" could not keep up\n", path.display());
-    assert!(until(PATIENCE, || {
+    assert!(until(TIMEOUT, || {
         read_some(&mut reader, &mut read);
         read.ends_with(report.as_bytes())
     }));
@@ -421,10 +421,10 @@ fn errors_do_not_wait_for_the_buffer_of_an_access_log() {
     assert_eq!(sink.push(b"request\n"), PushResult::Queued);
     let log = ErrorLog::new(vec![(sink.clone(), Level::Error)]);
     error!(log, "first");
-    assert!(until(PATIENCE, || text(&path).ends_with(": first\n")));
+    assert!(until(TIMEOUT, || text(&path).ends_with(": first\n")));
     assert!(text(&path).starts_with("request\n"));
     error!(log, "second");
-    assert!(until(PATIENCE, || text(&path).ends_with(": second\n")));
+    assert!(until(TIMEOUT, || text(&path).ends_with(": second\n")));
 }
 
 #[test]
@@ -440,9 +440,9 @@ fn syslog_server_gets_one_datagram_per_message_and_may_return() {
         "connect() failed (2: No such file or directory) while logging to syslog, server: unix:{}\n",
         path.display()
     );
-    assert!(until(PATIENCE, || text(&errors).ends_with(&report)), "{}", text(&errors));
+    assert!(until(TIMEOUT, || text(&errors).ends_with(&report)), "{}", text(&errors));
     assert_eq!(sink.push(b"lost, too"), PushResult::Queued);
-    assert!(until(PATIENCE, || sink.counts().dropped.value() == 2));
+    assert!(until(TIMEOUT, || sink.counts().dropped.value() == 2));
     assert_eq!(text(&errors).matches("connect()").count(), 1);
 
     let receive = |server: &UnixDatagram| {
@@ -452,7 +452,7 @@ fn syslog_server_gets_one_datagram_per_message_and_may_return() {
     };
     for _ in 0..2 {
         let server = UnixDatagram::bind(&path).unwrap();
-        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        server.set_read_timeout(Some(TIMEOUT)).unwrap();
         assert_eq!(sink.push_parts(&[b"head ", b"text"]), PushResult::Queued);
         assert_eq!(sink.push(&[b'x'; 8000]), PushResult::Queued);
         assert_eq!(receive(&server), b"head text");
@@ -460,7 +460,7 @@ fn syslog_server_gets_one_datagram_per_message_and_may_return() {
         drop(server);
         fs::remove_file(&path).unwrap();
     }
-    assert!(until(PATIENCE, || sink.counts().written.value() == 4));
+    assert!(until(TIMEOUT, || sink.counts().written.value() == 4));
     assert_eq!(sink.counts().dropped.value(), 2);
     assert!(!text(&errors).contains("could not keep up"));
 }
@@ -475,7 +475,7 @@ fn absent_udp_server_is_reported_and_may_return() {
     let sink = sinks.get(&Target::Syslog(SyslogServer::Inet(address)), SMALL).unwrap();
     let report =
         format!("send() failed (111: Connection refused) while logging to syslog, server: {address}\n");
-    assert!(until(PATIENCE, || {
+    assert!(until(TIMEOUT, || {
         let _ = sink.push(b"lost");
         text(&errors).ends_with(&report)
     }));
@@ -484,7 +484,7 @@ fn absent_udp_server_is_reported_and_may_return() {
     let Ok(server) = UdpSocket::bind(address) else {
         return leave_out(Lacks::Run, "somebody else has got the port: a syslog server that comes back");
     };
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    server.set_read_timeout(Some(TIMEOUT)).unwrap();
     let _ = sink.push(b"back");
     let mut bytes = [0; 10];
     assert!(server.recv(&mut bytes).is_ok());
@@ -497,7 +497,7 @@ fn hanging_syslog_server_blocks_no_logging() {
     let server = UnixDatagram::bind(&path).unwrap();
     let sink = sinks.get(&Target::Syslog(SyslogServer::Unix(path)), SMALL).unwrap();
     let _ = fill(&sink);
-    assert_eq!(sinks.flush_and_close(Instant::now() + PATIENCE), CloseResult::Late);
+    assert_eq!(sinks.flush_and_close(Instant::now() + TIMEOUT), CloseResult::Late);
     let counts = sink.counts();
     assert!(counts.written.value() > 0 && counts.dropped.value() > 0);
     drop(server);
@@ -517,7 +517,7 @@ fn failure_of_the_error_log_has_details() {
     ]);
     sinks.report_to(log.clone());
     error!(log, "message");
-    assert!(until(PATIENCE, || text(&errors).contains("while logging to syslog, server: unix:")));
+    assert!(until(TIMEOUT, || text(&errors).contains("while logging to syslog, server: unix:")));
     assert_eq!(text(&errors).matches(": message\n").count(), 1);
 }
 
@@ -529,7 +529,7 @@ fn compressed_batches_are_one_text() {
     let sink = sinks.open(&path, SinkConfig { batch, ..SMALL }).unwrap();
     for n in 0..3 {
         assert_eq!(sink.push(format!("line {n}\n").as_bytes()), PushResult::Queued);
-        assert!(until(PATIENCE, || sink.counts().written.value() == n + 1));
+        assert!(until(TIMEOUT, || sink.counts().written.value() == n + 1));
     }
     let (file, mut unpacked, mut rest) = (fs::read(&path).unwrap(), Vec::new(), 0);
     while rest < file.len() {
@@ -568,21 +568,21 @@ fn lines_go_to_the_files_they_name() {
         for (file, line) in [("a", "1\n"), ("b", "2\n"), ("a", "3\n")] {
             assert_eq!(push(file, line.as_bytes()), PushResult::Queued);
         }
-        assert!(until(PATIENCE, || sink.counts().written.value() == 3));
+        assert!(until(TIMEOUT, || sink.counts().written.value() == 3));
         expect_text(&dir.join(format!("{name}-b")), "2\n");
         expect_text(&dir.join(format!("{name}-a")), "1\n3\n");
         // A rotation: an open file is left.
         fs::rename(dir.join(format!("{name}-a")), dir.join("rotated")).unwrap();
         sinks.reopen();
-        assert!(until(PATIENCE, || {
+        assert!(until(TIMEOUT, || {
             let _ = push("a", b"4\n");
             dir.join(format!("{name}-a")).exists()
         }));
         assert_eq!(push("no/such", b"5\n"), PushResult::Queued);
-        assert!(until(PATIENCE, || sink.counts().dropped.value() == 1));
+        assert!(until(TIMEOUT, || sink.counts().dropped.value() == 1));
     }
     let report = format!("open() \"{}\" failed (2: No such", dir.join("plain-no/such").display());
-    assert!(until(PATIENCE, || text(&errors).contains(&report)), "{}", text(&errors));
+    assert!(until(TIMEOUT, || text(&errors).contains(&report)), "{}", text(&errors));
 }
 
 #[test]
@@ -598,7 +598,7 @@ fn a_log_in_memory_is_read_through_its_descriptor() {
     for n in 0..500 {
         debug!(log, "line {n}");
     }
-    assert!(until(PATIENCE, || text(&descriptor).contains(": line 499\n---")));
+    assert!(until(TIMEOUT, || text(&descriptor).contains(": line 499\n---")));
     assert!(fs::metadata(&descriptor).unwrap().len() <= 8192);
 }
 
@@ -610,7 +610,7 @@ fn pipe_without_a_reader_is_opened_and_keeps_its_lines() {
     let (sender, opened) = std::sync::mpsc::channel();
     let name = path.clone();
     thread::spawn(move || sender.send(tw_log::open_log(&name)));
-    let log = opened.recv_timeout(PATIENCE).expect("opening does not wait").unwrap();
+    let log = opened.recv_timeout(TIMEOUT).expect("opening does not wait").unwrap();
     assert!(!rustix::fs::fcntl_getfl(&log).unwrap().contains(OFlags::NONBLOCK));
     rustix::io::write(&log, b"line\n").unwrap();
     let mut line = [0; 10];

@@ -93,7 +93,7 @@ impl AccessRules {
 
     /// Verdict of the first rule that `addr` falls under. An address like `::ffff:192.0.2.1` falls under the rules for
     /// IPv4 if there are any. O(rules), a nanosecond each.
-    pub(crate) fn judge(&self, addr: &Addr) -> Option<AccessVerdict> {
+    pub(crate) fn check(&self, addr: &Addr) -> Option<AccessVerdict> {
         let Some(addr) = addr.inet() else { return self.unix };
         let v6 = match addr.ip() {
             IpAddr::V4(addr) => return first(&self.v4, |rule| addr.to_bits() & rule.mask == rule.addr),
@@ -153,7 +153,7 @@ where
 
 impl<S: Session> AccessCheck<S> for Access {
     fn check(&self, s: &mut S) -> AccessDecision {
-        match self.rules.judge(s.client_addr()) {
+        match self.rules.check(s.client_addr()) {
             None => AccessDecision::Pass,
             Some(AccessVerdict::Allow) => AccessDecision::Granted,
             Some(AccessVerdict::Deny) => AccessDecision::Forbidden("access forbidden by rule"),
@@ -196,15 +196,15 @@ mod tests {
             ("+::1", "::1", allow),
         ] {
             let addr = Addr::Inet(SocketAddr::new(addr.parse().unwrap(), 1));
-            assert_eq!(rules(text).judge(&addr), expected, "{text} {addr}");
+            assert_eq!(rules(text).check(&addr), expected, "{text} {addr}");
         }
     }
 
     #[test]
     fn a_unix_socket_has_one_rule() {
         let unix = Addr::Unix(None);
-        assert_eq!(rules("-0.0.0.0/0").judge(&unix), None);
+        assert_eq!(rules("-0.0.0.0/0").check(&unix), None);
         let rules = AccessRules { unix: Some(AccessVerdict::Deny), ..AccessRules::default() };
-        assert_eq!(rules.judge(&unix), Some(AccessVerdict::Deny));
+        assert_eq!(rules.check(&unix), Some(AccessVerdict::Deny));
     }
 }

@@ -263,14 +263,14 @@ impl Handler for AuthBasic {
         let Some(disk) = r.disk().cloned() else { return Step::status(500) };
         let path = file.path(r);
         match self.shared.kept.users_now(&disk, &path) {
-            Some(users) => self.judge(r, realm, path, disk, &users, credentials),
+            Some(users) => self.check_credentials(r, realm, path, disk, &users, credentials),
             None => Step::Wait(Box::pin(async move {
                 let users = match path.is_empty() {
                     true => Err(UserFileError::Disk(users::no_such_file())),
                     false => self.shared.kept.users(&disk, &mut r.costs.account, &path).await,
                 };
                 match users {
-                    Ok(users) => match self.judge(r, realm, path, disk, &users, credentials) {
+                    Ok(users) => match self.check_credentials(r, realm, path, disk, &users, credentials) {
                         Step::Now(outcome) => outcome,
                         Step::Wait(outcome) => outcome.await,
                     },
@@ -282,7 +282,7 @@ impl Handler for AuthBasic {
 }
 
 impl AuthBasic {
-    fn judge<'a>(
+    fn check_credentials<'a>(
         &'a self,
         r: &'a mut Request,
         realm: Vec<u8>,

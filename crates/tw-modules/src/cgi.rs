@@ -28,13 +28,13 @@ use tw_server::http::proxy::codec::{BodyFraming, Codec};
 use tw_server::http::proxy::health::PassTarget;
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, UpstreamRequest,
+    self, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
 };
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
 
-use crate::gateway::{self, Gateway};
+use crate::pass_module::{self, PassModule};
 
 use address::{AddressScheme, PassAddress, RawPassAddress};
 use health_check::CgiHealthCheck;
@@ -226,20 +226,20 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
     }
 
     fn are_shared(&self) -> bool {
-        gateway::are_shared(self)
+        pass_module::are_shared(self)
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         self.language.install(self.written.map(|span| (span, &*self.params)), plan);
-        gateway::install(self, plan);
+        pass_module::install(self, plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
-        gateway::reach(self, core, reach);
+        pass_module::reach(self, core, reach);
     }
 }
 
-impl<L: Language> Gateway for CgiGateway<L> {
+impl<L: Language> PassModule for CgiGateway<L> {
     fn settings(&self) -> &ProxySettings {
         &self.settings
     }
@@ -280,8 +280,8 @@ impl<L: Language> CgiGateway<L> {
         // DIFF(nginx): GET cannot be asked in the place of HEAD, and what answers HEAD would answer GET from then on.
         let lookup = lookup.filter(|lookup| !(r.method() == Method::Head && lookup.leads()));
         let (body, announced) = match self.settings.request.pass_body {
-            true => (RequestBody::Client, r.body.framing(r.head.framing())),
-            false => (RequestBody::Nothing, Framing::None),
+            true => (UpstreamRequestBody::Client, r.body.framing(r.head.framing())),
+            false => (UpstreamRequestBody::Nothing, Framing::None),
         };
         let conditions = lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache));
         let sent = RequestParams {
@@ -295,8 +295,11 @@ impl<L: Language> CgiGateway<L> {
                 r.log(Level::Alert, format_args!("{message}"));
                 500_u16
             })?;
-            let body =
-                if self.settings.request.pass_body { RequestBody::Client } else { RequestBody::Nothing };
+            let body = if self.settings.request.pass_body {
+                UpstreamRequestBody::Client
+            } else {
+                UpstreamRequestBody::Nothing
+            };
             Ok(BuiltRequest { head, body, framing })
         };
         let (made, rebuild): (_, Option<RequestBuilder<'_>>) = match self.settings.request.is_dynamic {

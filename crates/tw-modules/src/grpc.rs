@@ -24,14 +24,14 @@ use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
 use tw_server::http::proxy::directives::CONNECTION_LIMITS;
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, UpstreamRequest,
+    self, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
 };
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
 
 use crate::cgi::address::{AddressScheme, PassAddress, RawPassAddress};
-use crate::gateway::{self, Gateway};
+use crate::pass_module::{self, PassModule};
 use crate::proxy::fields::{self, RequestFields};
 
 const SCHEMES: &[AddressScheme] = &[
@@ -140,19 +140,19 @@ impl Settings<Http> for Grpc {
     }
 
     fn are_shared(&self) -> bool {
-        gateway::are_shared(self)
+        pass_module::are_shared(self)
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        gateway::install(self, plan);
+        pass_module::install(self, plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
-        gateway::reach(self, core, reach);
+        pass_module::reach(self, core, reach);
     }
 }
 
-impl Gateway for Grpc {
+impl PassModule for Grpc {
     fn settings(&self) -> &ProxySettings {
         &self.settings
     }
@@ -206,7 +206,7 @@ impl Grpc {
             secured,
             url: (to.scheme.text, path),
             head,
-            body: RequestBody::Client,
+            body: UpstreamRequestBody::Client,
             framing: BodyFraming::Plain,
             rebuild,
             codec: Http2Codec::new(r.method(), self.settings.upstream.buffer_size, Trailers::Passed),
@@ -221,7 +221,7 @@ impl Grpc {
             r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(what.1)));
             return Err(400);
         }
-        Ok(BuiltRequest { head: head.into(), body: RequestBody::Client, framing: BodyFraming::Plain })
+        Ok(BuiltRequest { head: head.into(), body: UpstreamRequestBody::Client, framing: BodyFraming::Plain })
     }
 
     fn write(

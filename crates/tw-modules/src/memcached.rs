@@ -20,7 +20,7 @@ use tw_server::http::proxy::directives::CONNECTION_LIMITS;
 use tw_server::http::proxy::health::{Checkable, PassTarget};
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::{
-    self, ProxySettings, RequestBody, UpstreamGroup, UpstreamRequest, UpstreamSettings,
+    self, ProxySettings, UpstreamGroup, UpstreamRequest, UpstreamRequestBody, UpstreamSettings,
 };
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
@@ -29,7 +29,7 @@ use tw_server::vars::Template;
 
 use crate::cgi::address::{AddressScheme, FixedAddress, PassAddress, RawPassAddress};
 use crate::cgi::params;
-use crate::gateway::{self, Gateway};
+use crate::pass_module::{self, PassModule};
 
 const SCHEMES: &[AddressScheme] = &[AddressScheme::unwritten("memcached://")];
 
@@ -121,19 +121,19 @@ impl Settings<Http> for MemcachedPass {
     }
 
     fn are_shared(&self) -> bool {
-        gateway::are_shared(self)
+        pass_module::are_shared(self)
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        gateway::install(self, plan);
+        pass_module::install(self, plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
-        gateway::reach(self, core, reach);
+        pass_module::reach(self, core, reach);
     }
 }
 
-impl Gateway for MemcachedPass {
+impl PassModule for MemcachedPass {
     fn settings(&self) -> &ProxySettings {
         &self.settings
     }
@@ -184,7 +184,7 @@ impl MemcachedPass {
             secured: None,
             url: (to.scheme.text, Bytes::new()),
             head,
-            body: RequestBody::Nothing,
+            body: UpstreamRequestBody::Nothing,
             framing: BodyFraming::Plain,
             rebuild: None,
             codec,

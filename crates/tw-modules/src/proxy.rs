@@ -36,14 +36,14 @@ use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
 use tw_server::http::proxy::health::PassTarget;
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::{
-    self, BuiltRequest, ProxySettings, RequestBody, RequestBuilder, UpstreamRequest,
+    self, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
 };
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef};
 
-use crate::gateway::{self, Gateway};
+use crate::pass_module::{self, PassModule};
 
 use fields::RequestFields;
 use health_check::ProxyHealthCheck;
@@ -307,19 +307,19 @@ impl Settings<Http> for Proxy {
     }
 
     fn are_shared(&self) -> bool {
-        gateway::are_shared(self)
+        pass_module::are_shared(self)
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
-        gateway::install(self, plan);
+        pass_module::install(self, plan);
     }
 
     fn reach(&self, core: &Location, reach: &mut Reach) {
-        gateway::reach(self, core, reach);
+        pass_module::reach(self, core, reach);
     }
 }
 
-impl Gateway for Proxy {
+impl PassModule for Proxy {
     fn settings(&self) -> &ProxySettings {
         &self.settings
     }
@@ -342,9 +342,9 @@ impl Handler for Proxy {
         to.uri.push(r, &mut uri);
         let mut url = Vec::new();
         usual_key(&to, &uri, &mut url);
-        let mut told = vec![(UPSTREAM, Text(&url).to_string())];
-        told.extend(self.settings.cache.explain(r, |_, key| usual_key(&to, &uri, key)));
-        told
+        let mut lines = vec![(UPSTREAM, Text(&url).to_string())];
+        lines.extend(self.settings.cache.explain(r, |_, key| usual_key(&to, &uri, key)));
+        lines
     }
 }
 
@@ -381,8 +381,8 @@ impl Proxy {
                 Err(answer) => return answer,
             };
         let (announced, body) = match sends_client_body {
-            true => (r.body.framing(r.head.framing()), RequestBody::Client),
-            false => (Framing::None, RequestBody::Nothing),
+            true => (r.body.framing(r.head.framing()), UpstreamRequestBody::Client),
+            false => (Framing::None, UpstreamRequestBody::Nothing),
         };
         // HTTP/1.0 has no chunks: then the end of the connection would be the end of the body.
         if matches!(announced, Framing::Chunked) && self.version < Version::HTTP_11 {
@@ -459,10 +459,10 @@ impl Proxy {
         let (announced, body) = match &self.body {
             Some(own) => {
                 let own = Bytes::from(own.value(r));
-                (Framing::Length(own.len() as u64), RequestBody::Bytes(own))
+                (Framing::Length(own.len() as u64), UpstreamRequestBody::Bytes(own))
             }
-            None if self.settings.request.pass_body => (announced, RequestBody::Client),
-            None => (announced, RequestBody::Nothing),
+            None if self.settings.request.pass_body => (announced, UpstreamRequestBody::Client),
+            None => (announced, UpstreamRequestBody::Nothing),
         };
         let mut head = Vec::with_capacity(HEAD_SIZE);
         let begun = RequestWriter::begin(&mut head, line.method, line.uri, line.version);

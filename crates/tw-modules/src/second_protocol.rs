@@ -33,7 +33,7 @@ use tw_core::shared_objects::SharedObjects;
 use tw_core::vars::{Bindings, Slots, Template, Value, VarDef, VarTable};
 use tw_disk::{Locks, Pool};
 use tw_log::{Level, PushResult, Sink};
-use tw_net::listen::Share;
+use tw_net::listen::AcceptingLoops;
 use tw_net::{Addr, ListenOptions, ListenSocket};
 use tw_rt::{LoopGuard, LoopOptions, LoopThread};
 
@@ -42,9 +42,9 @@ static MODULES: [Module<Plain>; 6] = [
     Module::of::<crate::map::Map>("map"),
     Module::of::<crate::geo::Geo>("geo"),
     Module::of::<crate::split_clients::SplitClients>("split_clients"),
-    Module::of::<crate::limit_conn::LimitConn<Visit>>("limit_conn"),
+    Module::of::<crate::limit_conn::LimitConn<TestSession>>("limit_conn"),
     Module::of::<crate::access::Access>("access"),
-    Module::of::<crate::log::AccessLog<Visit>>("log"),
+    Module::of::<crate::log::AccessLog<TestSession>>("log"),
 ];
 
 /// The protocol.
@@ -54,14 +54,14 @@ impl Protocol for Plain {
     const NAME: &'static str = "stream";
     const CONTEXTS: Contexts = STREAM | STREAM_SERVER;
 
-    type Session = Visit;
+    type Session = TestSession;
     type Plan = Plan;
     type Core = ();
     type Block = ();
 }
 
 /// A client being served.
-struct Visit {
+struct TestSession {
     addr: Addr,
     config: Arc<Served>,
     bindings: Bindings,
@@ -70,7 +70,7 @@ struct Visit {
     logged: RefCell<Vec<String>>,
 }
 
-static VARIABLES: &[VarDef<Visit>] = &[VarDef::one(
+static VARIABLES: &[VarDef<TestSession>] = &[VarDef::one(
     "client",
     |s, out| {
         let Some(addr) = s.addr.inet() else { return Value::Missing };
@@ -80,7 +80,7 @@ static VARIABLES: &[VarDef<Visit>] = &[VarDef::one(
     "Address of the client.",
 )];
 
-impl Session for Visit {
+impl Session for TestSession {
     fn client_addr(&self) -> &Addr {
         &self.addr
     }
@@ -106,7 +106,7 @@ impl Session for Visit {
     }
 }
 
-impl LoggedSession for Visit {
+impl LoggedSession for TestSession {
     const FORMAT: Option<(&'static str, &'static str)> = None;
     const FILE: Option<&'static str> = None;
 
@@ -115,8 +115,8 @@ impl LoggedSession for Visit {
     }
 }
 
-type Decide = Box<dyn Fn(&mut Visit) -> AccessDecision + Send + Sync>;
-type Record = Box<dyn Fn(&Visit) + Send + Sync>;
+type Decide = Box<dyn Fn(&mut TestSession) -> AccessDecision + Send + Sync>;
+type Record = Box<dyn Fn(&TestSession) + Send + Sync>;
 
 /// Judges in their order, and observers of the end of a session.
 #[derive(Default)]
@@ -125,14 +125,14 @@ struct Plan {
     loggers: Vec<Record>,
 }
 
-impl AccessPlan<Visit> for Plan {
-    fn add_access_check(&mut self, stage: AccessStage, check: Arc<impl AccessCheck<Visit>>) {
+impl AccessPlan<TestSession> for Plan {
+    fn add_access_check(&mut self, stage: AccessStage, check: Arc<impl AccessCheck<TestSession>>) {
         self.access_checks.push((stage, Box::new(move |s| check.check(s))));
     }
 }
 
-impl LogPlan<Visit> for Plan {
-    fn add_session_logger(&mut self, logger: Arc<impl SessionLogger<Visit>>) {
+impl LogPlan<TestSession> for Plan {
+    fn add_session_logger(&mut self, logger: Arc<impl SessionLogger<TestSession>>) {
         self.loggers.push(Box::new(move |s| logger.record(s)));
     }
 }
@@ -153,20 +153,20 @@ impl Configuration for Loaded {
 
 /// Parts of a configuration that sessions use.
 struct Served {
-    slots: Slots<Visit>,
+    slots: Slots<TestSession>,
     plan: Plan,
     /// Text that the test asks for.
-    text: Template<Visit>,
+    text: Template<TestSession>,
 }
 
 impl Loaded {
     /// Session of a client at this address.
-    fn session(&self, ip: &str) -> Visit {
-        Visit::new(self.served.clone(), Addr::Inet((ip.parse::<IpAddr>().unwrap(), 1).into()))
+    fn session(&self, ip: &str) -> TestSession {
+        TestSession::new(self.served.clone(), Addr::Inet((ip.parse::<IpAddr>().unwrap(), 1).into()))
     }
 }
 
-impl Visit {
+impl TestSession {
     fn new(config: Arc<Served>, addr: Addr) -> Self {
         Self {
             addr,
@@ -194,11 +194,11 @@ impl Visit {
 /// Block of the protocol while a configuration is loaded.
 struct PlainBlocks {
     table: Table<Plain>,
-    vars: VarTable<Visit>,
+    vars: VarTable<TestSession>,
     raws: RawSettings,
     plan: Plan,
     text: &'static str,
-    template: Option<Template<Visit>>,
+    template: Option<Template<TestSession>>,
 }
 
 impl ProtocolBlocks for PlainBlocks {
@@ -280,13 +280,13 @@ impl Application for PlainLoop {
     /// Writes the text to a client that may have it, and `refused` to others.
     async fn serve(self: Rc<Self>, connection: AcceptedConnection) {
         let served = self.generation.borrow().config.served.clone();
-        let mut visit = Visit::new(served, connection.peer);
+        let mut session = TestSession::new(served, connection.peer);
         let is_refused =
-            matches!(visit.decision(), AccessDecision::Refused(_) | AccessDecision::Forbidden(_));
-        let text = if is_refused { "refused".to_owned() } else { visit.text() };
+            matches!(session.decision(), AccessDecision::Refused(_) | AccessDecision::Forbidden(_));
+        let text = if is_refused { "refused".to_owned() } else { session.text() };
         let line = format!("{text} by loop {}\n", self.core.index);
         connection.socket.try_write(line.as_bytes()).expect("a new socket takes a line");
-        visit.config.clone().plan.loggers.iter().for_each(|log| log(&visit));
+        session.config.clone().plan.loggers.iter().for_each(|log| log(&session));
     }
 
     async fn run_background_tasks(self: Rc<Self>) {
@@ -401,7 +401,7 @@ fn loop_serves_the_protocol_and_takes_over_a_new_generation() {
     let socket =
         ListenSocket::open(&any_port, &ListenOptions::default(), &mut |report| panic!("{report}")).unwrap();
     let address = socket.addr().inet().unwrap();
-    let sockets = || vec![socket.share(Share::All).unwrap()];
+    let sockets = || vec![socket.share(AcceptingLoops::All).unwrap()];
     let (accepting, counts) = (sockets(), Arc::new(Counts::default()));
     let options = LoopOptions { guard: LoopGuard::Enforce, ..LoopOptions::new(5) };
     let running = LoopThread::start(options, |commands| {

@@ -233,7 +233,7 @@ mod tests {
     const PAGE_MAX: usize = 40 << 10;
 
     #[test]
-    fn the_page_is_small_and_stands_alone() {
+    fn status_page_is_small_and_self_contained() {
         assert!(PAGE.len() < PAGE_MAX, "{} bytes", PAGE.len());
         assert_eq!(PAGE.matches(NONCE).count(), 2);
         for outside in

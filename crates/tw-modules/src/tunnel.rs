@@ -22,7 +22,7 @@ use tw_server::http::Http;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::proxy::codec::{BodyFraming, connect_tunnel::ConnectTunnel};
 use tw_server::http::proxy::settings::{HasUpstream, RawUpstream};
-use tw_server::http::proxy::{self, RequestBody, UpstreamRequest, UpstreamSettings};
+use tw_server::http::proxy::{self, UpstreamRequest, UpstreamRequestBody, UpstreamSettings};
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
@@ -196,7 +196,7 @@ impl TunnelPass {
             secured: None,
             url: (to.scheme.text, Bytes::new()),
             head: Bytes::new(),
-            body: RequestBody::Nothing,
+            body: UpstreamRequestBody::Nothing,
             framing: BodyFraming::Plain,
             rebuild: None,
             codec: ConnectTunnel,

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_written_as_nginx_writes_them() {
+    fn addresses_have_the_form_of_nginx() {
         let inet = |text: &str| Addr::Inet(text.parse().unwrap());
         let cases = [
             (inet("192.0.2.1:80"), "192.0.2.1:80"),

@@ -49,7 +49,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn turns_add_up_and_the_one_that_goes_on_counts() {
+    fn busy_time_includes_the_current_turn() {
         let busy = BusyTime::default();
         let at = |ms| busy.base + Duration::from_millis(ms);
         assert_eq!(busy.until(at(5)), 0);

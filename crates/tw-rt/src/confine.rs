@@ -156,24 +156,24 @@ fn restrict_memory(rules: &mut Rules) -> Result<(), seccompiler::BackendError> {
     Ok(())
 }
 
-type Made<T> = Result<T, seccompiler::BackendError>;
+type BackendResult<T> = Result<T, seccompiler::BackendError>;
 
-fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Made<SeccompRule> {
+fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> BackendResult<SeccompRule> {
     SeccompRule::new(conditions.into())
 }
 
 /// The argument at `index`, in the bits of `mask`, is `value`.
-fn has(index: u8, mask: u64, value: u64) -> Made<SeccompCondition> {
+fn has(index: u8, mask: u64, value: u64) -> BackendResult<SeccompCondition> {
     SeccompCondition::new(index, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(mask), value)
 }
 
 /// The argument at `index`, an `int`, is `value`.
-fn equals(index: u8, value: u64) -> Made<SeccompCondition> {
+fn equals(index: u8, value: u64) -> BackendResult<SeccompCondition> {
     SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)
 }
 
 /// The argument at `index`, an `int`, is not `value`.
-fn differs(index: u8, value: u64) -> Made<SeccompCondition> {
+fn differs(index: u8, value: u64) -> BackendResult<SeccompCondition> {
     SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value)
 }
 

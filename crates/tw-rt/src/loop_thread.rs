@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_to_an_ended_loop_comes_back() {
+    fn message_to_an_ended_loop_is_returned() {
         let thread = LoopThread::<&str>::start(LoopOptions::new(0), |_| async {}).unwrap();
         while !thread.is_finished() {
             thread::yield_now();
@@ -366,8 +366,8 @@ mod tests {
                 self.0.send("a task").unwrap();
             }
         }
-        let (tells, told) = start::channel();
-        let (kept, (end, is_over)) = (Kept(tells), start::channel::<()>());
+        let (sender, receiver) = start::channel();
+        let (kept, (end, is_over)) = (Kept(sender), start::channel::<()>());
         let thread = LoopThread::<()>::start_until(LoopOptions::new(0), end, |_| async move {
             spawn_local(Subject { kind: "endless", id: 1 }, async move {
                 let _kept = kept;
@@ -377,12 +377,12 @@ mod tests {
         })
         .unwrap();
         assert_eq!(is_over.recv(), Err(start::RecvError));
-        assert_eq!(told.try_recv(), Ok("a task"), "the end comes last");
+        assert_eq!(receiver.try_recv(), Ok("a task"), "the end comes last");
         thread.join().unwrap();
     }
 
     #[test]
-    fn a_panic_in_the_main_future_is_what_join_returns() {
+    fn join_returns_the_panic_of_the_main_future() {
         let thread = LoopThread::<()>::start(LoopOptions::new(0), |_| async { panic!("expected") }).unwrap();
         assert!(thread.join().is_err());
     }

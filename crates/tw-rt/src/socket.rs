@@ -377,12 +377,12 @@ impl State {
     /// Returns true if the loop was notified that the peer closed its side, or that the connection failed.
     fn is_read_closed(&self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
-        let told = match self {
+        let polled = match self {
             State::Tcp(stream) => pin!(stream.ready(Interest::READABLE)).poll(&mut cx),
             State::Unix(stream) => pin!(stream.ready(Interest::READABLE)).poll(&mut cx),
             State::Fresh(_) | State::Closed => return false,
         };
-        matches!(told, Poll::Ready(Ok(ready)) if ready.is_read_closed())
+        matches!(polled, Poll::Ready(Ok(ready)) if ready.is_read_closed())
     }
 
     /// Waits for the next change, whatever is there to be read now.

@@ -205,7 +205,7 @@ mod tests {
     const TEST: Subject = Subject { kind: "test", id: 0 };
 
     #[test]
-    fn a_group_counts_its_tasks_and_tells_when_none_is_left() {
+    fn group_counts_its_tasks_and_reports_the_last_end() {
         on_loop(|| async {
             let group = TaskGroup::new();
             group.drained().await;

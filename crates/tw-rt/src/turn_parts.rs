@@ -128,7 +128,7 @@ pub(crate) fn begin_turn(now: Instant) {
         let rest = meter.ended.get().map_or(Duration::MAX, |ended| now.saturating_duration_since(ended));
         meter.doubt(rest);
         if meter.doubt.get() > DOUBT {
-            meter.ask();
+            meter.read_kernel();
         }
     });
 }
@@ -144,7 +144,7 @@ pub(crate) fn end_turn(now: Instant, turn: Duration) -> (TurnParts, u64) {
             return (TurnParts::new(turn, Duration::ZERO, Duration::ZERO), meter.new_faults.take());
         }
         let before = meter.unserved.get();
-        meter.ask();
+        meter.read_kernel();
         let processor = meter.unserved.get().saturating_sub(before).min(off);
         let parts = TurnParts::new(turn.saturating_sub(off), processor, off.saturating_sub(processor));
         (parts, meter.new_faults.take())
@@ -157,7 +157,7 @@ impl Meter {
     }
 
     /// Asks for how long the thread was ready to run and had no processor, and for its major page faults.
-    fn ask(&self) {
+    fn read_kernel(&self) {
         let faults = usage::major_faults();
         self.new_faults.set(self.new_faults.get() + faults.saturating_sub(self.faults.replace(faults)));
         let mut text = [0; 64];
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn computing_is_told_from_sleeping() {
+    fn computing_differs_from_sleeping() {
         let parts = parts_of(|| compute(20 * MS));
         assert!(parts.of(Cause::Running) >= 19 * MS, "{parts:?}");
         let sleep = || {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_a_processor_is_told_from_sleeping() {
+    fn waiting_for_a_processor_differs_from_sleeping() {
         static IS_OVER: AtomicBool = AtomicBool::new(false);
         let one = thread::spawn(|| {
             let all = CpuMask::of_current_thread().unwrap();

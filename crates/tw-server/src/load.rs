@@ -1,4 +1,5 @@
-//! From the tree of a configuration to what requests use: the `http` block. What is not HTTP is in [`tw_core::load`].
+//! Loading of the `http` block: from the configuration tree to the settings and plans of requests. Loading that is
+//! independent of HTTP is in [`tw_core::load`].
 //!
 //! ```text
 //! tree ─ walk ─→ scopes (settings as written, per block) ─ resolve ─→ settings as used ─ install ─→ plans ─→ Config

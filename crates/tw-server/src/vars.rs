@@ -1,4 +1,4 @@
-//! Variables and templates of requests: those of the kernel, with what is asked named.
+//! Variables and templates of requests: the types of tw-core with `Request` as their session.
 
 use crate::http::request::Request;
 

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parent_ends_as_the_child_says() {
+    fn parent_exits_with_the_status_of_the_child() {
         let (reader, writer) = io::pipe().unwrap();
         Starting(writer).ready();
         assert_eq!(wait(reader), 0);

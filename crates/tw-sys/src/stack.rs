@@ -203,9 +203,9 @@ fn interrupted_at(context: &libc::ucontext_t) -> usize {
     address as usize
 }
 
-/// The stack of another thread of this process, by its number. Waits at most `patience`, twice if the thread is slow to
+/// The stack of another thread of this process, by its number. Waits at most `timeout`, twice if the thread is slow to
 /// write. Not on a loop.
-pub fn of_thread(thread: i32, patience: Duration) -> Result<Frames, NoStack> {
+pub fn of_thread(thread: i32, timeout: Duration) -> Result<Frames, NoStack> {
     let _one = ASKER.lock().unwrap_or_else(PoisonError::into_inner);
     // A handler that has not come to its end keeps the slot.
     let is_free = [IDLE, DONE].iter().any(|free| {
@@ -219,8 +219,8 @@ pub fn of_thread(thread: i32, patience: Duration) -> Result<Frames, NoStack> {
         SLOT.state.store(IDLE, Release);
         return Err(NoStack::Gone(error));
     }
-    let is_silent = !is_done(thread, patience)
-        && (SLOT.state.compare_exchange(thread, IDLE, AcqRel, Acquire).is_ok() || !is_done(thread, patience));
+    let is_silent = !is_done(thread, timeout)
+        && (SLOT.state.compare_exchange(thread, IDLE, AcqRel, Acquire).is_ok() || !is_done(thread, timeout));
     if is_silent {
         // One that was ending took the signal and never looked at it.
         return Err(send(thread, 0).map_or_else(NoStack::Gone, |()| NoStack::Silent));
@@ -242,9 +242,9 @@ fn send(thread: i32, signal: c_int) -> io::Result<()> {
     }
 }
 
-/// Returns true if the answer comes within `patience`, and while the thread exists.
-fn is_done(thread: i32, patience: Duration) -> bool {
-    let until = Instant::now() + patience;
+/// Returns true if the answer comes within `timeout`, and while the thread exists.
+fn is_done(thread: i32, timeout: Duration) -> bool {
+    let until = Instant::now() + timeout;
     loop {
         if SLOT.state.load(Acquire) == DONE {
             return true;
@@ -293,23 +293,23 @@ fn by_linker(address: usize) -> Option<Origin> {
 }
 
 /// The question to [`by_segments`] and its answer.
-struct Asked {
+struct ObjectSearch {
     address: usize,
     found: Option<Origin>,
 }
 
 /// Finds a symbol's file in a program without a dynamic linker, by the parts of its own file. There are no exported names then.
 fn by_segments(address: usize) -> Option<Origin> {
-    let mut asked = Asked { address, found: None };
-    // SAFETY: `look` has the form that is asked for and gets `asked` back, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut asked).cast()) };
-    asked.found
+    let mut search = ObjectSearch { address, found: None };
+    // SAFETY: `visit_object` has the form that is asked for and gets `search` back, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(visit_object), (&raw mut search).cast()) };
+    search.found
 }
 
 /// Ends the search, by not being zero, at the file whose loaded parts surround the address.
-extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, asked: *mut c_void) -> c_int {
-    // SAFETY: what `by_segments` passed: an `Asked` that nobody else uses meanwhile.
-    let asked = unsafe { &mut *asked.cast::<Asked>() };
+extern "C" fn visit_object(info: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
+    // SAFETY: what `by_segments` passed: an `ObjectSearch` that nobody else uses meanwhile.
+    let search = unsafe { &mut *search.cast::<ObjectSearch>() };
     // SAFETY: the C library passes a valid description.
     let info = unsafe { &*info };
     if info.dlpi_phdr.is_null() {
@@ -325,12 +325,12 @@ extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, asked: *mut c_void) 
     });
     // They are in the order of their addresses.
     let Some(first) = parts.next() else { return 0 };
-    let is_here = first.contains(&asked.address) || parts.any(|part| part.contains(&asked.address));
+    let is_here = first.contains(&search.address) || parts.any(|part| part.contains(&search.address));
     if is_here {
         // SAFETY: a string, or null.
         let file = (!info.dlpi_name.is_null()).then(|| unsafe { CStr::from_ptr(info.dlpi_name) });
         let file = file.unwrap_or_default().to_string_lossy().into_owned();
-        asked.found = Some(Origin { file, base: first.start, name: None });
+        search.found = Some(Origin { file, base: first.start, name: None });
     }
     c_int::from(is_here)
 }
@@ -346,23 +346,23 @@ mod tests {
     use std::sync::mpsc::channel;
 
     /// Long, for a machine that is busy.
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
     #[test]
     fn late_response_does_not_block_the_next_request() {
         install_handler().unwrap();
-        let ((tell, told), (end, ended)) = (channel(), channel::<()>());
+        let ((sender, receiver), (end, ended)) = (channel(), channel::<()>());
         let other = thread::spawn(move || {
-            tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            sender.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
             ended.recv().unwrap();
         });
-        let other_id = told.recv().unwrap();
+        let other_id = receiver.recv().unwrap();
         // The handler of a thread that its asker has given up.
         SLOT.state.store(WRITING, Release);
         assert!(matches!(of_thread(other_id, Duration::ZERO), Err(NoStack::Silent)));
         SLOT.state.store(DONE, Release);
         for _ in 0..2 {
-            assert!(!of_thread(other_id, PATIENCE).unwrap().addresses().is_empty());
+            assert!(!of_thread(other_id, TIMEOUT).unwrap().addresses().is_empty());
         }
         end.send(()).unwrap();
         other.join().unwrap();

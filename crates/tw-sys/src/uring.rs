@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_come_back() {
+    fn failed_reads_are_returned() {
         let Some(mut ring) = ring(1) else { return };
         let file = File::open("/").unwrap();
         ring.push(Read { file, offset: 0, buf: vec![0; 4], tag: () }).unwrap();

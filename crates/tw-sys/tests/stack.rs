@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tw_sys::stack::{self, Frames, NoStack};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// True if the C library is part of the program. Then there is one file, without names for others to find.
 const IS_STATIC: bool = cfg!(target_feature = "crt-static");
@@ -48,7 +48,7 @@ fn sleeps(thread: i32) -> bool {
 }
 
 #[test]
-fn threads_tell_where_they_are() {
+fn stack_of_another_thread_is_read() {
     stack::install_handler().unwrap();
     assert!(are_in(&looks(), looks as *const () as usize));
 
@@ -66,12 +66,12 @@ fn threads_tell_where_they_are() {
     let spinning = told.recv().unwrap();
     // It may not have come there yet.
     let function = spins as *const () as usize;
-    while !are_in(&stack::of_thread(spinning, PATIENCE).unwrap(), function) {
+    while !are_in(&stack::of_thread(spinning, TIMEOUT).unwrap(), function) {
         thread::yield_now();
     }
     stop.store(true, Relaxed);
     spinner.join().unwrap();
-    assert!(matches!(stack::of_thread(spinning, PATIENCE), Err(NoStack::Gone(_))));
+    assert!(matches!(stack::of_thread(spinning, TIMEOUT), Err(NoStack::Gone(_))));
 
     let (reader, mut writer) = std::io::pipe().unwrap();
     let waiter = thread::spawn(move || {
@@ -82,7 +82,7 @@ fn threads_tell_where_they_are() {
     while !sleeps(waiting) {
         thread::yield_now();
     }
-    let frames = stack::of_thread(waiting, PATIENCE).unwrap();
+    let frames = stack::of_thread(waiting, TIMEOUT).unwrap();
     let innermost = stack::origin(frames.addresses()[0]).unwrap();
     match IS_STATIC {
         // musl has no tables for the unwinder: how the thread came into its call is not known.

@@ -173,7 +173,7 @@ impl Shared {
         format!("https://127.0.0.1:{}/{path}", self.port.load(SeqCst))
     }
 
-    fn say(&self, what: String) {
+    fn record(&self, what: String) {
         lock(&self.state).said.push(what);
     }
 
@@ -200,9 +200,9 @@ impl Shared {
         let Some(Reply(status, fields, body)) = self.answer(method, path, &body, conn) else { return };
         let fields = format!("{fields}Replay-Nonce: {}\r\nConnection: close\r\n", self.nonce());
         let len = body.len();
-        conn.say(format!("HTTP/1.1 {status} Said\r\n{fields}Content-Length: {len}\r\n\r\n"));
+        conn.send(format!("HTTP/1.1 {status} Said\r\n{fields}Content-Length: {len}\r\n\r\n"));
         if method != "HEAD" {
-            conn.say(body);
+            conn.send(body);
         }
         conn.close_notify();
     }
@@ -219,7 +219,7 @@ impl Shared {
         let request = match self.verified(path, body, &script) {
             Ok(request) => request,
             Err(reply) => {
-                self.say(format!("refused {path}: {}", String::from_utf8_lossy(&reply.2)));
+                self.record(format!("refused {path}: {}", String::from_utf8_lossy(&reply.2)));
                 return Some(reply);
             }
         };
@@ -234,7 +234,7 @@ impl Shared {
                     None
                 }
                 Misbehaviour::Cut => {
-                    conn.say("HTTP/1.1 201 Created\r\nContent-Length: 1000\r\n\r\n{\"status\":");
+                    conn.send("HTTP/1.1 201 Created\r\nContent-Length: 1000\r\n\r\n{\"status\":");
                     None
                 }
                 Misbehaviour::Page => {
@@ -276,7 +276,7 @@ impl Shared {
     }
 
     fn renewal(&self, path: &str, script: &Script) -> Reply {
-        self.say(format!("renewal {}", path.trim_start_matches("/renewal/")));
+        self.record(format!("renewal {}", path.trim_start_matches("/renewal/")));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at = |after: Duration| validate::rfc3339((now + after).as_secs());
         let ahead = script.renew_in.unwrap_or_default();
@@ -432,7 +432,7 @@ impl Shared {
         };
         let token = validate::token(id, at);
         let answer = format!("{token}.{thumbprint}");
-        let ports = wait::some(wait::PATIENCE, || lock(&self.script).ports).unwrap_or_default();
+        let ports = wait::some(wait::TIMEOUT, || lock(&self.script).ports).unwrap_or_default();
         let outcome = match kind {
             "http-01" => validate::http(&name, &token, &answer, ports.0),
             "tls-alpn-01" => validate::handshake(&name, &answer, ports.1),
@@ -475,11 +475,11 @@ impl Shared {
             Ok(pem) => {
                 let chain = pem + &self.authority.pem();
                 lock(&self.state).certificates.insert(id, chain);
-                self.say(format!("certificate {}", names.join(" ")));
+                self.record(format!("certificate {}", names.join(" ")));
                 self.order(id)
             }
             Err(why) => {
-                self.say(format!("refused request: {why}"));
+                self.record(format!("refused request: {why}"));
                 problem(400, "badCSR", &why)
             }
         }

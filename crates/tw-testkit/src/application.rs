@@ -79,12 +79,12 @@ impl<S: Read + Write> Conn<S> {
 
     /// The next request in FastCGI without its body; `None` when there is none.
     pub fn fastcgi_head(&mut self) -> Option<ApplicationRequest> {
-        let mut asked = ApplicationRequest::default();
+        let mut request = ApplicationRequest::default();
         let mut params = Vec::new();
         loop {
             let (kind, content) = self.fastcgi_record()?;
             match (kind, content.is_empty()) {
-                (1, _) => asked.keeps_open = content.get(2) == Some(&1),
+                (1, _) => request.keeps_open = content.get(2) == Some(&1),
                 (4, true) => break,
                 (4, false) => params.extend(content),
                 _ => return None,
@@ -96,10 +96,10 @@ impl<S: Read + Write> Conn<S> {
             let value = length(&mut rest)?;
             let (pair, more) = rest.split_at_checked(name + value)?;
             let (name, value) = pair.split_at(name);
-            asked.params.push((text(name), text(value)));
+            request.params.push((text(name), text(value)));
             rest = more;
         }
-        Some(asked)
+        Some(request)
     }
 
     /// The next piece of the body in FastCGI; `None` at its end.
@@ -110,9 +110,9 @@ impl<S: Read + Write> Conn<S> {
 
     /// The next request in FastCGI; `None` when there is none.
     pub fn fastcgi(&mut self) -> Option<ApplicationRequest> {
-        let mut asked = self.fastcgi_head()?;
-        asked.body = self.fastcgi_body()?;
-        Some(asked)
+        let mut request = self.fastcgi_head()?;
+        request.body = self.fastcgi_body()?;
+        Some(request)
     }
 
     /// The rest of the body in FastCGI; `None` if it has no end.
@@ -138,16 +138,17 @@ impl<S: Read + Write> Conn<S> {
 
     /// The request in uwsgi; `None` when there is none.
     pub fn uwsgi(&mut self) -> Option<ApplicationRequest> {
-        let mut asked = self.uwsgi_head()?;
-        asked.body = self.exactly(asked.content_length())?;
-        Some(asked)
+        let mut request = self.uwsgi_head()?;
+        request.body = self.exactly(request.content_length())?;
+        Some(request)
     }
 
     /// The request in uwsgi without its body; `None` when there is none.
     pub fn uwsgi_head(&mut self) -> Option<ApplicationRequest> {
         let head = self.exactly(4)?;
         let params = self.exactly(usize::from(u16::from_le_bytes([head[1], head[2]])))?;
-        let mut asked = ApplicationRequest { modifiers: [head[0], head[3]], ..ApplicationRequest::default() };
+        let mut request =
+            ApplicationRequest { modifiers: [head[0], head[3]], ..ApplicationRequest::default() };
         let mut rest = &params[..];
         let mut word = || {
             let (len, more) = rest.split_first_chunk()?;
@@ -156,16 +157,16 @@ impl<S: Read + Write> Conn<S> {
             Some(text(word))
         };
         while let Some(name) = word() {
-            asked.params.push((name, word()?));
+            request.params.push((name, word()?));
         }
-        Some(asked)
+        Some(request)
     }
 
     /// The request in SCGI; `None` when there is none.
     pub fn scgi(&mut self) -> Option<ApplicationRequest> {
-        let mut asked = self.scgi_head()?;
-        asked.body = self.exactly(asked.content_length())?;
-        Some(asked)
+        let mut request = self.scgi_head()?;
+        request.body = self.exactly(request.content_length())?;
+        Some(request)
     }
 
     /// The request in SCGI without its body; `None` when there is none.
@@ -181,17 +182,17 @@ impl<S: Read + Write> Conn<S> {
         if self.exactly(1)? != b"," {
             return None;
         }
-        let mut asked = ApplicationRequest::default();
+        let mut request = ApplicationRequest::default();
         let mut words = params.strip_suffix(b"\0")?.split(|byte| *byte == 0);
         while let Some(name) = words.next() {
-            asked.params.push((text(name), text(words.next()?)));
+            request.params.push((text(name), text(words.next()?)));
         }
-        Some(asked)
+        Some(request)
     }
 
     /// Answers in FastCGI with fields, an empty line and a body.
     pub fn answer_fastcgi(&mut self, output: impl AsRef<[u8]>) {
-        self.say(response(output));
+        self.send(response(output));
     }
 }
 

@@ -18,12 +18,12 @@ const HEAD_SIZE_MAX: usize = 1024 * 1024;
 
 /// One connection to a server.
 ///
-/// Each call has [`wait::PATIENCE`], or what [`Client::patience`] set, from its beginning to its end.
+/// Each call has [`wait::TIMEOUT`], or what [`Client::timeout`] set, from its beginning to its end.
 #[derive(Debug)]
 pub struct Client {
     stream: Stream,
     unread: Vec<u8>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// Response as received: head in the order and case of the wire, body without its framing.
@@ -55,7 +55,7 @@ impl Client {
     /// # Errors
     /// The error of `connect`, including `TimedOut`.
     pub fn connect(addr: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&addr, wait::PATIENCE)?;
+        let stream = TcpStream::connect_timeout(&addr, wait::TIMEOUT)?;
         stream.set_nodelay(true)?;
         Ok(Self::over(Stream::Plain(stream)))
     }
@@ -78,15 +78,15 @@ impl Client {
         config: &Arc<ClientConfig>,
         name: &str,
     ) -> io::Result<Self> {
-        let mut socket = TcpStream::connect_timeout(&addr, wait::PATIENCE)?;
+        let mut socket = TcpStream::connect_timeout(&addr, wait::TIMEOUT)?;
         socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(wait::PATIENCE))?;
+        socket.set_read_timeout(Some(wait::TIMEOUT))?;
         socket.write_all(plain)?;
         Ok(Self::over(Stream::secure(socket, Arc::clone(config), name)?))
     }
 
     fn over(stream: Stream) -> Self {
-        Self { stream, unread: Vec::new(), patience: wait::PATIENCE }
+        Self { stream, unread: Vec::new(), timeout: wait::TIMEOUT }
     }
 
     /// TLS session; `None` on a plain connection.
@@ -107,8 +107,8 @@ impl Client {
 
     /// Sets the deadline of each later call.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -125,7 +125,7 @@ impl Client {
     /// # Errors
     /// `TimedOut` if the server does not accept them; the error of `write`.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-        let mut left = RemainingTime::of(self.patience);
+        let mut left = RemainingTime::of(self.timeout);
         let mut rest = bytes.as_ref();
         while !rest.is_empty() {
             self.stream.socket().set_write_timeout(Some(left.round()))?;
@@ -169,7 +169,7 @@ impl Client {
     /// # Errors
     /// `InvalidData` if it is malformed, `UnexpectedEof` if it ends early, `TimedOut`.
     pub fn read_response(&mut self) -> io::Result<Response> {
-        let left = &mut RemainingTime::of(self.patience);
+        let left = &mut RemainingTime::of(self.timeout);
         let mut response = self.head(left)?;
         match framing(&response)? {
             Framing::None => {}
@@ -185,7 +185,7 @@ impl Client {
     /// # Errors
     /// As [`Client::read_response`].
     pub fn read_head(&mut self) -> io::Result<Response> {
-        self.head(&mut RemainingTime::of(self.patience))
+        self.head(&mut RemainingTime::of(self.timeout))
     }
 
     /// Reads exactly `count` bytes.
@@ -193,7 +193,7 @@ impl Client {
     /// # Errors
     /// `UnexpectedEof` if the server closes before, `TimedOut`.
     pub fn read_bytes(&mut self, count: usize) -> io::Result<Vec<u8>> {
-        self.take(count, &mut RemainingTime::of(self.patience))
+        self.take(count, &mut RemainingTime::of(self.timeout))
     }
 
     /// Reads all there is until the server closes.
@@ -201,7 +201,7 @@ impl Client {
     /// # Errors
     /// `TimedOut` if it does not close; `ConnectionReset` if it resets.
     pub fn read_until_close(&mut self) -> io::Result<Vec<u8>> {
-        self.rest(&mut RemainingTime::of(self.patience))
+        self.rest(&mut RemainingTime::of(self.timeout))
     }
 
     /// Returns `true` if the server has sent nothing and closed nothing for all of `span`.
@@ -399,7 +399,7 @@ mod tests {
         let addr = listener.local_addr().unwrap();
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            stream.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
             let (mut request, mut byte) = (Vec::new(), [0]);
             while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
                 request.push(byte[0]);
@@ -474,7 +474,7 @@ mod tests {
     fn every_read_has_a_deadline() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client =
-            Client::connect(listener.local_addr().unwrap()).unwrap().patience(Duration::from_millis(20));
+            Client::connect(listener.local_addr().unwrap()).unwrap().timeout(Duration::from_millis(20));
         assert_eq!(client.read_response().unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert!(client.silent_for(Duration::from_millis(5)).unwrap());
     }

@@ -259,13 +259,13 @@ impl DnsServer {
     }
 
     /// Queries received so far.
-    pub fn asked(&self) -> Vec<DnsQuery> {
+    pub fn queries(&self) -> Vec<DnsQuery> {
         self.shared.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Number of queries for records of this type and name.
     pub fn count(&self, name: &str, kind: u16) -> usize {
-        self.asked().iter().filter(|asked| asked.name == name && asked.kind == kind).count()
+        self.queries().iter().filter(|query| query.name == name && query.kind == kind).count()
     }
 }
 
@@ -290,10 +290,10 @@ impl Shared {
         carrier: Transport,
         from: SocketAddr,
     ) -> Vec<(Option<SocketAddr>, Vec<u8>)> {
-        let Some(asked) = DnsQuery::read(message, carrier, from) else { return Vec::new() };
+        let Some(query) = DnsQuery::read(message, carrier, from) else { return Vec::new() };
         let mut outbox = Outbox::default();
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).push(asked.clone());
-        (self.script.lock().unwrap_or_else(PoisonError::into_inner))(&asked, &mut outbox);
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).push(query.clone());
+        (self.script.lock().unwrap_or_else(PoisonError::into_inner))(&query, &mut outbox);
         outbox.0
     }
 

@@ -103,7 +103,7 @@ impl Http2 {
         Ok(Self { runtime, requests, ended })
     }
 
-    /// Runs `script`, which sends requests with its argument, for at most [`wait::PATIENCE`].
+    /// Runs `script`, which sends requests with its argument, for at most [`wait::TIMEOUT`].
     ///
     /// # Panics
     /// The script takes longer.
@@ -117,7 +117,7 @@ impl Http2 {
     /// # Errors
     /// The error of the stream or the connection.
     pub fn get(&mut self, path: &str) -> Result<Http2Response, h2::Error> {
-        self.ask("GET", path, &[], b"")
+        self.request("GET", path, &[], b"")
     }
 
     /// A request with these fields, and content unless there is none.
@@ -127,7 +127,7 @@ impl Http2 {
     ///
     /// # Panics
     /// If that is no request.
-    pub fn ask(
+    pub fn request(
         &mut self,
         method: &str,
         path: &str,
@@ -202,7 +202,7 @@ fn runtime() -> io::Result<Runtime> {
 }
 
 async fn within<F: Future>(future: F) -> io::Result<F::Output> {
-    tokio::time::timeout(wait::PATIENCE, future).await.map_err(|_| io::ErrorKind::TimedOut.into())
+    tokio::time::timeout(wait::TIMEOUT, future).await.map_err(|_| io::ErrorKind::TimedOut.into())
 }
 
 /// Connection on which a test sends arbitrary frames.
@@ -263,7 +263,7 @@ impl Frames {
     /// # Errors
     /// The error of `connect` or `write`.
     pub fn connect(addr: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&addr, wait::PATIENCE)?;
+        let stream = TcpStream::connect_timeout(&addr, wait::TIMEOUT)?;
         stream.set_nodelay(true)?;
         let mut frames = Self { stream, unread: Vec::new() };
         frames.send(PREFACE)?;
@@ -277,7 +277,7 @@ impl Frames {
     /// The error of `read` or `write`; `InvalidData` without the connection preface.
     pub fn accepted(mut stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(wait::PATIENCE))?;
+        stream.set_read_timeout(Some(wait::TIMEOUT))?;
         let mut preface = [0; PREFACE.len()];
         stream.read_exact(&mut preface)?;
         if preface != PREFACE {
@@ -301,16 +301,16 @@ impl Frames {
     /// # Errors
     /// The error of `write`.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-        self.stream.set_write_timeout(Some(wait::PATIENCE))?;
+        self.stream.set_write_timeout(Some(wait::TIMEOUT))?;
         self.stream.write_all(bytes.as_ref())
     }
 
     /// The next frame; `None` at the end.
     ///
     /// # Errors
-    /// The error of `read`; `TimedOut` after [`wait::PATIENCE`].
+    /// The error of `read`; `TimedOut` after [`wait::TIMEOUT`].
     pub fn next_frame(&mut self) -> io::Result<Option<Frame>> {
-        let mut left = RemainingTime::of(wait::PATIENCE);
+        let mut left = RemainingTime::of(wait::TIMEOUT);
         loop {
             if let Some(frame) = self.take() {
                 return Ok(Some(frame));

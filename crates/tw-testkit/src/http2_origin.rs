@@ -179,9 +179,10 @@ async fn serve<F>(
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     let (head, body) = request.into_parts();
                     let head = Request::from_parts(head, ());
-                    let asked = OriginRequest { conn, nth, head, body, respond, commands: commands.clone() };
+                    let request =
+                        OriginRequest { conn, nth, head, body, respond, commands: commands.clone() };
                     nth += 1;
-                    tokio::spawn(answer(asked));
+                    tokio::spawn(answer(request));
                 }
                 Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(()),
                 Poll::Pending => return Poll::Pending,

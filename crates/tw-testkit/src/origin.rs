@@ -29,15 +29,15 @@ impl<S: Read + Write> Conn<S> {
     }
 
     /// Sends this text. Ignores a closed connection.
-    pub fn say(&mut self, text: impl AsRef<[u8]>) {
+    pub fn send(&mut self, text: impl AsRef<[u8]>) {
         let _ = self.reader.get_mut().write_all(text.as_ref());
     }
 
     /// Answers with 200, these field lines, each with its end, and this body.
     pub fn answer(&mut self, fields: &str, body: impl AsRef<[u8]>) {
         let body = body.as_ref();
-        self.say(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n", body.len()));
-        self.say(body);
+        self.send(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n", body.len()));
+        self.send(body);
     }
 }
 
@@ -71,14 +71,14 @@ pub fn origin(serve: impl Fn(Conn) + Send + Sync + Clone + 'static) -> SocketAdd
 pub fn counting(
     answer: impl Fn(&mut Conn, &str, usize) + Send + Sync + Clone + 'static,
 ) -> (SocketAddr, Arc<AtomicUsize>) {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
+    let request_count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&request_count);
     let addr = origin(move |mut conn| {
         while let Some(head) = conn.head() {
             answer(&mut conn, &head, counted.fetch_add(1, SeqCst));
         }
     });
-    (addr, asked)
+    (addr, request_count)
 }
 
 /// Stream of an origin over TLS.

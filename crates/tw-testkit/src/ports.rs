@@ -114,7 +114,7 @@ mod tests {
         let number = a.number();
         drop(a);
         // Another test may have it in between.
-        assert!(wait::until(wait::PATIENCE, || Port::claim(number).is_some()));
+        assert!(wait::until(wait::TIMEOUT, || Port::claim(number).is_some()));
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
 
         drop(listener);
         // A process that another test starts at this moment has a copy of it until its own program begins.
-        assert!(wait::until(wait::PATIENCE, || !listening(port.number())));
+        assert!(wait::until(wait::TIMEOUT, || !listening(port.number())));
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl Group {
         }
         // Fails only if the group is empty but for the zombie, which is what is wanted.
         let _ = kill_process_group(Pid::from_child(&self.leader), Signal::KILL);
-        if !wait::until(wait::PATIENCE, || self.ended()) {
+        if !wait::until(wait::TIMEOUT, || self.ended()) {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "killed, and still there"));
         }
         let status = self.leader.wait()?;
@@ -172,7 +172,7 @@ mod tests {
         }
         let spin = Command::new("/bin/sh").args(["-c", "while :; do :; done"]).process_group(0).spawn();
         let mut group = Group::new(spin.unwrap());
-        assert!(wait::until(wait::PATIENCE, || group.computed() >= Duration::from_millis(50)));
+        assert!(wait::until(wait::TIMEOUT, || group.computed() >= Duration::from_millis(50)));
         assert_eq!(group.wait(Duration::from_millis(20)).unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
@@ -189,7 +189,7 @@ mod tests {
     fn exit_is_seen_reported_and_remembered() {
         let mut group = sleeper();
         group.signal(Signal::TERM).unwrap();
-        let status = group.wait(wait::PATIENCE).unwrap();
+        let status = group.wait(wait::TIMEOUT).unwrap();
         assert!(!status.success());
         assert!(group.ended());
         assert_eq!(group.kill().unwrap(), status);

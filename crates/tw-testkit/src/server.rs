@@ -179,7 +179,7 @@ impl Builder {
         server.wait_for_ports()?;
         // Another server has no such threads, and one in the background is nobody's child.
         if self.binary.ends_with("tailwater") && self.daemon == Daemon::Off {
-            let _ = wait::until(wait::PATIENCE, || server.group.ended() || server.group.has_thread("loop-"));
+            let _ = wait::until(wait::TIMEOUT, || server.group.ended() || server.group.has_thread("loop-"));
         }
         Ok(server)
     }
@@ -187,13 +187,13 @@ impl Builder {
     /// Runs the server to its end, for `-t`, `-T` and configurations it must refuse.
     ///
     /// # Errors
-    /// The error of starting the program; `TimedOut` if it has not ended after [`wait::PATIENCE`], and then it is
+    /// The error of starting the program; `TimedOut` if it has not ended after [`wait::TIMEOUT`], and then it is
     /// killed.
     pub fn run(self, conf: &str) -> io::Result<Output> {
         let site = self.prepare(conf)?;
         let (out, err) = (site.path("logs/stdout.log"), site.path("logs/stderr.log"));
         let mut group = self.spawn(&site, File::create(&out)?.into(), File::create(&err)?.into())?;
-        let status = group.wait(wait::PATIENCE)?;
+        let status = group.wait(wait::TIMEOUT)?;
         Ok(Output { status, stdout: fs::read(out)?, stderr: fs::read(err)? })
     }
 
@@ -300,7 +300,7 @@ impl Server {
     pub fn wait_for_ports(&mut self) -> io::Result<()> {
         let Self { group, site } = self;
         let mut ended = false;
-        let listens = wait::until(wait::PATIENCE, || {
+        let listens = wait::until(wait::TIMEOUT, || {
             ended = group.ended();
             ended || site.ports.iter().all(|port| ports::in_use(port.number()))
         });
@@ -319,7 +319,7 @@ impl Server {
     /// `TimedOut` if it does not end; it is killed then.
     pub fn stop(&mut self) -> io::Result<ExitStatus> {
         self.signal(Signal::TERM)?;
-        self.wait_exit(wait::PATIENCE)
+        self.wait_exit(wait::TIMEOUT)
     }
 
     /// Waits for the server to exit, for whatever reason.
@@ -354,7 +354,7 @@ impl Server {
             let (whole, _) = log.rsplit_once('\n')?;
             whole.lines().find(|line| line.contains(text)).map(str::to_owned)
         };
-        wait::some(wait::PATIENCE, look)
+        wait::some(wait::TIMEOUT, look)
             .ok_or_else(|| late(&format!("no line with {text:?} in the error log"), &path))
     }
 
@@ -372,7 +372,7 @@ impl Server {
     /// `TimedOut`, with the whole log.
     pub fn log(&self, name: &str, count: usize) -> io::Result<Vec<String>> {
         let path = self.site.path(name);
-        wait::some(wait::PATIENCE, || {
+        wait::some(wait::TIMEOUT, || {
             let text = read(&path);
             let (complete, _) = text.rsplit_once('\n')?;
             let lines: Vec<_> = complete.split('\n').map(str::to_owned).collect();

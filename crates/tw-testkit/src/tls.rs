@@ -180,13 +180,13 @@ impl Authority {
         responder: Option<&str>,
     ) -> Result<String, String> {
         let (params, key) = read_request(request)?;
-        let mut asked: Vec<_> = params.subject_alt_names.clone();
+        let mut expected: Vec<_> = params.subject_alt_names.clone();
         for name in &params_for(names).subject_alt_names {
-            let at = asked.iter().position(|other| other == name);
-            asked.remove(at.ok_or_else(|| format!("{name:?} is missing"))?);
+            let at = expected.iter().position(|other| other == name);
+            expected.remove(at.ok_or_else(|| format!("{name:?} is missing"))?);
         }
-        if !asked.is_empty() {
-            return Err(format!("nobody ordered {asked:?}"));
+        if !expected.is_empty() {
+            return Err(format!("nobody ordered {expected:?}"));
         }
         self.sign_for(names, &key, lifetime, responder)
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// The time a test grants to something that normally takes milliseconds.
 ///
 /// Long, because it is spent only by a test that is about to fail, possibly on a machine busy with a build.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pause after each check of a condition; short beside anything a test waits for.
 const REST: Duration = Duration::from_millis(1);
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_condition_is_looked_at_until_it_holds() {
         let mut looks = 0;
-        assert!(until(PATIENCE, || {
+        assert!(until(TIMEOUT, || {
             looks += 1;
             looks == 3
         }));

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_it() {
+    fn session_cache_is_shared_by_threads() {
         let cache = Cache::new(64 * 1024, 300, TestClock::at(1000).clock());
         std::thread::scope(|scope| {
             for thread in 0..4 {

@@ -61,7 +61,7 @@ mod tests {
     use crate::words::{ciphers, groups};
 
     #[test]
-    fn rustls_takes_what_words_select() {
+    fn rustls_accepts_selected_words() {
         for protocols in [Protocols::Both, Protocols::Only12, Protocols::Only13] {
             let settings = Settings {
                 protocols,

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_opens_them() {
+    fn ticket_keys_are_handed_to_the_successor() {
         let clock = TestClock::at(1000);
         let first = Tickets::random(HOUR, clock.clock()).unwrap();
         let old = first.encrypt(b"old").unwrap();

@@ -45,14 +45,14 @@ fn number(lease: &Lease) -> u8 {
 }
 
 /// A request that has not chosen yet.
-fn ask(group: &Group, key: BalanceKey) -> (PeerSelection, Rng) {
+fn new_selection(group: &Group, key: BalanceKey) -> (PeerSelection, Rng) {
     (group.start_selection(key, None, 0), Rng::seeded(1))
 }
 
 /// The numbers of the peers that as many requests get, each of which succeeds at once.
 fn turns(group: &Group, count: usize, now: u64) -> Vec<u8> {
     let one = |_| {
-        let (mut selection, mut rng) = ask(group, BalanceKey::None);
+        let (mut selection, mut rng) = new_selection(group, BalanceKey::None);
         let lease = group.select(&mut selection, now, &mut rng).unwrap();
         let number = number(&lease);
         lease.done(PeerOutcome::Success, now);
@@ -63,7 +63,7 @@ fn turns(group: &Group, count: usize, now: u64) -> Vec<u8> {
 
 /// The peers that one request gets which fails everywhere.
 fn all_fail(group: &Group, key: BalanceKey, now: u64) -> Vec<u8> {
-    let (mut selection, mut rng) = ask(group, key);
+    let (mut selection, mut rng) = new_selection(group, key);
     let mut tried = Vec::new();
     while let Ok(lease) = group.select(&mut selection, now, &mut rng) {
         tried.push(number(&lease));

@@ -49,7 +49,7 @@ fn a_server_costs_less_than_two_kilobytes() {
 }
 
 #[test]
-fn a_server_costs_more_only_when_it_is_asked() {
+fn server_state_is_allocated_at_its_first_use() {
     let group = group(BalanceMethod::RoundRobin);
     let mut rng = Rng::seeded(1);
     let ((), bytes) = cost(|| {

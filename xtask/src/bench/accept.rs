@@ -16,7 +16,7 @@ use tw_testkit::wait;
 
 use super::Outcome;
 use super::contestant::{Binaries, Binary, Contestant, Running, hot_files, root_directive};
-use super::exec::Place;
+use super::exec::RunPlacement;
 use super::load::{Load, LoadResult};
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, median, number, progress, span};
@@ -113,7 +113,7 @@ fn measure(title: &str, contestants: &[Contestant], long_count: usize, plan: &Pl
         for (contestant, score) in contestants.iter().zip(&mut scores) {
             progress(&format!("{title}: {}, round {round} of {}", contestant.name, plan.rounds));
             // A new one for each round: connections that are open already would decide about the next round.
-            let running = contestant.start(&Place::default())?;
+            let running = contestant.start(&RunPlacement::default())?;
             score.samples.push(sample(&running, long_count, plan)?);
         }
     }

@@ -73,7 +73,7 @@ impl Drop for Cgroup {
     fn drop(&mut self) {
         for dir in &self.dirs {
             // Busy until the kernel has seen the last process out. A group that stays is empty and limits nobody.
-            let _ = wait::until(wait::PATIENCE, || match fs::remove_dir(dir) {
+            let _ = wait::until(wait::TIMEOUT, || match fs::remove_dir(dir) {
                 Ok(()) => true,
                 Err(e) => e.kind() == io::ErrorKind::NotFound,
             });

@@ -11,7 +11,7 @@ use tw_testkit::ports::{self, Port};
 use tw_testkit::process::Group;
 use tw_testkit::{Client, TempDir, wait};
 
-use super::exec::{Pages, Place, SELF};
+use super::exec::{Pages, RunPlacement, SELF};
 use super::options::Options;
 use super::{Outcome, home};
 use crate::root;
@@ -263,9 +263,9 @@ impl Contestant {
     }
 
     /// Starts it in a place and waits until it listens.
-    pub(super) fn start(&self, place: &Place) -> Outcome<Running> {
+    pub(super) fn start(&self, place: &RunPlacement) -> Outcome<Running> {
         let (prefix, port) = prepare()?;
-        let place = Place { pages: self.pages.unwrap_or(place.pages), ..place.clone() };
+        let place = RunPlacement { pages: self.pages.unwrap_or(place.pages), ..place.clone() };
         let mut command = match &self.program {
             Program::Server { binary, http, server, loops } => {
                 let mut command = place.command(&binary.path);
@@ -303,7 +303,7 @@ impl Contestant {
         let group = spawn(&mut command, &prefix)?;
         let running = Running { name: self.name.clone(), prefix, group, port, scheme: self.scheme() };
         let listens =
-            wait::until(wait::PATIENCE, || running.group.ended() || ports::listening(running.port()));
+            wait::until(wait::TIMEOUT, || running.group.ended() || ports::listening(running.port()));
         match listens && !running.group.ended() {
             true => Ok(running),
             false => Err(running.complaint()),
@@ -336,7 +336,7 @@ impl Binary {
                     client.read_bytes(1)?;
                     return Ok(start.elapsed());
                 }
-                Err(_) if running.group.ended() || start.elapsed() > wait::PATIENCE => {
+                Err(_) if running.group.ended() || start.elapsed() > wait::TIMEOUT => {
                     return Err(running.complaint());
                 }
                 Err(_) => wait::pause(RETRY),

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_is_made_once_and_grows_when_more_is_asked_for() {
+    fn data_set_is_made_once_and_grows_on_demand() {
         let dir = TempDir::new("data").unwrap();
         let set = ColdSet::prepare(dir.path(), 1000, 1_500).unwrap();
         assert_eq!(set.count, 2);

@@ -15,7 +15,7 @@ use tw_testkit::{Client, wait};
 use super::cgroup::{Cgroup, Limits};
 use super::contestant::{Binaries, Binary, Contestant, OURS, Running, root_directive};
 use super::data::{ColdSet, forget_everything, noise};
-use super::exec::Place;
+use super::exec::RunPlacement;
 use super::load::{Load, LoadResult};
 use super::loops::{self, LoopMetrics, Loops};
 use super::options::Options;
@@ -155,8 +155,11 @@ fn measure_one(
 ) -> Outcome<Score> {
     progress(&format!("{}: {}", shape.title, contestant.name));
     let group = Cgroup::new(plan.limits, &plan.data)?;
-    let server =
-        contestant.start(&Place { cpu: Some(plan.server_cpu), cgroups: group.dirs(), ..Place::default() })?;
+    let server = contestant.start(&RunPlacement {
+        cpu: Some(plan.server_cpu),
+        cgroups: group.dirs(),
+        ..RunPlacement::default()
+    })?;
 
     // The page cache belongs to the cgroup that read it first: it has to be the server's.
     drop_from_memory(hot)?;

@@ -29,7 +29,7 @@ pub(super) enum Pages {
 
 /// A place to run in.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Place {
+pub(super) struct RunPlacement {
     /// Pages of memory the program's allocator may ask for.
     pub(super) pages: Pages,
     /// Core, or all.
@@ -38,7 +38,7 @@ pub(super) struct Place {
     pub(super) cgroups: Vec<String>,
 }
 
-impl Place {
+impl RunPlacement {
     /// A place on one core.
     pub(super) fn on(cpu: usize) -> Self {
         Self { cpu: Some(cpu), ..Self::default() }

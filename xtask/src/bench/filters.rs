@@ -57,7 +57,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
             contestants,
         };
         let results = measure(&case, &plan)?;
-        tell(&mut report, &case, &results, fs::metadata(files.join(&path[1..]))?.len());
+        add_rows(&mut report, &case, &results, fs::metadata(files.join(&path[1..]))?.len());
     }
     report.finish(&options)
 }
@@ -77,7 +77,7 @@ fn write(path: &Path, text: Vec<u8>) -> Outcome {
     if fs::read(path).is_ok_and(|found| found == text) { Ok(()) } else { Ok(fs::write(path, text)?) }
 }
 
-fn tell(report: &mut Report, case: &Case, results: &[Score], size: u64) {
+fn add_rows(report: &mut Report, case: &Case, results: &[Score], size: u64) {
     let columns = ["CPU µs/req", "of nginx", "MB/s of text", "times smaller", "req/s", "p50", "p99"];
     let mut table = Table::new(&case.title, &columns);
     for result in results {

@@ -14,7 +14,7 @@ use tw_testkit::TempDir;
 
 use super::Outcome;
 use super::contestant::{Binaries, Binary, Contestant, NGINX, OURS, Running, upstream_group};
-use super::exec::Place;
+use super::exec::RunPlacement;
 use super::options::Options;
 use super::proxy::origin::FILES;
 use super::report::{Limit, Report, Table, Target, number, span};
@@ -46,7 +46,7 @@ impl Application {
         let dir = TempDir::new("responder")?;
         let socket = dir.join("app.sock").display().to_string();
         let args = ["--socket".to_owned(), socket, "--size".to_owned(), size.to_string()];
-        let running = Contestant::own_loop("responder", "responder", &args).start(&Place::on(cpu))?;
+        let running = Contestant::own_loop("responder", "responder", &args).start(&RunPlacement::on(cpu))?;
         // A server that was started by root asks as somebody else.
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
         fs::set_permissions(dir.join("app.sock"), Permissions::from_mode(0o777))?;
@@ -106,7 +106,7 @@ fn cached(
     (path, size): (&'static str, usize),
 ) -> Outcome {
     let application = Application::start(size, plan.load_cpu)?;
-    let origin = Contestant::own_loop("origin", "origin", &[]).start(&Place::on(plan.load_cpu))?;
+    let origin = Contestant::own_loop("origin", "origin", &[]).start(&RunPlacement::on(plan.load_cpu))?;
     let cache = |prefix: &str| {
         let place = format!("{prefix}_cache_path cache keys_zone=c:8m;");
         let use_it = format!("{prefix}_cache c; {prefix}_cache_key $uri; {prefix}_cache_valid 1h;");

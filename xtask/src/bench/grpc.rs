@@ -11,7 +11,7 @@ use tw_testkit::{TempDir, wait};
 use super::Outcome;
 use super::contestant::{Binaries, Binary, Contestant, NGINX, OURS, Running};
 use super::data::noise;
-use super::exec::Place;
+use super::exec::RunPlacement;
 use super::h2load::{Amount, Load, LoadResult};
 use super::http2::Plan;
 use super::options::Options;
@@ -65,7 +65,7 @@ fn calls(report: &mut Report, plan: &Plan, binaries: &Binaries, name: &str, size
     // A message of gRPC: not compressed, its length, its content.
     let message = [&[0], &(size as u32).to_be_bytes()[..], &noise(1, size)].concat();
     dir.write("message", &message)?;
-    let echo = Contestant::own_loop("echo", "echo", &[]).start(&Place::on(plan.load_cpu))?;
+    let echo = Contestant::own_loop("echo", "echo", &[]).start(&RunPlacement::on(plan.load_cpu))?;
     let behind = |name, binary: &Binary| {
         let http = format!(
             "access_log off; upstream echo {{ server {}; keepalive {KEPT_CONNECTIONS}; keepalive_requests 1000000000; }}",
@@ -77,7 +77,7 @@ fn calls(report: &mut Report, plan: &Plan, binaries: &Binaries, name: &str, size
             &http,
             "http2 on; keepalive_requests 1000000000; location / { grpc_pass echo; }",
         )
-        .start(&Place::on(plan.server_cpu))
+        .start(&RunPlacement::on(plan.server_cpu))
     };
     let running: Vec<Running> = vec![behind(OURS, &binaries.ours)?, behind(NGINX, &binaries.nginx)?];
     let mut scores: Vec<Score> =

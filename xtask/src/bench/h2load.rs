@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::bench::Outcome;
 use crate::bench::contestant::find_program;
-use crate::bench::exec::Place;
+use crate::bench::exec::RunPlacement;
 
 /// A load to put on a server.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ impl Load {
     /// Puts the load on and waits for its end.
     pub(super) fn run(&self) -> Outcome<LoadResult> {
         let program = find_program("h2load").ok_or("h2load is not on the PATH: it makes the load")?;
-        let mut command = Place::on(self.cpu).command(&program);
+        let mut command = RunPlacement::on(self.cpu).command(&program);
         if let Some(message) = &self.message {
             command.args(["-H", "content-type: application/grpc", "-H", "te: trailers", "-d"]).arg(message);
         }

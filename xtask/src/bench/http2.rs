@@ -16,7 +16,7 @@ use tw_testkit::{TempDir, wait};
 
 use super::Outcome;
 use super::contestant::{Binaries, Binary, Contestant, NGINX, OURS, Running, hot_files, root_directive};
-use super::exec::Place;
+use super::exec::RunPlacement;
 use super::h2load::{Amount, Load, LoadResult};
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, median, number, progress};
@@ -199,7 +199,7 @@ fn requests(
     let &(_, path, size) = known.ok_or("no such file")?;
     let title =
         format!("{name}, {} connections of {} streams, {}", plan.connections, plan.streams, over.name());
-    let place = Place::on(plan.server_cpu);
+    let place = RunPlacement::on(plan.server_cpu);
     let contestants = setup.contestants(over, "");
     let running: Vec<Running> =
         contestants.iter().map(|contestant| contestant.start(&place)).collect::<Outcome<_>>()?;

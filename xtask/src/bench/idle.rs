@@ -9,7 +9,7 @@ use tw_testkit::{Client, TempDir, wait};
 
 use super::Outcome;
 use super::contestant::{Binaries, Binary, Contestant, find_program, hot_files, root_directive};
-use super::exec::{Pages, Place, raise_open_files};
+use super::exec::{Pages, RunPlacement, raise_open_files};
 use super::options::Options;
 use super::report::{Limit, Report, Table, Target, median, number};
 use super::usage::{self, Memory};
@@ -56,7 +56,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
 fn measure(name: &'static str, binary: &Binary, connections: usize) -> Outcome<Score> {
     let server = root_directive(&hot_files(&[("1k", 1 << 10)])?);
     let running = Contestant::server(name, binary, "access_log off;", &server)
-        .start(&Place { pages: Pages::Small, ..Place::default() })?;
+        .start(&RunPlacement { pages: Pages::Small, ..RunPlacement::default() })?;
     let open = |count: usize| -> Outcome<Vec<Client>> {
         (0..count)
             .map(|_| {

@@ -13,7 +13,7 @@ use tw_testkit::TempDir;
 
 use super::Outcome;
 use super::contestant::find_program;
-use super::exec::Place;
+use super::exec::RunPlacement;
 
 /// Prints all numbers in one line: see [`parse`] for their order.
 const DONE: &str = r#"
@@ -98,7 +98,7 @@ impl Load {
     pub(super) fn start(&self) -> Outcome<Running> {
         let dir = TempDir::new("load")?;
         let script = dir.write("load.lua", format!("{}{DONE}", self.script))?;
-        let mut command = Place::on(self.cpu).command(&wrk()?);
+        let mut command = RunPlacement::on(self.cpu).command(&wrk()?);
         command
             .args(["-t1", &format!("-c{}", self.connections), &format!("-d{}s", self.seconds.max(1))])
             .arg(format!("--timeout={}s", TIMEOUT.as_secs()))

@@ -31,12 +31,12 @@ impl PacedClient {
     /// Sends requests to the servers in turn, each at its own rate, from one core. Measures from the first byte of a
     /// request to the last of its response.
     pub(super) fn send_requests(&self, servers: &[(&str, SocketAddr)], cpu: usize) -> Outcome<Vec<Spans>> {
-        let asked = thread::scope(|scope| {
+        let sent = thread::scope(|scope| {
             let client = scope
                 .spawn(|| pin(cpu).and_then(|()| self.ask_all(servers)).map_err(|error| error.to_string()));
             client.join().unwrap_or_else(|_| Err("the client panicked".to_owned()))
         });
-        Ok(asked?)
+        Ok(sent?)
     }
 
     fn ask_all(&self, servers: &[(&str, SocketAddr)]) -> Outcome<Vec<Spans>> {

@@ -110,7 +110,7 @@ fn costs(
         ];
         table.row(&result.name, cells);
     }
-    tell(report, &table, &results);
+    add_rows(report, &table, &results);
     for (other, limit) in [(NGINX, limits.nginx), (HAPROXY, limits.haproxy)] {
         if of(&results, other).is_some() {
             let what = format!("{}: CPU of {OURS} / {other}", case.title);
@@ -193,7 +193,7 @@ fn large_report(report: &mut Report, case: &Case, size: usize, results: &[Score]
         ];
         table.row(&result.name, cells);
     }
-    tell(report, &table, results);
+    add_rows(report, &table, results);
     for (ours, other) in pairs {
         let speed = ratio(results, ours, other, Score::per_second);
         let what = format!("{}: throughput of {ours} / {other}", case.title);
@@ -207,7 +207,7 @@ fn large_report(report: &mut Report, case: &Case, size: usize, results: &[Score]
     }
 }
 
-fn tell(report: &mut Report, table: &Table, results: &[Score]) {
+fn add_rows(report: &mut Report, table: &Table, results: &[Score]) {
     let numbers: Vec<Value> = results.iter().map(Score::json).collect();
     report.case(table, Value::Array(numbers));
     warn_if_busy(results);

@@ -17,7 +17,7 @@ use self::clients::{Clients, Counts, OnDemandClient};
 use self::daemon::Daemon;
 use super::Outcome;
 use super::contestant::{Binaries, Binary, NGINX, OURS};
-use super::exec::Place;
+use super::exec::RunPlacement;
 use super::options::Options;
 use super::prometheus::Histogram;
 use super::report::{Limit, Report, Table, Target, median, number, progress, span};
@@ -92,7 +92,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
 }
 
 fn small(name: &'static str, binary: &Binary, plan: &Plan) -> Outcome<Score> {
-    let mut daemon = Daemon::start(binary, &Place::on(plan.server_cpu), String::new())?;
+    let mut daemon = Daemon::start(binary, &RunPlacement::on(plan.server_cpu), String::new())?;
     let mut patients: Vec<_> =
         (0..plan.idle).map(|_| OnDemandClient::open(daemon.addr())).collect::<Outcome<_>>()?;
     let clients = Clients::start(daemon.addr(), plan.connections, PHASES, plan.load_cpu)?;
@@ -215,7 +215,7 @@ struct LargeScore {
 fn large(name: &'static str, binary: &Binary, plan: &Plan) -> Outcome<LargeScore> {
     progress(&format!("{name}: large configuration"));
     let more = large_conf();
-    let mut daemon = Daemon::start(binary, &Place::default(), more)?;
+    let mut daemon = Daemon::start(binary, &RunPlacement::default(), more)?;
     let reloads = |daemon: &mut Daemon| -> Outcome<Vec<Duration>> {
         (0..LARGE_RELOADS)
             .map(|_| {

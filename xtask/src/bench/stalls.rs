@@ -11,7 +11,7 @@ use tw_testkit::wait;
 
 use super::Outcome;
 use super::contestant::{Binaries, Binary, Contestant, OURS, hot_files, root_directive};
-use super::exec::Place;
+use super::exec::RunPlacement;
 use super::load::{Load, LoadResult};
 use super::report::{Limit, Report, Table, Target, number, span};
 
@@ -68,7 +68,7 @@ pub(super) fn run(report: &mut Report, plan: &Plan, binaries: &Binaries) -> Outc
 }
 
 fn measure(contestant: &Contestant, plan: &Plan, disk: &SlowDisk) -> Outcome<Score> {
-    let server = contestant.start(&Place::on(plan.server_cpu))?;
+    let server = contestant.start(&RunPlacement::on(plan.server_cpu))?;
     let healthy = Load {
         url: server.url("/32k"),
         connections: HEALTHY_CONNECTIONS,
@@ -90,7 +90,7 @@ fn measure(contestant: &Contestant, plan: &Plan, disk: &SlowDisk) -> Outcome<Sco
         cpu: plan.load_cpu,
     };
     let slow_running = slow.start()?;
-    if !wait::until(wait::PATIENCE, || faults.iter().any(|fault| fault.waiting() > 0)) {
+    if !wait::until(wait::TIMEOUT, || faults.iter().any(|fault| fault.waiting() > 0)) {
         return Err(format!("{}: no request reached the slow disk", server.name).into());
     }
     let with = healthy.run()?;

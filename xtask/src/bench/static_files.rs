@@ -13,7 +13,7 @@ use tw_testkit::{Client, wait};
 
 use super::Outcome;
 use super::contestant::{Binaries, Binary, Contestant, OURS, Running, hot_files, root_directive};
-use super::exec::Place;
+use super::exec::RunPlacement;
 use super::load::{Load, LoadResult};
 use super::loops;
 use super::options::Options;
@@ -212,7 +212,7 @@ fn large_contestants(binaries: &Binaries, files: &Path) -> Outcome<Vec<Contestan
 
 /// Exact bytes of a server's response, so that the bare loop sends the same.
 fn response_bytes(contestant: &Contestant, path: &str) -> Outcome<Vec<u8>> {
-    let running = contestant.start(&Place::default())?;
+    let running = contestant.start(&RunPlacement::default())?;
     let mut client = Client::connect(running.addr())?;
     client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))?;
     let response = client.read_response()?;
@@ -223,7 +223,7 @@ fn response_bytes(contestant: &Contestant, path: &str) -> Outcome<Vec<u8>> {
 }
 
 pub(super) fn measure(case: &Case, plan: &Plan) -> Outcome<Vec<Score>> {
-    let place = Place::on(plan.server_cpu);
+    let place = RunPlacement::on(plan.server_cpu);
     let running: Vec<Running> =
         case.contestants.iter().map(|contestant| contestant.start(&place)).collect::<Outcome<_>>()?;
     let mut results: Vec<Score> =

@@ -1,6 +1,4 @@
 //! Plain English: first words of doc comments, names of tests, and one public type for each name.
-//!
-//! [`ALLOWED`] lists what older code still has. Its numbers are exact, so they can only fall.
 
 use std::collections::BTreeMap;
 
@@ -25,79 +23,19 @@ const SHARED_NAMES: &[(&str, &str)] = &[
     ("Stats", "a standard name; the module tells whose"),
 ];
 
-/// Findings of one crate, rule by rule.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Counts {
-    comments: usize,
-    tests: usize,
-    types: usize,
-}
-
-/// Findings that each crate still has. A crate without a row has none.
-const ALLOWED: &[(&str, Counts)] = &[("tw-server", counts(55, 9, 1))];
-
-/// Row of [`ALLOWED`].
-const fn counts(comments: usize, tests: usize, types: usize) -> Counts {
-    Counts { comments, tests, types }
-}
-
-/// Findings of one crate with their places, rule by rule.
-#[derive(Debug, Default)]
-struct Found {
-    comments: Vec<Finding>,
-    tests: Vec<Finding>,
-    types: Vec<Finding>,
-}
-
 /// Places that define a public type: path and line of each, by the name of the type.
 type Definitions<'a> = BTreeMap<&'a str, Vec<(&'a str, usize)>>;
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
-    check_against(tree, ALLOWED)
-}
-
-fn check_against(tree: &Tree, allowed: &[(&str, Counts)]) -> Vec<Finding> {
-    let mut crates: BTreeMap<&str, (Found, Definitions<'_>)> = BTreeMap::new();
-    for (name, _) in allowed {
-        crates.entry(name).or_default();
-    }
+    let mut findings = Vec::new();
+    let mut crates: BTreeMap<&str, Definitions<'_>> = BTreeMap::new();
     for file in tree.files.iter().filter(|file| file.path.ends_with(".rs")) {
         let Some(name) = crate_name(&file.path) else { continue };
-        let (found, definitions) = crates.entry(name).or_default();
-        found.comments.extend(open_comments(file));
-        found.tests.extend(open_tests(file));
-        define_types(file, definitions);
+        findings.extend(open_comments(file));
+        findings.extend(open_tests(file));
+        define_types(file, crates.entry(name).or_default());
     }
-    let mut findings = Vec::new();
-    for (name, (mut found, definitions)) in crates {
-        found.types = shared_types(&definitions);
-        let row = allowed.iter().find(|(row, _)| *row == name).map_or_else(Counts::default, |(_, row)| *row);
-        for (rule, found, admitted) in [
-            ("comments", found.comments, row.comments),
-            ("tests", found.tests, row.tests),
-            ("types", found.types, row.types),
-        ] {
-            findings.extend(compare(name, rule, found, admitted));
-        }
-    }
-    findings
-}
-
-/// Findings of one rule in one crate, if they are more or fewer than the table admits.
-fn compare(name: &str, rule: &str, found: Vec<Finding>, admitted: usize) -> Vec<Finding> {
-    let count = found.len();
-    if count < admitted {
-        let text = format!("{name}: {rule} fell from {admitted} to {count}: lower the count");
-        return vec![Finding::error("xtask/src/tidy/language.rs", 0, text)];
-    }
-    if count == admitted {
-        return Vec::new();
-    }
-    let mut findings = found;
-    if admitted > 0 {
-        let text = format!("{name}: {rule} rose from {admitted} to {count}: reword the new ones");
-        findings.push(Finding::error("xtask/src/tidy/language.rs", 0, text));
-    }
+    findings.extend(crates.values().flat_map(shared_types));
     findings
 }
 
@@ -259,17 +197,8 @@ mod tests {
             ("crates/b/src/b.rs", "pub struct Stage;", 0),
         ] {
             let tree = Tree::of(&[("crates/a/src/a.rs", "pub struct Stage;\n"), (path, text)]);
-            assert_eq!(check_against(&tree, &[]).len(), expected, "{path}: {text}");
+            assert_eq!(check(&tree).len(), expected, "{path}: {text}");
         }
-    }
-
-    #[test]
-    fn counts_are_exact() {
-        let tree = Tree::of(&[("crates/a/src/lib.rs", "/// What.\nfn a() {}\n/// Who.\nfn b() {}\n")]);
-        for (admitted, expected) in [(0, 2), (1, 3), (2, 0), (3, 1)] {
-            assert_eq!(check_against(&tree, &[("a", counts(admitted, 0, 0))]).len(), expected, "{admitted}");
-        }
-        assert_eq!(check_against(&tree, &[("a", counts(2, 0, 0)), ("gone", counts(0, 0, 1))]).len(), 1);
     }
 
     #[test]

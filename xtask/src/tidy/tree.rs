@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_stand_alone() {
+    fn words_are_matched_whole() {
         assert!(has_word("unsafe {", "unsafe"));
         assert!(has_word("(unsafe)", "unsafe"));
         assert!(!has_word("forbid(unsafe_code)", "unsafe"));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_know_their_code() {
+    fn lines_separate_code_from_comments() {
         let tree = Tree::of(&[("a.rs", "a(\"//\nb\"); // c\nd\n")]);
         let code: Vec<_> = tree.files[0].lines().map(|line| (line.number, line.code.trim_end())).collect();
         assert_eq!(code, [(1, "a(\""), (2, "\");"), (3, "d")]);

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn each_block_says_why() {
+    fn unsafe_block_has_a_safety_comment() {
         assert_eq!(check_rust("crates/tw-sys/src/lib.rs", "unsafe { f() }"), ["no SAFETY line above"]);
         assert_eq!(
             check_rust("crates/tw-sys/src/lib.rs", "// SAFETY: f has no rules.\nunsafe { f() }"),

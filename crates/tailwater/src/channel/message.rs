@@ -120,7 +120,7 @@ pub(crate) struct Purge {
     #[serde(with = "serde_bytes")]
     pub(crate) cache: Vec<u8>,
     pub(crate) named: PurgeScope,
-    pub(crate) how: PurgeMode,
+    pub(crate) mode: PurgeMode,
 }
 
 /// Entries to purge.

@@ -35,7 +35,7 @@ const INLINE_MAX: usize = 8 * 1024;
 /// Descriptors of one packet; the kernel takes 253.
 const FDS_MAX: usize = 200;
 /// Longest wait of a message for room in the socket. The reader needs milliseconds unless it hangs.
-pub(crate) const SEND_PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of a head: the size of the body, whether it is a file, the number of descriptors.
 const HEAD_SIZE: usize = 8 + 1 + 4;
 
@@ -90,11 +90,11 @@ impl Channel {
         Self(end)
     }
 
-    /// Sends a message and descriptors. Waits for a late reader, at most [`SEND_PATIENCE`] for each packet. Errors as
+    /// Sends a message and descriptors. Waits for a late reader, at most [`SEND_TIMEOUT`] for each packet. Errors as
     /// [`send_until`](Self::send_until).
     pub(crate) fn send<M: Serialize>(&self, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let packets = 1 + u32::try_from(fds.len().div_ceil(FDS_MAX)).map_err(io::Error::other)?;
-        self.send_until(Instant::now() + SEND_PATIENCE.saturating_mul(packets), message, fds)
+        self.send_until(Instant::now() + SEND_TIMEOUT.saturating_mul(packets), message, fds)
     }
 
     /// Sends a message, waiting at most until then, and not at all after that time. Errors: the other end is closed;
@@ -347,12 +347,12 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_does_not_read_holds_nobody_for_ever() {
+    fn send_to_a_worker_that_does_not_read_times_out() {
         let (master, _worker) = ends();
         fill(&master);
-        let (tell, told) = mpsc::channel();
-        thread::spawn(move || tell.send(master.send(&5_u32, &[]).map_err(|error| error.kind())));
-        assert_eq!(told.recv_timeout(wait::PATIENCE), Ok(Err(io::ErrorKind::WouldBlock)));
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || sender.send(master.send(&5_u32, &[]).map_err(|error| error.kind())));
+        assert_eq!(receiver.recv_timeout(wait::TIMEOUT), Ok(Err(io::ErrorKind::WouldBlock)));
     }
 
     #[test]
@@ -360,9 +360,9 @@ mod tests {
         let (master, worker) = ends();
         fill(&master);
         thread::scope(|scope| {
-            let sent = scope.spawn(|| master.send_until(Instant::now() + wait::PATIENCE, &5_u32, &[]));
+            let sent = scope.spawn(|| master.send_until(Instant::now() + wait::TIMEOUT, &5_u32, &[]));
             let is_five = || matches!(worker.receive::<u32>(), Ok(Some((5, _))));
-            assert!(wait::until(wait::PATIENCE, is_five));
+            assert!(wait::until(wait::TIMEOUT, is_five));
             sent.join().unwrap().unwrap();
         });
     }

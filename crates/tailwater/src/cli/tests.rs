@@ -118,7 +118,7 @@ fn proxying() {
 #[test]
 fn purging() {
     let some = |text: &str| Some(text.as_bytes().to_vec());
-    let order = |named, how| Purge { cache: b"c".to_vec(), named, how };
+    let order = |named, mode| Purge { cache: b"c".to_vec(), named, mode };
     let key = |text: &str| PurgeScope::Key(text.as_bytes().to_vec());
     for (line, main, order) in [
         ("purge --cache c a/b?c=d*", Options::default(), order(key("a/b?c=d*"), PurgeMode::Hard)),

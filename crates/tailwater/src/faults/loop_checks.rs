@@ -76,15 +76,15 @@ impl LoopChecks {
     }
 
     fn every(&self) -> Duration {
-        (self.patience() / LOOKS).min(LOOK_MAX)
+        (self.timeout() / LOOKS).min(LOOK_MAX)
     }
 
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         self.settings.map_or(LATE, |settings| settings.after)
     }
 
     /// Looks, and returns the loops that hang and have not been returned for this turn.
-    pub(super) fn look(&mut self, now: Instant) -> Vec<HangingLoop> {
+    pub(super) fn check(&mut self, now: Instant) -> Vec<HangingLoop> {
         let span = now.saturating_duration_since(self.looked).min(2 * self.every());
         self.looked = now;
         let (after, mut hanging) = (self.settings.map(|settings| settings.after), Vec::new());
@@ -111,9 +111,9 @@ impl LoopChecks {
 
     /// Returns `true` if every loop has turned lately, or was idle, and the last check is recent.
     pub(super) fn are_turning(&self, now: Instant) -> bool {
-        let patience = self.patience();
-        now.saturating_duration_since(self.looked) < patience.max(LATE)
-            && self.loops.iter().all(|seen| seen.stood < patience)
+        let timeout = self.timeout();
+        now.saturating_duration_since(self.looked) < timeout.max(LATE)
+            && self.loops.iter().all(|seen| seen.stood < timeout)
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_that_hangs_is_found_once_and_one_that_rests_never() {
+    fn hanging_loop_is_reported_once_and_idle_loop_never() {
         let (worker, leave) = hanging_loop();
         let mut now = Instant::now();
         let mut looks = LoopChecks::new(now);
@@ -154,7 +154,7 @@ mod tests {
         for _ in 0..20 {
             assert!(looks.next() > now);
             now = looks.next();
-            found.extend(looks.look(now));
+            found.extend(looks.check(now));
         }
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!((found[0].index, found[0].operation), (3, Some("a trap")));
@@ -167,7 +167,7 @@ mod tests {
         }
         for _ in 0..20 {
             now = looks.next();
-            assert_eq!(looks.look(now), []);
+            assert_eq!(looks.check(now), []);
             assert!(looks.are_turning(now));
         }
         assert!(!looks.are_turning(now + 60 * SECOND), "nobody has looked");
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_nobody_could_turn_does_not_count() {
+    fn time_without_a_running_process_does_not_count() {
         let (worker, leave) = hanging_loop();
         let mut now = Instant::now();
         let mut looks = LoopChecks::new(now);
@@ -184,12 +184,12 @@ mod tests {
         looks.add(0, worker.stats().clone());
         for _ in 0..3 {
             now += 3600 * SECOND;
-            assert_eq!(looks.look(now), [], "the machine slept");
+            assert_eq!(looks.check(now), [], "the machine slept");
         }
         looks.set(None);
         for _ in 0..100 {
             now = looks.next();
-            assert_eq!(looks.look(now), [], "loop_watchdog off");
+            assert_eq!(looks.check(now), [], "loop_watchdog off");
         }
         assert!(!looks.are_turning(now));
         leave.send(()).unwrap();

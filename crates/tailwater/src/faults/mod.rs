@@ -40,7 +40,7 @@ pub(crate) const HANGING: u8 = 71;
 /// Name of the thread.
 const NAME: &str = "watchdog";
 /// Longest wait for logs at the end. A slower disk loses their last lines.
-const LOG_PATIENCE: Duration = Duration::from_secs(5);
+const LOG_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Opens what is read when something has failed: before the process gives up the right to.
 pub(crate) fn prepare() {
@@ -70,8 +70,8 @@ enum Event {
 }
 
 impl Faults {
-    /// From here on panics are counted and told, and what they break ends the process. Once per process, on its main thread
-    /// and before there are loops.
+    /// Installs counting and reporting of panics; data broken by a panic ends the process. Once per process, on its
+    /// main thread and before there are loops.
     pub(crate) fn watch(counts: Arc<Counts>, sinks: &Sinks) -> io::Result<Self> {
         stack::install_handler()?;
         let (events, waiting) = sync_channel(PANICS_WAITING_MAX);
@@ -91,11 +91,11 @@ impl Faults {
         };
         thread::Builder::new().name(NAME.to_owned()).spawn(move || keeper.run())?;
         panic::report_to(common.clone());
-        let tell = common.clone();
+        let shared = common.clone();
         fatal_mutex::on_poison(move |what| {
-            let _ = tell.broken.set(what);
+            let _ = shared.broken.set(what);
             // A full queue is looked at as well.
-            let _ = tell.events.try_send(Event::Look);
+            let _ = shared.events.try_send(Event::Look);
         });
         Ok(Self(common))
     }
@@ -158,7 +158,7 @@ impl WatchdogThread {
         loop {
             let next = lock(&self.common.looks).next();
             match self.waiting.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(Event::Panic(panic)) => self.tell(&panic),
+                Ok(Event::Panic(panic)) => self.report_panic(&panic),
                 Ok(Event::Look) | Err(RecvTimeoutError::Timeout) => {}
                 // The hook of panics holds a sender for good.
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -166,7 +166,7 @@ impl WatchdogThread {
             // Behind the panic that broke it, whose report was sent before.
             if let Some(what) = self.common.broken.get().copied() {
                 while let Ok(Event::Panic(panic)) = self.waiting.try_recv() {
-                    self.tell(&panic);
+                    self.report_panic(&panic);
                 }
                 tw_log::alert!(
                     self.common.log(),
@@ -174,11 +174,11 @@ impl WatchdogThread {
                 );
                 self.end(BROKEN);
             }
-            self.look();
+            self.check();
         }
     }
 
-    fn tell(&mut self, panic: &Panic) {
+    fn report_panic(&mut self, panic: &Panic) {
         let addresses = panic.frames.addresses();
         let stack = match self.known.iter().find(|(known, _)| known == addresses) {
             Some((_, stack)) => stack.clone(),
@@ -192,21 +192,21 @@ impl WatchdogThread {
         panic.write(&self.common.log(), Some(&stack));
     }
 
-    fn look(&mut self) {
+    fn check(&mut self) {
         let now = Instant::now();
         let (hanging, settings) = {
             let mut looks = lock(&self.common.looks);
             if now < looks.next() {
                 return;
             }
-            (looks.look(now), looks.settings())
+            (looks.check(now), looks.settings())
         };
         if hanging.is_empty() {
             return;
         }
         // At once: names can wait, and the others.
         let ids: Vec<_> = hanging.iter().map(|hanging| hanging.thread).collect();
-        let first = threads::look(&ids);
+        let first = threads::inspect(&ids);
         let log = self.common.log();
         for HangingLoop { index, stood, subject, operation, .. } in &hanging {
             let subject = subject.map(|subject| format!(" in {subject}")).unwrap_or_default();
@@ -222,7 +222,7 @@ impl WatchdogThread {
             for line in threads::lines(first, names) {
                 tw_log::alert!(log, "{line}");
             }
-            for line in threads::lines(threads::look(&threads::others(&ids)), names) {
+            for line in threads::lines(threads::inspect(&threads::others(&ids)), names) {
                 tw_log::alert!(log, "{line}");
             }
         });
@@ -234,7 +234,7 @@ impl WatchdogThread {
 
     fn end(&self, status: u8) -> ! {
         // Lines that cannot be written in time are lost.
-        let _ = self.sinks.flush_and_close(Instant::now() + LOG_PATIENCE);
+        let _ = self.sinks.flush_and_close(Instant::now() + LOG_TIMEOUT);
         tw_sys::exit::now(status)
     }
 }

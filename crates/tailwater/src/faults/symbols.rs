@@ -98,8 +98,8 @@ fn whole(file: &File) -> io::Result<Vec<u8>> {
 }
 
 impl Names<'_> {
-    /// A stack in one line, innermost first: `function (file.rs:12) < its caller (file.rs:34)`. What a panic calls to be
-    /// told, and what every thread begins with, is left out.
+    /// Formats a stack in one line, innermost first: `function (file.rs:12) < its caller (file.rs:34)`. Frames of the
+    /// panic machinery, and those with which every thread begins, are left out.
     pub(super) fn line(&self, addresses: &[usize]) -> String {
         let frames: Vec<Frame> = addresses.iter().flat_map(|address| self.frames(*address)).collect();
         shown(&frames)
@@ -170,9 +170,9 @@ fn shown(frames: &[Frame]) -> String {
     let is_one_of = |frame: &Frame, names: &[&str]| names.iter().any(|name| frame.name.contains(name));
     let start = frames.iter().rposition(|frame| is_one_of(frame, &PANIC)).map_or(0, |at| at + 1);
     let end = frames.iter().position(|frame| is_one_of(frame, &BEGIN)).unwrap_or(frames.len());
-    let told = frames.get(start..end).unwrap_or_default();
-    let ours = told.iter().position(|frame| !is_passing(frame)).unwrap_or(0);
-    let (inner, outer) = told.split_at(ours);
+    let frames_left = frames.get(start..end).unwrap_or_default();
+    let ours = frames_left.iter().position(|frame| !is_passing(frame)).unwrap_or(0);
+    let (inner, outer) = frames_left.split_at(ours);
     let mut line = String::new();
     for frame in inner.iter().chain(outer.iter().filter(|frame| !is_passing(frame))).take(SHOWN_MAX) {
         let gap = if line.is_empty() { "" } else { CALLED_BY };
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_told_from_their_crate_on() {
+    fn file_paths_are_shown_from_their_crate_on() {
         for (file, expected) in [
             ("/build/tailwater/crates/tw-rt/src/watch.rs", "tw-rt/src/watch.rs"),
             (
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn this_program_knows_its_names() {
+    fn symbols_of_this_program_are_found() {
         let frames = here();
         let line = Symbols::open().with(|names| names.line(frames.addresses()));
         assert!(line.contains("faults::symbols::tests::here (tailwater/src/faults/symbols.rs:"), "{line}");

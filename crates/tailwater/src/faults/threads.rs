@@ -13,7 +13,7 @@ use super::symbols::Names;
 /// The threads of this process, as files.
 const TASKS: &str = "/proc/self/task";
 /// Longest wait for the stack of a thread. One that runs or sleeps answers at once, unless the machine is busy.
-const PATIENCE: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_millis(500);
 /// Longest wait for a thread in an uninterruptible wait, which most probably does not answer at all.
 const PATIENCE_DISK: Duration = Duration::from_millis(20);
 
@@ -35,8 +35,8 @@ struct ThreadGroup {
 }
 
 /// Looks at threads, one after the other.
-pub(super) fn look(ids: &[i32]) -> Vec<Thread> {
-    ids.iter().copied().map(Thread::look).collect()
+pub(super) fn inspect(ids: &[i32]) -> Vec<Thread> {
+    ids.iter().copied().map(Thread::inspect).collect()
 }
 
 /// A line for each thread; those that do the same share one.
@@ -46,8 +46,8 @@ pub(super) fn lines(threads: Vec<Thread>, names: &Names<'_>) -> Vec<String> {
     for thread in threads {
         let stack = match &thread.stack {
             Ok(frames) => {
-                let told = || names.line(frames.addresses());
-                known.entry(frames.addresses().to_vec()).or_insert_with(told).clone()
+                let described = || names.line(frames.addresses());
+                known.entry(frames.addresses().to_vec()).or_insert_with(described).clone()
             }
             Err(NoStack::Silent) => "does not answer".to_owned(),
             Err(NoStack::Gone(_)) => continue,
@@ -77,12 +77,12 @@ pub(super) fn others(these: &[i32]) -> Vec<i32> {
 }
 
 impl Thread {
-    fn look(id: i32) -> Self {
+    fn inspect(id: i32) -> Self {
         let file = |name: &str| fs::read_to_string(format!("{TASKS}/{id}/{name}")).ok();
         let name = file("comm").unwrap_or_default();
         // What the kernel says comes before the signal, which wakes the thread.
         let (state, is_deaf) = kernel_state(file("stat"), file("syscall"), file("wchan"));
-        let stack = stack::of_thread(id, if is_deaf { PATIENCE_DISK } else { PATIENCE });
+        let stack = stack::of_thread(id, if is_deaf { PATIENCE_DISK } else { TIMEOUT });
         Self { id, name: name.trim_end().to_owned(), state, stack }
     }
 }
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_are_told_as_the_kernel_tells_them() {
+    fn thread_states_follow_those_of_the_kernel() {
         for (stat, call, wchan, expected) in [
             (
                 Some("7 (a) b) S 1 2"),
@@ -149,8 +149,8 @@ mod tests {
             (None, None, None, "does something"),
         ] {
             let text = |text: Option<&str>| text.map(str::to_owned);
-            let (told, is_deaf) = kernel_state(text(stat), text(call), text(wchan));
-            assert_eq!((&*told, is_deaf), (expected, expected.contains("uninterruptibly")));
+            let (described, is_deaf) = kernel_state(text(stat), text(call), text(wchan));
+            assert_eq!((&*described, is_deaf), (expected, expected.contains("uninterruptibly")));
         }
     }
 

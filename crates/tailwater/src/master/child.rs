@@ -32,7 +32,7 @@ use crate::worker::process::TITLE;
 /// The file this process runs, whatever has its name now.
 const OURSELVES: &str = "/proc/self/exe";
 /// Time between the end of a process's channel and its own end, after which the reason is reported as unknown.
-const DEATH_PATIENCE: Duration = Duration::from_secs(1);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 // DIFF(nginx): a worker process that the kernel holds is not waited for.
 /// Interval of looks whether a process that leaves has ended except for threads that wait in the kernel, for a disk or
 /// another machine. Nothing ends those.
@@ -74,7 +74,7 @@ pub(super) struct Child {
     last_purge: u64,
 }
 
-/// Why a process does not serve what it was told to.
+/// Reason why a process does not serve.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// Refused with a reason. The process is as before.
@@ -160,14 +160,14 @@ impl Child {
     /// Lets it purge for a client, who gets its answer.
     pub(super) fn purge(&mut self, client: Client, order: Purge) {
         if self.purges.len() >= PURGES_MAX {
-            return client.answer(false, &[Fault::emerg("too many purges wait for a disk")]);
+            return client.respond(false, &[Fault::emerg("too many purges wait for a disk")]);
         }
         self.last_purge += 1;
         match self.order(&WorkerCommand::Purge(self.last_purge, order), &[]) {
             Ok(()) => drop(self.purges.insert(self.last_purge, client)),
             Err(error) => {
                 let text = format!("worker process {} cannot be told ({})", self.pid, Errno::from(&error));
-                client.answer(false, &[Fault::emerg(text)]);
+                client.respond(false, &[Fault::emerg(text)]);
             }
         }
     }
@@ -204,11 +204,11 @@ impl Child {
     ) -> Result<(), Failure> {
         let pid = self.pid;
         if let Err(error) = self.order(order, fds) {
-            let how = match error.kind() {
+            let mode = match error.kind() {
                 io::ErrorKind::BrokenPipe => self.exit_reason(),
                 _ => format!("cannot be told ({})", Errno::from(&error)),
             };
-            return Err(Failure::Lost(Fault::emerg(format!("worker process {pid} {how}"))));
+            return Err(Failure::Lost(Fault::emerg(format!("worker process {pid} {mode}"))));
         }
         self.owes_answer = true;
         loop {
@@ -239,8 +239,8 @@ impl Child {
                     }
                 }
                 ReadResult::Gone => {
-                    let how = self.exit_reason();
-                    return Err(Failure::Lost(Fault::emerg(format!("worker process {pid} {how}"))));
+                    let mode = self.exit_reason();
+                    return Err(Failure::Lost(Fault::emerg(format!("worker process {pid} {mode}"))));
                 }
                 ReadResult::Nonsense => {
                     return Err(Failure::Lost(Fault::emerg(format!(
@@ -273,7 +273,7 @@ impl Child {
         {
             let level = if *is_done { Level::Notice } else { Level::Error };
             let said = said.iter().map(|said| Fault { level, ..Fault::emerg(without_controls(said)) });
-            client.answer(*is_done, &said.collect::<Vec<_>>());
+            client.respond(*is_done, &said.collect::<Vec<_>>());
             return ReadResult::Nothing;
         }
         if let ReadResult::Message(WorkerReply::Keys(keys)) = arrived {
@@ -295,7 +295,7 @@ impl Child {
         arrived
     }
 
-    /// Tells it nothing more, which it takes for the end of its master: it finishes what it has begun.
+    /// Closes the channel for commands; the worker takes that as the end of its master and finishes its requests.
     pub(super) fn hang_up(&self) {
         self.channel.stop_talking();
     }
@@ -338,8 +338,8 @@ impl Child {
     /// Exit status, if it ends within a moment. It has to be waited for all the same.
     fn end(&self) -> Option<ProcessEnd> {
         let process = pidfd_open(self.pid, PidfdFlags::empty()).ok()?;
-        let patience = Timespec::try_from(DEATH_PATIENCE).ok();
-        poll(&mut [PollFd::new(&process, PollFlags::IN)], patience.as_ref()).ok()?;
+        let timeout = Timespec::try_from(EXIT_TIMEOUT).ok();
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], timeout.as_ref()).ok()?;
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(self.pid), look).ok()?.map(|status| ProcessEnd::from(&status))
     }
@@ -464,15 +464,15 @@ pub(super) mod tests {
     #[test]
     fn purge_answer_reaches_its_client() {
         let (mut child, worker, _process) = actor();
-        let ask = |child: &mut Child| {
+        let order_purge = |child: &mut Child| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let order =
-                Purge { cache: b"c".to_vec(), named: PurgeScope::Key(b"k".to_vec()), how: PurgeMode::Hard };
+                Purge { cache: b"c".to_vec(), named: PurgeScope::Key(b"k".to_vec()), mode: PurgeMode::Hard };
             child.purge(Client::of(ours), order);
-            theirs.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+            theirs.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
             theirs
         };
-        let told = |mut stream: UnixStream| {
+        let response_on = |mut stream: UnixStream| {
             let mut text = String::new();
             stream.read_to_string(&mut text).unwrap();
             text
@@ -482,31 +482,31 @@ pub(super) mod tests {
             other => panic!("{other:?}"),
         };
         // Not the first one first; and however many they are, that is no talk.
-        let say = |number, is_done, said: Option<&str>| {
+        let reply = |number, is_done, said: Option<&str>| {
             worker
                 .send(&WorkerReply::Purged { number, is_done, said: said.map(str::to_owned) }, &[])
                 .unwrap();
         };
-        let streams = [ask(&mut child), ask(&mut child)];
+        let streams = [order_purge(&mut child), order_purge(&mut child)];
         let numbers = [number(), number()];
-        say(numbers[1], true, Some("a\nb"));
-        say(numbers[0], false, Some("no"));
+        reply(numbers[1], true, Some("a\nb"));
+        reply(numbers[0], false, Some("no"));
         assert!(matches!((child.listen(), child.listen()), (ReadResult::Nothing, ReadResult::Nothing)));
-        assert_eq!(streams.map(told), ["refused\nerror no\n", "done\nnotice a b\n"]);
+        assert_eq!(streams.map(response_on), ["refused\nerror no\n", "done\nnotice a b\n"]);
         for _ in 0..=TALK_MAX {
-            let stream = ask(&mut child);
-            say(number(), true, None);
+            let stream = order_purge(&mut child);
+            reply(number(), true, None);
             assert!(matches!(child.listen(), ReadResult::Nothing));
-            assert_eq!(told(stream), "done\n");
+            assert_eq!(response_on(stream), "done\n");
         }
         // Without a client there is no answer, and each client gets one.
-        say(numbers[0], true, None);
+        reply(numbers[0], true, None);
         assert!(matches!(child.listen(), ReadResult::Message(WorkerReply::Purged { .. })));
         // More than there may be, and those that a process leaves behind.
-        let waiting: Vec<_> = (0..PURGES_MAX).map(|_| ask(&mut child)).collect();
-        assert_eq!(told(ask(&mut child)), "refused\nemerg too many purges wait for a disk\n");
+        let waiting: Vec<_> = (0..PURGES_MAX).map(|_| order_purge(&mut child)).collect();
+        assert_eq!(response_on(order_purge(&mut child)), "refused\nemerg too many purges wait for a disk\n");
         child.stop_listening();
-        assert!(waiting.into_iter().all(|stream| told(stream).is_empty()));
+        assert!(waiting.into_iter().all(|stream| response_on(stream).is_empty()));
     }
 
     #[test]
@@ -538,7 +538,7 @@ pub(super) mod tests {
         for (what, act, expected) in table {
             let (mut child, worker, process) = actor();
             act(&worker);
-            let deadline = if what == "silence" { Instant::now() } else { Instant::now() + wait::PATIENCE };
+            let deadline = if what == "silence" { Instant::now() } else { Instant::now() + wait::TIMEOUT };
             let outcome =
                 child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox, false)).map_err(Fault::from);
             match (outcome, expected) {
@@ -562,7 +562,7 @@ pub(super) mod tests {
             child.serves = serves;
             // Each look is in time.
             while !child.silence.is_too_long(child.silence.next_look()) {}
-            let deadline = if serves { Instant::now() + wait::PATIENCE } else { Instant::now() };
+            let deadline = if serves { Instant::now() + wait::TIMEOUT } else { Instant::now() };
             let failure = child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox, false)).unwrap_err();
             assert_eq!(matches!(failure, Failure::Unresponsive(_)), serves);
             assert!(Fault::from(failure).message.ends_with(expected) && child.owes_answer, "{expected}");
@@ -575,18 +575,18 @@ pub(super) mod tests {
         let inbox = inbox();
         for _ in 0..2 * TALK_MAX {
             worker.send(&WorkerReply::Serving, &[]).unwrap();
-            let deadline = Instant::now() + wait::PATIENCE;
+            let deadline = Instant::now() + wait::TIMEOUT;
             child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox, false)).unwrap();
             assert!(matches!(worker.receive::<WorkerCommand>(), Ok(Some(_))));
         }
     }
 
     #[test]
-    fn a_worker_that_was_killed_says_nothing_and_how_it_ended_is_known() {
+    fn exit_reason_of_a_killed_worker_is_known() {
         let (mut child, worker, process) = actor();
         child.kill();
         drop(worker);
-        let deadline = Instant::now() + wait::PATIENCE;
+        let deadline = Instant::now() + wait::TIMEOUT;
         let failure = child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox(), false)).unwrap_err();
         let message = Fault::from(failure).message;
         assert!(message.ends_with("exited on signal 9 before it served the configuration"), "{message}");

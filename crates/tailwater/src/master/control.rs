@@ -5,7 +5,7 @@
 //! user of the master; the answer is the messages of the reload, and the end of the stream. Both sides check the
 //! identity of the other.
 //!
-//! `tailwater purge` uses the same socket, with a first line of its own. It needs no address at which the server
+//! `tailwater purge` uses the same socket, with a first line of its own. A purge needs no address at which the server
 //! listens and no location that allows it, only the rights of the server's user.
 //!
 //! A caller that finds by itself that the configuration is wrong orders nothing, but sends the reason for the error log
@@ -22,16 +22,16 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, geteuid};
 use tw_log::Level;
 
-use super::workers::LOAD_PATIENCE;
+use super::workers::LOAD_TIMEOUT;
 use crate::channel::Purge;
 use crate::console::Fault;
 
 /// Longest wait of an answer for its reader. It fits into the buffer of a socket.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest wait of a client for the answer: as long as two worker processes in a row may take, and some more.
-const ORDER_PATIENCE: Duration = LOAD_PATIENCE.saturating_mul(3);
+const COMMAND_TIMEOUT: Duration = LOAD_TIMEOUT.saturating_mul(3);
 /// Longest wait for the request of a client, which is sent with the connection.
-const WISH_PATIENCE: Duration = Duration::from_secs(1);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of it that are read: some hundred messages.
 const WISH_MAX: u64 = 64 << 10;
 /// First line of a request.
@@ -52,7 +52,7 @@ pub(super) struct Client {
     stream: UnixStream,
     /// The process.
     pub(super) pid: Pid,
-    wish: ClientRequest,
+    request: ClientRequest,
 }
 
 /// Request of a client.
@@ -61,7 +61,7 @@ pub(super) enum ClientRequest {
     /// A reload. It waits for the answer.
     Reload,
     /// To tell why it did not order one.
-    Told(Vec<Fault>),
+    NotReloaded(Vec<Fault>),
     /// A purge. It waits for the answer.
     Purge(Purge),
     /// A purge of a kind that is not known here.
@@ -82,8 +82,8 @@ impl Control {
             if let Ok(peer) = socket_peercred(&stream)
                 && (peer.uid.is_root() || peer.uid == geteuid())
             {
-                let wish = ClientRequest::read(&stream);
-                return Some(Client { stream, pid: peer.pid, wish });
+                let request = ClientRequest::read(&stream);
+                return Some(Client { stream, pid: peer.pid, request });
             }
         }
         None
@@ -102,7 +102,7 @@ impl ClientRequest {
     fn read(stream: &UnixStream) -> Self {
         let mut text = Vec::new();
         let read = stream
-            .set_read_timeout(Some(WISH_PATIENCE))
+            .set_read_timeout(Some(REQUEST_TIMEOUT))
             .and_then(|()| stream.take(WISH_MAX).read_to_end(&mut text));
         if let Some(order) = text.strip_prefix(PURGE.as_bytes()).and_then(|rest| rest.strip_prefix(b"\n")) {
             return postcard::from_bytes(order).map_or(Self::Nonsense, Self::Purge);
@@ -110,7 +110,7 @@ impl ClientRequest {
         let text = String::from_utf8_lossy(&text);
         let mut lines = text.lines();
         match (read, lines.next()) {
-            (Ok(_), Some(REFUSED)) => Self::Told(lines.map(fault).collect()),
+            (Ok(_), Some(REFUSED)) => Self::NotReloaded(lines.map(fault).collect()),
             _ => Self::Reload,
         }
     }
@@ -118,47 +118,47 @@ impl ClientRequest {
 
 impl Client {
     /// Takes the request, once.
-    pub(super) fn take_wish(&mut self) -> ClientRequest {
-        std::mem::replace(&mut self.wish, ClientRequest::Nonsense)
+    pub(super) fn take_request(&mut self) -> ClientRequest {
+        std::mem::replace(&mut self.request, ClientRequest::Nonsense)
     }
 
     /// Client at the other end of `stream`.
     #[cfg(test)]
     pub(super) fn of(stream: UnixStream) -> Self {
-        Self { stream, pid: rustix::process::getpid(), wish: ClientRequest::Reload }
+        Self { stream, pid: rustix::process::getpid(), request: ClientRequest::Reload }
     }
 
-    /// Says how it went, and what was said.
-    pub(super) fn answer(mut self, is_done: bool, said: &[Fault]) {
+    /// Sends the outcome and the messages `said` to the client.
+    pub(super) fn respond(mut self, is_done: bool, said: &[Fault]) {
         let text = message(if is_done { DONE } else { REFUSED }, said);
         // Who does not wait for the answer does not get it.
         let _ = self
             .stream
-            .set_write_timeout(Some(ANSWER_PATIENCE))
+            .set_write_timeout(Some(RESPONSE_TIMEOUT))
             .and_then(|()| self.stream.write_all(text.as_bytes()));
     }
 }
 
-/// Orders a reload and waits for its end. What was said, if the configuration was taken over; `None` if `master` takes no
-/// orders this way.
+/// Orders a reload and waits for its end. Returns the messages if the configuration was taken over; `None` if
+/// `master` takes no orders this way.
 pub(super) fn order_reload(master: Pid) -> Option<Result<Vec<Fault>, Vec<Fault>>> {
     let stream = connect(master, message(RELOAD, &[]).as_bytes()).ok()?;
-    stream.set_read_timeout(Some(ORDER_PATIENCE)).ok()?;
+    stream.set_read_timeout(Some(COMMAND_TIMEOUT)).ok()?;
     Some(read_answer(stream, "the server ended before it had reloaded its configuration"))
 }
 
-/// Orders a purge and waits for its end. What was said, if it was done.
+/// Orders a purge, waits for its end, and returns the messages.
 pub(super) fn order_purge(master: Pid, order: &Purge) -> Result<Vec<Fault>, Vec<Fault>> {
     let refused = |text: String| Err(vec![Fault::emerg(text)]);
-    let wish = match postcard::to_stdvec(order) {
+    let request = match postcard::to_stdvec(order) {
         Ok(order) => [PURGE.as_bytes(), b"\n", &order].concat(),
         Err(error) => return refused(format!("the order cannot be written: {error}")),
     };
-    if wish.len() as u64 > WISH_MAX {
-        return refused(format!("what is to be purged has too long a name: {} bytes", wish.len()));
+    if request.len() as u64 > WISH_MAX {
+        return refused(format!("what is to be purged has too long a name: {} bytes", request.len()));
     }
-    let connected = connect(master, &wish).and_then(|stream| {
-        stream.set_read_timeout(Some(ORDER_PATIENCE))?;
+    let connected = connect(master, &request).and_then(|stream| {
+        stream.set_read_timeout(Some(COMMAND_TIMEOUT))?;
         let runs_as = socket_peercred(&stream)?.uid;
         Ok((stream, runs_as))
     });
@@ -172,7 +172,7 @@ pub(super) fn order_purge(master: Pid, order: &Purge) -> Result<Vec<Fault>, Vec<
     }
 }
 
-/// Waits for an answer: what was said, if it was done. `ended` is what there is to say without one.
+/// Waits for the response and returns its messages. `ended` is the message for a connection that ends without one.
 fn read_answer(stream: UnixStream, ended: &str) -> Result<Vec<Fault>, Vec<Fault>> {
     let mut lines = BufReader::new(stream).lines();
     let first = match lines.next() {
@@ -187,20 +187,20 @@ fn read_answer(stream: UnixStream, ended: &str) -> Result<Vec<Fault>, Vec<Fault>
 }
 
 // DIFF(nginx): nginx writes to a log by itself, which need not be that of the server.
-/// Tells `master` why it gets no order to reload. One that does not listen is not told.
+/// Sends `master` the reason why no reload is ordered. Failures are ignored.
 pub(super) fn report_refusal(master: Pid, why: &[Fault]) {
     let _ = connect(master, message(REFUSED, why).as_bytes());
 }
 
 /// A connection to `master` with what is wanted.
-fn connect(master: Pid, wish: &[u8]) -> io::Result<UnixStream> {
+fn connect(master: Pid, request: &[u8]) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect_addr(&name_of(master)?)?;
     // Any process can take the name.
     if socket_peercred(&stream)?.pid != master {
         return Err(io::ErrorKind::NotConnected.into());
     }
-    stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
-    stream.write_all(wish)?;
+    stream.set_write_timeout(Some(RESPONSE_TIMEOUT))?;
+    stream.write_all(request)?;
     stream.shutdown(Shutdown::Write)?;
     Ok(stream)
 }
@@ -238,35 +238,35 @@ mod tests {
         for is_done in [true, false] {
             let said = vec![Fault { level: Level::Warn, ..Fault::emerg("a") }, Fault::emerg("b\nc")];
             let answer = std::thread::scope(|scope| {
-                let asked = scope.spawn(|| order_reload(us));
+                let order_thread = scope.spawn(|| order_reload(us));
                 let client = std::iter::repeat_with(|| control.next()).find_map(|client| client).unwrap();
-                assert_eq!((client.pid, &client.wish), (us, &ClientRequest::Reload));
-                client.answer(is_done, &said);
-                asked.join().unwrap().unwrap()
+                assert_eq!((client.pid, &client.request), (us, &ClientRequest::Reload));
+                client.respond(is_done, &said);
+                order_thread.join().unwrap().unwrap()
             });
             assert_eq!(answer.is_ok(), is_done);
-            let told = answer.unwrap_or_else(|said| said);
-            let told: Vec<_> = told.iter().map(|fault| (fault.level, &*fault.message)).collect();
-            assert_eq!(told, [(Level::Warn, "a"), (Level::Emerg, "b c")]);
+            let messages = answer.unwrap_or_else(|said| said);
+            let messages: Vec<_> = messages.iter().map(|fault| (fault.level, &*fault.message)).collect();
+            assert_eq!(messages, [(Level::Warn, "a"), (Level::Emerg, "b c")]);
         }
         let ended = std::thread::scope(|scope| {
-            let asked = scope.spawn(|| order_reload(us));
+            let order_thread = scope.spawn(|| order_reload(us));
             drop(std::iter::repeat_with(|| control.next()).find_map(|client| client));
-            asked.join().unwrap().unwrap()
+            order_thread.join().unwrap().unwrap()
         });
         assert!(ended.is_err());
         let order = Purge {
             cache: b"c".to_vec(),
             named: PurgeScope::Key(b"a\nb\xff*".to_vec()),
-            how: PurgeMode::Soft,
+            mode: PurgeMode::Soft,
         };
         for is_done in [true, false] {
             let said = std::thread::scope(|scope| {
-                let asked = scope.spawn(|| order_purge(us, &order));
+                let order_thread = scope.spawn(|| order_purge(us, &order));
                 let mut client = std::iter::repeat_with(|| control.next()).find_map(|client| client).unwrap();
-                assert_eq!(client.take_wish(), ClientRequest::Purge(order.clone()));
-                client.answer(is_done, &[Fault::emerg("said")]);
-                asked.join().unwrap()
+                assert_eq!(client.take_request(), ClientRequest::Purge(order.clone()));
+                client.respond(is_done, &[Fault::emerg("said")]);
+                order_thread.join().unwrap()
             });
             assert_eq!(said.is_ok(), is_done);
             assert_eq!(said.unwrap_or_else(|said| said)[0].message, "said");
@@ -274,12 +274,12 @@ mod tests {
         let long = Purge { cache: vec![b'c'; 70_000], ..order };
         assert!(order_purge(us, &long).unwrap_err()[0].message.contains("too long a name"));
         drop(connect(us, b"purge\nnonsense").unwrap());
-        assert_eq!(control.next().unwrap().take_wish(), ClientRequest::Nonsense);
+        assert_eq!(control.next().unwrap().take_request(), ClientRequest::Nonsense);
         let why = vec![Fault::emerg("a\tb"), Fault { level: Level::Warn, ..Fault::emerg("c") }];
         report_refusal(us, &why);
-        assert_eq!(control.next().unwrap().wish, ClientRequest::Told(why));
+        assert_eq!(control.next().unwrap().request, ClientRequest::NotReloaded(why));
         drop(control);
         // A child that another test starts has the socket, too, for a moment.
-        assert!(wait::until(wait::PATIENCE, || order_reload(us).is_none()));
+        assert!(wait::until(wait::TIMEOUT, || order_reload(us).is_none()));
     }
 }

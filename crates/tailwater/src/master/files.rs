@@ -79,7 +79,7 @@ pub(crate) fn give_logs<'a>(logs: impl Iterator<Item = &'a Path>, owner: &Identi
     for log in logs {
         if let Err(error) = give(log, owner) {
             let (name, errno) = (log.display(), Errno::from(&error));
-            console.say(Level::Alert, format_args!("chown() \"{name}\" failed ({errno})"));
+            console.report(Level::Alert, format_args!("chown() \"{name}\" failed ({errno})"));
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub(super) const SIGN_INTERVAL: Duration = Duration::from_secs(3);
 /// Longest silence of the serving process before another one replaces it. Several signs of life: a single late one is
 /// tolerated. A loop that stands still for as long (or for `loop_watchdog`) ends the signs.
-pub(super) const SILENCE_PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const LIVENESS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The silence since the last sign of life.
 #[derive(Debug, Clone, Copy)]
@@ -29,12 +29,12 @@ impl LivenessTimer {
     pub(super) fn is_too_long(&mut self, now: Instant) -> bool {
         self.span += now.saturating_duration_since(self.looked).min(SIGN_INTERVAL);
         self.looked = now;
-        self.span >= SILENCE_PATIENCE
+        self.span >= LIVENESS_TIMEOUT
     }
 
     /// Time of the next check.
     pub(super) fn next_look(&self) -> Instant {
-        self.looked + SILENCE_PATIENCE.saturating_sub(self.span).min(SIGN_INTERVAL)
+        self.looked + LIVENESS_TIMEOUT.saturating_sub(self.span).min(SIGN_INTERVAL)
     }
 }
 
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_is_too_long_after_the_patience() {
+    fn liveness_expires_after_the_timeout() {
         let start = Instant::now();
         let (mut silence, mut looks) = (LivenessTimer::begin(start), Vec::new());
         let mut is_too_long = false;
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_looks_late_has_not_listened() {
+    fn late_check_does_not_expire_liveness() {
         let start = Instant::now();
         let mut silence = LivenessTimer::begin(start);
         assert!(!silence.is_too_long(start + Duration::from_secs(3_600)));

@@ -29,7 +29,7 @@ use crate::console::Console;
 pub(super) const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
 /// Longest wait of a message for room. The manager reads them as they come.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Signs of life within the time after which the manager loses patience: one that is late must not be the end.
 const SIGNS: u32 = 3;
 /// Longest time of a start or a reload, beside the manager's own limit: two worker processes, one after the other, may
@@ -49,7 +49,7 @@ pub(super) struct Notify {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Watchdog {
     /// Longest silence that the manager accepts.
-    patience: Duration,
+    timeout: Duration,
     /// Time of the next sign of life.
     next: Instant,
 }
@@ -78,14 +78,16 @@ impl Notify {
         };
         match open(&name) {
             Ok(socket) => {
-                let patience = watchdog(number("WATCHDOG_USEC"), number(WATCHDOG_PID), own_number());
-                let watchdog = patience.map(|patience| Watchdog { patience, next: Instant::now() });
+                let timeout = watchdog(number("WATCHDOG_USEC"), number(WATCHDOG_PID), own_number());
+                let watchdog = timeout.map(|timeout| Watchdog { timeout, next: Instant::now() });
                 Self { socket: Some(socket), watchdog }
             }
             Err(error) => {
                 let (name, errno) = (name.to_string_lossy(), tw_base::Errno::from(&error));
-                console
-                    .say(Level::Warn, format_args!("connect() to NOTIFY_SOCKET \"{name}\" failed ({errno})"));
+                console.report(
+                    Level::Warn,
+                    format_args!("connect() to NOTIFY_SOCKET \"{name}\" failed ({errno})"),
+                );
                 Self::default()
             }
         }
@@ -93,12 +95,12 @@ impl Notify {
 
     /// The start takes as long as it takes.
     pub(super) fn starting(&self) {
-        self.tell(&format!("EXTEND_TIMEOUT_USEC={}", LONG.as_micros()));
+        self.notify(&format!("EXTEND_TIMEOUT_USEC={}", LONG.as_micros()));
     }
 
     /// Reports that the server is ready, on so many addresses.
     pub(super) fn serving(&self, addresses: usize) {
-        self.tell(&format!("READY=1\nMAINPID={}\nSTATUS={}", own_number(), status(addresses)));
+        self.notify(&format!("READY=1\nMAINPID={}\nSTATUS={}", own_number(), status(addresses)));
     }
 
     /// The configuration is read again. Nothing else is done meanwhile, so the watchdog waits.
@@ -107,10 +109,10 @@ impl Notify {
         let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
         let mut text =
             format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=Reading the configuration again");
-        if let Some(Watchdog { patience, .. }) = self.watchdog {
-            text.push_str(&format!("\nWATCHDOG_USEC={}", (patience + LONG).as_micros()));
+        if let Some(Watchdog { timeout, .. }) = self.watchdog {
+            text.push_str(&format!("\nWATCHDOG_USEC={}", (timeout + LONG).as_micros()));
         }
-        self.tell(&text);
+        self.notify(&text);
     }
 
     /// Reports the end of a reload.
@@ -123,10 +125,10 @@ impl Notify {
                 format!("READY=1\nSTATUS=Serving by the old configuration, the new one was refused: {why}")
             }
         };
-        if let Some(Watchdog { patience, .. }) = self.watchdog {
-            text.push_str(&format!("\nWATCHDOG=1\nWATCHDOG_USEC={}", patience.as_micros()));
+        if let Some(Watchdog { timeout, .. }) = self.watchdog {
+            text.push_str(&format!("\nWATCHDOG=1\nWATCHDOG_USEC={}", timeout.as_micros()));
         }
-        self.tell(&text);
+        self.notify(&text);
     }
 
     /// The end begins; it takes at most `limit`, if that is known.
@@ -135,17 +137,17 @@ impl Notify {
         if let Some(limit) = limit {
             text.push_str(&format!("\nEXTEND_TIMEOUT_USEC={}", limit.as_micros()));
         }
-        self.tell(&text);
+        self.notify(&text);
     }
 
     /// Another process is the service from now on.
     pub(super) fn replaced_by(&self, new: Pid) {
-        self.tell(&format!("MAINPID={new}"));
+        self.notify(&format!("MAINPID={new}"));
     }
 
     /// Interval of the signs of life that the manager requires, if it does.
     pub(super) fn sign_interval(&self) -> Option<Duration> {
-        self.watchdog.map(|watchdog| watchdog.patience / SIGNS)
+        self.watchdog.map(|watchdog| watchdog.timeout / SIGNS)
     }
 
     /// Time of the next sign of life.
@@ -164,11 +166,11 @@ impl Notify {
     /// There is no sign of life now; perhaps at the next time.
     pub(super) fn put_off(&mut self, now: Instant) {
         if let Some(watchdog) = &mut self.watchdog {
-            watchdog.next = now + watchdog.patience / SIGNS;
+            watchdog.next = now + watchdog.timeout / SIGNS;
         }
     }
 
-    fn tell(&self, text: &str) {
+    fn notify(&self, text: &str) {
         if let Some(socket) = &self.socket {
             // Nobody else could be told that the manager does not listen.
             let _ = send(socket, text.as_bytes(), SendFlags::NOSIGNAL);
@@ -192,7 +194,7 @@ fn open(name: &OsStr) -> io::Result<OwnedFd> {
         _ => return Err(rustix::io::Errno::AFNOSUPPORT.into()),
     };
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(TIMEOUT))?;
     connect(&socket, &address)?;
     Ok(socket)
 }
@@ -218,12 +220,12 @@ mod tests {
     use tw_testkit::TempDir;
 
     #[test]
-    fn the_manager_gets_what_is_said() {
+    fn manager_receives_notifications() {
         let dir = TempDir::new("notify").unwrap();
         let manager = UnixDatagram::bind(dir.join("s")).unwrap();
         let socket = Some(open(dir.join("s").as_os_str()).unwrap());
-        let patience = Duration::from_secs(30);
-        let watchdog = Some(Watchdog { patience, next: Instant::now() });
+        let timeout = Duration::from_secs(30);
+        let watchdog = Some(Watchdog { timeout, next: Instant::now() });
         let mut notify = Notify { socket, watchdog };
         let mut heard = |said: &mut dyn FnMut(&mut Notify)| {
             said(&mut notify);

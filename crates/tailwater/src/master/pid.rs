@@ -50,7 +50,7 @@ impl PidFile {
         {
             let name = path.display();
             let message = format_args!("\"{name}\" is the pid file of process {pid}, which loses it");
-            console.say(Level::Warn, message);
+            console.report(Level::Warn, message);
         }
         let refused = |error: io::Error| {
             let fault = CreatedFile::Pid.fault(path, &error);
@@ -145,18 +145,18 @@ fn old_name(path: &Path) -> PathBuf {
 /// Our number, in a file that takes the place of whatever has the name.
 // DIFF(nginx): a link is replaced, not followed: who may write into the directory cannot have another file emptied.
 fn replace(path: &Path) -> io::Result<File> {
-    let mut beside = path.to_owned().into_os_string();
-    beside.push(format!(".{}", std::process::id()));
-    let create = || OpenOptions::new().write(true).create_new(true).mode(0o644).open(&beside);
+    let mut temp_path = path.to_owned().into_os_string();
+    temp_path.push(format!(".{}", std::process::id()));
+    let create = || OpenOptions::new().write(true).create_new(true).mode(0o644).open(&temp_path);
     let file = create().or_else(|error| match error.kind() {
         // Of a process that had our number and was killed right here.
-        io::ErrorKind::AlreadyExists => fs::remove_file(&beside).and_then(|()| create()),
+        io::ErrorKind::AlreadyExists => fs::remove_file(&temp_path).and_then(|()| create()),
         _ => Err(error),
     })?;
     (&file)
         .write_all(line().as_bytes())
-        .and_then(|()| fs::rename(&beside, path))
-        .inspect_err(|_| drop(fs::remove_file(&beside)))?;
+        .and_then(|()| fs::rename(&temp_path, path))
+        .inspect_err(|_| drop(fs::remove_file(&temp_path)))?;
     Ok(file)
 }
 
@@ -181,7 +181,7 @@ fn open(path: &Path, more: OFlags, options: &mut OpenOptions) -> io::Result<File
     options.custom_flags(i32::from_ne_bytes(flags.bits().to_ne_bytes())).open(path)
 }
 
-/// Tells a running server what `-s` asks for. What it says if the order is a reload.
+/// Sends the signal of `-s` to a running server. Returns the messages of a reload.
 pub(crate) fn order(path: &Path, order: SignalCommand) -> Result<Vec<Fault>, Vec<Fault>> {
     let pid = server(path)?;
     if order == SignalCommand::Reload
@@ -201,7 +201,7 @@ pub(super) fn running(path: &Path) -> Option<Pid> {
     (is_other && is_there && has_open(pid, path) != Some(false)).then_some(pid)
 }
 
-/// Lets a running server purge. What it says.
+/// Orders a purge from a running server and returns its messages.
 pub(crate) fn purge(path: &Path, order: &Purge) -> Result<Vec<Fault>, Vec<Fault>> {
     control::order_purge(server(path)?, order)
 }
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_in_place_of_the_pid_file() {
+    fn other_files_in_place_of_the_pid_file_are_handled() {
         let dir = TempDir::new("pid").unwrap();
         let create = |path: &Path| PidFile::create(path, "", &Console::quiet());
         let ours = line();
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_directory_is_somebody_elses_is_overwritten() {
+    fn pid_file_in_a_directory_of_another_user_is_overwritten() {
         let dir = TempDir::new("pid").unwrap();
         let path = dir.write("server.pid", "1234567890 left behind").unwrap();
         let file = overwrite(&path).unwrap();
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_only_has_the_number_is_left_alone() {
+    fn process_with_a_recycled_pid_is_left_alone() {
         let dir = TempDir::new("pid").unwrap();
         let path = dir.join("server.pid");
         let file = PidFile::create(&path, "", &Console::quiet()).unwrap();

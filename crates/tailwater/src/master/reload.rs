@@ -28,7 +28,8 @@ use crate::worker::sandbox::{ProcessRole, SandboxRules};
 
 impl Master {
     // DIFF(nginx): connections outlive a reload, so worker_shutdown_timeout does not end them then.
-    /// Reads the configuration again. Whether it is used, and what was said; after a fault everything is as before.
+    /// Reads the configuration again. Returns true and the messages if it was taken over; after a fault everything is
+    /// as before.
     pub(super) fn reload(&mut self) -> (bool, Vec<Fault>) {
         self.notify.reloading();
         self.console.begin_record();
@@ -37,13 +38,13 @@ impl Master {
             Ok(()) => {
                 let addresses = notify::addresses(self.addresses().count());
                 let text = format_args!("the configuration is taken over, serving on {addresses}");
-                self.console.say(Level::Notice, text);
+                self.console.report(Level::Notice, text);
             }
             Err(fault) => {
                 if let Some(fault) = fault {
                     self.console.fault(fault);
                 }
-                self.console.say(Level::Notice, format_args!("the configuration stays as it was"));
+                self.console.report(Level::Notice, format_args!("the configuration stays as it was"));
             }
         }
         let said = self.console.end_record();
@@ -134,7 +135,7 @@ impl Master {
         self.console.log_to((*server.generation().error_log).clone());
         if needs_new_process(&self.main, &main) {
             let text = "a change of \"user\", \"working_directory\" or \"env\" takes effect when the server is started";
-            self.console.say(Level::Warn, format_args!("{text}"));
+            self.console.report(Level::Warn, format_args!("{text}"));
         }
         self.locks = locks;
         self.take_over(main, sockets, pid);
@@ -151,7 +152,7 @@ impl Master {
         .filter(|(_, changed)| *changed)
         {
             let text = format_args!("\"{name}\" takes effect when the server is started, not on reload");
-            self.console.say(Level::Warn, text);
+            self.console.report(Level::Warn, text);
         }
         self.left.add(sockets.replace(&self.sockets, &self.console));
         self.sockets = sockets;

@@ -31,7 +31,7 @@ impl Serving {
                 let level = if is_done { Level::Notice } else { Level::Error };
                 let said: Vec<_> =
                     said.into_iter().map(|said| Fault { level, ..Fault::emerg(said) }).collect();
-                client.answer(is_done, &said);
+                client.respond(is_done, &said);
             }),
             Self::There(workers) => workers.purge(client, order),
         }
@@ -45,7 +45,7 @@ impl Serving {
         }
     }
 
-    /// Lets who serves finish what is going on, accepting nothing more. The sockets stay open.
+    /// Stops accepting, so that the serving process or loops finish their open requests. The sockets stay open.
     pub(super) fn release(&mut self) {
         match self {
             Self::Here(server, _) => server.release_loops(),
@@ -101,7 +101,7 @@ impl Serving {
         }
     }
 
-    /// Does what is due. Whether a worker process has said that its loops turn.
+    /// Does the work that is due. Returns true if a worker process has reported that its loops turn.
     pub(super) fn look_after(&mut self, console: &Console) -> bool {
         match self {
             Self::Here(server, _) => {

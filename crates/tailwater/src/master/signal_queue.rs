@@ -37,7 +37,7 @@ impl SignalQueue {
 
     /// The next one to be obeyed, if there is any. Does not wait.
     pub(super) fn next(&self) -> io::Result<Option<ReceivedSignal>> {
-        let looked = self.look();
+        let looked = self.read_pending();
         match self.waiting.borrow_mut().pop() {
             Some(first) => Ok(Some(first)),
             None => looked.map(|()| None),
@@ -47,7 +47,7 @@ impl SignalQueue {
     /// Returns a signal that cannot wait until a worker process has answered; it stays in here. WINCH is an order to a
     /// daemon only.
     pub(super) fn interruption(&self, is_daemon: bool) -> io::Result<Option<ReceivedSignal>> {
-        self.look()?;
+        self.read_pending()?;
         Ok(self.waiting.borrow().interruption(is_daemon))
     }
 
@@ -56,7 +56,7 @@ impl SignalQueue {
         !self.waiting.borrow().0.is_empty()
     }
 
-    fn look(&self) -> io::Result<()> {
+    fn read_pending(&self) -> io::Result<()> {
         while let Some(received) = self.signals.wait(Some(Duration::ZERO))? {
             self.waiting.borrow_mut().push(received);
         }

@@ -19,7 +19,7 @@ use super::serving::Serving;
 use super::{Master, Mode};
 use crate::certificate_watch::CertificateChange;
 use crate::console::Fault;
-use crate::worker::END_PATIENCE;
+use crate::worker::SHUTDOWN_TIMEOUT;
 
 /// Message of nginx.
 const CHANGE_IGNORED: &str = "the changing binary signal is ignored: you should shutdown or terminate before either old \
@@ -41,7 +41,7 @@ impl Master {
             if let Err(error) = self.wait() {
                 // A wait that fails would fail again at once: better an end than a spin.
                 let errno = Errno::from(&error);
-                self.console.say(Level::Alert, format_args!("poll() failed ({errno}), exiting"));
+                self.console.report(Level::Alert, format_args!("poll() failed ({errno}), exiting"));
                 break;
             }
             while state != State::Ended
@@ -91,7 +91,7 @@ impl Master {
     pub(super) fn next_signal(&self) -> Option<ReceivedSignal> {
         self.inbox.next().unwrap_or_else(|error| {
             let errno = Errno::from(&error);
-            self.console.say(Level::Alert, format_args!("read() of signals failed ({errno})"));
+            self.console.report(Level::Alert, format_args!("read() of signals failed ({errno})"));
             None
         })
     }
@@ -150,7 +150,7 @@ impl Master {
                 state
             }
             Signal::Usr2 => {
-                self.console.say(Level::Crit, format_args!("{CHANGE_IGNORED}"));
+                self.console.report(Level::Crit, format_args!("{CHANGE_IGNORED}"));
                 state
             }
             Signal::Chld => {
@@ -179,9 +179,9 @@ impl Master {
 
     /// Obeys a request with an answer: `-s reload` is as HUP.
     fn obey(&mut self, mut client: Client, state: State) {
-        match client.take_wish() {
+        match client.take_request() {
             ClientRequest::Reload => {}
-            ClientRequest::Told(why) => {
+            ClientRequest::NotReloaded(why) => {
                 why.iter().for_each(|fault| self.console.fault(fault));
                 let text = format_args!(
                     "process {} orders no reload for that, the configuration stays as it was",
@@ -196,19 +196,19 @@ impl Master {
             }
             ClientRequest::Nonsense => {
                 let text = "the server does not understand what it is told: is it of another version?";
-                return client.answer(false, &[Fault::emerg(text)]);
+                return client.respond(false, &[Fault::emerg(text)]);
             }
         }
         if self.binaries.new_one().is_some() {
             let text = "a new binary runs, and the configuration of the old one stays as it was";
-            return client.answer(false, &[Fault::emerg(text)]);
+            return client.respond(false, &[Fault::emerg(text)]);
         }
         if state != State::Serving {
-            return client.answer(false, &[Fault::emerg("the server is shutting down")]);
+            return client.respond(false, &[Fault::emerg("the server is shutting down")]);
         }
         self.notice(format_args!("reload ordered by process {}, reconfiguring", client.pid));
         let (is_done, said) = self.reload();
-        client.answer(is_done, &said);
+        client.respond(is_done, &said);
     }
 
     /// Has another certificate used, or says why not.
@@ -217,7 +217,7 @@ impl Master {
             Ok(()) => self.notice(format_args!("certificate \"{name}\" has changed, the new one is used")),
             Err(why) => {
                 let text = format_args!("{why}, certificate \"{name}\" stays as it was");
-                self.console.say(Level::Error, text);
+                self.console.report(Level::Error, text);
             }
         }
     }
@@ -225,7 +225,7 @@ impl Master {
     fn drain(&mut self, state: State) -> State {
         if state == State::Serving {
             self.notice(format_args!("gracefully shutting down"));
-            let limit = self.main.shutdown_timeout.map(|limit| limit + END_PATIENCE);
+            let limit = self.main.shutdown_timeout.map(|limit| limit + SHUTDOWN_TIMEOUT);
             self.tell_end(limit);
             self.quit();
             if self.mode == Mode::Session && self.serving.connections() > 0 {
@@ -235,7 +235,7 @@ impl Master {
         State::Draining
     }
 
-    /// Tells the service manager that the server ends, or who goes on.
+    /// Notifies the service manager of the end of the server, or of the process that replaces it.
     fn tell_end(&self, limit: Option<Duration>) {
         match self.binaries.new_one() {
             Some(new) => self.notify.replaced_by(new),
@@ -276,6 +276,6 @@ impl Master {
     }
 
     fn notice(&self, message: std::fmt::Arguments<'_>) {
-        self.console.say(Level::Notice, message);
+        self.console.report(Level::Notice, message);
     }
 }

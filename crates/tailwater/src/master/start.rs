@@ -141,7 +141,7 @@ impl Start {
             created_files::make_directories(&config, self.source.prefix())?;
         }
         let logs = self.open_logs(&config)?;
-        inherited.say(&self.console);
+        inherited.log_to(&self.console);
         let given = match self.mode {
             Mode::Session => OwnerChanges::default(),
             _ => files::make_temp_paths(config.temp_paths(), process.identity.as_ref())?,
@@ -252,7 +252,7 @@ impl Start {
             }
             false => return false,
         };
-        self.console.say(Level::Notice, format_args!("{why}, \"daemon on\" is ignored"));
+        self.console.report(Level::Notice, format_args!("{why}, \"daemon on\" is ignored"));
         true
     }
 
@@ -277,7 +277,7 @@ impl Start {
         let report = rules.enforce()?;
         self.sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
         describe(&self.console);
-        report.say(&self.console);
+        report.log_to(&self.console);
         let mut server =
             Server::start(config, sockets, (process.affinity, copier), &self.sinks, &self.console)?;
         server.begin();
@@ -326,7 +326,7 @@ fn is_init() -> bool {
 
 /// Logs nginx's lines about the server and its system at the start.
 fn describe(console: &Console) {
-    let notice = |message: std::fmt::Arguments<'_>| console.say(Level::Notice, message);
+    let notice = |message: std::fmt::Arguments<'_>| console.report(Level::Notice, message);
     let system = rustix::system::uname();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let number = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());

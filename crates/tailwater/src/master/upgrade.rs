@@ -31,7 +31,7 @@ use crate::channel::Keys;
 use crate::sockets::inherited::{KEYS, LOCKS, UPGRADE, VARIABLES};
 
 /// Longest time until a new binary writes its pid file. A large configuration needs a second or two.
-const READY_PATIENCE: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The other processes that may have our sockets.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Binaries {
 
 impl NewBinary {
     fn start(pid: Pid, now: Instant) -> Self {
-        Self { pid, look_at: now.checked_add(READY_PATIENCE) }
+        Self { pid, look_at: now.checked_add(READY_TIMEOUT) }
     }
 
     /// Returns `true`, once, when the new binary should be ready.
@@ -114,7 +114,7 @@ impl Master {
         match started {
             Ok(child) => {
                 let pid = Pid::from_child(&child);
-                self.console.say(Level::Notice, format_args!("start new binary process {pid}"));
+                self.console.report(Level::Notice, format_args!("start new binary process {pid}"));
                 self.binaries.new = Some(NewBinary::start(pid, Instant::now()));
             }
             Err(error) => {
@@ -144,7 +144,7 @@ impl Master {
     pub(super) fn new_binary_ended(&mut self, status: WaitStatus) {
         let Some(NewBinary { pid, .. }) = self.binaries.new.take() else { return };
         let level = if status.exit_status() == Some(0) { Level::Notice } else { Level::Alert };
-        self.console.say(level, format_args!("new binary process {pid} {}", ProcessEnd::from(status)));
+        self.console.report(level, format_args!("new binary process {pid} {}", ProcessEnd::from(status)));
         self.step_back("after the end of");
     }
 
@@ -154,7 +154,7 @@ impl Master {
         let pid = new.pid;
         let Some(file) = self.pid.as_ref().filter(|_| new.is_time(Instant::now())) else { return };
         if file.owner() != Some(pid) {
-            let seconds = READY_PATIENCE.as_secs();
+            let seconds = READY_TIMEOUT.as_secs();
             self.alert(format!(
                 "new binary process {pid} has not written the pid file for {seconds} seconds, still waiting"
             ));
@@ -168,7 +168,7 @@ impl Master {
     }
 
     fn alert(&self, message: String) {
-        self.console.say(Level::Alert, format_args!("{message}"));
+        self.console.report(Level::Alert, format_args!("{message}"));
     }
 }
 
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(binaries.deadline(), None);
         let new = binaries.new.insert(NewBinary::start(rustix::process::getpid(), now));
         assert!(!new.is_time(now));
-        assert!(new.is_time(now + READY_PATIENCE) && !new.is_time(now + READY_PATIENCE));
+        assert!(new.is_time(now + READY_TIMEOUT) && !new.is_time(now + READY_TIMEOUT));
         assert_eq!(binaries.deadline(), None);
     }
 

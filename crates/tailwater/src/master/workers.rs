@@ -6,10 +6,10 @@
 //!                     └ dies, leaves by itself, talks nonsense, cannot be told anything, gives no sign of life
 //!                                                            └─► another one, with the same sockets
 //! ```
-//! A silent process may be stopped or hang. It is told to leave, which it does when it continues; a second silent one
-//! ends the first.
+//! A silent process may be stopped or hang. The master orders it to leave, which it does when it continues; if a
+//! second one is silent, the first is killed.
 //!
-//! Whatever a worker process does, the master stays in control: it waits for answers only, at most [`LOAD_PATIENCE`],
+//! Whatever a worker process does, the master stays in control: it waits for answers only, at most [`LOAD_TIMEOUT`],
 //! and not when a signal orders an end meanwhile.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,20 +27,20 @@ use tw_log::Level;
 use super::child::{Child, Failure, ProcessEnd};
 use super::control::Client;
 use super::handover::Handover;
-use super::liveness::{LivenessTimer, SILENCE_PATIENCE};
+use super::liveness::{LIVENESS_TIMEOUT, LivenessTimer};
 use super::signal_queue::SignalQueue;
 use crate::certificate_watch::WatchedCertificates;
-use crate::channel::{Configure, Keys, Purge, ReadResult, SEND_PATIENCE, Text, WorkerCommand, WorkerReply};
+use crate::channel::{Configure, Keys, Purge, ReadResult, SEND_TIMEOUT, Text, WorkerCommand, WorkerReply};
 use crate::console::{Console, Fault};
-use crate::worker::END_PATIENCE;
+use crate::worker::SHUTDOWN_TIMEOUT;
 use crate::worker::sandbox::SandboxRules;
 
 /// Longest time to load a configuration. A large one needs a second.
-pub(super) const LOAD_PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const LOAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// After two worker processes in a row that lived shorter than this, the next one waits as long.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 /// Longest time to end after the limit. The process writes its logs to the end.
-const STOP_PATIENCE: Duration = END_PATIENCE.saturating_add(Duration::from_secs(1));
+const STOP_TIMEOUT: Duration = SHUTDOWN_TIMEOUT.saturating_add(Duration::from_secs(1));
 
 /// Way of adopting a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,15 +142,15 @@ impl Workers {
             && self.current.as_ref().is_some_and(|child| !child.owes_answer)
     }
 
-    /// Lets another process take the place of the one that serves and gives no sign of life. It serves `handover`, or what
-    /// is served already.
+    /// Replaces the current worker after it has given no sign of life. The new one serves `handover`, or the current
+    /// configuration.
     fn replace_silent(&mut self, handover: Option<&Handover>, console: &Console) -> Result<(), Failure> {
         let Some(pid) = self.current.as_ref().map(Child::pid) else { return Ok(()) };
-        let patience = SILENCE_PATIENCE.as_secs();
-        console.say(
+        let timeout = LIVENESS_TIMEOUT.as_secs();
+        console.report(
             Level::Alert,
             format_args!(
-                "worker process {pid} has given no sign of life for {patience} s, another one takes its place"
+                "worker process {pid} has given no sign of life for {timeout} s, another one takes its place"
             ),
         );
         self.end_silent(console);
@@ -170,7 +170,7 @@ impl Workers {
     fn end_silent(&mut self, console: &Console) {
         for child in self.leaving.iter_mut().filter(|child| child.is_silent) {
             let pid = child.pid();
-            console.say(Level::Alert, format_args!("worker process {pid} was silent, too, killing it"));
+            console.report(Level::Alert, format_args!("worker process {pid} was silent, too, killing it"));
             child.kill();
         }
     }
@@ -197,7 +197,7 @@ impl Workers {
     pub(super) fn purge(&mut self, client: Client, order: Purge) {
         match &mut self.current {
             Some(child) => child.purge(client, order),
-            None => client.answer(false, &[Fault::emerg("no worker process serves")]),
+            None => client.respond(false, &[Fault::emerg("no worker process serves")]),
         }
     }
 
@@ -212,7 +212,7 @@ impl Workers {
         let Some(child) = &self.current else { return };
         if let Err(error) = child.order(&WorkerCommand::Renew(texts(files)), &[]) {
             let (pid, errno) = (child.pid(), Errno::from(&error));
-            console.say(Level::Alert, format_args!("worker process {pid} cannot be told ({errno})"));
+            console.report(Level::Alert, format_args!("worker process {pid} cannot be told ({errno})"));
             self.remove_current(|child| child.hang_up(), console);
         }
     }
@@ -233,11 +233,11 @@ impl Workers {
         let names = self.handover.logs.iter().map(|(name, _)| name.as_os_str().as_bytes().to_vec());
         let order = WorkerCommand::Reopen(names.collect());
         let fds: Vec<_> = self.handover.logs.iter().map(|(_, file)| file.as_fd()).collect();
-        let (mut is_lost, until) = (false, Instant::now() + SEND_PATIENCE);
+        let (mut is_lost, until) = (false, Instant::now() + SEND_TIMEOUT);
         for child in self.leaving.iter().chain(&self.current) {
             if let Err(error) = child.order_until(until, &order, &fds) {
                 let (pid, errno) = (child.pid(), Errno::from(&error));
-                console.say(Level::Alert, format_args!("worker process {pid} cannot be told ({errno})"));
+                console.report(Level::Alert, format_args!("worker process {pid} cannot be told ({errno})"));
                 is_lost = self.current.as_ref().is_some_and(|current| current.pid() == pid);
             }
         }
@@ -250,8 +250,8 @@ impl Workers {
     pub(super) fn release(&mut self) {
         self.again_at = None;
         // It keeps the time itself, unless it hangs.
-        let patience = self.handover.shutdown_timeout.map(|timeout| timeout.saturating_add(STOP_PATIENCE));
-        let until = patience.and_then(|patience| Instant::now().checked_add(patience));
+        let timeout = self.handover.shutdown_timeout.map(|timeout| timeout.saturating_add(STOP_TIMEOUT));
+        let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if let Some(mut child) = self.current.take() {
             if child.order(&WorkerCommand::Quit, &[]).is_err() {
                 child.hang_up();
@@ -268,10 +268,10 @@ impl Workers {
         self.leaving.extend(self.current.take());
         let now = Instant::now();
         for child in &mut self.leaving {
-            if child.order_until(now + SEND_PATIENCE, &WorkerCommand::Stop, &[]).is_err() {
+            if child.order_until(now + SEND_TIMEOUT, &WorkerCommand::Stop, &[]).is_err() {
                 child.kill();
             }
-            child.until = Some(now + STOP_PATIENCE);
+            child.until = Some(now + STOP_TIMEOUT);
         }
     }
 
@@ -288,16 +288,16 @@ impl Workers {
     /// Takes note of the end of a process; `false` if it was none of ours.
     pub(super) fn ended(&mut self, pid: Pid, status: WaitStatus, console: &Console) -> bool {
         let end = ProcessEnd::from(status);
-        let say = |is_discarded: bool| {
+        let reply = |is_discarded: bool| {
             let level = if end.is_clean() || is_discarded { Level::Notice } else { Level::Alert };
-            console.say(level, format_args!("worker process {pid} {end}"));
+            console.report(level, format_args!("worker process {pid} {end}"));
         };
         if let Some(at) = self.leaving.iter().position(|child| child.pid() == pid) {
-            say(self.leaving.swap_remove(at).is_discarded);
+            reply(self.leaving.swap_remove(at).is_discarded);
             return true;
         }
         let Some(child) = self.current.take_if(|child| child.pid() == pid) else { return false };
-        say(false);
+        reply(false);
         self.start_another(child.since, console);
         true
     }
@@ -318,7 +318,7 @@ impl Workers {
         let now = Instant::now();
         let lived_short = now.duration_since(since) < SHORT_LIFE;
         if std::mem::replace(&mut self.short_life, lived_short) && lived_short {
-            console.say(
+            console.report(
                 Level::Alert,
                 format_args!("worker processes do not live long, the next one starts in a second"),
             );
@@ -339,7 +339,7 @@ impl Workers {
         }
         for child in &mut self.leaving {
             if child.until.take_if(|until| *until <= now).is_some() {
-                console.say(
+                console.report(
                     Level::Alert,
                     format_args!("worker process {} does not end, killing it", child.pid()),
                 );
@@ -351,7 +351,7 @@ impl Workers {
             if is_stuck {
                 let pid = child.pid();
                 let why = "has ended except for threads that a disk holds, it is not waited for";
-                console.say(Level::Alert, format_args!("worker process {pid} {why}"));
+                console.report(Level::Alert, format_args!("worker process {pid} {why}"));
             }
             !is_stuck
         });
@@ -370,11 +370,11 @@ impl Workers {
             .min()
     }
 
-    /// Reads what the one that serves says by itself. Whether its loops turn.
+    /// Reads unrequested messages of the current worker. Returns true if its loops have turned.
     pub(super) fn listen(&mut self, console: &Console) -> bool {
         let Some(child) = &mut self.current else { return false };
         let (pid, owed_answer) = (child.pid(), child.owes_answer);
-        let alert = |what: &str| console.say(Level::Alert, format_args!("worker process {pid} {what}"));
+        let alert = |what: &str| console.report(Level::Alert, format_args!("worker process {pid} {what}"));
         match child.listen() {
             ReadResult::Message(WorkerReply::Turning) => return true,
             ReadResult::Nothing => {}
@@ -419,7 +419,7 @@ fn begin(
     console: &Console,
 ) -> Result<Child, Failure> {
     let mut child = Child::start(&handover.env, handover.keys.clone()).map_err(Failure::Refused)?;
-    console.say(Level::Notice, format_args!("start worker process {}", child.pid()));
+    console.report(Level::Notice, format_args!("start worker process {}", child.pid()));
     let begun = configure(&mut child, handover, inbox).and_then(|()| child.begin());
     match begun {
         Ok(()) => Ok(child),
@@ -427,7 +427,7 @@ fn begin(
             child.is_discarded = true;
             match failure {
                 // It ends by itself.
-                Failure::Refused(_) => child.until = Some(Instant::now() + STOP_PATIENCE),
+                Failure::Refused(_) => child.until = Some(Instant::now() + STOP_TIMEOUT),
                 _ => child.kill(),
             }
             leaving.push(child);
@@ -449,7 +449,7 @@ fn configure(child: &mut Child, handover: &Handover, inbox: &SignalQueue) -> Res
         is_daemon: handover.is_daemon,
         sign_interval: handover.sign_interval,
     }));
-    child.configure(&order, &fds, Instant::now() + LOAD_PATIENCE, (inbox, handover.is_daemon))
+    child.configure(&order, &fds, Instant::now() + LOAD_TIMEOUT, (inbox, handover.is_daemon))
 }
 
 fn texts(files: &MemoryFiles) -> Vec<Text> {
@@ -512,15 +512,15 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_says_what_it_must_not_is_ended_and_no_other() {
+    fn worker_with_an_invalid_message_is_ended_and_no_other() {
         let refused = || WorkerReply::Refused { message: "no".into(), hint: None };
-        let say = |answer: WorkerReply| move |worker: &Channel| worker.send(&answer, &[]).unwrap();
+        let reply = |answer: WorkerReply| move |worker: &Channel| worker.send(&answer, &[]).unwrap();
         type Act = Box<dyn Fn(&Channel)>;
         let table: [(&str, bool, Act, Fate); 8] = [
-            ("turns", false, Box::new(say(WorkerReply::Turning)), Fate::Serves),
-            ("leaves", false, Box::new(say(WorkerReply::Leaving)), Fate::Leaves),
-            ("serves unasked", false, Box::new(say(WorkerReply::Serving)), Fate::Killed),
-            ("refuses unasked", false, Box::new(say(refused())), Fate::Killed),
+            ("turns", false, Box::new(reply(WorkerReply::Turning)), Fate::Serves),
+            ("leaves", false, Box::new(reply(WorkerReply::Leaving)), Fate::Leaves),
+            ("serves unasked", false, Box::new(reply(WorkerReply::Serving)), Fate::Killed),
+            ("refuses unasked", false, Box::new(reply(refused())), Fate::Killed),
             (
                 "nonsense",
                 false,
@@ -528,8 +528,8 @@ mod tests {
                 Fate::Killed,
             ),
             ("closed", false, Box::new(Channel::stop_talking), Fate::Leaves),
-            ("serves too late", true, Box::new(say(WorkerReply::Serving)), Fate::Leaves),
-            ("refuses too late", true, Box::new(say(refused())), Fate::Serves),
+            ("serves too late", true, Box::new(reply(WorkerReply::Serving)), Fate::Leaves),
+            ("refuses too late", true, Box::new(reply(refused())), Fate::Serves),
         ];
         let console = Console::quiet();
         for (what, owes_answer, act, expected) in table {
@@ -540,7 +540,7 @@ mod tests {
             assert_eq!(workers.can_follow(&handover()), !owes_answer);
             act(&worker);
             assert_eq!(workers.listen(&console), what == "turns");
-            let killed = |process: &Group| wait::until(wait::PATIENCE, || process.ended());
+            let killed = |process: &Group| wait::until(wait::TIMEOUT, || process.ended());
             let fate = match workers.current {
                 Some(_) => Fate::Serves,
                 None if expected == Fate::Killed && killed(&process) => Fate::Killed,
@@ -577,7 +577,7 @@ mod tests {
         assert!(until(&workers).is_some_and(|until| until > Instant::now() + Duration::from_secs(5)));
         workers.stop();
         assert!(matches!(worker.receive::<WorkerCommand>(), Ok(Some((WorkerCommand::Stop, _)))));
-        assert!(until(&workers).is_some_and(|until| until <= Instant::now() + STOP_PATIENCE));
+        assert!(until(&workers).is_some_and(|until| until <= Instant::now() + STOP_TIMEOUT));
         assert!(!workers.is_empty());
     }
 
@@ -608,7 +608,7 @@ mod tests {
         let mut workers = workers(current, silent);
         workers.leaving.push(leaves);
         workers.end_silent(&Console::quiet());
-        assert!(wait::until(wait::PATIENCE, || process.ended()));
+        assert!(wait::until(wait::TIMEOUT, || process.ended()));
         assert!(!other.ended() && workers.current.is_some());
     }
 
@@ -639,8 +639,8 @@ mod tests {
     #[test]
     fn all_that_are_deaf_are_waited_for_together() {
         // One after the other would take a second each.
-        const COUNT: u64 = 2 * wait::PATIENCE.as_secs();
-        let (tell, told) = std::sync::mpsc::channel();
+        const COUNT: u64 = 2 * wait::TIMEOUT.as_secs();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let master = std::thread::spawn(move || {
             let ((current, worker, _process), (leaving, ..)) = (actor(), actor());
             let mut workers = workers(current, leaving);
@@ -648,15 +648,16 @@ mod tests {
             let (children, _ends): (Vec<_>, Vec<_>) =
                 deaf.map(|(child, channel, process)| (child, (channel, process))).unzip();
             workers.leaving = children;
-            tell.send(true).unwrap();
+            sender.send(true).unwrap();
             workers.reopen(Vec::new(), &Console::quiet());
             // The last one of all, who reads.
-            tell.send(matches!(worker.receive::<WorkerCommand>(), Ok(Some((WorkerCommand::Reopen(_), _)))))
+            sender
+                .send(matches!(worker.receive::<WorkerCommand>(), Ok(Some((WorkerCommand::Reopen(_), _)))))
                 .unwrap();
         });
         // To start so many processes has its time, too, but is not what is measured.
-        assert_eq!(told.recv(), Ok(true));
-        assert_eq!(told.recv_timeout(wait::PATIENCE), Ok(true));
+        assert_eq!(receiver.recv(), Ok(true));
+        assert_eq!(receiver.recv_timeout(wait::TIMEOUT), Ok(true));
         // A thread that outlives its test would leave its processes behind.
         master.join().unwrap();
     }
@@ -667,7 +668,7 @@ mod tests {
         drop(worker);
         let mut workers = workers(current, leaving);
         // The other process has its end, too, for a moment: its starter goes on before that is closed by exec().
-        let is_lost = wait::until(wait::PATIENCE, || {
+        let is_lost = wait::until(wait::TIMEOUT, || {
             workers.reopen(Vec::new(), &Console::quiet());
             workers.current.is_none()
         });

@@ -34,7 +34,7 @@ pub(super) struct Cache {
 impl Cache {
     /// The cache that is asked for, if one is. Makes the directory.
     pub(super) fn open(options: &ProxyOptions) -> Result<Option<Self>, Fault> {
-        let Some(asked) = options.cache.as_deref() else {
+        let Some(requested) = options.cache.as_deref() else {
             return match options.cache_size {
                 Some(_) => Err(Fault::emerg("\"--cache-size\" without \"--cache\"")
                     .hint("name a directory: --cache /var/cache/app")),
@@ -47,15 +47,15 @@ impl Cache {
             return Err(Fault::emerg(format!("invalid size in \"--cache-size {size}\""))
                 .hint("for example: --cache-size 500m, --cache-size 20g"));
         }
-        let shown = String::from_utf8_lossy(asked);
+        let shown = String::from_utf8_lossy(requested);
         let failed = |call: &'static str| {
             let shown = &shown;
             move |error: io::Error| {
                 Fault::call(call, shown, &error).hint("--cache takes a directory that can be written")
             }
         };
-        DirBuilder::new().recursive(true).mode(0o700).create(path(asked)).map_err(failed("mkdir()"))?;
-        let dir = path(asked).canonicalize().map_err(failed("realpath()"))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(path(requested)).map_err(failed("mkdir()"))?;
+        let dir = path(requested).canonicalize().map_err(failed("realpath()"))?;
         let may = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
         accessat(CWD, &dir, may, AtFlags::EACCESS).map_err(|errno| failed("access()")(errno.into()))?;
         let word = session::quoted(dir.as_os_str().as_bytes()).ok_or_else(|| {
@@ -66,7 +66,7 @@ impl Cache {
         Ok(Some(Self { dir, word, size: size.into_owned() }))
     }
 
-    /// The directives that say where it is, and what the log says of it.
+    /// Returns the directives for the cache directory and the log field for its status.
     pub(super) fn place(&self) -> Vec<u8> {
         let more = format!(
             " levels=1:2 keys_zone=proxied:{KEYS_SIZE} inactive={INACTIVE} max_size={} use_temp_path=off;

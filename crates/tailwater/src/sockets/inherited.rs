@@ -77,9 +77,9 @@ impl Inherited {
     }
 
     /// Says how it went.
-    pub(crate) fn say(&self, console: &Console) {
+    pub(crate) fn log_to(&self, console: &Console) {
         for (level, message) in &self.said {
-            console.say(*level, format_args!("{message}"));
+            console.report(*level, format_args!("{message}"));
         }
     }
 

@@ -57,7 +57,7 @@ fn remove(file: &LeftoverFile, console: &Console) -> Option<()> {
         && error.kind() != io::ErrorKind::NotFound
     {
         let fault = Fault::call("unlink()", &file.path.to_string_lossy(), &error);
-        console.say(Level::Notice, format_args!("{fault}"));
+        console.report(Level::Notice, format_args!("{fault}"));
     }
     None
 }
@@ -114,7 +114,7 @@ mod tests {
 
         drop(listener);
         // A process that another test starts at this moment has a copy of it until its own program begins.
-        assert!(wait::until(wait::PATIENCE, || {
+        assert!(wait::until(wait::TIMEOUT, || {
             left.remove(&console);
             left.0.is_empty()
         }));

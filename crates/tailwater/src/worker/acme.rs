@@ -37,15 +37,16 @@ impl Acme {
                     let errno = Errno::from(&error);
                     let message =
                         format_args!("acme: starting a thread failed ({errno}), no certificates are ordered");
-                    console.say(Level::Alert, message);
+                    console.report(Level::Alert, message);
                     return;
                 }
             }
         }
         let Some(agent) = &self.agent else { return };
         let log = (*generation.error_log).clone();
-        let say: LogFn = Arc::new(move |level, message: fmt::Arguments<'_>| log.write(level, None, message));
-        agent.set_config(generation.acme().clone(), say);
+        let log_line: LogFn =
+            Arc::new(move |level, message: fmt::Arguments<'_>| log.write(level, None, message));
+        agent.set_config(generation.acme().clone(), log_line);
         if self.orders == Orders::Yes {
             agent.start_ordering();
         }

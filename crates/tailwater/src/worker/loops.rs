@@ -136,7 +136,7 @@ impl Loops {
                 handed_over.push(sockets);
             } else {
                 started.push(self.start(index, &settings, wanted.generation, sockets)?);
-                console.say(Level::Notice, format_args!("start worker {index}"));
+                console.report(Level::Notice, format_args!("start worker {index}"));
             }
         }
 
@@ -160,9 +160,9 @@ impl Loops {
         self.leave(all, timeout);
     }
 
-    /// Ends every loop and closes its connections; waits at most `patience`.
-    pub(crate) fn stop(&mut self, patience: Duration) {
-        let until = Instant::now() + patience;
+    /// Ends every loop and closes its connections; waits at most `timeout`.
+    pub(crate) fn stop(&mut self, timeout: Duration) {
+        let until = Instant::now() + timeout;
         let mut left = self.current.len() + self.leaving.len();
         // Without its thread, a loop's inbox is closed.
         self.current.clear();
@@ -182,8 +182,10 @@ impl Loops {
             } else if let Some(at) = self.current.iter().position(|running| running.id == id) {
                 let Running { index, thread, .. } = self.current.remove(at);
                 self.bury(Some(thread));
-                console
-                    .say(Level::Alert, format_args!("event loop of worker {index} ended, starting it again"));
+                console.report(
+                    Level::Alert,
+                    format_args!("event loop of worker {index} ended, starting it again"),
+                );
                 if let Err(fault) = self.restart(index, at, wanted) {
                     console.fault(&fault);
                 }

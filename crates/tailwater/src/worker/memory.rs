@@ -38,15 +38,15 @@ const STACK_ROOM: u64 = (STACK_SIZE as u64) + (128 << 10);
 /// twenty of RSA. Those that are loaded are locked already.
 const ROOM_OF_KEYS: u64 = 256 << 10;
 
-/// With less than that nothing is gained by locking files, unless it is what was asked for.
+/// Below this limit locking files gains nothing, unless the limit was configured.
 const LEAST_OF_FILES: u64 = 1 << 20;
 
 /// Step in which the limit for locked files is found.
 const FILES_STEP: u64 = 64 << 10;
 
-/// Does for the process what `config` says, instead of what was done before. `copier` is what copies the program; without it there
-/// are only locks. Privileges may lock more than the limit: while they
-/// are there. What the system refuses is reported once; the server runs without it.
+/// Locks memory as `config` orders, in place of the earlier locks. `copier` copies the program; without it there are
+/// only locks. Privileges may lock more than the limit, as long as the process has them. A refusal of the system is
+/// reported once; the server runs without the lock.
 pub(crate) fn lock(config: &Config, copier: Option<&Copier>, console: &Console) {
     // It cannot fail: there is nothing that it could lack.
     let _ = munlockall();
@@ -62,7 +62,7 @@ pub(crate) fn lock(config: &Config, copier: Option<&Copier>, console: &Console) 
     let word = memory_lock.word();
     match all.and(program) {
         Ok(0) => {}
-        Ok(copied) => console.say(
+        Ok(copied) => console.report(
             level,
             format_args!(
                 "\"worker_memory_lock {word}\": {} KB of the program are kept as a copy, which only swap could take away, \
@@ -71,15 +71,16 @@ pub(crate) fn lock(config: &Config, copier: Option<&Copier>, console: &Console) 
                 limit()
             ),
         ),
-        Err(why) => console.say(level, format_args!("\"worker_memory_lock {word}\": {why}; {DANGER}")),
+        Err(why) => console.report(level, format_args!("\"worker_memory_lock {word}\": {why}; {DANGER}")),
     }
 }
 
 /// Consequence of memory that is not locked.
 const DANGER: &str = "when memory is short, an event loop may have to wait for a disk";
 
-/// Lets as much of files be locked as `config` says and may be, instead of what was allowed before, behind the stacks of as
-/// many loops as are about to be started. For a process that is who it will be: what privileges may do more ends with them.
+/// Sets the limit for locked file contents to the value of `config`, as far as the system allows it, behind the
+/// stacks of the loops about to be started. Called after the process has become its final user, because privileges to
+/// lock more end with the change.
 pub(super) fn allow_files(config: &Config, loops_to_start: usize, console: &Console) {
     let wanted = config.lock_max;
     // What is locked already may stay.
@@ -96,8 +97,10 @@ pub(super) fn allow_files(config: &Config, loops_to_start: usize, console: &Cons
     if !may(0) {
         let (word, size) = (config.main.memory_lock.word(), stacks >> 10);
         let what = format!("{size} KB for the stacks of {loops_to_start} loops cannot be locked");
-        console
-            .say(Level::Notice, format_args!("\"worker_memory_lock {word}\": {what}, {}; {DANGER}", limit()));
+        console.report(
+            Level::Notice,
+            format_args!("\"worker_memory_lock {word}\": {what}, {}; {DANGER}", limit()),
+        );
     }
     let allowed = match may(wanted + keys) {
         true => wanted,
@@ -114,7 +117,7 @@ pub(super) fn allow_files(config: &Config, loops_to_start: usize, console: &Cons
             MemoryLock::Off => "",
             MemoryLock::Auto | MemoryLock::On => ", and \"worker_memory_lock\" comes first",
         };
-        console.say(Level::Notice, format_args!("\"hot_lock_size\": {so}, {}{shared}", limit()));
+        console.report(Level::Notice, format_args!("\"hot_lock_size\": {so}, {}{shared}", limit()));
     }
 }
 
@@ -142,8 +145,8 @@ fn lock_all() -> Result<(), String> {
     mlockall(flags).map_err(|errno| format!("mlockall() failed ({})", Errno::from(errno)))
 }
 
-/// Keeps the program and its libraries; says how many bytes of them as a copy, because a lock would leave too little for the rest
-/// of what is wanted. What cannot be copied is locked, as much of it as may be.
+/// Keeps the program and its libraries in memory, and returns the number of bytes kept as a copy because a lock would
+/// use too much of the limit. Parts that cannot be copied are locked, as far as the limit allows.
 fn keep_program(config: &Config, copier: Option<&Copier>) -> Result<usize, String> {
     let parts = program::segments()
         .map_err(|error| format!("open() \"/proc/self/maps\" failed ({})", Errno::from(&error)))?;

@@ -39,14 +39,14 @@ use loops::{Loops, WantedLoops};
 use purging::{PurgeOutcome, PurgesInProgress};
 
 /// Longest wait of a fast stop for loops. They need a few milliseconds, unless one hangs.
-const STOP_PATIENCE: Duration = Duration::from_secs(2);
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait at the end for jobs of pools. None of them belongs to a request when the loops have ended.
-const POOL_PATIENCE: Duration = Duration::from_secs(2);
+const POOL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait at the end for logs. A slower disk loses their last lines.
-const LOG_PATIENCE: Duration = Duration::from_secs(5);
+const LOG_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest time in which a worker process ends after it was told to.
-pub(crate) const END_PATIENCE: Duration =
-    STOP_PATIENCE.saturating_add(POOL_PATIENCE).saturating_add(LOG_PATIENCE);
+pub(crate) const SHUTDOWN_TIMEOUT: Duration =
+    STOP_TIMEOUT.saturating_add(POOL_TIMEOUT).saturating_add(LOG_TIMEOUT);
 
 /// Parts of a running server.
 pub(crate) struct Server {
@@ -221,12 +221,12 @@ impl Server {
 
     /// Ends every loop and closes its connections, and ends the pools.
     pub(crate) fn stop(&mut self) {
-        self.loops.stop(STOP_PATIENCE);
+        self.loops.stop(STOP_TIMEOUT);
         self.stop_pools();
     }
 
     /// Lets the pools do what the loops have left to them: files of bodies that were cut are still to be removed. A disk
-    /// that takes longer than [`POOL_PATIENCE`] is not waited for.
+    /// that takes longer than [`POOL_TIMEOUT`] is not waited for.
     fn stop_pools(&mut self) {
         let pools = std::mem::take(&mut self.pools);
         let (over, is_over) = mpsc::channel::<()>();
@@ -237,7 +237,7 @@ impl Server {
         // Without a thread they end with the process.
         if thread::Builder::new().name("end".to_owned()).spawn(end).is_ok() {
             // Nothing is ever sent: it fails when all is done, or the time is over.
-            let _ = is_over.recv_timeout(POOL_PATIENCE);
+            let _ = is_over.recv_timeout(POOL_TIMEOUT);
         }
     }
 }
@@ -255,7 +255,7 @@ impl AsFd for Server {
 
 /// The last thing a process does: it says so, and writes the logs to their end.
 pub(crate) fn say_exit(sinks: &Sinks, console: &Console) {
-    console.say(Level::Notice, format_args!("exit"));
+    console.report(Level::Notice, format_args!("exit"));
     // Lines that cannot be written in time were counted by their log.
-    let _ = sinks.flush_and_close(Instant::now() + LOG_PATIENCE);
+    let _ = sinks.flush_and_close(Instant::now() + LOG_TIMEOUT);
 }

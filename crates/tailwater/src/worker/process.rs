@@ -122,8 +122,8 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Whoever started the master may have left it descriptors of his own. They are no business of a process that strangers
-/// talk to.
+/// Closes descriptors inherited from the process that started the master: a process that serves strangers must not
+/// have them.
 fn close_inherited() {
     let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().filter_map(Result::ok);
     let numbers = open.filter_map(|fd| fd.file_name().to_str()?.parse().ok());
@@ -162,7 +162,7 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
     rules.become_user(order.identity.as_ref(), &console)?;
     process::keep_secrets(&config, &console);
     process::change_directory(&config.main)?;
-    rules.enforce()?.say(&console);
+    rules.enforce()?.log_to(&console);
     let server = Server::start(config, Arc::new(sockets), (affinity, None), sinks, &console)?;
     let signs = Some(Signs::every(order.sign_interval));
     Ok(Some(Started { server, console, signs, is_daemon: order.is_daemon }))
@@ -272,7 +272,7 @@ impl Worker {
                 Err(error) => {
                     // A wait that fails would fail again at once: better an end than a spin.
                     let errno = Errno::from(&error);
-                    self.console.say(Level::Alert, format_args!("poll() failed ({errno}), exiting"));
+                    self.console.report(Level::Alert, format_args!("poll() failed ({errno}), exiting"));
                     break;
                 }
             }
@@ -381,7 +381,7 @@ impl Worker {
         match self.server.renew(memory_files(texts)) {
             Ok(()) => {}
             Err(why) => {
-                self.console.say(Level::Error, format_args!("{why}, the certificate stays as it was"))
+                self.console.report(Level::Error, format_args!("{why}, the certificate stays as it was"))
             }
         }
     }
@@ -398,7 +398,7 @@ impl Worker {
     /// Connections may take all descriptors there are. Another process has some left.
     fn say_full(&self, message: &str) -> WorkerReply {
         let text = format_args!("{message}, another worker process has to do what the master ordered");
-        self.console.say(Level::Alert, text);
+        self.console.report(Level::Alert, text);
         WorkerReply::Full
     }
 
@@ -424,13 +424,13 @@ impl Worker {
     fn shut_down_without_master(&mut self, why: &str) {
         self.master = None;
         self.signs = None;
-        self.console.say(Level::Alert, format_args!("{why}, shutting down"));
+        self.console.report(Level::Alert, format_args!("{why}, shutting down"));
         self.drain();
     }
 
     fn drain(&mut self) {
         if self.state == State::Serving {
-            self.console.say(Level::Notice, format_args!("gracefully shutting down"));
+            self.console.report(Level::Notice, format_args!("gracefully shutting down"));
             self.server.release_loops();
             self.server.close_sockets();
             self.state = State::Draining;
@@ -449,7 +449,7 @@ impl Worker {
                 Signal::Winch | Signal::Chld => "",
                 Signal::Hup | Signal::Usr1 | Signal::Usr2 => ", ignoring",
             };
-            self.console.say(Level::Notice, format_args!("{received}{action}"));
+            self.console.report(Level::Notice, format_args!("{received}{action}"));
             match received.signal {
                 Signal::Term | Signal::Int => self.state = State::Ended,
                 Signal::Quit => self.leave(),

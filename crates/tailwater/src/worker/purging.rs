@@ -87,12 +87,12 @@ async fn purge(generation: &Generation, order: &Purge) -> PurgeOutcome {
         PurgeScope::Key(text) => cache::PurgeScope::of_text(text),
         PurgeScope::Tag(tag) => cache::PurgeScope::Tags(vec![tag.clone()]),
     };
-    let how = match order.how {
+    let mode = match order.mode {
         PurgeMode::Hard => cache::Purge::Hard,
         PurgeMode::Soft => cache::Purge::Soft,
     };
     let log = |level, message: std::fmt::Arguments<'_>| generation.error_log.write(level, None, message);
-    match cache.purge(generation.disks.default_disk(), &scope, how, log).await {
+    match cache.purge(generation.disks.default_disk(), &scope, mode, log).await {
         Ok(cache::PurgeOutcome::Done) => PurgeOutcome { is_done: true, said: None },
         Ok(cache::PurgeOutcome::Nothing) => {
             PurgeOutcome { is_done: true, said: Some(format!("nothing in cache \"{name}\" has this key")) }
@@ -130,26 +130,26 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_owed_is_given_once() {
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let owed = || {
-            let tell = tell.clone();
-            PendingAnswer(Some(Box::new(move |outcome: PurgeOutcome| tell.send(outcome.is_done).unwrap())))
+            let sender = sender.clone();
+            PendingAnswer(Some(Box::new(move |outcome: PurgeOutcome| sender.send(outcome.is_done).unwrap())))
         };
         owed().pay(PurgeOutcome { is_done: true, said: None });
         drop(owed());
-        assert_eq!(told.try_iter().collect::<Vec<_>>(), [true, false]);
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [true, false]);
     }
 
     #[test]
     fn waiting_thread_is_woken() {
-        let (tell, told) = told_later();
-        let waiting = thread::spawn(move || block_on(told));
-        tell();
+        let (sender, receiver) = later_value();
+        let waiting = thread::spawn(move || block_on(receiver));
+        sender();
         assert_eq!(waiting.join().unwrap(), 7);
     }
 
     /// A future that is ready when the function was called.
-    fn told_later() -> (impl FnOnce(), impl Future<Output = u32> + Send) {
+    fn later_value() -> (impl FnOnce(), impl Future<Output = u32> + Send) {
         let state = Arc::new(std::sync::Mutex::new((false, None::<std::task::Waker>)));
         let of_future = state.clone();
         let future = std::future::poll_fn(move |cx| {
@@ -160,13 +160,13 @@ mod tests {
             state.1 = Some(cx.waker().clone());
             Poll::Pending
         });
-        let tell = move || {
+        let sender = move || {
             let mut state = state.lock().unwrap();
             state.0 = true;
             if let Some(waker) = state.1.take() {
                 waker.wake();
             }
         };
-        (tell, future)
+        (sender, future)
     }
 }

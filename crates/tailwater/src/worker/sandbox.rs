@@ -39,7 +39,7 @@ use crate::user::Identity;
 
 use places::{Origin, PathRule, PathRules};
 
-/// The newest landlock whose rights are known here; an older kernel enforces what it has.
+/// Newest version of landlock whose rights are known here; an older kernel enforces those it knows.
 const NEWEST: ABI = ABI::V9;
 
 /// Returns true if the kernel has landlock, of any version, and lets it be used.
@@ -86,8 +86,8 @@ pub(crate) struct SandboxReport(Vec<(Level, String)>);
 
 impl SandboxReport {
     /// Writes it into the log.
-    pub(crate) fn say(&self, console: &Console) {
-        self.0.iter().for_each(|(level, message)| console.say(*level, format_args!("{message}")));
+    pub(crate) fn log_to(&self, console: &Console) {
+        self.0.iter().for_each(|(level, message)| console.report(*level, format_args!("{message}")));
     }
 
     fn add(&mut self, level: Level, message: impl Into<String>) {
@@ -279,13 +279,13 @@ impl SandboxRules {
             Ok((RulesetStatus::NotEnforced, _)) | Err(_) => Files::Free,
             Ok(_) => Files::Restricted,
         };
-        let (level, message) = self.judge(status)?;
+        let (level, message) = self.check_status(status)?;
         report.add(level, message);
         Ok(files)
     }
 
     /// Messages about the kernel's results, or the reason why the process must not serve.
-    fn judge(
+    fn check_status(
         &self,
         status: Result<(RulesetStatus, LandlockStatus), RulesetError>,
     ) -> Result<(Level, String), Fault> {

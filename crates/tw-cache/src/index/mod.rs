@@ -100,7 +100,7 @@ pub struct Index {
     seed: Seed,
     sequence: Arc<Sequence>,
     entries_max: AtomicU64,
-    shards: Box<[Place; SHARDS]>,
+    shards: Box<[AlignedShard; SHARDS]>,
     /// The sums of all shards, each changed under the lock of the shard.
     entries: AtomicU64,
     files: AtomicU64,
@@ -118,7 +118,7 @@ pub struct Index {
 
 /// A shard, on cache lines of its own.
 #[repr(align(128))]
-struct Place {
+struct AlignedShard {
     /// Time of use of the oldest entry, for readers without the lock.
     oldest_use: AtomicU32,
     small: QueueLoad,
@@ -132,7 +132,7 @@ impl Index {
     #[must_use]
     pub fn new(memory_max: u64, seed: [u64; 2], sequence: Arc<Sequence>) -> Self {
         let (seed, leaving) = (Seed(seed), Arc::new(Removals::default()));
-        let place = |_| Place {
+        let place = |_| AlignedShard {
             oldest_use: AtomicU32::new(NEVER),
             small: QueueLoad::default(),
             main: QueueLoad::default(),
@@ -319,7 +319,7 @@ impl Index {
     fn expire_in_any_order(&self, now: u32, inactive: u32, gone: &mut Vec<RemovedEntry>) -> Progress {
         // Looking at all of a shard is work: it is done a few times in that span, and not for each entry.
         let late = inactive.saturating_add(inactive / 16);
-        let is_due = |place: &&Place| now.saturating_sub(place.oldest_use.load(Relaxed)) >= late;
+        let is_due = |place: &&AlignedShard| now.saturating_sub(place.oldest_use.load(Relaxed)) >= late;
         let mut work = BATCH_ENTRIES;
         for place in self.shards.iter().filter(is_due) {
             loop {
@@ -379,13 +379,14 @@ impl Index {
                 }
                 continue;
             }
-            let sum = |load: fn(&Place) -> &QueueLoad| -> u64 {
+            let sum = |load: fn(&AlignedShard) -> &QueueLoad| -> u64 {
                 self.shards.iter().map(|place| load(place).value(by_bytes)).sum()
             };
             let (small, main) = (sum(|place| &place.small), sum(|place| &place.main));
             let is_small = main == 0 || (small > 0 && small * SMALL_SHARE >= small + main);
             let queue = if is_small { Queue::Small } else { Queue::Main };
-            let of = |place: &&Place| if is_small { &place.small } else { &place.main }.value(by_bytes);
+            let of =
+                |place: &&AlignedShard| if is_small { &place.small } else { &place.main }.value(by_bytes);
             let Some(place) = self.shards.iter().max_by_key(of).filter(|place| of(place) > 0) else {
                 return progress;
             };
@@ -547,7 +548,7 @@ impl Index {
     }
 
     /// The shard with the oldest entry, and when the oldest one of the others was used. Takes no lock.
-    fn oldest(&self) -> Option<(&Place, u32)> {
+    fn oldest(&self) -> Option<(&AlignedShard, u32)> {
         let hand = self.hand.fetch_add(1, Relaxed) % SHARDS;
         let (before, from) = self.shards.split_at_checked(hand)?;
         let (mut first, mut second) = (None, NEVER);
@@ -572,7 +573,7 @@ impl Index {
     }
 
     /// Works on a shard, and brings the sums up to date.
-    fn change<R>(&self, place: &Place, work: impl FnOnce(&mut Shard) -> R) -> R {
+    fn change<R>(&self, place: &AlignedShard, work: impl FnOnce(&mut Shard) -> R) -> R {
         let mut shard = place.shard.lock();
         let before = shard.sums();
         let result = work(&mut shard);

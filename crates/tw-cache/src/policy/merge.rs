@@ -10,8 +10,8 @@ use super::{Lifetime, NoStoreReason, Request, Response, Rules, Ruleset, StoreSet
 /// section 4.3.4). A 304 with another strong tag is not; by nginx's rules it is.
 #[must_use]
 pub fn is_about(etag: &[u8], update: &Fields, rules: &Rules) -> bool {
-    let told = update.get_known(Known::ETag).filter(|told| told.starts_with(b"\""));
-    rules.reading == Ruleset::Nginx || told.is_none_or(|told| told == etag)
+    let new_etag = update.get_known(Known::ETag).filter(|new_etag| new_etag.starts_with(b"\""));
+    rules.reading == Ruleset::Nginx || new_etag.is_none_or(|new_etag| new_etag == etag)
 }
 
 /// Updates the stored fields with those of a 304. By nginx's rules they stay as they are.

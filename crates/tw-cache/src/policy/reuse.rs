@@ -69,7 +69,9 @@ pub enum Reuse {
 pub fn may_use(stored: &Lifetime, request: &impl Request, now: i64, rules: &Rules) -> Reuse {
     match rules.reading {
         Ruleset::Nginx => by_nginx(stored, now),
-        Ruleset::Rfc9111 => with_request_directives(request, |asked| by_rfc9111(stored, asked, now)),
+        Ruleset::Rfc9111 => {
+            with_request_directives(request, |directives| by_rfc9111(stored, directives, now))
+        }
     }
 }
 
@@ -78,7 +80,7 @@ pub fn may_use(stored: &Lifetime, request: &impl Request, now: i64, rules: &Rule
 #[must_use]
 pub fn wants_only_stored(request: &impl Request, rules: &Rules) -> bool {
     rules.reading == Ruleset::Rfc9111
-        && with_request_directives(request, |asked| asked.has(Directives::ONLY_IF_CACHED))
+        && with_request_directives(request, |directives| directives.has(Directives::ONLY_IF_CACHED))
 }
 
 /// Returns `true` if nothing of this exchange may be stored (`no-store`, RFC 9111 section 5.2.1.5): other requests
@@ -86,7 +88,7 @@ pub fn wants_only_stored(request: &impl Request, rules: &Rules) -> bool {
 #[must_use]
 pub fn wants_nothing_stored(request: &impl Request, rules: &Rules) -> bool {
     rules.reading == Ruleset::Rfc9111
-        && with_request_directives(request, |asked| asked.has(Directives::NO_STORE))
+        && with_request_directives(request, |directives| directives.has(Directives::NO_STORE))
 }
 
 /// Permission that lasts for a number of seconds after `end`, including the last one. Zero seconds give none.
@@ -108,18 +110,18 @@ fn by_nginx(stored: &Lifetime, now: i64) -> Reuse {
     }
 }
 
-fn by_rfc9111(stored: &Lifetime, asked: &CacheControl<'_>, now: i64) -> Reuse {
-    let found = ignoring_cost(stored, asked, now);
+fn by_rfc9111(stored: &Lifetime, directives: &CacheControl<'_>, now: i64) -> Reuse {
+    let found = ignoring_cost(stored, directives, now);
     let needs_origin = match found {
         Reuse::Fresh { .. } | Reuse::Accepted { .. } | Reuse::Unsatisfiable => false,
         Reuse::Stale { while_revalidate, .. } => while_revalidate != Window::Open,
         Reuse::Validate { .. } => true,
     };
     // Section 5.2.1.7.
-    if needs_origin && asked.has(Directives::ONLY_IF_CACHED) { Reuse::Unsatisfiable } else { found }
+    if needs_origin && directives.has(Directives::ONLY_IF_CACHED) { Reuse::Unsatisfiable } else { found }
 }
 
-fn ignoring_cost(stored: &Lifetime, asked: &CacheControl<'_>, now: i64) -> Reuse {
+fn ignoring_cost(stored: &Lifetime, directives: &CacheControl<'_>, now: i64) -> Reuse {
     // A clock that goes back makes nothing younger.
     let now = now.max(stored.responded);
     let age = current_age(stored, now);
@@ -131,21 +133,26 @@ fn ignoring_cost(stored: &Lifetime, asked: &CacheControl<'_>, now: i64) -> Reuse
     let if_error = match () {
         () if is_fresh => Window::Closed,
         () if never_stale => Window::Forbidden,
-        () => within(stored.valid_until, stored.stale_if_error_s.max(asked.stale_if_error.unwrap_or(0)), now),
+        () => within(
+            stored.valid_until,
+            stored.stale_if_error_s.max(directives.stale_if_error.unwrap_or(0)),
+            now,
+        ),
     };
     // Section 5.2.2.4.
     if stored.duties.has(Duties::VALIDATE) {
         return Reuse::Validate { age, because: ValidateReason::NoCache, if_error: Window::Forbidden };
     }
     // Section 5.2.1.4.
-    if asked.has(Directives::NO_CACHE) {
+    if directives.has(Directives::NO_CACHE) {
         return Reuse::Validate { age, because: ValidateReason::RequestNoCache, if_error };
     }
     // Sections 5.2.1.1 and 5.2.1.3. RFC 8246 section 2: reloading asks nothing that is not known.
-    let is_too_old = asked.max_age.is_some_and(|max_age| age > max_age)
+    let is_too_old = directives.max_age.is_some_and(|max_age| age > max_age)
         && !(is_fresh && stored.duties.has(Duties::IMMUTABLE));
-    let is_too_late =
-        asked.min_fresh.is_some_and(|seconds| stored.valid_until.saturating_sub(now) < i64::from(seconds));
+    let is_too_late = directives
+        .min_fresh
+        .is_some_and(|seconds| stored.valid_until.saturating_sub(now) < i64::from(seconds));
     if is_fresh {
         let because = match (is_too_old, is_too_late) {
             (true, _) => ValidateReason::RequestMaxAge,
@@ -155,8 +162,8 @@ fn ignoring_cost(stored: &Lifetime, asked: &CacheControl<'_>, now: i64) -> Reuse
         return Reuse::Validate { age, because, if_error };
     }
     // Section 5.2.1.2; what the response forbids, no client allows (4.2.4).
-    let is_refused = is_too_old || asked.min_fresh.is_some_and(|seconds| seconds > 0);
-    let is_accepted = asked.max_stale.is_some_and(|seconds| late <= i64::from(seconds));
+    let is_refused = is_too_old || directives.min_fresh.is_some_and(|seconds| seconds > 0);
+    let is_accepted = directives.max_stale.is_some_and(|seconds| late <= i64::from(seconds));
     if is_accepted && !is_refused && !never_stale {
         return Reuse::Accepted { age };
     }

@@ -41,21 +41,21 @@ pub(super) fn with_request_directives<T>(
     request: &impl Request,
     then: impl FnOnce(&CacheControl<'_>) -> T,
 ) -> T {
-    let mut asked = CacheControl::default();
+    let mut directives = CacheControl::default();
     let mut is_there = false;
     request.each_field(b"Cache-Control", &mut |line| {
         is_there = true;
         // Lists of fields have no meaning in a request, so nothing of the line has to be kept.
-        asked = merge(&asked, &CacheControl::of([line]));
+        directives = merge(&directives, &CacheControl::of([line]));
     });
     if !is_there {
         request.each_field(b"Pragma", &mut |line| {
             if hop::has_element(line, b"no-cache") {
-                asked.line(b"no-cache");
+                directives.line(b"no-cache");
             }
         });
     }
-    then(&asked)
+    then(&directives)
 }
 
 /// Merges two lines of a request; of a repeated directive the first counts.
@@ -88,7 +88,7 @@ pub(super) fn may_store(
         return Err(NoStoreReason::Partial);
     }
     // Section 5.2.1.5.
-    if with_request_directives(request, |asked| asked.has(Directives::NO_STORE)) {
+    if with_request_directives(request, |directives| directives.has(Directives::NO_STORE)) {
         return Err(NoStoreReason::RequestNoStore);
     }
     let control = ResponseDirectives::of(response.fields, rules, terms.ignored);

@@ -70,16 +70,16 @@ pub(super) fn check(fields: &Fields, max: usize) -> Result<(), NoStoreReason> {
 pub fn variant(main: Key, vary: &[u8], request: &impl Request, rules: &Rules) -> Key {
     let mut digest = Md5::new();
     digest.update(main.0);
-    tell(vary, request, rules, &mut |part| digest.update(part));
+    describe_fields(vary, request, rules, &mut |part| digest.update(part));
     Key(digest.finalize().into())
 }
 
 /// Writes the text that identifies a variant, which [`variant`] hashes.
 pub fn describe_variant(vary: &[u8], request: &impl Request, rules: &Rules, out: &mut Vec<u8>) {
-    tell(vary, request, rules, &mut |part| out.extend_from_slice(part));
+    describe_fields(vary, request, rules, &mut |part| out.extend_from_slice(part));
 }
 
-fn tell(vary: &[u8], request: &impl Request, rules: &Rules, out: &mut dyn FnMut(&[u8])) {
+fn describe_fields(vary: &[u8], request: &impl Request, rules: &Rules, out: &mut dyn FnMut(&[u8])) {
     match rules.reading {
         Ruleset::Nginx => {
             for name in words(vary) {
@@ -212,7 +212,7 @@ mod tests {
         all
     }
 
-    fn told(vary: &str, fields: &[(&str, &str)], rules: &Rules) -> String {
+    fn described(vary: &str, fields: &[(&str, &str)], rules: &Rules) -> String {
         let (fields, mut out) = (request(fields), Vec::new());
         describe_variant(vary.as_bytes(), &(Method::Get, &fields), rules, &mut out);
         let main = Key::of(b"/");
@@ -237,7 +237,7 @@ mod tests {
             ),
         ];
         for (vary, fields, expected) in table {
-            assert_eq!(told(vary, fields, &Rules::NGINX), *expected, "{vary} {fields:?}");
+            assert_eq!(described(vary, fields, &Rules::NGINX), *expected, "{vary} {fields:?}");
         }
     }
 
@@ -273,12 +273,16 @@ mod tests {
         ];
         for (vary, one, other, expected) in table {
             let rules = Rules::RFC9111;
-            assert_eq!(told(vary, one, &rules) == told(vary, other, &rules), *expected, "{one:?} {other:?}");
+            assert_eq!(
+                described(vary, one, &rules) == described(vary, other, &rules),
+                *expected,
+                "{one:?} {other:?}"
+            );
         }
         let fields = [("A", "1"), ("B", "2")];
-        assert_eq!(told("A, B", &fields, &Rules::RFC9111), told("b,A,a", &fields, &Rules::RFC9111));
+        assert_eq!(described("A, B", &fields, &Rules::RFC9111), described("b,A,a", &fields, &Rules::RFC9111));
         let many: String = (0..40).rev().map(|number| format!("n{number},")).collect();
-        assert!(told(&many, &[], &Rules::RFC9111).starts_with("n39\r\nn38\r\n"));
+        assert!(described(&many, &[], &Rules::RFC9111).starts_with("n39\r\nn38\r\n"));
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::upstream_connection::UpstreamConnection;
 use crate::upstream_connections::UpstreamConnections;
 use crate::upstream_tls::{TlsPools, UpstreamTls};
 
-/// Longest time for a server to hear that nothing more comes, and for the loop to hear what a server said before writing failed.
+/// Longest time to send a last GOAWAY, and to read the frames that a server sent before a write failed.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// Parameters of a new connection.

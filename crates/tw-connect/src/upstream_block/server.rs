@@ -75,7 +75,7 @@ pub fn host_and_port(text: &str) -> Option<(&str, &str)> {
 ///
 /// # Errors
 /// Message in nginx's words.
-pub fn named(text: &str, asked: Option<&str>, usual: Option<u16>) -> Result<Server, String> {
+pub fn named(text: &str, service: Option<&str>, usual: Option<u16>) -> Result<Server, String> {
     // Who asks is not who wrote the configuration: a name is one of a host, and a path has no control characters.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let mut place = place(text, usual)?;
@@ -89,19 +89,19 @@ pub fn named(text: &str, asked: Option<&str>, usual: Option<u16>) -> Result<Serv
         }
         ServerAddress::Fixed(_) => {}
     }
-    if let Some(asked) = asked {
-        if !asked.bytes().all(is_plain) {
+    if let Some(service) = service {
+        if !service.bytes().all(is_plain) {
             return Err("invalid service".to_owned());
         }
-        set_service(&mut place, text, asked)?;
+        set_service(&mut place, text, service)?;
     }
     Ok(Server { name: text.into(), address: place, params: PeerParams::default() })
 }
 
-fn set_service(place: &mut ServerAddress, text: &str, asked: &str) -> Result<(), String> {
+fn set_service(place: &mut ServerAddress, text: &str, name: &str) -> Result<(), String> {
     match place {
-        ServerAddress::Named { service, .. } if !asked.is_empty() && !text.contains(':') => {
-            *service = Some(asked.into());
+        ServerAddress::Named { service, .. } if !name.is_empty() && !text.contains(':') => {
+            *service = Some(name.into());
             Ok(())
         }
         _ => Err(format!("service upstream \"{text}\" may not have port")),

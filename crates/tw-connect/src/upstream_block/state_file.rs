@@ -1,8 +1,8 @@
-//! `state`: a file keeps the servers of a group that changes while it serves (nginx: its commercial edition).
+//! `state`: a file with the servers of a group that changes at run time (nginx: its commercial edition).
 //!
-//! It has one `server` directive a line, and no file is no server. It is read when a configuration is loaded, and written anew
-//! as a whole after each change, with a rename. What this process has written is not read again by a reload: then the group
-//! goes on with what it has.
+//! The file has one `server` directive a line; a missing file means no servers. The file is read when a configuration
+//! is loaded, and replaced by a rename after each change. A reload does not read what this process has written
+//! itself: the group then keeps its current servers.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs;
@@ -27,7 +27,7 @@ const MODE: u32 = 0o644;
 pub struct StateFile {
     upstream: Box<str>,
     path: CString,
-    /// Text of the file. Held while it is written, and read.
+    /// Text of the file. Locked while the file is written or read.
     text: Mutex<Vec<u8>>,
 }
 
@@ -96,7 +96,7 @@ fn parse(path: &CStr, text: &[u8], usual: Option<u16>) -> Result<Vec<Server>, Co
     servers.map_err(|error| ConfError::new(error.line(&tree.sources)))
 }
 
-/// Text of a file for a list.
+/// Writes the servers of a list as the text of a file.
 fn text(list: &PeerList) -> Vec<u8> {
     let mut text = Vec::new();
     for (_, server) in list.servers() {
@@ -106,13 +106,13 @@ fn text(list: &PeerList) -> Vec<u8> {
 }
 
 impl StateFile {
-    /// Path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &CStr {
         &self.path
     }
 
-    /// Writes what the group has now; of several who want that, one does it for all that have come before. If it fails, the
-    /// file is what it was. Waits for the disk.
+    /// Writes the current servers of the group. One write serves all callers that came before it. After a failure the
+    /// file is unchanged. Waits for the disk.
     pub async fn save(&self, group: &Group, disk: &Disk) -> Result<(), DiskError> {
         let mut saved = self.text.lock().await;
         let text = text(&group.list());

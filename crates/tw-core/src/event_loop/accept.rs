@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tw_base::Limit;
 use tw_log::Level;
-use tw_net::listen::{Share, SocketKind};
+use tw_net::listen::{AcceptingLoops, SocketKind};
 use tw_net::{AcceptError, Accepted, Acceptor, Addr, ListenSocket};
 use tw_rt::FirstBytes;
 use tw_rt::watch::Subject;
@@ -105,21 +105,21 @@ pub(super) struct Accepting {
 
 struct Task {
     socket: Option<u64>,
-    share: Share,
+    share: AcceptingLoops,
     end: Rc<End>,
     handle: JoinHandle<()>,
 }
 
-/// Tells a task to accept what is pending in its socket, and to end.
+/// Signal for a task to accept the pending connections of its socket, and to end.
 #[derive(Default)]
 struct End {
-    is_asked: Cell<bool>,
+    is_requested: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl End {
-    fn ask(&self) {
-        self.is_asked.set(true);
+    fn request(&self) {
+        self.is_requested.set(true);
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
@@ -129,7 +129,7 @@ impl End {
     async fn or<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut future = pin!(future);
         poll_fn(|cx| {
-            if self.is_asked.get() {
+            if self.is_requested.get() {
                 return Poll::Ready(None);
             }
             let mut waker = self.waker.borrow_mut();
@@ -231,7 +231,7 @@ impl<A: Application> Running<A> {
                 Err(e) => tw_log::emerg!(self.process().error_log, "cannot accept connections: {e}"),
             }
         }
-        old.iter().for_each(|task| task.end.ask());
+        old.iter().for_each(|task| task.end.request());
         self.accepting.tasks.replace(tasks);
         // Whether there are turns may have changed.
         self.accepting.turn.notify_waiters();
@@ -315,7 +315,7 @@ impl LoopCore {
     /// alone for one of them.
     pub(super) async fn stop_listening(&self) {
         let tasks = self.accepting.tasks.take();
-        tasks.iter().for_each(|task| task.end.ask());
+        tasks.iter().for_each(|task| task.end.request());
         for task in tasks {
             // One that has panicked has ended, too.
             let _ = task.handle.await;
@@ -378,10 +378,10 @@ impl LoopCore {
             let waiting = Waiting::new(&self.accepting.waiting);
             // DIFF(nginx): one that is nearly full leaves it to the others for two delays, in which each of them tries, not
             // for as many turns of its loop as it lacks connections.
-            let patience = if is_full { delay.saturating_mul(2) } else { delay };
-            let knocked = tokio::time::timeout(patience, self.accepting.turn.notified()).await;
+            let timeout = if is_full { delay.saturating_mul(2) } else { delay };
+            let is_notified = tokio::time::timeout(timeout, self.accepting.turn.notified()).await;
             drop(waiting);
-            if is_full && knocked.is_err() && self.counts.accept_mutex.take(self.accepting.number) {
+            if is_full && is_notified.is_err() && self.counts.accept_mutex.take(self.accepting.number) {
                 return true;
             }
         }
@@ -390,7 +390,8 @@ impl LoopCore {
     /// Delay of the accept mutex, or `None` if this socket needs no mutex.
     fn accept_mutex_delay(&self, acceptor: &Acceptor) -> Option<Duration> {
         let main = &self.process.borrow().main;
-        let has_turns = main.accept_mutex && main.worker_count() > 1 && acceptor.shared_with() == Share::All;
+        let has_turns =
+            main.accept_mutex && main.worker_count() > 1 && acceptor.shared_with() == AcceptingLoops::All;
         has_turns.then_some(main.accept_mutex_delay)
     }
 

@@ -1,4 +1,4 @@
-//! `connection_balance`: connections go to loops that do less.
+//! `connection_balance`: passes connections to less loaded loops.
 //!
 //! A loop that accepts more than its share passes some of it on: the socket travels by message, and the other loop serves it
 //! as if it had accepted it. Each loop publishes what it does, its time in turns and its connections, in numbers that it
@@ -98,7 +98,7 @@ pub(super) struct Balance {
     inbox: RefCell<Option<Receiver<Message>>>,
     version: Cell<u64>,
     looked: Cell<Option<Instant>>,
-    known: RefCell<Vec<Known>>,
+    known: RefCell<Vec<SiblingLoad>>,
     /// The part of what it accepts that it passes on, 0 to 1.
     part: Cell<f64>,
     /// Parts of connections that are owed.
@@ -106,7 +106,7 @@ pub(super) struct Balance {
 }
 
 /// A loop, and what was seen of it.
-struct Known {
+struct SiblingLoad {
     sibling: Arc<Sibling>,
     /// Time in turns at the last look.
     busy_ns: u64,
@@ -118,7 +118,7 @@ struct Known {
     owed: f64,
 }
 
-impl Known {
+impl SiblingLoad {
     fn new(sibling: Arc<Sibling>, now: Instant) -> Self {
         let busy_ns = sibling.stats.busy.until(now);
         Self { sibling, busy_ns, busy: 0.0, lacks: 0.0, owed: 0.0 }
@@ -127,7 +127,7 @@ impl Known {
 
 impl Balance {
     /// Looks at all loops, and decides what to pass on until the next look.
-    fn look(&self, me: &Arc<Sibling>, siblings: &Siblings, now: Instant) {
+    fn rebalance(&self, me: &Arc<Sibling>, siblings: &Siblings, now: Instant) {
         // Acquire: who is counted there is in the list.
         let version = siblings.version.load(Acquire);
         let mut known = self.known.borrow_mut();
@@ -135,7 +135,7 @@ impl Balance {
             let mut old = std::mem::take(&mut *known);
             known.extend(siblings.all.lock().iter().map(|sibling| {
                 let at = old.iter().position(|known| Arc::ptr_eq(&known.sibling, sibling));
-                at.map_or_else(|| Known::new(sibling.clone(), now), |at| old.swap_remove(at))
+                at.map_or_else(|| SiblingLoad::new(sibling.clone(), now), |at| old.swap_remove(at))
             }));
         }
         let Some(looked) = self.looked.replace(Some(now)) else { return };
@@ -149,7 +149,7 @@ impl Balance {
         }
         let count = known.len() as f64;
         let opens: f64 = known.iter().map(|known| known.sibling.tally.open.value() as f64).sum();
-        let load = |known: &Known| {
+        let load = |known: &SiblingLoad| {
             let open = known.sibling.tally.open.value() as f64;
             known.busy + COUNT_WEIGHT * open / (opens / count).max(1.0)
         };
@@ -232,15 +232,15 @@ impl LoopCore {
     /// Lets the other loops close what they can spare.
     pub(super) fn request_descriptors_from_siblings(&self) -> SiblingRequest {
         let me = self.balance.me.borrow();
-        let mut asked = SiblingRequest::NoSiblings;
+        let mut outcome = SiblingRequest::NoSiblings;
         for sibling in self.counts.siblings.all.lock().iter() {
             if !me.as_ref().is_some_and(|me| Arc::ptr_eq(me, sibling)) {
                 // One whose queue is full will find out by itself.
                 let _ = sibling.inbox.try_send(Message::WantsDescriptors);
-                asked = SiblingRequest::Sent;
+                outcome = SiblingRequest::Sent;
             }
         }
-        asked
+        outcome
     }
 
     /// Passes a connection on, if a loop that does less takes it; otherwise gives it back.
@@ -257,7 +257,7 @@ impl LoopCore {
         if self.balance.looked.get().is_none_or(is_due)
             && let Some(me) = &*self.balance.me.borrow()
         {
-            self.balance.look(me, &self.counts.siblings, now);
+            self.balance.rebalance(me, &self.counts.siblings, now);
         }
         let Some(sibling) = self.balance.next() else { return Some(accepted) };
         // A loop that a reload has not reached yet may not know the address, and one that is full has no use for more.
@@ -346,7 +346,7 @@ mod tests {
             for number in 0..count {
                 if number % 5 == 0 {
                     now += LOOK_EVERY;
-                    balance.look(me, &self.siblings, now);
+                    balance.rebalance(me, &self.siblings, now);
                 }
                 let index = balance.next().map_or(0, |sibling| sibling.index);
                 self.tallies[index].open.add(1);
@@ -375,7 +375,7 @@ mod tests {
         let mut now = Instant::now();
         for _ in 0..100 {
             now += LOOK_EVERY;
-            balance.look(me, &bench.siblings, now);
+            balance.rebalance(me, &bench.siblings, now);
             assert!(balance.next().is_none());
         }
     }
@@ -387,7 +387,7 @@ mod tests {
         let mut now = Instant::now();
         let mut look = || {
             now += LOOK_EVERY;
-            balance.look(me, &bench.siblings, now);
+            balance.rebalance(me, &bench.siblings, now);
             balance.known.borrow().len()
         };
         assert_eq!(look(), 2);

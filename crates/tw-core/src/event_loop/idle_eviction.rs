@@ -24,7 +24,7 @@ use super::{ClientInfo, LoopCore};
 
 /// Largest number of idle clients closed at once.
 const CLOSE_AT_ONCE: usize = 32;
-/// Time that other loops get to close something: a few turns. They are not asked again before it is over.
+/// Time for other loops to close connections: a few turns. No second request is sent before it is over.
 const SIBLING_TIME: Duration = Duration::from_millis(10);
 
 pub(super) const LIMIT: Limit = Limit::count(

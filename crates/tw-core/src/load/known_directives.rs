@@ -22,7 +22,7 @@ pub(super) struct KnownDirectives {
 }
 
 impl KnownDirectives {
-    /// These. Of two with one name the first says what the directive looks like where it must not stand.
+    /// Collects the records. Of two records with one name, the first describes the directive where it is not allowed.
     pub(super) fn new(infos: impl Iterator<Item = DirectiveInfo>) -> Self {
         let mut by_name: HashMap<_, Vec<_>> = HashMap::new();
         for info in infos {

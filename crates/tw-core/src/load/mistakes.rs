@@ -1,7 +1,7 @@
-//! Everything that is wrong with a configuration, so that it need not be found one run at a time.
+//! Mistakes of a configuration: all of them are reported at once.
 //!
-//! The first one is what nginx would have said. What only follows from another mistake is not said: after a mistake in
-//! reading, settings are made only to find the variables that are missing.
+//! The first one is nginx's message. Consequences of an earlier mistake are not reported: after a mistake in reading,
+//! settings are made only to find undefined variables.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::vars::{VarTable, names_in};
 /// reads that many.
 const MAX_MISTAKES: usize = 10_000;
 
-/// After how many it is no longer looked for what was meant by a name: twice as many as are said one by one.
+/// Number of unknown names for which suggestions are looked up: twice as many as are reported one by one.
 const MAX_GUESSED: usize = 100;
 
 /// Limits on mistakes.

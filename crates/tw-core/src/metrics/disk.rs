@@ -1,4 +1,4 @@
-//! Thread pools, what they were asked to do, and the devices they do it on.
+//! Metrics of thread pools, their operations, and devices.
 
 use tw_disk::{DeviceStats, HungDevice, OpStats, PoolStats, Reads};
 

@@ -1,4 +1,4 @@
-//! Logs: what was written, and what was lost rather than waited for.
+//! Metrics of logs: lines written, and lines dropped rather than waited for.
 
 use super::{Metric, MetricKind, Samples, Scrape};
 

@@ -84,25 +84,25 @@ pub(super) const METRICS: &[Metric] = &[
     },
 ];
 
-/// Calls `tell` with the turn statistics of each loop and its number as text.
-fn turns(scrape: &Scrape<'_>, mut tell: impl FnMut(&str, &LoopStats)) {
+/// Calls `add_sample` with the turn statistics of each loop and its number as text.
+fn turns(scrape: &Scrape<'_>, mut add_sample: impl FnMut(&str, &LoopStats)) {
     for (index, stats) in scrape.counts().loops().iter().enumerate() {
-        tell(&index.to_string(), stats);
+        add_sample(&index.to_string(), stats);
     }
 }
 
-/// Calls `tell` with the statistics of each part of the turns of each loop, labelled with the loop's number and the
+/// Calls `add_sample` with the statistics of each part of the turns of each loop, labelled with the loop's number and the
 /// cause.
-fn parts(scrape: &Scrape<'_>, mut tell: impl FnMut(&[&str], &PartStats)) {
+fn parts(scrape: &Scrape<'_>, mut add_sample: impl FnMut(&[&str], &PartStats)) {
     turns(scrape, |worker, stats| {
-        Cause::ALL.into_iter().for_each(|cause| tell(&[worker, cause.word()], stats.part(cause)));
+        Cause::ALL.into_iter().for_each(|cause| add_sample(&[worker, cause.word()], stats.part(cause)));
     });
 }
 
-/// Calls `tell` with the counters of each accepting loop and its number as text.
-pub fn each_loop(scrape: &Scrape<'_>, mut tell: impl FnMut(&str, &Sibling)) {
+/// Calls `add_sample` with the counters of each accepting loop and its number as text.
+pub fn each_loop(scrape: &Scrape<'_>, mut add_sample: impl FnMut(&str, &Sibling)) {
     for sibling in scrape.counts().siblings() {
-        tell(&sibling.index.to_string(), &sibling);
+        add_sample(&sibling.index.to_string(), &sibling);
     }
 }
 

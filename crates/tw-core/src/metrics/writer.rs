@@ -36,14 +36,14 @@ pub struct MetricsWriter<'m, I> {
     size: usize,
     /// The metric that was cut, and how many samples of it were written.
     cut: Option<(&'m Metric, usize)>,
-    told: HashSet<u64>,
+    seen: HashSet<u64>,
     is_first: bool,
 }
 
 impl<'m, I: Iterator<Item = &'m Metric>> MetricsWriter<'m, I> {
     /// Nothing was written of `metrics` yet.
     pub fn new(format: Format, metrics: I) -> Self {
-        Self { format, metrics, size: PIECE_SIZE, cut: None, told: HashSet::new(), is_first: true }
+        Self { format, metrics, size: PIECE_SIZE, cut: None, seen: HashSet::new(), is_first: true }
     }
 
     /// Appends the next piece to `out`: lines, or members of a JSON object without its braces.
@@ -58,12 +58,12 @@ impl<'m, I: Iterator<Item = &'m Metric>> MetricsWriter<'m, I> {
                         out.push(',');
                     }
                     self.is_first = false;
-                    self.told.clear();
+                    self.seen.clear();
                     (metric, None)
                 }
             };
-            let (format, told, count) = (self.format, &mut self.told, cut.unwrap_or(0));
-            let mut samples = Samples { metric, format, count, out, end, told, is_cut: false };
+            let (format, seen, count) = (self.format, &mut self.seen, cut.unwrap_or(0));
+            let mut samples = Samples { metric, format, count, out, end, seen, is_cut: false };
             if cut.is_none() {
                 samples.begin();
             }

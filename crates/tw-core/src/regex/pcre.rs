@@ -45,7 +45,7 @@ pub(super) enum Mode {
     Utf8,
 }
 
-/// Translates `pattern`. The error says what is wrong with it.
+/// Translates `pattern`. The error describes the mistake in the pattern.
 pub(super) fn translate(pattern: &[u8]) -> Result<Translated, String> {
     translate_with(pattern, Dollar::AtEnd)
 }
@@ -522,7 +522,7 @@ mod tests {
     use crate::regex::{Caseless, Match, Regex};
 
     #[test]
-    fn patterns_mean_what_they_mean_to_pcre() {
+    fn patterns_match_like_pcre() {
         let table: [(&[u8], &[u8], &[u8]); 57] = [
             (br"^a\Qx.y\E$", b"ax.y", b"axzy"),
             (br"^\Q[a]", b"[a]", b"a"),

@@ -79,8 +79,8 @@ impl Bindings {
         Self { values: RefCell::new(values), ..Self::default() }
     }
 
-    /// Forgets what was computed, so that it is computed anew: something that it depends on is no longer what it was. What was
-    /// stored stays.
+    /// Drops computed values so that they are computed anew, after something that they depend on has changed. Stored
+    /// values stay.
     pub fn forget_computed(&self) {
         self.values().borrow_mut().forget_computed();
     }

@@ -1,6 +1,6 @@
-//! The values of a session's slots: what was stored in them, and what was computed once and is kept.
+//! Values of a session's slots: stored ones, and computed ones that are kept.
 //!
-//! All of them stand after each other in one buffer, which the next session uses again.
+//! All values stand one after the other in one buffer, which the next session reuses.
 
 use tw_base::Limit;
 
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_stored_kept_and_forgotten() {
+    fn values_are_stored_and_dropped() {
         let mut values = Values::default();
         assert_eq!(read(&values, 3), None);
         values.store(3, b"one");

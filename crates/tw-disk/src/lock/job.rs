@@ -1,6 +1,6 @@
 //! Locking a file, as a job.
 
-use super::{LOCK_FILE_MIN, LOCK_JOBS_MAX, Life, LockedFile, Locks, Pages, Refusal, Shared, key_of};
+use super::{LOCK_FILE_MIN, LOCK_JOBS_MAX, LockState, LockedFile, Locks, Pages, Refusal, Shared, key_of};
 use crate::access_time::now_s;
 use crate::account::{Account, JobClass, JobSource};
 use crate::disk::{Aio, Disk};
@@ -45,7 +45,10 @@ impl Disk {
             key,
             meta,
             pages: OnceLock::new(),
-            life: Arc::new(Life { is_over: AtomicBool::new(false), used_s: AtomicU32::new(now_s() as u32) }),
+            life: Arc::new(LockState {
+                is_over: AtomicBool::new(false),
+                used_s: AtomicU32::new(now_s() as u32),
+            }),
         });
         let locked = LockedFile(shared);
         let work = Work { file: file.clone(), locked: locked.clone() };

@@ -21,7 +21,7 @@ pub struct Sending<'a> {
 
 /// Result of a look at an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum FileCheck {
     /// File unchanged since it was opened.
     Same,
     /// File unchanged, but reading it may write its access time.
@@ -33,7 +33,7 @@ pub enum Look {
 impl Disk {
     /// Looks at an open file whether it is what it was when it was opened, and whether sending it writes nothing: one system
     /// call. [`Now::Cold`] where its file system may have to ask.
-    pub fn look_now(&self, file: &File) -> Now<Look> {
+    pub fn check_now(&self, file: &File) -> Now<FileCheck> {
         let inner = file.inner();
         let Handle::Os(fd) = &inner.handle else { return Now::Cold };
         if !inner.device.is_local() {
@@ -42,17 +42,17 @@ impl Disk {
         self.count_inline(Op::Fstat);
         Now::Ready(rustix::fs::fstat(fd).map(|st| {
             if !FileMeta::from(&st).is_same_version(file.meta()) {
-                Look::Changed
+                FileCheck::Changed
             } else if !inner.is_memory() && inner.access_time.may_be_due_for(&st) {
-                Look::Due
+                FileCheck::Due
             } else {
-                Look::Same
+                FileCheck::Same
             }
         }))
     }
 
     /// Returns a locked file for sending; `None` if it is not locked, or not any more. Call it right after
-    /// [`look_now`](Self::look_now).
+    /// [`check_now`](Self::check_now).
     pub fn sending<'a>(&self, file: &'a File, locked: &LockedFile) -> Option<Sending<'a>> {
         let shared = &*locked.0;
         let pages = shared.pages.get()?.upgrade()?;

@@ -10,7 +10,7 @@
 //! Jobs that hang and jobs that run on one device are never more than its share and [`PROBES_MAX`]: where that many hang the
 //! device is hung, whatever else ends there.
 
-use super::{DeviceQueue, NO_DEVICE, Place, Queue, Runner, Ticket};
+use super::{DeviceQueue, NO_DEVICE, Queue, Runner, SlotState, Ticket};
 
 /// Jobs started on a device beyond its share while others hang there.
 pub(crate) const PROBES_MAX: u32 = 4;
@@ -62,13 +62,13 @@ impl<J> Queue<J> {
     /// Notes that a taken job hangs, and gives it back so that whoever waits for it is told. Its slot is free again if its
     /// thread `is_replaced`.
     pub(crate) fn hang(&mut self, ticket: Ticket, is_replaced: bool) -> Option<J> {
-        if self.place_of(ticket) != Place::Taken {
+        if self.state_of(ticket) != SlotState::Taken {
             return None;
         }
         let index = ticket.index;
         self.untake(index);
         let slot = &mut self.slots[index as usize];
-        (slot.place, slot.holds_slot) = (Place::Hung, !is_replaced);
+        (slot.state, slot.holds_slot) = (SlotState::Hung, !is_replaced);
         let (job, class, since) = (slot.job.take(), slot.class.index(), slot.since);
         let device = self.keys[slot.key as usize].device;
         *if is_replaced { &mut self.replaced } else { &mut self.held } += 1;
@@ -99,7 +99,7 @@ impl<J> Queue<J> {
 
     /// Numbers of the threads that hang.
     pub(crate) fn hung_runners(&self) -> Vec<u32> {
-        let hung = self.slots.iter().filter(|slot| slot.place == Place::Hung);
+        let hung = self.slots.iter().filter(|slot| slot.state == SlotState::Hung);
         hung.map(|slot| slot.runner.number).collect()
     }
 

@@ -141,7 +141,7 @@ fn the_lowest_class_does_not_starve() {
 }
 
 #[test]
-fn refuses_when_full_but_never_what_can_start() {
+fn full_queue_refuses_jobs_that_cannot_start_at_once() {
     let mut q = Jobs::new(4, 0, None);
     for job in ["a1", "a2", "a3"] {
         push(&mut q, Hit, 1, job);
@@ -202,23 +202,23 @@ fn check(q: &Queue<u64>, taken: &[Ticket]) {
     let mut per_class = [0; CLASSES];
     let mut per_key: HashMap<(u32, JobSource), u32> = HashMap::new();
     let mut per_device: HashMap<u32, (u32, u32, usize)> = HashMap::new();
-    for slot in q.slots.iter().filter(|slot| slot.place != Place::Free) {
+    for slot in q.slots.iter().filter(|slot| slot.state != SlotState::Free) {
         let key = &q.keys[slot.key as usize];
         let (running, hung, waiting) = per_device.entry(key.device).or_default();
-        match slot.place {
-            Place::Waiting => *waiting += 1,
-            Place::Hung => *hung += 1,
+        match slot.state {
+            SlotState::Waiting => *waiting += 1,
+            SlotState::Hung => *hung += 1,
             _ => {
                 *running += 1;
                 per_class[slot.class.index()] += 1;
             }
         }
-        *per_key.entry((key.device, key.source)).or_default() += u32::from(slot.place != Place::Waiting);
+        *per_key.entry((key.device, key.source)).or_default() += u32::from(slot.state != SlotState::Waiting);
     }
     assert_eq!(per_class, q.running);
-    let waiting = q.slots.iter().filter(|slot| slot.place == Place::Waiting).count();
+    let waiting = q.slots.iter().filter(|slot| slot.state == SlotState::Waiting).count();
     assert_eq!(waiting, q.waiting);
-    let held = |slot: &&Slot<u64>| matches!(slot.place, Place::Taken | Place::Hung);
+    let held = |slot: &&Slot<u64>| matches!(slot.state, SlotState::Taken | SlotState::Hung);
     assert_eq!(q.slots.iter().filter(held).count(), taken.len());
     for (&of, &key) in &q.by_source {
         let key = &q.keys[key as usize];
@@ -236,7 +236,7 @@ fn check(q: &Queue<u64>, taken: &[Ticket]) {
     }
     // Work conserving: a free slot means that nobody who waits may have it.
     if q.running() < q.caps.slots {
-        for slot in q.slots.iter().filter(|slot| slot.place == Place::Waiting) {
+        for slot in q.slots.iter().filter(|slot| slot.state == SlotState::Waiting) {
             let key = &q.keys[slot.key as usize];
             assert!(!q.would_start(slot.class, key.source, key.device));
         }
@@ -392,7 +392,7 @@ fn hung_job_releases_its_slot_and_the_device_gets_one_probe_at_a_time() {
 }
 
 #[test]
-fn no_more_hang_on_one_device_than_its_share_and_a_few_probes() {
+fn hung_device_occupies_its_slots_and_a_few_probes() {
     for is_replaced in [true, false] {
         let mut q = Queue::new(32, 100_000, None);
         let mut hung = 0;

@@ -1,6 +1,6 @@
 //! The operations of the simulated disk: the same names and shapes as in `os`.
 
-use super::tree::{Passing, Place};
+use super::tree::{Passing, PathTarget};
 use super::{Node, Sim, State, lock};
 use crate::meta::{Entry, FileKind, FileMeta, Listing, Space};
 use crate::op::Op;
@@ -261,7 +261,7 @@ impl Sim {
 
     fn unlink_passing(&self, path: &CStr, passing: Passing) -> Result<(), Errno> {
         let mut state = self.enter(Op::Unlink)?;
-        let Place { dir, name, ino } = state.tree.walk(path.to_bytes(), false, passing)?;
+        let PathTarget { dir, name, ino } = state.tree.walk(path.to_bytes(), false, passing)?;
         if state.tree.get(ino.ok_or(Errno::NOENT)?)?.kind == FileKind::Directory {
             return Err(Errno::ISDIR);
         }
@@ -278,7 +278,7 @@ impl Sim {
 
     fn rmdir_passing(&self, path: &CStr, passing: Passing) -> Result<(), Errno> {
         let mut state = self.enter(Op::Rmdir)?;
-        let Place { dir, name, ino } = state.tree.walk(path.to_bytes(), false, passing)?;
+        let PathTarget { dir, name, ino } = state.tree.walk(path.to_bytes(), false, passing)?;
         let ino = ino.ok_or(Errno::NOENT)?;
         if state.tree.get(ino)?.kind != FileKind::Directory {
             return Err(Errno::NOTDIR);

@@ -58,7 +58,7 @@ pub(super) enum Passing {
 }
 
 /// Target of a path: the directory, the last name, and the entry there.
-pub(super) struct Place {
+pub(super) struct PathTarget {
     pub(super) dir: u64,
     pub(super) name: Vec<u8>,
     pub(super) ino: Option<u64>,
@@ -262,7 +262,7 @@ impl Tree {
     }
 
     /// Walks a path. Follows a link in the last place only if `follow`.
-    pub(super) fn walk(&self, path: &[u8], follow: bool, passing: Passing) -> Result<Place, Errno> {
+    pub(super) fn walk(&self, path: &[u8], follow: bool, passing: Passing) -> Result<PathTarget, Errno> {
         self.walk_from(ROOT, path, follow, passing, 0, &mut 0)
     }
 
@@ -274,12 +274,12 @@ impl Tree {
         passing: Passing,
         mut at: usize,
         links: &mut u32,
-    ) -> Result<Place, Errno> {
+    ) -> Result<PathTarget, Errno> {
         if path.is_empty() {
             return Err(Errno::NOENT);
         }
         let mut dir = if path.starts_with(b"/") { ROOT } else { start };
-        let mut place = Place { dir, name: b".".to_vec(), ino: Some(dir) };
+        let mut place = PathTarget { dir, name: b".".to_vec(), ino: Some(dir) };
         let mut names = path.split(|&b| b == b'/').peekable();
         while let Some(name) = names.next() {
             let begins_at = at;
@@ -292,7 +292,7 @@ impl Tree {
             if inode.kind != FileKind::Directory {
                 return Err(Errno::NOTDIR);
             }
-            place = Place { dir, name: name.to_vec(), ino: inode.names.get(name).copied() };
+            place = PathTarget { dir, name: name.to_vec(), ino: inode.names.get(name).copied() };
             let is_last = names.peek().is_none();
             let Some(found) = place.ino.map(|ino| self.get(ino)).transpose()? else { continue };
             if found.kind != FileKind::Symlink || (is_last && !follow) {

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_content_is_known_or_not() {
+    fn framing_follows_content_length_and_content() {
         let post = PseudoFields { method: b"POST", ..GET };
         for (length, content, expected) in [
             (None, Content::None, Ok(Framing::None)),

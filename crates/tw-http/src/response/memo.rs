@@ -18,13 +18,13 @@ const CHANGES_MAX: u8 = 8;
 /// Storage of the text, owned by the resource that the head describes: some 700 bytes from the second response on.
 #[derive(Debug, Default)]
 pub struct HeadMemo {
-    kept: RefCell<Option<Box<Kept>>>,
+    kept: RefCell<Option<Box<EncodedHead>>>,
     /// Times that the text was not the one that is kept.
     changes: Cell<u8>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct EncodedHead {
     /// The head whose text this is.
     head: ResponseHead,
     server: Bytes,
@@ -54,7 +54,7 @@ impl HeadMemo {
             self.changes.set(changes + 1);
         }
         if (1..=CHANGES_MAX).contains(&changes) {
-            *self.kept.borrow_mut() = Kept::new(head, context, out, start, &gaps).map(Box::new);
+            *self.kept.borrow_mut() = EncodedHead::new(head, context, out, start, &gaps).map(Box::new);
         }
     }
 }
@@ -70,7 +70,7 @@ pub(super) fn may_be_kept(head: &ResponseHead, context: &EncodeContext<'_>) -> b
         && !matches!(context.connection, ConnectionField::Upgrade)
 }
 
-impl Kept {
+impl EncodedHead {
     fn new(
         head: &ResponseHead,
         context: &EncodeContext<'_>,

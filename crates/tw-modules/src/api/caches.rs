@@ -72,9 +72,9 @@ pub(super) fn cache(r: &Request, name: &str) -> Result<Vec<u8>, ApiError> {
 /// Purges what the body of `r` names. Waits for the client and for the disk.
 pub(super) async fn purge(r: &mut Request, name: &str) -> Result<ApiResponse, ApiFailure> {
     let cache = r.generation().shared_objects.find::<Cache>(name.as_bytes()).ok_or(ApiError::NO_CACHE)?;
-    let (scope, how) = parse(&body::read_bytes(r).await?)?;
+    let (scope, mode) = parse(&body::read_bytes(r).await?)?;
     let disk = r.generation().disks.default_disk().clone();
-    match cache.purge(&disk, &scope, how, |level, message| r.log(level, message)).await {
+    match cache.purge(&disk, &scope, mode, |level, message| r.log(level, message)).await {
         Ok(PurgeOutcome::Done) => Ok(ApiResponse::ok(json(&Done { purged: true }))),
         Ok(PurgeOutcome::Nothing) => {
             Err(ApiError::new(404, "CacheKeyNotFound", "nothing has this key").into())
@@ -90,11 +90,11 @@ pub(super) async fn purge(r: &mut Request, name: &str) -> Result<ApiResponse, Ap
 fn parse(body: &[u8]) -> Result<(PurgeScope, Purge), ApiError> {
     let refuse = |text: String| ApiError::new(400, "CachePurgeFormatError", text);
     let written: PurgeBody = body::object(body, refuse)?;
-    let how = if written.soft { Purge::Soft } else { Purge::Hard };
+    let mode = if written.soft { Purge::Soft } else { Purge::Hard };
     match (written.key, written.prefix, written.tag) {
-        (Some(key), None, None) => Ok((PurgeScope::Key(key.into()), how)),
-        (None, Some(prefix), None) => Ok((PurgeScope::Prefix(prefix.into()), how)),
-        (None, None, Some(tag)) if is_tag(&tag) => Ok((PurgeScope::Tags(vec![tag.into()]), how)),
+        (Some(key), None, None) => Ok((PurgeScope::Key(key.into()), mode)),
+        (None, Some(prefix), None) => Ok((PurgeScope::Prefix(prefix.into()), mode)),
+        (None, None, Some(tag)) if is_tag(&tag) => Ok((PurgeScope::Tags(vec![tag.into()]), mode)),
         (None, None, Some(_)) => {
             Err(refuse("a \"tag\" has letters, and neither spaces nor commas".to_owned()))
         }

@@ -4,7 +4,7 @@
 //! A body of more than one piece needs its encoder until its client has received it, which may take for ever: its
 //! memory is reserved first, and it is not compressed without ([`Budget::admit`]). A body of one piece has an encoder
 //! only while it is compressed, so slow clients do not hold encoders: there must be memory for one, and the piece
-//! counts from when it is read to when its output is sent ([`Budget::admit_piece`], [`Share::hold`]). Jobs take their
+//! counts from when it is read to when its output is sent ([`Budget::admit_piece`], [`MemoryPermit::hold`]). Jobs take their
 //! encoders while they work, and run one at a time where there is not enough memory for several
 //! ([`Budget::begin_work`]).
 
@@ -105,14 +105,14 @@ impl Default for Budget {
 
 /// Memory of a job while it works, beside what its encoder keeps.
 pub(super) struct Working {
-    _share: Share,
+    _share: MemoryPermit,
     _beyond: Option<OwnedSemaphorePermit>,
 }
 
 /// Output of an encoder, counted until the client has it.
 struct Output {
     bytes: Vec<u8>,
-    _share: Share,
+    _share: MemoryPermit,
 }
 
 impl AsRef<[u8]> for Output {
@@ -135,7 +135,7 @@ enum State {
 }
 
 /// The memory of one encoder; dropping it gives it back.
-pub(super) struct Share {
+pub(super) struct MemoryPermit {
     budget: Arc<Budget>,
     state: State,
     bytes: u64,
@@ -155,7 +155,7 @@ impl Budget {
         memory: Memory,
         max: u64,
         available: u64,
-    ) -> Option<Share> {
+    ) -> Option<MemoryPermit> {
         let max = max.min(self.remaining(&[State::Piece], available));
         self.reserve(State::Used, memory, max).or_else(|| self.refuse(coding))
     }
@@ -168,7 +168,7 @@ impl Budget {
         memory: Memory,
         bytes: u64,
         available: u64,
-    ) -> Option<Share> {
+    ) -> Option<MemoryPermit> {
         let with_encoder = Memory { kept: bytes, peak: bytes.saturating_add(memory.peak) };
         let max = self.remaining(&[State::Used], available);
         self.reserve(State::Piece, with_encoder, max).or_else(|| self.refuse(coding))
@@ -191,28 +191,28 @@ impl Budget {
         (available / AVAILABLE_PART).saturating_sub(taken)
     }
 
-    fn reserve(self: &Arc<Self>, state: State, memory: Memory, max: u64) -> Option<Share> {
+    fn reserve(self: &Arc<Self>, state: State, memory: Memory, max: u64) -> Option<MemoryPermit> {
         let with = |taken: u64| {
             taken.checked_add(memory.peak).filter(|all| *all <= max)?;
             taken.checked_add(memory.kept)
         };
         self.level(state).fetch_update(Relaxed, Relaxed, with).ok()?;
-        Some(Share { budget: self.clone(), state, bytes: memory.kept })
+        Some(MemoryPermit { budget: self.clone(), state, bytes: memory.kept })
     }
 
-    fn refuse(&self, coding: Coding) -> Option<Share> {
+    fn refuse(&self, coding: Coding) -> Option<MemoryPermit> {
         self.refusals[coding as usize].add(1);
         None
     }
 
     /// Memory for an encoder that finishes its body without waiting for a client.
-    pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Share {
+    pub(super) fn take(self: &Arc<Self>, bytes: u64) -> MemoryPermit {
         self.add(State::Used, bytes)
     }
 
-    fn add(self: &Arc<Self>, state: State, bytes: u64) -> Share {
+    fn add(self: &Arc<Self>, state: State, bytes: u64) -> MemoryPermit {
         self.level(state).fetch_add(bytes, Relaxed);
-        Share { budget: self.clone(), state, bytes }
+        MemoryPermit { budget: self.clone(), state, bytes }
     }
 
     fn level(&self, state: State) -> &AtomicU64 {
@@ -220,7 +220,7 @@ impl Budget {
     }
 }
 
-impl Share {
+impl MemoryPermit {
     /// The share of the same encoder when it waits for its next body, with so many bytes.
     pub(super) fn into_spare(self, bytes: u64) -> Self {
         self.budget.add(State::Spare, bytes)
@@ -261,7 +261,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for MemoryPermit {
     fn drop(&mut self) {
         self.budget.level(self.state).fetch_sub(self.bytes, Relaxed);
     }
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_needed_for_the_peak_and_taken_for_what_is_kept() {
+    fn budget_needs_room_for_the_peak_and_reserves_kept_bytes() {
         let budget = Arc::new(Budget::default());
         let admit = || budget.admit(Coding::Zstd, memory(20, 70), 100, u64::MAX);
         let both = [admit().unwrap(), admit().unwrap()];

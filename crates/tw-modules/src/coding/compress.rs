@@ -23,7 +23,7 @@ use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::Request;
 
-use super::budget::{self, Budget, Share};
+use super::budget::{self, Budget, MemoryPermit};
 use super::codec::{self, Memory, Spec};
 use super::encoder::CodecError;
 use super::spare_encoders::{ActiveEncoder, EncoderSource};
@@ -135,7 +135,7 @@ impl CompressionRules {
     }
 
     /// Memory for an encoder that is kept until the client has received everything, and for its output.
-    fn admit(&self, r: &Request, memory: Memory) -> Option<Share> {
+    fn admit(&self, r: &Request, memory: Memory) -> Option<MemoryPermit> {
         let output = self.output();
         let with_output = Memory { kept: memory.kept + output, peak: memory.peak + output };
         let max = r.generation().memory.compression_memory;
@@ -144,12 +144,12 @@ impl CompressionRules {
     }
 
     /// Memory for so many bytes of a body of one piece.
-    fn admit_piece(&self, r: &Request, memory: Memory, bytes: u64) -> Option<Share> {
+    fn admit_piece(&self, r: &Request, memory: Memory, bytes: u64) -> Option<MemoryPermit> {
         let share = self.budget.admit_piece(self.spec.coding(), memory, bytes, budget::available());
         self.or_log(r, share)
     }
 
-    fn or_log(&self, r: &Request, share: Option<Share>) -> Option<Share> {
+    fn or_log(&self, r: &Request, share: Option<MemoryPermit>) -> Option<MemoryPermit> {
         if share.is_none() {
             r.debug(format_args!("{}: no memory is left for it", self.spec.coding().word()));
         }
@@ -177,7 +177,7 @@ impl CompressionRules {
         r: &mut Request,
         input: Bytes,
         memory: Memory,
-        piece: Share,
+        piece: MemoryPermit,
     ) -> Result<Bytes, CodecError> {
         let before = input.len() as u64;
         let work = Work { input, then: Then::Finish };
@@ -314,9 +314,9 @@ struct Compressed {
 /// Division of a body into pieces.
 enum Pieces {
     /// All of it at a time. With its memory, until that is the output's.
-    One(Option<Share>),
+    One(Option<MemoryPermit>),
     /// As the client takes it. With the memory of its encoder, until that is made.
-    Many(Option<Share>),
+    Many(Option<MemoryPermit>),
 }
 
 /// Location of the encoder.

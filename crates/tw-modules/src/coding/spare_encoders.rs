@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tw_base::Limit;
 
-use super::budget::{self, Share};
+use super::budget::{self, MemoryPermit};
 use super::codec::Spec;
 use super::encoder::{CodecError, Encoder};
 
@@ -26,7 +26,7 @@ const UNUSED_MAX: Duration = Duration::from_secs(10);
 struct Spare {
     spec: Spec,
     encoder: Box<dyn Encoder>,
-    share: Share,
+    share: MemoryPermit,
 }
 
 /// Spare encoders of a loop, the most recently returned last.
@@ -77,7 +77,7 @@ impl SpareEncoders {
 /// An encoder in use, and its memory.
 pub(super) struct ActiveEncoder {
     pub(super) encoder: Box<dyn Encoder>,
-    share: Share,
+    share: MemoryPermit,
 }
 
 impl ActiveEncoder {
@@ -95,7 +95,7 @@ pub(super) enum EncoderSource {
     /// Encoder that was used for another body, for a body of this length.
     Used(ActiveEncoder, Option<u64>),
     /// None, for a body of this length.
-    Absent(Spec, Option<u64>, Share),
+    Absent(Spec, Option<u64>, MemoryPermit),
 }
 
 impl EncoderSource {
@@ -112,7 +112,7 @@ impl EncoderSource {
 }
 
 /// Encoder for a body of this length, if that is known, on this share of the memory.
-pub(super) fn take(spec: Spec, length: Option<u64>, share: Share) -> EncoderSource {
+pub(super) fn take(spec: Spec, length: Option<u64>, share: MemoryPermit) -> EncoderSource {
     match SPARES.with_borrow_mut(|spares| spares.take(spec)) {
         Some(Spare { encoder, .. }) => EncoderSource::Used(ActiveEncoder { encoder, share }, length),
         None => EncoderSource::Absent(spec, length, share),

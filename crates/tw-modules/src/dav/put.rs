@@ -142,10 +142,10 @@ pub(super) async fn copy_beside(
         let mut name = to.to_bytes().to_vec();
         name.extend_from_slice(format!(".{number:010}").as_bytes());
         let name = CString::new(name).map_err(|_| 404_u16)?;
-        let how = CreateOptions { mode, ..CreateOptions::NEW };
+        let options = CreateOptions { mode, ..CreateOptions::NEW };
         let home = r.client().home.clone();
         let follow = tw_disk::Links::Follow;
-        let copy = async || disk.copy(&mut r.costs.account, from, follow, &name, &how).await;
+        let copy = async || disk.copy(&mut r.costs.account, from, follow, &name, &options).await;
         let copied = match with_room(&home, copy).await {
             Ok(file) => date_file(r, disk, &file, mtime).await,
             Err(error) if error.errno() == Some(Errno::EXIST) && tried < TRIES => continue,

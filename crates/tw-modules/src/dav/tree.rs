@@ -222,10 +222,10 @@ impl Copier<'_> {
     }
 
     async fn file(&mut self, r: &mut Request, from: &CStr, to: &CStr, meta: &FileMeta) -> Result<(), u16> {
-        let how = CreateOptions { mode: meta.mode & 0o777, ..CreateOptions::NEW };
+        let options = CreateOptions { mode: meta.mode & 0o777, ..CreateOptions::NEW };
         let links = tw_disk::Links::Refuse { from: self.below };
         let home = r.client().home.clone();
-        let copy = async || self.disk.copy(&mut r.costs.account, from, links, to, &how).await;
+        let copy = async || self.disk.copy(&mut r.costs.account, from, links, to, &options).await;
         let file = match with_room(&home, copy).await {
             Ok(file) => file,
             Err(error) => return self.failure(r, &error, to),

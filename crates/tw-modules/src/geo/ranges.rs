@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_there_is_deleted() {
+    fn only_existing_ranges_are_deleted() {
         let mut ranges = Ranges::default();
         assert_eq!(ranges.delete(0, 1), Deleted::Partly);
         assert_eq!(add(&mut ranges, 0, 0x0002_0010, 1), []);

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_makes_room_unless_it_is_held() {
+    fn oldest_entry_is_evicted_unless_in_use() {
         let zone = Zone::new(b"a", 32 << 10, "$key");
         let now = Instant::now();
         let held = take(&zone, b"held", Rate::per_second(1), 0, now, false);

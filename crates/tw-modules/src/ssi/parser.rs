@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_is_the_same_however_it_is_split() {
+    fn split_input_parses_like_whole_input() {
         // A small generator with a fixed seed.
         let mut seed = 11_u32;
         let mut random = |below: u32| {

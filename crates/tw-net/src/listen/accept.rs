@@ -19,7 +19,7 @@ use tw_rt::{FirstBytes, Socket};
 
 use crate::Addr;
 
-use super::{ListenSocket, Share};
+use super::{AcceptingLoops, ListenSocket};
 
 /// Pause of accepting after an error (nginx's `accept_mutex_delay`).
 const PAUSE: Duration = Duration::from_millis(500);
@@ -83,15 +83,15 @@ impl std::error::Error for AcceptError {}
 pub struct Acceptor {
     listener: Listener,
     addr: Addr,
-    share: Share,
+    share: AcceptingLoops,
     /// Connections accepted since the socket was last moved to the end of the epoll queue.
     taken: u32,
-    next: Next,
+    next: AcceptStep,
 }
 
 /// Step of the next call before it accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum AcceptStep {
     /// Waits for a notification.
     Wait,
     /// Lets others run.
@@ -117,8 +117,8 @@ impl Acceptor {
     pub fn new(socket: ListenSocket) -> io::Result<Self> {
         let (addr, share) = (socket.addr().clone(), socket.shared_with());
         let wakes = match share {
-            Share::Alone => WakeMode::All,
-            Share::All => WakeMode::One,
+            AcceptingLoops::Alone => WakeMode::All,
+            AcceptingLoops::All => WakeMode::One,
         };
         let listener = match GatedListener::new(OwnedFd::from(socket), wakes) {
             Ok(gated) => Listener::Gated(gated),
@@ -127,25 +127,25 @@ impl Acceptor {
                 Addr::Unix(_) => Listener::Unix(UnixListener::from_std(fd.into())?),
             },
         };
-        Ok(Self { listener, addr, share, taken: 0, next: Next::Wait })
+        Ok(Self { listener, addr, share, taken: 0, next: AcceptStep::Wait })
     }
 
     /// The next connection, non-blocking and close-on-exec. Waits until there is one; connections that ended before
     /// they were taken are passed over. Between two calls other tasks run. After an error, log it and call again: the pause
     /// it needs is in here.
     pub async fn accept(&mut self) -> Result<Accepted, AcceptError> {
-        match std::mem::replace(&mut self.next, Next::Wait) {
-            Next::Wait => {}
-            Next::Yield => tw_rt::yield_now().await,
-            Next::Pause => tokio::time::sleep(PAUSE).await,
+        match std::mem::replace(&mut self.next, AcceptStep::Wait) {
+            AcceptStep::Wait => {}
+            AcceptStep::Yield => tw_rt::yield_now().await,
+            AcceptStep::Pause => tokio::time::sleep(PAUSE).await,
         }
         loop {
             match self.wait_and_take().await {
                 Ok(accepted) => {
                     self.next = match self.listener {
                         // It is looked at once a turn.
-                        Listener::Gated(_) => Next::Wait,
-                        Listener::Tcp(_) | Listener::Unix(_) => Next::Yield,
+                        Listener::Gated(_) => AcceptStep::Wait,
+                        Listener::Tcp(_) | Listener::Unix(_) => AcceptStep::Yield,
                     };
                     return Ok(accepted);
                 }
@@ -177,13 +177,13 @@ impl Acceptor {
 
     /// Skips the pause after an error: the missing resource may be available once other tasks have run.
     pub fn skip_error_pause(&mut self) {
-        self.next = Next::Yield;
+        self.next = AcceptStep::Yield;
     }
 
     fn failed(&mut self, error: &io::Error) -> AcceptError {
         // DIFF(nginx): nginx pauses only when descriptors run out. Whatever else it is, it is there again at once, and
         // without a pause the loop would do nothing but fail.
-        self.next = Next::Pause;
+        self.next = AcceptStep::Pause;
         self.pause();
         AcceptError { errno: Errno::from(error) }
     }
@@ -191,7 +191,7 @@ impl Acceptor {
     async fn wait_and_take(&mut self) -> io::Result<Accepted> {
         match &mut self.listener {
             Listener::Gated(gated) => {
-                if self.taken >= TAKEN_IN_A_ROW && self.share == Share::All {
+                if self.taken >= TAKEN_IN_A_ROW && self.share == AcceptingLoops::All {
                     self.taken = 0;
                     gated.to_the_end()?;
                 }
@@ -225,7 +225,7 @@ impl Acceptor {
     }
 
     /// Returns the loops that accept from its socket.
-    pub fn shared_with(&self) -> Share {
+    pub fn shared_with(&self) -> AcceptingLoops {
         self.share
     }
 
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_come_with_their_peers_address() {
+    fn accepted_connections_have_their_peer_address() {
         on_loop(|| async {
             let mut acceptor = Acceptor::new(listening()).unwrap();
             for _ in 0..3 {
@@ -378,10 +378,10 @@ mod tests {
             let _client = connect(&acceptor);
             setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limit }).unwrap();
             acceptor.accept().await.unwrap_err();
-            assert_eq!(acceptor.next, Next::Pause);
+            assert_eq!(acceptor.next, AcceptStep::Pause);
             setrlimit(Resource::Nofile, limit).unwrap();
             acceptor.skip_error_pause();
-            assert_eq!(acceptor.next, Next::Yield);
+            assert_eq!(acceptor.next, AcceptStep::Yield);
             acceptor.accept().await.unwrap();
         });
     }

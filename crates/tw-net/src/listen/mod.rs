@@ -35,7 +35,7 @@ pub enum Keepalive {
 
 /// Loops that accept from a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Share {
+pub enum AcceptingLoops {
     /// One loop: the kernel spreads connections over it and its siblings (`reuseport`).
     Alone,
     /// All loops: the first one to accept gets the connection.

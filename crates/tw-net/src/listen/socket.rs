@@ -14,7 +14,7 @@ use rustix::net::sockopt;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tw_base::Errno;
 
-use super::{Keepalive, ListenOptions, Share, SocketKind};
+use super::{AcceptingLoops, Keepalive, ListenOptions, SocketKind};
 
 /// Number of tries, and the pause between two of them, of a `bind()` whose address is in use: a program that is
 /// being replaced gets two seconds to leave.
@@ -100,7 +100,7 @@ pub struct ListenSocket {
     socket: Socket,
     addr: Addr,
     kind: SocketKind,
-    share: Share,
+    share: AcceptingLoops,
 }
 
 /// Opens every socket, in order. Addresses in use are tried five times, half a second apart.
@@ -197,7 +197,7 @@ impl ListenSocket {
     }
 
     /// Duplicates the socket for a loop that has it for itself or among others.
-    pub fn share(&self, share: Share) -> io::Result<Self> {
+    pub fn share(&self, share: AcceptingLoops) -> io::Result<Self> {
         Ok(Self { socket: self.socket.try_clone()?, addr: self.addr.clone(), kind: self.kind, share })
     }
 
@@ -207,7 +207,7 @@ impl ListenSocket {
     }
 
     /// Returns the loops that accept from it.
-    pub fn shared_with(&self) -> Share {
+    pub fn shared_with(&self) -> AcceptingLoops {
         self.share
     }
 
@@ -224,7 +224,7 @@ impl ListenSocket {
         };
         socket.set_nonblocking(true)?;
         let addr = local_addr(&socket)?;
-        Ok(Self { socket, addr, kind, share: Share::All })
+        Ok(Self { socket, addr, kind, share: AcceptingLoops::All })
     }
 
     /// Kind of the socket.
@@ -357,7 +357,7 @@ impl ListenSocket {
             }
             _ => addr.clone(),
         };
-        Ok(Self { socket, addr, kind, share: Share::All })
+        Ok(Self { socket, addr, kind, share: AcceptingLoops::All })
     }
 }
 

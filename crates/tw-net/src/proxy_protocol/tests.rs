@@ -206,17 +206,17 @@ fn header_is_parsed_alike_in_any_pieces() {
             }
         }
         let whole = parse(&sent);
-        let mut told = None;
+        let mut first_result = None;
         for end in 0..=sent.len() {
             let found = parse(&sent[..end]);
-            match &told {
+            match &first_result {
                 // What is known does not change with what follows. Of a line that is refused more may be shown.
                 Some(Ok(header)) => assert_eq!(found.as_ref(), Ok(header), "{}", sent.escape_ascii()),
                 Some(Err(_)) => assert!(found.is_err(), "{}", sent.escape_ascii()),
-                None => told = (found != Ok(None)).then_some(found),
+                None => first_result = (found != Ok(None)).then_some(found),
             }
         }
-        assert_eq!(told.is_none(), whole == Ok(None), "{}", sent.escape_ascii());
+        assert_eq!(first_result.is_none(), whole == Ok(None), "{}", sent.escape_ascii());
         if let Ok(Some((header, len))) = &whole {
             assert!(*len <= sent.len());
             for name in ["authority", "ssl_verify", "ssl_cn", "0x02"] {

@@ -35,7 +35,7 @@ fn server_config(authority: &Authority) -> Arc<ServerConfig> {
 fn pair() -> (Socket, UnixStream) {
     let (ours, peer) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
-    peer.set_read_timeout(Some(tw_testkit::wait::PATIENCE)).unwrap();
+    peer.set_read_timeout(Some(tw_testkit::wait::TIMEOUT)).unwrap();
     (Socket::unix(ours.into(), FirstBytes::Later), peer)
 }
 
@@ -355,15 +355,15 @@ fn client_distinguishes_truncation_from_end() {
 fn session_tickets_are_no_input() {
     on_loop(async {
         let (said, now) = (channel::<()>(), channel::<()>());
-        let (tell, wait) = (said.0, now.1);
+        let (sender, wait) = (said.0, now.1);
         let (stream, server) = with_server(move |mut server| {
             // Tickets have left with the handshake. New keys, at any time:
             server.conn.refresh_traffic_keys().unwrap();
             server.conn.complete_io(&mut server.sock).unwrap();
-            tell.send(()).unwrap();
+            sender.send(()).unwrap();
             wait.recv().unwrap();
             server.write_all(b"x").unwrap();
-            tell.send(()).unwrap();
+            sender.send(()).unwrap();
             wait.recv().unwrap();
         })
         .await;
@@ -396,7 +396,7 @@ fn unknown_server_gets_an_alert() {
         });
         let session = connect(ours.client(rustls::ALL_VERSIONS), "localhost".try_into().unwrap()).unwrap();
         assert!(matches!(finish(Handshake::new(socket, session)).await, Err(HandshakeError::Tls(_))));
-        let told = server.join().unwrap();
-        assert!(told.contains("received fatal alert"), "{told}");
+        let error_text = server.join().unwrap();
+        assert!(error_text.contains("received fatal alert"), "{error_text}");
     });
 }

@@ -38,12 +38,12 @@ pub use issuer::{NOT_IN_SANDBOX, directives as issuer_directives};
 /// Least bytes of the zone, as in nginx: eight pages.
 const ZONE_MIN: u64 = 8 * 4096;
 
-/// What a block has of it.
+/// Automatic certificates (ACME) of one block.
 pub struct Acme {
     issuers: Arc<Issuers>,
     /// The certificate of the server.
     ordered: Option<Ordered>,
-    place: Place,
+    level: BlockLevel,
 }
 
 /// All that are declared in `http`.
@@ -59,18 +59,18 @@ struct Ordered {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum BlockLevel {
     Http,
     Server,
 }
 
-/// What is gathered while blocks are resolved.
+/// Certificates to order, collected while blocks are resolved.
 #[derive(Default)]
 pub(crate) struct CollectedCertificates {
     issuers: Option<Arc<Issuers>>,
     /// By index of the issuer.
     wanted: Vec<(usize, CertificateConfig)>,
-    /// That of the server that is being resolved.
+    /// Certificate of the server that is being resolved.
     pub(crate) slot: Option<Arc<CurrentCertificate>>,
 }
 
@@ -91,7 +91,7 @@ struct RawCertificate {
 }
 
 /// A place that outlives configurations.
-struct Kept(Arc<CurrentCertificate>);
+struct KeptCertificate(Arc<CurrentCertificate>);
 
 impl Settings<Http> for Acme {
     type Raw = Raw;
@@ -148,17 +148,17 @@ impl Settings<Http> for Acme {
             let answers = cx.keep(b"acme answers", |_| true, ChallengeResponses::default);
             let issuers = Arc::new(Issuers { all, answers });
             cx.block.acme.issuers = Some(issuers.clone());
-            return Ok(Self { issuers, ordered: None, place: Place::Http });
+            return Ok(Self { issuers, ordered: None, level: BlockLevel::Http });
         };
         let issuers = outer.issuers.clone();
         let ordered = raw.certificate.take().map(|raw| order(raw, &issuers, cx)).transpose()?;
         cx.block.acme.slot = ordered.as_ref().map(|ordered| ordered.slot.clone());
-        Ok(Self { issuers, ordered, place: Place::Server })
+        Ok(Self { issuers, ordered, level: BlockLevel::Server })
     }
 
     fn are_shared(&self) -> bool {
         // Locations have what their server has; servers without a certificate of that kind must say so.
-        self.place == Place::Server || self.issuers.all.is_empty()
+        self.level == BlockLevel::Server || self.issuers.all.is_empty()
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
@@ -202,13 +202,13 @@ fn slot_of(r: &Request) -> Option<Arc<CurrentCertificate>> {
     r.generation().server(r.route.server).acme.slot().cloned()
 }
 
-/// What loops say to authorities.
+/// Responses of all loops to the challenges of certificate authorities.
 pub(crate) fn answers(generation: &Generation) -> &ChallengeResponses {
     &generation.acme.answers
 }
 
 impl CollectedCertificates {
-    /// What is to be done in the end.
+    /// Returns the certificates to order and the settings for ordering them.
     pub(crate) fn job(self, resolving: Option<&Resolving>) -> AcmeConfig {
         let (Some(issuers), Some(resolving)) = (self.issuers, resolving) else {
             return AcmeConfig::default();
@@ -273,11 +273,11 @@ fn order(raw: RawCertificate, issuers: &Issuers, cx: &mut Resolve<'_>) -> Result
         return Err(fail(format!("\"{wildcard}\" takes an issuer with \"challenge dns-01\"")));
     }
     let kept = format!("acme {name} {}", file_id(&identifiers, key));
-    let slot = match cx.previous::<Kept>(kept.as_bytes()) {
+    let slot = match cx.previous::<KeptCertificate>(kept.as_bytes()) {
         Some(known) => known.0.clone(),
         None => Arc::new(CurrentCertificate::new(&identifiers).map_err(|error| fail(error.to_string()))?),
     };
-    let slot = cx.keep(kept.as_bytes(), |_| true, || Kept(slot)).0.clone();
+    let slot = cx.keep(kept.as_bytes(), |_| true, || KeptCertificate(slot)).0.clone();
     cx.block
         .acme
         .wanted

@@ -5,9 +5,9 @@ use tw_conf::{ConfError, Node};
 use crate::load::Resolve;
 use crate::vars::Template;
 
-/// Which status the client sees with the error page.
+/// Status that the client sees with the error page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum ErrorPageStatus {
     /// The code of the error.
     Same,
     /// `=`: whatever processing the page gives.
@@ -16,7 +16,7 @@ pub enum Answer {
     Code(u16),
 }
 
-/// Where the error page is.
+/// Location of the error page.
 #[derive(Clone)]
 pub enum Target {
     /// A path on this server, possibly with arguments.
@@ -33,7 +33,7 @@ pub struct ErrorPage {
     /// The codes it is for.
     pub codes: Box<[u16]>,
     /// The status to send.
-    pub answer: Answer,
+    pub answer: ErrorPageStatus,
     /// The page.
     pub target: Target,
 }
@@ -42,7 +42,7 @@ pub struct ErrorPage {
 #[derive(Debug, Clone)]
 pub struct RawErrorPage {
     codes: Box<[u16]>,
-    answer: Answer,
+    answer: ErrorPageStatus,
     target: tw_conf::Word,
 }
 
@@ -53,13 +53,13 @@ impl RawErrorPage {
         if target.bytes.starts_with(b"=") {
             return Err(node.invalid_value(target));
         }
-        let mut answer = Answer::Same;
+        let mut answer = ErrorPageStatus::Same;
         if let Some((last, rest)) = words.split_last()
             && let Some(code) = last.bytes.strip_prefix(b"=")
         {
             answer = match code {
-                b"" => Answer::Own,
-                _ => Answer::Code(code_of(code).ok_or_else(|| node.invalid_value(last))?),
+                b"" => ErrorPageStatus::Own,
+                _ => ErrorPageStatus::Code(code_of(code).ok_or_else(|| node.invalid_value(last))?),
             };
             words = rest;
         }

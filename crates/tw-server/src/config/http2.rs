@@ -21,7 +21,7 @@ const WINDOW_MAX: usize = (1 << 31) - 1;
 const CHUNK_SIZE: usize = 16 << 10;
 /// Content of the largest frame there is (RFC 9113 section 4.2).
 const CHUNK_SIZE_MAX: usize = (1 << 24) - 1;
-/// What nginx keeps of a frame between two reads: its buffer must be larger.
+/// Bytes that nginx keeps of a frame between two reads: its buffer must be larger.
 const RECV_BUFFER_MIN: usize = 16;
 /// nginx's bounds of a pool.
 const POOL_SIZE_MIN: u64 = 256;
@@ -59,7 +59,7 @@ pub struct Http2 {
     chunk_size: usize,
 }
 
-/// The same as written.
+/// HTTP/2 settings as written.
 #[derive(Default)]
 pub struct Raw {
     http2: Setting<bool>,

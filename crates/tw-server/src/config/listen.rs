@@ -29,9 +29,9 @@ pub struct Listen {
     pub http2: bool,
     /// `proxy_protocol`
     pub proxy_protocol: bool,
-    /// Where socket options are given; they may stand once per address.
+    /// True if socket options are given; they may stand once per address.
     pub sets_options: bool,
-    /// Where it is written; `None` for the `listen` that nobody wrote.
+    /// Position in the configuration; `None` for the implied `listen`.
     pub span: Option<Span>,
 }
 
@@ -41,7 +41,7 @@ const DEFAULT_PORT: u16 = 80;
 const UNPRIVILEGED_PORT: u16 = 8000;
 
 impl Listen {
-    /// What a server without `listen` listens on.
+    /// Returns the `listen` of a server that has none.
     pub fn implied() -> Self {
         let root = rustix::process::geteuid().is_root();
         let port = if root { DEFAULT_PORT } else { UNPRIVILEGED_PORT };

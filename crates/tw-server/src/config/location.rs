@@ -52,13 +52,13 @@ pub use send::Send;
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const ALL_IF: u32 = ALL | IF_IN_LOCATION;
 
-/// What is used for a request at one location.
+/// Settings of one location.
 pub struct Location {
     /// `root` or `alias`.
     pub root: Root,
     /// `internal`: only internal redirects may come here.
     pub visibility: Visibility,
-    /// How the handlers of the access phase decide together.
+    /// Combination of the handlers of the access phase: `satisfy`, `auth_delay`.
     pub access: Access,
     /// `types`.
     pub types: Arc<MediaTypes>,
@@ -102,17 +102,17 @@ pub struct Location {
     pub client_body: ClientBody,
     /// Lingering close.
     pub lingering: Lingering,
-    /// What is done for Internet Explorer.
+    /// Workarounds for Internet Explorer.
     pub msie: Msie,
-    /// How names are asked for while requests are served.
+    /// Name resolution while requests are served.
     pub resolving: Resolving,
     /// `early_hints`: early hints of an upstream are passed on if all of these are neither empty nor `0`.
     pub early_hints: Arc<[Template]>,
-    /// Who may get a compressed response.
+    /// Conditions for a compressed response.
     pub compression: Compression,
 }
 
-/// Who may be answered by a location.
+/// Kinds of requests that a location serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Visibility {
     /// Everybody.
@@ -145,7 +145,7 @@ pub enum ServerTokens {
     Text(Template),
 }
 
-/// How a redirect to this server is written.
+/// Form of a redirect to this server.
 #[derive(Debug, Clone, Copy)]
 pub struct Redirects {
     /// `absolute_redirect`

@@ -14,7 +14,7 @@ pub struct MediaTypes(HashMap<Box<[u8]>, Bytes>);
 const EXTENSION_MAX: usize = 32;
 
 impl MediaTypes {
-    /// What holds without any `types`: `text/html`, `image/gif`, `image/jpeg`.
+    /// Types without any `types`: `text/html`, `image/gif`, `image/jpeg`.
     pub fn builtin() -> Arc<Self> {
         let mut types = Self::default();
         for (extension, media_type) in [("html", "text/html"), ("gif", "image/gif"), ("jpg", "image/jpeg")] {

@@ -1,10 +1,10 @@
-//! What HTTP keeps in memory for the next client, in each loop or in the whole process: settings of `main`.
+//! Memory that HTTP uses for content of later requests, in each loop or in the whole process: settings of `main`.
 
 use std::time::Duration;
 
 use tw_conf::{Args, ConfError, Cx, Directive, MAIN, Node, Setting, record};
 
-/// What is kept, and for how long.
+/// Sizes and lifetimes of what stays in memory between requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     /// `hot_files_size`: bytes of small files each loop keeps.
@@ -17,7 +17,7 @@ pub struct Memory {
     pub compression_memory: u64,
 }
 
-/// The same as written.
+/// Memory settings as written.
 #[derive(Default)]
 pub struct Raw {
     hot_files_size: Setting<usize>,

@@ -18,7 +18,7 @@ use crate::http::route::ServerName;
 use crate::load::Resolve;
 use crate::vars::Template;
 
-/// What is used for all requests of a server.
+/// Settings for all requests of a server.
 pub struct ServerSettings {
     /// `server_name`, as they are looked up: the empty name if there is none, for requests without a host.
     pub names: Vec<ServerName>,

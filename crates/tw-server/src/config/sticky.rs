@@ -12,13 +12,13 @@ use crate::vars::Template;
 
 /// The smallest zone of `sticky learn`, in bytes: eight pages. Source: nginx.
 const ZONE_MIN: u64 = 8 * 4096;
-/// How long a session is remembered that nobody uses.
+/// Default time after which an unused session is forgotten.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(600);
 /// Words of `samesite=`.
 const SAME_SITE: [&[u8]; 3] = [b"strict", b"lax", b"none"];
 
 /// `sticky` as written.
-pub enum Written {
+pub enum WrittenSticky {
     Cookie(WrittenCookie),
     Route(Vec<Word>),
     Learn {
@@ -49,17 +49,17 @@ struct Zone {
 }
 
 /// Reads `sticky`.
-pub(crate) fn read(node: &Node) -> Result<Written, ConfError> {
+pub(crate) fn read(node: &Node) -> Result<WrittenSticky, ConfError> {
     let kind = node.arg(0)?;
     match &*kind.bytes {
-        b"cookie" => cookie(node).map(Written::Cookie),
+        b"cookie" => cookie(node).map(WrittenSticky::Cookie),
         b"route" => {
             let words = node.args.iter().skip(1);
             let variable = |word: &Word| match word.bytes.first() {
                 Some(b'$') => Ok(word.clone()),
                 _ => Err(node.fail(format!("invalid variable name \"{word}\"")).at(word.span)),
             };
-            words.map(variable).collect::<Result<_, _>>().map(Written::Route)
+            words.map(variable).collect::<Result<_, _>>().map(WrittenSticky::Route)
         }
         b"learn" => learn(node),
         _ => Err(unknown(node, kind)),
@@ -117,12 +117,12 @@ fn cookie(node: &Node) -> Result<WrittenCookie, ConfError> {
     Ok(written)
 }
 
-/// Whether this is a value of `SameSite`.
+/// Returns true if this is a value of `SameSite`.
 pub(crate) fn is_same_site(value: &[u8]) -> bool {
     SAME_SITE.iter().any(|known| known.eq_ignore_ascii_case(value))
 }
 
-fn learn(node: &Node) -> Result<Written, ConfError> {
+fn learn(node: &Node) -> Result<WrittenSticky, ConfError> {
     let (mut create, mut lookup, mut zone, mut timeout, mut in_head) = (vec![], vec![], None, None, false);
     for word in node.args.iter().skip(1) {
         let fail = |text: &str| node.fail(text).at(word.span);
@@ -168,13 +168,17 @@ fn learn(node: &Node) -> Result<Written, ConfError> {
         return Err(missing("create"));
     }
     let zone = zone.ok_or_else(|| missing("zone"))?;
-    Ok(Written::Learn { create, lookup, zone, timeout: timeout.unwrap_or(SESSION_TIMEOUT), in_head })
+    Ok(WrittenSticky::Learn { create, lookup, zone, timeout: timeout.unwrap_or(SESSION_TIMEOUT), in_head })
 }
 
 /// Makes what requests of the group `upstream` use.
-pub(crate) fn resolve(written: Written, upstream: &str, cx: &mut Resolve<'_>) -> Result<Sticky, ConfError> {
+pub(crate) fn resolve(
+    written: WrittenSticky,
+    upstream: &str,
+    cx: &mut Resolve<'_>,
+) -> Result<Sticky, ConfError> {
     match written {
-        Written::Cookie(cookie) => {
+        WrittenSticky::Cookie(cookie) => {
             let mut template = |text: Option<(Box<[u8]>, Span)>| {
                 text.map(|(text, at)| cx.template_text(&text, Some(at))).transpose()
             };
@@ -188,8 +192,8 @@ pub(crate) fn resolve(written: Written, upstream: &str, cx: &mut Resolve<'_>) ->
                 secure: cookie.secure,
             }))
         }
-        Written::Route(words) => Ok(Sticky::Route(templates(&words, cx)?)),
-        Written::Learn { create, lookup, zone, timeout, in_head } => {
+        WrittenSticky::Route(words) => Ok(Sticky::Route(templates(&words, cx)?)),
+        WrittenSticky::Learn { create, lookup, zone, timeout, in_head } => {
             let sessions = sessions(zone, timeout, upstream, cx)?;
             let (create, lookup) = (templates(&create, cx)?, templates(&lookup, cx)?);
             Ok(Sticky::Learn(StickyLearn { create, lookup, sessions, in_head }))

@@ -36,7 +36,7 @@ use super::proxy::{health, names};
 use super::request::Request;
 use crate::config;
 use crate::config::location::Location;
-use crate::config::sticky::Written as RawSticky;
+use crate::config::sticky::WrittenSticky as RawSticky;
 use crate::event_loop::Loop;
 use crate::load::Block;
 
@@ -129,12 +129,12 @@ impl Application for Loop {
 
     async fn run_background_tasks(self: Rc<Self>) {
         let mut background_tasks = TaskSet::default();
-        let beside = |kind| Subject { kind, id: self.index as u64 };
-        background_tasks.spawn((), beside("names"), names::refresh(self.clone()));
-        background_tasks.spawn((), beside("health checks"), health::run(self.clone()));
-        background_tasks.spawn((), beside("stapling"), ocsp_stapling::run(self.clone()));
-        background_tasks.spawn((), beside("history"), history::run(self.clone()));
-        background_tasks.spawn((), beside("caches"), cache::manage(self.clone()));
+        let subject = |kind| Subject { kind, id: self.index as u64 };
+        background_tasks.spawn((), subject("names"), names::refresh(self.clone()));
+        background_tasks.spawn((), subject("health checks"), health::run(self.clone()));
+        background_tasks.spawn((), subject("stapling"), ocsp_stapling::run(self.clone()));
+        background_tasks.spawn((), subject("history"), history::run(self.clone()));
+        background_tasks.spawn((), subject("caches"), cache::manage(self.clone()));
         while let ((), Ok(())) = poll_fn(|cx| background_tasks.poll_ended(cx)).await {}
     }
 

@@ -257,8 +257,8 @@ impl BodyBuffer {
 /// A new file with these bytes.
 async fn make(by: &mut Account, room: &SpillTarget, parts: Vec<Bytes>) -> Result<TempFile, DiskError> {
     let is_named = room.naming == Naming::Named;
-    let how = TempOptions { levels: room.dir.levels, is_named, ..TempOptions::NAMED };
-    let mut make = async || room.disk.create_temp_with(by, &room.dir.path, &how, parts.clone()).await;
+    let options = TempOptions { levels: room.dir.levels, is_named, ..TempOptions::NAMED };
+    let mut make = async || room.disk.create_temp_with(by, &room.dir.path, &options, parts.clone()).await;
     match &room.home {
         Some(home) => with_room(home, make).await,
         None => make().await,

@@ -97,7 +97,7 @@ pub struct CacheInfo {
 }
 
 impl CacheInfo {
-    /// Returns true if the response was stored before it was asked for, and no upstream server was asked.
+    /// Returns true if the response was stored before the request, and no upstream server was involved.
     #[must_use]
     pub fn is_stored_before(&self) -> bool {
         self.status.is_some() && self.forward.is_none() && !self.follows

@@ -106,7 +106,7 @@ impl Client {
     }
 
     /// Client of requests that the server makes itself again and again, whose log lines are never above `info`.
-    pub(crate) fn nobody(home: Rc<Loop>) -> Rc<Self> {
+    pub(crate) fn internal(home: Rc<Loop>) -> Rc<Self> {
         let (id, nowhere) = (home.counts.next_connection(), Addr::Unix(None));
         Self::make(id, nowhere.clone(), Rc::new(nowhere), home, Verbosity::Quiet)
     }
@@ -150,9 +150,9 @@ impl Client {
         self.peer_text.get_or_init(|| self.peer.client_text())
     }
 
-    /// Our address, once `ask` has told it.
-    pub(crate) fn local_or(&self, ask: impl FnOnce() -> Option<Addr>) -> &Addr {
-        self.local.get_or_init(|| Box::new(ask().unwrap_or_else(|| (*self.listen).clone())))
+    /// Our address, once `local` has told it.
+    pub(crate) fn local_or(&self, local: impl FnOnce() -> Option<Addr>) -> &Addr {
+        self.local.get_or_init(|| Box::new(local().unwrap_or_else(|| (*self.listen).clone())))
     }
 
     /// The listening address in `generation`; `None` if a reload took it away meanwhile.

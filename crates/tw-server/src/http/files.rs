@@ -88,11 +88,11 @@ pub struct OpenFile {
     lock: RefCell<Lock>,
     /// The turn in which it was last seen to be what it was when it was opened.
     looked: Cell<Option<Instant>>,
-    how: OpenOptions,
+    options: OpenOptions,
 }
 
 impl OpenFile {
-    fn new(file: File, how: OpenOptions) -> Self {
+    fn new(file: File, options: OpenOptions) -> Self {
         let meta = file.meta();
         let etag = match meta.kind {
             FileKind::File => Bytes::copy_from_slice(Etag::of_file(meta.mtime_sec, meta.size).as_bytes()),
@@ -104,13 +104,13 @@ impl OpenFile {
             content: RefCell::new(Content::Unread),
             lock: RefCell::new(Lock::Uses(0)),
             looked: Cell::new(None),
-            how,
+            options,
         }
     }
 
     /// One whose entity tag is not its own.
-    pub(crate) fn without_tag(file: File, how: OpenOptions) -> Self {
-        Self { etag: Bytes::new(), ..Self::new(file, how) }
+    pub(crate) fn without_tag(file: File, options: OpenOptions) -> Self {
+        Self { etag: Bytes::new(), ..Self::new(file, options) }
     }
 
     /// Metadata of the file.
@@ -131,7 +131,7 @@ impl OpenFile {
     /// The whole contents, if they are kept in memory, where a reference keeps them.
     pub fn content(&self) -> Option<Bytes> {
         match &*self.content.borrow() {
-            Content::Kept(kept) => Some(kept.bytes.clone()),
+            Content::InMemory(kept) => Some(kept.bytes.clone()),
             Content::Unread | Content::Absent(_) => None,
         }
     }
@@ -139,7 +139,7 @@ impl OpenFile {
     /// Storage for the text of the response head that belongs to these contents, as long as they are kept.
     pub fn head(&self) -> Option<Rc<HeadMemo>> {
         match &*self.content.borrow() {
-            Content::Kept(kept) => Some(kept.head.clone()),
+            Content::InMemory(kept) => Some(kept.head.clone()),
             Content::Unread | Content::Absent(_) => None,
         }
     }
@@ -179,7 +179,7 @@ pub(crate) fn links(r: &Request, path: &CStr) -> Links {
 }
 
 /// Way in which the location of `r` opens `path`.
-fn how(r: &Request, path: &CStr) -> OpenOptions {
+fn open_options(r: &Request, path: &CStr) -> OpenOptions {
     let files = &r.plan().core.files;
     OpenOptions {
         links: links(r, path),
@@ -214,11 +214,11 @@ fn trusted_part(from: &[u8], path: &[u8]) -> Trusted {
 
 /// Opens `path` for `r` if that needs no waiting.
 pub fn open_now(r: &Request, path: &CStr) -> FileLookup {
-    open_in_turn(r, path, &how(r, path), CheckSharing::First)
+    open_in_turn(r, path, &open_options(r, path), CheckSharing::First)
 }
 
-fn open_in_turn(r: &Request, path: &CStr, how: &OpenOptions, turn: CheckSharing) -> FileLookup {
-    let found = tw_rt::watch::operation("opening a file", || look_up(r, path, how, turn));
+fn open_in_turn(r: &Request, path: &CStr, options: &OpenOptions, turn: CheckSharing) -> FileLookup {
+    let found = tw_rt::watch::operation("opening a file", || look_up(r, path, options, turn));
     match found {
         // Who can wait makes room.
         Now::Ready(Err(errno)) if is_exhausted(errno) => Now::Cold,
@@ -242,31 +242,31 @@ pub async fn with_room<T>(
     first
 }
 
-fn look_up(r: &Request, path: &CStr, how: &OpenOptions, turn: CheckSharing) -> FileLookup {
+fn look_up(r: &Request, path: &CStr, options: &OpenOptions, turn: CheckSharing) -> FileLookup {
     let Some(disk) = r.disk() else { return Now::Ready(Err(Errno::INVAL)) };
     let mut files = r.client().home.app.files.borrow_mut();
-    if how.links != Links::Follow {
+    if options.links != Links::Follow {
         // What a link leads to may change without the file changing: looked at each time.
-        let mut opened = disk.open_now(path, how);
+        let mut opened = disk.open_now(path, options);
         if let Now::Ready(Err(errno)) = opened
             && files.made_room(errno)
         {
-            opened = disk.open_now(path, how);
+            opened = disk.open_now(path, options);
         }
         return match opened {
-            Now::Ready(opened) => Now::Ready(opened.map(|file| Rc::new(OpenFile::new(file, *how)))),
+            Now::Ready(opened) => Now::Ready(opened.map(|file| Rc::new(OpenFile::new(file, *options)))),
             Now::Cold => Now::Cold,
         };
     }
     let cache = r.plan().core.files.open_file_cache.as_ref();
-    files.open_now(path, &FileUser { disk, how, cache, read: r.facts.read_at, turn })
+    files.open_now(path, &FileUser { disk, options, cache, read: r.facts.read_at, turn })
 }
 
 /// Opens `path` for `r`, waiting for the disk if need be.
 pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskError> {
     tw_rt::requeue().await;
-    let how = how(r, path);
-    if let Now::Ready(found) = open_in_turn(r, path, &how, CheckSharing::Waited) {
+    let options = open_options(r, path);
+    if let Now::Ready(found) = open_in_turn(r, path, &options, CheckSharing::Waited) {
         return found.map_err(|errno| Op::Open.failed(errno));
     }
     let Some(disk) = r.disk().cloned() else {
@@ -277,12 +277,12 @@ pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskErro
     let home = r.client().home.clone();
     // Before the job: a request that is read while it runs is not answered with what it found before.
     let look = home.app.files.borrow_mut().look();
-    match with_room(&home, async || disk.open_cold(&mut r.costs.account, path, &how).await).await {
-        Ok(file) if how.links != Links::Follow => Ok(Rc::new(OpenFile::new(file, how))),
-        Ok(file) => Ok(home.app.files.borrow_mut().opened(path, file, &how, cache.as_ref(), look)),
+    match with_room(&home, async || disk.open_cold(&mut r.costs.account, path, &options).await).await {
+        Ok(file) if options.links != Links::Follow => Ok(Rc::new(OpenFile::new(file, options))),
+        Ok(file) => Ok(home.app.files.borrow_mut().opened(path, file, &options, cache.as_ref(), look)),
         Err(error) => {
             if let Some(errno) = error.errno()
-                && how.links == Links::Follow
+                && options.links == Links::Follow
             {
                 home.app.files.borrow_mut().failed(path, errno, cache.as_ref(), look);
             }
@@ -294,15 +294,15 @@ pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskErro
 /// Metadata of a path, if known without waiting.
 pub fn stat_now(r: &Request, path: &CStr) -> Now<FileMeta> {
     let Some(disk) = r.disk() else { return Now::Ready(Err(Errno::INVAL)) };
-    let how = how(r, path);
-    if how.links != Links::Follow {
-        return match open_in_turn(r, path, &how, CheckSharing::First) {
+    let options = open_options(r, path);
+    if options.links != Links::Follow {
+        return match open_in_turn(r, path, &options, CheckSharing::First) {
             Now::Ready(found) => Now::Ready(found.map(|file| *file.meta())),
             Now::Cold => Now::Cold,
         };
     }
     let cache = r.plan().core.files.open_file_cache.as_ref();
-    let by = FileUser { disk, how: &how, cache, read: r.facts.read_at, turn: CheckSharing::Waited };
+    let by = FileUser { disk, options: &options, cache, read: r.facts.read_at, turn: CheckSharing::Waited };
     let mut files = r.client().home.app.files.borrow_mut();
     if let CachedPath::Valid(found) = files.known(path, &by) {
         return Now::Ready(found.map(|file| *file.meta()));
@@ -316,7 +316,7 @@ pub fn stat_now(r: &Request, path: &CStr) -> Now<FileMeta> {
 
 /// Metadata of a path. Waits for the disk if needed.
 pub async fn stat(r: &mut Request, path: CString) -> Result<FileMeta, DiskError> {
-    if how(r, &path).links != Links::Follow {
+    if open_options(r, &path).links != Links::Follow {
         return open(r, &path).await.map(|file| *file.meta());
     }
     let Some(disk) = r.disk().cloned() else {

@@ -11,13 +11,13 @@ use tw_rt::{Deadline, watch};
 
 use crate::event_loop::Loop;
 
-/// Longest wait of a loop for a thread to read about this process in `/proc`. Pools may be stuck when metrics are needed
-/// most: then everything else is told without it.
-const PROC_PATIENCE_MS: u64 = 50;
+/// Longest wait of a loop for a thread to read about this process in `/proc`. Pools may be stuck when metrics are
+/// needed most: the other metrics are then returned alone.
+const PROC_TIMEOUT_MS: u64 = 50;
 
 pub(crate) const LIMITS: &[Limit] = &[Limit::micros(
-    "PROC_PATIENCE_MS",
-    PROC_PATIENCE_MS * 1000,
+    "PROC_TIMEOUT_MS",
+    PROC_TIMEOUT_MS * 1000,
     "Time a scrape waits for a pool thread to read what `/proc` tells of the process",
     "the metric is left out",
 )];
@@ -49,6 +49,6 @@ pub async fn resident_bytes(disk: &Disk, by: &mut Account) -> Option<u64> {
 /// A file of `/proc` of at most `max` bytes, if a thread has read it soon.
 pub async fn read_soon(disk: &Disk, by: &mut Account, path: &CStr, max: usize) -> Option<Vec<u8>> {
     let mut deadline = Deadline::new();
-    deadline.set(Duration::from_millis(PROC_PATIENCE_MS));
+    deadline.set(Duration::from_millis(PROC_TIMEOUT_MS));
     deadline.guard(disk.read_whole(by, path, max)).await.ok()?.ok()
 }

@@ -1,5 +1,5 @@
-//! The last of a connection: nothing more is sent, and what the client still sends is read and ignored, so that the kernel
-//! does not reset what the client has not read yet (`lingering_close`).
+//! Lingering close of a connection: sends nothing more, and reads and ignores further bytes of the client, so that
+//! the kernel does not reset bytes that the client has not read yet (`lingering_close`).
 
 use std::cell::RefCell;
 use std::io;
@@ -15,7 +15,7 @@ use super::client::Client;
 /// Bytes read at once.
 const LINGER_READ: usize = 16 << 10;
 
-/// Says that nothing more will be sent, then reads and ignores what the client still sends: for `time` in all, at most
+/// Shuts down the sending side, then reads and ignores further bytes of the client: for `time` in all, at most
 /// `timeout` between two reads.
 pub(crate) async fn linger_close(client: &Client, transport: &Transport, time: Duration, timeout: Duration) {
     let deadline = RefCell::new(Deadline::new());

@@ -1,5 +1,4 @@
-//! Access logs of requests: the log of a server that names none, and what a request has to say about a log file whose name
-//! has variables.
+//! Access logs of requests: the default log of a server, and messages about log files whose names have variables.
 
 use std::ffi::CStr;
 

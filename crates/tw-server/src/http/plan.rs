@@ -335,8 +335,8 @@ impl Plan {
         self.header_filters.push(Box::new(filter));
     }
 
-    /// Adds a filter that sees what a handler answers before its conditions and ranges are looked at, and may make another
-    /// response of it. It does not see error pages.
+    /// Adds a filter that runs on a handler's response before conditions and ranges, and may replace the response.
+    /// Error pages do not pass through the filter.
     pub fn add_first_filter(&mut self, filter: impl HeaderFilter + 'static) {
         self.first_filters.push(Box::new(filter));
     }

@@ -19,7 +19,7 @@ impl RetryOn {
     pub const NON_IDEMPOTENT: Self = Self(1 << 3);
     /// `denied`
     pub const DENIED: Self = Self(1 << 4);
-    /// `updating`: somebody fetches a response anew that is no longer valid.
+    /// `updating`: another request is revalidating the expired response.
     pub const UPDATING: Self = Self(1 << 5);
     const STATUSES: [(u16, Self); 7] = [
         (500, Self(1 << 8)),

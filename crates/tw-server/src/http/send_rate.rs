@@ -16,7 +16,7 @@ pub(crate) struct SendRate {
     rate: u64,
     after: u64,
     start: Instant,
-    /// Bytes that had left when this was first asked: the head.
+    /// Bytes sent before the first call: the head.
     head: Option<u64>,
 }
 

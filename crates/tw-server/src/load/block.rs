@@ -29,7 +29,7 @@ pub struct Block {
     pub(crate) acme: CollectedCertificates,
     /// True if a location of the server answers CONNECT.
     pub opens_tunnels: bool,
-    /// Where requests go from here, as the module says that passes them on.
+    /// Destination of proxied requests of this block, as set by a `*_pass` module.
     pub passing: PassTarget,
 }
 

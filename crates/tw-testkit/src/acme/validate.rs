@@ -16,7 +16,7 @@ use super::jws;
 use crate::Client;
 
 /// Time limit of a validation.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The token of a challenge.
 pub(super) fn token(order: usize, at: usize) -> String {
@@ -29,14 +29,14 @@ fn here(port: u16) -> SocketAddr {
 
 /// RFC 8555, section 8.3.
 pub(super) fn http(name: &str, token: &str, answer: &str, port: u16) -> Result<(), String> {
-    let asked = || {
-        let mut client = Client::connect(here(port))?.patience(PATIENCE);
+    let fetch = || {
+        let mut client = Client::connect(here(port))?.timeout(TIMEOUT);
         client.send(format!(
             "GET /.well-known/acme-challenge/{token} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n"
         ))?;
         client.read_response()
     };
-    let response = asked().map_err(|error| error.to_string())?;
+    let response = fetch().map_err(|error| error.to_string())?;
     match response.text() == answer && response.status == 200 {
         true => Ok(()),
         false => Err(format!("{} {}", response.status, response.text())),
@@ -63,7 +63,7 @@ pub(super) fn handshake(name: &str, answer: &str, port: u16) -> Result<(), Strin
     let mut session = ClientConnection::new(Arc::new(config), server).map_err(|error| error.to_string())?;
     let mut socket = TcpStream::connect(here(port)).map_err(|error| error.to_string())?;
     let patient =
-        socket.set_read_timeout(Some(PATIENCE)).and_then(|()| socket.set_write_timeout(Some(PATIENCE)));
+        socket.set_read_timeout(Some(TIMEOUT)).and_then(|()| socket.set_write_timeout(Some(TIMEOUT)));
     patient.map_err(|error| error.to_string())?;
     while session.is_handshaking() {
         session.complete_io(&mut socket).map_err(|error| error.to_string())?;

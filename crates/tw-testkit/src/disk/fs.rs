@@ -82,12 +82,12 @@ impl Front {
         op: Op,
         name: &OsStr,
         reply: R,
-        ask: impl FnOnce(&mut Tree) -> Result<T, Errno> + Send + 'static,
+        operation: impl FnOnce(&mut Tree) -> Result<T, Errno> + Send + 'static,
         send: impl FnOnce(R, Duration, T) + Send + 'static,
     ) {
         let shared = Arc::clone(&self.shared);
         let finish = move |reply: R| {
-            let answer = ask(&mut shared.tree());
+            let answer = operation(&mut shared.tree());
             match answer {
                 Ok(answer) => send(reply, shared.ttl(), answer),
                 Err(errno) => reply.refuse(errno),
@@ -113,11 +113,11 @@ impl Front {
         op: Op,
         ino: INodeNo,
         reply: R,
-        ask: impl FnOnce(&mut Tree) -> Result<T, Errno> + Send + 'static,
+        operation: impl FnOnce(&mut Tree) -> Result<T, Errno> + Send + 'static,
         send: impl FnOnce(R, Duration, T) + Send + 'static,
     ) {
         let name = self.shared.tree().name(ino.0);
-        self.answer(op, &name, reply, ask, send);
+        self.answer(op, &name, reply, operation, send);
     }
 }
 
@@ -130,11 +130,11 @@ impl Filesystem for Front {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let ask = by_name(parent, name, |tree, parent, name| {
+        let operation = by_name(parent, name, |tree, parent, name| {
             let ino = tree.lookup(parent, name)?;
             attr(tree, ino)
         });
-        self.answer(Op::Lookup, name, reply, ask, send_entry);
+        self.answer(Op::Lookup, name, reply, operation, send_entry);
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -159,7 +159,7 @@ impl Filesystem for Front {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let ask = move |tree: &mut Tree| {
+        let operation = move |tree: &mut Tree| {
             if let Some(size) = size {
                 tree.truncate(ino.0, size)?;
             }
@@ -174,12 +174,12 @@ impl Filesystem for Front {
             }
             attr(tree, ino.0)
         };
-        self.answer_for(Op::Setattr, ino, reply, ask, send_attr);
+        self.answer_for(Op::Setattr, ino, reply, operation, send_attr);
     }
 
     fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let ask = move |tree: &mut Tree| tree.node(ino.0).map(drop);
-        self.answer_for(Op::Open, ino, reply, ask, |reply, _, ()| {
+        let operation = move |tree: &mut Tree| tree.node(ino.0).map(drop);
+        self.answer_for(Op::Open, ino, reply, operation, |reply, _, ()| {
             reply.opened(NO_HANDLE, FopenFlags::empty())
         });
     }
@@ -195,8 +195,8 @@ impl Filesystem for Front {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let ask = move |tree: &mut Tree| tree.read(ino.0, offset, size as usize).map(<[u8]>::to_owned);
-        self.answer_for(Op::Read, ino, reply, ask, |reply, _, data| reply.data(&data));
+        let operation = move |tree: &mut Tree| tree.read(ino.0, offset, size as usize).map(<[u8]>::to_owned);
+        self.answer_for(Op::Read, ino, reply, operation, |reply, _, data| reply.data(&data));
     }
 
     fn write(
@@ -214,8 +214,8 @@ impl Filesystem for Front {
         let data = data.to_owned();
         // The kernel never sends more than 16 MiB in one request.
         let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        let ask = move |tree: &mut Tree| tree.write(ino.0, offset, &data);
-        self.answer_for(Op::Write, ino, reply, ask, move |reply, _, ()| reply.written(count));
+        let operation = move |tree: &mut Tree| tree.write(ino.0, offset, &data);
+        self.answer_for(Op::Write, ino, reply, operation, move |reply, _, ()| reply.written(count));
     }
 
     fn create(
@@ -228,21 +228,21 @@ impl Filesystem for Front {
         _: i32,
         reply: ReplyCreate,
     ) {
-        let ask = by_name(parent, name, move |tree, parent, name| {
+        let operation = by_name(parent, name, move |tree, parent, name| {
             let ino = tree.make(parent, name, Kind::File(Vec::new()), permissions(mode))?;
             attr(tree, ino)
         });
-        self.answer(Op::Create, name, reply, ask, |reply, ttl, attr| {
+        self.answer(Op::Create, name, reply, operation, |reply, ttl, attr| {
             reply.created(&ttl, &attr, Generation(0), NO_HANDLE, FopenFlags::empty());
         });
     }
 
     fn mkdir(&self, _: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
-        let ask = by_name(parent, name, move |tree, parent, name| {
+        let operation = by_name(parent, name, move |tree, parent, name| {
             let ino = tree.make(parent, name, Kind::Dir(BTreeMap::new()), permissions(mode))?;
             attr(tree, ino)
         });
-        self.answer(Op::Mkdir, name, reply, ask, send_entry);
+        self.answer(Op::Mkdir, name, reply, operation, send_entry);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -268,18 +268,18 @@ impl Filesystem for Front {
         }
         let replace = !flags.contains(RenameFlags::RENAME_NOREPLACE);
         let to_name = to_name.to_owned();
-        let ask = by_name(parent, name, move |tree, parent, name| {
+        let operation = by_name(parent, name, move |tree, parent, name| {
             tree.rename((parent, name), (to.0, &to_name), replace)
         });
-        self.answer(Op::Rename, name, reply, ask, send_nothing);
+        self.answer(Op::Rename, name, reply, operation, send_nothing);
     }
 
     fn link(&self, _: &Request, ino: INodeNo, to: INodeNo, to_name: &OsStr, reply: ReplyEntry) {
-        let ask = by_name(to, to_name, move |tree, parent, name| {
+        let operation = by_name(to, to_name, move |tree, parent, name| {
             tree.link(ino.0, parent, name)?;
             attr(tree, ino.0)
         });
-        self.answer_for(Op::Link, ino, reply, ask, send_entry);
+        self.answer_for(Op::Link, ino, reply, operation, send_entry);
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
@@ -295,8 +295,8 @@ impl Filesystem for Front {
     }
 
     fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, reply: ReplyDirectory) {
-        let ask = move |tree: &mut Tree| listing(tree, ino.0);
-        self.answer_for(Op::Readdir, ino, reply, ask, move |mut reply, _, entries| {
+        let operation = move |tree: &mut Tree| listing(tree, ino.0);
+        self.answer_for(Op::Readdir, ino, reply, operation, move |mut reply, _, entries| {
             let start = usize::try_from(offset).unwrap_or(usize::MAX);
             for (index, (ino, kind, name)) in entries.into_iter().enumerate().skip(start) {
                 // The offset of an entry is where the next listing goes on.
@@ -327,10 +327,10 @@ impl Filesystem for Front {
 fn by_name<T>(
     parent: INodeNo,
     name: &OsStr,
-    ask: impl FnOnce(&mut Tree, u64, &OsStr) -> Result<T, Errno> + Send + 'static,
+    operation: impl FnOnce(&mut Tree, u64, &OsStr) -> Result<T, Errno> + Send + 'static,
 ) -> impl FnOnce(&mut Tree) -> Result<T, Errno> + Send + 'static {
     let name = name.to_owned();
-    move |tree| ask(tree, parent.0, &name)
+    move |tree| operation(tree, parent.0, &name)
 }
 
 fn send_entry(reply: ReplyEntry, ttl: Duration, attr: FileAttr) {

@@ -192,7 +192,7 @@ mod tests {
 
         let path = disk.join("slow");
         let reader = thread::spawn(move || fs::read(path));
-        assert!(wait::until(wait::PATIENCE, || held.waiting() == 1));
+        assert!(wait::until(wait::TIMEOUT, || held.waiting() == 1));
         assert_eq!(fs::read(disk.join("quick")).unwrap(), b"soon");
         assert!(!reader.is_finished());
 
@@ -210,7 +210,7 @@ mod tests {
             let mut text = String::new();
             file.read_to_string(&mut text).map(|_| text)
         });
-        assert!(wait::until(wait::PATIENCE, || held.waiting() >= 1));
+        assert!(wait::until(wait::TIMEOUT, || held.waiting() >= 1));
         assert_eq!(fs::metadata(disk.join("f")).unwrap().len(), 7);
         drop(held);
         assert_eq!(reader.join().unwrap().unwrap(), "content");
@@ -246,9 +246,9 @@ mod tests {
         let held = disk.on(Op::Open).inject(Fault::Stall);
         let path = disk.join("f");
         let opener = thread::spawn(move || File::open(path).map(drop));
-        assert!(wait::until(wait::PATIENCE, || held.waiting() == 1));
+        assert!(wait::until(wait::TIMEOUT, || held.waiting() == 1));
         drop(disk);
-        assert!(wait::until(wait::PATIENCE, || opener.is_finished()));
+        assert!(wait::until(wait::TIMEOUT, || opener.is_finished()));
         assert!(!mount_point.exists());
     }
 }

@@ -221,7 +221,7 @@ fn sessions_are_resumed_by_another_thread_and_process() {
 }
 
 #[test]
-fn words_decide_what_is_negotiated() {
+fn configured_protocols_and_ciphers_are_negotiated() {
     let root = Authority::new("root");
     let (ecdsa, rsa) = (leaf("example.com", &root), leaf_with("example.com", &root, rsa_key()));
     for (words, curves, site, suite, group) in [

@@ -86,7 +86,7 @@ fn replies() {
 }
 
 #[test]
-fn responders_with_a_certificate_for_it() {
+fn delegated_responder_certificates_are_accepted() {
     let (root, other) = (Authority::new("root"), Authority::new("other"));
     let cert = leaf("example.com", &root);
     let question = Question::new(cert.der(), &[root.der()]).unwrap();

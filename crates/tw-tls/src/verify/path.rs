@@ -11,12 +11,12 @@ pub(super) const CHECKS_MAX: u32 = 32;
 
 /// A path, from the certificate that is judged upwards.
 pub(super) struct Path<'a> {
-    pub(super) links: Vec<Link<'a>>,
+    pub(super) links: Vec<ChainLink<'a>>,
     /// Verdict about the end of the path.
     pub(super) end: Verdict,
 }
 
-pub(super) struct Link<'a> {
+pub(super) struct ChainLink<'a> {
     pub(super) cert: Certificate<'a>,
     source: Source,
     /// Result of verifying the signature with the next link's key; `None` for the last one.
@@ -29,7 +29,7 @@ enum Source {
     Trusted,
 }
 
-impl Link<'_> {
+impl ChainLink<'_> {
     /// Returns `true` if the certificate may issue others.
     pub(super) fn is_authority(&self) -> bool {
         match self.cert.extensions.basic_constraints {
@@ -57,7 +57,7 @@ impl<'a> Path<'a> {
         now: i64,
     ) -> Self {
         let mut checks = CHECKS_MAX;
-        let mut links = vec![Link { cert: leaf, source: Source::Shown, signature: None }];
+        let mut links = vec![ChainLink { cert: leaf, source: Source::Shown, signature: None }];
         let end = loop {
             let count = links.len();
             let Some(top) = links.last_mut() else { break Verdict::Unspecified };
@@ -90,7 +90,7 @@ impl<'a> Path<'a> {
             match best {
                 Some((rank, cert, source)) => {
                     top.signature = Some(if rank >= SIGNED { Signature::Good } else { Signature::Bad });
-                    links.push(Link { cert, source, signature: None });
+                    links.push(ChainLink { cert, source, signature: None });
                 }
                 None if is_top && count == 1 => break Verdict::SelfSigned,
                 None if is_top => break Verdict::SelfSignedInChain,

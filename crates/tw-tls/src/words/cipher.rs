@@ -71,21 +71,21 @@ pub fn default_ciphersuites() -> Vec<SupportedCipherSuite> {
 struct List {
     items: Vec<Item>,
     /// Words that have added suites to the list, with these suites.
-    wanted: Vec<Wanted>,
+    wanted: Vec<SelectedSuites>,
 }
 
 struct Item {
     suite: &'static Suite,
-    place: Place,
+    state: ListState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ListState {
     In,
     Out,
 }
 
-struct Wanted {
+struct SelectedSuites {
     word: String,
     /// Selected suites; empty for an unknown word.
     codes: Vec<u16>,
@@ -107,7 +107,10 @@ impl List {
     fn new() -> Self {
         // TLS 1.3 has names of its own and a list of its own.
         let suites = SUITES.iter().filter(|suite| suite.version != V::Tls13);
-        Self { items: suites.map(|suite| Item { suite, place: Place::Out }).collect(), wanted: Vec::new() }
+        Self {
+            items: suites.map(|suite| Item { suite, state: ListState::Out }).collect(),
+            wanted: Vec::new(),
+        }
     }
 
     fn run(&mut self, words: &str) -> Result<(), WordError> {
@@ -151,23 +154,23 @@ impl List {
             |suite: &Suite| tests.as_ref().is_some_and(|tests| tests.iter().all(|test| test.holds(suite)));
         if verb == Verb::Add {
             let codes = SUITES.iter().filter(|suite| selects(suite)).map(|suite| suite.code).collect();
-            self.wanted.push(Wanted { word: word.to_owned(), codes });
+            self.wanted.push(SelectedSuites { word: word.to_owned(), codes });
         }
         let (mut taken, mut rest): (Vec<Item>, Vec<Item>) =
             std::mem::take(&mut self.items).into_iter().partition(|item| {
-                let place = if verb == Verb::Add { Place::Out } else { Place::In };
-                selects(item.suite) && (item.place == place || verb == Verb::Kill)
+                let state = if verb == Verb::Add { ListState::Out } else { ListState::In };
+                selects(item.suite) && (item.state == state || verb == Verb::Kill)
             });
         match verb {
             Verb::Kill => self.items = rest,
             Verb::Remove => {
                 // To the beginning, in their order: who adds them again has them in it.
-                taken.iter_mut().for_each(|item| item.place = Place::Out);
+                taken.iter_mut().for_each(|item| item.state = ListState::Out);
                 taken.append(&mut rest);
                 self.items = taken;
             }
             Verb::Add | Verb::MoveToEnd => {
-                taken.iter_mut().for_each(|item| item.place = Place::In);
+                taken.iter_mut().for_each(|item| item.state = ListState::In);
                 rest.append(&mut taken);
                 self.items = rest;
             }
@@ -176,7 +179,7 @@ impl List {
 
     fn sort_by_strength(&mut self) {
         let (mut sorted, mut out): (Vec<Item>, Vec<Item>) =
-            std::mem::take(&mut self.items).into_iter().partition(|item| item.place == Place::In);
+            std::mem::take(&mut self.items).into_iter().partition(|item| item.state == ListState::In);
         sorted.sort_by_key(|item| std::cmp::Reverse(item.suite.strength()));
         out.append(&mut sorted);
         self.items = out;
@@ -184,10 +187,10 @@ impl List {
 
     fn finish(self) -> Result<Selection<SupportedCipherSuite>, WordError> {
         let List { items, wanted } = self;
-        let selected = || items.iter().filter(|item| item.place == Place::In).map(|item| item.suite);
+        let selected = || items.iter().filter(|item| item.state == ListState::In).map(|item| item.suite);
         let chosen: Vec<SupportedCipherSuite> = selected().filter_map(Suite::supported).collect();
         let mut never = Vec::new();
-        for Wanted { word, codes } in wanted {
+        for SelectedSuites { word, codes } in wanted {
             let mut remaining = selected().filter(|suite| codes.contains(&suite.code)).peekable();
             // Suites of TLS 1.3 are offered all the same, and have to be killed elsewhere.
             let is_tls13 = named(&word).is_some_and(|suite| suite.version == V::Tls13);

@@ -11,34 +11,34 @@ use super::{Selection, WordError};
 pub type Group = &'static dyn SupportedKxGroup;
 
 /// One group and all its names.
-struct Known {
+struct NamedGroup {
     names: &'static [&'static str],
     group: Option<Group>,
 }
 
-const KNOWN: &[Known] = &[
-    Known { names: &["X25519"], group: Some(X25519) },
-    Known { names: &["prime256v1", "P-256", "secp256r1"], group: Some(SECP256R1) },
-    Known { names: &["secp384r1", "P-384"], group: Some(SECP384R1) },
-    Known { names: &["X25519MLKEM768"], group: Some(X25519MLKEM768) },
-    Known { names: &["SecP256r1MLKEM768"], group: Some(SECP256R1MLKEM768) },
-    Known { names: &["MLKEM768"], group: Some(MLKEM768) },
-    Known { names: &["MLKEM1024"], group: Some(MLKEM1024) },
-    Known { names: &["secp521r1", "P-521"], group: None },
-    Known { names: &["X448"], group: None },
-    Known { names: &["MLKEM512"], group: None },
-    Known { names: &["SecP384r1MLKEM1024"], group: None },
-    Known { names: &["secp224r1", "P-224"], group: None },
-    Known { names: &["secp192r1", "prime192v1", "P-192"], group: None },
-    Known { names: &["secp256k1"], group: None },
-    Known { names: &["brainpoolP256r1", "brainpoolP256r1tls13"], group: None },
-    Known { names: &["brainpoolP384r1", "brainpoolP384r1tls13"], group: None },
-    Known { names: &["brainpoolP512r1", "brainpoolP512r1tls13"], group: None },
-    Known { names: &["ffdhe2048"], group: None },
-    Known { names: &["ffdhe3072"], group: None },
-    Known { names: &["ffdhe4096"], group: None },
-    Known { names: &["ffdhe6144"], group: None },
-    Known { names: &["ffdhe8192"], group: None },
+const KNOWN: &[NamedGroup] = &[
+    NamedGroup { names: &["X25519"], group: Some(X25519) },
+    NamedGroup { names: &["prime256v1", "P-256", "secp256r1"], group: Some(SECP256R1) },
+    NamedGroup { names: &["secp384r1", "P-384"], group: Some(SECP384R1) },
+    NamedGroup { names: &["X25519MLKEM768"], group: Some(X25519MLKEM768) },
+    NamedGroup { names: &["SecP256r1MLKEM768"], group: Some(SECP256R1MLKEM768) },
+    NamedGroup { names: &["MLKEM768"], group: Some(MLKEM768) },
+    NamedGroup { names: &["MLKEM1024"], group: Some(MLKEM1024) },
+    NamedGroup { names: &["secp521r1", "P-521"], group: None },
+    NamedGroup { names: &["X448"], group: None },
+    NamedGroup { names: &["MLKEM512"], group: None },
+    NamedGroup { names: &["SecP384r1MLKEM1024"], group: None },
+    NamedGroup { names: &["secp224r1", "P-224"], group: None },
+    NamedGroup { names: &["secp192r1", "prime192v1", "P-192"], group: None },
+    NamedGroup { names: &["secp256k1"], group: None },
+    NamedGroup { names: &["brainpoolP256r1", "brainpoolP256r1tls13"], group: None },
+    NamedGroup { names: &["brainpoolP384r1", "brainpoolP384r1tls13"], group: None },
+    NamedGroup { names: &["brainpoolP512r1", "brainpoolP512r1tls13"], group: None },
+    NamedGroup { names: &["ffdhe2048"], group: None },
+    NamedGroup { names: &["ffdhe3072"], group: None },
+    NamedGroup { names: &["ffdhe4096"], group: None },
+    NamedGroup { names: &["ffdhe6144"], group: None },
+    NamedGroup { names: &["ffdhe8192"], group: None },
 ];
 
 /// Default groups: OpenSSL 3.5's, as far as they are offered.

@@ -5,44 +5,53 @@ use rustls::SignatureScheme;
 use super::{Selection, WordError};
 
 /// Names of one scheme; OpenSSL does not look at their case.
-struct Known {
+struct NamedScheme {
     names: &'static [&'static str],
     scheme: Option<SignatureScheme>,
 }
 
-const KNOWN: &[Known] = &[
-    Known {
+const KNOWN: &[NamedScheme] = &[
+    NamedScheme {
         names: &["ecdsa_secp256r1_sha256", "ECDSA+SHA256"],
         scheme: Some(SignatureScheme::ECDSA_NISTP256_SHA256),
     },
-    Known {
+    NamedScheme {
         names: &["ecdsa_secp384r1_sha384", "ECDSA+SHA384"],
         scheme: Some(SignatureScheme::ECDSA_NISTP384_SHA384),
     },
-    Known {
+    NamedScheme {
         names: &["ecdsa_secp521r1_sha512", "ECDSA+SHA512"],
         scheme: Some(SignatureScheme::ECDSA_NISTP521_SHA512),
     },
-    Known { names: &["ed25519"], scheme: Some(SignatureScheme::ED25519) },
-    Known {
+    NamedScheme { names: &["ed25519"], scheme: Some(SignatureScheme::ED25519) },
+    NamedScheme {
         names: &["rsa_pss_rsae_sha256", "RSA-PSS+SHA256", "PSS+SHA256"],
         scheme: Some(SignatureScheme::RSA_PSS_SHA256),
     },
-    Known {
+    NamedScheme {
         names: &["rsa_pss_rsae_sha384", "RSA-PSS+SHA384", "PSS+SHA384"],
         scheme: Some(SignatureScheme::RSA_PSS_SHA384),
     },
-    Known {
+    NamedScheme {
         names: &["rsa_pss_rsae_sha512", "RSA-PSS+SHA512", "PSS+SHA512"],
         scheme: Some(SignatureScheme::RSA_PSS_SHA512),
     },
-    Known { names: &["rsa_pkcs1_sha256", "RSA+SHA256"], scheme: Some(SignatureScheme::RSA_PKCS1_SHA256) },
-    Known { names: &["rsa_pkcs1_sha384", "RSA+SHA384"], scheme: Some(SignatureScheme::RSA_PKCS1_SHA384) },
-    Known { names: &["rsa_pkcs1_sha512", "RSA+SHA512"], scheme: Some(SignatureScheme::RSA_PKCS1_SHA512) },
-    Known { names: &["mldsa44"], scheme: Some(SignatureScheme::ML_DSA_44) },
-    Known { names: &["mldsa65"], scheme: Some(SignatureScheme::ML_DSA_65) },
-    Known { names: &["mldsa87"], scheme: Some(SignatureScheme::ML_DSA_87) },
-    Known {
+    NamedScheme {
+        names: &["rsa_pkcs1_sha256", "RSA+SHA256"],
+        scheme: Some(SignatureScheme::RSA_PKCS1_SHA256),
+    },
+    NamedScheme {
+        names: &["rsa_pkcs1_sha384", "RSA+SHA384"],
+        scheme: Some(SignatureScheme::RSA_PKCS1_SHA384),
+    },
+    NamedScheme {
+        names: &["rsa_pkcs1_sha512", "RSA+SHA512"],
+        scheme: Some(SignatureScheme::RSA_PKCS1_SHA512),
+    },
+    NamedScheme { names: &["mldsa44"], scheme: Some(SignatureScheme::ML_DSA_44) },
+    NamedScheme { names: &["mldsa65"], scheme: Some(SignatureScheme::ML_DSA_65) },
+    NamedScheme { names: &["mldsa87"], scheme: Some(SignatureScheme::ML_DSA_87) },
+    NamedScheme {
         names: &[
             "ed448",
             "rsa_pss_pss_sha256",

@@ -24,7 +24,7 @@ fn addresses(texts: &[&str]) -> Vec<ResolvedAddress> {
 #[test]
 fn operator_changes_a_group_in_use() {
     let group = group(BalanceMethod::RoundRobin, vec![server(1, 1), server(2, 1)]);
-    let (mut selection, mut rng) = ask(&group, BalanceKey::None);
+    let (mut selection, mut rng) = new_selection(&group, BalanceKey::None);
     let first = group.select(&mut selection, 0, &mut rng).unwrap();
     assert_eq!((number(&first), selection.tries_left()), (1, 1));
     let added = group.add(server(3, 1)).unwrap();
@@ -118,7 +118,7 @@ fn srv_records_bring_names_weights_and_backups() {
 fn reload_keeps_the_state_of_peers() {
     let old = group(BalanceMethod::RoundRobin, vec![with(1, |_| ()), with(2, |_| ()), named(None, 80)]);
     old.resolved(old.list().servers()[2].0, &addresses(&["10.0.0.1:80"])).unwrap();
-    let (mut selection, mut rng) = ask(&old, BalanceKey::None);
+    let (mut selection, mut rng) = new_selection(&old, BalanceKey::None);
     let lease = old.select(&mut selection, 50, &mut rng).unwrap();
     assert_eq!(number(&lease), 1);
     old.select(&mut selection, 50, &mut rng).unwrap().done(PeerOutcome::Failed, 50);

@@ -4,14 +4,14 @@ use super::*;
 use crate::{AdminState, KeyKind, LeastTime, NoPeer, PeerChange, PeerStatus, RandomTwo, TimeKind};
 
 fn select(group: &Group, now: u64) -> Result<Lease, NoPeer> {
-    let (mut selection, mut rng) = ask(group, BalanceKey::None);
+    let (mut selection, mut rng) = new_selection(group, BalanceKey::None);
     group.select(&mut selection, now, &mut rng)
 }
 
 #[test]
 fn single_peer_is_always_selected_once() {
     let group = group(BalanceMethod::RoundRobin, vec![with(1, |_| ())]);
-    let (mut selection, mut rng) = ask(&group, BalanceKey::None);
+    let (mut selection, mut rng) = new_selection(&group, BalanceKey::None);
     for now in 0..3 {
         let lease = group.select(&mut selection, now, &mut rng).unwrap();
         assert_eq!(selection.tries_left(), 0);
@@ -191,11 +191,11 @@ fn failed_selection_starts_over_with_all_peers() {
         let servers = vec![with(1, one_each(false)), with(2, one_each(false)), with(3, one_each(true))];
         let group = group(method, servers);
         let key = || BalanceKey::Text(b"text".to_vec());
-        let (mut fresh, mut rng) = ask(&group, key());
+        let (mut fresh, mut rng) = new_selection(&group, key());
         let first = number(&group.select(&mut fresh, 0, &mut rng).unwrap());
         let mut held: Vec<_> =
-            (0..3).map(|_| group.select(&mut ask(&group, key()).0, 0, &mut rng).unwrap()).collect();
-        let (mut waiting, _) = ask(&group, key());
+            (0..3).map(|_| group.select(&mut new_selection(&group, key()).0, 0, &mut rng).unwrap()).collect();
+        let (mut waiting, _) = new_selection(&group, key());
         for _ in 0..50 {
             assert_eq!(group.select(&mut waiting, 0, &mut rng).unwrap_err(), NoPeer);
         }

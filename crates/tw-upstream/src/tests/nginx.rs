@@ -113,7 +113,7 @@ fn all_up(method: BalanceMethod) -> Group {
 }
 
 fn first(group: &Group, key: BalanceKey) -> Lease {
-    let (mut selection, mut rng) = ask(group, key);
+    let (mut selection, mut rng) = new_selection(group, key);
     group.select(&mut selection, 0, &mut rng).unwrap()
 }
 
@@ -189,7 +189,7 @@ fn consistent_hash_maps_texts() {
 /// Peer 11 refuses connections; the others answer.
 fn with_refusal(group: &Group, count: usize) -> Vec<Vec<u8>> {
     let one = |_| {
-        let (mut selection, mut rng) = ask(group, BalanceKey::None);
+        let (mut selection, mut rng) = new_selection(group, BalanceKey::None);
         let mut tried = Vec::new();
         loop {
             let lease = group.select(&mut selection, 50, &mut rng).unwrap();
@@ -244,7 +244,7 @@ fn backups_come_after_all_others_have_failed() {
         group(BalanceMethod::RoundRobin, vec![refuses(11), refuses(12), backup(20, 1), backup(13, 2)]);
     let mut all = Vec::new();
     for _ in 0..6 {
-        let (mut selection, mut rng) = ask(&group, BalanceKey::None);
+        let (mut selection, mut rng) = new_selection(&group, BalanceKey::None);
         let mut tried = Vec::new();
         loop {
             let lease = group.select(&mut selection, 50, &mut rng).unwrap();

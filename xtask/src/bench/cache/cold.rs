@@ -170,7 +170,7 @@ fn publish(report: &mut Report, results: &[(Score, u64)]) {
     ];
     columns.extend(loops::COLUMNS);
     let mut table = Table::new(title, &columns);
-    for (Score { name, alone, loaded, cold, loops }, asked) in results {
+    for (Score { name, alone, loaded, cold, loops }, origin_requests) in results {
         let mut cells = vec![
             number(alone.per_second),
             number(loaded.per_second),
@@ -181,18 +181,18 @@ fn publish(report: &mut Report, results: &[(Score, u64)]) {
             span(loaded.max),
             number(cold.per_second),
             span(cold.p99),
-            asked.to_string(),
+            origin_requests.to_string(),
         ];
         cells.extend(loops::cells(loops.as_ref()));
         table.row(name, cells);
     }
-    let numbers = results.iter().map(|(result, asked)| {
+    let numbers = results.iter().map(|(result, origin_requests)| {
         json!({
             "name": result.name,
             "hot_alone": result.alone.json(),
             "hot_under_load": result.loaded.json(),
             "cold": result.cold.json(),
-            "origin_asked": asked,
+            "origin_asked": origin_requests,
             "loops": result.loops.as_ref().map(Loops::json),
         })
     });

@@ -8,9 +8,9 @@ use crate::bench::contestant::{
     Binaries, Binary, CONF, Contestant, OtherProgram, PORT, PREFIX, Running, find_program, upstream_group,
 };
 pub(super) use crate::bench::contestant::{NGINX, OURS};
-use crate::bench::exec::Place;
+use crate::bench::exec::RunPlacement;
 use crate::bench::options::Options;
-use crate::bench::proxy::origin::ASKED;
+use crate::bench::proxy::origin::REQUEST_COUNT;
 use crate::bench::{Outcome, loops};
 
 pub(super) const VARNISH: &str = "varnish, memory";
@@ -55,13 +55,13 @@ impl Caches {
         let varnish = OtherProgram::at(find_program("varnishd"), "-V")?;
         let traffic_server = OtherProgram::at(find_program("traffic_server"), "--version")?;
         let args = ["--large".to_owned(), large.to_string()];
-        let origin = Contestant::own_loop("origin", "origin", &args).start(&Place::on(load_cpu))?;
+        let origin = Contestant::own_loop("origin", "origin", &args).start(&RunPlacement::on(load_cpu))?;
         Ok(Self { binaries, varnish, traffic_server, origin })
     }
 
     /// Number of requests to the origin.
-    pub(super) fn asked(&self) -> Outcome<u64> {
-        Ok(Client::get(self.origin.addr(), ASKED)?.text().trim().parse()?)
+    pub(super) fn origin_requests(&self) -> Outcome<u64> {
+        Ok(Client::get(self.origin.addr(), REQUEST_COUNT)?.text().trim().parse()?)
     }
 
     /// Measures hits, whose number is `count`. Returns also the number of requests to the origin for stored
@@ -72,12 +72,12 @@ impl Caches {
         measure: impl FnOnce() -> Outcome<T>,
         count: impl FnOnce(&T) -> u64,
     ) -> Outcome<(T, u64)> {
-        let before = self.asked()?;
+        let before = self.origin_requests()?;
         let measured = measure()?;
-        let asked = self.asked()? - before;
-        match asked * ASKED_SHARE > count(&measured) {
-            true => Err(format!("{name}: not hits: the origin was asked {asked} times").into()),
-            false => Ok((measured, asked)),
+        let origin_requests = self.origin_requests()? - before;
+        match origin_requests * ASKED_SHARE > count(&measured) {
+            true => Err(format!("{name}: not hits: the origin was asked {origin_requests} times").into()),
+            false => Ok((measured, origin_requests)),
         }
     }
 

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::contestants::{Caches, NGINX, OURS};
 use crate::bench::Outcome;
 use crate::bench::contestant::Contestant;
-use crate::bench::exec::{Place, pin, raise_open_files};
+use crate::bench::exec::{RunPlacement, pin, raise_open_files};
 use crate::bench::proxy::origin::LARGE;
 use crate::bench::report::{Limit, Report, Table, Target, number, progress, span};
 use crate::bench::spans::Spans;
@@ -44,7 +44,7 @@ pub(super) struct Plan {
 struct Score {
     name: String,
     /// Number of requests to the origin.
-    asked: u64,
+    origin_requests: u64,
     /// Until the first byte of the body.
     first: Spans,
     /// Until the last one.
@@ -75,7 +75,7 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan) -> Outcome 
         let whole = result.last.percentile(1.0);
         let rate = plan.clients as f64 * plan.size as f64 / whole.as_secs_f64() / 1e6;
         let cells = vec![
-            result.asked.to_string(),
+            result.origin_requests.to_string(),
             span(result.first.percentile(0.5)),
             span(result.first.percentile(1.0)),
             span(whole),
@@ -87,7 +87,7 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan) -> Outcome 
         table.row(&result.name, cells);
         numbers.push(json!({
             "name": result.name,
-            "origin_asked": result.asked,
+            "origin_asked": result.origin_requests,
             "first_byte_p50_us": result.first.percentile(0.5).as_micros() as u64,
             "first_byte_max_us": result.first.percentile(1.0).as_micros() as u64,
             "last_byte_max_us": whole.as_micros() as u64,
@@ -101,7 +101,7 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan) -> Outcome 
     if let Some(ours) = results.first() {
         report.target(Target::new(
             format!("{title}: origin asked"),
-            ours.asked as f64,
+            ours.origin_requests as f64,
             Limit::AtMost(1.0),
             "",
         ));
@@ -114,9 +114,9 @@ fn mebibytes(bytes: u64) -> f64 {
 }
 
 fn measure(contestant: &Contestant, caches: &Caches, plan: &Plan) -> Outcome<Score> {
-    let server = contestant.start(&Place::on(plan.server_cpu))?;
+    let server = contestant.start(&RunPlacement::on(plan.server_cpu))?;
     progress(&format!("{}: {} clients", server.name, plan.clients));
-    let (asked, idle_peak) = (caches.asked()?, usage::peak(server.pid())?);
+    let (origin_requests, idle_peak) = (caches.origin_requests()?, usage::peak(server.pid())?);
     let cpu = usage::cpu_time(server.pid())?;
     let (addr, clients, size) = (server.addr(), plan.clients, plan.size);
     let came = thread::scope(|scope| {
@@ -128,7 +128,7 @@ fn measure(contestant: &Contestant, caches: &Caches, plan: &Plan) -> Outcome<Sco
     let (first, last) = came.map_err(|error| format!("{}: {error}", server.name))?;
     Ok(Score {
         name: server.name.clone(),
-        asked: caches.asked()? - asked,
+        origin_requests: caches.origin_requests()? - origin_requests,
         first,
         last,
         cpu: usage::cpu_time(server.pid())? - cpu,

@@ -11,7 +11,7 @@ use super::contestants::{Caches, NGINX, NGINX_THREADS, OURS};
 use super::fetch::fetch;
 use crate::bench::Outcome;
 use crate::bench::contestant::Running;
-use crate::bench::exec::Place;
+use crate::bench::exec::RunPlacement;
 use crate::bench::paced_client::PacedClient;
 use crate::bench::proxy::origin::FILES;
 use crate::bench::report::{Limit, Report, Table, Target, median, number, progress, span};
@@ -44,7 +44,7 @@ struct Score {
 pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usize) -> Outcome {
     let threads = format!("{NGINX_THREADS} aio_write on;");
     let contestants = [caches.ours(OURS, ""), caches.nginx(NGINX, ""), caches.nginx(NGINX_WRITES, &threads)];
-    let place = Place::on(plan.server_cpu);
+    let place = RunPlacement::on(plan.server_cpu);
     let running: Vec<Running> =
         contestants.iter().map(|contestant| contestant.start(&place)).collect::<Outcome<_>>()?;
     let mut results: Vec<Score> = running.iter().map(|_| Score::default()).collect();
@@ -53,11 +53,11 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usiz
         progress(&format!("fills: round {round} of {}", plan.rounds));
         for (server, result) in running.iter().zip(&mut results) {
             let cpu = usage::cpu_time(server.pid())?;
-            let before = caches.asked()?;
+            let before = caches.origin_requests()?;
             fetch(server.addr(), FILES[1], (first, count), Duration::ZERO, plan.load_cpu)?;
             wait::pause(REST);
             let cpu = usage::cpu_time(server.pid())? - cpu;
-            if caches.asked()? - before < count as u64 {
+            if caches.origin_requests()? - before < count as u64 {
                 return Err(format!("{}: not fills", server.name).into());
             }
             result.cpu_us.push(cpu.as_secs_f64() * 1e6 / count as f64);

@@ -11,12 +11,12 @@ use super::contestants::Caches;
 use super::fetch::fetch;
 use crate::bench::cgroup::{Cgroup, Limits};
 use crate::bench::contestant::{Binary, Contestant, Running};
-use crate::bench::exec::Place;
+use crate::bench::exec::RunPlacement;
 use crate::bench::report::progress;
 use crate::bench::{Outcome, loops};
 
 /// Until everything is stored, or known after a start.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Responses below a path and the size of each, and how many of them: numbered from 0.
 pub(super) type Part<'a> = ((&'a str, usize), usize);
@@ -59,7 +59,7 @@ impl Full {
             fs::remove_dir_all(&full.dir)?;
         }
         let contestant = caches.at(word, binary, &full.dir, "");
-        let server = contestant.start(&Place::on(server_cpu))?;
+        let server = contestant.start(&RunPlacement::on(server_cpu))?;
         for &(file, count) in parts {
             fetch(server.addr(), file, (0, count), Duration::ZERO, load_cpu)?;
         }
@@ -73,7 +73,7 @@ impl Full {
     /// Restarts a server within limits, and waits until Tailwater has loaded its index.
     pub(super) fn start(&self, contestant: &Contestant, limits: Limits, cpu: usize) -> Outcome<Limited> {
         let group = Cgroup::new(limits, &self.dir)?;
-        let place = Place { cpu: Some(cpu), cgroups: group.dirs(), ..Place::default() };
+        let place = RunPlacement { cpu: Some(cpu), cgroups: group.dirs(), ..RunPlacement::default() };
         let server = contestant.start(&place)?;
         self.until(contestant, &server, "tailwater_cache_entries")?;
         Ok(Limited { server, _group: group })
@@ -85,7 +85,7 @@ impl Full {
             return Ok(());
         }
         let mut last = 0;
-        let is_there = wait::until(PATIENCE, || {
+        let is_there = wait::until(TIMEOUT, || {
             last = loops::page(server).map_or(0, |page| page.sum(what));
             last >= self.count as u64
         });

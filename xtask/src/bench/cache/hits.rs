@@ -49,13 +49,14 @@ pub(super) fn run(
         looks_at_memory: false,
         contestants,
     };
-    let before = caches.asked()?;
+    let before = caches.origin_requests()?;
     let results = measure(&case, plan)?;
     whole(&results, size)?;
     // Each connection may have asked before there was anything.
-    let (asked, may) = (caches.asked()? - before, (connections * case.contestants.len()) as u64);
-    if asked > may {
-        return Err(format!("{}: not hits: the origin was asked {asked} times", case.title).into());
+    let (origin_requests, may) =
+        (caches.origin_requests()? - before, (connections * case.contestants.len()) as u64);
+    if origin_requests > may {
+        return Err(format!("{}: not hits: the origin was asked {origin_requests} times", case.title).into());
     }
 
     let columns =

@@ -146,7 +146,7 @@ fn load(
             .and_then(|()| send_requests(server, (begin, begin + span), tick, what))
             .map_err(|error| error.to_string())
     };
-    let asked = thread::scope(|scope| {
+    let origin_requests = thread::scope(|scope| {
         let (one, hot, cold) = (&one, &hot, &cold);
         let hot: Vec<_> = (0..HOT_CLIENTS)
             .map(|number| scope.spawn(move || one(number, HOT_TICK, &|nth| hot(number, nth))))
@@ -164,7 +164,7 @@ fn load(
         let (hot, cold) = (all(hot), all(cold));
         hot.and_then(|hot| cold.map(|cold| (hot, cold)))
     });
-    Ok(asked?)
+    Ok(origin_requests?)
 }
 
 /// One client on one connection: from when each request was due to the head of its response. Without a tick one is
@@ -175,7 +175,7 @@ fn send_requests(
     tick: Duration,
     what: &dyn Fn(usize) -> (String, usize),
 ) -> Outcome<Vec<Duration>> {
-    let mut client = Client::connect(server)?.patience(Duration::from_secs(120));
+    let mut client = Client::connect(server)?.timeout(Duration::from_secs(120));
     let (mut spans, mut due) = (Vec::new(), begin);
     while due < end {
         wait::pause(due.saturating_duration_since(Instant::now()));
@@ -197,7 +197,7 @@ fn publish(report: &mut Report, results: &[(Score, u64)]) {
         [&columns[..], &["cold p50", "cold p99", "all p99", "cold requests", "origin asked"]].concat();
     let mut table = Table::new("time to the first byte, few in memory and many on a disk", &columns);
     let mut numbers = Vec::new();
-    for (Score { name, alone, hot, cold, all }, asked) in results {
+    for (Score { name, alone, hot, cold, all }, origin_requests) in results {
         let mut cells = Vec::new();
         for share in [0.5, 0.99, 1.0] {
             cells.extend([alone, hot].map(|spans| span(spans.percentile(share))));
@@ -205,7 +205,7 @@ fn publish(report: &mut Report, results: &[(Score, u64)]) {
         cells.extend(
             [(cold, 0.5), (cold, 0.99), (all, 0.99)].map(|(spans, share)| span(spans.percentile(share))),
         );
-        cells.extend([number(cold.count() as f64), asked.to_string()]);
+        cells.extend([number(cold.count() as f64), origin_requests.to_string()]);
         table.row(name, cells);
         let us = |spans: &Spans, share| spans.percentile(share).as_micros() as u64;
         numbers.push(json!({
@@ -219,7 +219,7 @@ fn publish(report: &mut Report, results: &[(Score, u64)]) {
             "all_p99_us": us(all, 0.99),
             "hot_requests": hot.count(),
             "cold_requests": cold.count(),
-            "origin_asked": asked,
+            "origin_asked": origin_requests,
         }));
     }
     report.case(&table, Value::Array(numbers));

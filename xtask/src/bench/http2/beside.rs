@@ -8,7 +8,7 @@ use tw_testkit::http2::{END_STREAM, Frames, frame, get, kind};
 use super::{FILES, NGINX, OURS, Over, Plan, Setup};
 use crate::bench::Outcome;
 use crate::bench::contestant::Running;
-use crate::bench::exec::{Place, pin};
+use crate::bench::exec::{RunPlacement, pin};
 use crate::bench::report::{Limit, Report, Table, Target, number, progress, span};
 use crate::bench::spans::Spans;
 
@@ -27,13 +27,13 @@ pub(super) fn run(report: &mut Report, setup: &Setup, plan: &Plan) -> Outcome {
     let (mut numbers, mut firsts) = (Vec::new(), Vec::new());
     for contestant in setup.contestants(Over::Tcp, "") {
         progress(&format!("{title}: {}", contestant.name));
-        let server = contestant.start(&Place::on(plan.server_cpu))?;
+        let server = contestant.start(&RunPlacement::on(plan.server_cpu))?;
         let (spans, speed) = std::thread::scope(|scope| {
-            let asked = scope.spawn(|| -> Result<_, String> {
+            let sent = scope.spawn(|| -> Result<_, String> {
                 pin(plan.load_cpu).map_err(|error| error.to_string())?;
                 send_requests(&server, count).map_err(|error| error.to_string())
             });
-            asked.join().map_err(|_| "the client panicked".to_owned())?
+            sent.join().map_err(|_| "the client panicked".to_owned())?
         })?;
         let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|share| spans.percentile(share));
         let cells = vec![span(p50), span(p90), span(p99), number(speed)];
@@ -64,7 +64,7 @@ fn send_requests(server: &Running, count: usize) -> Outcome<(Spans, f64)> {
     let setting = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &WINDOW.to_be_bytes()].concat();
     frames.send(frame(kind::SETTINGS, 0, 0, &setting))?;
     frames.send(frame(kind::WINDOW_UPDATE, 0, 0, &WINDOW.to_be_bytes()))?;
-    let (mut download, mut asked, mut stream) = (1, None::<(u32, Instant)>, 1);
+    let (mut download, mut sent, mut stream) = (1, None::<(u32, Instant)>, 1);
     frames.send(get(download, large, &[]))?;
     let (mut spans, mut bytes, start) = (Vec::with_capacity(count), 0_u64, Instant::now());
     let mut next = start + TICK;
@@ -86,14 +86,14 @@ fn send_requests(server: &Running, count: usize) -> Outcome<(Spans, f64)> {
                 frames.send(get(download, large, &[]))?;
             }
         }
-        if let Some((_, since)) = asked.filter(|(id, _)| *id == came.stream && came.kind == kind::HEADERS) {
+        if let Some((_, since)) = sent.filter(|(id, _)| *id == came.stream && came.kind == kind::HEADERS) {
             spans.push(since.elapsed());
             next = Instant::now() + TICK;
-            asked = None;
+            sent = None;
         }
-        if asked.is_none() && Instant::now() >= next {
+        if sent.is_none() && Instant::now() >= next {
             stream += 2;
-            asked = Some((stream, Instant::now()));
+            sent = Some((stream, Instant::now()));
             frames.send(get(stream, small, &[]))?;
         }
     }

@@ -9,7 +9,7 @@ use tw_testkit::wait;
 use super::{OURS, Over, Setup};
 use crate::bench::Outcome;
 use crate::bench::contestant::Contestant;
-use crate::bench::exec::{Pages, Place, raise_open_files};
+use crate::bench::exec::{Pages, RunPlacement, raise_open_files};
 use crate::bench::report::{Report, Table, number};
 use crate::bench::usage;
 
@@ -55,7 +55,7 @@ pub(super) fn run(report: &mut Report, setup: &Setup, count: usize) -> Outcome {
 }
 
 fn measure(contestant: &Contestant, count: usize, streams: u32) -> Outcome<(f64, f64)> {
-    let place = Place { pages: Pages::Small, ..Place::default() };
+    let place = RunPlacement { pages: Pages::Small, ..RunPlacement::default() };
     let running = contestant.start(&place)?;
     let open = |count: usize| -> Outcome<Vec<Frames>> {
         (0..count)

@@ -8,7 +8,7 @@ use crate::bench::contestant::{
     Binaries, Binary, CONF, Contestant, OtherProgram, PORT, Running, find_program, upstream_group,
 };
 pub(super) use crate::bench::contestant::{NGINX, OURS};
-use crate::bench::exec::Place;
+use crate::bench::exec::RunPlacement;
 use crate::bench::options::Options;
 
 pub(super) const HAPROXY: &str = "haproxy";
@@ -32,7 +32,7 @@ impl Proxies {
         let binaries = Binaries::find(options)?;
         let given = options.text("haproxy").map(PathBuf::from);
         let haproxy = OtherProgram::at(given.or_else(|| find_program("haproxy")), "-v")?;
-        let origin = Contestant::own_loop("origin", "origin", &[]).start(&Place::on(load_cpu))?;
+        let origin = Contestant::own_loop("origin", "origin", &[]).start(&RunPlacement::on(load_cpu))?;
         Ok(Self { binaries, haproxy, origin })
     }
 

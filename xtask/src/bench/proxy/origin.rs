@@ -27,7 +27,7 @@ pub(super) const TUNNEL: &str = "/tunnel";
 /// Path of the response with the size of `--large`.
 pub(in crate::bench) const LARGE: &str = "/large";
 /// Path whose response is the number of requests for other paths.
-pub(in crate::bench) const ASKED: &str = "/asked";
+pub(in crate::bench) const REQUEST_COUNT: &str = "/asked";
 
 /// To the key of the example in RFC 6455, section 1.3.
 const SWITCHING: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -79,7 +79,7 @@ fn response(size: usize) -> Vec<u8> {
 }
 
 fn serve(turns: &Turns, responses: &[(&str, Vec<u8>)]) -> Result<(), Errno> {
-    let mut asked = 0;
+    let mut request_count = 0;
     let mut connections: Vec<Option<Connection>> = Vec::new();
     let mut events = Turns::events();
     let mut scratch = vec![0; RECV_SIZE];
@@ -93,7 +93,7 @@ fn serve(turns: &Turns, responses: &[(&str, Vec<u8>)]) -> Result<(), Errno> {
                 }
             } else if let Some(slot) = connections.get_mut(number)
                 && let Some(found) = slot
-                && found.turn(turns, responses, &mut asked, &mut scratch).is_err()
+                && found.turn(turns, responses, &mut request_count, &mut scratch).is_err()
             {
                 *slot = None;
             }
@@ -112,7 +112,7 @@ impl Connection {
         &mut self,
         turns: &Turns,
         responses: &[(&str, Vec<u8>)],
-        asked: &mut u64,
+        request_count: &mut u64,
         scratch: &mut [u8],
     ) -> Result<(), Errno> {
         let waited = self.rest > 0;
@@ -123,7 +123,7 @@ impl Connection {
                 Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
                 Err(e) => return Err(e),
             };
-            self.take(scratch.get(..count).unwrap_or_default(), responses, asked)?;
+            self.take(scratch.get(..count).unwrap_or_default(), responses, request_count)?;
         }
         while self.rest > 0 {
             let (_, bytes) = responses.get(self.response).ok_or(Errno::INVAL)?;
@@ -142,7 +142,12 @@ impl Connection {
     }
 
     /// Takes bytes of a request, or of a tunnel.
-    fn take(&mut self, bytes: &[u8], responses: &[(&str, Vec<u8>)], asked: &mut u64) -> Result<(), Errno> {
+    fn take(
+        &mut self,
+        bytes: &[u8],
+        responses: &[(&str, Vec<u8>)],
+        request_count: &mut u64,
+    ) -> Result<(), Errno> {
         if self.echoes {
             return self.send_all(bytes);
         }
@@ -162,15 +167,15 @@ impl Connection {
             body_count = (head.len() - request.size) as u64;
             self.body_left = request.content_length;
             let upgrades = request.upgrades && request.path == TUNNEL;
-            let is_count = request.path == ASKED;
+            let is_count = request.path == REQUEST_COUNT;
             let response = responses.iter().position(|(path, _)| is_below(request.path, path));
             self.head.clear();
             if is_count {
-                let count = asked.to_string();
+                let count = request_count.to_string();
                 let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", count.len());
                 return self.send_all((head + &count).as_bytes());
             }
-            *asked += 1;
+            *request_count += 1;
             if upgrades {
                 self.echoes = true;
                 return self.send_all(SWITCHING);
@@ -222,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_read_as_far_as_the_origin_needs_it() {
+    fn origin_parses_only_the_needed_head_fields() {
         let bytes = b"POST /upload HTTP/1.1\r\nHost: o\r\ncontent-length: 12\r\n\r\nbody";
         let expected =
             Request { size: bytes.len() - 4, path: "/upload", content_length: 12, upgrades: false };
@@ -250,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_says_its_size() {
+    fn response_size_is_in_its_path() {
         let bytes = response(100);
         assert!(bytes.starts_with(b"HTTP/1.1 200 OK\r\n"));
         assert!(bytes.windows(19).any(|found| found == b"Content-Length: 100"));

@@ -12,7 +12,7 @@ use super::contestants::{OURS, Proxies};
 use super::origin::FILES;
 use crate::bench::Outcome;
 use crate::bench::contestant::Running;
-use crate::bench::exec::Place;
+use crate::bench::exec::RunPlacement;
 use crate::bench::paced_client::PacedClient;
 use crate::bench::report::{Limit, Report, Table, Target, number, progress, span};
 use crate::bench::spans::Spans;
@@ -38,7 +38,7 @@ pub(super) fn run(
     server_cpu: usize,
     load_cpu: usize,
 ) -> Outcome {
-    let place = Place::on(server_cpu);
+    let place = RunPlacement::on(server_cpu);
     let running: Vec<Running> =
         proxies.all("").iter().map(|contestant| contestant.start(&place)).collect::<Outcome<_>>()?;
     let direct = ("direct", proxies.origin.addr());

@@ -9,7 +9,7 @@ use super::contestants::{NGINX, OURS, Proxies};
 use super::origin::TUNNEL;
 use crate::bench::Outcome;
 use crate::bench::contestant::{Contestant, Running};
-use crate::bench::exec::{Pages, Place, raise_open_files};
+use crate::bench::exec::{Pages, RunPlacement, raise_open_files};
 use crate::bench::report::{Limit, Report, Table, Target, number, progress};
 use crate::bench::usage::{self, Memory};
 
@@ -56,7 +56,7 @@ pub(super) fn run(report: &mut Report, proxies: &Proxies, wanted: usize) -> Outc
 }
 
 fn measure(contestant: &Contestant, count: usize) -> Outcome<Score> {
-    let running = contestant.start(&Place { pages: Pages::Small, ..Place::default() })?;
+    let running = contestant.start(&RunPlacement { pages: Pages::Small, ..RunPlacement::default() })?;
     progress(&format!("{}: {count} tunnels", running.name));
     drop(open(&running, WARM_COUNT)?);
     wait::pause(REST);

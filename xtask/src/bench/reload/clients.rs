@@ -24,7 +24,7 @@ use crate::bench::exec::pin;
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 /// A request without an answer for so long has failed.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const EVENT_COUNT: usize = 256;
 /// Interval at which idle clients look at the time.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
@@ -159,7 +159,7 @@ impl Load {
     /// Opens a connection that is closed, and gives one up that waits for too long.
     fn look_after(&mut self, at: usize) {
         match &self.connections[at] {
-            Some(connection) if connection.sent.elapsed() < PATIENCE => {}
+            Some(connection) if connection.sent.elapsed() < TIMEOUT => {}
             Some(_) => {
                 self.counts().failed += 1;
                 self.connections[at] = None;
@@ -172,7 +172,7 @@ impl Load {
     }
 
     fn open(&self, at: usize) -> io::Result<Connection> {
-        let mut socket = TcpStream::connect_timeout(&self.addr, PATIENCE)?;
+        let mut socket = TcpStream::connect_timeout(&self.addr, TIMEOUT)?;
         socket.set_nodelay(true)?;
         socket.set_nonblocking(true)?;
         epoll::add(&self.epoll, &socket, EventData::new_u64(at as u64), EventFlags::IN)?;
@@ -297,9 +297,9 @@ impl OnDemandClient {
 }
 
 fn connect(addr: SocketAddr) -> io::Result<TcpStream> {
-    let socket = TcpStream::connect_timeout(&addr, PATIENCE)?;
+    let socket = TcpStream::connect_timeout(&addr, TIMEOUT)?;
     socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     Ok(socket)
 }
 

@@ -12,12 +12,12 @@ use tw_testkit::{TempDir, wait};
 use super::clients::OnDemandClient;
 use crate::bench::Outcome;
 use crate::bench::contestant::{Binary, configuration, prepare, server_args};
-use crate::bench::exec::Place;
+use crate::bench::exec::RunPlacement;
 
 /// The pid file, below the prefix.
 const PID_FILE: &str = "logs/server.pid";
 /// Time limit for a signal to take effect.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A server that runs. Dropping it ends it.
 pub(super) struct Daemon {
@@ -31,7 +31,7 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// Starts it with its first configuration.
-    pub(super) fn start(binary: &Binary, place: &Place, more: String) -> Outcome<Self> {
+    pub(super) fn start(binary: &Binary, place: &RunPlacement, more: String) -> Outcome<Self> {
         let (prefix, port) = prepare()?;
         let daemon = Self { prefix, port, binary: binary.clone(), more, turn: 1 };
         let args = server_args(&daemon.prefix, &daemon.conf())?;
@@ -40,7 +40,7 @@ impl Daemon {
         command.args(args).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let status = command.status()?;
         let serves = || daemon.pid().is_some() && daemon.answers_by() == Some(daemon.turn);
-        match status.success() && wait::until(wait::PATIENCE, serves) {
+        match status.success() && wait::until(wait::TIMEOUT, serves) {
             true => Ok(daemon),
             false => Err(format!("{}: does not start: {}", binary.path.display(), daemon.said()).into()),
         }
@@ -56,7 +56,7 @@ impl Daemon {
         fs::write(self.prefix.join("conf/nginx.conf"), self.conf())?;
         let began = Instant::now();
         kill_process(self.pid().ok_or("no pid file")?, Signal::HUP)?;
-        let done = wait::until(PATIENCE, || self.answers_by() == Some(self.turn));
+        let done = wait::until(TIMEOUT, || self.answers_by() == Some(self.turn));
         if done { Ok(began.elapsed()) } else { Err(format!("no reload: {}", self.said()).into()) }
     }
 
@@ -66,11 +66,11 @@ impl Daemon {
         let began = Instant::now();
         kill_process(old, Signal::USR2)?;
         let has_new = || self.pid().is_some_and(|pid| pid != old) && self.answers_by().is_some();
-        if !wait::until(PATIENCE, has_new) {
+        if !wait::until(TIMEOUT, has_new) {
             return Err(format!("no upgrade: {}", self.said()).into());
         }
         kill_process(old, Signal::QUIT)?;
-        match wait::until(PATIENCE, || has_ended(old)) {
+        match wait::until(TIMEOUT, || has_ended(old)) {
             true => Ok(began.elapsed()),
             false => Err("the old master does not end".into()),
         }
@@ -112,7 +112,7 @@ impl Drop for Daemon {
         for pid in self.pid().into_iter().chain(old) {
             // One that has ended already needs no signal.
             let _ = kill_process(pid, Signal::TERM);
-            if !wait::until(PATIENCE, || has_ended(pid)) {
+            if !wait::until(TIMEOUT, || has_ended(pid)) {
                 let _ = kill_process(pid, Signal::KILL);
             }
         }

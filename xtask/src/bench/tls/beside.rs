@@ -13,7 +13,7 @@ use super::handshakes::{Session, connect_once};
 use super::{Key, OURS, Plan, Setup};
 use crate::bench::Outcome;
 use crate::bench::contestant::{Contestant, Running};
-use crate::bench::exec::{Place, pin};
+use crate::bench::exec::{RunPlacement, pin};
 use crate::bench::loops;
 use crate::bench::paced_client::PacedClient;
 use crate::bench::prometheus::{Histogram, Page};
@@ -66,7 +66,7 @@ fn measure(
     rate: u64,
     metrics: u16,
 ) -> Outcome<Score> {
-    let server = contestant.start(&Place::on(plan.server_cpu))?;
+    let server = contestant.start(&RunPlacement::on(plan.server_cpu))?;
     let paced_client = PacedClient {
         path: "/1k",
         size: 1 << 10,
@@ -76,8 +76,8 @@ fn measure(
         tls: Some(Session::New.config(&setup.authority)),
     };
     let send_requests = || -> Outcome<Spans> {
-        let asked = paced_client.send_requests(&[(&server.name, server.addr())], plan.load_cpu)?;
-        asked.into_iter().next().ok_or_else(|| "nobody was asked".into())
+        let sent = paced_client.send_requests(&[(&server.name, server.addr())], plan.load_cpu)?;
+        sent.into_iter().next().ok_or_else(|| "nobody was asked".into())
     };
     let turns = || -> Outcome<Option<Histogram>> {
         let url = format!("http://{}/.metrics", SocketAddr::from((Ipv4Addr::LOCALHOST, metrics)));
@@ -124,13 +124,13 @@ fn beside(
         };
         let clients: Vec<_> = (0..CLIENTS as u32).map(|nth| scope.spawn(client(nth))).collect();
         let start = Instant::now();
-        let asked = send_requests();
+        let sent = send_requests();
         let rate = made.load(Relaxed) as f64 / start.elapsed().as_secs_f64();
         over.store(true, Relaxed);
         for client in clients {
             client.join().map_err(|_| "a client panicked")??;
         }
-        Ok((asked?, rate))
+        Ok((sent?, rate))
     })
 }
 

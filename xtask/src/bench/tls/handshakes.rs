@@ -16,7 +16,7 @@ use tw_testkit::{Client, wait};
 use super::{Key, NGINX, OURS, Plan, Setup};
 use crate::bench::Outcome;
 use crate::bench::contestant::Running;
-use crate::bench::exec::{Place, pin};
+use crate::bench::exec::{RunPlacement, pin};
 use crate::bench::report::{Limit, Report, Table, Target, median, number, progress};
 use crate::bench::usage;
 
@@ -74,7 +74,7 @@ struct Sample {
 
 /// Measures one kind of key, with and without sessions.
 pub(super) fn run(report: &mut Report, setup: &Setup, plan: &Plan, key: Key) -> Outcome {
-    let place = Place::on(plan.server_cpu);
+    let place = RunPlacement::on(plan.server_cpu);
     let running: Vec<Running> = setup
         .contestants(key, "")
         .iter()

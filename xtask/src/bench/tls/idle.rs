@@ -9,7 +9,7 @@ use super::handshakes::Session;
 use super::{Key, NGINX, OURS, Setup};
 use crate::bench::Outcome;
 use crate::bench::contestant::Contestant;
-use crate::bench::exec::{Pages, Place, raise_open_files};
+use crate::bench::exec::{Pages, RunPlacement, raise_open_files};
 use crate::bench::report::{Limit, Report, Table, Target, number};
 use crate::bench::usage;
 
@@ -48,7 +48,7 @@ pub(super) fn run(report: &mut Report, setup: &Setup, count: usize) -> Outcome {
 }
 
 fn measure(contestant: &Contestant, setup: &Setup, count: usize) -> Outcome<(f64, f64)> {
-    let place = Place { pages: Pages::Small, ..Place::default() };
+    let place = RunPlacement { pages: Pages::Small, ..RunPlacement::default() };
     let running = contestant.start(&place)?;
     let config = Session::New.config(&setup.authority);
     let open = |count: usize| -> Outcome<Vec<Client>> {

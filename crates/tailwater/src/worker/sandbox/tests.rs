@@ -87,12 +87,12 @@ fn rules_are_compared() {
 }
 
 #[test]
-fn a_kernel_that_cannot_do_it_is_a_notice_or_the_end() {
+fn kernel_without_landlock_is_a_notice_or_an_error() {
     let dir = site();
     let judged = |main: &str, status| {
         let text = format!("{main} http {{ access_log off; server {{ }} }}");
         let rules = SandboxRules::of(&config(&dir, &text), ProcessRole::Worker);
-        rules.judge(Ok(status)).map_err(|fault| fault.message)
+        rules.check_status(Ok(status)).map_err(|fault| fault.message)
     };
     let (none, disabled) = (LandlockStatus::NotImplemented, LandlockStatus::NotEnabled);
     let old = LandlockStatus::Available { effective_abi: ABI::V1, kernel_abi: None };
@@ -106,7 +106,7 @@ fn a_kernel_that_cannot_do_it_is_a_notice_or_the_end() {
 }
 
 #[test]
-fn a_directory_that_was_replaced_is_another_one() {
+fn replaced_directory_needs_other_rules() {
     let dir = site();
     let rules = || {
         SandboxRules::of(
@@ -121,7 +121,7 @@ fn a_directory_that_was_replaced_is_another_one() {
     assert!(!old.covers(&rules()));
 }
 
-/// Variable with the task of the child of [`an_attacker_has_what_the_configuration_needs`]: level, directory, port.
+/// Variable with the task of the child of [`sandbox_leaves_only_the_rights_of_the_configuration`]: level, directory, port.
 const ORDERS: &str = "TAILWATER_TEST_SANDBOX";
 
 /// Results of an attempt in a process that is not confined, with `auto`, and with `on`: 0 or an error. `None`: depends
@@ -174,9 +174,9 @@ const EXPECTED: [Expected; 33] = [
 
 /// Code runs in a confined process, and tries what an attacker would. The process is this test, started again.
 #[test]
-fn an_attacker_has_what_the_configuration_needs() {
-    if let Some(orders) = std::env::var_os(ORDERS) {
-        return attack(&orders.into_string().unwrap());
+fn sandbox_leaves_only_the_rights_of_the_configuration() {
+    if let Some(actions) = std::env::var_os(ORDERS) {
+        return attack(&actions.into_string().unwrap());
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -192,14 +192,14 @@ fn an_attacker_has_what_the_configuration_needs() {
         dir.write("html/index.html", "x").unwrap();
         let mut test = Command::new(std::env::current_exe().unwrap());
         test.args(["--exact", "--nocapture", "--test-threads=1"]);
-        test.arg("worker::sandbox::tests::an_attacker_has_what_the_configuration_needs");
+        test.arg("worker::sandbox::tests::sandbox_leaves_only_the_rights_of_the_configuration");
         let output = test.env(ORDERS, format!("{level} {} {port}", dir.path().display())).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let told = |name: &str| {
+        let outcome = |name: &str| {
             let line = said.lines().find_map(|line| line.split_once(&format!("<{name}>")));
             line.and_then(|(_, number)| number.trim().parse::<i32>().ok())
         };
-        let abi = told("landlock").unwrap();
+        let abi = outcome("landlock").unwrap();
         if level != "off" && abi < 4 {
             let why = format!("this kernel has landlock {abi}: attacks in a sandbox ({level})");
             leave_out(Lacks::Machine, why);
@@ -207,7 +207,7 @@ fn an_attacker_has_what_the_configuration_needs() {
         }
         let failed = EXPECTED.iter().filter_map(|Expected(name, off, auto, on)| {
             let expected = [*off, Some(*auto), Some(*on)][at - 1]?;
-            (told(name) != Some(expected)).then(|| format!("{name}: {:?}, not {expected}", told(name)))
+            (outcome(name) != Some(expected)).then(|| format!("{name}: {:?}, not {expected}", outcome(name)))
         });
         let failed: Vec<_> = failed.collect();
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -245,9 +245,9 @@ fn process_with_foreign_addresses_makes_no_packets() {
 }
 
 /// Confines this process and tries everything; says what became of each attempt.
-fn attack(orders: &str) {
-    let words: Vec<&str> = orders.split(' ').collect();
-    let [level, dir, port] = words[..] else { panic!("{orders}") };
+fn attack(actions: &str) {
+    let words: Vec<&str> = actions.split(' ').collect();
+    let [level, dir, port] = words[..] else { panic!("{actions}") };
     let dir = Path::new(dir);
     let text = format!(
         "sandbox {level}; events {{ }} http {{ access_log off; server {{

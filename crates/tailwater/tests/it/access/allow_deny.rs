@@ -1,6 +1,6 @@
 //! `allow`, `deny`, and `satisfy` with them
 
-use crate::support::{ask, get, refusal, server, start, start_server};
+use crate::support::{get, refusal, request, server, start, start_server};
 
 #[test]
 fn allow_and_deny_match_addresses_and_networks() {
@@ -28,8 +28,8 @@ fn allow_and_deny_match_addresses_and_networks() {
     ] {
         assert_eq!(get(&server, target).status, status, "{target}");
     }
-    assert_eq!(ask(&server, "GET /methods/", &[]).status, 200);
-    assert_eq!(ask(&server, "DELETE /methods/", &[]).status, 403);
+    assert_eq!(request(&server, "GET /methods/", &[]).status, 200);
+    assert_eq!(request(&server, "DELETE /methods/", &[]).status, 403);
     server.wait_error_log("DELETE /methods/").unwrap();
     let log = server.error_log();
     let said = log.lines().filter(|line| line.contains("access forbidden by rule, client: 127.0.0.1"));

@@ -2,7 +2,7 @@
 
 use tw_testkit::{Client, Response, Server, wait};
 
-use crate::support::{ask, get, is_root, refusal, server, start_server};
+use crate::support::{get, is_root, refusal, request, server, start_server};
 
 const APR1: &str = "$apr1$saltsalt$yAAkm4libquA.ZWLHbSBq/";
 
@@ -23,7 +23,7 @@ fn base64(bytes: &[u8]) -> String {
 
 fn login(server: &Server, target: &str, credentials: &str) -> Response {
     let field = format!("Authorization: Basic {}", base64(credentials.as_bytes()));
-    ask(server, &format!("GET {target}"), &[&field])
+    request(server, &format!("GET {target}"), &[&field])
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn every_kind_of_hash_is_accepted() {
         "Authorization: Bearer cGxhaW46cGFzc3dvcmQ=",
         "Authorization:",
     ] {
-        assert_eq!(ask(&server, "GET /", &[field]).status, 401, "{field}");
+        assert_eq!(request(&server, "GET /", &[field]).status, 401, "{field}");
     }
-    assert_eq!(ask(&server, "GET /", &["authorization: BASIC   cGxhaW46cGFzc3dvcmQ"]).status, 200);
+    assert_eq!(request(&server, "GET /", &["authorization: BASIC   cGxhaW46cGFzc3dvcmQ"]).status, 200);
     for line in [
         "[info] no user/password was provided for basic authentication, client: 127.0.0.1",
         "[error] user \"nobody\" was not found in \"",
@@ -108,7 +108,7 @@ fn every_kind_of_hash_is_accepted() {
     ] {
         let (level, text) = line.split_once("] ").unwrap_or(("", line));
         let is_told = || server.error_log().lines().any(|l| l.contains(level) && l.contains(text));
-        assert!(wait::until(wait::PATIENCE, is_told), "{line}\n{}", server.error_log());
+        assert!(wait::until(wait::TIMEOUT, is_told), "{line}\n{}", server.error_log());
     }
 }
 
@@ -278,7 +278,7 @@ fn satisfy_combines_passwords_and_addresses() {
     assert_eq!(get(&server, "/both/").text(), "asked");
     let response = get(&server, "/page/");
     assert_eq!((response.status, response.text().as_str()), (200, "instead"));
-    assert_eq!(ask(&server, "DELETE /methods", &[]).status, 403);
+    assert_eq!(request(&server, "DELETE /methods", &[]).status, 403);
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn auth_delay_delays_refusals_only() {
     ] {
         assert_eq!(login(&server, target, credentials).status, status, "{target}");
         let found = || server.error_log().matches("delaying unauthorized request, client: 127.0.0.1").count();
-        assert!(wait::until(wait::PATIENCE, || found() == delayed), "{target} {credentials}: {}", found());
+        assert!(wait::until(wait::TIMEOUT, || found() == delayed), "{target} {credentials}: {}", found());
     }
 }
 

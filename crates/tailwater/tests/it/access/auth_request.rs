@@ -7,7 +7,7 @@ use std::thread;
 
 use tw_testkit::wait;
 
-use crate::support::{ask, get, page, raw, refusal, server, start, start_server};
+use crate::support::{get, page, raw, refusal, request, server, start, start_server};
 
 #[test]
 fn subrequest_status_decides() {
@@ -171,23 +171,23 @@ fn closed_client_connection_ends_the_subrequest() {
             "location / {{ auth_request /ask; }} location /ask {{ proxy_pass http://127.0.0.1:{port}; }}"
         ),
     );
-    let (tell, told) = channel();
-    let asked = thread::spawn(move || {
+    let (sender, receiver) = channel();
+    let subrequest = thread::spawn(move || {
         let (mut connection, _) = origin.accept().unwrap();
         let (mut all, mut byte) = (Vec::new(), [0]);
         while !all.ends_with(b"\r\n\r\n") && connection.read(&mut byte).unwrap() == 1 {
             all.push(byte[0]);
         }
-        tell.send(()).unwrap();
+        sender.send(()).unwrap();
         // Until the server closes: the question is over.
         connection.read_to_end(&mut all).unwrap();
         String::from_utf8(all).unwrap()
     });
     let mut client = server.connect().unwrap();
     client.send("GET /page HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    told.recv_timeout(wait::PATIENCE).unwrap();
+    receiver.recv_timeout(wait::TIMEOUT).unwrap();
     drop(client);
-    assert!(asked.join().unwrap().starts_with("GET /ask HTTP/1.1\r\n"));
+    assert!(subrequest.join().unwrap().starts_with("GET /ask HTTP/1.1\r\n"));
     let log = server.access_log(1).unwrap();
     assert!(log[0].contains("\" 499 0 "), "{log:?}");
 }
@@ -202,5 +202,5 @@ fn malformed_directives_are_refused() {
         server().file("html/page", "content"),
         "location / { auth_request /ask; } location /ask { alias html/page; }",
     );
-    assert_eq!(ask(&server, "GET /page", &fields).text(), "c");
+    assert_eq!(request(&server, "GET /page", &fields).text(), "c");
 }

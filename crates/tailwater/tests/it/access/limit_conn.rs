@@ -45,7 +45,7 @@ fn connections_over_the_limit_are_refused() {
     assert!(text.contains("tailwater_limit_conn_rejected_total{zone=\"other\"} 2\n"), "{text}");
     // A client that goes away gives back what it held.
     drop((first, second));
-    assert!(wait::until(wait::PATIENCE, || get(&server, "/small?k=1&other=x").status == 200));
+    assert!(wait::until(wait::TIMEOUT, || get(&server, "/small?k=1&other=x").status == 200));
     server.wait_error_log("[error]").unwrap();
     let log = server.error_log();
     assert!(log.contains("limiting connections by zone \"one\", client: 127.0.0.1"), "{log}");
@@ -65,7 +65,7 @@ fn idle_keepalive_connection_does_not_count() {
     let mut idle = server.connect().unwrap();
     idle.send("GET /small HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     assert_eq!(idle.read_response().unwrap().status, 200);
-    assert!(wait::until(wait::PATIENCE, || get(&server, "/small").status == 200));
+    assert!(wait::until(wait::TIMEOUT, || get(&server, "/small").status == 200));
     idle.send("GET /small HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     assert_eq!(idle.read_response().unwrap().status, 200);
 }

@@ -60,7 +60,7 @@ fn excess_is_delayed_or_refused() {
         client.send(format!("GET {target}?k={attempt} HTTP/1.1\r\nHost: a\r\n\r\n").repeat(3)).unwrap();
         assert!((0..3).all(|_| client.read_response().unwrap().status == 204));
         let mut said = Vec::new();
-        wait::until(wait::PATIENCE, || {
+        wait::until(wait::TIMEOUT, || {
             let lines = server.access_log(1).unwrap().into_iter();
             said = lines
                 .filter_map(|line| line.strip_prefix(&target)?.strip_prefix(' ').map(str::to_owned))
@@ -68,7 +68,7 @@ fn excess_is_delayed_or_refused() {
             said.len() == 3
         }) && said == ["PASSED", "DELAYED", "DELAYED"]
     };
-    assert!(wait::until(wait::PATIENCE, are_delayed), "{:#?}", server.access_log(1));
+    assert!(wait::until(wait::TIMEOUT, are_delayed), "{:#?}", server.access_log(1));
     for (line, count) in [
         ("[error] limiting requests, excess: 1.000 by zone \"slow\", client: 127.0.0.1", 3),
         ("[warn] limiting requests, excess: 1.000 by zone \"slow\"", 1),
@@ -84,7 +84,7 @@ fn excess_is_delayed_or_refused() {
         // Each log has a thread that writes it: this one may be behind the other.
         let found = || server.error_log().lines().filter(is_said).count();
         let is_enough = || found() >= count;
-        assert!(wait::until(wait::PATIENCE, is_enough), "{line}: {}\n{}", found(), server.error_log());
+        assert!(wait::until(wait::TIMEOUT, is_enough), "{line}: {}\n{}", found(), server.error_log());
     }
     let lines = server.access_log(30).unwrap();
     for line in [
@@ -158,10 +158,10 @@ fn closed_client_connection_ends_the_delay() {
     for (target, behind) in targets.iter().flat_map(|target| [(target, ""), (target, "GET /next HTTP/1.1")]) {
         let mut client = server.connect().unwrap();
         client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")).unwrap();
-        assert!(wait::until(wait::PATIENCE, || page(&server, "/now").1 == "2"), "{target}");
+        assert!(wait::until(wait::TIMEOUT, || page(&server, "/now").1 == "2"), "{target}");
         client.send(behind).unwrap();
         drop(client);
-        assert!(wait::until(wait::PATIENCE, || page(&server, "/now").1 == "1"), "{target}");
+        assert!(wait::until(wait::TIMEOUT, || page(&server, "/now").1 == "1"), "{target}");
     }
     server.wait_error_log("client prematurely closed connection, client: 127.0.0.1").unwrap();
 }
@@ -174,7 +174,7 @@ fn keys_of_more_than_65535_bytes_are_not_limited() {
          server { listen 127.0.0.1:{port}; location / { limit_req zone=one; try_files /x =204; } }",
     );
     let status =
-        |len: usize| crate::support::ask(&server, "GET /", &[&format!("K: {}", "k".repeat(len))]).status;
+        |len: usize| crate::support::request(&server, "GET /", &[&format!("K: {}", "k".repeat(len))]).status;
     assert_eq!([status(65_535), status(65_535)], [204, 503]);
     assert_eq!([status(65_536), status(65_536)], [204, 204]);
     server.wait_error_log("the value of the \"$http_k\" key is more than 65535 bytes: \"kkk").unwrap();

@@ -1,6 +1,6 @@
 //! `set_real_ip_from`, `real_ip_header`, `real_ip_recursive`.
 
-use crate::support::{ask, page, refusal, server, start, start_server};
+use crate::support::{page, refusal, request, server, start, start_server};
 
 const ECHO: &str = "return 200 '$remote_addr|$remote_port|$realip_remote_addr';";
 
@@ -19,7 +19,7 @@ fn address_is_taken_from_fields_of_trusted_proxies_only() {
              server {{ listen 127.0.0.1:{{port4}}; set_real_ip_from 10.0.0.1; location / {{ {ECHO} }} }}"
         ),
     );
-    let say = |index: usize, fields: &[&str]| {
+    let response_to = |index: usize, fields: &[&str]| {
         let mut client = tw_testkit::Client::connect(server.addr_of(index)).unwrap();
         let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
         client.send(format!("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{fields}\r\n")).unwrap();
@@ -52,7 +52,7 @@ fn address_is_taken_from_fields_of_trusted_proxies_only() {
         (4, &["X-Real-IP: 10.1.1.1"], "own"),
         (4, &[], "own"),
     ] {
-        assert_eq!(say(index, fields), expected, "{index} {fields:?}");
+        assert_eq!(response_to(index, fields), expected, "{index} {fields:?}");
     }
 }
 
@@ -63,10 +63,10 @@ fn real_address_is_used_in_access_rules_logs_and_internal_redirects() {
         "set_real_ip_from localhost; allow 10.1.1.1; deny all; error_log logs/error.log info;
          error_page 404 /found; location /found { set_real_ip_from 127.0.0.1; return 200 $remote_addr; }",
     );
-    assert_eq!(ask(&server, "GET /in.html", &[]).status, 403);
-    assert_eq!(ask(&server, "GET /in.html", &["X-Real-IP: 10.1.1.1"]).text(), "in");
-    assert_eq!(ask(&server, "GET /none", &["X-Real-IP: 10.1.1.1"]).text(), "10.1.1.1");
-    assert_eq!(ask(&server, "GET /in.html", &["X-Real-IP: 10.1.1.2"]).status, 403);
+    assert_eq!(request(&server, "GET /in.html", &[]).status, 403);
+    assert_eq!(request(&server, "GET /in.html", &["X-Real-IP: 10.1.1.1"]).text(), "in");
+    assert_eq!(request(&server, "GET /none", &["X-Real-IP: 10.1.1.1"]).text(), "10.1.1.1");
+    assert_eq!(request(&server, "GET /in.html", &["X-Real-IP: 10.1.1.2"]).status, 403);
     server.wait_error_log("access forbidden by rule, client: 10.1.1.2, ").unwrap();
     // The next request of a connection has its own client.
     let mut client = server.connect().unwrap();
@@ -83,8 +83,8 @@ fn location_may_trust_other_proxies() {
         "location /trusts { set_real_ip_from 127.0.0.1; try_files /none @said; } location / { try_files /none @said; }
          location @said { return 200 '$remote_addr'; }",
     );
-    assert_eq!(ask(&server, "GET /trusts", &["X-Real-IP: 10.1.1.1"]).text(), "10.1.1.1");
-    assert_eq!(ask(&server, "GET /", &["X-Real-IP: 10.1.1.1"]).text(), "127.0.0.1");
+    assert_eq!(request(&server, "GET /trusts", &["X-Real-IP: 10.1.1.1"]).text(), "10.1.1.1");
+    assert_eq!(request(&server, "GET /", &["X-Real-IP: 10.1.1.1"]).text(), "127.0.0.1");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `valid_referers`
 
-use crate::support::{ask, refusal, server, start};
+use crate::support::{refusal, request, server, start};
 
 #[test]
 fn referers_are_valid_where_they_are_listed() {
@@ -40,9 +40,13 @@ fn referers_are_valid_where_they_are_listed() {
     ] {
         let field = referer.map(|referer| format!("Referer: {referer}"));
         let fields: Vec<&str> = field.iter().map(String::as_str).collect();
-        assert_eq!(ask(&server, &format!("GET {target}"), &fields).text(), expected, "{target} {referer:?}");
+        assert_eq!(
+            request(&server, &format!("GET {target}"), &fields).text(),
+            expected,
+            "{target} {referer:?}"
+        );
     }
-    assert_eq!(ask(&server, "GET /if", &["Referer: http://other/"]).status, 403);
+    assert_eq!(request(&server, "GET /if", &["Referer: http://other/"]).status, 403);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use tw_testkit::process::Group;
 use tw_testkit::{Client, Server, Signal, TempDir, wait};
 
 use crate::support::reload::reload;
-use crate::support::{ask, refusal_of, server, start};
+use crate::support::{refusal_of, request, server, start};
 
 /// `acme_issuer` for this authority, with more in it.
 fn issuer(ca: &Ca, more: &str) -> String {
@@ -54,7 +54,7 @@ fn is_trusted(ca: &Ca, server: &Server, name: &str) -> bool {
 /// Waits until a dozen clients in a row accept the certificate.
 fn wait_trusted(ca: &Ca, server: &Server, name: &str) {
     let all = || (0..12).all(|_| is_trusted(ca, server, name));
-    assert!(wait::until(wait::PATIENCE, all), "{:?}\n{}", ca.said(), server.error_log());
+    assert!(wait::until(wait::TIMEOUT, all), "{:?}\n{}", ca.said(), server.error_log());
 }
 
 /// Certificate that the server presents.
@@ -88,7 +88,7 @@ fn http_01_issues_a_certificate_that_survives_restart() {
     assert_eq!(ca.said(), expected);
     server.wait_error_log("acme: certificate \"example.com\" from issuer \"ca\", good until ").unwrap();
     // Whatever else is asked for there is nobody's but the configuration's.
-    let moved = ask(&server, "GET /.well-known/acme-challenge/other", &[]);
+    let moved = request(&server, "GET /.well-known/acme-challenge/other", &[]);
     assert_eq!(moved.status, 301);
     assert_eq!(get(&ca, &server, "/"), "ok ", "a key is no text of a response");
     assert!(get(&ca, &server, "/chain").starts_with("data:-----BEGIN CERTIFICATE-----\n"));
@@ -97,7 +97,7 @@ fn http_01_issues_a_certificate_that_survives_restart() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let kept = format!("{}.pem", file_id(&[Identifier::Dns("example.com".into())], KeyType::EcdsaP256));
     // It is used before the disk has it.
-    assert!(wait::until(wait::PATIENCE, || state.join(&kept).exists()), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || state.join(&kept).exists()), "{}", server.error_log());
     assert_eq!(
         [mode(&state), mode(&state.join("account.key")), mode(&state.join(&kept))],
         [0o700, 0o600, 0o600]
@@ -111,17 +111,17 @@ fn http_01_issues_a_certificate_that_survives_restart() {
     let conf = format!("sandbox off; http {{ {} }}", http(&ca, more, "").replace("\"ok ", "\"again "));
     reload(&mut server, &conf);
     let is_new = || get(&ca, &server, "/") == "again ";
-    assert!(wait::until(wait::PATIENCE, || (0..12).all(|_| is_new())), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || (0..12).all(|_| is_new())), "{}", server.error_log());
     assert_eq!(ca.said().len(), expected.len());
 }
 
 #[test]
 fn tls_alpn_01_issues_a_certificate() {
     let ca = Ca::start(Script { misbehaviour: Misbehaviour::OldNonce, ..Script::default() });
-    let names = DnsServer::start(|asked, out| {
-        out.send(match (&*asked.name, asked.kind) {
-            ("ca.example", kind::A) => asked.address(60, [127, 0, 0, 1]),
-            _ => asked.answer().bytes(),
+    let names = DnsServer::start(|renewed, out| {
+        out.send(match (&*renewed.name, renewed.kind) {
+            ("ca.example", kind::A) => renewed.address(60, [127, 0, 0, 1]),
+            _ => renewed.answer().bytes(),
         });
     });
     let more = "challenge tls-alpn-01; account_key rsa:2048; state_path off; common_name_in_csr on;";
@@ -162,7 +162,7 @@ fn dns_01_issues_a_certificate() {
     wait_trusted(&ca, &server, "any.example.com");
     assert_eq!(ca.count("challenge dns-01 *.example.com ok"), 1, "{:?}", ca.said());
     let record = records.join("_acme-challenge.example.com.");
-    assert!(wait::until(wait::PATIENCE, || !record.exists()), "it is removed");
+    assert!(wait::until(wait::TIMEOUT, || !record.exists()), "it is removed");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn certificates_are_renewed_before_they_expire() {
     let first = leaf(&ca, &server);
     let is_replaced = || is_trusted(&ca, &server, "example.com") && leaf(&ca, &server) != first;
     // Half of its time has to pass first.
-    assert!(wait::until(2 * wait::PATIENCE, is_replaced), "{:?}\n{}", ca.said(), server.error_log());
+    assert!(wait::until(2 * wait::TIMEOUT, is_replaced), "{:?}\n{}", ca.said(), server.error_log());
     assert!(ca.count("order example.com") >= 2);
     assert_eq!(ca.count("account "), 1, "the account is found again");
 }
@@ -185,10 +185,10 @@ fn renewal_follows_renewal_information() {
     let server = serve(&ca, "state_path state;", "");
     let replaced = || ca.said().iter().any(|line| line.starts_with("order example.com replaces "));
     // A quarter of its time has to pass first, whatever the authority says.
-    assert!(wait::until(2 * wait::PATIENCE, replaced), "{:?}\n{}", ca.said(), server.error_log());
+    assert!(wait::until(2 * wait::TIMEOUT, replaced), "{:?}\n{}", ca.said(), server.error_log());
     let said = ca.said();
-    let asked = said.iter().find_map(|line| line.strip_prefix("renewal ")).unwrap();
-    assert!(said.contains(&format!("order example.com replaces {asked}")), "{said:?}");
+    let renewed = said.iter().find_map(|line| line.strip_prefix("renewal ")).unwrap();
+    assert!(said.contains(&format!("order example.com replaces {renewed}")), "{said:?}");
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn silent_authority_delays_no_request() {
     let said = "\"127.0.0.1\" has not answered within 30 s; the one that is used is good until ";
     let waited = wait::until(Duration::from_secs(90), || server.error_log().contains(said));
     assert!(waited, "{:?}\n{}", ca.said(), server.error_log());
-    assert_eq!(ask(&server, "GET /", &[]).status, 301);
+    assert_eq!(request(&server, "GET /", &[]).status, 301);
 }
 
 #[test]
@@ -434,7 +434,7 @@ fn serve_and_proxy_commands_order_certificates() {
         let mut group = command(&ca, &port, &dir, &words);
         let printed = || fs::read_to_string(dir.join("stdout")).unwrap_or_default();
         let mut client = None;
-        let found = wait::until(wait::PATIENCE, || {
+        let found = wait::until(wait::TIMEOUT, || {
             client = Client::connect_tls(addr, &config, "example.com").ok();
             client.is_some()
         });
@@ -445,12 +445,12 @@ fn serve_and_proxy_commands_order_certificates() {
         assert_eq!(client.read_response().unwrap().text(), text);
         // The loops answer before the master has printed where.
         let line = format!(" https://example.com:{}/", port.number());
-        assert!(wait::until(wait::PATIENCE, || printed().contains(&line)), "{}", printed());
+        assert!(wait::until(wait::TIMEOUT, || printed().contains(&line)), "{}", printed());
         // It is used before the disk has it.
-        assert!(wait::until(wait::PATIENCE, || kept.exists()), "{}", kept.display());
+        assert!(wait::until(wait::TIMEOUT, || kept.exists()), "{}", kept.display());
         group.signal(Signal::INT).unwrap();
         drop(client);
-        assert!(group.wait(wait::PATIENCE).unwrap().success(), "{err}");
+        assert!(group.wait(wait::TIMEOUT).unwrap().success(), "{err}");
     }
     // The second one found what the first one kept.
     assert_eq!(ca.count("order "), 1, "{:?}", ca.said());

@@ -51,7 +51,7 @@ fn pebble_issues_by_http_01_and_tls_alpn_01() {
         command.stdin(Stdio::null()).stdout(said.try_clone().unwrap()).stderr(said);
         let _group = Group::new(command.process_group(0).spawn().unwrap());
         let said = || fs::read_to_string(dir.join("said")).unwrap_or_default();
-        assert!(wait::until(wait::PATIENCE, || listening(acme.number())), "{}", said());
+        assert!(wait::until(wait::TIMEOUT, || listening(acme.number())), "{}", said());
         let conf = format!(
             "http {{ acme_issuer pebble {{ uri https://127.0.0.1:{}/dir; ssl_trusted_certificate ca.crt; challenge {challenge};
                      accept_terms_of_service; contact admin@example.com; state_path state; }}
@@ -66,7 +66,7 @@ fn pebble_issues_by_http_01_and_tls_alpn_01() {
         let is_there = || {
             server.error_log().contains("acme: certificate \"127.0.0.1\" from issuer \"pebble\", good until ")
         };
-        let came = wait::until(3 * wait::PATIENCE, is_there);
+        let came = wait::until(3 * wait::TIMEOUT, is_there);
         assert!(came, "{challenge}: {}\n{}", server.error_log(), said());
     }
 }

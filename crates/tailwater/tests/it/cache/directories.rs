@@ -68,6 +68,6 @@ fn directory_of_a_running_cache_is_refused_to_another_server() {
     first.wait_error_log("the configuration is taken over").unwrap();
     assert!(refused().is_some());
     first.signal(Signal::QUIT).unwrap();
-    assert!(first.wait_exit(tw_testkit::wait::PATIENCE).unwrap().success());
+    assert!(first.wait_exit(tw_testkit::wait::TIMEOUT).unwrap().success());
     assert_eq!(refused(), None);
 }

@@ -11,7 +11,7 @@ use tw_testkit::{Response, Server, TempDir, wait};
 
 use crate::support::cache::{cache_status, wait_stored};
 use crate::support::metrics::metric_sum;
-use crate::support::{ask, server};
+use crate::support::{request, server};
 
 /// Texts that stand for the origin in the examples.
 const ORIGIN: [&str; 2] = ["10.0.0.1:3000", "server deb.debian.org"];
@@ -62,9 +62,10 @@ fn path(head: &str) -> &str {
 /// Sends requests until one is a hit and no fill is in progress that could replace it.
 fn wait_for_hit(server: &Server, path: &str) -> Response {
     let is_filling = || metric_sum(server, "cache_filling") > 0;
-    let found = wait::some(wait::PATIENCE, || {
-        let response = ask(server, &format!("GET {path}"), &[]);
-        (cache_status(&response) == "HIT" && !is_filling()).then(|| ask(server, &format!("GET {path}"), &[]))
+    let found = wait::some(wait::TIMEOUT, || {
+        let response = request(server, &format!("GET {path}"), &[]);
+        (cache_status(&response) == "HIT" && !is_filling())
+            .then(|| request(server, &format!("GET {path}"), &[]))
     });
     found.unwrap_or_else(|| panic!("{path} is never there: {}", server.error_log()))
 }
@@ -91,43 +92,43 @@ fn every_example_passes_the_configuration_test() {
 
 #[test]
 fn example_of_a_cdn_node_caches() {
-    let (origin, asked) = counting(|conn, head, nth| {
+    let (origin, request_count) = counting(|conn, head, nth| {
         assert!(head.contains("\r\nHost: localhost\r\n"), "{head}");
         match (path(head), nth) {
             ("/quiet", _) => conn.answer("", format!("{nth}")),
             (_, 0) => conn.answer("Cache-Control: max-age=1\r\n", "first"),
-            _ => conn.say("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"),
+            _ => conn.send("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"),
         }
     });
     let server = example("CDN edge cache", origin);
-    assert_eq!(cache_status(&ask(&server, "GET /a", &[])), "MISS");
-    let stale = wait::some(wait::PATIENCE, || {
-        let response = ask(&server, "GET /a", &[]);
+    assert_eq!(cache_status(&request(&server, "GET /a", &[])), "MISS");
+    let stale = wait::some(wait::TIMEOUT, || {
+        let response = request(&server, "GET /a", &[]);
         (cache_status(&response) == "STALE").then_some(response)
     });
     assert_eq!(stale.unwrap().text(), "first");
     // And so it goes on, whatever the origin says.
-    assert!(wait::until(wait::PATIENCE, || asked.load(SeqCst) > 1));
-    assert_eq!(ask(&server, "GET /a", &[]).text(), "first");
+    assert!(wait::until(wait::TIMEOUT, || request_count.load(SeqCst) > 1));
+    assert_eq!(request(&server, "GET /a", &[]).text(), "first");
     // What says nothing is not kept.
     for _ in 0..3 {
-        assert_eq!(cache_status(&ask(&server, "GET /quiet", &[])), "MISS");
+        assert_eq!(cache_status(&request(&server, "GET /quiet", &[])), "MISS");
     }
 }
 
 #[test]
 fn example_of_a_package_mirror_caches() {
-    let (origin, asked) = counting(|conn, head, nth| {
+    let (origin, request_count) = counting(|conn, head, nth| {
         assert!(head.contains("\r\nHost: deb.debian.org\r\n"), "{head}");
         conn.answer("Cache-Control: no-store\r\nVary: *\r\n", format!("{} {nth}", path(head)));
     });
     let server = example("Package mirror", origin);
     for (nth, path) in ["/debian/pool/a.deb", "/debian/dists/stable/Release"].into_iter().enumerate() {
-        let first = ask(&server, &format!("GET {path}?x"), &[]).text();
+        let first = request(&server, &format!("GET {path}?x"), &[]).text();
         wait_stored(&server, nth + 1);
-        assert_eq!(ask(&server, &format!("GET {path}"), &[]).text(), first);
+        assert_eq!(request(&server, &format!("GET {path}"), &[]).text(), first);
     }
-    assert_eq!(asked.load(SeqCst), 2);
+    assert_eq!(request_count.load(SeqCst), 2);
 }
 
 #[test]
@@ -135,37 +136,37 @@ fn example_for_wordpress_caches() {
     let (origin, _) = counting(|conn, head, nth| conn.answer("", format!("{} {nth}", path(head))));
     let server = example("WordPress", origin);
     let kept = {
-        ask(&server, "GET /post/", &[]);
+        request(&server, "GET /post/", &[]);
         wait_for_hit(&server, "/post/").text()
     };
     for cookie in ["Cookie: a=b; wordpress_logged_in_0123=x", "Cookie: woocommerce_items_in_cart=1"] {
         for _ in 0..2 {
-            let own = ask(&server, "GET /post/", &[cookie]);
+            let own = request(&server, "GET /post/", &[cookie]);
             assert_eq!(cache_status(&own), "BYPASS", "{cookie}");
             assert_ne!(own.text(), kept);
         }
     }
-    assert_eq!(cache_status(&ask(&server, "GET /post/", &["Cookie: a=b"])), "HIT");
+    assert_eq!(cache_status(&request(&server, "GET /post/", &["Cookie: a=b"])), "HIT");
     for path in ["/wp-login.php", "/wp-admin/x.php?y", "/cart/"] {
-        assert_eq!(cache_status(&ask(&server, &format!("GET {path}"), &[])), "BYPASS", "{path}");
-        assert_eq!(cache_status(&ask(&server, &format!("GET {path}"), &[])), "BYPASS", "{path}");
+        assert_eq!(cache_status(&request(&server, &format!("GET {path}"), &[])), "BYPASS", "{path}");
+        assert_eq!(cache_status(&request(&server, &format!("GET {path}"), &[])), "BYPASS", "{path}");
     }
     assert_eq!(wait_for_hit(&server, "/post/").text(), kept);
-    assert_eq!(cache_status(&ask(&server, "POST /post/", &[])), "");
+    assert_eq!(cache_status(&request(&server, "POST /post/", &[])), "");
 }
 
 #[test]
 fn example_of_purging_purges() {
     let (origin, _) = counting(|conn, head, nth| conn.answer("", format!("{} {nth}", path(head))));
     let server = example("Purging by request", origin);
-    let purge = |path: &str, fields: &[&str]| ask(&server, &format!("PURGE {path}"), fields).status;
+    let purge = |path: &str, fields: &[&str]| request(&server, &format!("PURGE {path}"), fields).status;
     let fill = |path: &str| {
-        ask(&server, &format!("GET {path}"), &[]);
+        request(&server, &format!("GET {path}"), &[]);
         wait_for_hit(&server, path).text()
     };
     fill("/news/1");
     assert_eq!(purge("/news/1", &[]), 204);
-    assert_eq!(cache_status(&ask(&server, "GET /news/1", &[])), "MISS");
+    assert_eq!(cache_status(&request(&server, "GET /news/1", &[])), "MISS");
     assert_eq!(purge("/never", &[]), 404);
 
     for path in ["/images/a", "/images/b/c", "/other"] {
@@ -173,14 +174,14 @@ fn example_of_purging_purges() {
     }
     assert_eq!(purge("/images/*", &[]), 204);
     for (path, expected) in [("/images/a", "MISS"), ("/images/b/c", "MISS"), ("/other", "HIT")] {
-        assert_eq!(cache_status(&ask(&server, &format!("GET {path}"), &[])), expected, "{path}");
+        assert_eq!(cache_status(&request(&server, &format!("GET {path}"), &[])), expected, "{path}");
     }
 
     // What has come and is not yet stored is fetched anew instead.
-    let soft = wait::some(wait::PATIENCE, || {
+    let soft = wait::some(wait::TIMEOUT, || {
         let before = fill("/soft");
         assert_eq!(purge("/*", &["Soft-Purge: 1"]), 204);
-        let stale = ask(&server, "GET /soft", &[]);
+        let stale = request(&server, "GET /soft", &[]);
         (cache_status(&stale) == "STALE").then(|| (before, stale.text()))
     });
     let (before, stale) = soft.unwrap();
@@ -192,7 +193,7 @@ fn example_of_purging_purges() {
 fn example_of_purging_refuses_other_addresses() {
     let (_, conf) = examples().into_iter().find(|(heading, _)| heading == "Purging by request").unwrap();
     assert_eq!(conf.matches("allow 127.0.0.1;").count(), 1);
-    let (origin, asked) = counting(|conn, _, _| conn.answer("", "x"));
+    let (origin, request_count) = counting(|conn, _, _| conn.answer("", "x"));
     let conf = conf
         .replace("allow 127.0.0.1;", "allow 192.0.2.1;")
         .replace(ORIGIN[0], &origin.to_string())
@@ -200,15 +201,15 @@ fn example_of_purging_refuses_other_addresses() {
         .replace("events { }", "")
         .replace("/var/cache/", "kept-");
     let server = server().with_master().start(&conf).unwrap();
-    ask(&server, "GET /a", &[]);
+    request(&server, "GET /a", &[]);
     wait_for_hit(&server, "/a");
     for method in ["PURGE", "PUT", "DELETE"] {
-        assert_eq!(ask(&server, &format!("{method} /a"), &[]).status, 403, "{method}");
+        assert_eq!(request(&server, &format!("{method} /a"), &[]).status, 403, "{method}");
     }
-    let before = asked.load(SeqCst);
-    assert_eq!(cache_status(&ask(&server, "GET /a", &[])), "HIT");
-    assert_eq!(ask(&server, "POST /a", &[]).status, 200);
-    assert_eq!(asked.load(SeqCst), before + 1);
+    let before = request_count.load(SeqCst);
+    assert_eq!(cache_status(&request(&server, "GET /a", &[])), "HIT");
+    assert_eq!(request(&server, "POST /a", &[]).status, 200);
+    assert_eq!(request_count.load(SeqCst), before + 1);
 }
 
 #[test]
@@ -225,7 +226,7 @@ fn example_of_tags_purges_by_tag() {
     let paths = ["/product/7", "/category/2", "/about"];
     let fill = || {
         for path in paths {
-            ask(&server, &format!("GET {path}"), &[]);
+            request(&server, &format!("GET {path}"), &[]);
             assert_eq!(wait_for_hit(&server, path).field("Surrogate-Key"), None);
         }
     };
@@ -236,8 +237,8 @@ fn example_of_tags_purges_by_tag() {
     ] {
         fill();
         let field = format!("Surrogate-Key: {tag}");
-        assert_eq!(ask(&server, "PURGE /", &[&field]).status, 204);
-        let found = paths.map(|path| cache_status(&ask(&server, &format!("GET {path}"), &[])).to_owned());
+        assert_eq!(request(&server, "PURGE /", &[&field]).status, 204);
+        let found = paths.map(|path| cache_status(&request(&server, &format!("GET {path}"), &[])).to_owned());
         assert_eq!(found, expected, "{tag}");
     }
 }
@@ -262,11 +263,11 @@ fn example_of_purging_by_api_purges() {
     let bodies = text.split("curl -d '").skip(1).map(|rest| rest.split('\'').next().unwrap().to_owned());
     let bodies: Vec<_> = bodies.collect();
     assert_eq!(bodies.len(), 3);
-    ask(&server, "GET /news/1", &[]);
+    request(&server, "GET /news/1", &[]);
     wait_for_hit(&server, "/news/1");
     for (body, expected) in bodies.iter().zip(["MISS", "MISS", "HIT"]) {
         assert_eq!(purge(body), 200, "{body}");
-        assert_eq!(cache_status(&ask(&server, "GET /news/1", &[])), expected, "{body}");
+        assert_eq!(cache_status(&request(&server, "GET /news/1", &[])), expected, "{body}");
         wait_for_hit(&server, "/news/1");
     }
     let page = tw_testkit::Client::get(server.addr_of(1), "/api/http/caches").unwrap().text();
@@ -283,7 +284,7 @@ fn example_of_rfc9111_caches() {
     });
     let server = example("RFC 9111 mode", origin);
     let said = |line: &str, fields: &[&str]| {
-        ask(&server, line, fields).field("Cache-Status").unwrap_or_default().to_owned()
+        request(&server, line, fields).field("Cache-Status").unwrap_or_default().to_owned()
     };
     for (nth, path) in ["/targeted", "/a"].into_iter().enumerate() {
         let miss = said(&format!("GET {path}"), &[]);
@@ -296,18 +297,18 @@ fn example_of_rfc9111_caches() {
         assert!(hit.starts_with("edge; hit; ttl="), "{path}: {hit}");
     }
     assert!(said("GET /a", &["Cache-Control: no-cache"]).starts_with("edge; fwd=request; fwd-status=200"));
-    assert_eq!(ask(&server, "GET /b", &["Cache-Control: only-if-cached"]).status, 504);
+    assert_eq!(request(&server, "GET /b", &["Cache-Control: only-if-cached"]).status, 504);
 }
 
 #[test]
 fn example_of_slices_caches() {
     const SLICE: usize = 4 << 20;
-    let (origin, asked) = counting(|conn, head, _| {
+    let (origin, request_count) = counting(|conn, head, _| {
         let range = head.split("\r\nRange: bytes=").nth(1).unwrap().split("\r\n").next().unwrap();
         let (first, last) = range.split_once('-').unwrap();
         let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
         let last = last.min(SLICE + 9);
-        conn.say(format!(
+        conn.send(format!(
             "HTTP/1.1 206 Partial Content\r\nETag: \"x\"\r\nContent-Range: bytes {first}-{last}/{}\r\nContent-Length: {}\r\n\r\n{}",
             SLICE + 10,
             last + 1 - first,
@@ -315,12 +316,13 @@ fn example_of_slices_caches() {
         ));
     });
     let server = example("Slices for large files", origin);
-    let end = ask(&server, "GET /film", &[&format!("Range: bytes={}-", SLICE + 5)]);
-    assert_eq!((end.status, end.text(), asked.load(SeqCst)), (206, "yyyyy".to_owned(), 1));
-    let is_hit = || cache_status(&ask(&server, "GET /film", &[&format!("Range: bytes={SLICE}-")])) == "HIT";
-    assert!(wait::until(wait::PATIENCE, is_hit), "{}", server.error_log());
-    assert_eq!(ask(&server, "GET /film", &[]).text().len(), SLICE + 10);
-    assert_eq!(asked.load(SeqCst), 2);
+    let end = request(&server, "GET /film", &[&format!("Range: bytes={}-", SLICE + 5)]);
+    assert_eq!((end.status, end.text(), request_count.load(SeqCst)), (206, "yyyyy".to_owned(), 1));
+    let is_hit =
+        || cache_status(&request(&server, "GET /film", &[&format!("Range: bytes={SLICE}-")])) == "HIT";
+    assert!(wait::until(wait::TIMEOUT, is_hit), "{}", server.error_log());
+    assert_eq!(request(&server, "GET /film", &[]).text().len(), SLICE + 10);
+    assert_eq!(request_count.load(SeqCst), 2);
 }
 
 #[test]
@@ -346,12 +348,12 @@ fn example_of_webdav_invalidates() {
         conn.answer("", format!("{nth}"));
     });
     let server = example("WebDAV", origin);
-    ask(&server, "GET /file", &[]);
-    ask(&server, "GET /other", &[]);
+    request(&server, "GET /file", &[]);
+    request(&server, "GET /other", &[]);
     let (file, other) = (wait_for_hit(&server, "/file").text(), wait_for_hit(&server, "/other").text());
-    assert_eq!(ask(&server, "PUT /file", &["Content-Length: 0"]).status, 200);
-    let is_new = || ask(&server, "GET /file", &[]).text() != file;
-    assert!(wait::until(wait::PATIENCE, is_new), "{}", server.error_log());
+    assert_eq!(request(&server, "PUT /file", &["Content-Length: 0"]).status, 200);
+    let is_new = || request(&server, "GET /file", &[]).text() != file;
+    assert!(wait::until(wait::TIMEOUT, is_new), "{}", server.error_log());
     assert_eq!(wait_for_hit(&server, "/other").text(), other);
 }
 
@@ -362,8 +364,8 @@ fn example_of_logging_logs_cache_decisions() {
         _ => conn.answer("", "all"),
     });
     let server = example("Cache status and logging", origin);
-    ask(&server, "GET /own", &[]);
-    ask(&server, "GET /a", &[]);
+    request(&server, "GET /own", &[]);
+    request(&server, "GET /a", &[]);
     let lines = server.access_log(2).unwrap();
     assert!(lines[0].contains("cache=MISS age=- why=private "), "{lines:?}");
     assert!(
@@ -371,7 +373,7 @@ fn example_of_logging_logs_cache_decisions() {
         "{lines:?}"
     );
     wait_for_hit(&server, "/a");
-    let page = ask(&server, "GET /metrics", &[]).text();
-    let told = "\ntailwater_cache_responses_total{cache=\"seen\",status=\"HIT\"} ";
-    assert!(page.contains(told), "{page}");
+    let page = request(&server, "GET /metrics", &[]).text();
+    let counter = "\ntailwater_cache_responses_total{cache=\"seen\",status=\"HIT\"} ";
+    assert!(page.contains(counter), "{page}");
 }

@@ -39,7 +39,7 @@ fn cached_on(disk: &SlowDisk, addr: SocketAddr) -> Server {
 }
 
 /// Sends a request for `/a` and does not wait for the response.
-fn ask(server: &Server, method: &str) -> Client {
+fn request(server: &Server, method: &str) -> Client {
     let mut client = server.connect().unwrap();
     client.send(format!("{method} /a HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
     client
@@ -51,19 +51,19 @@ fn number(response: &Response) -> usize {
 
 /// Waits until no fill is in progress.
 fn wait_for_fills(server: &Server) {
-    assert!(wait::until(wait::PATIENCE, || metric(server, "cache_filling") == 0), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || metric(server, "cache_filling") == 0), "{}", server.error_log());
 }
 
 #[test]
 fn full_disk_loses_entries_only() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let (addr, asked) = numbering_origin();
+    let (addr, request_count) = numbering_origin();
     let server = cached_on(&disk, addr);
     wait_for_fills(&server);
     for path in ["/small", "/large"] {
         for op in [Op::Create, Op::Write, Op::Rename] {
             for errno in [Errno::NOSPC, Errno::DQUOT, Errno::IO, Errno::ROFS] {
-                let before = asked.load(SeqCst);
+                let before = request_count.load(SeqCst);
                 let fault = disk.on(op).inject(Fault::Error(errno));
                 let first = get(&server, path);
                 assert_eq!((first.status, number(&first)), (200, before), "{path} {op:?} {errno}");
@@ -103,11 +103,11 @@ fn entry_found_during_its_purge_stays_purged() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
     let (server, list) = start_again(&disk);
     let unlink = disk.on(Op::Unlink).inject(Fault::Stall);
-    let mut purge = ask(&server, "PURGE");
-    assert!(wait::until(wait::PATIENCE, || unlink.waiting() > 0), "{}", server.error_log());
+    let mut purge = request(&server, "PURGE");
+    assert!(wait::until(wait::TIMEOUT, || unlink.waiting() > 0), "{}", server.error_log());
     let read = disk.on(Op::Read).inject(Fault::Stall);
-    let mut before = ask(&server, "GET");
-    assert!(wait::until(wait::PATIENCE, || read.waiting() > 0), "{}", server.error_log());
+    let mut before = request(&server, "GET");
+    assert!(wait::until(wait::TIMEOUT, || read.waiting() > 0), "{}", server.error_log());
     unlink.lift();
     assert_eq!(purge.read_response().unwrap().status, 204);
     // Whoever came before has what there was, and nobody else.
@@ -123,15 +123,15 @@ fn successor_of_a_purged_entry_does_not_restore_it() {
     let (server, list) = start_again(&disk);
     // Has opened the first one, and reads it until two are purged.
     let read = disk.on(Op::Read).inject(Fault::Stall);
-    let mut late = ask(&server, "GET");
-    assert!(wait::until(wait::PATIENCE, || read.waiting() > 0), "{}", server.error_log());
-    assert_eq!(ask(&server, "PURGE").read_response().unwrap().status, 204);
+    let mut late = request(&server, "GET");
+    assert!(wait::until(wait::TIMEOUT, || read.waiting() > 0), "{}", server.error_log());
+    assert_eq!(request(&server, "PURGE").read_response().unwrap().status, 204);
     assert_eq!(number(&get(&server, "/a")), 1);
     wait_for_fills(&server);
     // The second one has left the index, and its file is still there.
     let unlink = disk.on(Op::Unlink).inject(Fault::Stall);
-    let mut purge = ask(&server, "PURGE");
-    assert!(wait::until(wait::PATIENCE, || unlink.waiting() > 0), "{}", server.error_log());
+    let mut purge = request(&server, "PURGE");
+    assert!(wait::until(wait::TIMEOUT, || unlink.waiting() > 0), "{}", server.error_log());
     read.lift();
     assert_eq!(number(&late.read_response().unwrap()), 0);
     assert_eq!(number(&get(&server, "/a")), 1);
@@ -148,12 +148,12 @@ fn late_client_of_a_fill_without_a_file_gets_its_own_fetch() {
     let gate = Arc::new(Mutex::new(wait_for_go));
     let (addr, _) = counting(move |conn, _, nth| {
         let letter = b'a' + nth as u8;
-        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 2 * HALF));
-        conn.say(vec![letter; HALF]);
+        conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 2 * HALF));
+        conn.send(vec![letter; HALF]);
         if nth == 0 {
-            gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
+            gate.lock().unwrap().recv_timeout(wait::TIMEOUT).unwrap();
         }
-        conn.say(vec![letter; HALF]);
+        conn.send(vec![letter; HALF]);
     });
     let server = start(
         server(),
@@ -170,12 +170,12 @@ fn late_client_of_a_fill_without_a_file_gets_its_own_fetch() {
     let dir = server.prefix().join("cache");
     std::fs::remove_dir_all(&dir).unwrap();
     std::fs::write(&dir, "").unwrap();
-    let ask = || {
-        let mut client = server.connect().unwrap().patience(wait::PATIENCE);
+    let request = || {
+        let mut client = server.connect().unwrap().timeout(wait::TIMEOUT);
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
         client
     };
-    let mut first = ask();
+    let mut first = request();
     assert_eq!(first.read_head().unwrap().status, 200);
     assert_eq!(first.read_bytes(HALF).unwrap(), vec![b'a'; HALF]);
     // The file has been given up, and what the first one has is nowhere else; or that has yet to be seen.
@@ -183,8 +183,8 @@ fn late_client_of_a_fill_without_a_file_gets_its_own_fetch() {
         try_metric(&server, "disk_jobs_total{pool=\"default\",operation=\"create\"}")
             .is_some_and(|count: u64| count > 0)
     };
-    assert!(wait::until(wait::PATIENCE, created), "{}", server.error_log());
-    let mut others = [(); 3].map(|()| ask());
+    assert!(wait::until(wait::TIMEOUT, created), "{}", server.error_log());
+    let mut others = [(); 3].map(|()| request());
     let letters: Vec<u8> = others
         .iter_mut()
         .map(|other| {
@@ -204,7 +204,7 @@ fn late_client_of_a_fill_without_a_file_gets_its_own_fetch() {
 #[test]
 fn unreadable_entry_is_fetched_again() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let (addr, asked) = numbering_origin();
+    let (addr, request_count) = numbering_origin();
     let server = cached_on(&disk, addr);
     wait_for_fills(&server);
     for op in [Op::Open, Op::Read] {
@@ -214,13 +214,13 @@ fn unreadable_entry_is_fetched_again() {
             // It is opened anew.
             server.signal(Signal::USR1).unwrap();
             let fault = disk.on(op).inject(Fault::Error(errno));
-            let before = asked.load(SeqCst);
+            let before = request_count.load(SeqCst);
             let is_asked = || {
                 let response = get(&server, "/a");
                 assert_eq!(response.status, 200, "{op:?} {errno}");
-                asked.load(SeqCst) > before
+                request_count.load(SeqCst) > before
             };
-            assert!(wait::until(wait::PATIENCE, is_asked), "{op:?} {errno}");
+            assert!(wait::until(wait::TIMEOUT, is_asked), "{op:?} {errno}");
             fault.lift();
             wait_for_fills(&server);
         }
@@ -242,7 +242,7 @@ fn hits_in_memory_and_fills_do_not_wait_for_the_disk() {
         let first = get(&server, &path);
         assert_eq!(first.status, 200, "{op:?}");
         if matches!(op, Op::Create | Op::Write | Op::Rename) {
-            assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0), "{op:?}");
+            assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0), "{op:?}");
         }
         for _ in 0..20 {
             assert_eq!(number(&get(&server, "/hot")), hot, "{op:?}");

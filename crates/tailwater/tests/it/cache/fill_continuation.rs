@@ -31,14 +31,14 @@ fn cached(origin: std::net::SocketAddr, more: &str) -> Server {
 }
 
 fn head(conn: &mut Conn, fields: &str, len: usize) {
-    conn.say(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {len}\r\n\r\n"));
+    conn.send(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {len}\r\n\r\n"));
 }
 
 /// Answers a request for the range from byte 3 to the end.
 fn send_rest(conn: &mut Conn, head: &str, fields: &str) {
     assert!(head.contains("\r\nRange: bytes=3-\r\n") && head.contains("\r\nIf-Range: \"a\"\r\n"), "{head}");
-    conn.say(format!("HTTP/1.1 206 Partial Content\r\n{fields}Content-Length: 7\r\n\r\n"));
-    conn.say(&CONTENT[3..]);
+    conn.send(format!("HTTP/1.1 206 Partial Content\r\n{fields}Content-Length: 7\r\n\r\n"));
+    conn.send(&CONTENT[3..]);
 }
 
 /// Clients that have read the first three bytes, and read on when all have.
@@ -67,7 +67,7 @@ fn is_stored(server: &Server) {
         let response = Client::get(server.addr(), "/a").unwrap();
         response.field("X-Cache") == Some("HIT") && response.text().as_bytes() == CONTENT
     };
-    assert!(wait::until(wait::PATIENCE, is_hit), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, is_hit), "{}", server.error_log());
 }
 
 /// An origin whose first response stops after three bytes; the test decides how it goes on and how later requests are
@@ -80,7 +80,7 @@ fn stalling_origin(
     counting(move |conn, request, nth| match nth {
         0 => {
             head(conn, fields, CONTENT.len());
-            conn.say(&CONTENT[..3]);
+            conn.send(&CONTENT[..3]);
             then(conn);
         }
         _ => later(conn, request),
@@ -91,7 +91,7 @@ fn stalling_origin(
 fn gate() -> (Arc<AtomicBool>, impl Fn() + Send + Sync + Clone + 'static) {
     let open = Arc::new(AtomicBool::new(false));
     let seen = open.clone();
-    (open, move || assert!(wait::until(wait::PATIENCE, || seen.load(SeqCst))))
+    (open, move || assert!(wait::until(wait::TIMEOUT, || seen.load(SeqCst))))
 }
 
 fn cut(conn: &mut Conn) {
@@ -101,7 +101,7 @@ fn cut(conn: &mut Conn) {
 #[test]
 fn broken_fill_is_continued_by_one_range_request() {
     let (open, wait_open) = gate();
-    let (addr, asked) = stalling_origin(
+    let (addr, request_count) = stalling_origin(
         TAG,
         move |conn| {
             wait_open();
@@ -116,7 +116,7 @@ fn broken_fill_is_continued_by_one_range_request() {
         assert_eq!(client.join().unwrap().as_deref(), Some(CONTENT), "{}", server.error_log());
     }
     is_stored(&server);
-    assert_eq!(asked.load(SeqCst), 2);
+    assert_eq!(request_count.load(SeqCst), 2);
 }
 
 /// Gateway to an application: reads a request and writes a response in its protocol.
@@ -128,7 +128,7 @@ enum Application {
 }
 
 impl Application {
-    fn asked(self, conn: &mut Conn) -> Option<ApplicationRequest> {
+    fn request(self, conn: &mut Conn) -> Option<ApplicationRequest> {
         match self {
             Self::Fastcgi => conn.fastcgi(),
             Self::Uwsgi => conn.uwsgi(),
@@ -136,16 +136,16 @@ impl Application {
         }
     }
 
-    fn say(self, conn: &mut Conn, output: &str) {
+    fn respond(self, conn: &mut Conn, output: &str) {
         match self {
-            Self::Fastcgi => conn.say(application::record(application::STDOUT, output)),
-            Self::Uwsgi | Self::Scgi => conn.say(output),
+            Self::Fastcgi => conn.send(application::record(application::STDOUT, output)),
+            Self::Uwsgi | Self::Scgi => conn.send(output),
         }
     }
 
     fn end(self, conn: &mut Conn) {
         if let Self::Fastcgi = self {
-            conn.say(application::response(""));
+            conn.send(application::response(""));
         }
     }
 }
@@ -156,19 +156,20 @@ fn broken_fill_is_continued_behind_each_kind_of_application() {
         [(Application::Fastcgi, "fastcgi"), (Application::Uwsgi, "uwsgi"), (Application::Scgi, "scgi")]
     {
         let (open, wait_open) = gate();
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = asked.clone();
+        let request_count = Arc::new(AtomicUsize::new(0));
+        let count = request_count.clone();
         let addr = origin(move |mut conn| {
-            let Some(asked) = application.asked(&mut conn) else { return };
+            let Some(request) = application.request(&mut conn) else { return };
             if count.fetch_add(1, SeqCst) == 0 {
-                application.say(&mut conn, &format!("Status: 200 OK\r\n{TAG}Content-Length: 10\r\n\r\n012"));
+                application
+                    .respond(&mut conn, &format!("Status: 200 OK\r\n{TAG}Content-Length: 10\r\n\r\n012"));
                 wait_open();
                 cut(&mut conn);
                 return;
             }
-            let said = (asked.param("HTTP_RANGE"), asked.param("HTTP_IF_RANGE"));
+            let said = (request.param("HTTP_RANGE"), request.param("HTTP_IF_RANGE"));
             assert_eq!(said, (Some("bytes=3-"), Some("\"a\"")));
-            application.say(
+            application.respond(
                 &mut conn,
                 &format!(
                     "Status: 206 Partial Content\r\n{TAG}Content-Range: bytes 3-9/10\r\nContent-Length: 7\r\n\r\n3456789"
@@ -191,14 +192,14 @@ fn broken_fill_is_continued_behind_each_kind_of_application() {
             assert_eq!(client.join().unwrap().as_deref(), Some(CONTENT), "{name}: {}", server.error_log());
         }
         is_stored(&server);
-        assert_eq!(asked.load(SeqCst), 2, "{name}");
+        assert_eq!(request_count.load(SeqCst), 2, "{name}");
     }
 }
 
 #[test]
 fn clients_of_both_protocols_get_what_continues_a_stalled_fill() {
     let (open, wait_open) = gate();
-    let (addr, asked) = stalling_origin(
+    let (addr, request_count) = stalling_origin(
         TAG,
         move |_| wait_open(),
         |conn, head| send_rest(conn, head, "ETag: \"a\"\r\nContent-Range: bytes 3-9/10\r\n"),
@@ -216,7 +217,7 @@ fn clients_of_both_protocols_get_what_continues_a_stalled_fill() {
     for client in clients {
         assert_eq!(client.join().unwrap().as_bytes(), CONTENT, "{}", server.error_log());
     }
-    assert_eq!(asked.load(SeqCst), 2);
+    assert_eq!(request_count.load(SeqCst), 2);
     open.store(true, SeqCst);
 }
 
@@ -229,7 +230,7 @@ fn continuation_of_another_version_is_refused() {
         ("", true),
     ] {
         let (open, wait_open) = gate();
-        let (addr, asked) = stalling_origin(
+        let (addr, request_count) = stalling_origin(
             if is_weak { "ETag: W/\"a\"\r\n" } else { TAG },
             move |conn| {
                 wait_open();
@@ -246,7 +247,7 @@ fn continuation_of_another_version_is_refused() {
         for client in clients {
             assert_eq!(client.join().unwrap(), None, "{fields}");
         }
-        assert_eq!(asked.load(SeqCst), if is_weak { 1 } else { 2 }, "{fields}");
+        assert_eq!(request_count.load(SeqCst), if is_weak { 1 } else { 2 }, "{fields}");
         let next = Client::get(server.addr(), "/a").unwrap();
         assert_eq!((next.field("X-Cache"), next.text().as_bytes()), (Some("MISS"), CONTENT), "{fields}");
         is_stored(&server);
@@ -256,7 +257,7 @@ fn continuation_of_another_version_is_refused() {
 #[test]
 fn stalled_fill_is_continued_after_the_lock_age() {
     let (open, wait_open) = gate();
-    let (addr, asked) = stalling_origin(
+    let (addr, request_count) = stalling_origin(
         TAG,
         move |_| wait_open(),
         |conn, head| send_rest(conn, head, "ETag: \"a\"\r\nContent-Range: bytes 3-9/10\r\n"),
@@ -266,7 +267,7 @@ fn stalled_fill_is_continued_after_the_lock_age() {
         assert_eq!(client.join().unwrap().as_deref(), Some(CONTENT), "{}", server.error_log());
     }
     is_stored(&server);
-    assert_eq!(asked.load(SeqCst), 2);
+    assert_eq!(request_count.load(SeqCst), 2);
     open.store(true, SeqCst);
 }
 
@@ -277,11 +278,11 @@ fn dripping_fill_is_continued_after_the_lock_age() {
     let (open, _) = gate();
     let (is_over, is_dripping) = (open.clone(), Arc::new(AtomicUsize::new(0)));
     let dripped = is_dripping.clone();
-    let (addr, asked) = counting(move |conn, request, nth| {
+    let (addr, request_count) = counting(move |conn, request, nth| {
         if nth == 0 {
             head(conn, TAG, LEN);
             while !is_over.load(SeqCst) && dripped.fetch_add(1, SeqCst) < 1000 {
-                conn.say("x");
+                conn.send("x");
                 wait::pause(Duration::from_millis(50));
             }
             return;
@@ -289,11 +290,11 @@ fn dripping_fill_is_continued_after_the_lock_age() {
         let from = request.split("\r\nRange: bytes=").nth(1).unwrap().split('-').next().unwrap();
         let from: usize = from.parse().unwrap();
         let left = LEN - from;
-        conn.say(format!(
+        conn.send(format!(
             "HTTP/1.1 206 Partial Content\r\n{TAG}Content-Range: bytes {from}-{}/{LEN}\r\nContent-Length: {left}\r\n\r\n",
             LEN - 1
         ));
-        conn.say("x".repeat(left));
+        conn.send("x".repeat(left));
     });
     let server = cached(addr, LOCK);
     let clients: Vec<_> = (0..3)
@@ -305,7 +306,7 @@ fn dripping_fill_is_continued_after_the_lock_age() {
     for client in clients {
         assert_eq!(client.join().unwrap(), "x".repeat(LEN), "{}", server.error_log());
     }
-    assert_eq!(asked.load(SeqCst), 2);
+    assert_eq!(request_count.load(SeqCst), 2);
     open.store(true, SeqCst);
 }
 
@@ -315,7 +316,7 @@ fn clients_without_a_byte_leave_a_stalled_fill() {
     let (open, wait_open) = gate();
     let heads = Arc::new(Mutex::new(Vec::new()));
     let seen = heads.clone();
-    let (addr, asked) = counting(move |conn, request, nth| {
+    let (addr, request_count) = counting(move |conn, request, nth| {
         seen.lock().unwrap().push(request.to_owned());
         if nth == 0 {
             head(conn, "", CONTENT.len());
@@ -327,7 +328,7 @@ fn clients_without_a_byte_leave_a_stalled_fill() {
     let server = cached(addr, LOCK);
     let mut first = server.connect().unwrap();
     first.send("GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    assert!(wait::until(wait::PATIENCE, || asked.load(SeqCst) == 1));
+    assert!(wait::until(wait::TIMEOUT, || request_count.load(SeqCst) == 1));
     let clients: Vec<_> = (0..19)
         .map(|_| {
             let addr = server.addr();
@@ -337,25 +338,25 @@ fn clients_without_a_byte_leave_a_stalled_fill() {
     for client in clients {
         assert_eq!(client.join().unwrap().as_bytes(), CONTENT);
     }
-    assert_eq!(asked.load(SeqCst), 2, "{:?}", heads.lock().unwrap());
+    assert_eq!(request_count.load(SeqCst), 2, "{:?}", heads.lock().unwrap());
     is_stored(&server);
     open.store(true, SeqCst);
 }
 
 #[test]
 fn origin_without_ranges_continues_with_the_whole_response() {
-    let (addr, asked) = stalling_origin(TAG, cut, |conn, _| conn.answer(TAG, CONTENT));
+    let (addr, request_count) = stalling_origin(TAG, cut, |conn, _| conn.answer(TAG, CONTENT));
     let server = cached(addr, "");
     assert_eq!(Client::get(server.addr(), "/a").unwrap().text().as_bytes(), CONTENT);
     is_stored(&server);
-    assert_eq!(asked.load(SeqCst), 2);
+    assert_eq!(request_count.load(SeqCst), 2);
 }
 
 #[test]
 fn continuations_of_one_fill_are_bounded() {
     // One byte for each connection.
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = asked.clone();
+    let request_count = Arc::new(AtomicUsize::new(0));
+    let counted = request_count.clone();
     let addr = origin(move |mut conn| {
         let Some(request) = conn.head() else { return };
         counted.fetch_add(1, SeqCst);
@@ -363,17 +364,17 @@ fn continuations_of_one_fill_are_bounded() {
             request.split("\r\nRange: bytes=").nth(1).and_then(|rest| rest.split('-').next()?.parse().ok());
         match from {
             None => head(&mut conn, TAG, CONTENT.len()),
-            Some(from) => conn.say(format!(
+            Some(from) => conn.send(format!(
                 "HTTP/1.1 206 Partial Content\r\n{TAG}Content-Range: bytes {from}-9/10\r\nContent-Length: {}\r\n\r\n",
                 10 - from
             )),
         }
         let from: usize = from.unwrap_or(0);
-        conn.say(&CONTENT[from..=from]);
+        conn.send(&CONTENT[from..=from]);
     });
     let server = cached(addr, "");
     let mut client = server.connect().unwrap();
     client.send("GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     assert!(client.read_response().is_err());
-    assert_eq!(asked.load(SeqCst), 5);
+    assert_eq!(request_count.load(SeqCst), 5);
 }

@@ -60,7 +60,7 @@ impl Pages {
             let tag = format!("\"{version}\"");
             let fields = format!("ETag: {tag}\r\nCache-Control: max-age=1\r\nX-Tags: all,{}\r\n", page % 8);
             if head.contains(&format!("If-None-Match: {tag}")) {
-                conn.say(format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n"));
+                conn.send(format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n"));
             } else {
                 conn.answer(&fields, Self::body(page, version));
             }
@@ -150,7 +150,7 @@ fn wait_stored(server: &Server, count: u64) {
     let stored = || metrics(server)["stored_total{cache=\"one\"}"];
     let mut seen = stored();
     while seen <= count {
-        assert!(wait::until(wait::PATIENCE, || stored() > seen), "{seen} {}", server.error_log());
+        assert!(wait::until(wait::TIMEOUT, || stored() > seen), "{seen} {}", server.error_log());
         seen = stored();
     }
 }
@@ -186,7 +186,7 @@ impl OnDisk {
 fn assert_settled(server: &Server, dir: &Path, when: &str) {
     server.wait_error_log(" files, ").unwrap();
     let mut seen = (OnDisk::default(), BTreeMap::new());
-    let is_same = wait::until(wait::PATIENCE, || {
+    let is_same = wait::until(wait::TIMEOUT, || {
         let metrics = metrics(server);
         let mut on_disk = OnDisk::default();
         on_disk.see(&dir.join("cache"));
@@ -234,7 +234,7 @@ fn killed_server_restarts_with_a_consistent_cache() {
             wait_stored(&server, stored);
             // Its worker process as well, which is of its group.
             server.signal(Signal::KILL).unwrap();
-            let _ = server.wait_exit(wait::PATIENCE);
+            let _ = server.wait_exit(wait::TIMEOUT);
         }
         clients.into_iter().for_each(|client| client.join().unwrap());
     }

@@ -40,7 +40,7 @@ fn cached(addr: SocketAddr) -> Server {
 #[test]
 fn removed_files_of_hot_responses_are_misses_and_stored_again() {
     // One that is in memory, and one that is read from its file.
-    let (addr, asked) = counting(|conn, request, _| {
+    let (addr, request_count) = counting(|conn, request, _| {
         let len = if request.starts_with("GET /small ") { 100 } else { 200_000 };
         conn.answer("", "x".repeat(len));
     });
@@ -55,10 +55,10 @@ fn removed_files_of_hot_responses_are_misses_and_stored_again() {
         for path in ["/small", "/large"] {
             assert!(hits(&server, path, "HIT"), "{path} {round}");
         }
-        assert_eq!(asked.load(SeqCst), 2 * round);
+        assert_eq!(request_count.load(SeqCst), 2 * round);
         empty(&cache);
         for path in ["/small", "/large"] {
-            assert!(wait::until(wait::PATIENCE, || hits(&server, path, "MISS")), "{path} {round}");
+            assert!(wait::until(wait::TIMEOUT, || hits(&server, path, "MISS")), "{path} {round}");
         }
     }
     wait_stored(&server, 8);
@@ -67,11 +67,11 @@ fn removed_files_of_hot_responses_are_misses_and_stored_again() {
 
 #[test]
 fn hot_response_is_a_miss_when_the_directory_of_its_cache_is_removed() {
-    let (addr, asked) = counting(|conn, _, _| conn.answer("", "content"));
+    let (addr, request_count) = counting(|conn, _, _| conn.answer("", "content"));
     let server = cached(addr);
-    assert!(wait::until(wait::PATIENCE, || hits(&server, "/", "HIT")));
+    assert!(wait::until(wait::TIMEOUT, || hits(&server, "/", "HIT")));
     fs::remove_dir_all(server.prefix().join("cache")).unwrap();
-    assert!(wait::until(wait::PATIENCE, || hits(&server, "/", "MISS")));
+    assert!(wait::until(wait::TIMEOUT, || hits(&server, "/", "MISS")));
     assert_eq!(Client::get(server.addr(), "/").unwrap().text(), "content");
-    assert!(asked.load(SeqCst) >= 2);
+    assert!(request_count.load(SeqCst) >= 2);
 }

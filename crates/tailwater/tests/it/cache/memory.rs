@@ -27,10 +27,10 @@ fn cached() -> (Server, Sender<()>) {
         if !head.contains("/large") {
             return conn.answer("", vec![b'x'; 500_000]);
         }
-        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"));
-        conn.say(vec![b'a'; HALF]);
-        gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
-        conn.say(vec![b'b'; HALF]);
+        conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"));
+        conn.send(vec![b'a'; HALF]);
+        gate.lock().unwrap().recv_timeout(wait::TIMEOUT).unwrap();
+        conn.send(vec![b'b'; HALF]);
     });
     let conf = format!(
         "worker_processes 1; thread_pool own threads=4;
@@ -49,8 +49,8 @@ fn write_backs(server: &Server) -> u64 {
     metric(server, "disk_jobs_total{pool=\"own\",operation=\"write_back\"}")
 }
 
-fn ask(server: &Server, path: &str) -> Client {
-    let mut client = server.connect().unwrap().patience(wait::PATIENCE);
+fn request(server: &Server, path: &str) -> Client {
+    let mut client = server.connect().unwrap().timeout(wait::TIMEOUT);
     client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).unwrap();
     client
 }
@@ -86,16 +86,16 @@ fn in_memory(path: &Path) -> Option<usize> {
 #[test]
 fn fill_is_written_back_while_it_arrives() {
     let (server, go) = cached();
-    let mut client = ask(&server, "/large");
+    let mut client = request(&server, "/large");
     assert_eq!(client.read_head().unwrap().status, 200);
     read(&mut client, HALF, b'a');
     // Nothing has ended, and the disk has got some of it. What is written at once is half of it at most.
-    assert!(wait::until(wait::PATIENCE, || write_backs(&server) > 0), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || write_backs(&server) > 0), "{}", server.error_log());
     go.send(()).unwrap();
     read(&mut client, HALF, b'b');
     wait_stored(&server, 1);
     // A thread counts a job when whoever waited for it may have gone on.
-    assert!(wait::until(wait::PATIENCE, || write_backs(&server) >= 2), "{}", write_backs(&server));
+    assert!(wait::until(wait::TIMEOUT, || write_backs(&server) >= 2), "{}", write_backs(&server));
     // It is not read any more before it is in its place, so nothing has come back.
     let [file] = &files_below(&server.prefix().join("cache"))[..] else { panic!("one file") };
     match in_memory(file) {
@@ -108,7 +108,7 @@ fn fill_is_written_back_while_it_arrives() {
     wait_stored(&server, 2);
     assert_eq!(write_backs(&server), all);
     // It is all there.
-    let mut client = ask(&server, "/large");
+    let mut client = request(&server, "/large");
     assert_eq!(client.read_head().unwrap().status, 200);
     read(&mut client, HALF, b'a');
     read(&mut client, HALF, b'b');
@@ -117,7 +117,7 @@ fn fill_is_written_back_while_it_arrives() {
 #[test]
 fn response_requested_twice_stays_in_memory() {
     let (server, go) = cached();
-    let mut clients = [(); 2].map(|()| ask(&server, "/large"));
+    let mut clients = [(); 2].map(|()| request(&server, "/large"));
     for client in &mut clients {
         assert_eq!(client.read_head().unwrap().status, 200);
         read(client, HALF, b'a');
@@ -127,7 +127,7 @@ fn response_requested_twice_stays_in_memory() {
         read(client, HALF, b'b');
     }
     wait_stored(&server, 1);
-    assert!(wait::until(wait::PATIENCE, || write_backs(&server) >= 2), "{}", write_backs(&server));
+    assert!(wait::until(wait::TIMEOUT, || write_backs(&server) >= 2), "{}", write_backs(&server));
     let [file] = &files_below(&server.prefix().join("cache"))[..] else { panic!("one file") };
     match in_memory(file) {
         Some(pages) => assert!(pages > 4, "{pages} of 8"),

@@ -15,7 +15,7 @@ use tw_testkit::{Client, Lacks, Server, Signal, TempDir, leave_out, wait};
 
 use crate::support::cache::cache_status;
 use crate::support::metrics::{metric, metrics_text};
-use crate::support::{ask, get, server, start_as_we_are};
+use crate::support::{get, request, server, start_as_we_are};
 
 const NGINX: &str = "/usr/sbin/nginx";
 
@@ -76,7 +76,7 @@ fn cached_in(builder: Builder, to: SocketAddr, path: &str, more: &str) -> Server
 /// Waits until a metric has this value.
 fn metric_is(server: &Server, name: &str, value: u64) {
     let is = || metric(server, name) == value;
-    assert!(wait::until(wait::PATIENCE, is), "{name} is not {value}: {}", metrics_text(server));
+    assert!(wait::until(wait::TIMEOUT, is), "{name} is not {value}: {}", metrics_text(server));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn files_of_nginx_are_kept_unread_by_default() {
         .iter()
         .zip(&written)
         .fold(server(), |builder, (((_, name), _), content)| builder.file(format!("cache/{name}"), content));
-    let (to, asked) = counting(|conn, _, nth| conn.answer("", format!("fresh {nth}")));
+    let (to, request_count) = counting(|conn, _, nth| conn.answer("", format!("fresh {nth}")));
     let server = cached(builder, to, "", "");
     metric_is(&server, "cache_entries", 2);
     // They take room all the same: a block and two.
@@ -97,7 +97,7 @@ fn files_of_nginx_are_kept_unread_by_default() {
     metric_is(&server, "cache_stored_total", 1);
     let response = get(&server, "/a");
     assert_eq!((cache_status(&response), response.text()), ("HIT", "fresh 0".to_owned()));
-    assert_eq!(asked.load(SeqCst), 1);
+    assert_eq!(request_count.load(SeqCst), 1);
     metric_is(&server, "cache_entries", 2);
     metric_is(&server, "cache_damaged_total", 0);
     let content = |(_, name): (&str, &str)| fs::read(server.prefix().join("cache").join(name)).unwrap();
@@ -112,7 +112,7 @@ fn files_of_nginx_are_served_with_loader_nginx() {
     let builder = server()
         .file(format!("cache/5/bf/{}", A.1), file(A.0, FUTURE, HEAD, b"0123456789"))
         .file(format!("cache/3/74/{}", B.1), file(B.0, FUTURE, HEAD, &large));
-    let (to, asked) = counting(|conn, _, _| conn.answer("", "fresh"));
+    let (to, request_count) = counting(|conn, _, _| conn.answer("", "fresh"));
     let server = cached_in(builder, to, "cache levels=1:2 keys_zone=one:1m loader=nginx", "");
     for _ in 0..2 {
         let response = get(&server, "/a");
@@ -125,10 +125,10 @@ fn files_of_nginx_are_served_with_loader_nginx() {
         assert_eq!((cache_status(&response), response.body == large), ("HIT", true));
         assert_eq!(response.field("Content-Length"), Some("300000"));
     }
-    let part = ask(&server, "GET /a", &["Range: bytes=2-4"]);
+    let part = request(&server, "GET /a", &["Range: bytes=2-4"]);
     assert_eq!((part.status, part.text().as_str()), (206, "234"));
-    assert_eq!(ask(&server, "GET /a", &["If-None-Match: \"x\""]).status, 304);
-    assert_eq!(asked.load(SeqCst), 0);
+    assert_eq!(request(&server, "GET /a", &["If-None-Match: \"x\""]).status, 304);
+    assert_eq!(request_count.load(SeqCst), 0);
     // There is no such one.
     assert_eq!(get(&server, "/c").text(), "fresh");
 }
@@ -137,27 +137,27 @@ fn files_of_nginx_are_served_with_loader_nginx() {
 fn revalidated_file_of_nginx_is_rewritten_in_our_format() {
     for body in [vec![b's'; 100], vec![b'l'; 700_000]] {
         let builder = server().file(format!("cache/{}", A.1), file(A.0, PAST, HEAD, &body));
-        let (to, asked) = counting(|conn, head, _| {
+        let (to, request_count) = counting(|conn, head, _| {
             assert!(head.contains("If-None-Match: \"x\"\r\n"), "{head}");
-            conn.say("HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nX-Accel-Expires: 1000\r\n\r\n");
+            conn.send("HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nX-Accel-Expires: 1000\r\n\r\n");
         });
         let server = cached(builder, to, "loader=nginx", "proxy_cache_revalidate on;");
         let response = get(&server, "/a");
         assert_eq!((cache_status(&response), response.body == body), ("REVALIDATED", true));
         let path = server.prefix().join("cache").join(A.1);
-        assert!(wait::until(wait::PATIENCE, || fs::read(&path).unwrap()[0] != 5));
-        let hit = wait::some(wait::PATIENCE, || {
+        assert!(wait::until(wait::TIMEOUT, || fs::read(&path).unwrap()[0] != 5));
+        let hit = wait::some(wait::TIMEOUT, || {
             let response = get(&server, "/a");
             assert!(response.body == body && response.field("X-Odd") == Some("a"));
             (cache_status(&response) == "HIT").then_some(())
         });
         assert!(hit.is_some(), "{}", server.error_log());
-        let before = asked.load(SeqCst);
+        let before = request_count.load(SeqCst);
         // Also for who opens it anew.
         server.signal(Signal::USR1).unwrap();
         let response = get(&server, "/a");
         assert_eq!((cache_status(&response), response.body == body), ("HIT", true));
-        assert_eq!(asked.load(SeqCst), before);
+        assert_eq!(request_count.load(SeqCst), before);
     }
 }
 
@@ -215,7 +215,7 @@ fn files_of_nginx_are_evicted_with_either_loader() {
             let entries = fs::read_dir(server.prefix().join("cache")).unwrap();
             entries.filter_map(Result::ok).filter(|entry| entry.file_name().len() == 32).count()
         };
-        assert!(wait::until(wait::PATIENCE, || files() <= 10), "{}", files());
+        assert!(wait::until(wait::TIMEOUT, || files() <= 10), "{}", files());
     }
 }
 
@@ -242,10 +242,10 @@ fn with_nginx(dir: &Path, http: &str, fill: impl FnOnce(SocketAddr)) {
     let mut command = Command::new(NGINX);
     command.arg("-p").arg(dir).arg("-c").arg(&conf).stdin(Stdio::null()).stderr(Stdio::null());
     let mut nginx = Group::new(command.process_group(0).spawn().unwrap());
-    assert!(wait::until(wait::PATIENCE, || listening(port.number())), "{conf:?}");
+    assert!(wait::until(wait::TIMEOUT, || listening(port.number())), "{conf:?}");
     fill(SocketAddr::from(([127, 0, 0, 1], port.number())));
     nginx.signal(Signal::QUIT).unwrap();
-    assert!(nginx.wait(wait::PATIENCE).unwrap().success());
+    assert!(nginx.wait(wait::TIMEOUT).unwrap().success());
 }
 
 #[test]
@@ -253,16 +253,16 @@ fn cache_filled_by_nginx_itself_is_served() {
     if !Path::new(NGINX).exists() {
         return leave_out(Lacks::Machine, format_args!("there is no {NGINX}: a cache that it has filled"));
     }
-    let (to, asked) = counting(|conn, head, _| {
+    let (to, request_count) = counting(|conn, head, _| {
         let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
         let language = if head.contains("Accept-Language: de") { "de" } else { "en" };
         match &*path {
             "/large" => conn.answer("ETag: \"l\"\r\n", vec![b'l'; 500_000]),
             "/vary" => conn.answer("Vary: Accept-Language\r\n", language),
-            "/chunks" => conn.say(
+            "/chunks" => conn.send(
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nchunk\r\n1\r\ns\r\n0\r\n\r\n",
             ),
-            "/missing" => conn.say("HTTP/1.1 404 Nothing Here\r\nContent-Length: 4\r\n\r\nlost"),
+            "/missing" => conn.send("HTTP/1.1 404 Nothing Here\r\nContent-Length: 4\r\n\r\nlost"),
             _ => conn.answer("X-Odd: a\r\nCache-Control: max-age=1000\r\n", path),
         }
     });
@@ -293,11 +293,11 @@ fn cache_filled_by_nginx_itself_is_served() {
             }
         },
     );
-    assert_eq!(asked.load(SeqCst), requests.len());
+    assert_eq!(request_count.load(SeqCst), requests.len());
     let path = format!("{}/cache levels=1:2 keys_zone=one:1m loader=nginx", dir.path().display());
     let server = cached_in(server(), to, &path, "");
     for ((path, field), before) in requests.iter().zip(&of_nginx) {
-        let response = ask(&server, &format!("GET {path}"), &[field]);
+        let response = request(&server, &format!("GET {path}"), &[field]);
         assert_eq!(
             (response.status, cache_status(&response)),
             (before.status, if before.status == 404 { "" } else { "HIT" }),
@@ -308,8 +308,8 @@ fn cache_filled_by_nginx_itself_is_served() {
             assert_eq!(response.field(name), before.field(name), "{path} {name}");
         }
     }
-    assert_eq!(asked.load(SeqCst), requests.len(), "{}", server.error_log());
+    assert_eq!(request_count.load(SeqCst), requests.len(), "{}", server.error_log());
     // Another variant is asked for.
-    assert_eq!(ask(&server, "GET /vary", &["Accept-Language: fr"]).text(), "en");
-    assert_eq!(asked.load(SeqCst), requests.len() + 1);
+    assert_eq!(request(&server, "GET /vary", &["Accept-Language: fr"]).text(), "en");
+    assert_eq!(request_count.load(SeqCst), requests.len() + 1);
 }

@@ -51,7 +51,7 @@ fn thread_pool_parameter_gives_the_cache_its_threads() {
     for operation in ["list", "create", "unlink"] {
         // A thread counts a job when whoever waited for it may have gone on.
         let is_counted = || jobs(&server, "own", operation) > 0;
-        assert!(wait::until(wait::PATIENCE, is_counted), "{operation}: {}", metrics_text(&server));
+        assert!(wait::until(wait::TIMEOUT, is_counted), "{operation}: {}", metrics_text(&server));
         assert_eq!(jobs(&server, "default", operation), 0, "{operation}");
     }
 }
@@ -63,7 +63,7 @@ fn aio_threads_of_a_location_overrides_thread_pool() {
     Client::get(server.addr(), "/a").unwrap();
     wait_stored(&server, 1);
     let are_counted = || jobs(&server, "other", "create") > 0 && jobs(&server, "own", "list") > 0;
-    assert!(wait::until(wait::PATIENCE, are_counted), "{}", metrics_text(&server));
+    assert!(wait::until(wait::TIMEOUT, are_counted), "{}", metrics_text(&server));
     assert_eq!(jobs(&server, "own", "create"), 0);
 }
 
@@ -76,9 +76,9 @@ fn eviction_runs_in_the_thread_pool_of_the_cache() {
     for nth in 0..8 {
         Client::get(server.addr(), &format!("/{nth}")).unwrap();
     }
-    assert!(wait::until(wait::PATIENCE, || evicted() >= 4), "{}", metrics_text(&server));
+    assert!(wait::until(wait::TIMEOUT, || evicted() >= 4), "{}", metrics_text(&server));
     let removed = |pool| jobs(&server, pool, "unlink");
-    assert!(wait::until(wait::PATIENCE, || removed("own") >= evicted()), "{}", metrics_text(&server));
+    assert!(wait::until(wait::TIMEOUT, || removed("own") >= evicted()), "{}", metrics_text(&server));
     assert_eq!((removed("other"), removed("default")), (0, 0));
 }
 
@@ -104,13 +104,13 @@ fn kept(server: &Server) -> u64 {
             Client::get(server.addr(), &format!("/wanted/{page}")).unwrap();
         }
         let filling = || metric(server, "cache_filling{cache=\"one\"}") == 0;
-        assert!(wait::until(wait::PATIENCE, filling));
+        assert!(wait::until(wait::TIMEOUT, filling));
     }
     for page in 0..300 {
         Client::get(server.addr(), &format!("/once/{page}")).unwrap();
     }
     let evicted = || metric(server, "cache_bytes{cache=\"one\"}") <= 100 * 4096;
-    assert!(wait::until(wait::PATIENCE, evicted), "{}", metrics_text(server));
+    assert!(wait::until(wait::TIMEOUT, evicted), "{}", metrics_text(server));
     let before = hits();
     for page in 0..10 {
         Client::get(server.addr(), &format!("/wanted/{page}")).unwrap();

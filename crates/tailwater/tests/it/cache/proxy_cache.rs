@@ -20,7 +20,7 @@ use crate::support::{server, start};
 /// An origin that counts requests, and puts the number into its body.
 struct Counting {
     addr: SocketAddr,
-    asked: Arc<AtomicUsize>,
+    request_count: Arc<AtomicUsize>,
 }
 
 impl Counting {
@@ -35,12 +35,12 @@ impl Counting {
     fn answering(
         answer: impl Fn(&mut tw_testkit::origin::Conn, &str, usize) + Send + Sync + Clone + 'static,
     ) -> Self {
-        let (addr, asked) = counting(answer);
-        Self { addr, asked }
+        let (addr, request_count) = counting(answer);
+        Self { addr, request_count }
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(SeqCst)
+    fn request_count(&self) -> usize {
+        self.request_count.load(SeqCst)
     }
 
     /// A server with a cache in front of it.
@@ -64,7 +64,7 @@ impl Counting {
     }
 }
 
-fn ask(server: &Server, head: &str) -> Response {
+fn request(server: &Server, head: &str) -> Response {
     let mut client = server.connect().unwrap();
     client.send(format!("{head}Host: localhost\r\nConnection: close\r\n\r\n")).unwrap();
     if head.starts_with("HEAD ") { client.read_head().unwrap() } else { client.read_response().unwrap() }
@@ -86,7 +86,7 @@ fn second_request_is_a_hit() {
     assert_eq!((cache_status(&second), second.text()), ("HIT", "/a 0".to_owned()));
     assert_eq!(second.field("X-Odd"), Some("a"));
     assert_eq!(get(&server, "/b").text(), "/b 1");
-    assert_eq!(origin.asked(), 2);
+    assert_eq!(origin.request_count(), 2);
     wait_stored(&server, 2);
     let found = files(&server);
     assert_eq!(found.len(), 2, "{found:?}");
@@ -127,7 +127,7 @@ fn entries_survive_restart_and_reload() {
         origin.cached_in(&format!("{}/cache levels=1:2 keys_zone=one:1m", server.prefix().display()), "");
     let found = get(&other, "/a");
     assert_eq!((cache_status(&found), found.text()), ("HIT", "/a 0".to_owned()));
-    assert_eq!(origin.asked(), 1);
+    assert_eq!(origin.request_count(), 1);
     for (path, content) in kept {
         assert_eq!(fs::read(path).unwrap(), content);
     }
@@ -144,16 +144,16 @@ fn hit_answers_conditions_and_ranges() {
     });
     let server = origin.cached("");
     // All of it is fetched, whatever is asked for.
-    let part = ask(&server, "GET / HTTP/1.1\r\nRange: bytes=2-4\r\n");
+    let part = request(&server, "GET / HTTP/1.1\r\nRange: bytes=2-4\r\n");
     assert_eq!((part.status, part.text()), (206, "234".to_owned()));
     wait_stored(&server, 1);
-    let part = ask(&server, "GET / HTTP/1.1\r\nRange: bytes=2-4,6-6\r\n");
+    let part = request(&server, "GET / HTTP/1.1\r\nRange: bytes=2-4,6-6\r\n");
     assert_eq!(part.status, 206);
     assert!(part.field("Content-Type").unwrap().starts_with("multipart/byteranges"));
-    assert_eq!(ask(&server, "GET / HTTP/1.1\r\nIf-None-Match: \"x\"\r\n").status, 304);
-    let head = ask(&server, "HEAD / HTTP/1.1\r\n");
+    assert_eq!(request(&server, "GET / HTTP/1.1\r\nIf-None-Match: \"x\"\r\n").status, 304);
+    let head = request(&server, "HEAD / HTTP/1.1\r\n");
     assert_eq!((head.status, head.field("Content-Length")), (200, Some("11")));
-    assert_eq!(origin.asked(), 1);
+    assert_eq!(origin.request_count(), 1);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn status_412_and_416_have_no_cache_fields() {
     for (field, expected) in [("If-Match: \"b\"", 412), ("Range: bytes=100-", 416)] {
         // From what comes, and from what is stored.
         for path in [format!("/{expected}"), "/".to_owned()] {
-            let response = ask(&server, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n"));
+            let response = request(&server, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n"));
             assert_eq!(response.status, expected, "{path}");
             for name in ["Cache-Control", "CDN-Cache-Control", "Expires", "ETag", "Last-Modified"] {
                 assert_eq!(response.field(name), None, "{path} {field}");
@@ -180,7 +180,7 @@ fn status_412_and_416_have_no_cache_fields() {
 fn head_fetches_the_whole_response() {
     let origin = Counting::new("");
     let server = origin.cached("");
-    let head = ask(&server, "HEAD /a HTTP/1.1\r\n");
+    let head = request(&server, "HEAD /a HTTP/1.1\r\n");
     assert_eq!((head.status, head.field("Content-Length"), cache_status(&head)), (200, Some("4"), "MISS"));
     wait_stored(&server, 1);
     assert_eq!(get(&server, "/a").text(), "/a 0");
@@ -206,7 +206,7 @@ fn response_fields_decide_what_is_stored() {
             assert_eq!(cache_status(&get(&server, path)), "MISS", "{path}");
         }
     }
-    assert_eq!(origin.asked(), 10);
+    assert_eq!(origin.request_count(), 10);
     assert_eq!(cache_status(&get(&server, "/accel")), "MISS");
     wait_stored(&server, 1);
     assert_eq!(cache_status(&get(&server, "/accel")), "HIT");
@@ -222,13 +222,13 @@ fn vary_selects_the_variant() {
         conn.answer("Vary: Accept-Language\r\n", format!("{language} {nth}"));
     });
     let server = origin.cached("");
-    let of = |language: &str| ask(&server, &format!("GET / HTTP/1.1\r\nAccept-Language: {language}\r\n"));
+    let of = |language: &str| request(&server, &format!("GET / HTTP/1.1\r\nAccept-Language: {language}\r\n"));
     assert_eq!(of("de").text(), "de 0");
     wait_stored(&server, 1);
     assert_eq!(of("en").text(), "en 1");
     wait_stored(&server, 2);
     assert_eq!((of("de").text(), of("en").text()), ("de 0".to_owned(), "en 1".to_owned()));
-    assert_eq!(origin.asked(), 2);
+    assert_eq!(origin.request_count(), 2);
 }
 
 #[test]
@@ -237,15 +237,15 @@ fn cache_lock_collapses_concurrent_misses() {
     let (go, wait_for_go) = channel::<()>();
     let gate = Arc::new(std::sync::Mutex::new(wait_for_go));
     let origin = Counting::answering(move |conn, _, nth| {
-        conn.say("HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n");
-        conn.say(vec![b'a' + nth as u8; 100_000]);
-        gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
-        conn.say(vec![b'x'; 200_000]);
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n");
+        conn.send(vec![b'a' + nth as u8; 100_000]);
+        gate.lock().unwrap().recv_timeout(wait::TIMEOUT).unwrap();
+        conn.send(vec![b'x'; 200_000]);
     });
     let server = origin.cached("proxy_cache_lock on; proxy_cache_lock_timeout 1h; proxy_cache_lock_age 1h;");
     let mut clients: Vec<_> = (0..CLIENTS)
         .map(|_| {
-            let mut client = server.connect().unwrap().patience(wait::PATIENCE);
+            let mut client = server.connect().unwrap().timeout(wait::TIMEOUT);
             client.send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
             client
         })
@@ -259,17 +259,17 @@ fn cache_lock_collapses_concurrent_misses() {
     for client in &mut clients {
         assert_eq!(client.read_bytes(200_000).unwrap(), vec![b'x'; 200_000]);
     }
-    assert_eq!(origin.asked(), 1);
+    assert_eq!(origin.request_count(), 1);
     assert_eq!(metric(&server, "cache_collapsed_total"), CLIENTS as u64 - 1);
     // A client may have the last byte before that is counted.
     let others = (CLIENTS as u64 - 1) * 300_000;
     let are_counted = || metric(&server, "cache_collapsed_bytes_total") == others;
-    assert!(wait::until(wait::PATIENCE, are_counted), "{}", metric(&server, "cache_collapsed_bytes_total"));
+    assert!(wait::until(wait::TIMEOUT, are_counted), "{}", metric(&server, "cache_collapsed_bytes_total"));
     // They had to wait for the origin, not for the cache.
     assert_eq!(metric_sum(&server, "cache_hit_seconds_count"), 0);
     wait_stored(&server, 1);
     assert_eq!(get(&server, "/large").text().len(), 300_000);
-    assert_eq!(origin.asked(), 1);
+    assert_eq!(origin.request_count(), 1);
 }
 
 #[test]
@@ -278,19 +278,19 @@ fn private_response_ends_the_wait_of_other_requests() {
     let gate = Arc::new(std::sync::Mutex::new(wait_for_go));
     let origin = Counting::answering(move |conn, _, nth| {
         if nth == 0 {
-            gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
+            gate.lock().unwrap().recv_timeout(wait::TIMEOUT).unwrap();
         }
         conn.answer("Cache-Control: private\r\n", nth.to_string());
     });
     let server = origin.cached("proxy_cache_lock on; proxy_cache_lock_timeout 1h; proxy_cache_lock_age 1h;");
     let mut clients: Vec<_> = (0..5)
         .map(|_| {
-            let mut client = server.connect().unwrap().patience(wait::PATIENCE);
+            let mut client = server.connect().unwrap().timeout(wait::TIMEOUT);
             client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
             client
         })
         .collect();
-    assert!(wait::until(wait::PATIENCE, || origin.asked() == 1));
+    assert!(wait::until(wait::TIMEOUT, || origin.request_count() == 1));
     go.send(()).unwrap();
     let mut bodies: Vec<_> =
         clients.iter_mut().map(|client| client.read_response().unwrap().text()).collect();
@@ -303,12 +303,12 @@ fn fill_goes_on_when_its_first_client_leaves() {
     let (go, wait_for_go) = channel::<()>();
     let gate = Arc::new(std::sync::Mutex::new(wait_for_go));
     let origin = Counting::answering(move |conn, _, nth| {
-        conn.say("HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n");
-        conn.say(vec![b'a'; 100_000]);
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n");
+        conn.send(vec![b'a'; 100_000]);
         if nth == 0 {
-            gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
+            gate.lock().unwrap().recv_timeout(wait::TIMEOUT).unwrap();
         }
-        conn.say(vec![b'b'; 100_000]);
+        conn.send(vec![b'b'; 100_000]);
     });
     let server = origin.cached("proxy_cache_lock on;");
     let mut client = server.connect().unwrap();
@@ -318,13 +318,13 @@ fn fill_goes_on_when_its_first_client_leaves() {
     go.send(()).unwrap();
     wait_stored(&server, 1);
     assert_eq!(get(&server, "/").text().len(), 200_000);
-    assert_eq!(origin.asked(), 1);
+    assert_eq!(origin.request_count(), 1);
 }
 
 #[test]
 fn truncated_response_is_not_stored() {
     let origin = Counting::answering(|conn, _, nth| {
-        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{nth}"));
+        conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{nth}"));
         conn.reader.get_ref().shutdown(std::net::Shutdown::Both).unwrap();
     });
     let server = origin.cached("");
@@ -335,7 +335,7 @@ fn truncated_response_is_not_stored() {
         assert_eq!(client.read_until_close().unwrap(), nth.to_string().as_bytes());
     }
     server.wait_error_log("upstream prematurely closed connection").unwrap();
-    assert!(wait::until(wait::PATIENCE, || files(&server).is_empty()), "{:?}", files(&server));
+    assert!(wait::until(wait::TIMEOUT, || files(&server).is_empty()), "{:?}", files(&server));
     assert_eq!(metric(&server, "cache_stored_total"), 0);
 }
 
@@ -343,13 +343,13 @@ fn truncated_response_is_not_stored() {
 fn stale_response_is_used_on_origin_error() {
     let origin = Counting::answering(|conn, head, nth| match (nth, head.contains("/error")) {
         (0, _) => conn.answer("Cache-Control: max-age=1\r\n", "first"),
-        (_, true) => conn.say("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 2\r\n\r\nno"),
+        (_, true) => conn.send("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 2\r\n\r\nno"),
         _ => conn.answer("", "other"),
     });
     let server = origin.cached("proxy_cache_use_stale http_500 error; proxy_cache_key a;");
     assert_eq!(get(&server, "/").text(), "first");
     wait_stored(&server, 1);
-    let stale = wait::some(wait::PATIENCE, || {
+    let stale = wait::some(wait::TIMEOUT, || {
         let response = get(&server, "/error");
         (cache_status(&response) == "STALE").then_some(response)
     });
@@ -364,12 +364,12 @@ fn expired_entry_is_revalidated() {
             return conn.answer("ETag: \"x\"\r\nX-Accel-Expires: 1\r\n", "kept");
         }
         assert!(head.contains("If-None-Match: \"x\"\r\n"), "{head}");
-        conn.say("HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nX-Accel-Expires: 1000\r\n\r\n");
+        conn.send("HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nX-Accel-Expires: 1000\r\n\r\n");
     });
     let server = origin.cached("proxy_cache_revalidate on;");
     assert_eq!(get(&server, "/").text(), "kept");
     wait_stored(&server, 1);
-    let again = wait::some(wait::PATIENCE, || {
+    let again = wait::some(wait::TIMEOUT, || {
         let response = get(&server, "/");
         (cache_status(&response) == "REVALIDATED").then_some(response)
     });
@@ -379,7 +379,7 @@ fn expired_entry_is_revalidated() {
         server.signal(tw_testkit::Signal::USR1).unwrap();
         cache_status(&get(&server, "/")) == "HIT"
     };
-    assert!(wait::until(wait::PATIENCE, is_hit));
+    assert!(wait::until(wait::TIMEOUT, is_hit));
 }
 
 #[test]
@@ -388,12 +388,12 @@ fn background_update_serves_stale_meanwhile() {
     let server = origin.cached("proxy_cache_use_stale updating; proxy_cache_background_update on;");
     assert_eq!(get(&server, "/").text(), "/ 0");
     wait_stored(&server, 1);
-    let stale = wait::some(wait::PATIENCE, || {
+    let stale = wait::some(wait::TIMEOUT, || {
         let response = get(&server, "/");
         (cache_status(&response) == "STALE").then_some(response)
     });
     assert_eq!(stale.unwrap().text(), "/ 0");
-    assert!(wait::until(wait::PATIENCE, || get(&server, "/").text() == "/ 1"));
+    assert!(wait::until(wait::TIMEOUT, || get(&server, "/").text() == "/ 1"));
 }
 
 #[test]
@@ -436,7 +436,7 @@ fn bypass_right_after_the_first_fill_leaves_no_gap() {
                 assert_eq!(response.text(), refreshed.text(), "lock {lock}, round {round}");
             }
         }
-        assert_eq!(origin.asked(), 80);
+        assert_eq!(origin.request_count(), 80);
     }
 }
 
@@ -452,12 +452,12 @@ fn damaged_file_is_a_miss_and_removed() {
     fs::write(path, &content).unwrap();
     // What is open is as it was; what is opened anew is looked at.
     server.signal(tw_testkit::Signal::USR1).unwrap();
-    assert!(wait::until(wait::PATIENCE, || get(&server, "/a").text() == "/a 1"));
+    assert!(wait::until(wait::TIMEOUT, || get(&server, "/a").text() == "/a 1"));
     assert!(metric(&server, "cache_damaged_total") == 1, "{}", server.error_log());
     wait_stored(&server, 2);
     fs::remove_file(path).unwrap();
     server.signal(tw_testkit::Signal::USR1).unwrap();
-    assert!(wait::until(wait::PATIENCE, || get(&server, "/a").text() == "/a 2"));
+    assert!(wait::until(wait::TIMEOUT, || get(&server, "/a").text() == "/a 2"));
 }
 
 #[test]
@@ -469,7 +469,7 @@ fn max_size_is_kept() {
     }
     wait_stored(&server, 40);
     let is_small = || metric(&server, "cache_bytes") <= 1 << 20 && files(&server).len() <= 10;
-    assert!(wait::until(wait::PATIENCE, is_small), "{}", files(&server).len());
+    assert!(wait::until(wait::TIMEOUT, is_small), "{}", files(&server).len());
     let of = |name: &str| {
         let text = get(&server, "/metrics").text();
         let line = text.lines().find(|line| line.contains(name)).unwrap().to_owned();
@@ -485,24 +485,24 @@ fn inactive_entries_are_removed() {
     let server = origin.cached_in("cache keys_zone=one:1m inactive=1s", "");
     assert_eq!(cache_status(&get(&server, "/a")), "MISS");
     wait_stored(&server, 1);
-    assert!(wait::until(wait::PATIENCE, || files(&server).is_empty()));
+    assert!(wait::until(wait::TIMEOUT, || files(&server).is_empty()));
     assert_eq!(metric(&server, "cache_entries"), 0);
 }
 
 #[test]
 fn chunked_fill_serves_slow_clients() {
     let origin = Counting::answering(|conn, _, _| {
-        conn.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        conn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
         for nth in 0..100_u8 {
-            conn.say("4000\r\n");
-            conn.say(vec![nth; 0x4000]);
-            conn.say("\r\n");
+            conn.send("4000\r\n");
+            conn.send(vec![nth; 0x4000]);
+            conn.send("\r\n");
         }
-        conn.say("0\r\n\r\n");
+        conn.send("0\r\n\r\n");
     });
     let server = origin.cached("proxy_cache_lock on;");
     let expected: Vec<u8> = (0..100_u8).flat_map(|nth| vec![nth; 0x4000]).collect();
-    let mut slow = server.connect().unwrap().patience(wait::PATIENCE);
+    let mut slow = server.connect().unwrap().timeout(wait::TIMEOUT);
     slow.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     // It does not hold the others up, nor the file.
     wait_stored(&server, 1);
@@ -523,15 +523,15 @@ fn slow_clients_get_all_that_arrived_of_a_stalled_fill() {
     let (go, wait_for_go) = channel::<()>();
     let gate = Arc::new(std::sync::Mutex::new(wait_for_go));
     let origin = Counting::answering(move |conn, _, _| {
-        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 2 * HALF));
-        conn.say(vec![b'a'; HALF]);
-        gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
-        conn.say(vec![b'b'; HALF]);
+        conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 2 * HALF));
+        conn.send(vec![b'a'; HALF]);
+        gate.lock().unwrap().recv_timeout(wait::TIMEOUT).unwrap();
+        conn.send(vec![b'b'; HALF]);
     });
     let server = origin.cached("proxy_cache_lock on; proxy_cache_lock_timeout 1h; proxy_cache_lock_age 1h;");
     for round in 0..ROUNDS {
         let mut clients = [(); 2].map(|()| {
-            let mut client = server.connect().unwrap().patience(wait::PATIENCE);
+            let mut client = server.connect().unwrap().timeout(wait::TIMEOUT);
             client.send(format!("GET /{round} HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
             client
         });
@@ -546,7 +546,7 @@ fn slow_clients_get_all_that_arrived_of_a_stalled_fill() {
             assert!(client.read_bytes(HALF).unwrap().iter().all(|byte| *byte == b'b'));
         }
     }
-    assert_eq!(origin.asked(), ROUNDS);
+    assert_eq!(origin.request_count(), ROUNDS);
 }
 
 #[test]
@@ -574,7 +574,7 @@ fn purging(origin: &Counting, more: &str) -> Server {
 }
 
 fn purge(server: &Server, path: &str, fields: &str) -> u16 {
-    ask(server, &format!("PURGE {path} HTTP/1.1\r\n{fields}")).status
+    request(server, &format!("PURGE {path} HTTP/1.1\r\n{fields}")).status
 }
 
 #[test]
@@ -608,14 +608,14 @@ fn purge_by_prefix_survives_restart() {
     assert_eq!(get(&server, "/a/1").text(), "/a/1 3");
     // What nobody asks for is removed beside.
     assert!(
-        wait::until(wait::PATIENCE, || files(&server).iter().filter(|f| !f.ends_with("purges")).count() == 2)
+        wait::until(wait::TIMEOUT, || files(&server).iter().filter(|f| !f.ends_with("purges")).count() == 2)
     );
     wait_stored(&server, 4);
     server.stop().unwrap();
     // Numbers of a process begin with its second: what the one before has taken in the same second counts as old.
     let second = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
     let then = second();
-    assert!(wait::until(wait::PATIENCE, || second() > then));
+    assert!(wait::until(wait::TIMEOUT, || second() > then));
     let other = origin.cached_in(
         &format!("{}/cache levels=1:2 keys_zone=one:1m", server.prefix().display()),
         "proxy_cache_key $uri;",
@@ -633,22 +633,22 @@ fn purge_is_not_undone_by_a_fill_begun_before() {
         let gate = Arc::new(std::sync::Mutex::new(wait_for_go));
         let origin = Counting::answering(move |conn, _, nth| {
             if nth == 0 {
-                gate.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
+                gate.lock().unwrap().recv_timeout(wait::TIMEOUT).unwrap();
             }
             conn.answer("", format!("{nth}"));
         });
         let server =
             purging(&origin, "proxy_cache_lock on; proxy_cache_lock_age 1h; proxy_cache_lock_timeout 1h;");
-        let mut client = server.connect().unwrap().patience(wait::PATIENCE);
+        let mut client = server.connect().unwrap().timeout(wait::TIMEOUT);
         client.send("GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        assert!(wait::until(wait::PATIENCE, || origin.asked() == 1));
+        assert!(wait::until(wait::TIMEOUT, || origin.request_count() == 1));
         purge(&server, path, "Purge: 1\r\n");
         // Nobody follows it any more.
         assert_eq!(get(&server, "/a").text(), "1");
         wait_stored(&server, 1);
         go.send(()).unwrap();
         assert_eq!(client.read_response().unwrap().text(), "0");
-        assert!(wait::until(wait::PATIENCE, || metric(&server, "cache_filling") == 0));
+        assert!(wait::until(wait::TIMEOUT, || metric(&server, "cache_filling") == 0));
         assert_eq!(get(&server, "/a").text(), "1");
     }
 }
@@ -659,7 +659,7 @@ fn tags_are_purged_soft_and_hard() {
         let path = head.split(' ').nth(1).unwrap();
         let tag = if path == "/c" { "three" } else { "one, two" };
         match head.contains("/b") && nth > 3 {
-            true => conn.say("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"),
+            true => conn.send("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"),
             false => conn.answer(&format!("Surrogate-Key: {tag}\r\n"), format!("{path} {nth}")),
         }
     });
@@ -681,7 +681,7 @@ fn background_update_sends_the_original_target() {
     let origin = Counting::new("Cache-Control: max-age=1\r\n");
     let server = origin.cached("proxy_cache_use_stale updating; proxy_cache_background_update on;");
     assert_eq!(get(&server, "/a%6C?b").text(), "/a%6C?b 0");
-    let renewed = wait::some(wait::PATIENCE, || {
+    let renewed = wait::some(wait::TIMEOUT, || {
         let text = get(&server, "/a%6C?b").text();
         (text != "/a%6C?b 0").then_some(text)
     });

@@ -3,7 +3,7 @@
 use tw_testkit::origin::origin;
 use tw_testkit::{Server, wait};
 
-use crate::support::{ask, refusal_of, server, start};
+use crate::support::{refusal_of, request, server, start};
 
 /// A server whose cache is in front of one that numbers its answers; `purge` is in the location, `more` beside it.
 fn cached(purge: &str, more: &str) -> Server {
@@ -25,15 +25,15 @@ fn cached(purge: &str, more: &str) -> Server {
 /// Sends requests until `target` is a hit.
 fn wait_for_hit(server: &Server, target: &str) {
     let is_hit = || state(server, target) == "HIT";
-    assert!(wait::until(wait::PATIENCE, is_hit), "{target}: {}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, is_hit), "{target}: {}", server.error_log());
 }
 
 fn state(server: &Server, target: &str) -> String {
-    ask(server, &format!("GET {target}"), &[]).field("X-Cache").unwrap_or_default().to_owned()
+    request(server, &format!("GET {target}"), &[]).field("X-Cache").unwrap_or_default().to_owned()
 }
 
 fn status(server: &Server, line: &str) -> u16 {
-    ask(server, line, &[]).status
+    request(server, line, &[]).status
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn location_form_purges_the_key_it_names() {
         };
         if module == "proxy" {
             wait_for_hit(&server, "/a");
-            let purged = ask(&server, "GET /purge/a", &[]);
+            let purged = request(&server, "GET /purge/a", &[]);
             assert_eq!((purged.status, &*purged.text()), (200, "Successful purge\n"));
             assert_eq!(state(&server, "/a"), "MISS");
         }

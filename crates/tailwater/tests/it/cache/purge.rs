@@ -10,7 +10,7 @@ use tw_testkit::{Errno, Server, wait};
 
 use crate::support::get;
 use crate::support::metrics::metric;
-use crate::support::{ask, server, start, start_as_we_are};
+use crate::support::{request, server, start, start_as_we_are};
 
 /// An origin that answers with the number of the request, and with the path as a tag.
 fn tagging_origin() -> SocketAddr {
@@ -18,7 +18,7 @@ fn tagging_origin() -> SocketAddr {
         let path = head.split(' ').nth(1).unwrap_or_default().replace('/', "");
         let tail = if head.contains("/large") { 2 << 20 } else { 0 };
         match &*path {
-            "elsewhere" => conn.say("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"),
+            "elsewhere" => conn.send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"),
             _ => conn.answer(&format!("Tag: all of-{path}\r\n"), format!("{nth} {}", "x".repeat(tail))),
         }
     });
@@ -57,10 +57,10 @@ fn store_all(server: &Server, paths: &[&str]) {
         let is_hit = || {
             let is_hit = had(server, path) == "HIT";
             // Who asks for something that is on its way makes the origin say it again.
-            assert!(wait::until(wait::PATIENCE, is_settled), "{}", server.error_log());
+            assert!(wait::until(wait::TIMEOUT, is_settled), "{}", server.error_log());
             is_hit
         };
-        assert!(wait::until(wait::PATIENCE, is_hit), "{path}: {}", server.error_log());
+        assert!(wait::until(wait::TIMEOUT, is_hit), "{path}: {}", server.error_log());
     }
 }
 
@@ -89,11 +89,11 @@ fn api_shows_caches() {
     let server = start(server(), &conf("cache", addr));
     let json = |path: &str| get(&server, path).text();
     assert_eq!(json("/read/http"), "[\"caches\",\"upstreams\"]");
-    assert!(wait::until(wait::PATIENCE, || json("/read/http/caches/one").contains("\"cold\":false")));
+    assert!(wait::until(wait::TIMEOUT, || json("/read/http/caches/one").contains("\"cold\":false")));
     store_all(&server, &["/a"]);
     assert_eq!((had(&server, "/a"), had(&server, "/a?bypass=1")), ("HIT".to_owned(), "BYPASS".to_owned()));
     let is_settled = || json("/read/http/caches/one").contains("\"filling\":0,\"stored\":2");
-    assert!(wait::until(wait::PATIENCE, is_settled), "{}", json("/read/http/caches/one"));
+    assert!(wait::until(wait::TIMEOUT, is_settled), "{}", json("/read/http/caches/one"));
     let text = json("/read/9/http/caches/one");
     let hits = metric(&server, "cache_responses_total{cache=\"one\",status=\"HIT\"}");
     for expected in [
@@ -112,7 +112,7 @@ fn api_shows_caches() {
         "{all}"
     );
     let status = |line: &str| {
-        let response = ask(&server, line, &[]);
+        let response = request(&server, line, &[]);
         (response.status, response.field("Allow").map(str::to_owned))
     };
     assert_eq!(status("GET /read/http/caches/none"), (404, None));
@@ -205,12 +205,12 @@ fn stalled_disk_delays_the_purge_only() {
         let dir = disk.path().join("cache");
         let server = start_as_we_are(builder, &conf(dir.to_str().unwrap(), addr));
         let is_warm = || get(&server, "/read/http/caches/one").text().contains("\"cold\":false");
-        assert!(wait::until(wait::PATIENCE, is_warm), "{}", server.error_log());
+        assert!(wait::until(wait::TIMEOUT, is_warm), "{}", server.error_log());
         store_all(&server, &["/a"]);
         let fault = disk.on(Op::Unlink).inject(Fault::Stall);
         thread::scope(|scope| {
             let ordered = scope.spawn(|| command(&server, &["--cache", "one", "localhost/a"]));
-            assert!(wait::until(wait::PATIENCE, || fault.hits() > 0));
+            assert!(wait::until(wait::TIMEOUT, || fault.hits() > 0));
             // Neither its clients nor other orders wait for that.
             assert_eq!(had(&server, "/a"), "MISS");
             assert!(!command(&server, &["--cache", "none", "a"]).0);
@@ -247,7 +247,7 @@ fn hit_times_are_counted_by_source() {
     }
     assert_eq!((count("inline"), hits()), (inline + 5, all + 5));
     // Without a body, too.
-    assert_eq!(ask(&server, "HEAD /a", &[]).field("X-Cache"), Some("HIT"));
+    assert_eq!(request(&server, "HEAD /a", &[]).field("X-Cache"), Some("HIT"));
     assert_eq!(count("inline"), inline + 6);
     // Files of this disk are never read without waiting for it.
     let before = count("disk");
@@ -259,7 +259,7 @@ fn hit_times_are_counted_by_source() {
     // What something else answers in the place of has no first byte.
     let (before, all) = ((count("inline"), count("disk")), hits());
     let is_hit = || get(&server, "/elsewhere").text() == "[\"caches\",\"upstreams\"]" && hits() > all;
-    assert!(wait::until(wait::PATIENCE, is_hit), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, is_hit), "{}", server.error_log());
     assert_eq!((count("inline"), count("disk")), before);
     let bytes = metric(&server, "cache_sent_bytes_total{cache=\"one\",status=\"HIT\"}");
     assert!(bytes > 2 << 20, "{bytes}");

@@ -11,13 +11,13 @@ use crate::support::{server, start};
 
 struct Front {
     server: Server,
-    asked: Arc<AtomicUsize>,
+    request_count: Arc<AtomicUsize>,
 }
 
 /// A server with `proxy_cache_rfc9111` in front of an origin whose function gets the head and the number of each
 /// request.
 fn front(more: &str, answer: impl Fn(&mut Conn, &str, usize) + Send + Sync + Clone + 'static) -> Front {
-    let (addr, asked) = counting(answer);
+    let (addr, request_count) = counting(answer);
     let conf = format!(
         "proxy_cache_path cache keys_zone=one:1m;
          server {{ listen 127.0.0.1:{{port}};
@@ -25,18 +25,18 @@ fn front(more: &str, answer: impl Fn(&mut Conn, &str, usize) + Send + Sync + Clo
                  proxy_cache_status edge; {more} }}
              location = /metrics {{ metrics; }} }}"
     );
-    Front { server: start(server().with_master(), &conf), asked }
+    Front { server: start(server().with_master(), &conf), request_count }
 }
 
 impl Front {
-    fn ask(&self, head: &str) -> Response {
+    fn request(&self, head: &str) -> Response {
         let mut client = self.server.connect().unwrap();
         client.send(format!("{head}Host: localhost\r\nConnection: close\r\n\r\n")).unwrap();
         if head.starts_with("HEAD ") { client.read_head().unwrap() } else { client.read_response().unwrap() }
     }
 
     fn get(&self, path: &str, fields: &str) -> Response {
-        self.ask(&format!("GET {path} HTTP/1.1\r\n{fields}"))
+        self.request(&format!("GET {path} HTTP/1.1\r\n{fields}"))
     }
 
     /// Sends a `GET`, and waits until so many responses are stored.
@@ -46,12 +46,12 @@ impl Front {
         response
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(SeqCst)
+    fn request_count(&self) -> usize {
+        self.request_count.load(SeqCst)
     }
 }
 
-fn told(response: &Response) -> &str {
+fn cache_status(response: &Response) -> &str {
     response.field("Cache-Status").unwrap_or_default()
 }
 
@@ -62,7 +62,7 @@ fn age_replaces_the_stored_age_section_5_1() {
     let hit = front.get("/", "");
     let ages: Vec<u32> = hit.values("Age").map(|age| age.parse().unwrap()).collect();
     assert!(matches!(ages[..], [100..=160]), "{ages:?}");
-    assert!(told(&hit).starts_with("edge; hit; ttl="), "{}", told(&hit));
+    assert!(cache_status(&hit).starts_with("edge; hit; ttl="), "{}", cache_status(&hit));
 }
 
 #[test]
@@ -71,13 +71,17 @@ fn request_directives_are_kept_section_5_2_1() {
         conn.answer("Cache-Control: max-age=600\r\nETag: \"x\"\r\n", nth.to_string());
     });
     assert_eq!(front.get("/", "Cache-Control: only-if-cached\r\n").status, 504);
-    assert_eq!(front.asked(), 0);
+    assert_eq!(front.request_count(), 0);
     front.store("/", 1);
     assert_eq!(front.get("/", "Cache-Control: only-if-cached\r\n").text(), "0");
     for (nth, directive) in ["no-store, no-cache", "min-fresh=700", "no-cache"].iter().enumerate() {
         let response = front.get("/", &format!("Cache-Control: {directive}\r\n"));
         assert_eq!(response.text(), (nth + 1).to_string(), "{directive}");
-        assert!(told(&response).starts_with("edge; fwd=request; fwd-status=200"), "{}", told(&response));
+        assert!(
+            cache_status(&response).starts_with("edge; fwd=request; fwd-status=200"),
+            "{}",
+            cache_status(&response)
+        );
     }
 }
 
@@ -88,9 +92,9 @@ fn authorized_response_is_private_unless_public_section_3_5() {
         conn.answer(&format!("Cache-Control: max-age=600{public}\r\n"), nth.to_string());
     });
     let secret = "Authorization: Basic eA==\r\n";
-    assert!(told(&front.get("/", secret)).ends_with("detail=authorization"));
+    assert!(cache_status(&front.get("/", secret)).ends_with("detail=authorization"));
     assert_eq!(front.get("/", secret).text(), "1");
-    assert!(told(&front.get("/public", secret)).contains("; stored"));
+    assert!(cache_status(&front.get("/public", secret)).contains("; stored"));
 }
 
 #[test]
@@ -99,29 +103,33 @@ fn status_304_updates_the_stored_response_section_4_3_4() {
         0 => conn.answer("Cache-Control: no-cache\r\nETag: \"x\"\r\nX-Odd: old\r\n", "body"),
         _ => {
             assert!(head.contains("If-None-Match: \"x\"\r\n"), "{head}");
-            conn.say("HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nX-Odd: new\r\nCache-Control: max-age=600\r\n\r\n");
+            conn.send("HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nX-Odd: new\r\nCache-Control: max-age=600\r\n\r\n");
         }
     });
     front.store("/", 1);
     let validated = front.get("/", "");
     assert_eq!((validated.text(), validated.field("X-Odd")), ("body".to_owned(), Some("new")));
-    assert!(told(&validated).starts_with("edge; fwd=stale; fwd-status=304"), "{}", told(&validated));
-    let is_hit = || told(&front.get("/", "")).starts_with("edge; hit");
-    assert!(wait::until(wait::PATIENCE, is_hit));
+    assert!(
+        cache_status(&validated).starts_with("edge; fwd=stale; fwd-status=304"),
+        "{}",
+        cache_status(&validated)
+    );
+    let is_hit = || cache_status(&front.get("/", "")).starts_with("edge; hit");
+    assert!(wait::until(wait::TIMEOUT, is_hit));
     assert_eq!(front.get("/", "").field("X-Odd"), Some("new"));
 }
 
 #[test]
 fn unsafe_methods_invalidate_section_4_4() {
     let front = front("", |conn, head, nth| match head.starts_with("POST ") {
-        true => conn.say("HTTP/1.1 201 Created\r\nLocation: /b?x\r\nContent-Length: 0\r\n\r\n"),
+        true => conn.send("HTTP/1.1 201 Created\r\nLocation: /b?x\r\nContent-Length: 0\r\n\r\n"),
         false => conn.answer("Cache-Control: max-age=600\r\n", nth.to_string()),
     });
     for (nth, path) in ["/a", "/b?x", "/c"].iter().enumerate() {
         front.store(path, nth + 1);
     }
-    let post = front.ask("POST /a HTTP/1.1\r\nContent-Length: 0\r\n");
-    assert_eq!((post.status, told(&post)), (201, "edge; fwd=method; fwd-status=201"));
+    let post = front.request("POST /a HTTP/1.1\r\nContent-Length: 0\r\n");
+    assert_eq!((post.status, cache_status(&post)), (201, "edge; fwd=method; fwd-status=201"));
     let texts = ["/c", "/a", "/b?x"].map(|path| front.get(path, "").text());
     assert_eq!(texts, ["2", "4", "5"]);
 }
@@ -142,12 +150,14 @@ fn must_revalidate_is_never_used_stale_section_5_2_2_2() {
             let more = if head.contains("/must") { ", must-revalidate" } else { "" };
             conn.answer(&format!("Cache-Control: max-age=600{more}\r\nAge: 599\r\nETag: \"x\"\r\n"), "kept");
         }
-        _ => conn.say("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"),
+        _ => conn.send("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"),
     });
     front.store("/must", 1);
     front.store("/may", 2);
-    assert!(wait::until(wait::PATIENCE, || front.get("/must", "").status == 500));
-    assert!(wait::until(wait::PATIENCE, || told(&front.get("/may", "")).starts_with("edge; fwd=stale")));
+    assert!(wait::until(wait::TIMEOUT, || front.get("/must", "").status == 500));
+    assert!(
+        wait::until(wait::TIMEOUT, || cache_status(&front.get("/may", "")).starts_with("edge; fwd=stale"))
+    );
     assert_eq!(front.get("/may", "").text(), "kept");
 }
 
@@ -167,16 +177,21 @@ fn max_stale_accepts_a_stale_response_section_5_2_1_2() {
         let fresh = front.get(path, "Cache-Control: only-if-cached\r\n");
         fresh.status == 504
     };
-    let are_stale = wait::until(wait::PATIENCE, || is_stale("/may") && is_stale("/must"));
+    let are_stale = wait::until(wait::TIMEOUT, || is_stale("/may") && is_stale("/must"));
     let found = ["/may", "/must"].map(|path| front.get(path, "Cache-Control: only-if-cached\r\n"));
     assert!(are_stale, "{found:?}");
-    let before = front.asked();
+    let before = front.request_count();
     let accepted = front.get("/may", "Cache-Control: max-stale=100\r\n");
-    assert_eq!((accepted.text(), front.asked()), ("0".to_owned(), before), "{}", told(&accepted));
-    let ttl = told(&accepted).strip_prefix("edge; hit; ttl=").and_then(|ttl| ttl.parse::<i64>().ok());
-    assert!(ttl.is_some_and(|ttl| ttl <= 0), "{}", told(&accepted));
+    assert_eq!(
+        (accepted.text(), front.request_count()),
+        ("0".to_owned(), before),
+        "{}",
+        cache_status(&accepted)
+    );
+    let ttl = cache_status(&accepted).strip_prefix("edge; hit; ttl=").and_then(|ttl| ttl.parse::<i64>().ok());
+    assert!(ttl.is_some_and(|ttl| ttl <= 0), "{}", cache_status(&accepted));
     let refused = front.get("/must", "Cache-Control: max-stale=100, only-if-cached\r\n");
-    assert_eq!(refused.status, 504, "{}", told(&refused));
+    assert_eq!(refused.status, 504, "{}", cache_status(&refused));
 }
 
 #[test]
@@ -184,19 +199,19 @@ fn head_is_answered_from_a_stored_get_section_4() {
     let front = front("", |conn, head, nth| {
         let field = "Cache-Control: max-age=600\r\nX-Nth: ";
         match head.starts_with("HEAD ") {
-            true => conn.say(format!("HTTP/1.1 200 OK\r\n{field}{nth}\r\nContent-Length: 3\r\n\r\n")),
+            true => conn.send(format!("HTTP/1.1 200 OK\r\n{field}{nth}\r\nContent-Length: 3\r\n\r\n")),
             false => conn.answer(&format!("{field}{nth}\r\n"), "abc"),
         }
     });
     // The upstream server is asked with GET for it (proxy_cache_convert_head), and both are answered from then on.
-    let first = front.ask("HEAD / HTTP/1.1\r\n");
+    let first = front.request("HEAD / HTTP/1.1\r\n");
     assert_eq!((first.status, first.field("Content-Length")), (200, Some("3")));
     wait_stored(&front.server, 1);
-    assert!(told(&front.get("/", "")).starts_with("edge; hit"));
-    let head = front.ask("HEAD / HTTP/1.1\r\n");
+    assert!(cache_status(&front.get("/", "")).starts_with("edge; hit"));
+    let head = front.request("HEAD / HTTP/1.1\r\n");
     assert_eq!((head.field("X-Nth"), head.field("Content-Length")), (Some("0"), Some("3")));
-    assert!(told(&head).starts_with("edge; hit"), "{}", told(&head));
-    assert_eq!((front.get("/", "").text(), front.asked()), ("abc".to_owned(), 1));
+    assert!(cache_status(&head).starts_with("edge; hit"), "{}", cache_status(&head));
+    assert_eq!((front.get("/", "").text(), front.request_count()), ("abc".to_owned(), 1));
 }
 
 #[test]
@@ -205,7 +220,7 @@ fn ranges_are_served_from_the_whole_and_not_stored_section_3_3() {
         let field = "Cache-Control: max-age=600\r\nETag: \"x\"\r\n";
         // One that sends a part, whoever asks.
         match head.contains("/part") {
-            true => conn.say(format!(
+            true => conn.send(format!(
                 "HTTP/1.1 206 Partial Content\r\n{field}Content-Range: bytes 2-3/10\r\nContent-Length: 2\r\n\r\n23"
             )),
             false => conn.answer(field, "0123456789"),
@@ -217,41 +232,41 @@ fn ranges_are_served_from_the_whole_and_not_stored_section_3_3() {
         (part.status, part.text(), part.field("Content-Range")),
         (206, "23".into(), Some("bytes 2-3/10"))
     );
-    assert!(told(&part).starts_with("edge; hit"), "{}", told(&part));
-    assert_eq!(front.asked(), 1);
-    for asked in [2, 3] {
+    assert!(cache_status(&part).starts_with("edge; hit"), "{}", cache_status(&part));
+    assert_eq!(front.request_count(), 1);
+    for request_count in [2, 3] {
         let part = front.get("/part", "Range: bytes=2-3\r\n");
-        assert_eq!((part.status, part.text(), front.asked()), (206, "23".into(), asked));
-        assert!(!told(&part).contains("stored"), "{}", told(&part));
+        assert_eq!((part.status, part.text(), front.request_count()), (206, "23".into(), request_count));
+        assert!(!cache_status(&part).contains("stored"), "{}", cache_status(&part));
     }
 }
 
 #[test]
 fn concurrent_requests_are_collapsed_section_4() {
-    let (say, hear) = std::sync::mpsc::channel();
-    let hear = Arc::new(std::sync::Mutex::new(hear));
+    let (release, released) = std::sync::mpsc::channel();
+    let released = Arc::new(std::sync::Mutex::new(released));
     let lock = "proxy_cache_lock on; proxy_cache_lock_timeout 1h; proxy_cache_lock_age 1h;";
     let front = front(lock, move |conn, _, nth| {
-        let _ = hear.lock().unwrap().recv();
+        let _ = released.lock().unwrap().recv();
         conn.answer("Cache-Control: max-age=600\r\nVary: Accept-Language\r\n", nth.to_string());
     });
-    let ask = "GET / HTTP/1.1\r\nHost: localhost\r\nAccept-Language: de\r\nConnection: close\r\n\r\n";
+    let request = "GET / HTTP/1.1\r\nHost: localhost\r\nAccept-Language: de\r\nConnection: close\r\n\r\n";
     let mut clients: Vec<_> = (0..8).map(|_| front.server.connect().unwrap()).collect();
     for client in &mut clients {
-        client.send(ask).unwrap();
+        client.send(request).unwrap();
     }
-    assert!(wait::until(wait::PATIENCE, || front.asked() == 1));
-    say.send(()).unwrap();
+    assert!(wait::until(wait::TIMEOUT, || front.request_count() == 1));
+    release.send(()).unwrap();
     let responses: Vec<_> = clients.iter_mut().map(|client| client.read_response().unwrap()).collect();
     assert!(responses.iter().all(|response| response.text() == "0"));
-    assert_eq!(front.asked(), 1);
-    let followed = responses.iter().filter(|response| told(response).contains("collapsed")).count();
-    let stored = responses.iter().filter(|response| told(response).contains("stored")).count();
+    assert_eq!(front.request_count(), 1);
+    let followed = responses.iter().filter(|response| cache_status(response).contains("collapsed")).count();
+    let stored = responses.iter().filter(|response| cache_status(response).contains("stored")).count();
     assert!(stored <= 1 && followed + stored <= 8, "{followed} {stored}");
     // Another language is another response.
-    say.send(()).unwrap();
+    release.send(()).unwrap();
     let other = front.get("/", "Accept-Language: en\r\n");
-    assert_eq!(other.text(), "1", "{}", told(&other));
+    assert_eq!(other.text(), "1", "{}", cache_status(&other));
 }
 
 #[test]
@@ -260,22 +275,22 @@ fn variants_are_validated_separately_section_4_3() {
         let of = if head.contains("Accept-Language: de\r\n") { "de" } else { "en" };
         let fields = format!("Cache-Control: no-cache\r\nVary: Accept-Language\r\nETag: \"{of}\"\r\n");
         match head.contains(&format!("If-None-Match: \"{of}\"\r\n")) {
-            true => conn.say(format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n")),
+            true => conn.send(format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n")),
             false => conn.answer(&fields, format!("{of} {nth}")),
         }
     });
-    let ask = |of: &str| front.get("/", &format!("Accept-Language: {of}\r\n"));
+    let request = |of: &str| front.get("/", &format!("Accept-Language: {of}\r\n"));
     let validated = |of: &str, text: &str| {
         let is = || {
-            let response = ask(of);
-            told(&response).contains("fwd-status=304") && response.text() == text
+            let response = request(of);
+            cache_status(&response).contains("fwd-status=304") && response.text() == text
         };
-        assert!(wait::until(wait::PATIENCE, is), "{of} {text}: {}", told(&ask(of)));
+        assert!(wait::until(wait::TIMEOUT, is), "{of} {text}: {}", cache_status(&request(of)));
     };
-    assert_eq!(ask("de").text(), "de 0");
+    assert_eq!(request("de").text(), "de 0");
     wait_stored(&front.server, 1);
     validated("de", "de 0");
-    let english = ask("en").text();
+    let english = request("en").text();
     wait_stored(&front.server, 2);
     validated("en", &english);
     validated("de", "de 0");
@@ -298,7 +313,7 @@ fn etag_has_precedence_over_last_modified_rfc9110_section_13_2_2() {
     for (fields, status) in table {
         assert_eq!(front.get("/", &fields).status, status, "{fields}");
     }
-    assert_eq!(front.asked(), 1);
+    assert_eq!(front.request_count(), 1);
 }
 
 #[test]
@@ -311,12 +326,12 @@ fn expires_in_another_time_zone_is_in_the_past_section_4_2() {
     for zone in ["UTC", "AEST"] {
         for _ in 0..2 {
             let response = front.get(&format!("/{zone}"), "");
-            assert!(!told(&response).contains("hit"), "{zone}: {}", told(&response));
+            assert!(!cache_status(&response).contains("hit"), "{zone}: {}", cache_status(&response));
         }
     }
     front.store("/GMT", 1);
-    assert!(told(&front.get("/GMT", "")).starts_with("edge; hit"));
-    assert_eq!(front.asked(), 5);
+    assert!(cache_status(&front.get("/GMT", "")).starts_with("edge; hit"));
+    assert_eq!(front.request_count(), 5);
 }
 
 #[test]
@@ -328,5 +343,5 @@ fn media_type_is_stored_as_written() {
         let response = front.store("/", 1);
         assert_eq!(response.field("Content-Type"), Some("text/plain;charset=utf-8"));
     }
-    assert_eq!(front.asked(), 1);
+    assert_eq!(front.request_count(), 1);
 }

@@ -11,7 +11,7 @@ use tw_testkit::{Client, Server, wait};
 use crate::support::cache::cache_status;
 use crate::support::cache::wait_stored;
 use crate::support::metrics::metric_sum;
-use crate::support::{ask, get, raw, refusal, server, start, start_server, try_ask};
+use crate::support::{get, raw, refusal, request, server, start, start_server, try_request};
 
 /// Content of the origin: each byte tells its position.
 fn content(len: usize) -> Vec<u8> {
@@ -56,7 +56,7 @@ impl Ranged {
     }
 
     /// Requests since the last call.
-    fn asked(&self) -> Vec<String> {
+    fn requests(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
 
@@ -93,7 +93,7 @@ fn part(conn: &mut Conn, head: &str, fields: &str, content: &[u8]) {
     let (end, len) = (end.min(content.len()), content.len());
     if start >= len {
         let unsatisfied = format!("Content-Range: bytes */{len}\r\nContent-Length: 0\r\n\r\n");
-        return conn.say(format!("HTTP/1.1 416 Requested Range Not Satisfiable\r\n{unsatisfied}"));
+        return conn.send(format!("HTTP/1.1 416 Requested Range Not Satisfiable\r\n{unsatisfied}"));
     }
     let (last, size) = (end - 1, end - start);
     let mut said = format!(
@@ -105,7 +105,7 @@ fn part(conn: &mut Conn, head: &str, fields: &str, content: &[u8]) {
         // In one write: two small ones would wait for each other.
         said.extend_from_slice(&content[start..end]);
     }
-    conn.say(said);
+    conn.send(said);
 }
 
 /// Requests for these slices of 1000 bytes, as the origin sees them.
@@ -136,7 +136,7 @@ fn response_is_assembled_from_slices() {
     assert_eq!((response.field("Content-Range"), response.field("X-Odd")), (None, Some("a")));
     assert_eq!(response.field("Accept-Ranges"), Some("bytes"));
     assert!(response.body == content(4500));
-    assert_eq!(origin.asked(), slices("/file?a=b", 0..5));
+    assert_eq!(origin.requests(), slices("/file?a=b", 0..5));
     // The connection is as good as before.
     let mut client = server.connect().unwrap();
     for _ in 0..3 {
@@ -161,29 +161,29 @@ fn only_the_slices_of_a_range_are_fetched() {
         ("bytes=-600", 3900..4500, vec![0, 3, 4]),
         ("bytes=-4500", 0..4500, vec![0, 1, 2, 3, 4]),
     ] {
-        let response = ask(&server, "GET /", &[&format!("Range: {asked}")]);
+        let response = request(&server, "GET /", &[&format!("Range: {asked}")]);
         let (first, last) = (part.start, part.end - 1);
         let expected = format!("bytes {first}-{last}/4500");
         assert_eq!((response.status, response.field("Content-Range")), (206, Some(&*expected)), "{asked}");
         assert!(response.body == content(4500)[part], "{asked}");
-        assert_eq!(origin.asked(), slices("/", which), "{asked}");
+        assert_eq!(origin.requests(), slices("/", which), "{asked}");
     }
     // Several ranges are no range.
-    let response = ask(&server, "GET /", &["Range: bytes=1-2,2001-2002"]);
+    let response = request(&server, "GET /", &["Range: bytes=1-2,2001-2002"]);
     assert_eq!((response.status, response.body == content(4500)), (200, true));
-    assert_eq!(origin.asked(), slices("/", 0..5));
-    let response = ask(&server, "GET /", &["Range: bytes=5000-"]);
+    assert_eq!(origin.requests(), slices("/", 0..5));
+    let response = request(&server, "GET /", &["Range: bytes=5000-"]);
     assert_eq!((response.status, response.field("Content-Range")), (416, Some("bytes */4500")));
-    assert_eq!(origin.asked(), slices("/", [5]));
+    assert_eq!(origin.requests(), slices("/", [5]));
 }
 
 #[test]
 fn refused_range_gets_the_whole_response() {
     let origin = Ranged::new(content(2500), ETAG);
     let server = origin.sliced("slice 1000; max_ranges 0;");
-    let response = ask(&server, "GET /", &["Range: bytes=1500-"]);
+    let response = request(&server, "GET /", &["Range: bytes=1500-"]);
     assert_eq!((response.status, response.body == content(2500)), (200, true));
-    let mut asked = origin.asked();
+    let mut asked = origin.requests();
     asked.sort();
     // The slice that came first was not the first one.
     assert_eq!(asked, slices("/", [0, 1, 1, 2]));
@@ -193,46 +193,46 @@ fn refused_range_gets_the_whole_response() {
 fn conditions_and_head_are_answered_from_slices() {
     let origin = Ranged::new(content(2500), ETAG);
     let server = origin.cached("slice 1000;");
-    let head = ask(&server, "HEAD /", &[]);
+    let head = request(&server, "HEAD /", &[]);
     assert_eq!((head.status, head.field("Content-Length"), cache_status(&head)), (200, Some("2500"), "MISS"));
-    assert_eq!(origin.asked(), slices("/", [0]));
+    assert_eq!(origin.requests(), slices("/", [0]));
     wait_stored(&server, 1);
-    assert_eq!(ask(&server, "GET /", &["If-None-Match: \"x\""]).status, 304);
-    assert_eq!(ask(&server, "GET /", &["If-Match: \"y\""]).status, 412);
-    let one = ask(&server, "GET /", &["Range: bytes=1500-1501", "If-Range: \"x\""]);
+    assert_eq!(request(&server, "GET /", &["If-None-Match: \"x\""]).status, 304);
+    assert_eq!(request(&server, "GET /", &["If-Match: \"y\""]).status, 412);
+    let one = request(&server, "GET /", &["Range: bytes=1500-1501", "If-Range: \"x\""]);
     assert_eq!((one.status, one.body == content(2500)[1500..1502]), (206, true));
     // The tag is that of the first slice.
-    assert_eq!(origin.asked(), slices("/", [1]));
+    assert_eq!(origin.requests(), slices("/", [1]));
     wait_stored(&server, 2);
-    let all = ask(&server, "GET /", &["Range: bytes=1500-1501", "If-Range: \"y\""]);
+    let all = request(&server, "GET /", &["Range: bytes=1500-1501", "If-Range: \"y\""]);
     assert_eq!((all.status, all.body == content(2500)), (200, true));
-    assert_eq!(origin.asked(), slices("/", [2]));
+    assert_eq!(origin.requests(), slices("/", [2]));
 }
 
 #[test]
 fn slices_are_cached_one_by_one() {
     let origin = Ranged::new(content(4500), ETAG);
     let server = origin.cached("slice 1000; proxy_cache_lock on;");
-    let middle = ask(&server, "GET /a", &["Range: bytes=2100-3100"]);
+    let middle = request(&server, "GET /a", &["Range: bytes=2100-3100"]);
     assert_eq!((middle.status, cache_status(&middle)), (206, "MISS"));
     assert!(middle.body == content(4500)[2100..3101]);
-    assert_eq!(origin.asked(), slices("/a", [2, 3]));
+    assert_eq!(origin.requests(), slices("/a", [2, 3]));
     wait_stored(&server, 2);
-    let again = ask(&server, "GET /a", &["Range: bytes=2500-2501"]);
+    let again = request(&server, "GET /a", &["Range: bytes=2500-2501"]);
     assert_eq!((again.status, cache_status(&again)), (206, "HIT"));
     assert!(again.body == content(4500)[2500..2502]);
-    assert!(origin.asked().is_empty());
+    assert!(origin.requests().is_empty());
     let all = get(&server, "/a");
     assert_eq!((all.status, cache_status(&all), all.body == content(4500)), (200, "MISS", true));
-    assert_eq!(origin.asked(), slices("/a", [0, 1, 4]));
+    assert_eq!(origin.requests(), slices("/a", [0, 1, 4]));
     wait_stored(&server, 5);
     let all = get(&server, "/a");
     assert_eq!((cache_status(&all), all.body == content(4500)), ("HIT", true));
-    assert!(origin.asked().is_empty());
+    assert!(origin.requests().is_empty());
     assert_no_errors(&server);
     // One, two beside three that were fetched, and five: each slice is a hit of its own, whose time is told.
     let timed = || metric_sum(&server, "cache_hit_seconds_count");
-    assert!(wait::until(wait::PATIENCE, || timed() == 8), "{}", timed());
+    assert!(wait::until(wait::TIMEOUT, || timed() == 8), "{}", timed());
 }
 
 #[test]
@@ -249,10 +249,10 @@ fn expired_slice_is_fetched_alone() {
         let response = get(&server, "/");
         assert!(response.body == content(2500));
         was_stale |= cache_status(&response) == "STALE";
-        asked.extend(origin.asked());
+        asked.extend(origin.requests());
         was_stale && known.iter().all(|slice| asked.iter().filter(|asked| *asked == slice).count() > 1)
     };
-    assert!(wait::until(wait::PATIENCE, all_anew), "{asked:?}");
+    assert!(wait::until(wait::TIMEOUT, all_anew), "{asked:?}");
     assert!(asked.iter().all(|asked| known.contains(asked)), "{asked:?}");
 }
 
@@ -262,13 +262,13 @@ fn slices_are_fetched_as_the_client_reads() {
     let origin = Ranged::answering(|conn, head| {
         let (start, end) = range(head).unwrap();
         let (last, len) = (end - 1, SLICE * 100);
-        conn.say(format!(
+        conn.send(format!(
             "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {start}-{last}/{len}\r\nContent-Length: {SLICE}\r\n\r\n"
         ));
-        conn.say(vec![b'x'; SLICE]);
+        conn.send(vec![b'x'; SLICE]);
     });
     let server = origin.sliced("slice 4m;");
-    let mut client = server.connect().unwrap().patience(wait::PATIENCE);
+    let mut client = server.connect().unwrap().timeout(wait::TIMEOUT);
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     assert_eq!(client.read_head().unwrap().status, 200);
     assert_eq!(client.read_bytes(1000).unwrap(), vec![b'x'; 1000]);
@@ -276,7 +276,7 @@ fn slices_are_fetched_as_the_client_reads() {
     assert!(!wait::until(Duration::from_millis(300), || origin.asked.lock().unwrap().len() > 10));
     // Each has its own time: a busy machine may need long for all of them.
     (0..20).for_each(|_| drop(client.read_bytes(SLICE).unwrap()));
-    let asked = origin.asked().len();
+    let asked = origin.requests().len();
     assert!((21..=31).contains(&asked), "{asked}");
 }
 
@@ -286,25 +286,25 @@ fn wrong_range_from_the_origin_is_an_error() {
         let path = head.split(' ').nth(1).unwrap();
         let nth = range(head).unwrap().0 / 1000;
         let body = vec![b'x'; 1000];
-        let say = |conn: &mut Conn, fields: &str, body: &[u8]| {
+        let respond = |conn: &mut Conn, fields: &str, body: &[u8]| {
             let len = body.len();
-            conn.say(format!("HTTP/1.1 206 Partial Content\r\n{fields}\r\nContent-Length: {len}\r\n\r\n"));
-            conn.say(body);
+            conn.send(format!("HTTP/1.1 206 Partial Content\r\n{fields}\r\nContent-Length: {len}\r\n\r\n"));
+            conn.send(body);
         };
         let good = format!("Content-Range: bytes {}-{}/3000", nth * 1000, nth * 1000 + 999);
         match (path, nth) {
             ("/status", 1) => conn.answer("", &body),
-            ("/etag", _) => say(conn, &format!("{good}\r\nETag: \"{nth}\""), &body),
-            ("/no-etag", 0) => say(conn, &format!("{good}\r\nETag: \"x\""), &body),
-            ("/none", 0) => say(conn, "X-Odd: a", &body),
-            ("/bad", 0) => say(conn, "Content-Range: bytes", &body),
-            ("/length", 0) => say(conn, "Content-Range: bytes 0-999/*", &body),
-            ("/wider", 0) => say(conn, "Content-Range: bytes 0-1000/3000", &body),
-            ("/other", 0) => say(conn, "Content-Range: bytes 1-1000/3000", &body),
-            ("/grown", 1) => say(conn, "Content-Range: bytes 1000-1999/3001", &body),
-            ("/shorter", 1) => say(conn, &good, &body[1..]),
-            ("/longer", 1) => say(conn, &good, &[b'x'; 1001]),
-            _ => say(conn, &good, &body),
+            ("/etag", _) => respond(conn, &format!("{good}\r\nETag: \"{nth}\""), &body),
+            ("/no-etag", 0) => respond(conn, &format!("{good}\r\nETag: \"x\""), &body),
+            ("/none", 0) => respond(conn, "X-Odd: a", &body),
+            ("/bad", 0) => respond(conn, "Content-Range: bytes", &body),
+            ("/length", 0) => respond(conn, "Content-Range: bytes 0-999/*", &body),
+            ("/wider", 0) => respond(conn, "Content-Range: bytes 0-1000/3000", &body),
+            ("/other", 0) => respond(conn, "Content-Range: bytes 1-1000/3000", &body),
+            ("/grown", 1) => respond(conn, "Content-Range: bytes 1000-1999/3001", &body),
+            ("/shorter", 1) => respond(conn, &good, &body[1..]),
+            ("/longer", 1) => respond(conn, &good, &[b'x'; 1001]),
+            _ => respond(conn, &good, &body),
         }
     });
     let server = origin.sliced("slice 1000;");
@@ -329,7 +329,7 @@ fn wrong_range_from_the_origin_is_an_error() {
         let request = format!("request: \"GET {path} HTTP/1.1\"");
         let is_told =
             || server.error_log().lines().any(|line| line.contains(said) && line.contains(&request));
-        assert!(wait::until(wait::PATIENCE, is_told), "{path} {}", server.error_log());
+        assert!(wait::until(wait::TIMEOUT, is_told), "{path} {}", server.error_log());
     }
 }
 
@@ -348,26 +348,26 @@ fn changing_origin() -> (Ranged, Arc<AtomicBool>) {
 fn stored_slices_of_an_older_version_are_fetched_anew() {
     let (origin, is_new) = changing_origin();
     let server = origin.cached("slice 1000;");
-    assert!(ask(&server, "GET /a", &["Range: bytes=1000-2999"]).body == [b'o'; 2000]);
+    assert!(request(&server, "GET /a", &["Range: bytes=1000-2999"]).body == [b'o'; 2000]);
     wait_stored(&server, 2);
     is_new.store(true, SeqCst);
     assert!(get(&server, "/a").body == [b'n'; 3000]);
     wait_stored(&server, 5);
-    origin.asked();
+    origin.requests();
     assert!(get(&server, "/a").body == [b'n'; 3000]);
-    assert_eq!(origin.asked(), Vec::<String>::new(), "{}", server.error_log());
+    assert_eq!(origin.requests(), Vec::<String>::new(), "{}", server.error_log());
 }
 
 #[test]
 fn changed_slice_behind_stored_ones_ends_one_response_only() {
     let (origin, is_new) = changing_origin();
     let server = origin.cached("slice 1000;");
-    assert!(ask(&server, "GET /a", &["Range: bytes=0-1999"]).body == [b'o'; 2000]);
+    assert!(request(&server, "GET /a", &["Range: bytes=0-1999"]).body == [b'o'; 2000]);
     wait_stored(&server, 2);
     is_new.store(true, SeqCst);
-    assert!(try_ask(&server, "GET /a", &[]).is_err());
+    assert!(try_request(&server, "GET /a", &[]).is_err());
     let complaint = "etag mismatch in slice response";
-    assert!(wait::until(wait::PATIENCE, || server.error_log().contains(complaint)));
+    assert!(wait::until(wait::TIMEOUT, || server.error_log().contains(complaint)));
     assert!(get(&server, "/a").body == [b'n'; 3000]);
 }
 
@@ -385,9 +385,9 @@ fn slices_of_two_versions_are_never_mixed() {
     });
     let server = origin.cached("slice 1000;");
     for _ in 0..4 {
-        assert!(try_ask(&server, "GET /a", &[]).is_err());
+        assert!(try_request(&server, "GET /a", &[]).is_err());
         // Neither the slice that does not fit is kept nor the one before it.
-        assert_eq!(origin.asked(), slices("/a", 0..2));
+        assert_eq!(origin.requests(), slices("/a", 0..2));
     }
     agree.store(true, SeqCst);
     assert!(get(&server, "/a").body == [b'n'; 3000]);
@@ -403,10 +403,10 @@ fn slice_of_another_length_is_not_kept() {
         part(conn, head, "", &content(len));
     });
     let server = origin.cached("slice 1000;");
-    assert!(ask(&server, "GET /a", &["Range: bytes=0-1999"]).body == content(3000)[..2000]);
+    assert!(request(&server, "GET /a", &["Range: bytes=0-1999"]).body == content(3000)[..2000]);
     wait_stored(&server, 2);
     is_new.store(true, SeqCst);
-    assert!(try_ask(&server, "GET /a", &[]).is_err());
+    assert!(try_request(&server, "GET /a", &[]).is_err());
     assert!(get(&server, "/a").body == content(3500));
 }
 
@@ -421,7 +421,7 @@ fn status_412_and_416_have_no_cache_fields() {
     // Fetched for that, and stored before.
     for _ in 0..2 {
         for (field, expected) in [("If-Match: \"b\"", 412), ("Range: bytes=2600-", 416)] {
-            let response = ask(&server, "GET /a", &[field]);
+            let response = request(&server, "GET /a", &[field]);
             assert_eq!(response.status, expected);
             for name in ["Cache-Control", "CDN-Cache-Control", "Expires", "ETag", "Last-Modified"] {
                 assert_eq!(response.field(name), None, "{field}");
@@ -435,9 +435,9 @@ fn status_412_and_416_have_no_cache_fields() {
 #[test]
 fn slice_that_its_key_does_not_name_is_not_stored() {
     let origin = Ranged::answering(|conn, head| {
-        conn.say("HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 1-2/10\r\nContent-Length: 2\r\n\r\n");
+        conn.send("HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 1-2/10\r\nContent-Length: 2\r\n\r\n");
         if !head.starts_with("HEAD ") {
-            conn.say("xx");
+            conn.send("xx");
         }
     });
     let server = origin.cached("slice 2;");
@@ -451,7 +451,7 @@ fn slice_that_its_key_does_not_name_is_not_stored() {
 #[test]
 fn response_of_an_origin_without_ranges_is_passed() {
     let origin = Ranged::answering(|conn, head| match head.split(' ').nth(1).unwrap() {
-        "/missing" => conn.say("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nlost"),
+        "/missing" => conn.send("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nlost"),
         _ => conn.answer("", content(2500)),
     });
     let server = origin.sliced("slice 1000;");
@@ -459,7 +459,7 @@ fn response_of_an_origin_without_ranges_is_passed() {
     assert_eq!((response.status, response.body == content(2500)), (200, true));
     let response = get(&server, "/missing");
     assert_eq!((response.status, response.text().as_str()), (404, "lost"));
-    assert_eq!(origin.asked(), ["/ bytes=0-999", "/missing bytes=0-999"]);
+    assert_eq!(origin.requests(), ["/ bytes=0-999", "/missing bytes=0-999"]);
 }
 
 #[test]
@@ -467,14 +467,14 @@ fn slice_without_slice_range_has_no_effect() {
     let origin = Ranged::new(content(2500), ETAG);
     let server =
         start_server(server(), &format!("location / {{ slice 1000; proxy_pass http://{}; }}", origin.addr));
-    let response = ask(&server, "GET /", &["Range: bytes=5-6"]);
+    let response = request(&server, "GET /", &["Range: bytes=5-6"]);
     assert_eq!((response.status, response.field("Content-Range")), (206, Some("bytes 5-6/2500")));
-    assert_eq!(origin.asked(), ["/ bytes=5-6"]);
+    assert_eq!(origin.requests(), ["/ bytes=5-6"]);
     // And the variable says nothing where there are no slices.
     let server = origin.sliced("add_header X-Range <$slice_range>;");
-    let response = ask(&server, "GET /", &["Range: bytes=5-6"]);
+    let response = request(&server, "GET /", &["Range: bytes=5-6"]);
     assert_eq!((response.status, response.field("X-Range")), (200, Some("<>")));
-    assert_eq!(origin.asked(), ["/ "]);
+    assert_eq!(origin.requests(), ["/ "]);
 }
 
 #[test]
@@ -490,7 +490,7 @@ fn subrequests_are_not_sliced() {
     );
     let response = get(&server, "/page.html");
     assert_eq!(response.text(), format!("<{}>", String::from_utf8(content(2500)).unwrap()));
-    assert_eq!(origin.asked(), ["/part "]);
+    assert_eq!(origin.requests(), ["/part "]);
 }
 
 #[test]
@@ -501,7 +501,7 @@ fn filters_see_one_body_of_all_slices() {
     let origin = Ranged::new(whole, "Content-Type: text/html\r\n");
     let server = origin.sliced("slice 1000; sub_filter THIS 'that one'; gzip on; gzip_min_length 1;");
     assert_eq!(get(&server, "/").text(), expected);
-    let packed = ask(&server, "GET /", &["Accept-Encoding: gzip", "Range: bytes=1500-"]);
+    let packed = request(&server, "GET /", &["Accept-Encoding: gzip", "Range: bytes=1500-"]);
     assert_eq!((packed.status, packed.field("Content-Encoding")), (200, Some("gzip")));
 }
 
@@ -524,7 +524,7 @@ fn slices_stay_in_the_location_of_their_response() {
     {
         let response = get(&server, target);
         assert_eq!((response.status, response.body == content(2500)), (200, true), "{target}");
-        assert_eq!(origin.asked(), slices(path, 0..3), "{target}");
+        assert_eq!(origin.requests(), slices(path, 0..3), "{target}");
     }
 }
 
@@ -532,10 +532,10 @@ fn slices_stay_in_the_location_of_their_response() {
 fn many_slices_do_not_exceed_the_subrequest_limit() {
     let origin = Ranged::new(content(12_000), "");
     let server = origin.sliced("slice 1;");
-    let mut client = Client::connect(server.addr()).unwrap().patience(wait::PATIENCE * 6);
+    let mut client = Client::connect(server.addr()).unwrap().timeout(wait::TIMEOUT * 6);
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     assert!(client.read_response().unwrap().body == content(12_000));
-    assert_eq!(origin.asked().len(), 12_000);
+    assert_eq!(origin.requests().len(), 12_000);
 }
 
 #[test]
@@ -547,7 +547,7 @@ fn closed_client_connection_ends_the_fetching() {
     client.read_bytes(1000).unwrap();
     drop(client);
     assert_eq!(server.access_log(1).unwrap().len(), 1);
-    let asked = origin.asked().len();
+    let asked = origin.requests().len();
     assert!(asked < 60, "{asked}");
 }
 

@@ -31,21 +31,22 @@ fn on_disks(server: &Server) -> [usize; 3] {
 fn example_of_three_disks_runs_as_written() {
     let large = Random::new(3).bytes(LARGE);
     let body = large.clone();
-    let (origin, asked) = counting(move |conn, head, _| match head.split(' ').nth(1).unwrap_or_default() {
-        "/large" => conn.answer("", &body),
-        path => conn.answer("", path),
-    });
+    let (origin, request_count) =
+        counting(move |conn, head, _| match head.split(' ').nth(1).unwrap_or_default() {
+            "/large" => conn.answer("", &body),
+            path => conn.answer("", path),
+        });
     let mut server = example("Several disks", origin);
     let paths: Vec<String> = (0..PATHS).map(|nth| format!("/{nth}")).collect();
     for path in &paths {
         assert_eq!(get(&server, path).text(), *path);
     }
     assert_eq!(get(&server, "/large").body, large);
-    assert!(wait::until(wait::PATIENCE, || on_disks(&server).iter().sum::<usize>() == PATHS + 1));
+    assert!(wait::until(wait::TIMEOUT, || on_disks(&server).iter().sum::<usize>() == PATHS + 1));
     // A third each, as far as chance goes.
     let on = on_disks(&server);
     assert!(on.iter().all(|count| (PATHS / 4..PATHS / 2).contains(count)), "{on:?}");
-    assert_eq!(asked.load(SeqCst), PATHS + 1);
+    assert_eq!(request_count.load(SeqCst), PATHS + 1);
 
     // Everything is answered from where it is, also after a start.
     let content = contents(server.prefix());
@@ -54,7 +55,7 @@ fn example_of_three_disks_runs_as_written() {
             assert_eq!(get(&server, path).text(), *path, "{round}");
         }
         assert_eq!(get(&server, "/large").body, large);
-        assert_eq!(asked.load(SeqCst), PATHS + 1);
+        assert_eq!(request_count.load(SeqCst), PATHS + 1);
         assert_eq!(contents(server.prefix()), content);
         if round == 0 {
             server.signal(tw_testkit::Signal::HUP).unwrap();

@@ -3,7 +3,7 @@
 use tw_testkit::origin::counting;
 
 use crate::support::cache::wait_stored;
-use crate::support::{ask, get, server, start};
+use crate::support::{get, request, server, start};
 
 #[test]
 fn weak_etag_matches_neither_if_match_nor_if_range() {
@@ -34,6 +34,6 @@ fn weak_etag_matches_neither_if_match_nor_if_range() {
         ("/strong", &["Range: bytes=0-0", "If-Range: W/\"x\""], 200),
         ("/strong", &["Range: bytes=0-0", "If-Range: \"x\""], 206),
     ] {
-        assert_eq!(ask(&server, &format!("GET {path}"), fields).status, status, "{path} {fields:?}");
+        assert_eq!(request(&server, &format!("GET {path}"), fields).status, status, "{path} {fields:?}");
     }
 }

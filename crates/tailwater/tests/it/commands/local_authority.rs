@@ -42,7 +42,7 @@ impl User {
         command.stdout(file("stdout")).stderr(file("stderr"));
         let group = Group::new(command.process_group(0).spawn().unwrap());
         let running = Running { out, port, group };
-        let is_ready = wait::until(wait::PATIENCE, || running.printed().contains("://"));
+        let is_ready = wait::until(wait::TIMEOUT, || running.printed().contains("://"));
         assert!(is_ready, "{}{}", running.printed(), running.said());
         running
     }
@@ -81,7 +81,7 @@ impl Running {
 
     fn end(mut self) {
         self.group.signal(Signal::INT).unwrap();
-        assert_eq!(self.group.wait(wait::PATIENCE).unwrap().code(), Some(0), "{}", self.said());
+        assert_eq!(self.group.wait(wait::TIMEOUT).unwrap().code(), Some(0), "{}", self.said());
     }
 }
 
@@ -142,7 +142,7 @@ fn proxy_checks_certificates_of_https_servers_unless_told_not_to() {
     assert!(stranger.run(&["trust", "--store", store.path().to_str().unwrap()]).status.success());
     let proxied = stranger.start(&["proxy", &url]);
     assert_eq!(get(&proxied).0, 502);
-    let is_said = wait::until(wait::PATIENCE, || proxied.said().contains("certificate verify error"));
+    let is_said = wait::until(wait::TIMEOUT, || proxied.said().contains("certificate verify error"));
     assert!(is_said, "{}", proxied.said());
     proxied.end();
     let proxied = stranger.start(&["proxy", &url, "--insecure"]);

@@ -37,7 +37,7 @@ impl Proxied {
         let group = Group::new(command.process_group(0).spawn().expect("the binary can be started"));
         let proxied = Self { out, port, group };
         let line = format!("Passing http://{}/ on to ", proxied.addr());
-        let is_ready = wait::until(wait::PATIENCE, || proxied.printed().starts_with(&line));
+        let is_ready = wait::until(wait::TIMEOUT, || proxied.printed().starts_with(&line));
         assert!(is_ready, "{}{}", proxied.printed(), proxied.said());
         proxied
     }
@@ -57,14 +57,14 @@ impl Proxied {
 
     #[track_caller]
     fn says(&self, line: &str) {
-        let is_said = wait::until(wait::PATIENCE, || self.said().lines().any(|said| said == line));
+        let is_said = wait::until(wait::TIMEOUT, || self.said().lines().any(|said| said == line));
         assert!(is_said, "{line} is not in: {}", self.said());
     }
 
     /// Ends it as Ctrl-C does.
     pub(super) fn end(mut self) -> String {
         self.group.signal(Signal::INT).unwrap();
-        assert_eq!(self.group.wait(wait::PATIENCE).unwrap().code(), Some(0), "{}", self.said());
+        assert_eq!(self.group.wait(wait::TIMEOUT).unwrap().code(), Some(0), "{}", self.said());
         self.said()
     }
 }
@@ -119,7 +119,7 @@ fn requests_are_passed_with_forwarded_fields() {
         .unwrap();
     assert!(client.read_response().unwrap().text().ends_with("3145728 bytes"));
     let line = "\"GET /a%20b?c HTTP/1.1\" 200 ";
-    assert!(wait::until(wait::PATIENCE, || proxied.printed().contains(line)), "{}", proxied.printed());
+    assert!(wait::until(wait::TIMEOUT, || proxied.printed().contains(line)), "{}", proxied.printed());
     assert_eq!(proxied.end(), "");
     assert!(client.read_until_close().unwrap().is_empty());
 }
@@ -129,7 +129,7 @@ fn requests_are_balanced_and_a_dead_server_is_skipped() {
     let named = |name: &'static str| {
         origin(move |mut conn: Conn| {
             while conn.head().is_some() {
-                conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{name}"));
+                conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{name}"));
             }
         })
     };
@@ -137,12 +137,12 @@ fn requests_are_balanced_and_a_dead_server_is_skipped() {
     let [first, second, third] = [a, b, none].map(|addr| addr.to_string());
     let proxied = Proxied::start(&[&first, &second, &third]);
     proxied.says(&format!("tailwater: [warn] http://{none} does not answer yet: connection refused"));
-    let ask = || {
+    let request = || {
         let response = Client::get(proxied.addr(), "/").unwrap();
         assert_eq!(response.status, 200);
         response.text()
     };
-    let all: Vec<_> = (0..12).map(|_| ask()).collect();
+    let all: Vec<_> = (0..12).map(|_| request()).collect();
     assert!(["a", "b"].iter().all(|name| all.iter().filter(|text| text == name).count() >= 4), "{all:?}");
     proxied.says(&format!("tailwater: [error] {none}: connection refused (GET / was answered 200)"));
 }
@@ -154,8 +154,8 @@ fn upstream_faults_are_printed_in_one_line() {
         let path = head.split(' ').nth(1).unwrap_or_default();
         match path {
             "/silent" => while conn.head().is_some() {},
-            "/cut" => conn.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc"),
-            "/garbage" => conn.say("SSH-2.0-OpenSSH_9.2\r\n\r\n"),
+            "/cut" => conn.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc"),
+            "/garbage" => conn.send("SSH-2.0-OpenSSH_9.2\r\n\r\n"),
             _ => {}
         }
     });
@@ -175,7 +175,7 @@ fn upstream_faults_are_printed_in_one_line() {
     proxied.says(&said("connection closed before the answer was complete (GET /cut was answered 200)"));
     let garbage =
         |line: &str| line.starts_with(&said("")) && line.ends_with("(GET /garbage was answered 502)");
-    assert!(wait::until(wait::PATIENCE, || proxied.said().lines().any(garbage)), "{}", proxied.said());
+    assert!(wait::until(wait::TIMEOUT, || proxied.said().lines().any(garbage)), "{}", proxied.said());
     assert_eq!(proxied.end().lines().count(), 3);
 
     let none = unused_addr();
@@ -240,13 +240,13 @@ fn websocket_is_bidirectional() {
         has("Upgrade: websocket");
         has("Connection: upgrade");
         has(&format!("Sec-WebSocket-Key: {KEY}"));
-        conn.say(format!(
+        conn.send(format!(
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
              Sec-WebSocket-Accept: {ACCEPT}\r\n\r\n"
         ));
-        conn.say(frame(TEXT, b"welcome", None));
+        conn.send(frame(TEXT, b"welcome", None));
         while let Some((opcode, data)) = read_frame(&mut conn.reader) {
-            conn.say(frame(opcode, &data, None));
+            conn.send(frame(opcode, &data, None));
             if opcode == CLOSE {
                 return;
             }
@@ -270,7 +270,7 @@ fn websocket_is_bidirectional() {
     assert!(client.read_until_close().unwrap().is_empty());
     drop(client);
     let line = "\"GET /chat HTTP/1.1\" 101 ";
-    assert!(wait::until(wait::PATIENCE, || proxied.printed().contains(line)), "{}", proxied.printed());
+    assert!(wait::until(wait::TIMEOUT, || proxied.printed().contains(line)), "{}", proxied.printed());
     assert_eq!(proxied.end(), "");
 }
 
@@ -299,7 +299,7 @@ fn host_of_the_url_is_sent_on_request() {
     let origin = origin(|mut conn| {
         while let Some(head) = conn.head() {
             let host = head.lines().find_map(|line| line.strip_prefix("Host: ")).unwrap_or_default();
-            conn.say(format!(
+            conn.send(format!(
                 "HTTP/1.1 302 Found\r\nLocation: http://{host}/there\r\nContent-Length: 0\r\n\r\n"
             ));
         }
@@ -320,7 +320,7 @@ fn host_of_the_url_is_sent_on_request() {
 
 #[test]
 fn cache_option_stores_responses_that_survive_restart() {
-    let (origin, asked) = counting(|conn, head, nth| {
+    let (origin, request_count) = counting(|conn, head, nth| {
         let path = head.split(' ').nth(1).unwrap_or_default();
         let fields = match path {
             "/kept" => "Cache-Control: max-age=3600\r\nX-Cache-Status: of another\r\n",
@@ -328,14 +328,14 @@ fn cache_option_stores_responses_that_survive_restart() {
             _ => "",
         };
         match (path, nth) {
-            ("/short", 1..) => conn.say("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"),
+            ("/short", 1..) => conn.send("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"),
             _ => conn.answer(fields, format!("{path} {nth}")),
         }
     });
     let dir = TempDir::new("kept").unwrap();
     let cache = dir.join("not/there yet");
     let words = [&*origin.to_string(), "--cache", cache.to_str().unwrap(), "--cache-size=100m"];
-    let ask = |proxied: &Proxied, path: &str, field: &str| {
+    let request = |proxied: &Proxied, path: &str, field: &str| {
         let mut client = Client::connect(proxied.addr()).unwrap();
         client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{field}\r\n")).unwrap();
         let response = client.read_response().unwrap();
@@ -355,30 +355,30 @@ fn cache_option_stores_responses_that_survive_restart() {
     let proxied = Proxied::start(&words);
     let greeting = format!("Keeping what may be kept in {}, 100m at most\n", cache.display());
     assert!(proxied.printed().ends_with(&greeting), "{}", proxied.printed());
-    assert_eq!(ask(&proxied, "/short", ""), said(200, "MISS", "/short 0"));
-    assert_eq!(ask(&proxied, "/kept", ""), said(200, "MISS", "/kept 1"));
-    assert!(wait::until(wait::PATIENCE, || is_stored() == 2));
-    assert_eq!(ask(&proxied, "/kept", ""), said(200, "HIT", "/kept 1"));
+    assert_eq!(request(&proxied, "/short", ""), said(200, "MISS", "/short 0"));
+    assert_eq!(request(&proxied, "/kept", ""), said(200, "MISS", "/kept 1"));
+    assert!(wait::until(wait::TIMEOUT, || is_stored() == 2));
+    assert_eq!(request(&proxied, "/kept", ""), said(200, "HIT", "/kept 1"));
     // Nobody has said that this may be kept.
-    assert_eq!(ask(&proxied, "/other", ""), said(200, "MISS", "/other 2"));
-    assert_eq!(ask(&proxied, "/other", ""), said(200, "MISS", "/other 3"));
-    assert_eq!(ask(&proxied, "/kept", "Authorization: Basic eDp5\r\n"), said(200, "BYPASS", "/kept 4"));
+    assert_eq!(request(&proxied, "/other", ""), said(200, "MISS", "/other 2"));
+    assert_eq!(request(&proxied, "/other", ""), said(200, "MISS", "/other 3"));
+    assert_eq!(request(&proxied, "/kept", "Authorization: Basic eDp5\r\n"), said(200, "BYPASS", "/kept 4"));
     // The log says what the cache had, and why something is not kept.
     for line in [" MISS (no-validity) ", " BYPASS (no-cache-set) "] {
         let is_said = || proxied.printed().lines().any(|said| said.contains(line));
-        assert!(wait::until(wait::PATIENCE, is_said), "{line}: {}", proxied.printed());
+        assert!(wait::until(wait::TIMEOUT, is_said), "{line}: {}", proxied.printed());
     }
     let line = " HIT -";
-    assert!(wait::until(wait::PATIENCE, || proxied.printed().lines().any(|said| said.ends_with(line))));
+    assert!(wait::until(wait::TIMEOUT, || proxied.printed().lines().any(|said| said.ends_with(line))));
     // The server fails from now on.
-    let is_stale = || ask(&proxied, "/short", "") == said(200, "STALE", "/short 0");
-    assert!(wait::until(wait::PATIENCE, is_stale), "{:?}", ask(&proxied, "/short", ""));
+    let is_stale = || request(&proxied, "/short", "") == said(200, "STALE", "/short 0");
+    assert!(wait::until(wait::TIMEOUT, is_stale), "{:?}", request(&proxied, "/short", ""));
     proxied.end();
 
     let proxied = Proxied::start(&words);
-    let before = asked.load(SeqCst);
-    assert_eq!(ask(&proxied, "/kept", ""), said(200, "HIT", "/kept 1"));
-    assert_eq!(asked.load(SeqCst), before);
+    let before = request_count.load(SeqCst);
+    assert_eq!(request(&proxied, "/kept", ""), said(200, "HIT", "/kept 1"));
+    assert_eq!(request_count.load(SeqCst), before);
     let output = Command::new(env!("CARGO_BIN_EXE_tailwater")).arg("proxy").args(words).output().unwrap();
     let refused = String::from_utf8_lossy(&output.stderr);
     let expected =
@@ -393,9 +393,9 @@ fn ctrl_c_finishes_requests() {
     let wait_for_it = Arc::new(Mutex::new(wait_for_it));
     let origin = origin(move |mut conn| {
         if conn.head().is_some() {
-            conn.say("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc");
+            conn.send("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc");
             let _ = wait_for_it.lock().map(|go| go.recv());
-            conn.say("def");
+            conn.send("def");
         }
     });
     let mut proxied = Proxied::start(&[&origin.to_string()]);
@@ -405,11 +405,11 @@ fn ctrl_c_finishes_requests() {
     // What is there comes at once.
     assert_eq!(client.read_bytes(3).unwrap(), b"abc");
     proxied.group.signal(Signal::INT).unwrap();
-    assert!(wait::until(wait::PATIENCE, || Client::connect(proxied.addr()).is_err()), "nobody new is served");
+    assert!(wait::until(wait::TIMEOUT, || Client::connect(proxied.addr()).is_err()), "nobody new is served");
     assert!(!proxied.group.ended());
     go.send(()).unwrap();
     assert_eq!(client.read_bytes(3).unwrap(), b"def");
-    assert_eq!(proxied.group.wait(wait::PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(proxied.group.wait(wait::TIMEOUT).unwrap().code(), Some(0));
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl App {
             return None;
         };
         let addr = ([127, 0, 0, 1], port).into();
-        assert!(wait::until(wait::PATIENCE, || Client::connect(addr).is_ok()), "{line}");
+        assert!(wait::until(wait::TIMEOUT, || Client::connect(addr).is_ok()), "{line}");
         Some(Self { addr, _group: group })
     }
 

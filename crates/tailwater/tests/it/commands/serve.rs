@@ -62,7 +62,7 @@ impl Served {
 
     fn wait_ready(&self) {
         let line = format!("Serving {} at http://{}/\n", self.site.path().display(), self.addr());
-        assert!(wait::until(wait::PATIENCE, || self.printed().starts_with(&line)), "{}", self.printed());
+        assert!(wait::until(wait::TIMEOUT, || self.printed().starts_with(&line)), "{}", self.printed());
     }
 }
 
@@ -92,12 +92,12 @@ fn directory_is_listed_and_served() {
         assert_eq!(get(target).status, 404, "{target}");
     }
     let line = "\"GET /page.html HTTP/1.1\" 200 7";
-    assert!(wait::until(wait::PATIENCE, || served.printed().contains(line)), "{}", served.printed());
+    assert!(wait::until(wait::TIMEOUT, || served.printed().contains(line)), "{}", served.printed());
 
     // As Ctrl-C.
     let mut idle = served.idle();
     served.group.signal(Signal::INT).unwrap();
-    assert_eq!(served.group.wait(wait::PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(served.group.wait(wait::TIMEOUT).unwrap().code(), Some(0));
     assert!(idle.read_until_close().unwrap().is_empty());
     assert_eq!(fs::read_to_string(served.out.join("stderr")).unwrap(), "");
     assert_eq!(fs::read_dir(served.site.path()).unwrap().count(), 4, "nothing was put into it");
@@ -106,7 +106,7 @@ fn directory_is_listed_and_served() {
 #[test]
 fn spa_option_answers_missing_paths() {
     let mut served = Served::start_with(&["--spa"]);
-    assert!(!served.group.wait(wait::PATIENCE).unwrap().success());
+    assert!(!served.group.wait(wait::TIMEOUT).unwrap().success());
     let err = fs::read_to_string(served.out.join("stderr")).unwrap();
     assert!(err.starts_with("tailwater: [emerg] \"--spa\" needs index.html in "), "{err}");
     served.site.write("index.html", "the app").unwrap();
@@ -175,7 +175,7 @@ fn password_is_required_on_request() {
     assert_eq!(said(), "");
     // me:wrong
     assert_eq!(status("bWU6d3Jvbmc="), 401);
-    assert!(wait::until(wait::PATIENCE, || said().contains("user \"me\": password mismatch")), "{}", said());
+    assert!(wait::until(wait::TIMEOUT, || said().contains("user \"me\": password mismatch")), "{}", said());
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn second_ctrl_c_ends_at_once() {
     assert!(idle.read_until_close().unwrap().is_empty());
     assert!(!served.group.ended(), "a download is under way");
     served.group.signal(Signal::INT).unwrap();
-    assert_eq!(served.group.wait(wait::PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(served.group.wait(wait::TIMEOUT).unwrap().code(), Some(0));
 }
 
 #[test]

@@ -290,7 +290,7 @@ fn daemon_obeys_signals_of_the_command_line() {
     let file = fs::File::create(&printed).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
     let command = command.arg("-p").arg(dir.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
-    let status = Group::new(command.spawn().unwrap()).wait(wait::PATIENCE).unwrap();
+    let status = Group::new(command.spawn().unwrap()).wait(wait::TIMEOUT).unwrap();
     assert!(status.success(), "{}", fs::read_to_string(&printed).unwrap());
 
     // Its starter ends only when it is ready.
@@ -305,9 +305,9 @@ fn daemon_obeys_signals_of_the_command_line() {
     for (order, line) in [("reopen", "reopening logs"), ("reload", "reconfiguring"), ("quit", "exit\n")] {
         let (code, _, err) = run(Some(dir.path()), &["-s", order]);
         assert_eq!(code, Some(0), "{order}: {err}");
-        assert!(wait::until(wait::PATIENCE, || log().contains(line)), "{order}: {}", log());
+        assert!(wait::until(wait::TIMEOUT, || log().contains(line)), "{order}: {}", log());
     }
-    assert!(wait::until(wait::PATIENCE, || background.pid().is_none()), "{}", log());
+    assert!(wait::until(wait::TIMEOUT, || background.pid().is_none()), "{}", log());
 }
 
 /// A daemon, found by its pid file; dropping it ends it.

@@ -169,8 +169,8 @@ server {
         assert!(output.status.success(), "{output:?}");
         let text = String::from_utf8(output.stdout).unwrap();
         let mut lines = text.lines().skip_while(|line| !line.starts_with("cache "));
-        let told = lines.next().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
-        assert_eq!(told.as_deref(), expected, "{url}: {text}");
+        let line = lines.next().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        assert_eq!(line.as_deref(), expected, "{url}: {text}");
         if path == "/own/x?b" {
             // The MD5 of the key.
             let file = lines.next().unwrap();
@@ -183,9 +183,9 @@ server {
 fn explain_shows_file_and_line() {
     let (text, ..) = explained("http://example.com:8399/new/");
     for (about, line) in [("listen ", 3), ("server ", 2), ("location ", 6)] {
-        let told = text.lines().find(|told| told.starts_with(about)).unwrap();
+        let found = text.lines().find(|line| line.starts_with(about)).unwrap();
         // What the test kit puts in front of the configuration moves every line by as much.
-        let number: usize = told.rsplit_once(':').unwrap().1.parse().unwrap();
+        let number: usize = found.rsplit_once(':').unwrap().1.parse().unwrap();
         let first: usize = text
             .lines()
             .find(|t| t.starts_with("server "))

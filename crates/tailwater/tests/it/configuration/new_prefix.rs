@@ -36,17 +36,13 @@ fn start_creates_missing_directories_of_the_prefix() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
     let command = command.args(["-p", at, "-c", conf, "-g", "daemon off;"]).stdin(Stdio::null());
     let mut started = Group::new(command.spawn().unwrap());
-    assert!(
-        wait::until(wait::PATIENCE, || prefix.join("run/deep/t.pid").exists()),
-        "{:?}",
-        names_in(&prefix)
-    );
+    assert!(wait::until(wait::TIMEOUT, || prefix.join("run/deep/t.pid").exists()), "{:?}", names_in(&prefix));
     assert_eq!(names_in(prefix.join("logs")), ["access.log", "error.log"]);
     assert!(prefix.join("a/b").is_dir());
     // In this place, and as often as one likes.
     let order = ["-p", at, "-c", conf, "-s", "quit"];
     assert_eq!(run(&order), (true, String::new()));
-    assert!(started.wait(wait::PATIENCE).unwrap().success());
+    assert!(started.wait(wait::TIMEOUT).unwrap().success());
 }
 
 #[test]
@@ -59,7 +55,7 @@ fn reload_creates_missing_directories_of_the_prefix() {
         )
         .unwrap();
     server.signal(Signal::HUP).unwrap();
-    assert!(wait::until(wait::PATIENCE, || page(&server, "/").1 == "two"), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || page(&server, "/").1 == "two"), "{}", server.error_log());
     assert!(server.prefix().join("more/logs/a.log").exists());
 }
 

@@ -15,7 +15,7 @@ use crate::support::server;
 /// Body of the response to one request on a connection of its own.
 fn short(addr: SocketAddr) -> std::io::Result<String> {
     let mut client = TcpStream::connect(addr)?;
-    client.set_read_timeout(Some(wait::PATIENCE))?;
+    client.set_read_timeout(Some(wait::TIMEOUT))?;
     client.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
     let mut answer = String::new();
     client.read_to_string(&mut answer)?;
@@ -50,7 +50,7 @@ fn reloads_of_loops_and_sockets_lose_no_connection() {
             reload(&mut server, &conf(loops, reuseport, text));
             let expected = text.to_string();
             let is_new = || (0..8).all(|_| short(addr).is_ok_and(|text| text == expected));
-            assert!(wait::until(wait::PATIENCE, is_new), "{}", server.error_log());
+            assert!(wait::until(wait::TIMEOUT, is_new), "{}", server.error_log());
         }
         over.store(true, Relaxed);
         for client in clients {
@@ -77,14 +77,14 @@ fn accept_mutex_holder_accepts_alone() {
     // While loops begin, each that comes tries to get the turn.
     let all_begun =
         || of_loops::<f64>(&server, "busy_seconds_total").iter().filter(|busy| **busy > 0.0).count() == 3;
-    assert!(wait::until(wait::PATIENCE, all_begun));
+    assert!(wait::until(wait::TIMEOUT, all_begun));
     let clients: Vec<_> = (0..30).map(|_| server.connect().unwrap()).collect();
     let all_open = || of_loops::<u64>(&server, "connections_open").iter().sum::<u64>() > clients.len() as u64;
-    assert!(wait::until(wait::PATIENCE, all_open));
+    assert!(wait::until(wait::TIMEOUT, all_open));
     // Who asks for numbers may be served by another one: a request makes its loop try for the turn.
     let with_all =
         || of_loops::<u64>(&server, "connections_open").iter().any(|open| *open >= clients.len() as u64);
-    assert!(wait::until(wait::PATIENCE, with_all), "{:?}", of_loops::<u64>(&server, "connections_open"));
+    assert!(wait::until(wait::TIMEOUT, with_all), "{:?}", of_loops::<u64>(&server, "connections_open"));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn nearly_full_loop_releases_the_accept_mutex() {
     let server = with_events(2, events);
     let clients: Vec<_> = (0..20).map(|_| server.connect().unwrap()).collect();
     let all_open = || of_loops::<u64>(&server, "connections_open").iter().sum::<u64>() > clients.len() as u64;
-    assert!(wait::until(wait::PATIENCE, all_open));
+    assert!(wait::until(wait::TIMEOUT, all_open));
     let open = of_loops::<u64>(&server, "connections_open");
     assert!(open.iter().all(|open| *open >= 4), "{open:?}");
 }
@@ -109,7 +109,7 @@ fn connections_go_to_less_busy_loops() {
         let open = of_loops::<u64>(&server, "connections_open");
         passed_on.iter().any(|passed_on| *passed_on > 0) && open.len() == 2 && !open.contains(&0)
     };
-    assert!(wait::until(wait::PATIENCE, were_passed_on));
+    assert!(wait::until(wait::TIMEOUT, were_passed_on));
     for client in &mut clients {
         client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         assert_eq!(client.read_response().unwrap().text(), "here");
@@ -155,7 +155,7 @@ fn busy_loop_accepts_many_connections_in_a_turn() {
     let is_fair = thread::scope(|scope| {
         scope.spawn(|| read_all(server.addr(), &is_over));
         // While they are too slow, the loop has rests, and need not hurry.
-        let is_fair = wait::until(wait::PATIENCE, || {
+        let is_fair = wait::until(wait::TIMEOUT, || {
             fewest = fewest.min(crowd());
             fewest < CROWD as u64 / 2
         });

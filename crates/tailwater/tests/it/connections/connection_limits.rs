@@ -111,7 +111,7 @@ fn queued_connections_are_accepted_when_descriptors_are_free() {
         for round in 0..3 {
             let before = refusals();
             let clients = begun(&server, CLIENTS);
-            assert!(wait::until(wait::PATIENCE, || refusals() > before), "{round}: {}", server.error_log());
+            assert!(wait::until(wait::TIMEOUT, || refusals() > before), "{round}: {}", server.error_log());
             // Nobody else comes of whom the loop could be told: those that wait are accepted when others have gone.
             let served = complete_requests(clients);
             assert!(served > DESCRIPTORS, "{round}: {served} {}", server.error_log());
@@ -133,7 +133,7 @@ fn loop_accepts_again_when_connections_close() {
             assert!(complete_requests(clients) > 0, "{round}: {}", server.error_log());
             // The last of them may still be on its way out.
             let answers = || Client::get(server.addr(), "/").is_ok_and(|response| response.text() == "ok");
-            assert!(wait::until(wait::PATIENCE, answers), "{round}: {}", server.error_log());
+            assert!(wait::until(wait::TIMEOUT, answers), "{round}: {}", server.error_log());
         }
     }
 }
@@ -245,10 +245,10 @@ fn loop_has_other_loops_free_a_descriptor_for_a_connection() {
         http { client_header_timeout 1h;
                server { listen 127.0.0.1:{port} reuseport; location = / { return 200 ok; } } }";
     let server = server().start(conf).unwrap();
-    let asked = "another loop has no descriptor left, reusing connections";
+    let expected = "another loop has no descriptor left, reusing connections";
     let mut clients: Vec<(Client, String)> = Vec::new();
     // A connection of the other loop that it closes for itself is followed by others, so it always has some.
-    while clients.len() < 1000 && !server.error_log().contains(asked) {
+    while clients.len() < 1000 && !server.error_log().contains(expected) {
         let mut client = server.connect().unwrap();
         let at = loop_of(&server, &client);
         // On the loop of the first one nobody can be spared.
@@ -257,7 +257,7 @@ fn loop_has_other_loops_free_a_descriptor_for_a_connection() {
         }
         clients.push((client, at));
     }
-    server.wait_error_log(asked).unwrap();
+    server.wait_error_log(expected).unwrap();
     let stingy = clients[0].1.clone();
     for (client, _) in clients.iter_mut().filter(|(_, at)| *at == stingy) {
         is_answered(client, "Connection: close\r\n\r\n");
@@ -335,7 +335,7 @@ fn upstream_connections_count_as_worker_connections() {
     let addr = origin(move |mut conn| {
         open.fetch_add(1, SeqCst);
         while conn.head().is_some() {
-            assert!(wait::until(wait::PATIENCE, || is_released.load(SeqCst)));
+            assert!(wait::until(wait::TIMEOUT, || is_released.load(SeqCst)));
             conn.answer("", "ok");
         }
     });
@@ -346,7 +346,7 @@ fn upstream_connections_count_as_worker_connections() {
     let statuses = thread::scope(|scope| {
         scope.spawn(|| {
             let is_full = || server.error_log().matches(REFUSED).count() == 5 && opened.load(SeqCst) == 15;
-            assert!(wait::until(wait::PATIENCE, is_full), "{}", server.error_log());
+            assert!(wait::until(wait::TIMEOUT, is_full), "{}", server.error_log());
             released.store(true, SeqCst);
         });
         statuses(&mut client, 20)
@@ -378,7 +378,7 @@ fn idle_upstream_connections_are_closed_for_clients() {
         connected.fetch_add(1, SeqCst);
         while conn.head().is_some() {
             // So that each of four requests needs a connection of its own.
-            assert!(wait::until(wait::PATIENCE, || connected.load(SeqCst) == 4));
+            assert!(wait::until(wait::TIMEOUT, || connected.load(SeqCst) == 4));
             conn.answer("", "ok");
         }
         ended.fetch_add(1, SeqCst);
@@ -392,7 +392,7 @@ fn idle_upstream_connections_are_closed_for_clients() {
     assert_eq!(closed.load(SeqCst), 0);
     for count in 1..=4 {
         others.extend(busy(&server, 1));
-        assert!(wait::until(wait::PATIENCE, || closed.load(SeqCst) == count), "{}", server.error_log());
+        assert!(wait::until(wait::TIMEOUT, || closed.load(SeqCst) == count), "{}", server.error_log());
     }
     asking.iter_mut().for_each(|client| is_answered(client, ASK));
     assert!(!server.error_log().contains("[alert]"), "{}", server.error_log());
@@ -400,7 +400,7 @@ fn idle_upstream_connections_are_closed_for_clients() {
 
 #[test]
 fn http2_upstream_connection_counts_once_for_all_requests() {
-    let addr = http2_origin(Settings::new(), |mut asked| async move { asked.answer(&[], "ok") });
+    let addr = http2_origin(Settings::new(), |mut request| async move { request.answer(&[], "ok") });
     let server = start_proxy(addr, "proxy_http_version 2;");
     let mut client = Http2::connect(server.addr()).unwrap();
     let mut others = busy(&server, 14);
@@ -410,5 +410,5 @@ fn http2_upstream_connection_counts_once_for_all_requests() {
     assert_eq!(statuses(&mut client, 8), [500; 8]);
     server.wait_error_log("16 worker_connections are not enough while connecting to upstream").unwrap();
     others.truncate(14);
-    assert!(wait::until(wait::PATIENCE, || statuses(&mut client, 1) == [200]), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || statuses(&mut client, 1) == [200]), "{}", server.error_log());
 }

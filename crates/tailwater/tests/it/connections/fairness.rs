@@ -25,11 +25,11 @@ struct Crowd {
 impl Crowd {
     /// Connects them to a server and waits until each has received something.
     fn come(addr: SocketAddr, target: &str) -> Self {
-        let ask = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").repeat(100);
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").repeat(100);
         let mut clients: Vec<_> = (0..BULK_CLIENTS)
             .map(|_| {
                 let mut client = TcpStream::connect(addr).unwrap();
-                client.write_all(ask.as_bytes()).unwrap();
+                client.write_all(request.as_bytes()).unwrap();
                 let mut first = [0];
                 client.read_exact(&mut first).unwrap();
                 client.set_nonblocking(true).unwrap();

@@ -128,7 +128,7 @@ fn busy_connections_are_not_closed_for_new_ones() {
     }
     drop(more);
     drop(busy);
-    assert!(wait::until(wait::PATIENCE, || Client::get(server.addr(), "/a").is_ok_and(|r| r.status == 200)));
+    assert!(wait::until(wait::TIMEOUT, || Client::get(server.addr(), "/a").is_ok_and(|r| r.status == 200)));
 }
 
 /// A server with a file that no socket buffer can hold.
@@ -271,7 +271,7 @@ fn descriptors_do_not_leak() {
         raw(&server, "nonsense\r\n\r\n");
     }
     // A connection that was closed just now may still be open on the other side.
-    assert!(wait::until(wait::PATIENCE, || open() <= before + 2), "{before} became {}", open());
+    assert!(wait::until(wait::TIMEOUT, || open() <= before + 2), "{before} became {}", open());
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn stalled_disk_delays_only_requests_that_need_it() {
         let stall = disk.on(op).inject(Fault::Stall);
         let mut waiting = server.connect().unwrap();
         waiting.send("GET /slow/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-        assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0), "{op:?}");
+        assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0), "{op:?}");
         for _ in 0..20 {
             assert_eq!(page(&server, "/fast.txt"), (200, "fast".to_owned()), "{op:?}");
         }
@@ -48,7 +48,7 @@ fn closed_client_connection_does_not_wait_for_the_disk() {
     let stall = disk.on(Op::Open).inject(Fault::Stall);
     let mut gone = server.connect().unwrap();
     gone.send("GET /slow/a HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-    assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
+    assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0));
     drop(gone);
     assert_eq!(page(&server, "/fast.txt").0, 200);
     stall.lift();
@@ -135,7 +135,7 @@ fn full_pool_queue_is_logged_and_spares_files_in_memory() {
     let stall = disk.on(Op::Open).inject(Fault::Stall);
     let mut first = server.connect().unwrap();
     first.send("GET /slow/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
+    assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0));
     let refused = get(&server, "/slow/b");
     assert_eq!((refused.status, refused.field("Retry-After").is_some()), (503, true));
     server.wait_error_log("thread pool \"small\" queue overflow").unwrap();

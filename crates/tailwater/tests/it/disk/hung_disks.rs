@@ -66,8 +66,8 @@ fn is_refused(response: &Response) -> bool {
 
 /// Waits until requests for the disk are answered again.
 fn recovered(server: &Server, disk: &SlowDisk) {
-    assert!(wait::until(wait::PATIENCE, || hung(server, disk).is_none()), "{}", server.error_log());
-    assert!(wait::until(wait::PATIENCE, || page(server, "/slow/f0") == (200, "slow content".to_owned())));
+    assert!(wait::until(wait::TIMEOUT, || hung(server, disk).is_none()), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || page(server, "/slow/f0") == (200, "slow content".to_owned())));
 }
 
 /// Number of lines in the error log about a hung disk.
@@ -82,7 +82,7 @@ fn hung_disk_refuses_its_requests_and_blocks_no_other_disk() {
     for (nth, op) in [Op::Open, Op::Lookup, Op::Getattr].into_iter().enumerate() {
         let stall = disk.on(op).inject(Fault::Stall);
         let clients = send_all(&server);
-        assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0), "{op:?}");
+        assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0), "{op:?}");
         // Before anybody knows that it hangs, and long after.
         let check = || assert_eq!(page(&server, "/cold"), (200, "fast".to_owned()), "{op:?}");
         (0..20).for_each(|_| check());
@@ -103,13 +103,13 @@ fn hung_disk_refuses_its_requests_and_blocks_no_other_disk() {
         );
         assert!(get(&server, "/status?format=json").text().contains("\"pool_hung_operations\""), "{op:?}");
         // It is told once, whatever else comes for it.
-        assert!(wait::until(wait::PATIENCE, || is_refused(&get(&server, "/slow/f1"))), "{op:?}");
+        assert!(wait::until(wait::TIMEOUT, || is_refused(&get(&server, "/slow/f1"))), "{op:?}");
         assert_eq!(alarms(&server), nth + 1, "{op:?} {}", server.error_log());
         stall.lift();
         recovered(&server, &disk);
         let answers = format!("\"{}\" answers again", disk.path().display());
         assert!(
-            wait::until(wait::PATIENCE, || server.error_log().matches(&answers).count() == nth + 1),
+            wait::until(wait::TIMEOUT, || server.error_log().matches(&answers).count() == nth + 1),
             "{op:?} {}",
             server.error_log()
         );
@@ -147,7 +147,7 @@ fn links_to_a_hung_disk_do_not_block_their_own_disk() {
         let name = names.next().unwrap_or(0);
         assert_eq!(get(&server, &format!("/nothing{name}")).status, 404);
     };
-    assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
+    assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0));
     (0..20).for_each(|_| check());
     for mut client in clients {
         let response = client.read_response().unwrap();
@@ -158,7 +158,7 @@ fn links_to_a_hung_disk_do_not_block_their_own_disk() {
     let hung_in_all = get(&server, "/metrics").text().matches("pool_hung_operations{").count();
     assert_eq!((hung_in_all, alarms(&server)), (1, 1), "{}", server.error_log());
     stall.lift();
-    assert!(wait::until(wait::PATIENCE, || page(&server, "/file") == (200, "slow content".to_owned())));
+    assert!(wait::until(wait::TIMEOUT, || page(&server, "/file") == (200, "slow content".to_owned())));
     assert_eq!(page(&server, "/directory/f"), (200, "slow content".to_owned()));
 }
 
@@ -168,7 +168,7 @@ fn hung_read_ends_its_responses_and_blocks_no_other_disk() {
     let server = serve(&disk, &healthy, "");
     let stall = disk.on(Op::Read).inject(Fault::Stall);
     let clients = send_all(&server);
-    assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
+    assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0));
     assert_eq!(page(&server, "/cold"), (200, "fast".to_owned()));
     for mut client in clients {
         // The head may be on its way already; then the connection ends before the body.
@@ -186,7 +186,7 @@ fn hung_read_ends_its_responses_and_blocks_no_other_disk() {
 fn hang(server: &Server, disk: &SlowDisk) -> Injected {
     let stall = disk.on(Op::Open).inject(Fault::Stall);
     let clients = send_all(server);
-    assert!(wait::until(wait::PATIENCE, || hung(server, disk).is_some()));
+    assert!(wait::until(wait::TIMEOUT, || hung(server, disk).is_some()));
     drop(clients);
     stall
 }
@@ -194,7 +194,7 @@ fn hang(server: &Server, disk: &SlowDisk) -> Injected {
 #[test]
 fn hung_cache_disk_sends_requests_to_the_origin() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let (addr, asked) = counting(|conn, _, nth| conn.answer("", format!("{nth}")));
+    let (addr, request_count) = counting(|conn, _, nth| conn.answer("", format!("{nth}")));
     let start = || {
         server()
             .start(&format!(
@@ -211,7 +211,7 @@ fn hung_cache_disk_sends_requests_to_the_origin() {
         assert_eq!(get(&first, &format!("/{at}")).status, 200);
     }
     let settled = || try_metric(&first, "cache_filling{cache=\"one\"}") == Some(0.0);
-    assert!(wait::until(wait::PATIENCE, settled), "{}", get(&first, "/metrics").text());
+    assert!(wait::until(wait::TIMEOUT, settled), "{}", get(&first, "/metrics").text());
     drop(first);
     for op in [Op::Open, Op::Lookup, Op::Read, Op::Getattr] {
         // Nothing of it is in memory: also what was purged before is read anew, and must not be taken for lost.
@@ -220,7 +220,7 @@ fn hung_cache_disk_sends_requests_to_the_origin() {
             get(&server, "/0");
         }
         let stall = disk.on(op).inject(Fault::Stall);
-        let before = asked.load(SeqCst);
+        let before = request_count.load(SeqCst);
         let send = |at: usize| {
             let mut client = server.connect().unwrap();
             client.send(format!("GET /{at} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")).unwrap();
@@ -229,18 +229,18 @@ fn hung_cache_disk_sends_requests_to_the_origin() {
         for mut client in (0..REQUESTS).map(send).collect::<Vec<_>>() {
             assert_eq!(client.read_response().unwrap().status, 200, "{op:?}");
         }
-        assert!(asked.load(SeqCst) > before, "{op:?}");
+        assert!(request_count.load(SeqCst) > before, "{op:?}");
         stall.lift();
-        assert!(wait::until(wait::PATIENCE, || hung(&server, &disk).is_none()), "{op:?}");
+        assert!(wait::until(wait::TIMEOUT, || hung(&server, &disk).is_none()), "{op:?}");
         // What was there before is found again.
         let is_hit = || {
             (0..REQUESTS).any(|at| {
-                let before = asked.load(SeqCst);
+                let before = request_count.load(SeqCst);
                 get(&server, &format!("/{at}")).text().parse::<usize>().is_ok_and(|nth| nth < REQUESTS)
-                    && asked.load(SeqCst) == before
+                    && request_count.load(SeqCst) == before
             })
         };
-        assert!(wait::until(wait::PATIENCE, is_hit), "{op:?} {}", server.error_log());
+        assert!(wait::until(wait::TIMEOUT, is_hit), "{op:?} {}", server.error_log());
     }
 }
 
@@ -256,7 +256,7 @@ fn reload_does_not_wait_for_a_hung_thread() {
         ))
         .unwrap();
     server.signal(Signal::HUP).unwrap();
-    assert!(wait::until(wait::PATIENCE, || page(&server, "/new") == (200, "new".to_owned())));
+    assert!(wait::until(wait::TIMEOUT, || page(&server, "/new") == (200, "new".to_owned())));
     stall.lift();
 }
 
@@ -268,7 +268,7 @@ fn shutdown_does_not_wait_for_a_hung_thread() {
         let stall = hang(&server, &disk);
         let begun = Instant::now();
         server.signal(signal).unwrap();
-        let status = server.wait_exit(wait::PATIENCE * 3);
+        let status = server.wait_exit(wait::TIMEOUT * 3);
         assert!(status.is_ok_and(|status| status.success()), "{signal:?} {}", server.error_log());
         // Nobody holds the address, though the kernel may not let the process go.
         assert!(Client::connect(server.addr()).is_err(), "{signal:?} after {:?}", begun.elapsed());
@@ -310,7 +310,7 @@ fn device_threads_bound_what_one_disk_occupies() {
         client.send("GET /slow/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     }
     let level = |name: &str| try_metric(&server, &format!("pool_{name}{{pool=\"default\"}}"));
-    assert!(wait::until(wait::PATIENCE, || level("queue_length") == Some(8.0) && stall.waiting() == 2));
+    assert!(wait::until(wait::TIMEOUT, || level("queue_length") == Some(8.0) && stall.waiting() == 2));
     assert_eq!(level("running"), Some(2.0));
     stall.lift();
     for client in &mut clients {

@@ -1,6 +1,6 @@
 //! `add_before_body`, `add_after_body`
 
-use crate::support::{ask, get, page, server, start_server};
+use crate::support::{get, page, request, server, start_server};
 
 #[test]
 fn bodies_get_additions() {
@@ -40,14 +40,14 @@ fn additions_remove_length_and_weaken_the_etag() {
         server().file("html/a.html", "A").file("html/head", "<"),
         "add_before_body /head; location /head { add_header X-Part y; default_type text/html; }",
     );
-    let response = ask(&server, "GET /a.html", &["Range: bytes=0-0"]);
+    let response = request(&server, "GET /a.html", &["Range: bytes=0-0"]);
     assert_eq!((response.status, response.text().as_str()), (200, "<A"));
     for name in ["Content-Length", "Accept-Ranges", "X-Part"] {
         assert_eq!(response.field(name), None, "{name}");
     }
     assert!(response.field("Last-Modified").is_some());
     assert!(response.field("ETag").unwrap().starts_with("W/\""));
-    let head = ask(&server, "HEAD /a.html", &[]);
+    let head = request(&server, "HEAD /a.html", &[]);
     assert_eq!((head.status, head.field("Content-Length")), (200, None));
 }
 

@@ -3,7 +3,7 @@
 use tw_testkit::origin::counting;
 use tw_testkit::{Response, Server};
 
-use crate::support::{ask, get, raw, refusal_of, server, start};
+use crate::support::{get, raw, refusal_of, request, server, start};
 
 const MAPS: &str = "charset_map koi8-r utf-8 { C0 D18E; c1 d0b0; 95 E280A2; } \
                     charset_map koi8-r windows-1251 { C0 FE; C1 E0; }";
@@ -97,7 +97,7 @@ fn recoding_to_another_length_removes_length_and_ranges() {
     let other = get(&server, "/to-utf/koi.html");
     assert_eq!((other.field("Content-Length"), other.field("Accept-Ranges")), (None, None));
     assert!(other.field("ETag").is_some() && other.field("Last-Modified").is_some());
-    let part = ask(&server, "GET /to-win/koi.html", &["Range: bytes=0-0,3-3"]);
+    let part = request(&server, "GET /to-win/koi.html", &["Range: bytes=0-0,3-3"]);
     assert_eq!(part.status, 206);
     let text = raw(
         &server,
@@ -122,19 +122,19 @@ fn ranges_of_recoded_bodies_read_only_their_bytes() {
     file.write_all_at(b"a\xc0\xc1\x95\xff", HOLE).unwrap();
     let one = format!("Range: bytes={}-{}", HOLE, HOLE + 1);
     for (target, expected) in [("/to-win/large.html", &b"a\xfe"[..]), ("/large.html", b"a\xc0")] {
-        let part = ask(&server, &format!("GET {target}"), &[&one]);
+        let part = request(&server, &format!("GET {target}"), &[&one]);
         assert_eq!((part.status, &part.body[..]), (206, expected), "{target}");
     }
     let many: Vec<String> = (0..200).map(|n| format!("{0}-{0}", HOLE + n % 5)).collect();
-    let parts = ask(&server, "GET /to-win/large.html", &[&format!("Range: bytes={}", many.join(","))]);
+    let parts = request(&server, "GET /to-win/large.html", &[&format!("Range: bytes={}", many.join(","))]);
     assert_eq!(parts.status, 206);
     let has =
         |byte: &[u8]| parts.body.windows(7).filter(|at| *at == [b"\r\n\r\n", byte, b"\r\n"].concat()).count();
     assert_eq!([has(b"a"), has(b"\xfe"), has(b"\xe0"), has(b"?")], [40, 40, 40, 80]);
-    let last = ask(&server, "GET /to-win/large.html", &["Range: bytes=-5"]);
+    let last = request(&server, "GET /to-win/large.html", &["Range: bytes=-5"]);
     assert_eq!((last.status, &last.body[..]), (206, &b"a\xfe\xe0??"[..]));
     // What is longer than it was has no ranges, here or there.
-    let other = ask(&server, "GET /to-utf/koi.html", &["Range: bytes=1-1"]);
+    let other = request(&server, "GET /to-utf/koi.html", &["Range: bytes=1-1"]);
     assert_eq!((other.status, other.field("Content-Range"), other.text()), (200, None, "aюа•?".to_owned()));
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tw_testkit::Server;
 use zlib_rs::{Deflate, DeflateConfig, DeflateFlush};
 
-use crate::support::{ask, get, server, start_server};
+use crate::support::{get, request, server, start_server};
 
 /// `bytes` packed with gzip.
 fn packed(bytes: &[u8]) -> Vec<u8> {
@@ -67,12 +67,12 @@ fn gzip_is_unpacked_for_clients_that_do_not_accept_it() {
     assert_eq!(response.field("Vary"), Some("Accept-Encoding"));
     assert_eq!((response.field("Accept-Ranges"), response.field("Content-Length")), (None, None));
     assert!(response.field("ETag").unwrap().starts_with("W/\""));
-    let part = ask(&server, "GET /a", &["Range: bytes=1-2"]);
+    let part = request(&server, "GET /a", &["Range: bytes=1-2"]);
     assert_eq!((part.status, part.text().as_str()), (200, "hello"));
-    let head = ask(&server, "HEAD /a", &[]);
+    let head = request(&server, "HEAD /a", &[]);
     assert_eq!((head.field("Content-Encoding"), head.field("Vary")), (None, Some("Accept-Encoding")));
 
-    let response = ask(&server, "GET /a", &["Accept-Encoding: gzip"]);
+    let response = request(&server, "GET /a", &["Accept-Encoding: gzip"]);
     assert_eq!((response.field("Content-Encoding"), &*response.body), (Some("gzip"), &*packed(b"hello")));
     assert_eq!(get(&server, "/plain").field("Vary"), None);
 }
@@ -133,7 +133,7 @@ fn decompression_bomb_uses_little_memory() {
     let before = memory();
     let mut clients: Vec<_> = (0..8)
         .map(|_| {
-            let mut client = server.connect().unwrap().patience(Duration::from_secs(60));
+            let mut client = server.connect().unwrap().timeout(Duration::from_secs(60));
             client.send("GET /bomb HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
             client.read_head().unwrap();
             client

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tw_testkit::{Response, Server};
 
 use crate::support::content::noise;
-use crate::support::{ask, get, raw, refusal, server, start, start_server};
+use crate::support::{get, raw, refusal, request, server, start, start_server};
 
 /// Body as a decoder of `coding` reads it.
 fn decoded(coding: &str, body: &[u8]) -> Vec<u8> {
@@ -42,7 +42,7 @@ fn text(len: usize) -> String {
 }
 
 fn gzipped(server: &Server, target: &str) -> Response {
-    ask(server, &format!("GET {target}"), &["Accept-Encoding: gzip"])
+    request(server, &format!("GET {target}"), &["Accept-Encoding: gzip"])
 }
 
 fn coding(response: &Response) -> Option<&str> {
@@ -72,7 +72,7 @@ fn compressed_responses_decode_to_the_original() {
             for _ in 0..2 {
                 let plain = get(&server, target);
                 assert_eq!((coding(&plain), plain.text().len()), (None, expected.len()));
-                let response = ask(&server, &format!("GET {target}"), &[&accept]);
+                let response = request(&server, &format!("GET {target}"), &[&accept]);
                 assert_eq!(coding(&response), Some(name), "{target}");
                 assert_eq!(decoded(name, &response.body), expected.as_bytes(), "{name} {target}");
                 assert!(response.body.len() < expected.len());
@@ -81,12 +81,12 @@ fn compressed_responses_decode_to_the_original() {
                 assert_eq!(response.field("ETag"), weak.as_deref());
                 assert_eq!(response.field("Last-Modified"), plain.field("Last-Modified"));
             }
-            let head = ask(&server, &format!("HEAD {target}"), &[&accept]);
+            let head = request(&server, &format!("HEAD {target}"), &[&accept]);
             assert_eq!((coding(&head), head.field("Content-Length")), (Some(name), None));
-            let part = ask(&server, &format!("GET {target}"), &[&accept, "Range: bytes=1-2"]);
+            let part = request(&server, &format!("GET {target}"), &[&accept, "Range: bytes=1-2"]);
             assert_eq!((part.status, coding(&part)), (200, Some(name)));
         }
-        let empty = ask(&server, "GET /empty.txt", &[&accept]);
+        let empty = request(&server, "GET /empty.txt", &[&accept]);
         assert_eq!((empty.status, coding(&empty), empty.body.len()), (200, None, 0));
     }
 }
@@ -162,12 +162,12 @@ fn types_lengths_and_proxied_decide_compression() {
         let response = gzipped(&server, target);
         assert_eq!(coding(&response) == Some("gzip"), expected, "{target}: {}", response.head);
     }
-    let not_modified = ask(&server, "GET /a.html", &["Accept-Encoding: gzip", "If-None-Match: *"]);
+    let not_modified = request(&server, "GET /a.html", &["Accept-Encoding: gzip", "If-None-Match: *"]);
     assert_eq!((not_modified.status, coding(&not_modified)), (304, None));
     let tag = gzipped(&server, "/a.html").field("ETag").unwrap().to_owned();
     assert!(tag.starts_with("W/\""), "{tag}");
     let field = format!("If-None-Match: {tag}");
-    assert_eq!(ask(&server, "GET /a.html", &["Accept-Encoding: gzip", &field]).status, 304);
+    assert_eq!(request(&server, "GET /a.html", &["Accept-Encoding: gzip", &field]).status, 304);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn preferred_accepted_coding_is_chosen() {
         ("/a.html", "deflate, x-br, brotli", None),
         ("/off/a.html", "gzip, br, zstd", None),
     ] {
-        let response = ask(&server, &format!("GET {target}"), &[&format!("Accept-Encoding: {accept}")]);
+        let response = request(&server, &format!("GET {target}"), &[&format!("Accept-Encoding: {accept}")]);
         assert_eq!(coding(&response), expected, "{target} {accept}");
         assert_eq!(
             response.values("Vary").collect::<Vec<_>>().len(),
@@ -214,7 +214,7 @@ fn malformed_accept_encoding_is_harmless() {
         "gzip;q=1.0001".to_owned(),
         String::new(),
     ] {
-        let response = ask(&server, "GET /a.html", &[&format!("Accept-Encoding: {accept}")]);
+        let response = request(&server, "GET /a.html", &[&format!("Accept-Encoding: {accept}")]);
         assert_eq!((response.status, coding(&response)), (200, None), "{accept}");
         assert_eq!(response.body, text(1000).as_bytes());
     }
@@ -232,7 +232,7 @@ fn ratios_are_logged() {
     let accept = ["Accept-Encoding: gzip, br, zstd"];
     let mut expected = Vec::new();
     for (target, column) in [("/a.html", 1), ("/large.html", 1), ("/br/a.html", 2), ("/zstd/a.html", 3)] {
-        let response = ask(&server, &format!("GET {target}"), &accept);
+        let response = request(&server, &format!("GET {target}"), &accept);
         let before = decoded(coding(&response).unwrap(), &response.body).len() as f64;
         expected.push((target, column, before / response.body.len() as f64));
     }
@@ -262,7 +262,7 @@ fn costly_levels_do_not_block_the_loop() {
     );
     let mut slow: Vec<_> = ["br", "zstd", "gzip"]
         .map(|coding| {
-            let mut client = server.connect().unwrap().patience(Duration::from_secs(60));
+            let mut client = server.connect().unwrap().timeout(Duration::from_secs(60));
             let target = if coding == "zstd" { "/zstd/a.html" } else { "/a.html" };
             client
                 .send(format!("GET {target} HTTP/1.1\r\nHost: a\r\nAccept-Encoding: {coding}\r\n\r\n"))
@@ -321,7 +321,8 @@ fn subrequests_are_compressed_with_the_main_response() {
     let (page, part) = (format!("before {} after", text(1000)), text(1000));
     for (target, expected) in [("/page.html", page.clone()), ("/framed.html", format!("{page}{part}"))] {
         for coding in ["gzip", "br", "zstd"] {
-            let response = ask(&server, &format!("GET {target}"), &[&format!("Accept-Encoding: {coding}")]);
+            let response =
+                request(&server, &format!("GET {target}"), &[&format!("Accept-Encoding: {coding}")]);
             assert_eq!(response.field("Content-Encoding"), Some(coding), "{}", response.head);
             let body = String::from_utf8(decoded(coding, &response.body)).unwrap();
             assert!(body == expected, "{target} {coding}: {body}");
@@ -389,7 +390,7 @@ fn every_setting_decodes() {
         .collect();
     let server = start_server(server().file("html/a.html", text(300_000)), &locations);
     for (at, conf) in settings.iter().enumerate() {
-        let response = ask(&server, &format!("GET /{at}/a.html"), &["Accept-Encoding: gzip, br, zstd"]);
+        let response = request(&server, &format!("GET /{at}/a.html"), &["Accept-Encoding: gzip, br, zstd"]);
         let coding = coding(&response).unwrap_or_else(|| panic!("{conf}: {}", response.head));
         assert!(decoded(coding, &response.body) == text(300_000).as_bytes(), "{conf}");
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use tw_testkit::{Response, Server};
 
-use crate::support::{ask, get, raw, refusal, server, start_server};
+use crate::support::{get, raw, refusal, request, server, start_server};
 
 /// Seconds since 1970 of a field that holds an IMF-fixdate.
 fn seconds(response: &Response, name: &str) -> i64 {
@@ -43,7 +43,7 @@ fn add_header_depends_on_the_status() {
         ("HEAD /a", "X: y", 200),
         ("GET /a", "X: y", 200),
     ] {
-        let response = ask(&server, line, &[field]);
+        let response = request(&server, line, &[field]);
         assert_eq!((response.status, response.field("X-Usual")), (status, Some("a")), "{line} {field}");
     }
     let missing = get(&server, "/missing");
@@ -231,9 +231,9 @@ fn trailers_follow_a_chunked_body() {
     assert_eq!(body("/204"), "");
     assert_eq!(behind_head(&server, "GET /a HTTP/1.0"), "hello");
     assert_eq!(behind_head(&server, "HEAD /a HTTP/1.1"), "");
-    let head = ask(&server, "HEAD /a", &[]);
+    let head = request(&server, "HEAD /a", &[]);
     assert_eq!((head.field("Content-Length"), head.field("Transfer-Encoding")), (Some("5"), None));
-    let part = ask(&server, "GET /a", &["Range: bytes=1-2"]);
+    let part = request(&server, "GET /a", &["Range: bytes=1-2"]);
     assert_eq!((part.status, part.field("Transfer-Encoding")), (206, Some("chunked")));
     assert_eq!(part.text(), "el");
 }

@@ -1,6 +1,6 @@
 //! `msie_padding`, `msie_refresh`
 
-use crate::support::{ask, refusal, server, start, start_server};
+use crate::support::{refusal, request, server, start, start_server};
 
 const MSIE: &str = "User-Agent: Mozilla/4.0 (compatible; MSIE 7.0; Windows NT 6.0)";
 const CHROME: &str = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) Chrome/120.0.0.0 Safari/537.36";
@@ -24,11 +24,11 @@ fn msie_padding_extends_error_pages() {
         ("/own", CHROME, false),
         ("/599", CHROME, false),
     ] {
-        let response = ask(&server, &format!("GET {target}"), &[agent]);
+        let response = request(&server, &format!("GET {target}"), &[agent]);
         assert_eq!(response.body.len() > 512, longer, "{target} {agent}: {}", response.text());
         assert_eq!(response.text().contains("padding"), longer, "{target} {agent}");
         assert_eq!(response.field("Content-Length"), Some(&*response.body.len().to_string()), "{target}");
-        let head = ask(&server, &format!("HEAD {target}"), &[agent]);
+        let head = request(&server, &format!("HEAD {target}"), &[agent]);
         assert_eq!(head.field("Content-Length"), response.field("Content-Length"), "{target} {agent}");
     }
 }
@@ -52,7 +52,7 @@ fn msie_refresh_replaces_redirects() {
         ("/307", MSIE, 307, None),
         ("/off", MSIE, 302, None),
     ] {
-        let response = ask(&server, &format!("GET {target}"), &[agent]);
+        let response = request(&server, &format!("GET {target}"), &[agent]);
         assert_eq!(response.status, status, "{target} {agent}");
         assert_eq!(response.field("Location").is_some(), url.is_none(), "{target} {agent}");
         assert_eq!(response.field("Content-Type"), Some("text/html"), "{target} {agent}");

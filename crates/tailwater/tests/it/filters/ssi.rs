@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::{Server, wait};
 
-use crate::support::{ask, get, page, server, start, start_server};
+use crate::support::{get, page, request, server, start, start_server};
 
 const ERROR: &str = "[an error occurred while processing the directive]";
 
@@ -162,10 +162,10 @@ fn includes_are_not_compressed_separately() {
             .file("html/part.html", "p".repeat(2000)),
         "location /a.html { ssi on; } location /part.html { gzip on; }",
     );
-    let response = ask(&server, "GET /a.html", &["Accept-Encoding: gzip"]);
+    let response = request(&server, "GET /a.html", &["Accept-Encoding: gzip"]);
     assert_eq!((response.field("Content-Encoding"), response.text()), (None, "p".repeat(2000)));
     assert_eq!(
-        ask(&server, "GET /part.html", &["Accept-Encoding: gzip"]).field("Content-Encoding"),
+        request(&server, "GET /part.html", &["Accept-Encoding: gzip"]).field("Content-Encoding"),
         Some("gzip")
     );
 }
@@ -182,14 +182,14 @@ fn ssi_settings_apply() {
          location /silent { alias html; ssi_silent_errors on; } location /types { alias html; ssi_types text/plain; types { text/html html; text/plain txt; } } \
          location /short { alias html; ssi_value_length 8; } location /off { alias html; ssi off; }",
     );
-    let response = ask(&server, "GET /a.html", &["Range: bytes=0-0"]);
+    let response = request(&server, "GET /a.html", &["Range: bytes=0-0"]);
     assert_eq!((response.status, response.text()), (200, format!("{ERROR}x")));
     for name in ["Last-Modified", "ETag", "Content-Length", "Accept-Ranges"] {
         assert_eq!(response.field(name), None, "{name}");
     }
     let kept = get(&server, "/keep/a.html");
     assert!(kept.field("Last-Modified").is_some() && kept.field("ETag").unwrap().starts_with("W/"));
-    let head = ask(&server, "HEAD /a.html", &[]);
+    let head = request(&server, "HEAD /a.html", &[]);
     assert_eq!((head.status, head.field("Content-Length")), (200, None));
     assert_eq!(page(&server, "/silent/a.html").1, "x");
     assert_eq!(page(&server, "/types/a.txt").1, format!("{ERROR}x"));
@@ -312,7 +312,7 @@ fn closed_client_connection_during_an_include_is_logged_with_page_variables() {
         let second = disk.on(op).name(format!("{name}-b")).inject(Fault::Stall);
         let mut client = server.connect().unwrap();
         client.send(format!("GET /{name}.html HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
-        assert!(wait::until(wait::PATIENCE, || first.waiting() > 0));
+        assert!(wait::until(wait::TIMEOUT, || first.waiting() > 0));
         // The head and the first words are not read, so this resets the connection; what follows the first include cannot be written.
         drop(client);
         first.lift();

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tw_testkit::wait;
 
-use crate::support::{ask, get, page, refusal, server, start_server};
+use crate::support::{get, page, refusal, request, server, start_server};
 
 #[test]
 fn strings_are_replaced() {
@@ -48,7 +48,7 @@ fn replacement_removes_length_and_validators() {
         server().file("html/a.html", "one"),
         "location / { sub_filter one 1; } location /keep { alias html; sub_filter one 1; sub_filter_last_modified on; }",
     );
-    let plain = ask(&server, "GET /a.html", &["Range: bytes=0-0"]);
+    let plain = request(&server, "GET /a.html", &["Range: bytes=0-0"]);
     assert_eq!((plain.status, plain.text().as_str()), (200, "1"));
     for name in ["Last-Modified", "ETag", "Content-Length", "Accept-Ranges"] {
         assert_eq!(plain.field(name), None, "{name}");
@@ -56,7 +56,7 @@ fn replacement_removes_length_and_validators() {
     let kept = get(&server, "/keep/a.html");
     assert!(kept.field("Last-Modified").is_some());
     assert!(kept.field("ETag").unwrap().starts_with("W/\""));
-    let head = ask(&server, "HEAD /a.html", &[]);
+    let head = request(&server, "HEAD /a.html", &[]);
     assert_eq!((head.status, head.field("Content-Length"), head.field("ETag")), (200, None, None));
 }
 

@@ -35,7 +35,7 @@ fn meeting(wanted: usize) -> (SocketAddr, Counted) {
             state.most = state.most.max(state.open);
             changed.notify_all();
             let (mut state, waited) =
-                changed.wait_timeout_while(state, wait::PATIENCE, |state| state.came < wanted).unwrap();
+                changed.wait_timeout_while(state, wait::TIMEOUT, |state| state.came < wanted).unwrap();
             state.open -= 1;
             drop(state);
             let path = head.split(' ').nth(1).unwrap_or_default();
@@ -94,12 +94,12 @@ fn page_is_read_ahead_while_an_include_is_awaited() {
         if conn.head().is_none() {
             return;
         }
-        conn.say("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n");
-        conn.say(includes(1..2));
+        conn.send("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n");
+        conn.send(includes(1..2));
         let came = || requests.0.lock().unwrap().came;
-        assert!(wait::until(wait::PATIENCE, || came() == 1));
-        conn.say("<p>");
-        conn.say(includes(2..3));
+        assert!(wait::until(wait::TIMEOUT, || came() == 1));
+        conn.send("<p>");
+        conn.send(includes(2..3));
     });
     let server = start_server(
         server(),
@@ -160,7 +160,7 @@ fn failed_include_leaves_the_others() {
     });
     let cut = origin(|mut conn: Conn| {
         if conn.head().is_some() {
-            conn.say("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
+            conn.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
         }
     });
     let server = start_server(
@@ -190,11 +190,11 @@ fn early_include_does_not_fill_memory() {
         let Some(head) = conn.head() else { return };
         let (lock, changed) = &*waits;
         if head.starts_with("GET /to/first") {
-            let waited = changed.wait_timeout_while(lock.lock().unwrap(), wait::PATIENCE, |is| !*is);
+            let waited = changed.wait_timeout_while(lock.lock().unwrap(), wait::TIMEOUT, |is| !*is);
             return conn
                 .answer("", if waited.unwrap().1.timed_out() { "nothing holds the other" } else { "first" });
         }
-        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"));
+        conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"));
         let stream = conn.reader.get_mut();
         stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
         let mut left = SIZE;

@@ -1,6 +1,6 @@
 //! Values of variables in subrequests: the client's method, body and request id, and the subrequest's own URI.
 
-use crate::support::{ask, server, start};
+use crate::support::{request, server, start};
 
 /// One line of a log: the kind of subrequest and the variables that differ between a request and its parts, or must not.
 const FORMAT: &str = "log_format parts '$kind method=$request_method uri=$uri args=$args request=$request \
@@ -94,8 +94,8 @@ fn auth_request_rules_see_the_method_of_the_client() {
            location / { auth_request /verify; dav_methods DELETE; } \
            location = /verify { internal; if ($request_method = DELETE) { return 403; } return 204; } }",
     );
-    assert_eq!(ask(&server, "DELETE /page", &[]).status, 403);
-    assert_eq!(ask(&server, "GET /page", &[]).status, 200);
+    assert_eq!(request(&server, "DELETE /page", &[]).status, 403);
+    assert_eq!(request(&server, "GET /page", &[]).status, 200);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn request_id_is_shared_by_a_request_and_its_subrequests() {
             .file("html/page.html", "<!--#include virtual=\"/part\" --> <!--#echo var=\"request_id\" -->"),
         "server { listen 127.0.0.1:{port}; root html; ssi on; location /part { return 200 $request_id; } }",
     );
-    let text = ask(&server, "GET /page.html", &[]).text();
+    let text = request(&server, "GET /page.html", &[]).text();
     let (of_part, of_page) = text.split_once(' ').unwrap();
     assert_eq!((of_part.len(), of_part), (32, of_page));
 }

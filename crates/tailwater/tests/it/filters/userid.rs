@@ -2,14 +2,14 @@
 
 use tw_testkit::Server;
 
-use crate::support::{ask, get, refusal, server, start, start_server};
+use crate::support::{get, refusal, request, server, start, start_server};
 
 /// Sixteen bytes of 1 to 16, in base64 and as its variable on a little-endian machine.
 const ID: &str = "AQIDBAUGBwgJCgsMDQ4PEA";
 const DIGITS: &str = "0403020108070605 0C0B0A09100F0E0D";
 
 fn cookie(server: &Server, target: &str, cookie: &str) -> Option<String> {
-    ask(server, &format!("GET {target}"), &[&format!("Cookie: {cookie}")])
+    request(server, &format!("GET {target}"), &[&format!("Cookie: {cookie}")])
         .field("Set-Cookie")
         .map(str::to_owned)
 }
@@ -107,12 +107,12 @@ fn ids_differ_and_variables_have_their_values() {
     assert_eq!((word(a, 0), word(a, 2)), (word(b, 0), word(b, 2)));
     assert_ne!(word(a, 3), word(b, 3));
     let sent = first.field("Set-Cookie").unwrap().split(';').next().unwrap();
-    let again = ask(&server, "GET /", &[&format!("Cookie: {sent}")]);
+    let again = request(&server, "GET /", &[&format!("Cookie: {sent}")]);
     assert_eq!(
         (again.field("X-Got"), again.field("X-Set"), again.field("Set-Cookie")),
         (Some(a), None, None)
     );
-    let reset = ask(&server, "GET /map", &[&format!("Cookie: {sent}")]);
+    let reset = request(&server, "GET /map", &[&format!("Cookie: {sent}")]);
     assert!(reset.field("X-Set").is_some_and(|set| set != a) && reset.field("Set-Cookie").is_some());
 }
 

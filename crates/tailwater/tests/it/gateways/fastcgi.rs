@@ -11,14 +11,14 @@ use tw_testkit::origin::{Conn, origin};
 use tw_testkit::{Server, TempDir, wait};
 
 use crate::support::cache::wait_stored;
-use crate::support::{ask, get, page, raw, refusal, server, start, start_server};
+use crate::support::{get, page, raw, refusal, request, server, start, start_server};
 
 /// An application that answers every request by `answer`.
 fn application(answer: impl Fn(&mut Conn, ApplicationRequest) + Send + Sync + Clone + 'static) -> SocketAddr {
     origin(move |mut conn| {
-        while let Some(asked) = conn.fastcgi() {
-            let stays = asked.keeps_open;
-            answer(&mut conn, asked);
+        while let Some(request) = conn.fastcgi() {
+            let stays = request.keeps_open;
+            answer(&mut conn, request);
             if !stays {
                 return;
             }
@@ -28,9 +28,9 @@ fn application(answer: impl Fn(&mut Conn, ApplicationRequest) + Send + Sync + Cl
 
 /// An application that echoes its parameters and body.
 fn echo_application() -> SocketAddr {
-    application(|conn, asked| {
+    application(|conn, request| {
         let text =
-            format!("Content-Type: text/plain\r\n\r\n{}[{}]", asked.lines(), asked.body.escape_ascii());
+            format!("Content-Type: text/plain\r\n\r\n{}[{}]", request.lines(), request.body.escape_ascii());
         conn.answer_fastcgi(text);
     })
 }
@@ -38,7 +38,7 @@ fn echo_application() -> SocketAddr {
 /// An application that answers every request with these bytes.
 fn application_sending(bytes: impl Into<Vec<u8>>) -> SocketAddr {
     let bytes = bytes.into();
-    application(move |conn, _| conn.say(&bytes))
+    application(move |conn, _| conn.send(&bytes))
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn configured_parameters_are_sent() {
         ),
     );
     let fields = ["X-Two: 1", "Cookie: a=1", "X-Gone: 1", "X-Set: client", "X-Two: 2", "Cookie: b=2"];
-    let text = ask(&server, "GET /dir/?q=1", &fields).text();
+    let text = request(&server, "GET /dir/?q=1", &fields).text();
     assert_eq!(
         text,
         format!(
@@ -105,14 +105,14 @@ fn many_or_long_fields_are_sent() {
     );
     let field = format!("X-Long: {}", "x".repeat(50_000));
     let other = format!("X-Other: {}", "y".repeat(60_000));
-    let text = ask(&server, "GET /", &[&field, &other]).text();
+    let text = request(&server, "GET /", &[&field, &other]).text();
     assert!(text.contains(&"x".repeat(50_000)) && text.contains(&"y".repeat(60_000)), "{}", text.len());
 }
 
 #[test]
 fn response_fields_set_status_and_head() {
-    let addr = application(|conn, asked| {
-        let head = asked.param("QUERY_STRING").unwrap_or_default().replace('|', "\r\n").replace('_', " ");
+    let addr = application(|conn, request| {
+        let head = request.param("QUERY_STRING").unwrap_or_default().replace('|', "\r\n").replace('_', " ");
         conn.answer_fastcgi(format!("{head}\r\n\r\nbody"));
     });
     let server = start_server(
@@ -134,7 +134,7 @@ fn response_fields_set_status_and_head() {
             assert_eq!(response.field("Location"), Some("/else"));
         }
     }
-    let response = ask(&server, "HEAD /?Content-Length:4", &[]);
+    let response = request(&server, "HEAD /?Content-Length:4", &[]);
     assert_eq!((response.status, response.field("Content-Length")), (200, Some("4")));
 }
 
@@ -152,7 +152,7 @@ fn records_are_parsed_in_any_pieces() {
     .concat();
     for size in [1, 2, 7, 8, 9, 30, 1000] {
         let bytes = whole.clone();
-        let addr = application(move |conn, _| bytes.chunks(size).for_each(|piece| conn.say(piece)));
+        let addr = application(move |conn, _| bytes.chunks(size).for_each(|piece| conn.send(piece)));
         let server = start_server(server(), &format!("location / {{ fastcgi_pass {addr}; }}"));
         let response = get(&server, "/");
         assert_eq!((response.status, &*response.text()), (200, "hello, you"), "{size}");
@@ -205,7 +205,7 @@ fn malformed_response_is_502() {
 fn stderr_flood_neither_fills_the_log_nor_blocks_the_loop() {
     let addr = application(|conn, _| {
         let flood = record(STDERR, vec![b'x'; 60_000]);
-        (0..200).for_each(|_| conn.say(&flood));
+        (0..200).for_each(|_| conn.send(&flood));
         conn.answer_fastcgi("A: b\r\n\r\nafter all");
     });
     let conf = format!("location / {{ fastcgi_pass {addr}; }} location /ok {{ return 200 ok; }}");
@@ -246,13 +246,13 @@ fn keepalive_connections_are_reused_if_both_sides_agree() {
     let counted = connections.clone();
     let addr = origin(move |mut conn| {
         counted.fetch_add(1, SeqCst);
-        while let Some(asked) = conn.fastcgi() {
-            let length = match asked.param("QUERY_STRING") {
+        while let Some(request) = conn.fastcgi() {
+            let length = match request.param("QUERY_STRING") {
                 Some("length") => "Content-Length: 2\r\n",
                 _ => "",
             };
             conn.answer_fastcgi(format!("{length}\r\nok"));
-            if !asked.keeps_open {
+            if !request.keeps_open {
                 return;
             }
         }
@@ -270,7 +270,7 @@ fn keepalive_connections_are_reused_if_both_sides_agree() {
         for target in ["/kept", "/kept?length"] {
             assert_eq!(page(&server, target).1, "ok");
         }
-        assert_eq!(ask(&server, "HEAD /kept?length", &[]).status, 200);
+        assert_eq!(request(&server, "HEAD /kept?length", &[]).status, 200);
     }
     assert_eq!(connections.load(SeqCst), 1);
     (0..3).for_each(|_| assert_eq!(page(&server, "/closed").1, "ok"));
@@ -279,12 +279,12 @@ fn keepalive_connections_are_reused_if_both_sides_agree() {
 
 #[test]
 fn unbuffered_body_is_sent_as_it_arrives() {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let addr = origin(move |mut conn| {
-        let Some(asked) = conn.fastcgi_head() else { return };
-        let mut body = asked.lines().into_bytes();
+        let Some(request) = conn.fastcgi_head() else { return };
+        let mut body = request.lines().into_bytes();
         while let Some(piece) = conn.fastcgi_piece() {
-            let _ = tell.send(piece.len());
+            let _ = sender.send(piece.len());
             body.extend(piece);
         }
         conn.answer_fastcgi(["\r\n".as_bytes(), &body].concat());
@@ -298,7 +298,7 @@ fn unbuffered_body_is_sent_as_it_arrives() {
     let mut client = server.connect().unwrap();
     client.send("POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n").unwrap();
     // Before the client has said the rest.
-    assert_eq!(told.recv_timeout(wait::PATIENCE), Ok(5));
+    assert_eq!(receiver.recv_timeout(wait::TIMEOUT), Ok(5));
     client.send("6\r\nsecond\r\n0\r\n\r\n").unwrap();
     let text = client.read_response().unwrap().text();
     assert!(text.ends_with("firstsecond"), "{text}");
@@ -311,14 +311,14 @@ fn upload_of_100_mib_arrives() {
     let piece: Arc<Vec<u8>> = Arc::new((0..1 << 20).map(|n: u32| n as u8).collect());
     let sent = piece.clone();
     let addr = origin(move |mut conn| {
-        let Some(asked) = conn.fastcgi_head() else { return };
+        let Some(request) = conn.fastcgi_head() else { return };
         let (mut count, mut is_right) = (0_usize, true);
         while let Some(piece) = conn.fastcgi_piece() {
             // It repeats itself every 256 bytes.
             is_right &= sent[count % 256..].starts_with(&piece);
             count += piece.len();
         }
-        let length = asked.param("CONTENT_LENGTH").unwrap_or_default();
+        let length = request.param("CONTENT_LENGTH").unwrap_or_default();
         conn.answer_fastcgi(format!("\r\n{length} {count} {is_right}"));
     });
     let server = start(
@@ -362,8 +362,8 @@ fn fastcgi_send_timeout_ends_a_stalled_application() {
 #[test]
 fn large_responses_pass_buffered_and_unbuffered() {
     const SIZE: usize = 3 << 20;
-    let addr = application(|conn, asked| {
-        let length = match asked.param("QUERY_STRING") {
+    let addr = application(|conn, request| {
+        let length = match request.param("QUERY_STRING") {
             Some("length") => format!("Content-Length: {SIZE}\r\n"),
             _ => String::new(),
         };
@@ -388,12 +388,12 @@ fn large_responses_pass_buffered_and_unbuffered() {
 
 /// A server with a cache in front of an application that counts.
 fn cached(valid: &str, more: &str) -> (Server, Arc<AtomicUsize>) {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
-    let addr = application(move |conn, asked| {
+    let request_count = Arc::new(AtomicUsize::new(0));
+    let count = request_count.clone();
+    let addr = application(move |conn, request| {
         let nth = count.fetch_add(1, SeqCst);
-        let none_match = asked.param("HTTP_IF_NONE_MATCH").unwrap_or("none").to_owned();
-        match asked.param("REQUEST_METHOD") {
+        let none_match = request.param("HTTP_IF_NONE_MATCH").unwrap_or("none").to_owned();
+        match request.param("REQUEST_METHOD") {
             Some("HEAD") => conn.answer_fastcgi("X-App: head\r\n\r\n"),
             _ => conn
                 .answer_fastcgi(format!("ETag: \"v\"\r\nContent-Type: text/html\r\n\r\n{nth} {none_match}")),
@@ -410,25 +410,25 @@ fn cached(valid: &str, more: &str) -> (Server, Arc<AtomicUsize>) {
                      add_header X-Cache $upstream_cache_status; {more} }} }}"
         ),
     );
-    (server, asked)
+    (server, request_count)
 }
 
 #[test]
 fn responses_are_cached_and_purged() {
-    let (server, asked) = cached("1h", "fastcgi_cache_key $uri; fastcgi_cache_purge $arg_purge;");
+    let (server, request_count) = cached("1h", "fastcgi_cache_key $uri; fastcgi_cache_purge $arg_purge;");
     let status = |target: &str| get(&server, target).field("X-Cache").map(str::to_owned);
     // What answers HEAD is not kept for GET.
-    assert_eq!(ask(&server, "HEAD /a", &[]).status, 200);
+    assert_eq!(request(&server, "HEAD /a", &[]).status, 200);
     assert_eq!(page(&server, "/a").1, "1 none");
     wait_stored(&server, 1);
     assert_eq!(status("/a").as_deref(), Some("HIT"));
-    let before = asked.load(SeqCst);
+    let before = request_count.load(SeqCst);
     assert_eq!(page(&server, "/a").1, "1 none");
     // From what is kept.
-    assert_eq!(ask(&server, "HEAD /a", &[]).field("X-Cache"), Some("HIT"));
-    assert_eq!(ask(&server, "GET /a", &["Range: bytes=2-5"]).text(), "none");
-    assert_eq!(ask(&server, "GET /a", &["If-None-Match: \"v\""]).status, 304);
-    assert_eq!(asked.load(SeqCst), before);
+    assert_eq!(request(&server, "HEAD /a", &[]).field("X-Cache"), Some("HIT"));
+    assert_eq!(request(&server, "GET /a", &["Range: bytes=2-5"]).text(), "none");
+    assert_eq!(request(&server, "GET /a", &["If-None-Match: \"v\""]).status, 304);
+    assert_eq!(request_count.load(SeqCst), before);
     assert!(get(&server, "/a?purge=1").status < 300);
     assert_eq!(status("/a").as_deref(), Some("MISS"));
 }
@@ -450,9 +450,9 @@ fn expired_entry_is_revalidated() {
     let (server, _) = cached("1s", "fastcgi_cache_key $uri; fastcgi_cache_revalidate on;");
     assert_eq!(page(&server, "/a").1, "0 none");
     let fresh = || page(&server, "/a").1 != "0 none";
-    assert!(wait::until(wait::PATIENCE, fresh));
+    assert!(wait::until(wait::TIMEOUT, fresh));
     // The client's own is not passed on.
-    let text = ask(&server, "GET /b", &["If-None-Match: \"w\""]).text();
+    let text = request(&server, "GET /b", &["If-None-Match: \"w\""]).text();
     assert!(text.ends_with(" none"), "{text}");
 }
 
@@ -484,7 +484,7 @@ fn fastcgi_store_writes_copies() {
     );
     assert_eq!(page(&server, "/a").1, "to be kept");
     let stored = || std::fs::read_to_string(dir.join("a")).unwrap_or_default();
-    assert!(wait::until(wait::PATIENCE, || stored() == "to be kept"));
+    assert!(wait::until(wait::TIMEOUT, || stored() == "to be kept"));
 }
 
 #[test]
@@ -572,20 +572,20 @@ fn path_info_trap_is_warned_of() {
 
 #[test]
 fn closed_client_connection_ends_the_request() {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     let addr = origin(move |mut conn| {
         let _ = conn.fastcgi();
-        conn.say(record(STDOUT, "A: b\r\n\r\nsome"));
+        conn.send(record(STDOUT, "A: b\r\n\r\nsome"));
         let mut rest = Vec::new();
         let ended = conn.reader.read_to_end(&mut rest);
-        let _ = tell.send(ended.map_or(0, |_| rest.len()));
+        let _ = sender.send(ended.map_or(0, |_| rest.len()));
     });
     let server = start_server(server(), &format!("location / {{ fastcgi_pass {addr}; }}"));
     let mut client = server.connect().unwrap();
     client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     assert_eq!(client.read_head().unwrap().status, 200);
     drop(client);
-    assert_eq!(told.recv_timeout(wait::PATIENCE), Ok(0));
+    assert_eq!(receiver.recv_timeout(wait::TIMEOUT), Ok(0));
 }
 
 #[test]

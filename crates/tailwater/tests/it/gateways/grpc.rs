@@ -54,13 +54,13 @@ fn start_grpc_upstream(addr: SocketAddr, more: &str) -> Server {
 
 /// A call with this message.
 pub(super) fn call(client: &mut Http2, message: &[u8]) -> Result<Http2Response, h2::Error> {
-    client.ask("POST", PATH, &[("content-type", "application/grpc"), ("te", "trailers")], message)
+    client.request("POST", PATH, &[("content-type", "application/grpc"), ("te", "trailers")], message)
 }
 
 /// An origin that echoes messages, and ends with `grpc-status`.
-async fn echo(mut asked: OriginRequest) {
-    let Ok((message, _)) = take(asked.body).await else { return };
-    let mut body = asked.respond.send_response(http::Response::new(()), false).unwrap();
+async fn echo(mut request: OriginRequest) {
+    let Ok((message, _)) = take(request.body).await else { return };
+    let mut body = request.respond.send_response(http::Response::new(()), false).unwrap();
     body.send_data(message.into(), false).unwrap();
     body.send_trailers(trailers(&[("grpc-status", "0"), ("grpc-message", "fine")])).unwrap();
 }
@@ -71,15 +71,15 @@ fn grpc_status(answer: &Http2Response) -> &str {
 
 #[test]
 fn call_is_passed_and_its_status_returned() {
-    let addr = http2_origin(Settings::new(), |mut asked| async move {
-        let head = &asked.head;
+    let addr = http2_origin(Settings::new(), |mut request| async move {
+        let head = &request.head;
         let mut said = format!("{} {}\n", head.method(), head.uri());
         for (name, value) in head.headers() {
             said.push_str(&format!("{name}: {}\n", value.to_str().unwrap()));
         }
-        let (message, _) = take(asked.body).await.unwrap();
+        let (message, _) = take(request.body).await.unwrap();
         said.push_str(&format!("{} bytes", message.len()));
-        let mut body = asked.respond.send_response(http::Response::new(()), false).unwrap();
+        let mut body = request.respond.send_response(http::Response::new(()), false).unwrap();
         body.send_data(said.into(), false).unwrap();
         body.send_trailers(trailers(&[("grpc-status", "0"), ("date", "x"), ("content-length", "7")]))
             .unwrap();
@@ -87,7 +87,7 @@ fn call_is_passed_and_its_status_returned() {
     let server = start_grpc_to(addr, "grpc_set_header X-Set $request_method; grpc_set_header X-None '';");
     let mut client = connect(&server);
     let fields = [("te", "trailers"), ("x-none", "1"), ("x-one", "1"), ("grpc-timeout", "1S")];
-    let answer = client.ask("POST", "/echo.Echo/Say?x=%20", &fields, &[7; 9]).unwrap();
+    let answer = client.request("POST", "/echo.Echo/Say?x=%20", &fields, &[7; 9]).unwrap();
     let expected = format!(
         "POST http://{addr}/echo.Echo/Say?x=%20\nx-set: POST\nx-one: 1\ngrpc-timeout: 1S\nte: trailers\n9 bytes"
     );
@@ -100,8 +100,8 @@ fn call_is_passed_and_its_status_returned() {
 
 #[test]
 fn trailers_only_response_is_a_head() {
-    let addr = http2_origin(Settings::new(), |mut asked| async move {
-        asked.empty(200, &[("content-type", "application/grpc"), ("grpc-status", "12"), ("date", "x")]);
+    let addr = http2_origin(Settings::new(), |mut request| async move {
+        request.empty(200, &[("content-type", "application/grpc"), ("grpc-status", "12"), ("date", "x")]);
     });
     let server = start_grpc_to(addr, "");
     let answer = call(&mut connect(&server), b"").unwrap();
@@ -126,10 +126,10 @@ fn http1_client_gets_trailers_after_chunks() {
 
 #[test]
 fn streaming_is_bidirectional() {
-    let addr = http2_origin(Settings::new(), |mut asked| async move {
-        let mut body = asked.begin(200, &[("x-early", "1")]);
-        while let Some(Ok(message)) = asked.body.data().await {
-            let _ = asked.body.flow_control().release_capacity(message.len());
+    let addr = http2_origin(Settings::new(), |mut request| async move {
+        let mut body = request.begin(200, &[("x-early", "1")]);
+        while let Some(Ok(message)) = request.body.data().await {
+            let _ = request.body.flow_control().release_capacity(message.len());
             body.send_data(message, false).unwrap();
         }
         body.send_trailers(trailers(&[("grpc-status", "0")])).unwrap();
@@ -175,15 +175,15 @@ fn large_message_passes_both_ways() {
 /// An origin that answers with the number of its connection once as many requests as the next of `counts` have arrived.
 fn gathering_origin(settings: Settings, counts: &'static [usize]) -> SocketAddr {
     let came = tokio::sync::watch::Sender::new(0);
-    http2_origin(settings, move |mut asked| {
+    http2_origin(settings, move |mut request| {
         came.send_modify(|came| *came += 1);
         let nth = *came.borrow();
         let wanted = counts.iter().copied().find(|count| *count >= nth).unwrap_or(0);
         let mut arrived = came.subscribe();
         async move {
             arrived.wait_for(|came| *came >= wanted).await.unwrap();
-            let conn = asked.conn.to_string();
-            asked.answer(&[], conn);
+            let conn = request.conn.to_string();
+            request.answer(&[], conn);
         }
     })
 }
@@ -192,12 +192,12 @@ fn gathering_origin(settings: Settings, counts: &'static [usize]) -> SocketAddr 
 fn concurrent_calls(server: &Server, count: usize) -> Vec<String> {
     let mut client = connect(server);
     client.run(|requests| async move {
-        let asked = (0..count).map(|_| {
+        let requests_sent = (0..count).map(|_| {
             tokio::spawn(exchange(requests.clone(), head("POST", PATH, &[]), Bytes::from_static(b"a")))
         });
-        let asked: Vec<_> = asked.collect();
+        let requests_sent: Vec<_> = requests_sent.collect();
         let mut answers = Vec::new();
-        for one in asked {
+        for one in requests_sent {
             answers.push(match one.await.unwrap() {
                 Ok(answer) if answer.status == 200 => answer.text(),
                 Ok(answer) => answer.status.to_string(),
@@ -232,7 +232,7 @@ fn max_concurrent_streams_of_the_server_is_kept() {
 fn requests_before_settings_are_moved_to_another_connection() {
     let mut settings = Settings::new();
     settings.max_concurrent_streams(1);
-    let addr = http2_origin(settings, |mut asked| async move { asked.answer(&[], "fine") });
+    let addr = http2_origin(settings, |mut request| async move { request.answer(&[], "fine") });
     let server = start_grpc_upstream(addr, "");
     assert_eq!(concurrent_calls(&server, 4), ["fine"; 4], "{}", server.error_log());
 }
@@ -241,17 +241,17 @@ fn requests_before_settings_are_moved_to_another_connection() {
 fn lowered_max_concurrent_streams_is_kept() {
     let came = Arc::new(AtomicUsize::new(0));
     let addr = frames_origin(move |mut frames, nth| {
-        while let Ok(Some(asked)) = frames.wait(kind::HEADERS) {
+        while let Ok(Some(request)) = frames.wait(kind::HEADERS) {
             let before = came.fetch_add(1, SeqCst);
             if before == 0 {
                 // SETTINGS_MAX_CONCURRENT_STREAMS
                 frames.send(frame(kind::SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 1])).unwrap();
-            } else if !wait::until(wait::PATIENCE, || came.load(SeqCst) == 3) {
+            } else if !wait::until(wait::TIMEOUT, || came.load(SeqCst) == 3) {
                 return;
             }
             let head = hpack(&[(":status", "200")]);
-            frames.send(frame(kind::HEADERS, END_HEADERS, asked.stream, &head)).unwrap();
-            frames.send(frame(kind::DATA, END_STREAM, asked.stream, nth.to_string().as_bytes())).unwrap();
+            frames.send(frame(kind::HEADERS, END_HEADERS, request.stream, &head)).unwrap();
+            frames.send(frame(kind::DATA, END_STREAM, request.stream, nth.to_string().as_bytes())).unwrap();
         }
     });
     let server = start_grpc_upstream(addr, "");
@@ -278,12 +278,14 @@ fn connection_without_keepalive_closes_after_its_last_request() {
 fn refused_stream_is_retried() {
     let addr = frames_origin(|mut frames, _| {
         let mut refused = false;
-        while let Ok(Some(asked)) = frames.wait(kind::HEADERS) {
+        while let Ok(Some(request)) = frames.wait(kind::HEADERS) {
             if !std::mem::replace(&mut refused, true) {
-                frames.send(frame(kind::RST_STREAM, 0, asked.stream, &REFUSED_STREAM.to_be_bytes())).unwrap();
+                frames
+                    .send(frame(kind::RST_STREAM, 0, request.stream, &REFUSED_STREAM.to_be_bytes()))
+                    .unwrap();
                 continue;
             }
-            send_head(&mut frames, asked.stream, "200");
+            send_head(&mut frames, request.stream, "200");
         }
     });
     let server = start_grpc_upstream(addr, "");
@@ -300,24 +302,24 @@ fn send_head(frames: &mut Frames, stream: u32, status: &str) {
 #[test]
 fn retries_of_refused_streams_are_bounded() {
     let addr = frames_origin(|mut frames, _| {
-        while let Ok(Some(asked)) = frames.wait(kind::HEADERS) {
-            frames.send(frame(kind::RST_STREAM, 0, asked.stream, &REFUSED_STREAM.to_be_bytes())).unwrap();
+        while let Ok(Some(request)) = frames.wait(kind::HEADERS) {
+            frames.send(frame(kind::RST_STREAM, 0, request.stream, &REFUSED_STREAM.to_be_bytes())).unwrap();
         }
     });
     let server = start_grpc_to(addr, "");
     assert_eq!(call(&mut connect(&server), b"message").unwrap().status, 502);
     let refusals = || server.error_log().matches("with error 7").count();
-    assert!(wait::until(wait::PATIENCE, || refusals() == 4), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || refusals() == 4), "{}", server.error_log());
 }
 
 #[test]
 fn stream_beyond_goaway_is_retried() {
     let addr = frames_origin(|mut frames, nth| {
-        while let Ok(Some(asked)) = frames.wait(kind::HEADERS) {
+        while let Ok(Some(request)) = frames.wait(kind::HEADERS) {
             match nth {
                 // The last stream that it has seen is none.
                 0 => frames.send(frame(kind::GOAWAY, 0, 0, &[0; 8])).unwrap(),
-                _ => send_head(&mut frames, asked.stream, "200"),
+                _ => send_head(&mut frames, request.stream, "200"),
             }
         }
     });
@@ -328,10 +330,10 @@ fn stream_beyond_goaway_is_retried() {
 
 #[test]
 fn streams_before_goaway_are_finished() {
-    let addr = http2_origin(Settings::new(), |mut asked| async move {
-        let conn = asked.conn.to_string();
-        asked.commands.send(ConnectionCommand::Leave).unwrap();
-        let mut body = asked.begin(200, &[]);
+    let addr = http2_origin(Settings::new(), |mut request| async move {
+        let conn = request.conn.to_string();
+        request.commands.send(ConnectionCommand::Leave).unwrap();
+        let mut body = request.begin(200, &[]);
         body.send_data(conn.into(), true).unwrap();
     });
     let server = start_grpc_upstream(addr, "");
@@ -344,20 +346,20 @@ fn streams_before_goaway_are_finished() {
 fn reset_stream_leaves_the_others() {
     let (go, going) = unbounded_channel::<()>();
     let going = Arc::new(tokio::sync::Mutex::new(going));
-    let addr = http2_origin(Settings::new(), move |mut asked| {
+    let addr = http2_origin(Settings::new(), move |mut request| {
         let going = going.clone();
         async move {
-            match asked.head.uri().path() {
-                "/reset" => asked.respond.send_reset(Reason::INTERNAL_ERROR),
+            match request.head.uri().path() {
+                "/reset" => request.respond.send_reset(Reason::INTERNAL_ERROR),
                 "/late" => {
-                    let mut body = asked.begin(200, &[]);
+                    let mut body = request.begin(200, &[]);
                     body.send_data(Bytes::from_static(b"begun"), false).unwrap();
                     going.lock().await.recv().await;
                     body.send_reset(Reason::INTERNAL_ERROR);
                 }
                 _ => {
                     going.lock().await.recv().await;
-                    asked.answer(&[], "fine");
+                    request.answer(&[], "fine");
                 }
             }
         }
@@ -365,16 +367,16 @@ fn reset_stream_leaves_the_others() {
     let server = start_grpc_to(addr, "");
     let mut client = connect(&server);
     let (slow, reset, late) = client.run(|requests| async move {
-        let ask = |path: &str| {
+        let request = |path: &str| {
             tokio::spawn(exchange(requests.clone(), head("POST", path, &[]), Bytes::from_static(b"a")))
         };
-        let reset = ask("/reset").await.unwrap();
+        let reset = request("/reset").await.unwrap();
         let mut requests = requests.clone().ready().await.unwrap();
         let (late, _) = requests.send_request(head("POST", "/late", &[]), true).unwrap();
         let mut late = late.await.unwrap().into_body();
         assert_eq!(late.data().await.unwrap().unwrap(), "begun");
         // Who waits longest is the first to be told.
-        let slow = ask("/slow");
+        let slow = request("/slow");
         go.send(()).unwrap();
         let late = take(late).await;
         go.send(()).unwrap();
@@ -392,13 +394,13 @@ fn reset_stream_leaves_the_others() {
 #[test]
 fn closed_connection_ends_its_streams() {
     let came = Arc::new(AtomicUsize::new(0));
-    let addr = http2_origin(Settings::new(), move |mut asked| {
+    let addr = http2_origin(Settings::new(), move |mut request| {
         let came = came.clone();
         async move {
-            match (asked.conn, came.fetch_add(1, SeqCst)) {
-                (0, 2) => asked.commands.send(ConnectionCommand::Cut).unwrap(),
+            match (request.conn, came.fetch_add(1, SeqCst)) {
+                (0, 2) => request.commands.send(ConnectionCommand::Cut).unwrap(),
                 (0, _) => std::future::pending().await,
-                _ => asked.answer(&[], "fine"),
+                _ => request.answer(&[], "fine"),
             }
         }
     });
@@ -408,19 +410,19 @@ fn closed_connection_ends_its_streams() {
     // Whether its end or a reset comes first, depends on what it had not read.
     let lines = ["upstream prematurely closed connection", "recv() failed (104: Connection reset by peer)"]
         .map(|what| format!("{what} while reading response header from upstream"));
-    let deaths = || lines.iter().map(|line| server.error_log().matches(line).count()).sum::<usize>();
-    assert!(wait::until(wait::PATIENCE, || deaths() == 3), "{}", server.error_log());
+    let goaways = || lines.iter().map(|line| server.error_log().matches(line).count()).sum::<usize>();
+    assert!(wait::until(wait::TIMEOUT, || goaways() == 3), "{}", server.error_log());
 }
 
 #[test]
 fn closed_client_connection_resets_the_stream() {
-    let (told, mut tells) = unbounded_channel();
-    let addr = http2_origin(Settings::new(), move |mut asked| {
-        let told = told.clone();
+    let (sender, mut receiver) = unbounded_channel();
+    let addr = http2_origin(Settings::new(), move |mut request| {
+        let sender = sender.clone();
         async move {
-            told.send(0).unwrap();
-            let reason = std::future::poll_fn(|cx| asked.respond.poll_reset(cx)).await.unwrap();
-            told.send(u32::from(reason)).unwrap();
+            sender.send(0).unwrap();
+            let reason = std::future::poll_fn(|cx| request.respond.poll_reset(cx)).await.unwrap();
+            sender.send(u32::from(reason)).unwrap();
         }
     });
     let server = start_grpc_to(addr, "");
@@ -429,20 +431,20 @@ fn closed_client_connection_resets_the_stream() {
         let mut requests = requests.ready().await.unwrap();
         let (response, mut body) = requests.send_request(head("POST", PATH, &[]), false).unwrap();
         body.send_data(Bytes::from_static(b"a"), true).unwrap();
-        assert_eq!(tells.recv().await, Some(0));
+        assert_eq!(receiver.recv().await, Some(0));
         body.send_reset(Reason::CANCEL);
         drop(response);
-        assert_eq!(tells.recv().await, Some(CANCEL));
+        assert_eq!(receiver.recv().await, Some(CANCEL));
     });
     assert_eq!(server.access_log(1).unwrap(), [format!("{PATH} 499 {addr} - -")]);
 }
 
 #[test]
 fn request_is_built_once_or_for_each_server() {
-    let failing = http2_origin(Settings::new(), |mut asked| async move { asked.empty(503, &[]) });
-    let telling = http2_origin(Settings::new(), |mut asked| async move {
-        let to = asked.head.headers().get("x-to").map_or("nobody", |to| to.to_str().unwrap()).to_owned();
-        asked.answer(&[], to);
+    let failing = http2_origin(Settings::new(), |mut request| async move { request.empty(503, &[]) });
+    let telling = http2_origin(Settings::new(), |mut request| async move {
+        let to = request.head.headers().get("x-to").map_or("nobody", |to| to.to_str().unwrap()).to_owned();
+        request.answer(&[], to);
     });
     let server = start_grpc(
         &format!("upstream both {{ server {failing}; server {telling} backup; }}"),
@@ -452,17 +454,17 @@ fn request_is_built_once_or_for_each_server() {
          location /line { grpc_request_dynamic on; grpc_set_header X-To \"a\\nb\"; grpc_pass both; }",
     );
     let mut client = connect(&server);
-    let mut ask = |path: &str| client.ask("POST", path, &[], b"").unwrap();
-    assert_eq!(ask("/once").text(), "nobody");
-    assert_eq!(ask("/each").text(), telling.to_string());
+    let mut request = |path: &str| client.request("POST", path, &[], b"").unwrap();
+    assert_eq!(request("/once").text(), "nobody");
+    assert_eq!(request("/each").text(), telling.to_string());
     // What cannot be sent is told to the client, whoever it would have been for.
-    assert_eq!(ask("/line").status, 400);
+    assert_eq!(request("/line").status, 400);
 }
 
 #[test]
 fn failed_server_is_retried_on_the_next() {
-    let failing = http2_origin(Settings::new(), |mut asked| async move { asked.empty(503, &[]) });
-    let fine = http2_origin(Settings::new(), |mut asked| async move { asked.answer(&[], "fine") });
+    let failing = http2_origin(Settings::new(), |mut request| async move { request.empty(503, &[]) });
+    let fine = http2_origin(Settings::new(), |mut request| async move { request.answer(&[], "fine") });
     let server = start_grpc(
         &format!("upstream u {{ server {failing}; server {fine} backup; }}"),
         "grpc_next_upstream http_503 non_idempotent;
@@ -471,8 +473,8 @@ fn failed_server_is_retried_on_the_next() {
          location @page { return 200 instead; }",
     );
     let mut client = connect(&server);
-    assert_eq!(client.ask("POST", "/here", &[], b"").unwrap().text(), "instead");
-    assert_eq!(client.ask("POST", "/", &[], b"").unwrap().text(), "fine");
+    assert_eq!(client.request("POST", "/here", &[], b"").unwrap().text(), "instead");
+    assert_eq!(client.request("POST", "/", &[], b"").unwrap().text(), "fine");
     let lines = server.access_log(2).unwrap();
     assert_eq!(lines[1], format!("/ 200 {failing}, {fine} 503, 200 -"));
 }
@@ -495,11 +497,14 @@ fn tls_negotiates_h2_by_alpn() {
     let made = authority.certify(&["localhost"]);
     let mut config = rustls::ServerConfig::clone(&Authority::server(ALL_VERSIONS, &made));
     let plain =
-        secured_http2_origin(Arc::new(config.clone()), |mut asked| async move { asked.answer(&[], "none") });
+        secured_http2_origin(
+            Arc::new(config.clone()),
+            |mut request| async move { request.answer(&[], "none") },
+        );
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let addr = secured_http2_origin(Arc::new(config), |mut asked| async move {
-        let said = format!("{} {}", asked.conn, asked.head.uri());
-        asked.answer(&[], said);
+    let addr = secured_http2_origin(Arc::new(config), |mut request| async move {
+        let said = format!("{} {}", request.conn, request.head.uri());
+        request.answer(&[], said);
     });
     let trusted = server().file("conf/ca.pem", authority.pem());
     let server = start(
@@ -511,9 +516,9 @@ fn tls_negotiates_h2_by_alpn() {
         ),
     );
     let mut client = connect(&server);
-    assert_eq!(client.ask("POST", "/a", &[], b"a").unwrap().text(), format!("0 https://{addr}/a"));
-    assert_eq!(client.ask("POST", "/b", &[], b"a").unwrap().text(), format!("1 https://{addr}/b"));
-    assert_eq!(client.ask("POST", "/none", &[], b"a").unwrap().status, 502);
+    assert_eq!(client.request("POST", "/a", &[], b"a").unwrap().text(), format!("0 https://{addr}/a"));
+    assert_eq!(client.request("POST", "/b", &[], b"a").unwrap().text(), format!("1 https://{addr}/b"));
+    assert_eq!(client.request("POST", "/none", &[], b"a").unwrap().status, 502);
     server
         .wait_error_log("upstream did not select \"h2\" by ALPN while SSL handshaking to upstream")
         .unwrap();
@@ -521,9 +526,9 @@ fn tls_negotiates_h2_by_alpn() {
 
 #[test]
 fn grpc_pass_takes_variables_and_unix_sockets() {
-    let addr = http2_origin(Settings::new(), |mut asked| async move {
-        let said = asked.head.uri().to_string();
-        asked.answer(&[], said);
+    let addr = http2_origin(Settings::new(), |mut request| async move {
+        let said = request.head.uri().to_string();
+        request.answer(&[], said);
     });
     let server = start_grpc(
         &format!("upstream u {{ server {addr}; }}"),
@@ -533,7 +538,7 @@ fn grpc_pass_takes_variables_and_unix_sockets() {
         ),
     );
     let mut client = connect(&server);
-    let mut text = |path: &str| client.ask("POST", path, &[], b"").unwrap().text();
+    let mut text = |path: &str| client.request("POST", path, &[], b"").unwrap().text();
     assert_eq!(text(&format!("/a?to={addr}")), format!("http://{addr}/a?to={addr}"));
     assert_eq!(text("/a?to=grpc://u"), "http://u/a?to=grpc://u");
     assert_eq!(text("/host"), "http://a.example/host");

@@ -17,12 +17,12 @@ const PUSH_PROMISE: u8 = 5;
 
 #[test]
 fn grpc_timeouts_are_kept() {
-    let (told, tells) = channel();
+    let (sender, receiver) = channel();
     // Frame by frame: the connection may have ended before it is looked at.
     let addr = frames_origin(move |mut frames, _| {
-        let Ok(Some(asked)) = frames.wait(kind::HEADERS) else { return };
+        let Ok(Some(request)) = frames.wait(kind::HEADERS) else { return };
         let Ok(Some(reset)) = frames.wait(kind::RST_STREAM) else { return };
-        let _ = told.send((reset.stream == asked.stream, reset.code()));
+        let _ = sender.send((reset.stream == request.stream, reset.code()));
     });
     let server = start_grpc_to(addr, "grpc_read_timeout 100ms;");
     let mut client = connect(&server);
@@ -30,15 +30,19 @@ fn grpc_timeouts_are_kept() {
     server
         .wait_error_log("upstream timed out (110: Connection timed out) while reading response header")
         .unwrap();
-    assert_eq!(tells.recv_timeout(wait::PATIENCE), Ok((true, Some(CANCEL))), "it is told that nobody waits");
+    assert_eq!(
+        receiver.recv_timeout(wait::TIMEOUT),
+        Ok((true, Some(CANCEL))),
+        "it is told that nobody waits"
+    );
 }
 
 #[test]
 fn grpc_send_timeout_ends_a_closed_window() {
     let mut settings = Settings::new();
     settings.initial_window_size(0);
-    let addr = http2_origin(settings, |asked| async move {
-        let _kept = asked;
+    let addr = http2_origin(settings, |request| async move {
+        let _kept = request;
         std::future::pending::<()>().await;
     });
     let server = start_grpc_to(addr, "grpc_send_timeout 100ms;");
@@ -57,9 +61,9 @@ fn grpc_send_timeout_ends_a_closed_window() {
 /// An origin that answers the first request of each connection with these bytes, and reads on.
 fn answering(bytes: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static) -> SocketAddr {
     frames_origin(move |mut frames, _| {
-        let Ok(Some(asked)) = frames.wait(kind::HEADERS) else { return };
+        let Ok(Some(request)) = frames.wait(kind::HEADERS) else { return };
         // Whoever is sent away in the middle of it has seen enough.
-        let _ = frames.send(bytes(asked.stream));
+        let _ = frames.send(bytes(request.stream));
         while let Ok(Some(_)) = frames.next_frame() {}
     })
 }
@@ -284,12 +288,12 @@ fn wrong_content_length_is_an_error() {
 fn late_frames_of_reset_streams_are_not_a_flood() {
     const COUNT: usize = 30;
     let addr = frames_origin(|mut frames, nth| {
-        while let Ok(Some(asked)) = frames.wait(kind::HEADERS) {
+        while let Ok(Some(request)) = frames.wait(kind::HEADERS) {
             let head = hpack(&[(":status", "404"), ("x-conn", &nth.to_string())]);
-            frames.send(frame(kind::HEADERS, END_HEADERS, asked.stream, &head)).unwrap();
+            frames.send(frame(kind::HEADERS, END_HEADERS, request.stream, &head)).unwrap();
             // As if it had been on its way by then.
             let Ok(Some(_)) = frames.wait(kind::RST_STREAM) else { return };
-            let content = frame(kind::DATA, 0, asked.stream, &[b'x'; 16 << 10]);
+            let content = frame(kind::DATA, 0, request.stream, &[b'x'; 16 << 10]);
             frames.send(content.repeat(7)).unwrap();
         }
     });
@@ -300,7 +304,12 @@ fn late_frames_of_reset_streams_are_not_a_flood() {
     );
     let mut client = connect(&server);
     for nth in 0..COUNT {
-        assert_eq!(client.ask("POST", PATH, &[], b"").unwrap().text(), "0", "{nth}: {}", server.error_log());
+        assert_eq!(
+            client.request("POST", PATH, &[], b"").unwrap().text(),
+            "0",
+            "{nth}: {}",
+            server.error_log()
+        );
     }
 }
 
@@ -309,9 +318,9 @@ fn closed_window_stops_reading_the_client() {
     let (go, going) = channel::<()>();
     let going = Mutex::new(going);
     let addr = frames_origin(move |mut frames, _| {
-        let Ok(Some(asked)) = frames.wait(kind::HEADERS) else { return };
+        let Ok(Some(request)) = frames.wait(kind::HEADERS) else { return };
         let room = (1_u32 << 30).to_be_bytes();
-        let rooms = [0, asked.stream].map(|stream| frame(kind::WINDOW_UPDATE, 0, stream, &room)).concat();
+        let rooms = [0, request.stream].map(|stream| frame(kind::WINDOW_UPDATE, 0, stream, &room)).concat();
         frames.send(rooms).unwrap();
         // Nothing is read of what there is room for, until nobody wants to send it any more.
         let _ = going.lock().unwrap().recv();
@@ -348,7 +357,7 @@ fn closed_window_stops_reading_the_client() {
 fn server_without_http2_is_502() {
     let addr = tw_testkit::origin::origin(|mut conn| {
         let _ = conn.head();
-        conn.say("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        conn.send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
     });
     let server = start_grpc_to(addr, "");
     assert_eq!(call(&mut connect(&server), b"a").unwrap().status, 502);

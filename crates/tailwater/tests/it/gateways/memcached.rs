@@ -12,7 +12,7 @@ use tw_testkit::ports::Port;
 use tw_testkit::process::Group;
 use tw_testkit::{Lacks, leave_out, wait};
 
-use crate::support::{ask, get, page, server, start, start_server};
+use crate::support::{get, page, request, server, start, start_server};
 
 /// A server that answers every line by `answer`.
 fn memcached(answer: impl Fn(&mut Conn, &str) + Send + Sync + Clone + 'static) -> SocketAddr {
@@ -37,11 +37,11 @@ fn value_is_the_response() {
     let addr = memcached(move |conn, line| {
         counted.fetch_max(conn.nth + 1, SeqCst);
         match line {
-            "get /a.html" => conn.say(value("/a.html", 0, "<p>one")),
-            "get /a%20b%25" => conn.say(value("/a%20b%25", 0, "escaped")),
-            "get /empty" => conn.say(value("/empty", 0, "")),
-            "get /large" => conn.say(value("/large", 0, &"x".repeat(1 << 20))),
-            _ => conn.say("END\r\n"),
+            "get /a.html" => conn.send(value("/a.html", 0, "<p>one")),
+            "get /a%20b%25" => conn.send(value("/a%20b%25", 0, "escaped")),
+            "get /empty" => conn.send(value("/empty", 0, "")),
+            "get /large" => conn.send(value("/large", 0, &"x".repeat(1 << 20))),
+            _ => conn.send("END\r\n"),
         }
     });
     let server = start(
@@ -67,8 +67,8 @@ fn value_is_the_response() {
     assert_eq!(page(&server, "/other").1, "not there");
     assert_eq!(get(&server, "/plain/other").status, 404);
     assert_eq!(get(&server, "/large").body.len(), 1 << 20);
-    assert_eq!(ask(&server, "HEAD /a.html", &[]).field("Content-Length"), Some("6"));
-    assert_eq!(ask(&server, "POST /a.html", &["Content-Length: 0"]).status, 405);
+    assert_eq!(request(&server, "HEAD /a.html", &[]).field("Content-Length"), Some("6"));
+    assert_eq!(request(&server, "POST /a.html", &["Content-Length: 0"]).status, 405);
     assert_eq!(get(&server, "/unset").status, 500);
     server.wait_error_log("the \"$memcached_key\" variable is not set").unwrap();
     server.wait_error_log("key: \"/other\" was not found by memcached").unwrap();
@@ -79,14 +79,14 @@ fn value_is_the_response() {
 fn memcached_gzip_flag_sets_content_encoding() {
     let addr = memcached(|conn, line| {
         let key = line.trim_start_matches("get ");
-        conn.say(value(key, if key == "/gzip" { 2 } else { 1 }, "bytes"));
+        conn.send(value(key, if key == "/gzip" { 2 } else { 1 }, "bytes"));
     });
     let server = start_server(
         server(),
         &format!("location / {{ set $memcached_key $uri; memcached_pass {addr}; memcached_gzip_flag 2; }}"),
     );
     let coding = |target| {
-        ask(&server, target, &["Accept-Encoding: gzip"]).field("Content-Encoding").map(str::to_owned)
+        request(&server, target, &["Accept-Encoding: gzip"]).field("Content-Encoding").map(str::to_owned)
     };
     assert_eq!(coding("GET /gzip").as_deref(), Some("gzip"));
     assert_eq!(coding("GET /plain"), None);
@@ -106,9 +106,9 @@ fn malformed_answer_is_502_or_retried() {
         let bad = origin(move |mut conn| {
             let mut line = String::new();
             let _ = conn.reader.read_line(&mut line);
-            conn.say(answer);
+            conn.send(answer);
         });
-        let good = memcached(|conn, _| conn.say(value("/a", 0, "good")));
+        let good = memcached(|conn, _| conn.send(value("/a", 0, "good")));
         let server = start(
             server(),
             &format!(
@@ -122,8 +122,8 @@ fn malformed_answer_is_502_or_retried() {
         server.wait_error_log(line).unwrap();
         assert_eq!(page(&server, "/both").1, "good");
     }
-    let none = memcached(|conn, _| conn.say("END\r\n"));
-    let good = memcached(|conn, _| conn.say(value("/a", 0, "good")));
+    let none = memcached(|conn, _| conn.send("END\r\n"));
+    let good = memcached(|conn, _| conn.send(value("/a", 0, "good")));
     let server = start(
         server(),
         &format!(
@@ -134,7 +134,7 @@ fn malformed_answer_is_502_or_retried() {
     );
     assert_eq!(page(&server, "/").1, "good");
     // A value is good whatever comes behind it.
-    let odd = memcached(|conn, _| conn.say("VALUE /a 0 5\r\nvalueSOMETHING ELSE\r\n"));
+    let odd = memcached(|conn, _| conn.send("VALUE /a 0 5\r\nvalueSOMETHING ELSE\r\n"));
     let server = start_server(
         crate::support::server(),
         &format!("set $memcached_key /a; location / {{ memcached_pass {odd}; }}"),
@@ -160,7 +160,7 @@ fn real_memcached_answers() {
         }
     };
     let addr = SocketAddr::from(([127, 0, 0, 1], port.number()));
-    let stream = wait::some(wait::PATIENCE, || TcpStream::connect(addr).ok()).unwrap();
+    let stream = wait::some(wait::TIMEOUT, || TcpStream::connect(addr).ok()).unwrap();
     let mut conn = Conn { reader: std::io::BufReader::new(stream), nth: 0 };
     for (key, value) in [("/page", "a page".to_owned()), ("/large", "x".repeat(900_000))] {
         let mut stored = String::new();

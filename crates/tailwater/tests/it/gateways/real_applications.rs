@@ -12,7 +12,7 @@ use tw_testkit::ports::Port;
 use tw_testkit::process::Group;
 use tw_testkit::{Client, Lacks, Server, TempDir, leave_out, wait};
 
-use crate::support::{ask, get, page, server};
+use crate::support::{get, page, request, server};
 
 /// Path of php-fpm, where distributions install it.
 fn php_fpm() -> Option<PathBuf> {
@@ -100,7 +100,7 @@ impl Php {
         let group = Group::new(command.process_group(0).spawn().unwrap());
         let socket = dir.join("fpm.sock");
         let log = || fs::read_to_string(dir.join("fpm.log")).unwrap_or_default();
-        assert!(wait::until(wait::PATIENCE, || UnixStream::connect(&socket).is_ok()), "{}", log());
+        assert!(wait::until(wait::TIMEOUT, || UnixStream::connect(&socket).is_ok()), "{}", log());
         Some(Self { dir, _group: group })
     }
 
@@ -214,8 +214,8 @@ fn php_pages_are_cached_and_purged() {
         let before = std::mem::replace(&mut kept, page(&server, "/time.php").1);
         before == kept
     };
-    assert!(wait::until(wait::PATIENCE, is_kept));
-    assert!(ask(&server, "GET /time.php", &["X-Purge: 1"]).status < 300);
+    assert!(wait::until(wait::TIMEOUT, is_kept));
+    assert!(request(&server, "GET /time.php", &["X-Purge: 1"]).status < 300);
     assert_ne!(page(&server, "/time.php").1, kept);
 }
 
@@ -228,7 +228,7 @@ fn serve_command_runs_php() {
     command.arg(php.dir.join("site")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let _group = Group::new(command.process_group(0).spawn().unwrap());
     let addr = ([127, 0, 0, 1], port.number()).into();
-    assert!(wait::until(wait::PATIENCE, || Client::connect(addr).is_ok()));
+    assert!(wait::until(wait::TIMEOUT, || Client::connect(addr).is_ok()));
     let page = |target: &str| Client::get(addr, target).unwrap();
     assert_eq!(page("/some/page?q=1").text(), "GET /some/page?q=1 - 1");
     assert_eq!(page("/index.php/info").text(), "GET /index.php/info /info -");
@@ -250,7 +250,7 @@ fn started(program: &str, args: &[&str], addr: std::net::SocketAddr, what: &str)
         }
     };
     let serves = || Client::connect(addr).is_ok();
-    if wait::until(wait::PATIENCE, || serves() || group.ended()) && serves() {
+    if wait::until(wait::TIMEOUT, || serves() || group.ended()) && serves() {
         return Some(group);
     }
     let _ = group.kill();
@@ -335,14 +335,13 @@ fn flask_answers_behind_uwsgi() {
         &format!("location / {{ include {}/uwsgi_params; uwsgi_pass {addr}; }}", conf.display()),
     );
     // It takes connections before it has looked for the application.
-    if !wait::until(wait::PATIENCE, || group.ended() || get(&server, "/none").status == 404) || group.ended()
-    {
+    if !wait::until(wait::TIMEOUT, || group.ended() || get(&server, "/none").status == 404) || group.ended() {
         return leave_out(Lacks::Machine, format_args!("Flask behind uwsgi_pass: its Python has no Flask"));
     }
     let first = get(&server, "/count/a%20b?q=%C3%BC");
     assert_eq!((first.status, &*first.text()), (200, "a b ü 1"));
     let cookie = first.field("Set-Cookie").unwrap().split(';').next().unwrap();
-    assert_eq!(ask(&server, "GET /count/c", &[&format!("Cookie: {cookie}")]).text(), "c None 2");
+    assert_eq!(request(&server, "GET /count/c", &[&format!("Cookie: {cookie}")]).text(), "c None 2");
     let post = |target: &str, kind: &str, body: &[u8]| {
         let mut client = server.connect().unwrap();
         let head = format!(

@@ -8,20 +8,20 @@ use tw_testkit::application::ApplicationRequest;
 use tw_testkit::origin::origin;
 
 use crate::support::cache::wait_stored;
-use crate::support::{ask, get, page, server, start, start_server};
+use crate::support::{get, page, request, server, start, start_server};
 
 /// An application that answers every request by `answer`, and closes.
 fn application(answer: impl Fn(ApplicationRequest) -> String + Send + Sync + Clone + 'static) -> SocketAddr {
     origin(move |mut conn| {
-        if let Some(asked) = conn.scgi() {
-            conn.say(answer(asked));
+        if let Some(request) = conn.scgi() {
+            conn.send(answer(request));
         }
     })
 }
 
 #[test]
 fn configured_parameters_are_sent() {
-    let addr = application(|asked| format!("\r\n{}[{}]", asked.lines(), asked.body.escape_ascii()));
+    let addr = application(|request| format!("\r\n{}[{}]", request.lines(), request.body.escape_ascii()));
     let server = start(
         server(),
         &format!(
@@ -32,7 +32,7 @@ fn configured_parameters_are_sent() {
         ),
     );
     assert_eq!(
-        ask(&server, "GET /a?b", &[]).text(),
+        request(&server, "GET /a?b", &[]).text(),
         "CONTENT_LENGTH=0\nSCGI=1\nREQUEST_URI=/a?b\nHTTP_HOST=localhost\nHTTP_CONNECTION=close\n[]"
     );
     for (target, body, expected) in [
@@ -50,14 +50,14 @@ fn configured_parameters_are_sent() {
 
 #[test]
 fn parameter_value_cannot_inject_a_parameter() {
-    let addr = application(|asked| format!("\r\n{}", asked.lines()));
+    let addr = application(|request| format!("\r\n{}", request.lines()));
     let server = start_server(
         server(),
         &format!(
             "location ~ ^/(.*)$ {{ rewrite ^ /x break; scgi_pass {addr}; scgi_param NAME $http_x_name; }}"
         ),
     );
-    assert!(ask(&server, "GET /", &["X-Name: fine"]).text().contains("NAME=fine\n"));
+    assert!(request(&server, "GET /", &["X-Name: fine"]).text().contains("NAME=fine\n"));
     for target in ["/a%00B", "/%00"] {
         assert_eq!(get(&server, target).status, 400, "{target}");
     }
@@ -65,8 +65,8 @@ fn parameter_value_cannot_inject_a_parameter() {
 
 #[test]
 fn responses_are_cached() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
+    let request_count = Arc::new(AtomicUsize::new(0));
+    let count = request_count.clone();
     let addr = application(move |_| format!("Content-Type: text/html\r\n\r\n{}", count.fetch_add(1, SeqCst)));
     let server = start(
         server().with_master(),

@@ -6,21 +6,21 @@ use tw_testkit::application::ApplicationRequest;
 use tw_testkit::origin::{origin, secured};
 use tw_testkit::tls::Authority;
 
-use crate::support::{ask, get, page, raw, refusal, server, start, start_server};
+use crate::support::{get, page, raw, refusal, request, server, start, start_server};
 
 /// An application that answers every request by `answer`, and closes.
 fn application(answer: impl Fn(ApplicationRequest) -> String + Send + Sync + Clone + 'static) -> SocketAddr {
     origin(move |mut conn| {
-        if let Some(asked) = conn.uwsgi() {
-            conn.say(answer(asked));
+        if let Some(request) = conn.uwsgi() {
+            conn.send(answer(request));
         }
     })
 }
 
 fn echo_application() -> SocketAddr {
-    application(|asked| {
-        let [one, two] = asked.modifiers;
-        format!("Status: 200 OK\r\n\r\n{one} {two}\n{}[{}]", asked.lines(), asked.body.escape_ascii())
+    application(|request| {
+        let [one, two] = request.modifiers;
+        format!("Status: 200 OK\r\n\r\n{one} {two}\n{}[{}]", request.lines(), request.body.escape_ascii())
     })
 }
 
@@ -38,7 +38,7 @@ fn configured_parameters_are_sent() {
                  location /off {{ uwsgi_pass {addr}; uwsgi_request_buffering off; }} }}"
         ),
     );
-    let text = ask(&server, "GET /a?b", &["X-Two: 1", "X-Two: 2"]).text();
+    let text = request(&server, "GET /a?b", &["X-Two: 1", "X-Two: 2"]).text();
     assert_eq!(
         text,
         "5 0\nREQUEST_URI=/a?b\nCONTENT_LENGTH=\nHTTP_HOST=localhost\nHTTP_CONNECTION=close\nHTTP_X_TWO=1, 2\n[]"
@@ -56,8 +56,8 @@ fn configured_parameters_are_sent() {
 
 #[test]
 fn status_line_is_optional() {
-    let addr = application(|asked| {
-        asked.param("QUERY_STRING").unwrap_or_default().replace('|', "\r\n").replace('_', " ")
+    let addr = application(|request| {
+        request.param("QUERY_STRING").unwrap_or_default().replace('|', "\r\n").replace('_', " ")
             + "\r\n\r\nbody"
     });
     let server = start_server(
@@ -100,8 +100,8 @@ fn too_many_parameters_are_refused() {
         ),
     );
     let (one, two) = (format!("A: {}", "x".repeat(40_000)), format!("B: {}", "x".repeat(40_000)));
-    assert_eq!(ask(&server, "GET /", &[&one]).status, 200);
-    assert_eq!(ask(&server, "GET /", &[&one, &two]).status, 500);
+    assert_eq!(request(&server, "GET /", &[&one]).status, 200);
+    assert_eq!(request(&server, "GET /", &[&one, &two]).status, 500);
     server.wait_error_log("uwsgi request is too big: ").unwrap();
 }
 
@@ -109,10 +109,10 @@ fn too_many_parameters_are_refused() {
 fn websocket_is_bidirectional() {
     let addr = origin(|mut conn| {
         let _ = conn.uwsgi();
-        conn.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n");
+        conn.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n");
         let mut byte = [0];
         while std::io::Read::read_exact(&mut conn.reader, &mut byte).is_ok() {
-            conn.say(byte);
+            conn.send(byte);
         }
     });
     let server = start_server(server(), &format!("location / {{ uwsgi_pass {addr}; }}"));
@@ -129,7 +129,7 @@ fn uwsgi_over_tls_works() {
     let config = Authority::server(rustls::ALL_VERSIONS, &authority.certify(&["app.test"]));
     let addr = secured(config, |mut conn| {
         if conn.uwsgi().is_some() {
-            conn.say("\r\nsecured");
+            conn.send("\r\nsecured");
             conn.close_notify();
         }
     });

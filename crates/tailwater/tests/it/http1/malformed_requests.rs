@@ -395,7 +395,7 @@ fn client_header_timeout_ends_slow_heads() {
     }
     // The time is that of the whole head: one byte now and then does not help.
     let mut slow = server.connect().unwrap();
-    let closed = wait::until(wait::PATIENCE, || {
+    let closed = wait::until(wait::TIMEOUT, || {
         slow.send("G").is_err() || !slow.silent_for(std::time::Duration::from_millis(100)).unwrap_or(false)
     });
     assert!(closed);

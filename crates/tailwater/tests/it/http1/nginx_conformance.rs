@@ -1,6 +1,6 @@
 //! Details that clients and operators of nginx rely on, each found by comparison with nginx.
 
-use crate::support::{ask, get, raw, refusal, server, start, start_server};
+use crate::support::{get, raw, refusal, request, server, start, start_server};
 
 #[test]
 fn keepalive_disable_of_the_location_decides() {
@@ -68,7 +68,7 @@ fn if_range_is_compared_with_the_sent_validators() {
         ("/tagged/a", "\"y\"", 200),
     ] {
         let fields = ["Range: bytes=1-2", &format!("If-Range: {validator}")];
-        let response = ask(&server, &format!("GET {target}"), &fields);
+        let response = request(&server, &format!("GET {target}"), &fields);
         assert_eq!(response.status, status, "{target} {validator}");
         assert_eq!(response.field("Content-Range").is_some(), status == 206, "{target} {validator}");
     }
@@ -82,7 +82,7 @@ fn unsatisfiable_range_has_an_error_page() {
          location /return { return 416; }",
     );
     for (target, text) in [("/a", "416 Requested Range Not Satisfiable"), ("/paged/a", "a page")] {
-        let response = ask(&server, &format!("GET {target}"), &["Range: bytes=5-"]);
+        let response = request(&server, &format!("GET {target}"), &["Range: bytes=5-"]);
         assert_eq!((response.status, response.field("Content-Range")), (416, Some("bytes */5")), "{target}");
         assert!(response.text().contains(text), "{target}: {}", response.text());
         assert_eq!(

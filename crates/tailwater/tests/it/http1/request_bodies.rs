@@ -182,8 +182,8 @@ fn too_large_chunk_is_refused_at_its_size_line() {
         // Of the chunk itself nothing more ever comes.
         let response = client.read_response().unwrap();
         assert_eq!((response.status, response.field("Connection")), (413, Some("close")), "{sent}");
-        let told = format!("client intended to send too large chunked body: {known} bytes");
-        server.wait_error_log(&told).unwrap();
+        let message = format!("client intended to send too large chunked body: {known} bytes");
+        server.wait_error_log(&message).unwrap();
     }
     let mut client = server.connect().unwrap();
     client
@@ -206,7 +206,7 @@ fn large_bodies_go_to_temporary_files() {
         let text = post(&mut client, "/len", &fields, &sent).text();
         assert!(text.starts_with("1000000 "), "{text}");
     }
-    assert!(wait::until(wait::PATIENCE, || files_below(&server.prefix().join("temp")).is_empty()));
+    assert!(wait::until(wait::TIMEOUT, || files_below(&server.prefix().join("temp")).is_empty()));
     // A body that fits needs no file.
     assert_eq!(post(&mut client, "/file", "Content-Length: 5\r\n", "hello").text(), "");
 }
@@ -238,7 +238,7 @@ fn client_body_in_file_only_writes_every_body() {
     let server = file_only("clean");
     let name = post(&mut server.connect().unwrap(), "/", "Content-Length: 5\r\n", "hello").text();
     assert!(name.contains("/temp/"), "{name}");
-    assert!(wait::until(wait::PATIENCE, || !fs::exists(&name).unwrap()), "{name}");
+    assert!(wait::until(wait::TIMEOUT, || !fs::exists(&name).unwrap()), "{name}");
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn client_body_timeout_ends_slow_bodies() {
         });
         are_sent && client.read_response().is_ok_and(|response| response.text() == "[hello]")
     };
-    assert!(wait::until(wait::PATIENCE, is_read));
+    assert!(wait::until(wait::TIMEOUT, is_read));
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn half_an_upload(server: &Server) -> (Client, PathBuf) {
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n").unwrap();
     client.send("x".repeat(100_000)).unwrap();
     let temp = server.prefix().join("temp");
-    assert!(wait::until(wait::PATIENCE, || temp.is_dir() && !files_below(&temp).is_empty()));
+    assert!(wait::until(wait::TIMEOUT, || temp.is_dir() && !files_below(&temp).is_empty()));
     (client, temp)
 }
 
@@ -347,7 +347,7 @@ fn temporary_files_are_removed_with_client_and_server() {
     let mut server = echo(conf);
     let (client, temp) = half_an_upload(&server);
     drop(client);
-    assert!(wait::until(wait::PATIENCE, || files_below(&temp).is_empty()), "the client has left");
+    assert!(wait::until(wait::TIMEOUT, || files_below(&temp).is_empty()), "the client has left");
     let (_client, temp) = half_an_upload(&server);
     server.stop().unwrap();
     assert_eq!(files_below(&temp), [] as [PathBuf; 0], "the loops have ended");

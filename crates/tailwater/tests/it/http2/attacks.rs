@@ -22,10 +22,10 @@ fn goaway_code(server: &Server, attack: impl FnOnce(&mut Frames) -> std::io::Res
     let attacker = frames.try_clone().unwrap();
     let (begun, code) = std::thread::scope(|scope| {
         // Who takes nothing of what is said may not be told.
-        let told = scope.spawn(|| frames.wait(kind::GOAWAY).unwrap().and_then(|frame| frame.code()));
+        let goaway = scope.spawn(|| frames.wait(kind::GOAWAY).unwrap().and_then(|frame| frame.code()));
         let mut attacker = attacker;
         // Who is sent away in the middle of it cannot send the rest.
-        (attack(&mut attacker), told.join().unwrap())
+        (attack(&mut attacker), goaway.join().unwrap())
     });
     drop(begun);
     assert_eq!(neighbour.get("/a.txt").unwrap().text(), "hello");
@@ -49,10 +49,10 @@ fn rapid_reset_is_bounded() {
 
 #[test]
 fn delayed_resets_are_bounded() {
-    let (ask, asked) = mpsc::channel();
+    let (begin_request, may_begin) = mpsc::channel();
     let origin = origin(move |mut conn| {
         while conn.head().is_some() {
-            ask.send(()).unwrap();
+            begin_request.send(()).unwrap();
         }
     });
     let server =
@@ -62,7 +62,7 @@ fn delayed_resets_are_bounded() {
             let stream = 1 + 2 * at;
             frames.send(get_frame(stream, "/to", &[]))?;
             // The server has looked at it.
-            asked.recv_timeout(wait::PATIENCE).map_err(std::io::Error::other)?;
+            may_begin.recv_timeout(wait::TIMEOUT).map_err(std::io::Error::other)?;
             frames.send(frame(kind::RST_STREAM, 0, stream, &8_u32.to_be_bytes()))?;
         }
         Ok(())
@@ -115,7 +115,7 @@ fn floods_of_control_frames_are_bounded() {
         assert!(matches!(code, Some(ENHANCE_YOUR_CALM) | None), "{name}: {code:?}");
     }
     let are_told = || server.error_log().matches("http2 flood detected").count() >= 5;
-    assert!(wait::until(wait::PATIENCE, are_told), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, are_told), "{}", server.error_log());
 }
 
 #[test]
@@ -124,10 +124,10 @@ fn heads_are_bounded() {
     let mut client = connect(&server);
     // Beyond what the server has room for, as it is packed: seven bits each.
     let large = "x".repeat(1200);
-    assert_eq!(client.ask("GET", "/a.txt", &[("x", &large)], b"").unwrap().status, 400);
+    assert_eq!(client.request("GET", "/a.txt", &[("x", &large)], b"").unwrap().status, 400);
     let fields: Vec<_> = (0..60).map(|at| (format!("x-{at}"), "y")).collect();
     let fields: Vec<_> = fields.iter().map(|(name, value)| (&**name, *value)).collect();
-    assert_eq!(client.ask("GET", "/a.txt", &fields, b"").unwrap().status, 400);
+    assert_eq!(client.request("GET", "/a.txt", &fields, b"").unwrap().status, 400);
     // Beyond what is decoded at all.
     let some = "x".repeat(900);
     let many: Vec<_> = (0..10).map(|at| (format!("x-{at}"), &*some)).collect();
@@ -202,7 +202,7 @@ fn client_body_timeout_ends_a_stalled_body() {
         response.await.unwrap_err()
     });
     assert_eq!(error.reason(), Some(Reason::PROTOCOL_ERROR));
-    let large = client.ask("POST", "/to", &[], &[b'x'; 200]).unwrap();
+    let large = client.request("POST", "/to", &[], &[b'x'; 200]).unwrap();
     assert_eq!(large.status, 413);
 }
 

@@ -39,7 +39,7 @@ fn with_interim(client: &mut Http2, path: &str) -> (Vec<(u16, HeaderMap)>, Vec<u
 fn early_hints_precede_the_response() {
     let origin = origin(|mut conn| {
         while conn.head().is_some() {
-            conn.say("HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nConnection: close\r\n\r\n");
+            conn.send("HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\nConnection: close\r\n\r\n");
             conn.answer("Link: </b.css>\r\n", "page");
         }
     });
@@ -124,8 +124,8 @@ fn limit_rate_applies_to_each_stream() {
 fn trailers_pass_from_upstream() {
     let origin = origin(|mut conn| {
         while conn.head().is_some() {
-            conn.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n");
-            conn.say("4\r\nbody\r\n0\r\nX-Sum: 42\r\n\r\n");
+            conn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n");
+            conn.send("4\r\nbody\r\n0\r\nX-Sum: 42\r\n\r\n");
         }
     });
     let server = start_server(
@@ -163,14 +163,14 @@ fn filters_and_ranges_work_together() {
          location /sub.txt { sub_filter_types *; sub_filter cat dog; }",
     );
     let mut client = connect(&server);
-    let packed = client.ask("GET", "/t.txt", &[("accept-encoding", "gzip")], b"").unwrap();
+    let packed = client.request("GET", "/t.txt", &[("accept-encoding", "gzip")], b"").unwrap();
     assert_eq!(packed.field("content-encoding"), Some("gzip"));
     assert!(packed.field("etag").unwrap().starts_with("W/"));
-    let part = client.ask("GET", "/t.txt", &[("range", "bytes=4-7")], b"").unwrap();
+    let part = client.request("GET", "/t.txt", &[("range", "bytes=4-7")], b"").unwrap();
     assert_eq!((part.status, part.text().as_str()), (206, "work"));
     let range = format!("bytes 4-7/{}", text.len());
     assert_eq!(part.field("content-range"), Some(&*range));
-    let outside = client.ask("GET", "/t.txt", &[("range", "bytes=99999-")], b"").unwrap();
+    let outside = client.request("GET", "/t.txt", &[("range", "bytes=99999-")], b"").unwrap();
     assert_eq!(outside.status, 416);
     assert_eq!(client.get("/sub.txt").unwrap().text(), "here is a dog");
 }
@@ -191,9 +191,9 @@ fn ssi_includes_are_in_place() {
 
 #[test]
 fn mirror_copies_requests() {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let (origin, _) = counting(move |conn, head, _| {
-        tell.send(head.lines().next().unwrap().to_owned()).unwrap();
+        sender.send(head.lines().next().unwrap().to_owned()).unwrap();
         conn.answer("", "nobody sees it");
     });
     let server = start_server(
@@ -204,15 +204,15 @@ fn mirror_copies_requests() {
     );
     let mut client = connect(&server);
     assert_eq!(client.get("/a.txt?x").unwrap().text(), "hello");
-    assert_eq!(told.recv_timeout(wait::PATIENCE).unwrap(), "GET /a.txt?x HTTP/1.1");
+    assert_eq!(receiver.recv_timeout(wait::TIMEOUT).unwrap(), "GET /a.txt?x HTTP/1.1");
 }
 
 #[test]
 fn concurrent_misses_share_one_fill() {
     let (go, gone) = mpsc::channel::<()>();
     let gone = std::sync::Arc::new(std::sync::Mutex::new(gone));
-    let (origin, asked) = counting(move |conn, _, _| {
-        gone.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
+    let (origin, request_count) = counting(move |conn, _, _| {
+        gone.lock().unwrap().recv_timeout(wait::TIMEOUT).unwrap();
         conn.answer("Cache-Control: max-age=100\r\n", vec![b'x'; 300_000]);
     });
     let server = start(
@@ -228,8 +228,9 @@ fn concurrent_misses_share_one_fill() {
     let asked_for = client.run(|requests| async move {
         let all: Vec<_> = (0..8)
             .map(|_| {
-                let ask = tw_testkit::http2::exchange(requests.clone(), head("GET", "/", &[]), Bytes::new());
-                tokio::spawn(ask)
+                let request =
+                    tw_testkit::http2::exchange(requests.clone(), head("GET", "/", &[]), Bytes::new());
+                tokio::spawn(request)
             })
             .collect();
         go.send(()).unwrap();
@@ -240,18 +241,18 @@ fn concurrent_misses_share_one_fill() {
         sizes
     });
     assert_eq!(asked_for, [300_000; 8]);
-    assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 1);
+    assert_eq!(request_count.load(std::sync::atomic::Ordering::SeqCst), 1);
 }
 
 #[test]
 fn stream_reset_during_the_response_closes_the_upstream_connection() {
-    let (tell, mut told) = unbounded_channel();
+    let (sender, mut receiver) = unbounded_channel();
     let origin = origin(move |mut conn| {
         conn.head().unwrap();
-        conn.say("HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\nbegun");
-        tell.send("begun").unwrap();
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\nbegun");
+        sender.send("begun").unwrap();
         let _ = conn.head();
-        tell.send("left").unwrap();
+        sender.send("left").unwrap();
     });
     let server = start_server(
         server().file("html/a.txt", "hello"),
@@ -263,10 +264,10 @@ fn stream_reset_during_the_response_closes_the_upstream_connection() {
         let (response, mut stream) = requests.send_request(head("GET", "/to", &[]), true).unwrap();
         let mut body = response.await.unwrap().into_body();
         assert_eq!(body.data().await.unwrap().unwrap(), "begun");
-        assert_eq!(told.recv().await, Some("begun"));
+        assert_eq!(receiver.recv().await, Some("begun"));
         stream.send_reset(Reason::CANCEL);
         drop(body);
-        assert_eq!(told.recv().await, Some("left"));
+        assert_eq!(receiver.recv().await, Some("left"));
     });
     assert_eq!(client.get("/a.txt").unwrap().text(), "hello");
 }
@@ -277,8 +278,8 @@ fn truncated_upstream_response_resets_the_stream() {
     let gone = std::sync::Arc::new(std::sync::Mutex::new(gone));
     let origin = origin(move |mut conn| {
         conn.head().unwrap();
-        conn.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
-        gone.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+        gone.lock().unwrap().recv_timeout(wait::TIMEOUT).unwrap();
     });
     let server = start_server(
         server().file("html/a.txt", "hello"),
@@ -317,19 +318,23 @@ fn client_body_in_file_only_writes_an_empty_body() {
     let mut client = connect(&server);
     for (length, body, expected) in [(Some("0"), "", "0"), (Some("2"), "ab", "2"), (None, "", "none")] {
         let fields: Vec<_> = length.iter().map(|length| ("content-length", *length)).collect();
-        assert_eq!(client.ask("POST", "/", &fields, body.as_bytes()).unwrap().text(), expected, "{length:?}");
+        assert_eq!(
+            client.request("POST", "/", &fields, body.as_bytes()).unwrap().text(),
+            expected,
+            "{length:?}"
+        );
     }
 }
 
 #[test]
 fn http2_settings_is_not_forwarded() {
     use tw_testkit::application::ApplicationRequest;
-    let (tell, told) = mpsc::channel::<String>();
+    let (sender, receiver) = mpsc::channel::<String>();
     let application = |read: fn(&mut tw_testkit::origin::Conn) -> Option<ApplicationRequest>| {
-        let tell = tell.clone();
+        let sender = sender.clone();
         origin(move |mut conn| {
-            if let Some(asked) = read(&mut conn) {
-                tell.send(asked.lines()).unwrap();
+            if let Some(request) = read(&mut conn) {
+                sender.send(request.lines()).unwrap();
             }
         })
     };
@@ -339,17 +344,17 @@ fn http2_settings_is_not_forwarded() {
         application(|conn| conn.scgi()),
     );
     let plain = origin({
-        let tell = tell.clone();
+        let sender = sender.clone();
         move |mut conn| {
             while let Some(head) = conn.head() {
-                tell.send(head).unwrap();
+                sender.send(head).unwrap();
                 conn.answer("", "");
             }
         }
     });
-    let carried = http2_origin(h2::server::Builder::new(), move |mut asked| {
-        tell.send(format!("{:?}", asked.head)).unwrap();
-        async move { asked.answer(&[], "") }
+    let carried = http2_origin(h2::server::Builder::new(), move |mut request| {
+        sender.send(format!("{:?}", request.head)).unwrap();
+        async move { request.answer(&[], "") }
     });
     let server = start_server(
         server(),
@@ -365,14 +370,14 @@ fn http2_settings_is_not_forwarded() {
         for version in [1, 2] {
             let fields = [("http2-settings", "AAMAAABkAAQAAP__"), ("x-stays", "here")];
             if version == 2 {
-                let _ = client.ask("GET", path, &fields, b"");
+                let _ = client.request("GET", path, &fields, b"");
             } else {
                 let lines = fields.map(|(name, value)| format!("{name}: {value}"));
-                let _ = crate::support::ask(&server, &format!("GET {path}"), &[&lines[0], &lines[1]]);
+                let _ = crate::support::request(&server, &format!("GET {path}"), &[&lines[0], &lines[1]]);
             }
-            let asked = told.recv_timeout(wait::PATIENCE).unwrap().to_lowercase();
-            assert!(asked.contains("here"), "{path} {version}: {asked}");
-            assert!(!asked.contains("aamaaabk"), "{path} {version}: {asked}");
+            let request = receiver.recv_timeout(wait::TIMEOUT).unwrap().to_lowercase();
+            assert!(request.contains("here"), "{path} {version}: {request}");
+            assert!(!request.contains("aamaaabk"), "{path} {version}: {request}");
         }
     }
 }

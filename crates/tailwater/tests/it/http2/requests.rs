@@ -29,7 +29,7 @@ fn requests_look_like_http1_to_handlers() {
     assert_eq!(answer.field("content-type"), Some("text/plain"));
     assert!(answer.field("etag").is_some() && answer.field("connection").is_none());
     let cookies = [("cookie", "a=1"), ("cookie", "b=2")];
-    let said = client.ask("GET", "/said?x", &cookies, b"").unwrap().text();
+    let said = client.request("GET", "/said?x", &cookies, b"").unwrap().text();
     assert_eq!(said, "GET /said?x HTTP/2.0|HTTP/2.0|h2c|localhost|localhost|http|/said?x|a=1; b=2|2");
 }
 
@@ -102,20 +102,20 @@ fn head_204_and_304_have_no_body() {
     let server = start_http2("location /none { return 204; } location /there { return 301 /here; }");
     let mut client = connect(&server);
     let first = client.get("/a.txt").unwrap();
-    let head_only = client.ask("HEAD", "/a.txt", &[], b"").unwrap();
+    let head_only = client.request("HEAD", "/a.txt", &[], b"").unwrap();
     assert_eq!((head_only.status, head_only.body.len()), (200, 0));
     assert_eq!(head_only.field("content-length"), Some("5"));
     let tag = first.field("etag").unwrap();
-    let fresh = client.ask("GET", "/a.txt", &[("if-none-match", tag)], b"").unwrap();
+    let fresh = client.request("GET", "/a.txt", &[("if-none-match", tag)], b"").unwrap();
     assert_eq!((fresh.status, fresh.body.len(), fresh.field("content-length")), (304, 0, None));
     assert_eq!(client.get("/none").unwrap().status, 204);
     let moved = client.get("/there").unwrap();
     assert_eq!(moved.status, 301);
     let location = format!("http://localhost:{}/here", server.addr().port());
     assert_eq!(moved.field("location"), Some(&*location));
-    let part = client.ask("GET", "/a.txt", &[("range", "bytes=1-2")], b"").unwrap();
+    let part = client.request("GET", "/a.txt", &[("range", "bytes=1-2")], b"").unwrap();
     assert_eq!((part.status, part.text().as_str()), (206, "el"));
-    let parts = client.ask("GET", "/a.txt", &[("range", "bytes=0-0,4-4")], b"").unwrap();
+    let parts = client.request("GET", "/a.txt", &[("range", "bytes=0-0,4-4")], b"").unwrap();
     assert_eq!(parts.status, 206);
     assert_eq!(parts.field("content-length"), Some(&*parts.body.len().to_string()));
 }
@@ -136,7 +136,7 @@ fn large_bodies_respect_windows_both_ways() {
     let mut client = connect(&server);
     assert!(client.get("/big").unwrap().body == big);
     for _ in 0..2 {
-        assert!(client.ask("POST", "/to", &[], &big).unwrap().body == big);
+        assert!(client.request("POST", "/to", &[], &big).unwrap().body == big);
     }
     let too_large = client.run(|requests| async move {
         let mut requests = requests.ready().await.unwrap();
@@ -150,11 +150,11 @@ fn large_bodies_respect_windows_both_ways() {
 
 #[test]
 fn request_body_without_length_is_passed() {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let (origin, _) = counting(move |conn, head, _| {
         let mut body = vec![0; 5];
         std::io::Read::read_exact(&mut conn.reader, &mut body).unwrap();
-        tell.send((head.to_owned(), String::from_utf8(body).unwrap())).unwrap();
+        sender.send((head.to_owned(), String::from_utf8(body).unwrap())).unwrap();
         conn.answer("", "done");
     });
     let server = start_http2(&format!("location /to {{ proxy_pass http://{origin}; }}"));
@@ -170,7 +170,7 @@ fn request_body_without_length_is_passed() {
         take(response.await.unwrap().into_body()).await.unwrap()
     });
     assert_eq!(answer.0, b"done");
-    let (head, body) = told.recv_timeout(wait::PATIENCE).unwrap();
+    let (head, body) = receiver.recv_timeout(wait::TIMEOUT).unwrap();
     assert!(head.contains("Content-Length: 5\r\n") && !head.contains("HTTP/2"), "{head}");
     assert_eq!(body, "hello");
 }
@@ -231,7 +231,7 @@ fn filtered_bodies_end() {
         "http2 on; location /t.txt { gzip on; gzip_types text/plain; } location /ssi.html { ssi on; }",
     );
     let mut client = connect(&server);
-    let packed = client.ask("GET", "/t.txt", &[("accept-encoding", "gzip")], b"").unwrap();
+    let packed = client.request("GET", "/t.txt", &[("accept-encoding", "gzip")], b"").unwrap();
     assert_eq!(packed.field("content-encoding"), Some("gzip"));
     assert!(packed.body.len() < text.len() && packed.field("content-length").is_none());
     assert!(client.get("/ssi.html").unwrap().text() == format!("{text}!"));
@@ -239,30 +239,31 @@ fn filtered_bodies_end() {
 
 #[test]
 fn reset_stream_closes_the_upstream_connection() {
-    let (tell, mut told) = unbounded_channel();
+    let (sender, mut receiver) = unbounded_channel();
     let origin = origin(move |mut conn| {
         let _ = conn.head();
-        tell.send("asked").unwrap();
+        sender.send("asked").unwrap();
         // Until the proxy hangs up.
         let _ = conn.head();
-        tell.send("left").unwrap();
+        sender.send("left").unwrap();
     });
     let server = start_http2(&format!("location /to {{ proxy_pass http://{origin}; }}"));
     let mut client = connect(&server);
     client.run(|requests| async move {
         let mut requests = requests.ready().await.unwrap();
         let (response, mut stream) = requests.send_request(head("GET", "/to", &[]), true).unwrap();
-        assert_eq!(told.recv().await, Some("asked"));
+        assert_eq!(receiver.recv().await, Some("asked"));
         stream.send_reset(Reason::CANCEL);
         drop(response);
-        assert_eq!(told.recv().await, Some("left"));
+        assert_eq!(receiver.recv().await, Some("left"));
     });
     assert_eq!(client.get("/a.txt").unwrap().text(), "hello");
 }
 
 #[test]
 fn cache_hit_is_sent() {
-    let (origin, asked) = counting(|conn, _, _| conn.answer("Cache-Control: max-age=100\r\n", "kept"));
+    let (origin, request_count) =
+        counting(|conn, _, _| conn.answer("Cache-Control: max-age=100\r\n", "kept"));
     let server = start(
         server(),
         &format!(
@@ -276,7 +277,7 @@ fn cache_hit_is_sent() {
     wait_stored(&server, 1);
     let answer = client.get("/").unwrap();
     assert_eq!((answer.text().as_str(), answer.field("x-cache")), ("kept", Some("HIT")));
-    assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 1);
+    assert_eq!(request_count.load(std::sync::atomic::Ordering::SeqCst), 1);
 }
 
 #[test]
@@ -297,7 +298,7 @@ fn keepalive_timeout_ends_an_idle_connection() {
         let mut client = Http2::connect(server.addr()).ok()?;
         client.get("/a.txt").ok().filter(|answer| answer.text() == "hello").map(|_| client)
     };
-    wait::some(wait::PATIENCE, answered).unwrap().ended().unwrap();
+    wait::some(wait::TIMEOUT, answered).unwrap().ended().unwrap();
     let mut frames = Frames::connect(server.addr()).unwrap();
     assert_eq!(frames.wait(kind::GOAWAY).unwrap().unwrap().code(), Some(0));
     // Half a head is no request.
@@ -308,13 +309,13 @@ fn keepalive_timeout_ends_an_idle_connection() {
 
 #[test]
 fn graceful_shutdown_finishes_streams() {
-    let (tell, mut told) = unbounded_channel();
+    let (sender, mut receiver) = unbounded_channel();
     let (go, gone) = mpsc::channel();
     let gone = std::sync::Arc::new(std::sync::Mutex::new(gone));
     let origin = origin(move |mut conn| {
         let _ = conn.head();
-        tell.send(()).unwrap();
-        gone.lock().unwrap().recv_timeout(wait::PATIENCE).unwrap();
+        sender.send(()).unwrap();
+        gone.lock().unwrap().recv_timeout(wait::TIMEOUT).unwrap();
         conn.answer("", "at last");
     });
     let mut server = start_http2(&format!("location /to {{ proxy_pass http://{origin}; }}"));
@@ -322,16 +323,16 @@ fn graceful_shutdown_finishes_streams() {
     let answer = client.run(|requests| {
         let server = &server;
         async move {
-            let asked = tokio::spawn(exchange(requests, head("GET", "/to", &[]), Bytes::new()));
-            told.recv().await.unwrap();
+            let request = tokio::spawn(exchange(requests, head("GET", "/to", &[]), Bytes::new()));
+            receiver.recv().await.unwrap();
             server.signal(Signal::QUIT).unwrap();
             go.send(()).unwrap();
-            asked.await.unwrap().unwrap()
+            request.await.unwrap().unwrap()
         }
     });
     assert_eq!(answer.text(), "at last");
     client.ended().unwrap();
-    assert!(server.wait_exit(wait::PATIENCE).unwrap().success());
+    assert!(server.wait_exit(wait::TIMEOUT).unwrap().success());
 }
 
 #[test]
@@ -469,7 +470,7 @@ fn body_waits_for_100_continue() {
         assert_eq!(client.get("/a.txt").unwrap().text(), "hello");
         for len in [1, 10, 65_536, 1_000_000] {
             let body = vec![b'x'; len];
-            assert!(client.ask("POST", "/to", &[], &body).unwrap().body == body, "{size} {len}");
+            assert!(client.request("POST", "/to", &[], &body).unwrap().body == body, "{size} {len}");
         }
     }
     // Who could not know of the small windows is told to ask again.

@@ -96,9 +96,9 @@ fn check(table: &[(&str, Vec<u8>, &[Reaction])]) {
     for (rule, bytes, expected) in table {
         let mut frames = Frames::connect(server.addr()).unwrap();
         frames.send(bytes).unwrap();
-        let told = reaction(&mut frames).unwrap();
-        if !told.is_some_and(|told| expected.contains(&told)) {
-            wrong.push(format!("{rule}: {told:?}, expected {expected:?}"));
+        let reaction_seen = reaction(&mut frames).unwrap();
+        if !reaction_seen.is_some_and(|reaction_seen| expected.contains(&reaction_seen)) {
+            wrong.push(format!("{rule}: {reaction_seen:?}, expected {expected:?}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -519,22 +519,22 @@ fn field_sizes_are_counted_as_packed() {
     let token = "0123456789abcdef".repeat(9_000 / 16);
     let cookie = format!("c={}", "a1b2c3d4e5f6".repeat(10_500 / 12));
     let path = format!("/{}", "a".repeat(12_000));
-    let answer = client.ask("GET", "/", &[("x", &token), ("cookie", &cookie)], b"").unwrap();
+    let answer = client.request("GET", "/", &[("x", &token), ("cookie", &cookie)], b"").unwrap();
     assert_eq!((answer.status, answer.text()), (200, format!("{token}:{cookie}:/")));
     assert_eq!(client.get(&path).unwrap().text(), format!("::{path}"));
     // Crumbs are fields of their own.
     let crumb = "a".repeat(9_000);
-    let answer = client.ask("GET", "/", &[("cookie", &crumb), ("cookie", &crumb)], b"").unwrap();
+    let answer = client.request("GET", "/", &[("cookie", &crumb), ("cookie", &crumb)], b"").unwrap();
     assert_eq!(answer.text(), format!(":{crumb}; {crumb}:/"));
     // A buffer is full of the code: 13,200 bytes of five bits take 8,250.
     let long = "a".repeat(13_200);
-    assert_eq!(client.ask("GET", "/", &[("x", &long)], b"").unwrap().status, 400);
+    assert_eq!(client.request("GET", "/", &[("x", &long)], b"").unwrap().status, 400);
     assert_eq!(client.get(&format!("/{long}")).unwrap().status, 414);
     // All buffers are full of fields: 4 of 8 KiB.
     let third = "a".repeat(10_950);
     let fields = [("a", &*third), ("b", &third), ("c", &third)];
-    assert_eq!(client.ask("GET", "/", &fields[..2], b"").unwrap().status, 200);
-    assert_eq!(client.ask("GET", "/", &fields, b"").unwrap().status, 400);
+    assert_eq!(client.request("GET", "/", &fields[..2], b"").unwrap().status, 200);
+    assert_eq!(client.request("GET", "/", &fields, b"").unwrap().status, 400);
     // As they are, they are as long as they are.
     for (len, status) in [(8_192, 0x88), (8_193, 0x8c)] {
         let mut frames = Frames::connect(server.addr()).unwrap();
@@ -631,9 +631,9 @@ fn exceeded_window_is_an_error() {
             break;
         }
     }
-    let told = reaction(&mut frames).unwrap();
+    let reaction_seen = reaction(&mut frames).unwrap();
     // Who was answered need not be told (section 5.1).
-    assert!(!matches!(told, Some(Answer(200))), "{told:?}");
+    assert!(!matches!(reaction_seen, Some(Answer(200))), "{reaction_seen:?}");
 }
 
 #[test]

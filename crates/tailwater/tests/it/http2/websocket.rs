@@ -55,17 +55,17 @@ async fn open_stream(
 
 #[test]
 fn websocket_over_h2_is_bidirectional() {
-    let (tell, mut told) = unbounded_channel();
+    let (sender, mut receiver) = unbounded_channel();
     let origin = origin(move |mut conn| {
         let head = conn.head().unwrap();
-        tell.send(head).unwrap();
-        conn.say(SWITCHED);
-        conn.say("first");
+        sender.send(head).unwrap();
+        conn.send(SWITCHED);
+        conn.send("first");
         let mut said = [0; 4];
         while std::io::Read::read_exact(&mut conn.reader, &mut said).is_ok() {
-            conn.say(said);
+            conn.send(said);
         }
-        conn.say("bye");
+        conn.send("bye");
     });
     let server = start_proxy(origin);
     let mut client = connect(&server);
@@ -77,15 +77,15 @@ fn websocket_over_h2_is_bidirectional() {
         for gone in ["upgrade", "connection", "sec-websocket-accept", "content-length", "transfer-encoding"] {
             assert!(!fields.contains_key(gone), "{gone}");
         }
-        let asked = told.recv().await.unwrap();
-        assert!(asked.starts_with("GET /chat?a HTTP/1.1\r\n"), "{asked}");
-        let lines: Vec<_> = asked.lines().map(str::to_ascii_lowercase).collect();
+        let request = receiver.recv().await.unwrap();
+        assert!(request.starts_with("GET /chat?a HTTP/1.1\r\n"), "{request}");
+        let lines: Vec<_> = request.lines().map(str::to_ascii_lowercase).collect();
         for line in ["upgrade: websocket", "connection: upgrade", "sec-websocket-version: 13"] {
-            assert!(lines.iter().any(|said| said == line), "{line}: {asked}");
+            assert!(lines.iter().any(|said| said == line), "{line}: {request}");
         }
         // 16 bytes in base64 (RFC 6455 section 4.1).
         let key = lines.iter().find_map(|line| line.strip_prefix("sec-websocket-key: ")).unwrap();
-        assert_eq!((key.len(), &key[22..]), (24, "=="), "{asked}");
+        assert_eq!((key.len(), &key[22..]), (24, "=="), "{request}");
         for word in ["ping", "pong", "over"] {
             up.send_data(Bytes::from(word), false).unwrap();
         }
@@ -107,10 +107,10 @@ fn windows_are_kept_both_ways() {
     const SIZE: usize = 1_000_000;
     let origin = origin(move |mut conn| {
         conn.head().unwrap();
-        conn.say(SWITCHED);
+        conn.send(SWITCHED);
         let mut said = vec![0; SIZE];
         std::io::Read::read_exact(&mut conn.reader, &mut said).unwrap();
-        conn.say(said);
+        conn.send(said);
     });
     let server = start_proxy(origin);
     let mut client = connect(&server);
@@ -127,13 +127,13 @@ fn windows_are_kept_both_ways() {
 
 #[test]
 fn closed_side_closes_the_other_side() {
-    let (tell, mut told) = unbounded_channel();
+    let (sender, mut receiver) = unbounded_channel();
     let origin = origin(move |mut conn| {
         conn.head().unwrap();
-        conn.say(SWITCHED);
+        conn.send(SWITCHED);
         // Until the proxy hangs up.
         let _ = conn.head();
-        tell.send("left").unwrap();
+        sender.send("left").unwrap();
     });
     let server = start_proxy(origin);
     let mut client = connect(&server);
@@ -142,7 +142,7 @@ fn closed_side_closes_the_other_side() {
         assert_eq!(status, 200);
         up.send_reset(Reason::CANCEL);
         drop(down);
-        assert_eq!(told.recv().await, Some("left"));
+        assert_eq!(receiver.recv().await, Some("left"));
     });
     assert_eq!(client.get("/a.txt").unwrap().text(), "hello");
 }
@@ -151,8 +151,8 @@ fn closed_side_closes_the_other_side() {
 fn reset_upstream_resets_the_stream() {
     let origin = origin(move |mut conn| {
         conn.head().unwrap();
-        conn.say(SWITCHED);
-        conn.say("half");
+        conn.send(SWITCHED);
+        conn.send("half");
         // What was not read makes the kernel reset the connection.
         let mut first = [0; 1];
         std::io::Read::read_exact(&mut conn.reader, &mut first).unwrap();
@@ -174,7 +174,7 @@ fn upstream_without_101_opens_no_websocket() {
     let origin = origin(move |mut conn| {
         while let Some(head) = conn.head() {
             match head.contains("/chat/no") {
-                true => conn.say("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"),
+                true => conn.send("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"),
                 false => conn.answer("X-Secret: y\r\n", "a page"),
             }
         }
@@ -196,7 +196,7 @@ fn upstream_without_101_opens_no_websocket() {
         assert_eq!(got, status, "{path} {protocol}");
         assert!(String::from_utf8_lossy(&body).starts_with(said), "{path}: {body:?}");
     }
-    assert!(wait::until(wait::PATIENCE, || {
+    assert!(wait::until(wait::TIMEOUT, || {
         server.error_log().contains("client asked for the protocol \"connect-udp\"")
     }));
 }
@@ -211,9 +211,9 @@ fn connect_opens_a_tunnel() {
     let origin = origin(move |mut conn| {
         let mut said = [0; 4];
         while std::io::Read::read_exact(&mut conn.reader, &mut said).is_ok() {
-            conn.say(said);
+            conn.send(said);
         }
-        conn.say("bye");
+        conn.send("bye");
     });
     let server = start(
         server().file("html/a.txt", "hello"),

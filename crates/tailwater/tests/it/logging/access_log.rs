@@ -262,7 +262,7 @@ fn requests_cut_by_a_shutdown_are_logged() {
     });
     let begun = origin(|mut conn| {
         let _ = conn.head();
-        conn.say("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbegun");
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbegun");
         let _ = conn.head();
     });
     let conf = format!(
@@ -294,25 +294,25 @@ fn requests_cut_by_a_shutdown_are_logged() {
         for _ in 0..2 {
             assert!(frames.wait(kind::HEADERS).unwrap().is_some());
         }
-        assert!(wait::until(wait::PATIENCE, || have_come.load(SeqCst) == 4 * (nth + 1)));
+        assert!(wait::until(wait::TIMEOUT, || have_come.load(SeqCst) == 4 * (nth + 1)));
         // One that has waited for its next request has no line.
         let mut idle = server.connect().unwrap();
         idle.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
         assert_eq!(idle.read_response().unwrap().text(), "hello");
         server.signal(Signal::QUIT).unwrap();
-        assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+        assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(0));
         let log = fs::read_to_string(server.prefix().join("logs/cut.log")).unwrap();
         let mut lines: Vec<_> = log.lines().map(str::trim_end).collect();
         lines.sort_unstable();
-        let asked = |addr| format!("{addr} - spans bytes");
+        let line_end = |addr| format!("{addr} - spans bytes");
         let expected = [
             "GET /a.txt HTTP/1.1 200 OK - -".to_owned(),
             format!("GET /begun HTTP/1.1 200  {begun} 200 spans bytes"),
             format!("GET /begun HTTP/2.0 200  {begun} 200 spans bytes"),
-            format!("GET /hangs HTTP/1.1 000  {}", asked(silent)),
-            format!("GET /hangs HTTP/2.0 499  {}", asked(silent)),
-            format!("GET /kept HTTP/1.1 000  {}", asked(silent)),
-            format!("GET /kept HTTP/2.0 499  {}", asked(silent)),
+            format!("GET /hangs HTTP/1.1 000  {}", line_end(silent)),
+            format!("GET /hangs HTTP/2.0 499  {}", line_end(silent)),
+            format!("GET /kept HTTP/1.1 000  {}", line_end(silent)),
+            format!("GET /kept HTTP/2.0 499  {}", line_end(silent)),
             "GET /slow HTTP/1.1 200  - -".to_owned(),
             "GET /slow HTTP/2.0 200  - -".to_owned(),
         ];

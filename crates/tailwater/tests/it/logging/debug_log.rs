@@ -10,12 +10,12 @@ use crate::support::{get, refusal_of, server, start_server};
 /// Messages of the debug lines in a log, without their prefix.
 fn steps(server: &Server, name: &str, last: &str) -> Vec<String> {
     let mut lines = Vec::new();
-    let told = tw_testkit::wait::until(tw_testkit::wait::PATIENCE, || {
+    let is_logged = tw_testkit::wait::until(tw_testkit::wait::TIMEOUT, || {
         lines =
             std::fs::read_to_string(server.prefix().join(name)).unwrap().lines().map(str::to_owned).collect();
         lines.iter().any(|line| line.contains(last))
     });
-    assert!(told, "{last} is not in {lines:?}");
+    assert!(is_logged, "{last} is not in {lines:?}");
     let step = |line: &String| Some(line.split_once("[debug] ")?.1.split_once(" ").unwrap().1.to_owned());
     let steps: Vec<String> = lines.iter().filter_map(step).collect();
     assert!(steps.iter().all(|step| step.starts_with('*')), "{steps:?}");

@@ -23,7 +23,7 @@ impl Syslog {
 
     fn start_at(address: &str) -> io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
-        socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
         Ok(Self { socket })
     }
 
@@ -167,7 +167,7 @@ fn syslog_server_may_be_a_unix_socket() {
     let dir = tw_testkit::TempDir::new("syslog").unwrap();
     let path = dir.join("log");
     let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
     let server = start_server_as_we_are(
         server(),
         &format!("access_log syslog:server=unix:{},nohostname; return 200 x;", path.display()),
@@ -209,7 +209,7 @@ fn missing_or_hung_syslog_server_blocks_nothing() {
 
     // It comes back.
     let socket = UnixDatagram::bind(&away).unwrap();
-    socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
     get(&server, "/back");
     let mut bytes = [0; 1000];
     let n = socket.recv(&mut bytes).unwrap();
@@ -247,7 +247,7 @@ fn gzip_parameter_compresses_the_log() {
     let expected: String = (0..100).map(|n| format!("/{n}\n")).collect();
     let logs = server.prefix().join("logs");
     let read = |name: &str| fs::read(logs.join(name)).unwrap();
-    assert!(wait::until(wait::PATIENCE, || unpacked(&read("soon.gz")) == expected));
+    assert!(wait::until(wait::TIMEOUT, || unpacked(&read("soon.gz")) == expected));
     assert_eq!(fs::metadata(logs.join("end.gz")).unwrap().len(), 0);
     assert!(server.stop().unwrap().success());
     for name in ["soon.gz", "end.gz", "small.gz"] {
@@ -287,10 +287,10 @@ fn reload_changes_the_buffer_of_a_log() {
         get(&server, "/2");
         fs::read_to_string(server.prefix().join("logs/one.log")).unwrap().contains("/2\n")
     };
-    assert!(wait::until(wait::PATIENCE, served));
+    assert!(wait::until(wait::TIMEOUT, served));
     // The old buffer is written when nobody uses it any more.
     let old = || fs::read_to_string(server.prefix().join("logs/one.log")).unwrap().contains("/1\n");
-    assert!(wait::until(wait::PATIENCE, old));
+    assert!(wait::until(wait::TIMEOUT, old));
 }
 
 /// Lines in the memory log of a server with this name, read from its descriptors.
@@ -323,7 +323,7 @@ fn memory_error_log_keeps_the_newest_lines() {
             && texts.iter().any(|text| text.len() <= size && text.contains(&format!("{newest}\n---")))
             && texts.iter().any(|text| text.matches('\n').count() == 2 && text.contains("html/own"))
     };
-    assert!(wait::until(wait::PATIENCE, found), "{:?}", memory(&server, "memfd"));
+    assert!(wait::until(wait::TIMEOUT, found), "{:?}", memory(&server, "memfd"));
     assert!(!server.error_log().contains("missing"));
 }
 
@@ -350,17 +350,17 @@ fn lines_are_kept_until_a_failing_disk_recovers() {
     // In this order nothing is written between the two.
     let stall = disk.on(Op::Write).inject(Fault::Stall);
     full.lift();
-    assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
+    assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0));
     for n in 20..40 {
         assert_eq!(get(&server, &format!("/{n}")).status, 404);
     }
     stall.lift();
     let expected: String = (0..40).map(|n| format!("/{n}\n")).collect();
     let content = |name: &str| disk.read(name).unwrap_or_default();
-    assert!(wait::until(wait::PATIENCE, || content("b.log") == expected.as_bytes()));
+    assert!(wait::until(wait::TIMEOUT, || content("b.log") == expected.as_bytes()));
     let is_whole = || unpacked(&content("a.gz")) == expected;
-    assert!(wait::until(wait::PATIENCE, is_whole));
+    assert!(wait::until(wait::TIMEOUT, is_whole));
     let errors = || String::from_utf8_lossy(&content("error.log")).matches("failed (2: No such file").count();
-    assert!(wait::until(wait::PATIENCE, || errors() == 40));
+    assert!(wait::until(wait::TIMEOUT, || errors() == 40));
     assert!(server.stop().unwrap().success());
 }

@@ -44,8 +44,8 @@ fn line_goes_to_the_file_named_by_the_request() {
             ("logs/sub/localhost-a", &["/3"]),
         ] {
             let lines = server.log(name, paths.len()).unwrap();
-            let asked: Vec<_> = lines.iter().map(|line| line.split(['?', ' ']).nth(6).unwrap()).collect();
-            assert_eq!(asked, paths, "{cache} {name}");
+            let requested: Vec<_> = lines.iter().map(|line| line.split(['?', ' ']).nth(6).unwrap()).collect();
+            assert_eq!(requested, paths, "{cache} {name}");
         }
         // After a rotation the next line makes a new file.
         fs::rename(server.prefix().join("logs/a.log"), server.prefix().join("logs/a.log.1")).unwrap();
@@ -55,7 +55,7 @@ fn line_goes_to_the_file_named_by_the_request() {
             get(&server, "/6?f=a");
             server.prefix().join("logs/a.log").exists()
         };
-        assert!(wait::until(wait::PATIENCE, made));
+        assert!(wait::until(wait::TIMEOUT, made));
     }
 }
 
@@ -88,7 +88,7 @@ fn path_variables_cannot_leave_the_directory() {
     let (before, after) = expected.split_once("PID").unwrap();
     assert!(line.contains(before) && line.contains(after), "{line}");
     let refusals = || server.error_log().matches("is refused").count();
-    assert!(wait::until(wait::PATIENCE, || refusals() == 5), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || refusals() == 5), "{}", server.error_log());
 }
 
 #[test]
@@ -103,11 +103,11 @@ fn log_requires_an_existing_root() {
     let text = format!("testing \"{}\" existence failed (2: No such file or directory)", none.display());
     assert!(server.wait_error_log(&text).unwrap().contains("[error]"));
     // Reports come once a second at most.
-    let told = || {
+    let is_logged = || {
         ask_all(&server, &["/file/?f=a"]);
         server.error_log().contains("logs/error.log\" existence failed (20: Not a directory)")
     };
-    assert!(wait::until(wait::PATIENCE, told));
+    assert!(wait::until(wait::TIMEOUT, is_logged));
     ask_all(&server, &["/?f=b"]);
     server.log("logs/b", 1).unwrap();
     assert_eq!(names(&server.prefix().join("logs")), ["b"]);
@@ -155,17 +155,17 @@ fn failing_disk_loses_lines_only() {
     ] {
         let fault = disk.on(op).inject(Fault::Error(rustix::io::Errno::from_raw_os_error(number)));
         let text = format!("{call} \"{slow}/{number}\" failed {errno}");
-        let told = || {
+        let is_logged = || {
             ask_all(&server, &[&format!("/?f={number}")]);
             server.error_log().lines().any(|line| line.contains(level) && line.contains(&text))
         };
-        assert!(wait::until(wait::PATIENCE, told), "{text} not in {}", server.error_log());
+        assert!(wait::until(wait::TIMEOUT, is_logged), "{text} not in {}", server.error_log());
         fault.lift();
     }
     // A disk that hangs stops neither requests nor other logs.
     let stall = disk.on(Op::Write).inject(Fault::Stall);
     ask_all(&server, &["/?f=hangs"]);
-    assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
+    assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0));
     for _ in 0..50 {
         ask_all(&server, &["/?f=hangs"]);
     }
@@ -175,7 +175,7 @@ fn failing_disk_loses_lines_only() {
     stall.lift();
     let lines =
         || disk.read("hangs").is_some_and(|text| text.iter().filter(|byte| **byte == b'\n').count() == 52);
-    assert!(wait::until(wait::PATIENCE, lines));
+    assert!(wait::until(wait::TIMEOUT, lines));
     let metrics = page(&server, "/metrics").1;
     let dropped = metrics.lines().find(|line| line.contains("log_dropped_total{") && line.contains("$arg_f"));
     let count: u64 = dropped.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default();
@@ -191,9 +191,9 @@ fn missing_directory_is_reported_at_intervals() {
         ask_all(&server, &["/?d=none"]);
     }
     server.wait_error_log("logs/none/x\" failed (2: No such file or directory)").unwrap();
-    let told = server.error_log().matches("logs/none/x").count() as u64;
+    let is_logged = server.error_log().matches("logs/none/x").count() as u64;
     // Once a second at most.
-    assert!(told <= 5 + begun.elapsed().as_secs(), "{}", server.error_log());
+    assert!(is_logged <= 5 + begun.elapsed().as_secs(), "{}", server.error_log());
     fs::create_dir(server.prefix().join("logs/none")).unwrap();
     ask_all(&server, &["/?d=none"]);
     server.log("logs/none/x", 1).unwrap();

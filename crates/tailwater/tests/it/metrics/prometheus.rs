@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::wait;
 
-use crate::support::{ask, get, server, start_server};
+use crate::support::{get, request, server, start_server};
 
 /// Every sample of a scrape by its name and labels. Fails on anything that is not Prometheus text.
 fn samples(text: &str) -> HashMap<String, f64> {
@@ -81,7 +81,7 @@ fn requests_connections_and_disk_work_are_counted() {
     assert!(text.contains("tailwater_log_lines_total{log=\""), "{text}");
 
     // A scrape does without it if no thread of the pool tells it soon.
-    assert!(wait::until(wait::PATIENCE, || {
+    assert!(wait::until(wait::TIMEOUT, || {
         let text = get(&server, "/metrics").text();
         of(&samples(&text), "tailwater_process_resident_memory_bytes") > 1e6
     }));
@@ -90,8 +90,8 @@ fn requests_connections_and_disk_work_are_counted() {
 #[test]
 fn metrics_accepts_get_and_head_only() {
     let server = start_server(server(), "location = /metrics { metrics; }");
-    assert_eq!(ask(&server, "HEAD /metrics", &[]).status, 200);
-    assert_eq!(ask(&server, "POST /metrics", &["Content-Length: 0"]).status, 405);
+    assert_eq!(request(&server, "HEAD /metrics", &[]).status, 200);
+    assert_eq!(request(&server, "POST /metrics", &["Content-Length: 0"]).status, 405);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn stalled_pool_does_not_block_a_scrape() {
     let stall = disk.on(Op::Open).inject(Fault::Stall);
     let mut waiting = server.connect().unwrap();
     waiting.send("GET /slow/a HTTP/1.0\r\n\r\n").unwrap();
-    assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
+    assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0));
     let text = get(&server, "/metrics").text();
     assert!(!text.contains("\ntailwater_process_resident_memory_bytes "), "{text}");
     assert_eq!(samples(&text)["tailwater_pool_running{pool=\"default\"}"], 1.0, "{text}");
@@ -124,7 +124,7 @@ fn stalled_pool_does_not_block_a_scrape() {
     assert_eq!(waiting.read_response().unwrap().text(), "content");
     // It is told again, as soon as a scrape finds the thread of the pool in time.
     let mut text = String::new();
-    let is_told = wait::until(wait::PATIENCE, || {
+    let is_told = wait::until(wait::TIMEOUT, || {
         text = get(&server, "/metrics").text();
         text.contains("\ntailwater_process_resident_memory_bytes ")
     });

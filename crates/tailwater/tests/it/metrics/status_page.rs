@@ -9,7 +9,7 @@ use tw_testkit::ports::Port;
 use tw_testkit::{Lacks, Server, TempDir, leave_out, wait};
 
 use crate::support::reload::reload;
-use crate::support::{ask, get, server, start, start_server};
+use crate::support::{get, request, server, start, start_server};
 
 /// Paths at which distributions install a browser that runs without a display.
 const BROWSERS: [&str; 4] = [
@@ -36,7 +36,7 @@ fn rendered(server: &Server, target: &str) -> Option<String> {
         .unwrap();
     // It writes the document at its end.
     let reader = child.stdout.take().map(|out| std::thread::spawn(move || std::io::read_to_string(out)));
-    let ended = wait::until(wait::PATIENCE * 6, || child.try_wait().unwrap().is_some());
+    let ended = wait::until(wait::TIMEOUT * 6, || child.try_wait().unwrap().is_some());
     if !ended {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -123,7 +123,7 @@ fn upstream_servers_are_listed() {
     let metrics = || get(&server, "/metrics").text();
     // What is counted at the end of a request, its client may not wait for.
     let becomes = |line: String| {
-        assert!(wait::until(wait::PATIENCE, || metrics().contains(&line)), "{line}: {}", metrics());
+        assert!(wait::until(wait::TIMEOUT, || metrics().contains(&line)), "{line}: {}", metrics());
     };
     let of = |addr, id| format!("{{upstream=\"app\",peer=\"{addr}\",server=\"{addr}\",id=\"{id}\"");
     for expected in [
@@ -177,7 +177,7 @@ fn caches_are_listed() {
     let metrics = || get(&server, "/metrics").text();
     let is_stored = |count: usize| {
         let line = format!("\ntailwater_cache_stored_total{{cache=\"small\"}} {count}\n");
-        wait::until(wait::PATIENCE, || metrics().contains(&line))
+        wait::until(wait::TIMEOUT, || metrics().contains(&line))
     };
     assert_eq!(get(&server, "/a").status, 200);
     assert!(is_stored(1), "{}", metrics());
@@ -207,7 +207,7 @@ fn stall_is_shown_with_its_cause() {
     // Matching takes half as long again with every letter; beyond a limit it fails, and the connection is closed. Whether a turn
     // was long because of that, or because there was no processor for most of it, the machine decides.
     let mut letters = (14..40).cycle();
-    let json = wait::some(wait::PATIENCE, || {
+    let json = wait::some(wait::TIMEOUT, || {
         let mut client = server.connect().unwrap();
         let path = "a".repeat(letters.next()?);
         client.send(format!("GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
@@ -243,7 +243,7 @@ fn moments(server: &Server) -> usize {
 #[test]
 fn history_is_shown_when_the_page_is_opened() {
     let mut server = start_server(server(), "location = /status { status_page; }");
-    assert!(wait::until(wait::PATIENCE, || moments(&server) >= 3), "{}", moments(&server));
+    assert!(wait::until(wait::TIMEOUT, || moments(&server) >= 3), "{}", moments(&server));
     let json = get(&server, "/status?format=history").text();
     for series in
         ["traffic/requests", "traffic/bytes", "traffic/connections", "traffic/memory", "pools/default"]
@@ -255,8 +255,8 @@ fn history_is_shown_when_the_page_is_opened() {
     let renewed = "http { server { listen 127.0.0.1:{port};
         location = /status { status_page; } location = /new { return 204; } } }";
     reload(&mut server, renewed);
-    assert!(wait::until(wait::PATIENCE, || get(&server, "/new").status == 204));
-    assert!(wait::until(wait::PATIENCE, || moments(&server) > before));
+    assert!(wait::until(wait::TIMEOUT, || get(&server, "/new").status == 204));
+    assert!(wait::until(wait::TIMEOUT, || moments(&server) > before));
     let Some(document) = rendered(&server, "/status") else { return };
     let kept = document.split_once("data-history=\"").unwrap().1.split('"').next().unwrap();
     assert!(kept.parse::<usize>().unwrap() > before, "{kept}");
@@ -277,15 +277,15 @@ fn hung_disk_is_in_the_headline() {
     let stall = disk.on(Op::Open).inject(Fault::Stall);
     let mut waiting = server.connect().unwrap();
     waiting.send("GET /slow/a HTTP/1.0\r\n\r\n").unwrap();
-    assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
+    assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0));
     let hangs = || get(&server, "/metrics").text().contains("\ntailwater_pool_hung_since_timestamp_seconds{");
-    assert!(wait::until(wait::PATIENCE, hangs), "{}", get(&server, "/metrics").text());
+    assert!(wait::until(wait::TIMEOUT, hangs), "{}", get(&server, "/metrics").text());
     let Some(document) = rendered(&server, "/status") else { return };
     let words = words(&document);
     assert!(words.contains(" has not answered for ") && words.contains("; no loop is blocked"), "{words}");
     assert!(words.contains("Thread pool default is affected."), "{words}");
     stall.lift();
-    assert!(wait::until(wait::PATIENCE, || !hangs()));
+    assert!(wait::until(wait::TIMEOUT, || !hangs()));
 }
 
 #[test]
@@ -311,6 +311,6 @@ fn content_security_policy_allows_only_the_page_itself() {
         json.contains("\"stalls\":[") && json.contains("\"requests_total\":{\"kind\":\"counter\""),
         "{json}"
     );
-    assert_eq!(ask(&server, "HEAD /status", &[]).status, 200);
-    assert_eq!(ask(&server, "DELETE /status", &[]).status, 405);
+    assert_eq!(request(&server, "HEAD /status", &[]).status, 200);
+    assert_eq!(request(&server, "DELETE /status", &[]).status, 405);
 }

@@ -13,7 +13,7 @@ fn sample(server: &Server, series: &str) -> u64 {
 
 /// Waits for a number: a request is counted when it is over, which its client may know before.
 fn becomes(server: &Server, series: &str, expected: u64) {
-    let found = wait::until(wait::PATIENCE, || sample(server, series) == expected);
+    let found = wait::until(wait::TIMEOUT, || sample(server, series) == expected);
     assert!(found, "{series} is not {expected}: {}", get(server, "/metrics").text());
 }
 
@@ -49,7 +49,7 @@ fn status(server: &Server, host: &str, target: &str) -> u16 {
 fn requests_are_counted_by_server_and_final_location() {
     let files = server().file("html/files/a", "0123456789").file("html/page/a", "page");
     let server = start(files, CONF);
-    let asked = [
+    let targets = [
         ("/files/a", 200),
         ("/files/a", 200),
         ("/files/none", 404),
@@ -60,12 +60,12 @@ fn requests_are_counted_by_server_and_final_location() {
         ("/page/a", 200),
         ("/odd", 700),
     ];
-    for (target, expected) in asked {
+    for (target, expected) in targets {
         assert_eq!(status(&server, "counted", target), expected, "{target}");
     }
     assert_eq!((status(&server, "same", "/"), status(&server, "other", "/")), (200, 204));
 
-    becomes(&server, &requests("server", "site"), asked.len() as u64 + 1);
+    becomes(&server, &requests("server", "site"), targets.len() as u64 + 1);
     for (series, count) in [
         (responses("server", "site", "200"), 4),
         (responses("server", "site", "204"), 1),
@@ -120,13 +120,13 @@ fn counters_survive_reload() {
         becomes(&server, &requests("location", "kept"), count);
     }
     reload(&mut server, &http("location /new { status_zone new; return 204; }"));
-    assert!(wait::until(wait::PATIENCE, || get(&server, "/metrics").text().contains("zone=\"new\"")));
+    assert!(wait::until(wait::TIMEOUT, || get(&server, "/metrics").text().contains("zone=\"new\"")));
     becomes(&server, &requests("location", "kept"), 3);
     assert_eq!(get(&server, "/").status, 204);
     becomes(&server, &requests("location", "kept"), 4);
     // One that nobody uses any more is gone.
     reload(&mut server, &http(""));
-    assert!(wait::until(wait::PATIENCE, || !get(&server, "/metrics").text().contains("zone=\"new\"")));
+    assert!(wait::until(wait::TIMEOUT, || !get(&server, "/metrics").text().contains("zone=\"new\"")));
     becomes(&server, &requests("location", "kept"), 4);
 }
 

@@ -2,7 +2,7 @@
 
 use tw_testkit::wait;
 
-use crate::support::{ask, get, page, refusal, server, start_server};
+use crate::support::{get, page, refusal, request, server, start_server};
 
 #[test]
 fn connections_are_counted_by_state() {
@@ -12,7 +12,7 @@ fn connections_are_counted_by_state() {
          location /vars { return 200 '$connections_active $connections_reading $connections_writing $connections_waiting'; }",
     );
     let vars = |expected: &str| {
-        let found = wait::until(wait::PATIENCE, || page(&server, "/vars").1 == expected);
+        let found = wait::until(wait::TIMEOUT, || page(&server, "/vars").1 == expected);
         assert!(found, "{expected}: {}", page(&server, "/vars").1);
     };
     vars("1 0 1 0");
@@ -21,7 +21,7 @@ fn connections_are_counted_by_state() {
     assert_eq!(response.field("Content-Type"), Some("text/plain"));
     // The connection before may be about to end.
     let is_alone = |text: &String| text.starts_with("Active connections: 1 \n");
-    let text = wait::some(wait::PATIENCE, || Some(get(&server, "/status").text()).filter(is_alone));
+    let text = wait::some(wait::TIMEOUT, || Some(get(&server, "/status").text()).filter(is_alone));
     let text = text.unwrap_or_else(|| panic!("{}", get(&server, "/status").text()));
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines[0], "Active connections: 1 ");
@@ -46,9 +46,9 @@ fn connections_are_counted_by_state() {
     drop((new, idle, slow, busy));
     vars("1 0 1 0");
 
-    assert_eq!(ask(&server, "HEAD /status", &[]).status, 200);
-    assert_eq!(ask(&server, "POST /status", &[]).status, 405);
+    assert_eq!(request(&server, "HEAD /status", &[]).status, 200);
+    assert_eq!(request(&server, "POST /status", &[]).status, 405);
     assert_eq!(get(&server, "/except").status, 200);
-    assert_eq!(ask(&server, "DELETE /except", &[]).status, 405);
+    assert_eq!(request(&server, "DELETE /except", &[]).status, 405);
     assert!(refusal("stub_status a b;").contains("invalid number of arguments in \"stub_status\" directive"));
 }

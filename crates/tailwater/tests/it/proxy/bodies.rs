@@ -24,7 +24,7 @@ fn small_unbuffered_body_is_in_request_body() {
             let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
             let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
             conn.reader.read_exact(&mut body).unwrap();
-            conn.say(format!(
+            conn.send(format!(
                 "HTTP/1.1 {} X\r\nContent-Length: 0\r\n\r\n",
                 if head.starts_with("POST /bad") { 404 } else { 200 }
             ));
@@ -109,7 +109,7 @@ fn fast_upload_does_not_block_the_loop() {
         });
         let goes_on = || {
             let before = sent.load(Relaxed);
-            wait::until(wait::PATIENCE, || sent.load(Relaxed) >= before + 16 * PIECE)
+            wait::until(wait::TIMEOUT, || sent.load(Relaxed) >= before + 16 * PIECE)
         };
         // Neither keeps the other waiting.
         let answers = || Client::get(server.addr(), "/ok").is_ok_and(|response| response.text() == "ok");
@@ -145,7 +145,7 @@ fn proxy_limit_rate_is_kept() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
         // At once, so that it is only the head that might come too late.
-        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: 30000\r\n\r\n{}", "x".repeat(30_000)));
+        conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 30000\r\n\r\n{}", "x".repeat(30_000)));
     });
     let server = start(
         server(),
@@ -156,7 +156,7 @@ fn proxy_limit_rate_is_kept() {
     );
     for (path, at_least, size) in [("/", 0, 30_000), ("/?rate=10000", 2, 30_000), ("/?rate=0", 0, 30_000)] {
         // An origin that a busy machine lets begin too late is asked again: that is no matter of the rate.
-        let taken = wait::some(wait::PATIENCE, || {
+        let taken = wait::some(wait::TIMEOUT, || {
             let (begun, response) = (Instant::now(), get(&server, path));
             (response.status != 504).then(|| (begun.elapsed(), response.body.len()))
         });
@@ -214,7 +214,7 @@ fn request_body_file_is_set_if_used() {
     server.wait_error_log(&format!("a client request body is buffered to a temporary file {name},")).unwrap();
     assert!(server.error_log().lines().any(|line| line.contains("[warn]") && line.contains(&name)));
     // It goes with its request.
-    assert!(wait::until(wait::PATIENCE, || !std::fs::exists(&name).unwrap()), "{name}");
+    assert!(wait::until(wait::TIMEOUT, || !std::fs::exists(&name).unwrap()), "{name}");
     assert_eq!(post("/named", 500), None);
     assert_eq!(post("/nameless", 5000), None);
     server.wait_error_log("a client request body is buffered to a temporary file,").unwrap();
@@ -285,7 +285,7 @@ fn connect_narrow(addr: SocketAddr) -> TcpStream {
     sockopt::set_socket_recv_buffer_size(&socket, 4 << 10).unwrap();
     connect(&socket, &addr).unwrap();
     let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
     stream
 }
 
@@ -294,7 +294,7 @@ fn received_part_of_a_truncated_response_is_passed() {
     const CAME: usize = 150_001;
     let addr = origin(|mut conn| {
         let _ = conn.head();
-        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n{}", "x".repeat(CAME)));
+        conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n{}", "x".repeat(CAME)));
     });
     let server = start(
         server(),
@@ -342,7 +342,7 @@ fn resetting_locations() -> String {
     let cgi = origin(move |mut conn| {
         // The beginning of the parameters tells that it was asked.
         let _ = conn.reader.fill_buf();
-        conn.say(format!("Status: 200 OK\r\nContent-Length: {EARLY}\r\n\r\n{}", text()));
+        conn.send(format!("Status: 200 OK\r\nContent-Length: {EARLY}\r\n\r\n{}", text()));
     });
     let http2 = frames_origin(move |mut frames, nth| {
         let _ = frames.wait(kind::HEADERS);
@@ -385,7 +385,7 @@ fn response_before_a_reset_is_passed() {
     for nth in 0..12 * targets.len() {
         let target = targets[nth % targets.len()];
         let mut client = TcpStream::connect(server.addr()).unwrap();
-        client.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        client.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
         let head = format!(
             "POST {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
             body.len()

@@ -28,7 +28,7 @@ fn failed_servers_have_their_byte_counts() {
     let [refuses, closes, answers] = [REFUSAL, "HTTP/1", ANSWER].map(|said| {
         origin(move |mut conn| {
             let _ = conn.head();
-            conn.say(said);
+            conn.send(said);
         })
     });
     let server = start(
@@ -54,8 +54,8 @@ fn failed_servers_have_their_byte_counts() {
 fn abandoned_response_has_its_byte_counts() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
-        conn.say("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
-        conn.say(vec![b'x'; 10_000]);
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
+        conn.send(vec![b'x'; 10_000]);
         let _ = conn.head();
     });
     let server = start(
@@ -74,18 +74,18 @@ fn abandoned_response_has_its_byte_counts() {
     let line = server.access_log(1).unwrap().remove(0);
     let received: u64 = line.rsplit(' ').next().unwrap().parse().unwrap();
     assert!(received > 10_000, "{line}");
-    assert!(wait::until(wait::PATIENCE, || counted(&server)[0].1 == received), "{:?}", counted(&server));
+    assert!(wait::until(wait::TIMEOUT, || counted(&server)[0].1 == received), "{:?}", counted(&server));
 }
 
 #[test]
 fn request_of_a_gone_client_has_its_byte_counts() {
-    let (asked, arrived) = channel();
+    let (request_size, arrived) = channel();
     let addr = origin(move |mut conn| {
         while let Some(head) = conn.head() {
             let is_long = head.contains("Content-Length: 5\r\n");
             let mut body = vec![0; if is_long { 5 } else { 0 }];
             conn.reader.read_exact(&mut body).unwrap();
-            asked.send((head.len() + body.len()) as u64).unwrap();
+            request_size.send((head.len() + body.len()) as u64).unwrap();
         }
     });
     let server = start(
@@ -110,12 +110,12 @@ fn request_of_a_gone_client_has_its_byte_counts() {
     {
         let mut client = server.connect().unwrap();
         client.send(request).unwrap();
-        let sent = arrived.recv_timeout(wait::PATIENCE).unwrap();
+        let sent = arrived.recv_timeout(wait::TIMEOUT).unwrap();
         drop(client);
         let lines = server.access_log(nth + 1).unwrap();
         assert_eq!(lines[nth], format!("499 {} {sent} 0", request.len()), "{request}");
         all += sent;
-        assert!(wait::until(wait::PATIENCE, || counted(&server) == [(all, 0)]), "{:?}", counted(&server));
+        assert!(wait::until(wait::TIMEOUT, || counted(&server) == [(all, 0)]), "{:?}", counted(&server));
     }
 }
 
@@ -124,9 +124,9 @@ fn tunnel_counts_its_heads_once() {
     const HEAD: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\n";
     let addr = origin(|mut conn| {
         let _ = conn.head();
-        conn.say(format!("{HEAD}hello"));
+        conn.send(format!("{HEAD}hello"));
         let _ = conn.head();
-        conn.say("bye");
+        conn.send("bye");
     });
     let server = start(
         server(),

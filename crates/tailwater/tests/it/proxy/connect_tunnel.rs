@@ -17,10 +17,10 @@ fn echo_origin() -> SocketAddr {
     origin(|mut conn| {
         let mut line = String::new();
         while conn.reader.read_line(&mut line).is_ok_and(|read| read > 0) {
-            conn.say(format!("<{}>", line.trim_end()));
+            conn.send(format!("<{}>", line.trim_end()));
             line.clear();
         }
-        conn.say("bye");
+        conn.send("bye");
     })
 }
 
@@ -76,8 +76,8 @@ fn connect_opens_a_tunnel() {
 
 #[test]
 fn refused_connect_closes_the_connection() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = asked.clone();
+    let request_count = Arc::new(AtomicUsize::new(0));
+    let counted = request_count.clone();
     let addr = origin(move |mut conn| {
         while conn.head().is_some() {
             counted.fetch_add(1, SeqCst);
@@ -123,7 +123,7 @@ fn refused_connect_closes_the_connection() {
     }
     let body = "CONNECT refused:80 HTTP/1.1\r\nHost: refused\r\nContent-Length: 1\r\n\r\nx";
     assert!(raw(&server, body).starts_with("HTTP/1.1 400 "));
-    assert_eq!(asked.load(SeqCst), 0);
+    assert_eq!(request_count.load(SeqCst), 0);
     server.wait_error_log("invalid host in upstream \"unix:80\"").unwrap();
 }
 
@@ -131,7 +131,7 @@ fn refused_connect_closes_the_connection() {
 /// address differs.
 fn secret_and_open_origins() -> (SocketAddr, Arc<AtomicUsize>) {
     // A port that is free at one address may be in use at the other.
-    let (secret, open) = wait::some(wait::PATIENCE, || {
+    let (secret, open) = wait::some(wait::TIMEOUT, || {
         let secret = TcpListener::bind("127.0.0.2:0").unwrap();
         let open = TcpListener::bind(("127.0.0.1", secret.local_addr().unwrap().port())).ok()?;
         Some((secret, open))
@@ -150,9 +150,9 @@ fn tunnels_reach_allowed_targets_only() {
     let port = secret.port();
     let is_turned = Arc::new(AtomicBool::new(false));
     let turns = is_turned.clone();
-    let dns = DnsServer::start(move |asked, out| {
-        let mut answer = asked.answer();
-        let addrs: &[[u8; 4]] = match (&*asked.name, asked.kind) {
+    let dns = DnsServer::start(move |request_count, out| {
+        let mut answer = request_count.answer();
+        let addrs: &[[u8; 4]] = match (&*request_count.name, request_count.kind) {
             ("good.test" | "unlisted.example", kind::A) => &[[127, 0, 0, 1]],
             ("evil.test", kind::A) => &[[127, 0, 0, 2]],
             // It is one thing for whoever looks, and another one then.
@@ -169,7 +169,7 @@ fn tunnels_reach_allowed_targets_only() {
             _ => &[],
         };
         for addr in addrs {
-            answer = answer.record(&asked.name, 0, Data::A((*addr).into()));
+            answer = answer.record(&request_count.name, 0, Data::A((*addr).into()));
         }
         out.send(answer.bytes());
     });
@@ -217,7 +217,7 @@ fn tunnels_reach_allowed_targets_only() {
 #[test]
 fn idle_tunnel_times_out() {
     let addr = origin(|mut conn| {
-        conn.say("hello");
+        conn.send("hello");
         let _ = conn.reader.read_to_end(&mut Vec::new());
     });
     let server = start(

@@ -10,7 +10,7 @@ fn early_hints_are_passed_without_hop_by_hop_fields_and_bounded() {
         while let Some(head) = conn.head() {
             let times = head.split(['/', '?', ' ']).nth(2).unwrap().parse().unwrap();
             for nth in 0..times {
-                conn.say(format!(
+                conn.send(format!(
                     "HTTP/1.1 103 Early Hints\r\nLink: <{nth}>\r\nX-Accel-Redirect: /secret\r\nConnection: X-Hop\r\n\
                      Keep-Alive: a\r\nUpgrade: h2c\r\nDate: now\r\nX-Secret: {}\r\n\r\n",
                     "x".repeat(500)

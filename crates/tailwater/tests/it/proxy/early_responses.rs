@@ -24,11 +24,11 @@ fn early_origin() -> (SocketAddr, Sender<()>) {
                 conn.answer("", format!("connection {nth}"));
                 continue;
             }
-            conn.say("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
+            conn.send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
             if may.lock().unwrap().recv().is_err() {
                 return;
             }
-            conn.say("half");
+            conn.send("half");
         }
     });
     (addr, go_on)
@@ -84,7 +84,7 @@ fn request_is_sent_while_the_client_reads_no_response() {
     let done = Arc::new(Mutex::new(done));
     let addr = origin(move |mut conn| {
         let _ = conn.head();
-        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"));
+        conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"));
         let mut writer = conn.reader.get_ref().try_clone().unwrap();
         let writing = thread::spawn(move || writer.write_all(&vec![b'x'; SIZE]));
         let mut body = [0; 10];
@@ -108,7 +108,7 @@ fn request_is_sent_while_the_client_reads_no_response() {
         // Nothing of the response is taken before the server has all of the request.
         wait::pause(Duration::from_millis(200));
         client.send("56789").unwrap();
-        assert_eq!(&is_done.recv_timeout(wait::PATIENCE).unwrap(), b"0123456789", "{more}");
+        assert_eq!(&is_done.recv_timeout(wait::TIMEOUT).unwrap(), b"0123456789", "{more}");
         assert_eq!(client.read_until_close().unwrap().len(), SIZE, "{more}");
     }
 }

@@ -60,22 +60,22 @@ fn response_is_passed_unbuffered_when_the_disk_is_full() {
     for (count, (op, skip)) in faults.into_iter().enumerate() {
         let full = disk.on(op).skip(skip).inject(Fault::Error(Errno::NOSPC));
         let mut client = slow_client(&server);
-        assert!(wait::until(wait::PATIENCE, || full.hits() > 0), "{op:?} {skip}");
+        assert!(wait::until(wait::TIMEOUT, || full.hits() > 0), "{op:?} {skip}");
         // The client takes nothing before the server knows.
-        assert!(wait::until(wait::PATIENCE, || metric(&server, "pool_running{pool=\"default\"}") == 0));
+        assert!(wait::until(wait::TIMEOUT, || metric(&server, "pool_running{pool=\"default\"}") == 0));
         let response = client.read_response().unwrap();
         assert!(response.status == 200 && response.body == body, "{op:?} {skip}");
         let line = server.wait_error_log(UNBUFFERED).unwrap();
         assert!(line.contains("(28: No space left on device)"), "{line}");
         assert!(
-            wait::until(wait::PATIENCE, || count_in_error_log(&server, UNBUFFERED) == count + 1),
+            wait::until(wait::TIMEOUT, || count_in_error_log(&server, UNBUFFERED) == count + 1),
             "{op:?} {skip}"
         );
     }
     // What is free again is used again.
     let before = disk.count(Op::Write);
     let mut client = slow_client(&server);
-    assert!(wait::until(wait::PATIENCE, || disk.count(Op::Write) > before));
+    assert!(wait::until(wait::TIMEOUT, || disk.count(Op::Write) > before));
     assert!(client.read_response().unwrap().body == body);
     assert_eq!(count_in_error_log(&server, UNBUFFERED), faults.len());
 }
@@ -87,7 +87,7 @@ fn stalled_disk_of_a_slow_client_delays_no_other_client() {
     for op in [Op::Create, Op::Write] {
         let stall = disk.on(op).inject(Fault::Stall);
         let mut client = slow_client(&server);
-        assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0), "{op:?}");
+        assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0), "{op:?}");
         for _ in 0..20 {
             assert_eq!(page(&server, "/"), (200, "small".to_owned()), "{op:?}");
             assert_eq!(page(&server, "/static"), (200, "static".to_owned()), "{op:?}");
@@ -107,7 +107,7 @@ fn slow_disk_does_not_block_the_loop() {
     let (server, body) = (buffering_on(&disk), body());
     let slow = disk.on(Op::Write).inject(Fault::Delay(std::time::Duration::from_secs(1)));
     let mut client = slow_client(&server);
-    assert!(wait::until(wait::PATIENCE, || {
+    assert!(wait::until(wait::TIMEOUT, || {
         assert_eq!(page(&server, "/"), (200, "small".to_owned()));
         slow.hits() > 2
     }));

@@ -14,7 +14,7 @@ use tw_testkit::tls::Authority;
 use tw_testkit::{Client, Server};
 
 use crate::support::cache::wait_stored;
-use crate::support::{ask, page, server, start, start_server};
+use crate::support::{page, request, server, start, start_server};
 
 fn origin<F: Future<Output = ()> + Send + 'static>(
     answer: impl Fn(OriginRequest) -> F + Send + Sync + 'static,
@@ -30,14 +30,14 @@ fn start_proxy(addr: SocketAddr, more: &str) -> Server {
 }
 
 /// Answers with the request.
-async fn mirror(mut asked: OriginRequest) {
-    let mut said = format!("{} {}\n", asked.head.method(), asked.head.uri());
-    for (name, value) in asked.head.headers() {
+async fn mirror(mut request: OriginRequest) {
+    let mut said = format!("{} {}\n", request.head.method(), request.head.uri());
+    for (name, value) in request.head.headers() {
         said.push_str(&format!("{name}: {}\n", value.to_str().unwrap()));
     }
-    let (content, _) = take(asked.body).await.unwrap();
+    let (content, _) = take(request.body).await.unwrap();
     said.push_str(&format!("{} bytes", content.len()));
-    let mut answer = asked.respond.send_response(http::Response::new(()), false).unwrap();
+    let mut answer = request.respond.send_response(http::Response::new(()), false).unwrap();
     answer.send_data(said.into(), true).unwrap();
 }
 
@@ -46,7 +46,7 @@ fn request_fields_are_sent_as_one_list() {
     let addr = origin(mirror);
     let server =
         start_proxy(addr, "proxy_set_header X-Real $remote_addr; proxy_set_header Connection upgrade;");
-    let response = ask(
+    let response = request(
         &server,
         "POST /a%20b?c",
         &["X-Case: 1", "TE: trailers", "Upgrade: websocket", "Content-Length: 3\r\n\r\nabc"],
@@ -54,31 +54,31 @@ fn request_fields_are_sent_as_one_list() {
     let expected =
         format!("POST http://{addr}/a%20b?c\nx-real: 127.0.0.1\ncontent-length: 3\nx-case: 1\n3 bytes");
     assert_eq!((response.status, response.text()), (200, expected));
-    let chunked = ask(&server, "POST /", &["Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"]);
+    let chunked = request(&server, "POST /", &["Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"]);
     assert_eq!(chunked.text(), format!("POST http://{addr}/\nx-real: 127.0.0.1\ncontent-length: 3\n3 bytes"));
 }
 
 #[test]
 fn responses_with_and_without_length_pass() {
-    let addr = origin(|mut asked| async move {
-        match asked.head.uri().path() {
-            "/none" => asked.empty(204, &[]),
-            "/head" => asked.empty(200, &[("content-length", "10")]),
-            "/length" => asked.answer(&[("content-length", "5")], "hello"),
-            "/moved" => asked.empty(302, &[("location", "/there"), ("set-cookie", "a=1; path=/")]),
-            _ => asked.answer(&[("x-one", "1"), ("x-one", "2")], "hello"),
+    let addr = origin(|mut request| async move {
+        match request.head.uri().path() {
+            "/none" => request.empty(204, &[]),
+            "/head" => request.empty(200, &[("content-length", "10")]),
+            "/length" => request.answer(&[("content-length", "5")], "hello"),
+            "/moved" => request.empty(302, &[("location", "/there"), ("set-cookie", "a=1; path=/")]),
+            _ => request.answer(&[("x-one", "1"), ("x-one", "2")], "hello"),
         }
     });
     let server = start_proxy(addr, "");
-    assert_eq!(ask(&server, "GET /none", &[]).status, 204);
-    let head = ask(&server, "HEAD /head", &[]);
+    assert_eq!(request(&server, "GET /none", &[]).status, 204);
+    let head = request(&server, "HEAD /head", &[]);
     assert_eq!((head.status, head.field("Content-Length")), (200, Some("10")));
-    let length = ask(&server, "GET /length", &[]);
+    let length = request(&server, "GET /length", &[]);
     assert_eq!((length.field("Content-Length"), length.text().as_str()), (Some("5"), "hello"));
-    let whole = ask(&server, "GET /", &[]);
+    let whole = request(&server, "GET /", &[]);
     assert_eq!(whole.values("x-one").collect::<Vec<_>>(), ["1", "2"]);
     assert_eq!(whole.text(), "hello");
-    let moved = ask(&server, "GET /moved", &[]);
+    let moved = request(&server, "GET /moved", &[]);
     assert_eq!((moved.status, moved.field("Location")), (302, Some("/there")));
 }
 
@@ -87,10 +87,10 @@ fn slow_client_does_not_hold_the_server() {
     const SIZE: usize = 4 << 20;
     let sent = Arc::new(tokio::sync::Semaphore::new(0));
     let all_sent = sent.clone();
-    let addr = origin(move |mut asked| {
+    let addr = origin(move |mut request| {
         let all_sent = all_sent.clone();
         async move {
-            let mut body = asked.begin(200, &[]);
+            let mut body = request.begin(200, &[]);
             let mut left = SIZE;
             while left > 0 {
                 body.reserve_capacity(left);
@@ -105,18 +105,18 @@ fn slow_client_does_not_hold_the_server() {
     let server = start_proxy(addr, "");
     let mut client = Client::connect(server.addr()).unwrap();
     client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
-    assert!(tw_testkit::wait::until(tw_testkit::wait::PATIENCE, || sent.available_permits() == 1));
+    assert!(tw_testkit::wait::until(tw_testkit::wait::TIMEOUT, || sent.available_permits() == 1));
     let all = client.read_until_close().unwrap();
     assert_eq!(all.iter().filter(|byte| **byte == b'x').count(), SIZE);
 }
 
 #[test]
 fn windows_follow_the_reading_of_the_client() {
-    let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
-    let addr = origin(move |mut asked| {
-        let told = told.clone();
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+    let addr = origin(move |mut request| {
+        let sender = sender.clone();
         async move {
-            let mut body = asked.begin(200, &[]);
+            let mut body = request.begin(200, &[]);
             let mut sent = 0;
             loop {
                 body.reserve_capacity(64 << 10);
@@ -124,7 +124,7 @@ fn windows_follow_the_reading_of_the_client() {
                     Some(Ok(room)) => {
                         sent += room;
                         body.send_data(vec![b'x'; room].into(), false).unwrap();
-                        told.send(sent).unwrap();
+                        sender.send(sent).unwrap();
                     }
                     _ => return,
                 }
@@ -136,9 +136,9 @@ fn windows_follow_the_reading_of_the_client() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     client.read_head().unwrap();
     // Until windows and sockets are full, and then nothing more for a while.
-    let mut last = tw_testkit::wait::some(tw_testkit::wait::PATIENCE, || tells.try_recv().ok()).unwrap();
-    while let Ok(sent) = tells.try_recv().or_else(|_| {
-        let next = || tells.try_recv().ok();
+    let mut last = tw_testkit::wait::some(tw_testkit::wait::TIMEOUT, || receiver.try_recv().ok()).unwrap();
+    while let Ok(sent) = receiver.try_recv().or_else(|_| {
+        let next = || receiver.try_recv().ok();
         tw_testkit::wait::some(std::time::Duration::from_millis(500), next).ok_or(())
     }) {
         last = sent;
@@ -150,9 +150,9 @@ fn windows_follow_the_reading_of_the_client() {
 #[test]
 fn cache_stores_http2_responses() {
     let count = Arc::new(AtomicUsize::new(0));
-    let addr = origin(move |mut asked| {
+    let addr = origin(move |mut request| {
         let nth = count.fetch_add(1, SeqCst);
-        async move { asked.answer(&[("cache-control", "max-age=60")], nth.to_string()) }
+        async move { request.answer(&[("cache-control", "max-age=60")], nth.to_string()) }
     });
     let server = start(
         server(),
@@ -170,8 +170,8 @@ fn cache_stores_http2_responses() {
 
 #[test]
 fn trailers_are_passed_if_configured() {
-    let addr = origin(|mut asked| async move {
-        let mut body = asked.begin(200, &[]);
+    let addr = origin(|mut request| async move {
+        let mut body = request.begin(200, &[]);
         body.send_data(Bytes::from_static(b"hello"), false).unwrap();
         body.send_trailers(trailers(&[("x-sum", "1"), ("x-secret", "2")])).unwrap();
     });
@@ -188,7 +188,7 @@ fn trailers_are_passed_if_configured() {
 fn http1_trailers_are_passed_if_configured() {
     let addr = tw_testkit::origin::origin(|mut conn| {
         while conn.head().is_some() {
-            conn.say(
+            conn.send(
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n",
             );
         }
@@ -208,11 +208,11 @@ fn http1_trailers_are_passed_if_configured() {
 #[test]
 fn early_hints_precede_the_response() {
     let addr = frames_origin(|mut frames, _| {
-        while let Ok(Some(asked)) = frames.wait(kind::HEADERS) {
+        while let Ok(Some(request)) = frames.wait(kind::HEADERS) {
             let hints = hpack(&[(":status", "103"), ("link", "</a.css>; rel=preload")]);
-            frames.send(frame(kind::HEADERS, END_HEADERS, asked.stream, &hints)).unwrap();
+            frames.send(frame(kind::HEADERS, END_HEADERS, request.stream, &hints)).unwrap();
             let head = hpack(&[(":status", "200")]);
-            frames.send(frame(kind::HEADERS, END_HEADERS | END_STREAM, asked.stream, &head)).unwrap();
+            frames.send(frame(kind::HEADERS, END_HEADERS | END_STREAM, request.stream, &head)).unwrap();
         }
     });
     let server = start_proxy(addr, "early_hints 1;");
@@ -230,10 +230,10 @@ fn early_hints_precede_the_response() {
 #[test]
 fn wrong_content_length_is_an_error() {
     let addr = frames_origin(|mut frames, _| {
-        while let Ok(Some(asked)) = frames.wait(kind::HEADERS) {
+        while let Ok(Some(request)) = frames.wait(kind::HEADERS) {
             let head = hpack(&[(":status", "200"), ("content-length", "10")]);
-            frames.send(frame(kind::HEADERS, END_HEADERS, asked.stream, &head)).unwrap();
-            frames.send(frame(kind::DATA, END_STREAM, asked.stream, b"short")).unwrap();
+            frames.send(frame(kind::HEADERS, END_HEADERS, request.stream, &head)).unwrap();
+            frames.send(frame(kind::DATA, END_STREAM, request.stream, b"short")).unwrap();
         }
     });
     let server = start_proxy(addr, "");
@@ -246,8 +246,8 @@ fn wrong_content_length_is_an_error() {
 
 #[test]
 fn health_checks_use_http2() {
-    let fine = origin(|mut asked| async move { asked.answer(&[], "fine") });
-    let sick = origin(|mut asked| async move { asked.empty(500, &[]) });
+    let fine = origin(|mut request| async move { request.answer(&[], "fine") });
+    let sick = origin(|mut request| async move { request.empty(500, &[]) });
     let server = start(
         server(),
         &format!(
@@ -257,7 +257,7 @@ fn health_checks_use_http2() {
         ),
     );
     server.wait_error_log("peer is unhealthy: status 500").unwrap();
-    assert!(tw_testkit::wait::until(tw_testkit::wait::PATIENCE, || page(&server, "/").0 == 200));
+    assert!(tw_testkit::wait::until(tw_testkit::wait::TIMEOUT, || page(&server, "/").0 == 200));
     assert_eq!(page(&server, "/"), (200, "fine".to_owned()));
 }
 
@@ -267,8 +267,8 @@ fn tls_negotiates_h2_by_alpn() {
     let made = authority.certify(&["localhost"]);
     let mut config = rustls::ServerConfig::clone(&Authority::server(ALL_VERSIONS, &made));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let addr = secured_http2_origin(Arc::new(config), |mut asked| async move {
-        asked.answer(&[], format!("{} {}", asked.conn, asked.head.uri().scheme_str().unwrap_or("-")));
+    let addr = secured_http2_origin(Arc::new(config), |mut request| async move {
+        request.answer(&[], format!("{} {}", request.conn, request.head.uri().scheme_str().unwrap_or("-")));
     });
     let server =
         start_server(server(), &format!("location / {{ proxy_pass https://{addr}; proxy_http_version 2; }}"));
@@ -278,9 +278,9 @@ fn tls_negotiates_h2_by_alpn() {
 
 #[test]
 fn connections_belong_to_one_loop_and_are_closed_with_it() {
-    let addr = origin(|mut asked| async move {
-        let said = asked.conn.to_string();
-        asked.answer(&[], said);
+    let addr = origin(|mut request| async move {
+        let said = request.conn.to_string();
+        request.answer(&[], said);
     });
     let server = start(
         server(),

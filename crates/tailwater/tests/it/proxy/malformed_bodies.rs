@@ -23,20 +23,20 @@ type Report = (&'static str, &'static str);
 /// body was truncated.
 fn application(
     name: &'static str,
-    tell: &Sender<Report>,
+    sender: &Sender<Report>,
     head: fn(&mut Conn) -> Option<Body>,
     answer: fn(&mut Conn),
 ) -> SocketAddr {
-    let tell = tell.clone();
+    let sender = sender.clone();
     origin(move |mut conn| {
         while let Some(body) = head(&mut conn) {
-            let _ = tell.send((name, "asked"));
+            let _ = sender.send((name, "asked"));
             let is_whole = match body {
                 Body::Length(length) => conn.exactly(length).is_some(),
                 Body::Chunked => has_all_chunks(&mut conn),
                 Body::Records => conn.fastcgi_body().is_some(),
             };
-            let _ = tell.send((name, if is_whole { "ended" } else { "taken back" }));
+            let _ = sender.send((name, if is_whole { "ended" } else { "taken back" }));
             if !is_whole {
                 return;
             }
@@ -74,21 +74,21 @@ fn http_head(conn: &mut Conn) -> Option<Body> {
 }
 
 /// An HTTP/2 origin that reports the same.
-fn carried(tell: &Sender<Report>) -> SocketAddr {
-    let tell = tell.clone();
+fn carried(sender: &Sender<Report>) -> SocketAddr {
+    let sender = sender.clone();
     frames_origin(move |mut frames, _| {
         while let Ok(Some(came)) = frames.next_frame() {
             if came.kind == kind::HEADERS {
-                let _ = tell.send(("carried", "asked"));
+                let _ = sender.send(("carried", "asked"));
             }
             let has_content = matches!(came.kind, kind::DATA | kind::HEADERS);
             if has_content && came.flags & END_STREAM != 0 {
-                let _ = tell.send(("carried", "ended"));
+                let _ = sender.send(("carried", "ended"));
                 // :status 200
                 let _ = frames.send(frame(kind::HEADERS, END_STREAM | END_HEADERS, came.stream, &[0x88]));
             }
             if came.kind == kind::RST_STREAM {
-                let _ = tell.send(("carried", "taken back"));
+                let _ = sender.send(("carried", "taken back"));
             }
         }
     })
@@ -97,7 +97,7 @@ fn carried(tell: &Sender<Report>) -> SocketAddr {
 /// A server in front of an origin of each gateway, with and without buffered bodies.
 struct Site {
     server: Server,
-    told: Receiver<Report>,
+    receiver: Receiver<Report>,
 }
 
 /// Path, origin, and true if the origin needs the length of a body.
@@ -112,28 +112,28 @@ const PLACES: [(&str, &str, bool); 7] = [
 ];
 
 fn site() -> Site {
-    let (tell, told) = mpsc::channel();
-    let ok = |conn: &mut Conn| conn.say("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    let (sender, receiver) = mpsc::channel();
+    let ok = |conn: &mut Conn| conn.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     let http = |conn: &mut Conn| conn.answer("", "");
     let servers = [
-        ("plain", application("plain", &tell, http_head, http)),
-        ("carried", carried(&tell)),
+        ("plain", application("plain", &sender, http_head, http)),
+        ("carried", carried(&sender)),
         (
             "fastcgi",
             application(
                 "fastcgi",
-                &tell,
+                &sender,
                 |conn| conn.fastcgi_head().map(|_| Body::Records),
                 |conn| conn.answer_fastcgi("Status: 200\r\n\r\n"),
             ),
         ),
         (
             "uwsgi",
-            application("uwsgi", &tell, |conn| Some(Body::Length(conn.uwsgi_head()?.content_length())), ok),
+            application("uwsgi", &sender, |conn| Some(Body::Length(conn.uwsgi_head()?.content_length())), ok),
         ),
         (
             "scgi",
-            application("scgi", &tell, |conn| Some(Body::Length(conn.scgi_head()?.content_length())), ok),
+            application("scgi", &sender, |conn| Some(Body::Length(conn.scgi_head()?.content_length())), ok),
         ),
     ];
     let groups: String = servers
@@ -163,13 +163,13 @@ fn site() -> Site {
         );
     }
     conf += "location /off/grpc { grpc_pass carried; } }";
-    Site { server: start(server(), &conf), told }
+    Site { server: start(server(), &conf), receiver }
 }
 
 impl Site {
     /// Next report of an origin.
     fn next(&self, what: &str) -> Report {
-        let next = self.told.recv_timeout(wait::PATIENCE);
+        let next = self.receiver.recv_timeout(wait::TIMEOUT);
         next.unwrap_or_else(|error| panic!("{what}: {error}: {}", self.server.error_log()))
     }
 
@@ -216,10 +216,10 @@ impl Site {
 
     /// Ends the server and checks that nothing more was reported.
     fn end(self) {
-        let Self { server, told } = self;
+        let Self { server, receiver } = self;
         assert_eq!(server.error_log().matches("[error]").count(), 0, "{}", server.error_log());
         drop(server);
-        assert_eq!(told.try_iter().collect::<Vec<_>>(), [], "nobody else was asked");
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [], "nobody else was asked");
     }
 }
 
@@ -332,13 +332,13 @@ fn malformed_http2_body_is_aborted_and_not_retried() {
 
 #[test]
 fn malformed_body_after_the_response_head_truncates_the_response() {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let addr = origin(move |mut conn| {
         while conn.head().is_some() {
-            conn.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n");
+            conn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n");
             let mut rest = Vec::new();
             let _ = conn.reader.read_to_end(&mut rest);
-            tell.send(rest.ends_with(b"0\r\n\r\n")).unwrap();
+            sender.send(rest.ends_with(b"0\r\n\r\n")).unwrap();
         }
     });
     let server = start(
@@ -351,7 +351,7 @@ fn malformed_body_after_the_response_head_truncates_the_response() {
         let mut client = begin_http1(&server, "/", "Transfer-Encoding: chunked\r\n", "7\r\ncontent\r\n");
         assert_eq!(client.read_head().unwrap().status, 200);
         client.send(tail).unwrap();
-        let has_end = told.recv_timeout(wait::PATIENCE);
+        let has_end = receiver.recv_timeout(wait::TIMEOUT);
         assert_eq!(has_end, Ok(false), "{tail:?}: {}", server.error_log());
         let rest = client.read_until_close().unwrap();
         assert!(!rest.ends_with(b"0\r\n\r\n"), "{tail:?}: the response is cut");
@@ -366,7 +366,7 @@ fn malformed_body_after_the_response_head_truncates_the_response() {
         frames.send(&end).unwrap();
         let reset = frames.wait(kind::RST_STREAM).unwrap().and_then(|reset| reset.code());
         assert_eq!(reset, Some(1), "{end:?}: PROTOCOL_ERROR");
-        let has_end = told.recv_timeout(wait::PATIENCE);
+        let has_end = receiver.recv_timeout(wait::TIMEOUT);
         assert_eq!(has_end, Ok(false), "{end:?}: {}", server.error_log());
     }
     assert_eq!(server.error_log().matches("[error]").count(), 0, "{}", server.error_log());

@@ -7,7 +7,7 @@ use crate::support::{get, refusal, server, start};
 
 /// Reads a request with a body of this length.
 fn read_request(connection: &mut TcpStream, body_len: usize) -> String {
-    connection.set_read_timeout(Some(tw_testkit::wait::PATIENCE)).unwrap();
+    connection.set_read_timeout(Some(tw_testkit::wait::TIMEOUT)).unwrap();
     let mut all = Vec::new();
     let mut piece = [0; 4096];
     loop {

@@ -102,7 +102,7 @@ fn closed_keepalive_connection_is_retried_without_a_failure() {
         let most = if conn.nth == 0 { 1 } else { usize::MAX };
         for _ in 0..most {
             let Some(_) = conn.head() else { return };
-            conn.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+            conn.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         }
         let _ = conn.head();
         let _ = conn.reader.get_mut().shutdown(Shutdown::Both);
@@ -127,7 +127,7 @@ fn malformed_response_is_502() {
     ] {
         let addr = origin(move |mut conn| {
             let _ = conn.head();
-            conn.say(said);
+            conn.send(said);
         });
         let server = start_proxy(addr, "");
         assert_eq!(get(&server, "/").status, 502, "{said:?}");
@@ -135,7 +135,7 @@ fn malformed_response_is_502() {
     }
     let addr = origin(|mut conn| {
         let _ = conn.head();
-        conn.say(format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(100_000)));
+        conn.send(format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(100_000)));
     });
     let server = start_proxy(addr, "");
     assert_eq!(get(&server, "/").status, 502);
@@ -159,7 +159,7 @@ fn duplicate_singleton_field_is_dropped_and_logged() {
 fn truncated_response_truncates_the_client_response() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
-        conn.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
     });
     let server = start_proxy(addr, "");
     let mut client = server.connect().unwrap();
@@ -181,8 +181,8 @@ fn buffering_frees_the_server_from_a_slow_client() {
     let body = std::sync::Arc::new(body);
     let addr = origin(move |mut conn| {
         let _ = conn.head();
-        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"));
-        conn.say(body.as_slice());
+        conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n"));
+        conn.send(body.as_slice());
         done.lock().unwrap().send(()).unwrap();
     });
     let server = start_proxy(addr, "proxy_buffers 4 16k; proxy_buffer_size 16k;");
@@ -190,7 +190,7 @@ fn buffering_frees_the_server_from_a_slow_client() {
     client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     assert_eq!(client.read_head().unwrap().status, 200);
     // The client has taken nothing of the body, and the server is done.
-    let has_sent = wait::until(wait::PATIENCE, || is_done.try_recv().is_ok());
+    let has_sent = wait::until(wait::TIMEOUT, || is_done.try_recv().is_ok());
     assert!(has_sent, "the server has sent all of it");
     let body = client.read_until_close().unwrap();
     assert_eq!(body.len(), SIZE);
@@ -210,7 +210,7 @@ fn responses_without_a_body_end_at_their_head() {
             let status = head.split(['/', ' ']).nth(2).unwrap().to_owned();
             let has_body = head.starts_with("GET ") && !matches!(&*status, "204" | "304");
             let body = if has_body { "hello" } else { "" };
-            conn.say(format!("HTTP/1.1 {status} X\r\nContent-Length: 5\r\n\r\n{body}"));
+            conn.send(format!("HTTP/1.1 {status} X\r\nContent-Length: 5\r\n\r\n{body}"));
         }
     });
     let server = start_proxy(
@@ -247,7 +247,7 @@ fn head_response_keeps_content_length() {
         while let Some(head) = conn.head() {
             let line = head.split(' ').nth(1).unwrap().trim_start_matches('/').to_owned();
             let line = if line.is_empty() { line } else { format!("Content-Length: {line}\r\n") };
-            conn.say(format!("HTTP/1.1 200 OK\r\n{line}X-A: b\r\n\r\n"));
+            conn.send(format!("HTTP/1.1 200 OK\r\n{line}X-A: b\r\n\r\n"));
         }
     });
     let server = start_proxy(addr, "");
@@ -265,12 +265,12 @@ fn upgrade_opens_a_tunnel() {
     let addr = origin(|mut conn| {
         let head = conn.head().unwrap();
         assert!(head.contains("Upgrade: echo\r\n") && head.contains("Connection: upgrade\r\n"), "{head}");
-        conn.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nhello ");
+        conn.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nhello ");
         let mut all = Vec::new();
         conn.reader.read_to_end(&mut all).unwrap();
         // The client has closed its side, and still gets an answer.
-        conn.say(all);
-        conn.say(" bye");
+        conn.send(all);
+        conn.send(" bye");
     });
     let server = start_proxy(
         addr,
@@ -296,7 +296,7 @@ fn upgrade_opens_a_tunnel() {
 fn tunnel_ends_with_its_server() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
-        conn.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nbye");
+        conn.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nbye");
     });
     let server = start_proxy(
         addr,
@@ -336,8 +336,8 @@ fn rewritten_uri_is_passed_unchanged() {
         ("/again", "/base/b"),
     ] {
         let text = get(&server, target).text();
-        let asked = text.strip_prefix("GET ").and_then(|text| text.split(' ').next());
-        assert_eq!(asked, Some(expected), "{target}");
+        let target_sent = text.strip_prefix("GET ").and_then(|text| text.split(' ').next());
+        assert_eq!(target_sent, Some(expected), "{target}");
     }
 }
 

@@ -6,17 +6,17 @@ use std::path::Path;
 use tw_testkit::origin::origin;
 use tw_testkit::{Server, wait};
 
-use crate::support::{ask, get, server, start_as_we_are};
+use crate::support::{get, request, server, start_as_we_are};
 
 fn storing() -> Server {
     let addr = origin(|mut conn| {
         while let Some(head) = conn.head() {
             match head.split(' ').nth(1).unwrap() {
-                "/missing" => conn.say("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone"),
-                "/short" => return conn.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"),
-                "/close" => return conn.say("HTTP/1.1 200 OK\r\n\r\nuntil it closes"),
+                "/missing" => conn.send("HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone"),
+                "/short" => return conn.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"),
+                "/close" => return conn.send("HTTP/1.1 200 OK\r\n\r\nuntil it closes"),
                 "/big" => conn.answer("", vec![b'x'; 300_000]),
-                _ if head.starts_with("HEAD") => conn.say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"),
+                _ if head.starts_with("HEAD") => conn.send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"),
                 _ => conn.answer("Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n", "whole"),
             }
         }
@@ -35,7 +35,7 @@ fn storing() -> Server {
 
 /// The file, once it is there.
 fn wait_for(path: &Path) -> Vec<u8> {
-    assert!(wait::until(wait::PATIENCE, || path.exists()), "{}", path.display());
+    assert!(wait::until(wait::TIMEOUT, || path.exists()), "{}", path.display());
     std::fs::read(path).unwrap()
 }
 
@@ -57,7 +57,7 @@ fn only_complete_responses_are_stored() {
     assert_eq!(wait_for(&store.join("deep/down/b")), b"whole");
 
     assert_eq!(get(&server, "/missing").status, 404);
-    assert_eq!(ask(&server, "HEAD /head", &[]).status, 200);
+    assert_eq!(request(&server, "HEAD /head", &[]).status, 200);
     assert_eq!(get(&server, "/off/a").status, 200);
     let mut client = server.connect().unwrap();
     client.send("GET /short HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -71,7 +71,7 @@ fn only_complete_responses_are_stored() {
     assert_eq!(names, ["big", "close", "deep", "first", "whole"]);
     let temp = server.prefix().join("proxy_temp");
     let is_empty = || std::fs::read_dir(&temp).is_ok_and(|mut dir| dir.next().is_none());
-    assert!(wait::until(wait::PATIENCE, is_empty), "a temporary file is left");
+    assert!(wait::until(wait::TIMEOUT, is_empty), "a temporary file is left");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::support::{page, server, start};
 fn failing_origin() -> SocketAddr {
     origin(|mut conn| {
         while conn.head().is_some() {
-            conn.say("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n");
+            conn.send("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n");
         }
     })
 }
@@ -57,8 +57,8 @@ fn request_is_built_once_or_for_each_server() {
 fn application_parameters_are_built_once_or_for_each_server() {
     let first = origin(|mut conn| drop(conn.fastcgi()));
     let second = origin(|mut conn| {
-        let asked = conn.fastcgi().unwrap();
-        conn.answer_fastcgi(format!("Status: 200\r\n\r\n{}", asked.param("TO").unwrap_or("nobody")));
+        let request = conn.fastcgi().unwrap();
+        conn.answer_fastcgi(format!("Status: 200\r\n\r\n{}", request.param("TO").unwrap_or("nobody")));
     });
     let server = start(
         server(),

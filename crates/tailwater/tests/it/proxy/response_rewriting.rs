@@ -3,7 +3,7 @@
 use tw_testkit::Server;
 use tw_testkit::origin::origin;
 
-use crate::support::{ask, get, refusal, server, start};
+use crate::support::{get, refusal, request, server, start};
 
 /// A server whose origin answers with the field lines in `X-Say`, separated by `|`.
 fn start_with_fields(locations: &str) -> Server {
@@ -20,8 +20,8 @@ fn start_with_fields(locations: &str) -> Server {
 }
 
 fn said(server: &Server, path: &str, field: &str, value: &str) -> Option<String> {
-    let say = format!("X-Say: {field}: {value}");
-    ask(server, &format!("GET {path}"), &[&say]).field(field).map(str::to_owned)
+    let header = format!("X-Say: {field}: {value}");
+    request(server, &format!("GET {path}"), &[&header]).field(field).map(str::to_owned)
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn proxy_redirect_rewrites_location() {
          location /off/ { proxy_pass http://ORIGIN/b/; proxy_redirect off; }",
     );
     let own = format!("http://localhost:{}", server.addr().port());
-    let base = ask(&server, "GET /a/", &[]);
+    let base = request(&server, "GET /a/", &[]);
     assert_eq!(base.text(), "from behind");
     // The URL of proxy_pass is not known here: the default rule is seen by what it leaves alone.
     assert_eq!(
@@ -128,8 +128,8 @@ fn upstream_cookie_variable_has_its_value() {
         ("other=1; tc=2", "[]"),
         ("tcc=1", "[]"),
     ] {
-        let say = format!("X-Say: Set-Cookie: {cookie}");
-        assert_eq!(ask(&server, "GET /", &[&say]).field("X-Got"), Some(expected), "{cookie}");
+        let header = format!("X-Say: Set-Cookie: {cookie}");
+        assert_eq!(request(&server, "GET /", &[&header]).field("X-Got"), Some(expected), "{cookie}");
     }
 }
 
@@ -141,10 +141,10 @@ fn x_accel_redirect_cannot_leave_the_root() {
          location @named { return 200 named; }",
     );
     let redirect = |line: &str, to: &str| {
-        let say = format!(
+        let header = format!(
             "X-Say: X-Accel-Redirect: {to}|X-Accel-Limit-Rate: 900000|Content-Type: text/x-own|Accept-Ranges: none|X-Other: 1"
         );
-        ask(&server, line, &[&say])
+        request(&server, line, &[&header])
     };
     let response = redirect("POST /a", "/b%20c?d=e");
     assert_eq!(response.text(), "here: /b c?d=e GET 900000");
@@ -161,7 +161,7 @@ fn x_accel_redirect_cannot_leave_the_root() {
 fn unrequested_101_is_502() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
-        conn.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nhello");
+        conn.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nhello");
     });
     let server = start(
         server(),

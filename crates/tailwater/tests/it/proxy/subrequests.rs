@@ -1,6 +1,6 @@
 //! Subrequests and internal redirects through `proxy_pass`.
 
-use crate::support::{ask, page, raw, server, start};
+use crate::support::{page, raw, request, server, start};
 
 /// An origin that echoes the request.
 const ORIGIN: &str = "server { listen 127.0.0.1:{port1}; default_type text/html; \
@@ -24,7 +24,7 @@ fn additions_come_from_upstream_servers() {
     );
     let own = ["X-Own: me"];
     let expected = "[GET /before <><> me]A[GET /after <><> me]";
-    assert_eq!(ask(&server, "GET /a.html", &own).text(), expected);
+    assert_eq!(request(&server, "GET /a.html", &own).text(), expected);
     let expected = format!("[GET /x <><> ]{}", "0123456789".repeat(20_000));
     assert_eq!(page(&server, "/b/x"), (200, expected));
 }
@@ -48,7 +48,7 @@ fn includes_come_from_upstream_servers() {
     let own = ["X-Own: me"];
     let expected = "[GET /one?a=b <><> me]-[GET /two <><> me]-[GET /three <><> me]-stub-lost-stub";
     for target in ["/own", "/proxied"] {
-        assert_eq!(ask(&server, &format!("GET {target}"), &own).text(), expected, "{target}");
+        assert_eq!(request(&server, &format!("GET {target}"), &own).text(), expected, "{target}");
     }
 }
 
@@ -121,7 +121,7 @@ fn error_page_may_be_proxied() {
     ] {
         assert_eq!(page(&server, target), (status, text.to_owned()), "{target}");
     }
-    let response = ask(&server, "GET /origin/local", &[]);
+    let response = request(&server, "GET /origin/local", &[]);
     assert_eq!((response.status, response.text().as_str()), (200, "inner"));
     assert_eq!((response.field("X-Args"), response.field("Set-Cookie")), (Some("a=b"), Some("c=1")));
     assert_eq!(response.field("X-Other"), None);

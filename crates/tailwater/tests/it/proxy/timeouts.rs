@@ -19,13 +19,13 @@ fn slow_client_gets_all() -> Option<bool> {
     let done = Arc::new(Mutex::new(done));
     let addr = origin(move |mut conn| {
         let _ = conn.head();
-        conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", FIRST + PIECES));
-        conn.say(vec![b'x'; FIRST]);
+        conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", FIRST + PIECES));
+        conn.send(vec![b'x'; FIRST]);
         let (mut said, mut longest) = (Instant::now(), Duration::ZERO);
         for _ in 0..PIECES {
             // Twice the timeout in all, and far from it each time.
             wait::pause(Duration::from_millis(50));
-            conn.say("y");
+            conn.send("y");
             longest = longest.max(said.elapsed());
             said = Instant::now();
         }
@@ -42,7 +42,7 @@ fn slow_client_gets_all() -> Option<bool> {
     let mut client = server.connect().unwrap();
     client.send("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     assert_eq!(client.read_head().unwrap().status, 200);
-    let longest = is_done.recv_timeout(wait::PATIENCE).expect("the server has sent all of it");
+    let longest = is_done.recv_timeout(wait::TIMEOUT).expect("the server has sent all of it");
     let has_all = client.read_until_close().is_ok_and(|all| all.len() == FIRST + PIECES);
     (has_all || longest < Duration::from_millis(500)).then_some(has_all)
 }
@@ -56,7 +56,7 @@ fn slow_client_does_not_time_out_its_server() {
 fn stopped_server_times_out_at_any_rate() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
-        conn.say("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
         let _ = conn.head();
     });
     let server = start(
@@ -80,9 +80,9 @@ fn stopped_server_times_out_at_any_rate() {
 fn dripping_head_times_out() {
     let addr = origin(|mut conn| {
         let _ = conn.head();
-        conn.say("HTTP/1.1 200 OK\r\n");
+        conn.send("HTTP/1.1 200 OK\r\n");
         for _ in 0..400 {
-            conn.say("X: y\r\n");
+            conn.send("X: y\r\n");
             wait::pause(Duration::from_millis(50));
         }
     });

@@ -317,14 +317,14 @@ fn bodies_pass_both_ways() {
 #[test]
 fn response_without_close_notify_is_truncated() {
     let (_, made) = certified(&["localhost"]);
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
+    let request_count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&request_count);
     let addr = secured(Authority::server(ALL_VERSIONS, &made), move |mut conn| {
         let Some(head) = conn.head() else { return };
         counted.fetch_add(1, SeqCst);
         let has_length = head.starts_with("GET /length");
         let length = if has_length { "Content-Length: 4\r\n" } else { "" };
-        conn.say(format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{length}\r\nhere"));
+        conn.send(format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{length}\r\nhere"));
         if head.starts_with("GET /whole") {
             conn.close_notify();
         }
@@ -339,7 +339,7 @@ fn response_without_close_notify_is_truncated() {
     );
     let mut kept = 0;
     for (path, expected) in [("/whole", 1), ("/length", 1), ("/cut", 2), ("/cut/uncached", 2)] {
-        let before = asked.load(SeqCst);
+        let before = request_count.load(SeqCst);
         kept += usize::from(expected == 1);
         for _ in 0..2 {
             let mut client = server.connect().unwrap();
@@ -351,13 +351,13 @@ fn response_without_close_notify_is_truncated() {
             // The client may have all of it before the cache has.
             wait_stored(&server, kept);
         }
-        assert_eq!(asked.load(SeqCst) - before, expected, "{path}");
+        assert_eq!(request_count.load(SeqCst) - before, expected, "{path}");
     }
     server
         .wait_error_log("upstream prematurely closed connection while reading upstream, client: 127.0.0.1")
         .unwrap();
     let count = || server.error_log().matches("upstream prematurely closed connection").count();
-    assert!(wait::until(wait::PATIENCE, || count() == 4), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || count() == 4), "{}", server.error_log());
 }
 
 #[test]
@@ -368,7 +368,7 @@ fn failed_handshake_is_retried_on_the_next_server() {
     let plain = origin(|mut conn| {
         let mut hello = [0; 5];
         let _ = conn.reader.read_exact(&mut hello);
-        conn.say("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+        conn.send("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
     });
     let closing = origin(|mut conn| {
         let _ = conn.reader.read(&mut [0; 4096]);
@@ -435,7 +435,7 @@ fn upgrade_opens_a_tunnel_over_tls_on_both_sides() {
     let (authority, made) = certified(&["localhost"]);
     let addr = secured(Authority::server(ALL_VERSIONS, &made), |mut conn| {
         let Some(_) = conn.head() else { return };
-        conn.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nhello ");
+        conn.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: upgrade\r\n\r\nhello ");
         let mut bytes = [0; 4096];
         while let Ok(n) = conn.reader.read(&mut bytes) {
             if n == 0 {
@@ -443,7 +443,7 @@ fn upgrade_opens_a_tunnel_over_tls_on_both_sides() {
             }
             conn.reader.get_mut().write_all(&bytes[..n]).unwrap();
         }
-        conn.say("bye");
+        conn.send("bye");
         conn.close_notify();
     });
     let server = start(
@@ -484,7 +484,7 @@ fn health_checks_use_tls() {
         )
     };
     let server = started("one.example");
-    assert!(wait::until(wait::PATIENCE, || get(&server, "/").status == 200), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || get(&server, "/").status == 200), "{}", server.error_log());
     let server = started("two.example");
     server.wait_error_log("upstream SSL certificate does not match \"two.example\"").unwrap();
     assert_eq!(get(&server, "/").status, 502);

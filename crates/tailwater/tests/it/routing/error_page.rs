@@ -1,6 +1,6 @@
 //! `error_page` and the built-in pages.
 
-use crate::support::{ask, get, page, raw, refusal, server, start, start_server};
+use crate::support::{get, page, raw, refusal, request, server, start, start_server};
 
 /// Status and something the body contains.
 fn check(server: &tw_testkit::Server, table: &[(&str, u16, &str)]) {
@@ -58,8 +58,8 @@ fn error_page_takes_uris_named_locations_and_redirects() {
         assert_eq!((response.status, response.field("Location")), (status, location), "{target}");
     }
     // A post for a page that is a file becomes a GET.
-    assert_eq!(ask(&server, "POST /missing", &["Content-Length: 0"]).text(), "my 404");
-    let head = ask(&server, "HEAD /missing", &[]);
+    assert_eq!(request(&server, "POST /missing", &["Content-Length: 0"]).text(), "my 404");
+    let head = request(&server, "HEAD /missing", &[]);
     assert_eq!((head.status, head.field("Content-Length")), (404, Some("6")));
 }
 
@@ -118,7 +118,7 @@ fn validators_and_conditions_of_an_error_page() {
         "Range: bytes=0-1",
         "If-Match: \"x\"",
     ] {
-        let response = ask(&server, "GET /x", &[field]);
+        let response = request(&server, "GET /x", &[field]);
         assert_eq!((response.status, response.text()), (404, "0123456789".into()), "{field}");
         assert_eq!(response.field("Last-Modified"), None);
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::wait;
 
-use crate::support::{ask, get, page, raw, refusal, server, start, start_server};
+use crate::support::{get, page, raw, refusal, request, server, start, start_server};
 
 #[test]
 fn if_conditions_match() {
@@ -114,7 +114,7 @@ fn slow_disk_delays_only_requests_that_test_files() {
     let stall = disk.on(Op::Lookup).inject(Fault::Stall);
     let mut waiting = server.connect().unwrap();
     waiting.send("GET /ask?n=a&m=b HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-    assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
+    assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0));
     assert_eq!(page(&server, "/fast").1, "fast");
     stall.lift();
     assert_eq!(waiting.read_response().unwrap().text(), "before-a-b-c");
@@ -247,7 +247,7 @@ fn limit_except_settings_apply_to_other_methods() {
         ("GET /in/f?x=1", 200, Some("an if")),
         ("DELETE /in/f?x=1", 405, None),
     ] {
-        let response = ask(&server, line, &["Content-Length: 0"]);
+        let response = request(&server, line, &["Content-Length: 0"]);
         assert_eq!(response.status, status, "{line}");
         if let Some(text) = text {
             assert_eq!(response.text(), text, "{line}");
@@ -278,7 +278,7 @@ fn limit_except_refuses_other_methods() {
         ("GET /nested/in", 404, None),
         ("GET /nested/x?if=1", 403, Some("denied")),
     ] {
-        let response = ask(&server, line, &[]);
+        let response = request(&server, line, &[]);
         assert_eq!(response.status, status, "{line}");
         if let Some(text) = text {
             assert_eq!(response.text(), text, "{line}");

@@ -1,6 +1,6 @@
 //! Requests refused before or after the choice of their location, and their error pages.
 
-use crate::support::{ask, raw, server, start_server};
+use crate::support::{raw, request, server, start_server};
 
 #[test]
 fn named_error_page_replaces_the_location() {
@@ -44,13 +44,13 @@ fn many_small_ranges_are_sent_whole() {
     let content: String = (0..2000).map(|n| char::from(b'a' + (n % 26) as u8)).collect();
     let server = start_server(server().file("html/f", &content), "");
     let ranges: Vec<String> = (0..300).map(|n| format!("{}-{}", n * 3, n * 3)).collect();
-    let response = ask(&server, "GET /f", &[&format!("Range: bytes={}", ranges.join(","))]);
+    let response = request(&server, "GET /f", &[&format!("Range: bytes={}", ranges.join(","))]);
     // nginx answers with the whole file once the parts would be longer; either is right, nothing may be cut.
     match response.status {
         206 => assert_eq!(response.text().matches("Content-Range").count(), 300),
         status => assert_eq!((status, response.text()), (200, content)),
     }
-    let few = ask(&server, "GET /f", &["Range: bytes=0-4,100-109,-3"]);
+    let few = request(&server, "GET /f", &["Range: bytes=0-4,100-109,-3"]);
     assert_eq!(few.status, 206);
     let text = few.text();
     for part in ["\r\n\r\nabcde\r\n", "\r\n\r\nwxyzabcdef\r\n", "bytes 1997-1999/2000"] {

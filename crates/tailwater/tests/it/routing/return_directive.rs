@@ -1,6 +1,6 @@
 //! `return`
 
-use crate::support::{ask, get, page, raw, refusal, server, start, start_server};
+use crate::support::{get, page, raw, refusal, request, server, start, start_server};
 
 #[test]
 fn return_sends_codes_texts_and_redirects() {
@@ -81,7 +81,7 @@ fn return_answers_every_method() {
         ("OPTIONS /", &[], "hello"),
         ("FROB /", &[], "hello"),
     ] {
-        let response = ask(&server, line, fields);
+        let response = request(&server, line, fields);
         assert_eq!((response.status, response.text()), (200, text.to_owned()), "{line}");
         assert_eq!(response.field("Content-Length"), Some("5"), "{line}");
     }

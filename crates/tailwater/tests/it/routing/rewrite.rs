@@ -1,6 +1,6 @@
 //! `rewrite`, `set`, `break`
 
-use crate::support::{ask, get, page, refusal, refusal_of, server, start, start_server};
+use crate::support::{get, page, refusal, refusal_of, request, server, start, start_server};
 
 /// Directives that answer with the rewritten URI.
 const SHOW: &str = "default_type text/plain; return 200 '$uri|$args';";
@@ -116,7 +116,7 @@ fn set_assigns_variables() {
     for (target, field, text) in
         [("/family?x=1&y=2", "sent", "sent 1"), ("/set-family?x=1&y=2", "set", "set 12")]
     {
-        let response = ask(&server, &format!("GET {target}"), &["X: sent"]);
+        let response = request(&server, &format!("GET {target}"), &["X: sent"]);
         assert_eq!((response.field("X-Family"), &*response.text()), (Some(field), text), "{target}");
     }
 }
@@ -171,7 +171,7 @@ fn rewrite_log_logs_rewrites() {
              location /silent { uninitialized_variable_warn off; set $y $z; return 200; } }",
     );
     for target in ["/on/x", "/to", "/silent", "/off", "/warn", "/end"] {
-        ask(&server, &format!("GET {target}"), &[]);
+        request(&server, &format!("GET {target}"), &[]);
     }
     server.wait_error_log("using uninitialized \"x\" variable").unwrap();
     let log = server.error_log();
@@ -199,7 +199,7 @@ fn rewrite_keeps_the_method_and_limits_backtracking() {
     );
     for (line, text) in [("POST /go", "POST /there"), ("PUT /go", "PUT /there"), ("FROB /go", "FROB /there")]
     {
-        let response = ask(&server, line, &["Content-Length: 0"]);
+        let response = request(&server, line, &["Content-Length: 0"]);
         assert_eq!((response.status, response.text()), (200, text.to_owned()), "{line}");
     }
     assert_eq!(get(&server, "/slow?x=b").status, 204);

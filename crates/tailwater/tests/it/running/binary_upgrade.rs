@@ -54,8 +54,8 @@ impl Daemon {
         let said = File::create(daemon.dir.join("logs/stderr.log")).unwrap();
         let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).status().unwrap();
         assert!(status.success(), "{}", daemon.log());
-        daemon.session = wait::some(wait::PATIENCE, || daemon.master()).unwrap();
-        assert!(wait::until(wait::PATIENCE, || daemon.try_serving_master().is_ok()), "{}", daemon.log());
+        daemon.session = wait::some(wait::TIMEOUT, || daemon.master()).unwrap();
+        assert!(wait::until(wait::TIMEOUT, || daemon.try_serving_master().is_ok()), "{}", daemon.log());
         daemon
     }
 
@@ -83,15 +83,15 @@ impl Daemon {
 
     /// Replaces the binary with another one.
     fn install(&self, program: &Path) {
-        let beside = self.dir.join("program.new");
-        symlink(program, &beside).unwrap();
-        fs::rename(beside, self.dir.join("program")).unwrap();
+        let temp_path = self.dir.join("program.new");
+        symlink(program, &temp_path).unwrap();
+        fs::rename(temp_path, self.dir.join("program")).unwrap();
     }
 
     /// Installs a script in place of the binary.
     fn install_script(&self, text: &str, mode: u32) {
-        let beside = self.dir.write_program("program.new", text, mode).unwrap();
-        fs::rename(beside, self.dir.join("program")).unwrap();
+        let temp_path = self.dir.write_program("program.new", text, mode).unwrap();
+        fs::rename(temp_path, self.dir.join("program")).unwrap();
     }
 
     fn addr(&self, index: usize) -> SocketAddr {
@@ -122,7 +122,7 @@ impl Daemon {
 
     fn wait_logs(&self, text: &str, count: usize) {
         let found = || self.log().matches(text).count() >= count;
-        assert!(wait::until(wait::PATIENCE, found), "no {text:?} in\n{}", self.log());
+        assert!(wait::until(wait::TIMEOUT, found), "no {text:?} in\n{}", self.log());
     }
 
     /// Starts the new binary and waits for its pid file.
@@ -133,7 +133,7 @@ impl Daemon {
     }
 
     fn wait_master(&self, is_it: impl Fn(u32) -> bool) -> u32 {
-        let found = wait::some(wait::PATIENCE, || self.master().filter(|pid| is_it(*pid)));
+        let found = wait::some(wait::TIMEOUT, || self.master().filter(|pid| is_it(*pid)));
         found.unwrap_or_else(|| panic!("{}", self.log()))
     }
 
@@ -149,7 +149,7 @@ impl Daemon {
 
     /// Waits until a process has ended.
     fn wait_end(&self, pid: u32) {
-        assert!(wait::until(wait::PATIENCE, || has_ended(pid)), "{pid} goes on\n{}", self.log());
+        assert!(wait::until(wait::TIMEOUT, || has_ended(pid)), "{pid} goes on\n{}", self.log());
     }
 
     fn members(&self) -> Vec<u32> {
@@ -168,7 +168,7 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         let all = || self.members().into_iter().filter(|pid| self.session > 0 && !has_ended(*pid));
-        let is_over = wait::until(wait::PATIENCE, || {
+        let is_over = wait::until(wait::TIMEOUT, || {
             for pid in all().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
                 // It may just have ended.
                 let _ = kill_process(pid, Signal::KILL);
@@ -228,12 +228,12 @@ fn upgrade_fails_no_request() {
     assert_eq!(download.read_head().unwrap().status, 200);
     let (done, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
-        let ask = |index: usize| {
+        let request = |index: usize| {
             let (addr, keeps) = (daemon.addr(index % 2), index % 4 < 2);
             let (done, answers) = (&done, &answers);
             scope.spawn(move || ask_until(done, addr, keeps, answers))
         };
-        let clients: Vec<_> = (0..CLIENTS).map(ask).collect();
+        let clients: Vec<_> = (0..CLIENTS).map(request).collect();
         // What panics in here would wait for the clients for ever.
         let changed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let mut download = Some(download);
@@ -242,7 +242,7 @@ fn upgrade_fails_no_request() {
                 let before = answers.load(Ordering::Relaxed);
                 let new = daemon.upgrade();
                 kill(old, Signal::QUIT);
-                assert!(wait::until(wait::PATIENCE, || daemon
+                assert!(wait::until(wait::TIMEOUT, || daemon
                     .try_serving_master()
                     .is_ok_and(|who| who == new)));
                 if let Some(mut download) = download.take() {
@@ -254,7 +254,7 @@ fn upgrade_fails_no_request() {
                 }
                 daemon.wait_end(old);
                 let enough = || answers.load(Ordering::Relaxed) > before + 10 * CLIENTS;
-                assert!(wait::until(wait::PATIENCE, enough), "{}", daemon.log());
+                assert!(wait::until(wait::TIMEOUT, enough), "{}", daemon.log());
             }
         }));
         done.store(true, Ordering::Relaxed);
@@ -262,7 +262,7 @@ fn upgrade_fails_no_request() {
         assert!(failed.is_empty(), "{failed:?}\n{}", daemon.log());
         changed.unwrap();
     });
-    assert!(wait::until(wait::PATIENCE, || daemon.masters() == 1), "{}", daemon.log());
+    assert!(wait::until(wait::TIMEOUT, || daemon.masters() == 1), "{}", daemon.log());
     assert!(!daemon.old_pid_file().exists());
     assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok(), "the new one listens there");
 }
@@ -281,14 +281,14 @@ fn old_binary_can_take_over_again() {
     // Only the new one serves.
     kill(old, Signal::WINCH);
     daemon.wait_log("stop accepting connections");
-    assert!(wait::until(wait::PATIENCE, || daemon.serving_master() == new && daemon.serving_master() == new));
+    assert!(wait::until(wait::TIMEOUT, || daemon.serving_master() == new && daemon.serving_master() == new));
     daemon.wait_log(" exited with code 0");
 
     // Both do, and the configuration is not read for that.
     daemon.write_conf("http {");
     kill(old, Signal::HUP);
     daemon.wait_log("a new binary runs: serving beside it");
-    assert!(wait::until(wait::PATIENCE, || daemon.serving_master() == old));
+    assert!(wait::until(wait::TIMEOUT, || daemon.serving_master() == old));
     assert!(!daemon.log().contains("[emerg]"), "{}", daemon.log());
     // A second one changes nothing.
     kill(old, Signal::HUP);
@@ -321,11 +321,11 @@ fn old_binary_serves_again_when_the_new_one_dies() {
         let new = daemon.upgrade();
         kill(old, Signal::WINCH);
         assert!(
-            wait::until(wait::PATIENCE, || daemon.serving_master() == new && daemon.serving_master() == new)
+            wait::until(wait::TIMEOUT, || daemon.serving_master() == new && daemon.serving_master() == new)
         );
         kill(new, how);
         daemon.wait_master(|pid| pid == old);
-        assert!(wait::until(wait::PATIENCE, || daemon.try_serving_master().is_ok_and(|who| who == old)));
+        assert!(wait::until(wait::TIMEOUT, || daemon.try_serving_master().is_ok_and(|who| who == old)));
         assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok());
     }
     daemon.wait_log("exited on signal 9");
@@ -372,7 +372,7 @@ fn failed_new_binary_changes_nothing() {
         daemon.wait_logs("changing binary\n", 2 * (count + 1));
         daemon.wait_log(line);
         daemon.wait_master(|pid| pid == old);
-        assert!(wait::until(wait::PATIENCE, || !daemon.old_pid_file().exists()), "{line}");
+        assert!(wait::until(wait::TIMEOUT, || !daemon.old_pid_file().exists()), "{line}");
         assert_eq!((daemon.serving_master(), daemon.masters()), (old, 1), "{line}");
         assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok(), "{line}");
     }
@@ -394,7 +394,7 @@ fn hung_new_binary_is_left_alone() {
     kill(old, Signal::USR2);
     let stopped =
         || daemon.members().into_iter().find(|pid| stat(*pid).is_some_and(|stat| stat.state == b'T'));
-    let new = wait::some(wait::PATIENCE, stopped).unwrap();
+    let new = wait::some(wait::TIMEOUT, stopped).unwrap();
     assert_eq!((parent(new), daemon.serving_master()), (old, old));
     assert!(!daemon.pid_file().exists() && daemon.old_pid_file().exists());
     kill(old, Signal::USR2);
@@ -417,7 +417,7 @@ fn repeated_usr2_starts_one_new_binary() {
         kill(old, Signal::HUP);
     }
     let new = daemon.wait_master(|pid| pid != old);
-    assert!(wait::until(wait::PATIENCE, || daemon.try_serving_master().is_ok_and(|who| who == new)));
+    assert!(wait::until(wait::TIMEOUT, || daemon.try_serving_master().is_ok_and(|who| who == new)));
     assert_eq!(daemon.masters(), 2);
     // The new one is no place for another one as long as the old one lives.
     for _ in 0..100 {
@@ -430,7 +430,7 @@ fn repeated_usr2_starts_one_new_binary() {
     kill(old, Signal::QUIT);
     daemon.wait_end(old);
     assert_eq!(daemon.master(), Some(new));
-    assert!(wait::until(wait::PATIENCE, || daemon.try_serving_master().is_ok_and(|who| who == new)));
+    assert!(wait::until(wait::TIMEOUT, || daemon.try_serving_master().is_ok_and(|who| who == new)));
     assert_eq!(daemon.masters(), 1);
     assert_ne!(daemon.upgrade(), new, "now it is");
 }
@@ -447,27 +447,27 @@ fn tls_sessions_are_resumed_by_the_next_worker_and_binary() {
         let daemon = Daemon::start_as(Path::new(TAILWATER), &http(&secured));
         let config = authority.client(&[version]);
         // Who answered, and whether the session was taken up again.
-        let ask = || -> io::Result<(u32, bool)> {
+        let request = || -> io::Result<(u32, bool)> {
             let mut client = Client::connect_tls(daemon.addr(2), &config, "localhost")?;
             client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
             let worker = client.read_response()?.text().parse().map_err(io::Error::other)?;
             let kind = client.session().and_then(|session| session.handshake_kind());
             Ok((worker, kind == Some(HandshakeKind::Resumed)))
         };
-        let (worker, is_resumed) = ask().unwrap();
+        let (worker, is_resumed) = request().unwrap();
         assert!(!is_resumed);
-        assert_eq!(ask().unwrap(), (worker, true));
+        assert_eq!(request().unwrap(), (worker, true));
 
         kill(worker, Signal::KILL);
         daemon.wait_log("exited on signal 9");
-        let (next, is_resumed) = wait::some(wait::PATIENCE, || ask().ok()).unwrap();
+        let (next, is_resumed) = wait::some(wait::TIMEOUT, || request().ok()).unwrap();
         assert!(next != worker && is_resumed, "{}", daemon.log());
 
         let old = daemon.master().unwrap();
         daemon.upgrade();
         kill(old, Signal::QUIT);
         daemon.wait_end(old);
-        let (last, is_resumed) = ask().unwrap();
+        let (last, is_resumed) = request().unwrap();
         assert!(last != next && is_resumed, "{}", daemon.log());
     }
 }
@@ -504,7 +504,7 @@ fn new_binary_may_listen_on_other_addresses() {
         "listen 127.0.0.1:{port0} reuseport; listen 127.0.0.1:{port2}; listen unix:{prefix}/other;",
     ));
     let new = daemon.upgrade();
-    assert!(wait::until(wait::PATIENCE, || daemon.serving_master() == new));
+    assert!(wait::until(wait::TIMEOUT, || daemon.serving_master() == new));
     let gone = daemon.addr(1);
     daemon.wait_log(&format!("{gone} is not configured, closing inherited sockets: 2"));
     assert_eq!(Client::get(daemon.addr(2), "/").unwrap().status, 200);
@@ -522,13 +522,13 @@ fn new_binary_may_listen_on_other_addresses() {
     daemon.wait_end(new);
     daemon.write_conf(&http("listen 127.0.0.1:{port0}; listen unix:{prefix}/socket;"));
     let last = daemon.master().unwrap();
-    assert!(wait::until(wait::PATIENCE, || daemon.try_serving_master().is_ok_and(|who| who == last)));
+    assert!(wait::until(wait::TIMEOUT, || daemon.try_serving_master().is_ok_and(|who| who == last)));
     assert!(daemon.order("reload").status.success());
     let is_gone = || {
         kill(last, Signal::USR1);
         !daemon.dir.join("other").exists()
     };
-    assert!(wait::until(wait::PATIENCE, is_gone), "{}", daemon.log());
+    assert!(wait::until(wait::TIMEOUT, is_gone), "{}", daemon.log());
     assert!(daemon.order("stop").status.success());
     daemon.wait_end(last);
     assert!(!daemon.dir.join("socket").exists() && !daemon.pid_file().exists());
@@ -543,15 +543,15 @@ fn upgrade_works_in_the_foreground_with_a_master() {
     assert_eq!(serving_master(), old);
     server.signal(Signal::USR2).unwrap();
     let read = || fs::read_to_string(server.prefix().join("logs/server.pid")).ok()?.trim().parse().ok();
-    let new = wait::some(wait::PATIENCE, || read().filter(|pid: &u32| *pid != old));
+    let new = wait::some(wait::TIMEOUT, || read().filter(|pid: &u32| *pid != old));
     let new = new.unwrap_or_else(|| panic!("{}", server.error_log()));
     // A terminal that changes its size stops neither.
     kill(old, Signal::WINCH);
     kill(new, Signal::WINCH);
-    assert!(wait::until(wait::PATIENCE, || serving_master() == new));
-    assert!(wait::until(wait::PATIENCE, || serving_master() == old));
+    assert!(wait::until(wait::TIMEOUT, || serving_master() == new));
+    assert!(wait::until(wait::TIMEOUT, || serving_master() == old));
     kill(old, Signal::QUIT);
-    assert!(wait::until(wait::PATIENCE, || has_ended(old)), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || has_ended(old)), "{}", server.error_log());
     assert_eq!(serving_master(), new);
 
     let single = crate::support::server().start(HTTP).unwrap();
@@ -581,9 +581,9 @@ fn sockets_of_systemd_are_inherited() {
     let log = || fs::read_to_string(dir.join("logs/error.log")).unwrap_or_default();
     assert_eq!(Client::get(addr, "/").unwrap().text(), "here", "{}", log());
     let expected = format!("socket #3 \"web\" listens on {addr}");
-    assert!(wait::until(wait::PATIENCE, || log().contains(&expected)), "{}", log());
+    assert!(wait::until(wait::TIMEOUT, || log().contains(&expected)), "{}", log());
     group.signal(Signal::TERM).unwrap();
-    assert_eq!(group.wait(wait::PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(group.wait(wait::TIMEOUT).unwrap().code(), Some(0));
     assert!(TcpStream::connect(addr).is_ok(), "it is systemd's");
 }
 
@@ -660,13 +660,13 @@ fn nginx_and_tailwater_upgrade_each_other() {
         daemon.install(program);
         let new = daemon.upgrade();
         kill(old, Signal::QUIT);
-        assert!(wait::until(wait::PATIENCE, || !daemon.old_pid_file().exists()), "{}", daemon.log());
+        assert!(wait::until(wait::TIMEOUT, || !daemon.old_pid_file().exists()), "{}", daemon.log());
         for index in [0, 1] {
             assert_eq!(Client::get(daemon.addr(index), "/").unwrap().status, 200, "{}", daemon.log());
         }
         assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok());
         assert!(
-            wait::until(wait::PATIENCE, || daemon.masters() == 1 && daemon.serving_master() == new),
+            wait::until(wait::TIMEOUT, || daemon.masters() == 1 && daemon.serving_master() == new),
             "{}",
             daemon.log()
         );
@@ -676,10 +676,10 @@ fn nginx_and_tailwater_upgrade_each_other() {
     daemon.install(&nginx);
     let new = daemon.upgrade();
     kill(old, Signal::WINCH);
-    assert!(wait::until(wait::PATIENCE, || daemon.serving_master() == new && daemon.serving_master() == new));
+    assert!(wait::until(wait::TIMEOUT, || daemon.serving_master() == new && daemon.serving_master() == new));
     kill(new, Signal::QUIT);
     daemon.wait_master(|pid| pid == old);
-    assert!(wait::until(wait::PATIENCE, || daemon.try_serving_master().is_ok_and(|who| who == old)));
+    assert!(wait::until(wait::TIMEOUT, || daemon.try_serving_master().is_ok_and(|who| who == old)));
     assert!(daemon.order("quit").status.success());
     daemon.wait_end(old);
 }

@@ -28,7 +28,7 @@ fn runs_here(words: &[&str]) -> bool {
 
 /// Pid of the server that `unshare` has started.
 fn container_pid(server: &Server) -> u32 {
-    wait::some(wait::PATIENCE, || all_children(server.pid()).first().copied()).unwrap()
+    wait::some(wait::TIMEOUT, || all_children(server.pid()).first().copied()).unwrap()
 }
 
 #[test]
@@ -45,14 +45,14 @@ fn process_1_reaps_orphans_and_stops() {
     let run = Command::new("nsenter").args(["-t", &first.to_string(), "-p", "sh", "-c", orphan]).output();
     assert!(run.unwrap().status.success());
     let only_worker = || matches!(all_children(first)[..], [pid] if !is_gone(pid));
-    assert!(wait::until(wait::PATIENCE, only_worker), "{:?}", all_children(first));
+    assert!(wait::until(wait::TIMEOUT, only_worker), "{:?}", all_children(first));
     kill(first, Signal::HUP);
     server.wait_error_log("reconfiguring").unwrap();
     kill(first, Signal::WINCH);
     server.wait_error_log("(SIGWINCH) received").unwrap();
     assert_eq!(page(&server, "/").1, "served");
     kill(first, Signal::TERM);
-    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(0));
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn process_1_obeys_signals_sent_during_start() {
     kill(container_pid(&server), Signal::TERM);
     pipe.write_all(b"return 200;").unwrap();
     drop(pipe);
-    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(0));
     assert!(server.error_log().contains("signal 15 (SIGTERM) received"), "{}", server.error_log());
 }
 
@@ -143,11 +143,7 @@ impl Heard {
 
     fn wait_count(&self, text: &str, count: usize) {
         let heard = || String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned();
-        assert!(
-            wait::until(wait::PATIENCE, || heard().matches(text).count() >= count),
-            "{text}: {}",
-            heard()
-        );
+        assert!(wait::until(wait::TIMEOUT, || heard().matches(text).count() >= count), "{text}: {}", heard());
     }
 }
 
@@ -194,7 +190,7 @@ fn logs_go_to_the_standard_streams() {
             err.wait_count("html/link\" failed (2", 2 * round);
             server.signal(Signal::USR1).unwrap();
             let reopened = || server.error_log().matches("reopening logs").count() >= 2 * round;
-            assert!(wait::until(wait::PATIENCE, reopened), "{}", server.error_log());
+            assert!(wait::until(wait::TIMEOUT, reopened), "{}", server.error_log());
         }
         let alerts = server.error_log().lines().filter(|line| line.contains("[alert]")).count();
         assert_eq!(alerts, 0, "{kind}: {}", server.error_log());

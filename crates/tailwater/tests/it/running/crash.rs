@@ -37,7 +37,7 @@ impl Load {
 
     fn run(&self, is_unix: bool) {
         while !self.stop.load(Ordering::Relaxed) {
-            let count = match self.ask(is_unix) {
+            let count = match self.request(is_unix) {
                 Ok(true) => &self.answered,
                 Ok(false) => &self.broken,
                 Err(_) => &self.refused,
@@ -47,7 +47,7 @@ impl Load {
     }
 
     /// Returns true for errors of `connect`.
-    fn ask(&self, is_unix: bool) -> std::io::Result<bool> {
+    fn request(&self, is_unix: bool) -> std::io::Result<bool> {
         match is_unix {
             true => UnixStream::connect(&self.unix).map(exchange),
             false => TcpStream::connect(self.addr).map(exchange),
@@ -57,8 +57,8 @@ impl Load {
 
 fn exchange(mut stream: impl Read + Write) -> bool {
     let mut answer = String::new();
-    let asked = stream.write_all(b"GET /old HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.ends_with("old")
+    let sent = stream.write_all(b"GET /old HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    sent.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.ends_with("old")
 }
 
 #[test]
@@ -78,11 +78,11 @@ fn killed_worker_loses_its_connections_only() {
                 scope.spawn(move || load.run(number % 4 == 0));
             }
             let more =
-                |than: u32| wait::until(wait::PATIENCE, || load.answered.load(Ordering::Relaxed) > than);
+                |than: u32| wait::until(wait::TIMEOUT, || load.answered.load(Ordering::Relaxed) > than);
             let is_busy = more(500);
             kill(before, Signal::KILL);
             let respawned =
-                wait::until(wait::PATIENCE, || children(server.pid()).iter().any(|pid| *pid != before));
+                wait::until(wait::TIMEOUT, || children(server.pid()).iter().any(|pid| *pid != before));
             let goes_on = more(load.answered.load(Ordering::Relaxed) + 500);
             load.stop.store(true, Ordering::Relaxed);
             assert!(is_busy && respawned && goes_on, "{}", server.error_log());
@@ -103,7 +103,7 @@ fn ignored_sigchld_is_not_inherited() {
     let before = worker(&server);
     kill(before, Signal::KILL);
     server.wait_error_log(&format!("worker process {before} exited on signal 9")).unwrap();
-    assert!(wait::until(wait::PATIENCE, || page(&server, "/old").0 == 200));
+    assert!(wait::until(wait::TIMEOUT, || page(&server, "/old").0 == 200));
     assert!(server.stop().unwrap().success());
 }
 
@@ -117,7 +117,7 @@ fn crashing_workers_do_not_keep_the_master_busy() {
         }
         server.error_log().matches("exited on signal 9\n").count() > 2
     };
-    assert!(wait::until(wait::PATIENCE, killed), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, killed), "{}", server.error_log());
     // It can be reloaded, which starts one, and stopped.
     reload_until(&mut server, &conf("", &new_location("new")), "/new", "new");
     assert!(server.stop().unwrap().success());
@@ -137,7 +137,7 @@ fn stopped_worker_does_not_block_the_master() {
     assert!(line.contains("[warn]") && line.contains("signal 15 (SIGTERM) received from "), "{line}");
     // By now it may have been.
     let _ = kill_process(Pid::from_raw(worker.cast_signed()).unwrap(), Signal::CONT);
-    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(0));
     assert!(is_gone(worker), "{}", server.error_log());
 }
 
@@ -156,8 +156,8 @@ fn signals_during_a_load_are_obeyed_after_it() {
     }
     kill(worker, Signal::CONT);
     let is_second = || page(&server, "/new").1 == "second";
-    assert!(wait::until(wait::PATIENCE, is_second), "{}", server.error_log());
-    assert!(wait::until(wait::PATIENCE, || log.exists()));
+    assert!(wait::until(wait::TIMEOUT, is_second), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || log.exists()));
     assert_eq!(self::worker(&server), worker);
     assert!(server.stop().unwrap().success());
 }
@@ -176,10 +176,10 @@ fn worker_of_a_killed_master_finishes_and_exits() {
     );
     let mut other = builder().start(&conf).unwrap();
     let addr = server.addr();
-    assert!(wait::until(wait::PATIENCE, || Client::get(addr, "/").is_ok_and(|page| page.text() == "other")));
+    assert!(wait::until(wait::TIMEOUT, || Client::get(addr, "/").is_ok_and(|page| page.text() == "other")));
     assert!(!is_gone(worker));
     assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
-    assert!(wait::until(wait::PATIENCE, || is_gone(worker)), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || is_gone(worker)), "{}", server.error_log());
     assert!(server.error_log().ends_with(": exit\n"), "{}", server.error_log());
     assert!(other.stop().unwrap().success());
 }
@@ -198,7 +198,7 @@ fn many_signals_lose_nothing() {
                 server.signal(signal).unwrap();
             }
             let goal = load.answered.load(Ordering::Relaxed) + number % 5;
-            assert!(wait::until(wait::PATIENCE, || load.answered.load(Ordering::Relaxed) >= goal));
+            assert!(wait::until(wait::TIMEOUT, || load.answered.load(Ordering::Relaxed) >= goal));
         }
         load.stop.store(true, Ordering::Relaxed);
     });

@@ -31,7 +31,7 @@ fn reloads_reopens_and_respawns_leak_no_descriptors() {
         if number.is_multiple_of(5) {
             let before = worker(server);
             kill(before, Signal::KILL);
-            assert!(wait::until(wait::PATIENCE, || is_gone(before)));
+            assert!(wait::until(wait::TIMEOUT, || is_gone(before)));
             assert_eq!(page(server, "/old").0, 200);
         }
     };
@@ -48,7 +48,7 @@ fn reloads_reopens_and_respawns_leak_no_descriptors() {
     let before = *looks.iter().max_by_key(|look| count_of(look)).unwrap();
     (7..=24).for_each(|number| cycle(&mut server, number));
     let is_as_before = || steady(&server).iter().zip(before).all(|(now, before)| *now <= before);
-    assert!(wait::until(wait::PATIENCE, is_as_before), "{before:?}, now {:?}", steady(&server));
+    assert!(wait::until(wait::TIMEOUT, is_as_before), "{before:?}, now {:?}", steady(&server));
     assert!(server.stop().unwrap().success());
 }
 
@@ -87,7 +87,7 @@ fn worker_out_of_descriptors_is_replaced_without_loss() {
     assert!(!is_gone(before), "{}", server.error_log());
     server.wait_error_log("another worker process has to do what the master ordered").unwrap();
     complete_requests(begun);
-    assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || is_gone(before)), "{}", server.error_log());
     assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());
 
     let (server, begun) = start_without_descriptors();
@@ -95,12 +95,12 @@ fn worker_out_of_descriptors_is_replaced_without_loss() {
     fs::rename(logs.join("access.log"), logs.join("access.1")).unwrap();
     server.signal(Signal::USR1).unwrap();
     let other = || children(server.pid()).into_iter().any(|pid| pid != before);
-    assert!(wait::until(wait::PATIENCE, other), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, other), "{}", server.error_log());
     let arrives =
         || page(&server, "/old").0 == 200 && fs::metadata(logs.join("access.log")).unwrap().len() > 0;
-    assert!(wait::until(wait::PATIENCE, arrives));
+    assert!(wait::until(wait::TIMEOUT, arrives));
     complete_requests(begun);
-    assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || is_gone(before)), "{}", server.error_log());
     assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());
 }
 

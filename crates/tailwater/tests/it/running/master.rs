@@ -153,7 +153,7 @@ fn refused_reload_changes_nothing() {
         let lines = server.error_log().matches("[emerg]").count();
         server.signal(Signal::HUP).unwrap();
         let kept_it = || server.error_log().matches("the configuration stays as it was").count() > count;
-        assert!(wait::until(wait::PATIENCE, kept_it), "{conf}: {}", server.error_log());
+        assert!(wait::until(wait::TIMEOUT, kept_it), "{conf}: {}", server.error_log());
         assert!(server.error_log().matches("[emerg]").count() > lines, "{conf}: {}", server.error_log());
         server.wait_error_log(line).unwrap();
         assert_eq!(text_on(&mut kept, "/old").unwrap(), "old", "{conf}");
@@ -189,7 +189,7 @@ fn reload_of_process_settings_starts_another_worker() {
         );
         assert!(!is_gone(before), "{main}: it finishes what it has begun");
         assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE, "{main}");
-        assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{main}");
+        assert!(wait::until(wait::TIMEOUT, || is_gone(before)), "{main}");
         let log = server.wait_error_log(&format!("worker process {before} exited with code 0")).unwrap();
         assert!(log.contains("[notice]"), "{log}");
         assert_ne!(worker(&server), before, "{main}");
@@ -218,19 +218,19 @@ fn logs_writable_only_by_the_master_are_rotated() {
     }
     server.signal(Signal::USR1).unwrap();
     let opened = || ["access", "error"].iter().all(|log| logs.join(format!("{log}.log")).exists());
-    assert!(wait::until(wait::PATIENCE, opened), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, opened), "{}", server.error_log());
     // The worker process is told after that.
     let arrives =
         || page(&server, "/old").0 == 200 && fs::metadata(logs.join("access.log")).unwrap().len() > 0;
-    assert!(wait::until(wait::PATIENCE, arrives));
+    assert!(wait::until(wait::TIMEOUT, arrives));
     assert_eq!([owner("access.log"), owner("error.log")], before);
     assert!(!server.error_log().contains("failed"), "{}", server.error_log());
 
     // A reload opens them as well.
     fs::rename(logs.join("access.log"), logs.join("access.2")).unwrap();
     server.signal(Signal::HUP).unwrap();
-    assert!(wait::until(wait::PATIENCE, || logs.join("access.log").exists()));
-    assert!(wait::until(wait::PATIENCE, arrives));
+    assert!(wait::until(wait::TIMEOUT, || logs.join("access.log").exists()));
+    assert!(wait::until(wait::TIMEOUT, arrives));
 }
 
 #[test]
@@ -242,16 +242,16 @@ fn term_cuts_downloads_and_quit_finishes_them() {
         server.signal(signal).unwrap();
         if is_soft {
             let port = server.addr().port();
-            assert!(wait::until(wait::PATIENCE, || !ports::listening(port)), "another server may have it");
+            assert!(wait::until(wait::TIMEOUT, || !ports::listening(port)), "another server may have it");
             assert!(!is_gone(worker));
         }
         if !is_soft {
             // Until it has ended it sends what the client takes, which may be all there is.
-            assert!(wait::until(wait::PATIENCE, || is_gone(worker)));
+            assert!(wait::until(wait::TIMEOUT, || is_gone(worker)));
         }
         assert_eq!(download.read_bytes(LARGE).is_ok(), is_soft);
-        assert!(wait::until(wait::PATIENCE, || is_gone(worker)));
-        assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+        assert!(wait::until(wait::TIMEOUT, || is_gone(worker)));
+        assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(0));
         let log = server.error_log();
         let expected = format!("worker process {worker} exited with code 0");
         assert!(log.contains(&expected) && log.ends_with(": exit\n"), "{log}");
@@ -265,7 +265,7 @@ fn graceful_shutdown_ends_by_timeout_or_term() {
     let mut server = started("worker_shutdown_timeout 50ms;");
     let mut download = begin_download(&server);
     server.signal(Signal::QUIT).unwrap();
-    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(0));
     assert!(download.read_bytes(LARGE).is_err());
 
     let mut server = started("");
@@ -273,7 +273,7 @@ fn graceful_shutdown_ends_by_timeout_or_term() {
     server.signal(Signal::QUIT).unwrap();
     server.wait_error_log("gracefully shutting down").unwrap();
     server.signal(Signal::TERM).unwrap();
-    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(0));
     assert!(download.read_bytes(LARGE).is_err());
 }
 
@@ -293,12 +293,12 @@ fn worker_ignores_hup_usr1_and_winch_and_obeys_quit_and_term() {
     }
     // It finishes what it has begun, and another one takes its place at once.
     kill(first, Signal::QUIT);
-    let second = wait::some(wait::PATIENCE, || children(server.pid()).into_iter().find(|pid| *pid != first));
+    let second = wait::some(wait::TIMEOUT, || children(server.pid()).into_iter().find(|pid| *pid != first));
     let second = second.expect("another one");
     assert!(!is_gone(first));
     assert_eq!(page(&server, "/old").0, 200);
     assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
-    assert!(wait::until(wait::PATIENCE, || is_gone(first)));
+    assert!(wait::until(wait::TIMEOUT, || is_gone(first)));
     // Before it serves it may not hear signals yet, and the first one may have answered until now.
     assert_eq!(page(&server, "/old").0, 200);
     kill(second, Signal::TERM);
@@ -363,9 +363,9 @@ fn winch_ends_the_worker_of_a_daemon_and_hup_starts_another() {
     download.read_head().unwrap();
     kill(master, Signal::WINCH);
     let said = || server.error_log().contains("(SIGWINCH) received from ");
-    assert!(wait::until(wait::PATIENCE, said), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, said), "{}", server.error_log());
     assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
-    assert!(wait::until(wait::PATIENCE, || children(master).is_empty()), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || children(master).is_empty()), "{}", server.error_log());
     // The socket is open still: whoever comes waits.
     let mut waiting = Client::connect(server.addr()).unwrap();
     waiting.send("GET /old HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
@@ -375,9 +375,9 @@ fn winch_ends_the_worker_of_a_daemon_and_hup_starts_another() {
     // WINCH to a worker process of a daemon: as QUIT.
     let second = children(master)[0];
     kill(second, Signal::WINCH);
-    assert!(wait::until(wait::PATIENCE, || is_gone(second)), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || is_gone(second)), "{}", server.error_log());
     assert_eq!(Client::get(server.addr(), "/old").unwrap().text(), "old");
     kill(master, Signal::QUIT);
-    assert!(wait::until(wait::PATIENCE, || is_gone(master)), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || is_gone(master)), "{}", server.error_log());
     assert!(server.pid().is_none());
 }

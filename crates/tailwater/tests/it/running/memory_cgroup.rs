@@ -60,7 +60,7 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         // The server is gone by now; its memory of files goes to the group above.
-        let is_gone = wait::until(wait::PATIENCE, || fs::remove_dir(&self.0).is_ok());
+        let is_gone = wait::until(wait::TIMEOUT, || fs::remove_dir(&self.0).is_ok());
         assert!(is_gone || std::thread::panicking(), "{} has processes left", self.0.display());
     }
 }

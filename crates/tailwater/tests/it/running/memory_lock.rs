@@ -198,7 +198,7 @@ fn lock_limit_is_shared_and_the_rest_logged() {
             }
             allowed < 500_000 || metric(&server, "locked_files_bytes") > 0
         };
-        assert!(wait::until(wait::PATIENCE, is_done), "{allowed}");
+        assert!(wait::until(wait::TIMEOUT, is_done), "{allowed}");
         assert_eq!(
             metric(&server, "locked_files_limit_bytes"),
             allowed,
@@ -245,7 +245,7 @@ fn single_process_locks_its_program_on_reload() {
     reload(&mut server, &conf("auto"));
     let line = server.wait_error_log("\"worker_memory_lock auto\": ").unwrap();
     assert!(line.contains(COPIED), "{line}");
-    assert!(wait::until(wait::PATIENCE, || get(&server, "/").text() == "auto"));
+    assert!(wait::until(wait::TIMEOUT, || get(&server, "/").text() == "auto"));
 }
 
 #[test]

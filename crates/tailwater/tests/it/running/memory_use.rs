@@ -41,7 +41,7 @@ fn slow_readers_get_cheaper_codings_when_memory_is_in_use() {
     fs::write(server.prefix().join("html/a.html"), noise(100_000)).unwrap();
     assert_eq!(slow_reader(&server, "/a.html", "br").1, "br");
     drop(clients);
-    assert!(wait::until(wait::PATIENCE, || used() == 0), "{}", used());
+    assert!(wait::until(wait::TIMEOUT, || used() == 0), "{}", used());
 }
 
 /// Bytes of memory of the process that was started, and of its children.
@@ -73,7 +73,7 @@ fn memory_of_a_burst_is_returned() {
     assert!(used > 10 * MORE, "{used}");
     drop(clients);
     let mut after = Vec::new();
-    let is_back = wait::until(6 * wait::PATIENCE, || {
+    let is_back = wait::until(6 * wait::TIMEOUT, || {
         after = resident(&server);
         after.iter().zip(&before).all(|(after, before)| *after < before + MORE)
     });
@@ -99,7 +99,7 @@ fn open_files_are_closed_on_removal_reload_and_reopen() {
         assert_eq!(get(&server, &format!("/{name}")).status, 200);
         assert_eq!(open_files(&server, name), 1, "{name}");
     };
-    let is_closed = |name: &str| wait::until(wait::PATIENCE, || open_files(&server, name) == 0);
+    let is_closed = |name: &str| wait::until(wait::TIMEOUT, || open_files(&server, name) == 0);
     open("a.bin");
     open("b.bin");
     fs::remove_file(server.prefix().join("html/a.bin")).unwrap();
@@ -118,5 +118,5 @@ fn inactive_files_are_closed() {
     let conf = "open_files_inactive 1ms; http { server { listen 127.0.0.1:{port}; root html; } }";
     let server = builder.start(conf).unwrap();
     assert_eq!(get(&server, "/a.bin").status, 200);
-    assert!(wait::until(wait::PATIENCE, || open_files(&server, "a.bin") == 0));
+    assert!(wait::until(wait::TIMEOUT, || open_files(&server, "a.bin") == 0));
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use tw_testkit::{Lacks, TempDir, leave_out, wait};
 
-use crate::support::{ask, page, server};
+use crate::support::{page, request, server};
 
 const HTTP: &str = "http { server { listen 127.0.0.1:{port}; return 200 served; } }";
 
@@ -28,7 +28,7 @@ fn has(program: &str) -> bool {
     is_here
 }
 
-fn told(run: &Output) -> String {
+fn output_of(run: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr))
 }
 
@@ -45,7 +45,7 @@ fn systemd_units_are_valid() {
     let mut command = Command::new("systemd-analyze");
     command.args(["verify", "--man=no"]).args([dir.join("tailwater.service"), dir.join("tailwater.socket")]);
     let run = command.output().unwrap();
-    let said = told(&run);
+    let said = output_of(&run);
     // Other units of the system may have faults of their own.
     assert!(run.status.success() && !said.contains("tailwater."), "{said}");
 }
@@ -95,7 +95,7 @@ fn shipped_configurations_pass_the_configuration_test() {
         let lines = said.lines().filter(|line| !line.contains("\"sandbox auto\" allows"));
         assert!(run.status.success() && lines.count() == 2, "{said}");
         let listens = String::from_utf8_lossy(&run.stdout).matches("default_server;").count();
-        assert_eq!(listens, 2, "one server, over both families: {}", told(&run));
+        assert_eq!(listens, 2, "one server, over both families: {}", output_of(&run));
     }
 }
 
@@ -121,7 +121,7 @@ fn default_site_is_served_and_compressed() {
         .unwrap();
     assert_eq!(page(&server, "/"), (200, index));
     assert_eq!(page(&server, "/none").0, 404);
-    let response = ask(&server, "GET /a.js", &["Accept-Encoding: gzip"]);
+    let response = request(&server, "GET /a.js", &["Accept-Encoding: gzip"]);
     assert_eq!(
         (response.status, response.field("Content-Encoding")),
         (200, Some("gzip")),
@@ -186,15 +186,18 @@ fn shell_completions_work() {
         ),
         ("serve sr", "src"),
     ] {
-        let ask = format!(
+        let request = format!(
             "source '{}'; COMP_WORDS=(tailwater {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _tailwater; \
              echo \"${{COMPREPLY[*]}}\"",
             script.display()
         );
         let mut command = Command::new("bash");
-        let run =
-            command.args(["--norc", "-c", &ask]).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-        assert_eq!(told(&run).trim_end(), expected, "{words}");
+        let run = command
+            .args(["--norc", "-c", &request])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .unwrap();
+        assert_eq!(output_of(&run).trim_end(), expected, "{words}");
     }
 }
 
@@ -206,8 +209,8 @@ fn manual_pages_render_without_warnings() {
     let mut command = Command::new("man");
     command.args(["--warnings", "-l"]).arg(root().join("packaging/man/tailwater.8")).env("MANWIDTH", "80");
     let run = command.output().unwrap();
-    assert!(run.status.success() && run.stderr.is_empty(), "{}", told(&run));
-    assert!(String::from_utf8_lossy(&run.stdout).contains("EXIT STATUS"), "{}", told(&run));
+    assert!(run.status.success() && run.stderr.is_empty(), "{}", output_of(&run));
+    assert!(String::from_utf8_lossy(&run.stdout).contains("EXIT STATUS"), "{}", output_of(&run));
 }
 
 #[test]
@@ -224,12 +227,12 @@ fn logrotate_configuration_rotates_logs() {
     let log = server.prefix().join("logs/error.log");
     fs::rename(&log, server.prefix().join("logs/error.log.1")).unwrap();
     let run = Command::new("sh").args(["-ec", &script]).output().unwrap();
-    assert!(run.status.success(), "{}", told(&run));
-    assert!(wait::until(wait::PATIENCE, || log.exists()));
+    assert!(run.status.success(), "{}", output_of(&run));
+    assert!(wait::until(wait::TIMEOUT, || log.exists()));
     assert!(server.stop().unwrap().success());
     // Nobody is told when nobody runs.
     let run = Command::new("sh").args(["-ec", &script]).output().unwrap();
-    assert!(run.status.success(), "{}", told(&run));
+    assert!(run.status.success(), "{}", output_of(&run));
 }
 
 #[test]
@@ -237,7 +240,7 @@ fn maintainer_scripts_are_valid() {
     for script in ["tailwater.postinst", "tailwater.postrm"] {
         let path = root().join("packaging/debian").join(script);
         let run = Command::new("sh").arg("-n").arg(&path).output().unwrap();
-        assert!(run.status.success(), "{}", told(&run));
+        assert!(run.status.success(), "{}", output_of(&run));
         assert!(shipped(&format!("debian/{script}")).contains("\n#DEBHELPER#\n"));
     }
     let rules = shipped("debian/rules");
@@ -275,7 +278,7 @@ fn containerfile_is_valid_and_copies_existing_files() {
     assert_eq!(all.iter().filter(|(name, _)| name == "FROM").count(), 2);
     for (_, script) in all.iter().filter(|(name, _)| name == "RUN") {
         let run = Command::new("sh").args(["-nc", script]).output().unwrap();
-        assert!(run.status.success(), "{script}: {}", told(&run));
+        assert!(run.status.success(), "{script}: {}", output_of(&run));
         let copied = script.strip_prefix("cp ").map(|words| words.split(' ').collect::<Vec<_>>());
         if let Some((_, sources)) = copied.as_deref().and_then(<[_]>::split_last) {
             for source in sources.iter().filter(|source| !source.starts_with("target/")) {

@@ -53,7 +53,7 @@ fn panic_ends_its_connection_only() {
         assert_eq!(raw(&server, request("/panic")), "", "the connection is closed without an answer");
         assert!(get(&server, "/metrics").text().contains(&format!("\ntailwater_panics_total {count}\n")));
         assert!(
-            wait::until(wait::PATIENCE, || count_in_error_log(&server, "panicked") == count),
+            wait::until(wait::TIMEOUT, || count_in_error_log(&server, "panicked") == count),
             "{}",
             server.error_log()
         );
@@ -85,7 +85,7 @@ fn panic_holding_shared_state_ends_the_process() {
     ] {
         let mut server = start("worker_processes 2;");
         assert_eq!(raw(&server, request(path)), "");
-        assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(70), "{path}");
+        assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(70), "{path}");
         let log = server.error_log();
         let panic = log.find("panicked at crates/tw-modules/src/trap.rs").unwrap();
         let stack = log.find(&format!("stack: tw_modules::trap::{function} (")).unwrap();
@@ -105,14 +105,14 @@ fn hung_loop_is_logged_once_with_all_threads() {
     let waits =
         if cfg!(target_feature = "crt-static") { "sleeps in futex" } else { "tw_modules::trap::waits (" };
     let cases = [("/spin", "tw_modules::trap::spins (", "runs"), ("/wait", waits, "sleeps in futex")];
-    for (path, told, state) in cases {
+    for (path, logged, state) in cases {
         let mut hanging = server.connect().unwrap();
         hanging.send(request(path)).unwrap();
         let line = || {
             let log = server.error_log();
-            log.lines().find(|line| line.contains(told) && line.contains(" \"loop-")).map(str::to_owned)
+            log.lines().find(|line| line.contains(logged) && line.contains(" \"loop-")).map(str::to_owned)
         };
-        assert!(wait::until(wait::PATIENCE, || line().is_some()), "{told}: {}", server.error_log());
+        assert!(wait::until(wait::TIMEOUT, || line().is_some()), "{logged}: {}", server.error_log());
         let line = line().unwrap();
         assert!(line.contains("[alert]"), "{line}");
         assert!(line.contains(&format!("\" {state}")), "{line}");
@@ -120,12 +120,12 @@ fn hung_loop_is_logged_once_with_all_threads() {
         server.wait_error_log(" \"default\" (").unwrap();
         assert_eq!(page(&server, "/a.txt"), (200, "content".to_owned()));
     }
-    let told = server.error_log();
-    let told: Vec<_> = told.lines().filter(|line| line.contains("has not turned for")).collect();
-    assert_eq!(told.len(), 2, "once for each: {told:?}");
+    let logged = server.error_log();
+    let logged: Vec<_> = logged.lines().filter(|line| line.contains("has not turned for")).collect();
+    assert_eq!(logged.len(), 2, "once for each: {logged:?}");
     assert!(
-        told.iter().all(|line| line.contains(" s in connection ") && line.ends_with(" (trap)")),
-        "{told:?}"
+        logged.iter().all(|line| line.contains(" s in connection ") && line.ends_with(" (trap)")),
+        "{logged:?}"
     );
 }
 
@@ -138,7 +138,7 @@ fn hung_loop_ends_the_process_if_configured() {
         let mut server = start("loop_watchdog 200ms restart;");
         let mut hanging = server.connect().unwrap();
         hanging.send(request(path)).unwrap();
-        assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(71), "{path}");
+        assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(71), "{path}");
         assert!(server.error_log().contains("an event loop hangs, exiting"));
     }
 }
@@ -152,13 +152,13 @@ fn master_replaces_a_failed_worker() {
     // A worker process that breaks before all its loops run would be a start that failed.
     server.signal(Signal::USR1).unwrap();
     server.wait_error_log("reopening logs").unwrap();
-    for (path, told, status) in [
+    for (path, logged, status) in [
         ("/break", "a panic left data that others use half changed", 70),
         ("/spin", "tw_modules::trap::spins (tw-modules/src/trap.rs:", 71),
     ] {
         let mut last = server.connect().unwrap();
         last.send(request(path)).unwrap();
-        server.wait_error_log(told).unwrap();
+        server.wait_error_log(logged).unwrap();
         server.wait_error_log(&format!(" exited with code {status}")).unwrap();
         assert_eq!(last.read_until_close().unwrap(), b"", "{path}");
         // The sockets are the master's: who comes in between waits.

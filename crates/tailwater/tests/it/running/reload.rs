@@ -76,7 +76,7 @@ fn reload_turn(server: &mut Server, turn: usize) {
     reload(server, &some_of_everything(turn));
     let is_new =
         || Client::get(server.addr(), "/turn").is_ok_and(|response| response.text() == turn.to_string());
-    assert!(wait::until(wait::PATIENCE, is_new), "turn {turn}: {}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, is_new), "turn {turn}: {}", server.error_log());
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn error_log_in_use_has_a_line_for_each_reload() {
         };
         let mut reload = |conf: &str, name: &str, text: &str| {
             reload(&mut server, conf);
-            let said = wait::until(wait::PATIENCE, || !lines(&server, name, text).is_empty());
+            let said = wait::until(wait::TIMEOUT, || !lines(&server, name, text).is_empty());
             assert!(said, "{}", server.error_log());
             lines(&server, name, text)
         };
@@ -141,7 +141,7 @@ fn thousand_reloads_leak_nothing() {
                         && now.resident_kb <= then.resident_kb + SLACK_KB
                 })
             };
-            assert!(wait::until(wait::PATIENCE, is_flat), "after {WARM}: {then:?}, after {TURNS}: {now:?}");
+            assert!(wait::until(wait::TIMEOUT, is_flat), "after {WARM}: {then:?}, after {TURNS}: {now:?}");
         }
     }
     assert!(server.stop().unwrap().success());
@@ -193,7 +193,7 @@ fn last_of_many_concurrent_reloads_is_used() {
                 server.signal(Signal::HUP).unwrap();
             }
             let is_last = || (0..8).all(|_| Client::get(addr, "/").unwrap().text() == storm.to_string());
-            assert!(wait::until(wait::PATIENCE, is_last), "{}", server.error_log());
+            assert!(wait::until(wait::TIMEOUT, is_last), "{}", server.error_log());
         }
         stop.store(true, Relaxed);
         clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>()
@@ -235,7 +235,7 @@ fn reload_changes_loops_and_pools_while_clients_wait_for_a_disk() {
     let (addr, stop, answered) = (server.addr(), AtomicBool::new(false), AtomicUsize::new(0));
     let total = thread::scope(|scope| {
         let (answered, stop, content) = (&answered, &stop, &content);
-        let ask = |client: usize| {
+        let request = |client: usize| {
             let mut file = client;
             ask_on(addr, stop, || {
                 answered.fetch_add(1, Relaxed);
@@ -243,17 +243,17 @@ fn reload_changes_loops_and_pools_while_clients_wait_for_a_disk() {
                 (format!("/{file}"), content(file))
             })
         };
-        let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || ask(client))).collect();
+        let clients: Vec<_> = (0..CLIENTS).map(|client| scope.spawn(move || request(client))).collect();
         for turn in 1..=2 * changes.len() {
             let before = answered.load(Relaxed);
             let (main, aio) = changes[turn % changes.len()];
             reload(&mut server, &conf(turn, main, aio));
             let is_new =
                 || Client::get(addr, "/turn").is_ok_and(|response| response.text() == turn.to_string());
-            assert!(wait::until(wait::PATIENCE, is_new), "turn {turn}: {}", server.error_log());
+            assert!(wait::until(wait::TIMEOUT, is_new), "turn {turn}: {}", server.error_log());
             let has_failed = || clients.iter().any(|client| client.is_finished());
             let go_on = || has_failed() || answered.load(Relaxed) >= before + 4 * CLIENTS;
-            assert!(wait::until(wait::PATIENCE, go_on), "turn {turn}: {}", server.error_log());
+            assert!(wait::until(wait::TIMEOUT, go_on), "turn {turn}: {}", server.error_log());
         }
         stop.store(true, Relaxed);
         clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>()

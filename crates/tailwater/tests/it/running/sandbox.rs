@@ -14,7 +14,7 @@ use tw_testkit::{Client, Lacks, Server, TempDir, leave_out, wait};
 use crate::support::is_root;
 use crate::support::process::{children, worker};
 use crate::support::reload::{reload, wait_for_all_loops};
-use crate::support::{ask, get, page, refusal_of, server};
+use crate::support::{get, page, refusal_of, request, server};
 
 /// A server with a master.
 fn started(main: &str, in_server: &str) -> Server {
@@ -132,7 +132,7 @@ fn transparent_bind_keeps_its_capability() {
     let before = worker_of(&server);
     assert_eq!(common(before, SETS), [NONE; 5]);
     reload(&mut server, &conf("", &pass("transparent")));
-    assert!(wait::until(wait::PATIENCE, || children(server.pid()).iter().all(|pid| *pid != before)));
+    assert!(wait::until(wait::TIMEOUT, || children(server.pid()).iter().all(|pid| *pid != before)));
     assert_eq!(page(&server, "/pass"), (200, "127.0.0.9".into()));
 }
 
@@ -211,7 +211,7 @@ fn writing_through_a_link_is_denied_by_the_sandbox() {
     }
     let server = started("", "dav_methods PUT MKCOL;");
     fs::set_permissions(server.prefix().join("elsewhere"), Permissions::from_mode(0o777)).unwrap();
-    assert_eq!(ask(&server, "MKCOL /links/d/", &[]).status, 403);
+    assert_eq!(request(&server, "MKCOL /links/d/", &[]).status, 403);
     let line = format!(
         "mkdir() \"{prefix}/html/links/d\" failed (13: Permission denied), denied by \"sandbox\", which allows writing in ",
         prefix = prefix(&server)
@@ -275,7 +275,7 @@ fn configuration_test_lists_writable_paths() {
 /// True if the kernel has Landlock; leaves the test out if not.
 fn has_landlock() -> bool {
     let server = started("", "");
-    let line = wait::some(wait::PATIENCE, || {
+    let line = wait::some(wait::TIMEOUT, || {
         server.error_log().lines().find(|line| line.contains("sandbox: ")).map(str::to_owned)
     });
     let has = line.unwrap().contains("sandbox: landlock ");
@@ -313,17 +313,23 @@ fn configured_features_work_in_the_sandbox() {
         assert_eq!(page(&server, "/page.txt"), (200, "page".into()), "{level}");
         assert!(page(&server, "/sub/").1.contains(">x<"), "{level}");
         assert_eq!(page(&server, "/packed/page.txt").1, "packed", "{level}");
-        assert_eq!(ask(&server, "GET /users/page.txt", &["Authorization: Basic dG9tOmNhdA=="]).status, 200);
-        assert_eq!(ask(&server, "GET /users/page.txt", &["Authorization: Basic dG9tOmRvZw=="]).status, 401);
+        assert_eq!(
+            request(&server, "GET /users/page.txt", &["Authorization: Basic dG9tOmNhdA=="]).status,
+            200
+        );
+        assert_eq!(
+            request(&server, "GET /users/page.txt", &["Authorization: Basic dG9tOmRvZw=="]).status,
+            401
+        );
         assert_eq!(page(&server, "/missing"), (404, "page".into()));
         assert_eq!(get(&server, "/status").status, 200);
         assert!(page(&server, "/metrics").1.contains("process_resident_memory_bytes"), "{level}");
         assert_eq!(put(&server, "/dav/deep/new").unwrap(), 201, "{level}: {}", server.error_log());
         assert_eq!(page(&server, "/deep/new"), (200, "body".into()), "{level}");
-        assert_eq!(ask(&server, "DELETE /dav/deep/new", &[]).status, 204);
+        assert_eq!(request(&server, "DELETE /dav/deep/new", &[]).status, 204);
         server.log("logs/200.log", 6).unwrap();
-        local.set_read_timeout(Some(wait::PATIENCE)).unwrap();
-        remote.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        local.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
+        remote.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
         let (mut at_local, mut at_remote) = ([0; 512], [0; 512]);
         let (local, remote) = (local.recv(&mut at_local).unwrap(), remote.recv(&mut at_remote).unwrap());
         for line in [&at_local[..local], &at_remote[..remote]] {
@@ -347,7 +353,7 @@ fn reload_that_needs_more_access_starts_another_worker() {
     let mut server = started("", "");
     let first = worker_of(&server);
     let is_gone =
-        |server: &Server, pid: u32| wait::until(wait::PATIENCE, || !children(server.pid()).contains(&pid));
+        |server: &Server, pid: u32| wait::until(wait::TIMEOUT, || !children(server.pid()).contains(&pid));
     // Reading is free.
     reload(&mut server, &conf("", "root other;"));
     wait_for_all_loops(&server, "/page.txt", "other");

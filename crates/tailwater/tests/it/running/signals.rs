@@ -51,7 +51,7 @@ fn term_and_int_end_at_once() {
         let mut download = begin_download(&server);
         let mut idle = idle(&server);
         server.signal(signal).unwrap();
-        assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+        assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(0));
         assert!(idle.read_until_close().unwrap().is_empty());
         assert!(download.read_bytes(LARGE).is_err());
         let log = server.error_log();
@@ -69,10 +69,10 @@ fn quit_finishes_requests() {
     server.wait_error_log("gracefully shutting down").unwrap();
     assert!(idle.read_until_close().unwrap().is_empty());
     let port = server.addr().port();
-    assert!(wait::until(wait::PATIENCE, || !ports::listening(port)), "another server may have the address");
+    assert!(wait::until(wait::TIMEOUT, || !ports::listening(port)), "another server may have the address");
     assert!(!server.error_log().contains(": exit\n"));
     assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
-    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(0));
     assert!(server.error_log().contains(": exit\n"), "{}", server.error_log());
 }
 
@@ -85,7 +85,7 @@ fn keepalive_min_timeout_outlasts_a_graceful_shutdown() {
     assert_eq!(text_on(&mut kept, "/small").unwrap(), "small");
     assert_eq!(text_on(&mut kept, "/small").unwrap(), "small");
     drop(kept);
-    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(0));
 }
 
 /// Response to a client that sends a request on an idle connection just after a graceful shutdown has begun; `None` if
@@ -98,7 +98,7 @@ fn asked_while_shutting_down() -> Option<(u16, Option<String>)> {
     kept.send("GET /small HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;
     let response = kept.read_response().ok()?;
     assert!(kept.read_until_close().unwrap().is_empty());
-    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(0));
     let connection = response.field("Connection").map(str::to_owned);
     (connection.as_deref() != Some("keep-alive")).then_some((response.status, connection))
 }
@@ -122,7 +122,7 @@ fn asked_too_late() -> Option<()> {
         assert!(kept.read_until_close().ok()?.is_empty());
     }
     drop(kept);
-    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(0));
     Some(())
 }
 
@@ -138,7 +138,7 @@ fn term_ends_a_graceful_shutdown() {
     server.signal(Signal::QUIT).unwrap();
     server.wait_error_log("gracefully shutting down").unwrap();
     server.signal(Signal::TERM).unwrap();
-    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(0));
     assert!(download.read_bytes(LARGE).is_err());
 }
 
@@ -147,7 +147,7 @@ fn worker_shutdown_timeout_ends_a_graceful_shutdown() {
     let mut server = started("worker_shutdown_timeout 50ms;");
     let mut download = begin_download(&server);
     server.signal(Signal::QUIT).unwrap();
-    assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+    assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(0));
     assert!(download.read_bytes(LARGE).is_err());
 }
 
@@ -165,7 +165,7 @@ fn reload_drops_no_connection() {
     assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
     for (what, client) in [("idle", &mut idle), ("download", &mut download)] {
         let is_new = || text_on(client, "/new").unwrap() == "new";
-        assert!(wait::until(wait::PATIENCE, is_new), "the next requests of an old connection: {what}");
+        assert!(wait::until(wait::TIMEOUT, is_new), "the next requests of an old connection: {what}");
     }
     assert!(server.stop().unwrap().success());
 }
@@ -206,7 +206,7 @@ fn reload_opens_and_closes_addresses() {
     assert!(server.prefix().join("socket").exists());
     let one = "user root; sandbox off; http { server { listen 127.0.0.1:{port}; return 200 one; } }";
     reload_until(&mut server, one, "/", "one");
-    assert!(wait::until(wait::PATIENCE, || !ports::listening(second.port())));
+    assert!(wait::until(wait::TIMEOUT, || !ports::listening(second.port())));
     assert!(!server.prefix().join("socket").exists());
     assert!(server.stop().unwrap().success());
 }
@@ -224,7 +224,7 @@ fn failed_reload_changes_nothing() {
     for (count, (conf, line)) in bad.iter().enumerate() {
         reload(&mut server, &format!("user root; {conf}"));
         let kept = || server.error_log().matches("the configuration stays as it was").count() > count;
-        assert!(wait::until(wait::PATIENCE, kept), "{}", server.error_log());
+        assert!(wait::until(wait::TIMEOUT, kept), "{}", server.error_log());
         server.wait_error_log(line).unwrap();
         assert_eq!(page(&server, "/old"), (200, "old".to_owned()), "{conf}");
     }
@@ -243,13 +243,13 @@ fn usr1_reopens_logs() {
     server.signal(Signal::USR1).unwrap();
     let opened =
         || ["access", "error"].iter().all(|log| server.prefix().join(format!("logs/{log}.log")).exists());
-    assert!(wait::until(wait::PATIENCE, opened), "{}", server.stderr());
+    assert!(wait::until(wait::TIMEOUT, opened), "{}", server.stderr());
     // A worker process is told after that.
     let arrives = || {
         assert_eq!(page(&server, "/old"), (200, "old".to_owned()));
         std::fs::metadata(server.prefix().join("logs/access.log")).is_ok_and(|log| log.len() > 0)
     };
-    assert!(wait::until(wait::PATIENCE, arrives), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, arrives), "{}", server.error_log());
     assert!(server.stop().unwrap().success());
     assert!(server.error_log().contains(": exit\n"));
 }

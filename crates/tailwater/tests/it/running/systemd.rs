@@ -23,7 +23,7 @@ impl Manager {
     fn new() -> Self {
         let dir = TempDir::new("manager").unwrap();
         let socket = UnixDatagram::bind(dir.join("notify")).unwrap();
-        socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
         Self { socket, dir }
     }
 
@@ -47,8 +47,8 @@ impl Manager {
     }
 
     /// The next message that has this line, whatever comes before.
-    fn hear(&self, line: &str) -> String {
-        let end = Instant::now() + wait::PATIENCE;
+    fn wait_for(&self, line: &str) -> String {
+        let end = Instant::now() + wait::TIMEOUT;
         while Instant::now() < end {
             let message = self.next().unwrap_or_else(|error| panic!("no {line}: {error}"));
             if message.lines().any(|found| found == line) {
@@ -76,8 +76,8 @@ fn readiness_and_stopping_are_notified() {
             assert_eq!(ready, format!("READY=1\nMAINPID={}\nSTATUS=Serving on 1 address", server.pid()));
             assert_eq!(page(&server, "/").1, "served");
             server.signal(signal).unwrap();
-            manager.hear(expected);
-            assert_eq!(server.wait_exit(wait::PATIENCE).unwrap().code(), Some(0));
+            manager.wait_for(expected);
+            assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(0));
         }
     }
 }
@@ -100,19 +100,19 @@ fn reload_is_notified_from_begin_to_end() {
     let manager = Manager::new();
     for builder in both(&manager) {
         let mut server = builder.start(HTTP).unwrap();
-        manager.hear("READY=1");
+        manager.wait_for("READY=1");
         let two = "http { server { listen 127.0.0.1:{port}; listen 127.0.0.1:{port1}; return 200 two; } }";
         reload(&mut server, two);
-        let begun = manager.hear("RELOADING=1");
+        let begun = manager.wait_for("RELOADING=1");
         let micros = begun.lines().find_map(|line| line.strip_prefix("MONOTONIC_USEC=")).unwrap();
         assert!(micros.parse::<u64>().unwrap() > 0);
-        let done = manager.hear("READY=1");
+        let done = manager.wait_for("READY=1");
         assert!(done.ends_with("STATUS=Serving on 2 addresses"), "{done}");
         assert_eq!(page(&server, "/").1, "two");
 
         reload(&mut server, "http { servr {} }");
-        manager.hear("RELOADING=1");
-        let refused = manager.hear("READY=1");
+        manager.wait_for("RELOADING=1");
+        let refused = manager.wait_for("READY=1");
         assert!(refused.contains("was refused: unknown directive \"servr\""), "{refused}");
         assert_eq!(page(&server, "/").1, "two");
         server.stop().unwrap();
@@ -124,17 +124,17 @@ fn watchdog_is_notified_while_loops_turn() {
     let manager = Manager::new();
     for builder in both(&manager) {
         let mut server = builder.env("WATCHDOG_USEC", "300000").start(HTTP).unwrap();
-        manager.hear("READY=1");
+        manager.wait_for("READY=1");
         for _ in 0..3 {
-            manager.hear("WATCHDOG=1");
+            manager.wait_for("WATCHDOG=1");
         }
         // It waits for a reload, and comes back with its end.
         reload(&mut server, HTTP);
-        let begun = manager.hear("RELOADING=1");
+        let begun = manager.wait_for("RELOADING=1");
         assert!(begun.contains("\nWATCHDOG_USEC=90300000"), "{begun}");
-        let done = manager.hear("READY=1");
+        let done = manager.wait_for("READY=1");
         assert!(done.contains("\nWATCHDOG_USEC=300000"), "{done}");
-        manager.hear("WATCHDOG=1");
+        manager.wait_for("WATCHDOG=1");
         server.stop().unwrap();
     }
 }
@@ -149,7 +149,7 @@ fn hung_loop_stops_watchdog_notifications() {
         let hanging = "loop_watchdog 200ms; http { server { listen 127.0.0.1:{port};
             location /spin { trap spin; } } }";
         let server = builder.env("WATCHDOG_USEC", "300000").start(hanging).unwrap();
-        manager.hear("WATCHDOG=1");
+        manager.wait_for("WATCHDOG=1");
         let mut client = server.connect().unwrap();
         client.send("GET /spin HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
         server.wait_error_log("has not turned for").unwrap();
@@ -157,8 +157,8 @@ fn hung_loop_stops_watchdog_notifications() {
         manager.forget();
         manager.socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
         let hungry = || manager.next().is_err();
-        assert!(wait::until(wait::PATIENCE, hungry));
-        manager.socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        assert!(wait::until(wait::TIMEOUT, hungry));
+        manager.socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
     }
 }
 
@@ -171,15 +171,15 @@ fn new_binary_becomes_the_main_process_of_the_service() {
     let line = server.wait_error_log("start new binary process ").unwrap();
     let new = line.rsplit(' ').next().unwrap();
     let owner = || std::fs::read_to_string(server.prefix().join("logs/server.pid")).unwrap_or_default();
-    assert!(wait::until(wait::PATIENCE, || owner().trim() == new), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || owner().trim() == new), "{}", server.error_log());
     server.wait_error_log(&format!("{new}#{new}: start worker process ")).unwrap();
     server.signal(Signal::QUIT).unwrap();
-    manager.hear(&format!("MAINPID={new}"));
+    manager.wait_for(&format!("MAINPID={new}"));
     let old = format!("/proc/{}/stat", server.pid());
     let is_over = || std::fs::read_to_string(&old).is_ok_and(|stat| stat.contains(") Z "));
-    assert!(wait::until(wait::PATIENCE, is_over), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, is_over), "{}", server.error_log());
     manager.forget();
-    manager.hear("WATCHDOG=1");
+    manager.wait_for("WATCHDOG=1");
     assert_eq!(page(&server, "/").1, "served");
     server.signal(Signal::TERM).unwrap();
 }
@@ -199,10 +199,10 @@ fn socket_activation_starts_the_server() {
         let conf = format!("http {{ server {{ listen unix:{name}; return 200 served; }} }}");
         let mut server = builder.start(&conf).unwrap();
         // The first connection starts it, and is answered as well.
-        let first = wait::some(wait::PATIENCE, || UnixStream::connect(&path).ok());
+        let first = wait::some(wait::TIMEOUT, || UnixStream::connect(&path).ok());
         for stream in [first, UnixStream::connect(&path).ok()] {
             let mut stream = stream.unwrap();
-            stream.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
             stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
             let mut answer = String::new();
             stream.read_to_string(&mut answer).unwrap();
@@ -233,7 +233,7 @@ fn notify_service_stays_in_the_foreground() {
     let script = "SYSTEMD_EXEC_PID=$$ exec \"$0\" \"$@\"";
     let builder = manager.server().by(&["/bin/sh", "-c", script]).daemon_on().with_master();
     let mut server = builder.start(HTTP).unwrap();
-    let ready = manager.hear("READY=1");
+    let ready = manager.wait_for("READY=1");
     assert!(ready.contains(&format!("MAINPID={}\n", server.pid())), "{ready}");
     server.wait_error_log("a service that tells when it is ready cannot go to the background").unwrap();
     assert!(server.stop().unwrap().success());

@@ -8,8 +8,8 @@ use crate::support::process::{children, is_gone, kill, worker};
 use crate::support::reload::reload;
 use crate::support::{page, server};
 
-/// The server waits [`wait::PATIENCE`] itself before it believes in a silence.
-const LONG: std::time::Duration = wait::PATIENCE.saturating_mul(4);
+/// The server waits [`wait::TIMEOUT`] itself before it believes in a silence.
+const LONG: std::time::Duration = wait::TIMEOUT.saturating_mul(4);
 
 #[test]
 fn stopped_worker_is_replaced_and_finishes_when_continued() {
@@ -19,7 +19,7 @@ fn stopped_worker_is_replaced_and_finishes_when_continued() {
     let line = wait::some(LONG, || server.wait_error_log("has given no sign of life").ok()).unwrap();
     assert!(line.contains("[alert]") && line.contains(&format!("worker process {before} ")), "{line}");
     let another = || children(server.pid()).into_iter().find(|pid| *pid != before);
-    let after = wait::some(wait::PATIENCE, another).unwrap();
+    let after = wait::some(wait::TIMEOUT, another).unwrap();
     // Nobody comes to the one that is stopped.
     for _ in 0..32 {
         assert_eq!(page(&server, "/old").1, "old");
@@ -27,7 +27,7 @@ fn stopped_worker_is_replaced_and_finishes_when_continued() {
     assert!(!is_gone(before), "it may still go on");
     kill(before, Signal::CONT);
     assert_eq!(download.read_bytes(LARGE).unwrap().len(), LARGE);
-    assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || is_gone(before)), "{}", server.error_log());
     assert_eq!(worker(&server), after);
     assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());
 }
@@ -50,7 +50,7 @@ fn worker_with_a_hung_loop_is_replaced() {
     hanging.send("GET /spin HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let another = || children(server.pid()).into_iter().any(|pid| pid != before);
     assert!(wait::until(LONG, another), "{}", server.error_log());
-    assert!(wait::until(wait::PATIENCE, || page(&server, "/").1 == "served"));
+    assert!(wait::until(wait::TIMEOUT, || page(&server, "/").1 == "served"));
     server.wait_error_log(&format!("worker process {before} has given no sign of life")).unwrap();
 }
 
@@ -63,10 +63,10 @@ fn worker_stopped_during_a_reload_is_replaced_with_the_new_configuration() {
     let line = wait::some(LONG, || server.wait_error_log("has given no sign of life").ok()).unwrap();
     assert!(line.contains("[alert]") && line.contains(&format!("worker process {before} ")), "{line}");
     server.wait_error_log("the configuration is taken over").unwrap();
-    assert!(wait::until(wait::PATIENCE, || page(&server, "/new").1 == "new"), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || page(&server, "/new").1 == "new"), "{}", server.error_log());
     // It was not waited for as one that loads a large configuration is.
     assert!(!server.error_log().contains("does not answer"), "{}", server.error_log());
     kill(before, Signal::CONT);
-    assert!(wait::until(wait::PATIENCE, || is_gone(before)), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || is_gone(before)), "{}", server.error_log());
     assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());
 }

@@ -44,7 +44,7 @@ fn read_that_would_write_an_access_time_runs_in_a_pool() {
         return;
     }
     // The device and its mount are known from here on.
-    assert!(wait::until(wait::PATIENCE, || {
+    assert!(wait::until(wait::TIMEOUT, || {
         let before = left(&server);
         get(&server, "/b").status == 200 && left(&server) == before
     }));
@@ -61,7 +61,7 @@ fn read_that_would_write_an_access_time_runs_in_a_pool() {
         }
         assert!(read > 2 && after > before, "{read} {before} {after}");
         // Once it is not due any more, loops read it.
-        assert!(wait::until(wait::PATIENCE, || {
+        assert!(wait::until(wait::TIMEOUT, || {
             let before = left(&server);
             get(&server, "/a").status == 200 && left(&server) == before
         }));
@@ -83,7 +83,7 @@ fn stalled_journal_blocks_only_requests_that_write_to_it() {
         ))
         .unwrap();
     // In memory, and known to be: loops read it.
-    assert!(wait::until(wait::PATIENCE, || {
+    assert!(wait::until(wait::TIMEOUT, || {
         let before = left(&server);
         get(&server, "/slow/a").text().len() == SIZE && left(&server) == before
     }));
@@ -94,7 +94,7 @@ fn stalled_journal_blocks_only_requests_that_write_to_it() {
     make_due(&path);
     let stall = journal.disk.on(Op::Write).inject(Fault::Stall);
     let sync = thread::spawn(move || rustix::fs::syncfs(&device));
-    assert!(wait::until(wait::PATIENCE, || stall.waiting() > 0));
+    assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0));
     let mut waiting = server.connect().unwrap();
     waiting.send("GET /slow/a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     for _ in 0..20 {

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use tw_testkit::Server;
 
-use crate::support::{ask, get, is_root, page, server, start_server};
+use crate::support::{get, is_root, page, request, server, start_server};
 
 /// A server that lists `html/d`, in which everything is as old as the examples of RFC 9110.
 fn listing(directives: &str) -> Server {
@@ -125,7 +125,7 @@ fn listing_accepts_get_and_head_of_directories_only() {
         ("GET /d/b.txt/", 404),
         ("GET /d/sub/../", 200),
     ] {
-        assert_eq!(ask(&server, line, &[]).status, status, "{line}");
+        assert_eq!(request(&server, line, &[]).status, status, "{line}");
     }
     fs::write(server.prefix().join("html/d/index.html"), "index").unwrap();
     assert_eq!(page(&server, "/d/"), (200, "index".into()));

@@ -10,7 +10,7 @@ use tw_testkit::server::Builder;
 use tw_testkit::{Response, Server, wait};
 
 use crate::support::files::names_in;
-use crate::support::{ask, raw, refusal, server};
+use crate::support::{raw, refusal, request, server};
 
 const METHODS: &str = "dav_methods PUT DELETE MKCOL COPY MOVE;";
 
@@ -40,7 +40,7 @@ fn put(server: &Server, target: &str, fields: &[&str], body: &str) -> Response {
 }
 
 fn status(server: &Server, line: &str, fields: &[&str]) -> u16 {
-    ask(server, line, fields).status
+    request(server, line, fields).status
 }
 
 /// Status of a `COPY` or `MOVE`.
@@ -56,7 +56,7 @@ fn text(path: impl AsRef<Path>) -> String {
 fn no_temp_files(server: &Server) {
     let dir = server.prefix().join("client_body_temp");
     assert!(
-        wait::until(wait::PATIENCE, || !dir.exists() || names_in(&dir).is_empty()),
+        wait::until(wait::TIMEOUT, || !dir.exists() || names_in(&dir).is_empty()),
         "{:?}",
         names_in(&dir)
     );
@@ -150,7 +150,7 @@ fn put_sets_date_and_permissions() {
 #[test]
 fn mkcol_creates_collections() {
     let server = dav("absolute_redirect off;");
-    let made = ask(&server, "MKCOL /c%20d/", &[]);
+    let made = request(&server, "MKCOL /c%20d/", &[]);
     assert_eq!((made.status, made.field("Location"), made.text().len()), (201, Some("/c%20d/"), 0));
     assert!(server.prefix().join("html/c d").is_dir());
     for (target, expected) in
@@ -432,7 +432,7 @@ fn full_disk_keeps_the_old_file() {
     }
     server.wait_error_log("failed (28: No space left on device)").unwrap();
     no_temp_files(&server);
-    assert!(wait::until(wait::PATIENCE, || names_in(disk.join("tmp")).is_empty()));
+    assert!(wait::until(wait::TIMEOUT, || names_in(disk.join("tmp")).is_empty()));
     assert_eq!(names_in(disk.path()), ["f", "tmp"]);
     for op in [Op::Create, Op::Write, Op::Rename] {
         let fault = disk.on(op).inject(full());

@@ -1,6 +1,6 @@
 //! `empty_gif`
 
-use crate::support::{ask, get, server, start_server};
+use crate::support::{get, request, server, start_server};
 
 #[test]
 fn empty_gif_sends_one_pixel() {
@@ -15,9 +15,12 @@ fn empty_gif_sends_one_pixel() {
     assert_eq!(response.field("Last-Modified"), Some("Mon, 28 Sep 1970 06:00:00 GMT"));
     assert_eq!(response.field("Content-Length"), Some("43"));
     assert_eq!(get(&server, "/outer/gif").status, 200);
-    assert_eq!(ask(&server, "HEAD /gif", &[]).field("Content-Length"), Some("43"));
-    assert_eq!(ask(&server, "POST /gif", &["Content-Length: 0"]).status, 405);
-    assert_eq!(ask(&server, "GET /gif", &["If-Modified-Since: Mon, 28 Sep 1970 06:00:00 GMT"]).status, 304);
+    assert_eq!(request(&server, "HEAD /gif", &[]).field("Content-Length"), Some("43"));
+    assert_eq!(request(&server, "POST /gif", &["Content-Length: 0"]).status, 405);
+    assert_eq!(
+        request(&server, "GET /gif", &["If-Modified-Since: Mon, 28 Sep 1970 06:00:00 GMT"]).status,
+        304
+    );
     let response = get(&server, "/gif?x=1");
     assert_eq!((response.status, response.field("X-If")), (200, Some("yes")));
     // It holds for its own location only.

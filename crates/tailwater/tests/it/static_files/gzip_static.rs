@@ -3,11 +3,11 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use crate::support::{ask, get, is_root, server, start_server};
+use crate::support::{get, is_root, request, server, start_server};
 
 /// Status, `Content-Encoding` and body of a `GET` that accepts `accept`.
 fn found(server: &tw_testkit::Server, target: &str, accept: &str) -> (u16, Option<String>, String) {
-    let response = ask(server, &format!("GET {target}"), &[&format!("Accept-Encoding: {accept}")]);
+    let response = request(server, &format!("GET {target}"), &[&format!("Accept-Encoding: {accept}")]);
     (response.status, response.field("Content-Encoding").map(str::to_owned), response.text())
 }
 
@@ -47,24 +47,24 @@ fn compressed_file_is_sent_to_clients_that_accept_it() {
         assert_eq!(found(&server, target, accept), expected, "{target} {accept}");
     }
     assert_eq!(found(&server, "/only.html", "identity").0, 404);
-    assert_eq!(ask(&server, "POST /a.html", &["Accept-Encoding: gzip", "Content-Length: 0"]).status, 405);
+    assert_eq!(request(&server, "POST /a.html", &["Accept-Encoding: gzip", "Content-Length: 0"]).status, 405);
 
-    let response = ask(&server, "GET /a.html", &["Accept-Encoding: gzip"]);
+    let response = request(&server, "GET /a.html", &["Accept-Encoding: gzip"]);
     assert_eq!(response.field("Content-Type"), Some("text/html"));
     assert_eq!(response.field("Content-Length"), Some("4"));
     assert!(response.field("ETag").unwrap().ends_with("-4\""), "{}", response.head);
     assert_eq!(response.field("Accept-Ranges"), Some("bytes"));
     assert_eq!(response.field("Vary"), None);
-    let head = ask(&server, "HEAD /a.html", &["Accept-Encoding: gzip"]);
+    let head = request(&server, "HEAD /a.html", &["Accept-Encoding: gzip"]);
     assert_eq!((head.field("Content-Encoding"), head.field("Content-Length")), (Some("gzip"), Some("4")));
-    let part = ask(&server, "GET /a.html", &["Accept-Encoding: gzip", "Range: bytes=1-2"]);
+    let part = request(&server, "GET /a.html", &["Accept-Encoding: gzip", "Range: bytes=1-2"]);
     assert_eq!(
         (part.status, part.text().as_str(), part.field("Content-Encoding")),
         (206, "zi", Some("gzip"))
     );
-    let failed = ask(&server, "GET /a.html", &["Accept-Encoding: gzip", "If-Match: \"x\""]);
+    let failed = request(&server, "GET /a.html", &["Accept-Encoding: gzip", "If-Match: \"x\""]);
     assert_eq!((failed.status, failed.field("Content-Encoding")), (412, None));
-    let beyond = ask(&server, "GET /a.html", &["Accept-Encoding: gzip", "Range: bytes=9-"]);
+    let beyond = request(&server, "GET /a.html", &["Accept-Encoding: gzip", "Range: bytes=9-"]);
     assert_eq!((beyond.status, beyond.field("Content-Encoding")), (416, None));
 }
 
@@ -83,7 +83,7 @@ fn vary_is_sent_if_both_variants_exist() {
         ("/b.html", "identity", None),
         ("/always/a.html", "gzip", None),
     ] {
-        let response = ask(&server, &format!("GET {target}"), &[&format!("Accept-Encoding: {accept}")]);
+        let response = request(&server, &format!("GET {target}"), &[&format!("Accept-Encoding: {accept}")]);
         assert_eq!(response.field("Vary"), expected, "{target} {accept}");
     }
 }

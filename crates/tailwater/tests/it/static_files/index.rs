@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::support::{ask, get, is_root, page, server, start_server};
+use crate::support::{get, is_root, page, request, server, start_server};
 
 #[test]
 fn first_existing_index_answers() {
@@ -55,7 +55,7 @@ fn index_is_an_internal_redirect() {
          location /a/ { internal; }",
     );
     assert_eq!(page(&server, "/?x=y"), (200, "/index.php?x=y".into()));
-    assert_eq!(ask(&server, "POST /?p", &["Content-Length: 0"]).text(), "/index.php?p");
+    assert_eq!(request(&server, "POST /?p", &["Content-Length: 0"]).text(), "/index.php?p");
     // Only the first URI is asked for by the client.
     assert_eq!(get(&server, "/a/").status, 404);
 }
@@ -71,7 +71,7 @@ fn index_depends_on_the_method() {
         ("PUT /", 405),
         ("OPTIONS /", 405),
     ] {
-        assert_eq!(ask(&server, line, &[]).status, status, "{line}");
+        assert_eq!(request(&server, line, &[]).status, status, "{line}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use tw_testkit::{Server, wait};
 
 use crate::support::reload::reload;
-use crate::support::{ask, get, server};
+use crate::support::{get, request, server};
 
 /// Configuration with `with` in the `server` block, beside locations with other settings.
 fn conf(with: &str) -> String {
@@ -27,7 +27,7 @@ fn started() -> Server {
     let file = fs::File::options().write(true).open(&path).unwrap();
     file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777)).unwrap();
     let now_s = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64;
-    assert!(wait::until(wait::PATIENCE, || now_s() - fs::metadata(&path).unwrap().ctime() > 3));
+    assert!(wait::until(wait::TIMEOUT, || now_s() - fs::metadata(&path).unwrap().ctime() > 3));
     server
 }
 
@@ -60,7 +60,7 @@ fn kept_head_follows_each_request() {
             // Once, and often enough in a row for the text to be kept.
             for _ in 0..=(round + nth) % 3 {
                 let fields: &[&str] = if field.is_empty() { &[] } else { &[field] };
-                let response = ask(&server, line, fields);
+                let response = request(&server, line, fields);
                 let (head, about) = (&response.head, format!("{round} {line} {field}: {}", response.head));
                 assert_eq!(response.status, *status, "{about}");
                 for expected in expected.split('|') {
@@ -104,7 +104,7 @@ fn reload_changes_the_head_of_an_open_file() {
         let with = format!("default_type text/turn-{turn}; add_header X-Turn {turn};");
         reload(&mut server, &conf(&with));
         let is_new = || get(&server, "/a.txt").field("X-Turn") == Some(&turn.to_string());
-        assert!(wait::until(wait::PATIENCE, is_new), "{turn}");
+        assert!(wait::until(wait::TIMEOUT, is_new), "{turn}");
         for _ in 0..4 {
             let response = get(&server, "/a.txt");
             assert_eq!(response.field("Content-Type"), Some(&*format!("text/turn-{turn}")));

@@ -6,7 +6,7 @@ use tw_testkit::Server;
 use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::mp4::{MoovPosition, Track, boxed, expected, movie, read};
 
-use crate::support::{ask, get, page, server, start_server};
+use crate::support::{get, page, request, server, start_server};
 
 fn tracks() -> [Track; 2] {
     [
@@ -89,20 +89,23 @@ fn mp4_parts_have_validators_and_ranges_of_their_own() {
     };
     assert_eq!(part.field("ETag"), Some(&*tag(part.body.len())));
     assert_eq!(whole.field("ETag"), Some(&*tag(whole.body.len())));
-    let again =
-        ask(&server, "GET /back.mp4?start=1&end=3", &[&format!("If-None-Match: {}", tag(part.body.len()))]);
+    let again = request(
+        &server,
+        "GET /back.mp4?start=1&end=3",
+        &[&format!("If-None-Match: {}", tag(part.body.len()))],
+    );
     assert_eq!(again.status, 304);
-    let head = ask(&server, "HEAD /back.mp4?start=1&end=3", &[]);
+    let head = request(&server, "HEAD /back.mp4?start=1&end=3", &[]);
     assert_eq!(head.field("Content-Length"), part.field("Content-Length"));
     // One range of a part, across the end of what was made for it; not two.
     let from = part.body.len() - 40;
-    let range = ask(&server, "GET /back.mp4?start=1&end=3", &[&format!("Range: bytes=100-{from}")]);
+    let range = request(&server, "GET /back.mp4?start=1&end=3", &[&format!("Range: bytes=100-{from}")]);
     assert_eq!((range.status, &range.body[..]), (206, &part.body[100..=from]));
-    let two = ask(&server, "GET /back.mp4?start=1&end=3", &["Range: bytes=0-1,3-4"]);
+    let two = request(&server, "GET /back.mp4?start=1&end=3", &["Range: bytes=0-1,3-4"]);
     assert_eq!((two.status, two.body.len()), (200, part.body.len()));
-    let none = ask(&server, "GET /back.mp4?start=1&end=3", &["Range: bytes=1000000-"]);
+    let none = request(&server, "GET /back.mp4?start=1&end=3", &["Range: bytes=1000000-"]);
     assert_eq!(none.status, 416);
-    assert_eq!(ask(&server, "GET /back.mp4", &["Range: bytes=0-1,3-4"]).status, 206);
+    assert_eq!(request(&server, "GET /back.mp4", &["Range: bytes=0-1,3-4"]).status, 206);
 }
 
 #[test]
@@ -110,7 +113,7 @@ fn invalid_videos_are_refused() {
     let server = serve("");
     let html = server.prefix().join("html");
     let file = fs::read(html.join("back.mp4")).unwrap();
-    assert_eq!(ask(&server, "POST /back.mp4", &["Content-Length: 0"]).status, 405);
+    assert_eq!(request(&server, "POST /back.mp4", &["Content-Length: 0"]).status, 405);
     assert_eq!(page(&server, "/none.mp4?start=1").0, 404);
     assert_eq!(page(&server, "/d/"), (200, "index".to_owned()));
     assert_eq!(get(&server, "/d?start=1").status, 301);
@@ -159,7 +162,7 @@ fn failing_or_stalled_disk_ends_only_its_requests() {
     let stall = disk.on(Op::Read).inject(Fault::Stall);
     let mut waiting = server.connect().unwrap();
     waiting.send("GET /slow/v.mp4?start=1 HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-    assert!(tw_testkit::wait::until(tw_testkit::wait::PATIENCE, || stall.waiting() > 0));
+    assert!(tw_testkit::wait::until(tw_testkit::wait::TIMEOUT, || stall.waiting() > 0));
     assert_eq!(page(&server, "/fast.txt"), (200, "fast".to_owned()));
     stall.lift();
     assert_eq!(read(&waiting.read_response().unwrap().body).len(), 2);
@@ -187,15 +190,15 @@ fn flv_start_skips_bytes() {
         assert_eq!(video.field("Accept-Ranges"), Some("bytes"), "{target}");
     }
     assert_eq!(get(&server, "/flv/v.flv?start=4").field("Content-Type"), Some("video/x-flv"));
-    let range = ask(&server, "GET /flv/v.flv?start=4", &["Range: bytes=11-14"]);
+    let range = request(&server, "GET /flv/v.flv?start=4", &["Range: bytes=11-14"]);
     assert_eq!((range.status, range.text()), (206, "\0\x0045".to_owned()));
-    let two = ask(&server, "GET /flv/v.flv?start=4", &["Range: bytes=0-2,15-16"]);
+    let two = request(&server, "GET /flv/v.flv?start=4", &["Range: bytes=0-2,15-16"]);
     assert!(
         two.text().contains("\r\n\r\nFLV\r\n") && two.text().contains("\r\n\r\n67\r\n"),
         "{}",
         two.text()
     );
-    assert_eq!(ask(&server, "POST /flv/v.flv", &["Content-Length: 0"]).status, 405);
+    assert_eq!(request(&server, "POST /flv/v.flv", &["Content-Length: 0"]).status, 405);
     assert_eq!(page(&server, "/flv/none").0, 404);
     assert_eq!(get(&server, "/flv/d").status, 301);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::support::{ask, get, server, start_server};
+use crate::support::{get, request, server, start_server};
 
 #[test]
 fn random_index_chooses_one_of_the_files() {
@@ -25,5 +25,5 @@ fn random_index_chooses_one_of_the_files() {
     assert_eq!(get(&server, "/off/").text(), "3");
     assert_eq!(get(&server, "/empty/").status, 403);
     assert_eq!(get(&server, "/missing/").status, 404);
-    assert_eq!(ask(&server, "DELETE /d/", &[]).status, 405);
+    assert_eq!(request(&server, "DELETE /d/", &[]).status, 405);
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use tw_testkit::{Server, wait};
 
 use crate::support::content::pattern;
-use crate::support::{ask, get, is_root, page, server, start_server};
+use crate::support::{get, is_root, page, request, server, start_server};
 
 /// 1994-11-06 08:49:37 UTC, as in the examples of RFC 9110.
 const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
@@ -61,7 +61,7 @@ fn statuses_match_nginx() {
         ("TRACE /a.txt", 405, "405 Not Allowed"),
     ];
     for (line, status, text) in table {
-        let response = ask(&server, line, &[]);
+        let response = request(&server, line, &[]);
         assert_eq!(response.status, status, "{line}");
         assert!(response.text().contains(text), "{line}: {}", response.text());
         assert!(!text.is_empty() || response.body.is_empty(), "{line}: {}", response.text());
@@ -72,7 +72,7 @@ fn statuses_match_nginx() {
 fn file_response_has_validators_and_type() {
     let server = with_a_file("types { text/special txt; } default_type x/y;");
     for line in ["GET /a.txt", "HEAD /a.txt"] {
-        let response = ask(&server, line, &[]);
+        let response = request(&server, line, &[]);
         for (name, value) in [
             ("Content-Type", "text/special"),
             ("Content-Length", "13"),
@@ -96,7 +96,7 @@ fn empty_file_has_a_length_and_no_ranges() {
     let server = start_server(server().file("html/empty", ""), "");
     let response = get(&server, "/empty");
     assert_eq!((response.status, response.field("Content-Length")), (200, Some("0")));
-    let response = ask(&server, "GET /empty", &["Range: bytes=0-"]);
+    let response = request(&server, "GET /empty", &["Range: bytes=0-"]);
     assert_eq!((response.status, response.field("Content-Range")), (200, None));
 }
 
@@ -153,13 +153,13 @@ fn conditional_requests_are_answered() {
         (since("If-Match", "\"x\""), 412),
     ];
     for (field, status) in table {
-        let response = ask(&server, "GET /a.txt", &[&field]);
+        let response = request(&server, "GET /a.txt", &[&field]);
         assert_eq!(response.status, status, "{field}");
         assert_eq!(response.field("ETag"), (status != 412).then_some(etag), "{field}");
     }
     let both = ["If-None-Match: \"x\"", "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT"];
-    assert_eq!(ask(&server, "GET /a.txt", &both).status, 200);
-    let response = ask(&server, "GET /a.txt", &[&since("If-None-Match", etag)]);
+    assert_eq!(request(&server, "GET /a.txt", &both).status, 200);
+    let response = request(&server, "GET /a.txt", &[&since("If-None-Match", etag)]);
     assert_eq!((response.field("Last-Modified"), response.field("Content-Type")), (Some(DATE), None));
     assert_eq!((response.field("Content-Length"), response.field("Accept-Ranges")), (None, None));
     assert!(response.body.is_empty());
@@ -181,7 +181,7 @@ fn etag_off_and_if_modified_since_off_disable_conditions() {
         ("/noetag/a.txt", "If-None-Match: *", 304),
         ("/noetag/a.txt", "If-None-Match: \"2ebc98a1-d\"", 200),
     ] {
-        assert_eq!(ask(&server, &format!("GET {target}"), &[field]).status, status, "{target} {field}");
+        assert_eq!(request(&server, &format!("GET {target}"), &[field]).status, status, "{target} {field}");
     }
 }
 
@@ -209,7 +209,7 @@ fn single_ranges_are_sent() {
         ("bytes", 200, "", "hello, world!"),
     ];
     for (range, status, content_range, text) in table {
-        let response = ask(&server, "GET /a.txt", &[&format!("Range: {range}")]);
+        let response = request(&server, "GET /a.txt", &[&format!("Range: {range}")]);
         assert_eq!(response.status, status, "{range}");
         assert_eq!(response.field("Content-Range").unwrap_or_default(), content_range, "{range}");
         if status != 416 {
@@ -218,14 +218,14 @@ fn single_ranges_are_sent() {
             assert_eq!(response.field("Accept-Ranges"), (status == 200).then_some("bytes"), "{range}");
         }
     }
-    let response = ask(&server, "HEAD /a.txt", &["Range: bytes=0-4"]);
+    let response = request(&server, "HEAD /a.txt", &["Range: bytes=0-4"]);
     assert_eq!((response.status, response.field("Content-Length")), (206, Some("5")));
 }
 
 #[test]
 fn several_ranges_are_multipart() {
     let server = with_a_file("types { } default_type text/x;");
-    let response = ask(&server, "GET /a.txt", &["Range: bytes=0-1,7-8,-1"]);
+    let response = request(&server, "GET /a.txt", &["Range: bytes=0-1,7-8,-1"]);
     assert_eq!(response.status, 206);
     let content_type = response.field("Content-Type").unwrap();
     let boundary = content_type.strip_prefix("multipart/byteranges; boundary=").unwrap();
@@ -244,7 +244,7 @@ fn several_ranges_are_multipart() {
         ("bytes=0-,0-,0-", 200),
         ("bytes=0-12,1-12", 200),
     ] {
-        let response = ask(&server, "GET /a.txt", &[&format!("Range: {range}")]);
+        let response = request(&server, "GET /a.txt", &[&format!("Range: {range}")]);
         assert_eq!(response.status, status, "{range}");
     }
 }
@@ -257,7 +257,7 @@ fn max_ranges_limits_ranges() {
     for (target, range, status) in
         [("/0/a.txt", "bytes=0-1", 200), ("/1/a.txt", "bytes=0-1", 206), ("/1/a.txt", "bytes=0-1,3-4", 200)]
     {
-        let response = ask(&server, &format!("GET {target}"), &[&format!("Range: {range}")]);
+        let response = request(&server, &format!("GET {target}"), &[&format!("Range: {range}")]);
         assert_eq!(response.status, status, "{target} {range}");
     }
     assert_eq!(get(&server, "/0/a.txt").field("Accept-Ranges"), None);
@@ -274,7 +274,8 @@ fn if_range_decides_between_part_and_whole() {
         ("Mon, 07 Nov 1994 08:49:37 GMT", 200),
         ("nonsense", 200),
     ] {
-        let response = ask(&server, "GET /a.txt", &["Range: bytes=0-4", &format!("If-Range: {validator}")]);
+        let response =
+            request(&server, "GET /a.txt", &["Range: bytes=0-4", &format!("If-Range: {validator}")]);
         assert_eq!(response.status, status, "{validator}");
     }
 }
@@ -386,7 +387,7 @@ fn changed_file_is_used_by_the_next_request() {
     // Only a file whose last change was some time ago is kept in memory.
     let settled = || {
         let changed = fs::metadata(&path).unwrap().modified().unwrap();
-        wait::until(wait::PATIENCE, || changed.elapsed().is_ok_and(|age| age > Duration::from_secs(4)))
+        wait::until(wait::TIMEOUT, || changed.elapsed().is_ok_and(|age| age > Duration::from_secs(4)))
     };
     set_mtime(&path, old);
     assert!(settled());
@@ -469,10 +470,10 @@ fn large_file_is_sent_whole_and_in_ranges() {
             ("-1", content.len() - 1, content.len()),
             ("262143-262145", 262_143, 262_146),
         ] {
-            let response = ask(&server, "GET /big", &[&format!("Range: bytes={range}")]);
+            let response = request(&server, "GET /big", &[&format!("Range: bytes={range}")]);
             assert!(response.status == 206 && response.body == content[from..to], "{directives} {range}");
         }
-        let several = ask(&server, "GET /big", &["Range: bytes=0-99,1000000-2999999,5242879-"]);
+        let several = request(&server, "GET /big", &["Range: bytes=0-99,1000000-2999999,5242879-"]);
         assert_eq!(several.status, 206);
         let found = |part: &[u8]| several.body.windows(part.len()).any(|window| window == part);
         assert!(found(&content[..100]), "{directives}");
@@ -550,9 +551,9 @@ fn open_file_cache_checks_again_after_its_valid_time() {
     let path = server.prefix().join("html/a");
     fs::remove_file(&path).unwrap();
     fs::write(&path, "new").unwrap();
-    assert!(wait::until(wait::PATIENCE, || page(&server, "/a") == (200, "new".into())));
+    assert!(wait::until(wait::TIMEOUT, || page(&server, "/a") == (200, "new".into())));
     fs::remove_file(&path).unwrap();
-    assert!(wait::until(wait::PATIENCE, || get(&server, "/a").status == 404));
+    assert!(wait::until(wait::TIMEOUT, || get(&server, "/a").status == 404));
     for name in 0..20 {
         fs::write(server.prefix().join(format!("html/{name}")), name.to_string()).unwrap();
         assert_eq!(page(&server, &format!("/{name}")), (200, name.to_string()));

@@ -15,7 +15,7 @@ use crate::support::content::pattern;
 use crate::support::metrics::metric_sum;
 use crate::support::reload::reload;
 use crate::support::slow_ext4::SlowExt4;
-use crate::support::{ask, get, page, server};
+use crate::support::{get, page, request, server};
 
 /// The largest file here. Some of them fit into 8 MiB.
 const LARGE: usize = 2 << 20;
@@ -35,7 +35,7 @@ fn sent(server: &Server) -> u64 {
 
 /// Requests a file until it is locked and sent by the kernel: its times have to be some seconds old.
 fn make_hot(server: &Server, target: &str, content: &[u8]) -> bool {
-    wait::until(wait::PATIENCE, || {
+    wait::until(wait::TIMEOUT, || {
         let before = sent(server);
         assert!(get(server, target).body == content, "{target}");
         sent(server) == before + content.len() as u64
@@ -78,10 +78,10 @@ fn sendfile_sends_the_content_of_the_file() {
         }
         let big = pattern(LARGE);
         // A loop that has sent it now and then copies it until it has done so a few times.
-        let are_sent = |count: usize, ask: &dyn Fn()| {
-            wait::until(wait::PATIENCE, || {
+        let are_sent = |count: usize, request: &dyn Fn()| {
+            wait::until(wait::TIMEOUT, || {
                 let before = sent(&server);
-                ask();
+                request();
                 sent(&server) == before + count as u64
             })
         };
@@ -90,21 +90,21 @@ fn sendfile_sends_the_content_of_the_file() {
             ("1000000-2000000", 1_000_000, 2_000_001),
             ("-1", big.len() - 1, big.len()),
         ] {
-            let ask = || {
-                let response = ask(&server, "GET /2097152", &[&format!("Range: bytes={range}")]);
+            let request = || {
+                let response = request(&server, "GET /2097152", &[&format!("Range: bytes={range}")]);
                 assert!(response.status == 206 && response.body == big[from..to], "{directives} {range}");
             };
-            assert!(are_sent(to - from, &ask), "{directives} {range}");
+            assert!(are_sent(to - from, &request), "{directives} {range}");
         }
         let several = || {
-            let several = ask(&server, "GET /2097152", &["Range: bytes=0-99,1000000-1999999,2097151-"]);
+            let several = request(&server, "GET /2097152", &["Range: bytes=0-99,1000000-1999999,2097151-"]);
             let found = |part: &[u8]| several.body.windows(part.len()).any(|window| window == part);
             let has_all = found(&big[1_999_000..2_000_000]) && found(&big[..100]);
             assert!(several.status == 206 && has_all, "{directives}");
         };
         assert!(are_sent(1_000_000, &several), "small parts are gathered");
         let before = sent(&server);
-        let head = ask(&server, "HEAD /300001", &[]);
+        let head = request(&server, "HEAD /300001", &[]);
         assert_eq!((head.status, head.field("Content-Length")), (200, Some("300001")));
         assert_eq!(sent(&server), before);
     }
@@ -188,7 +188,7 @@ fn hot_lock_size_is_kept() {
     assert_eq!(metric_sum(&server, "locked_files_limit_bytes"), MAX);
     // More than fits is asked for all the time. What is not sent for two seconds makes room.
     let mut most = 0;
-    let evicted = wait::until(wait::PATIENCE, || {
+    let evicted = wait::until(wait::TIMEOUT, || {
         for n in 0..10 {
             assert!(get(&server, &format!("/{n}")).body == pattern(size));
         }
@@ -213,7 +213,7 @@ fn are_all_hot_in_turn(server: &Server, size: usize) -> bool {
 }
 
 #[test]
-fn changed_file_is_not_sent_as_it_was() {
+fn changed_file_is_sent_with_its_new_content() {
     let content = pattern(400_000);
     let names = ["replaced", "grown", "punched", "written", "removed"];
     let files = names.iter().fold(server(), |files, name| files.file(format!("html/{name}"), &content));
@@ -251,7 +251,7 @@ fn changed_file_is_not_sent_as_it_was() {
     assert_eq!(get(&server, "/removed").status, 404);
     // All of them are cold again, and what is still there is locked anew when it has settled.
     let is_given_up = || metric_sum(&server, "locked_files") == 0;
-    assert!(wait::until(wait::PATIENCE, is_given_up), "also the file that has no name");
+    assert!(wait::until(wait::TIMEOUT, is_given_up), "also the file that has no name");
     assert!(make_hot(&server, "/replaced", &pattern(300_000)));
 }
 
@@ -278,7 +278,7 @@ fn shrinking_file_ends_the_connection() {
     assert!(line.contains("[alert]"), "{line}");
     // Nobody asks for it again, and what was locked of it goes all the same.
     let locked = || ["locked_files", "locked_files_bytes"].map(|name| metric_sum(&server, name));
-    assert!(wait::until(wait::PATIENCE, || locked() == [0; 2]), "{:?}", locked());
+    assert!(wait::until(wait::TIMEOUT, || locked() == [0; 2]), "{:?}", locked());
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn changed_unused_file_is_unlocked() {
     assert_eq!(metric_sum(&server, "locked_files"), 3);
     File::options().write(true).open(html.join("cut")).unwrap().set_len(1000).unwrap();
     fs::remove_file(html.join("linked")).unwrap();
-    assert!(wait::until(wait::PATIENCE, || metric_sum(&server, "locked_files") == 1));
+    assert!(wait::until(wait::TIMEOUT, || metric_sum(&server, "locked_files") == 1));
     assert_eq!(metric_sum(&server, "locked_files_bytes"), 400_000_u64.next_multiple_of(4096));
     // It is believed to be there all the same.
     assert!(get(&server, "/linked").body == content && get(&server, "/cut").body == content[..1000]);
@@ -323,9 +323,9 @@ fn reload_turns_sendfile_on_and_off() {
         [("sendfile on; location = /on { return 204; }", "/on"), ("location = /off { return 204; }", "/off")]
     {
         reload(&mut server, &conf(directives));
-        assert!(wait::until(wait::PATIENCE, || get(&server, target).status == 204));
+        assert!(wait::until(wait::TIMEOUT, || get(&server, target).status == 204));
         if target == "/off" {
-            assert!(wait::until(wait::PATIENCE, || metric_sum(&server, "locked_files_bytes") == 0));
+            assert!(wait::until(wait::TIMEOUT, || metric_sum(&server, "locked_files_bytes") == 0));
             let before = sent(&server);
             assert!(get(&server, "/a").body == content);
             assert_eq!(sent(&server), before);
@@ -365,7 +365,7 @@ fn locked_file_needs_no_disk() {
         let mut waiting = server.connect().unwrap();
         waiting.send("GET /slow/cold HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
         assert!(
-            wait::until(wait::PATIENCE, || stall[0].waiting() > 0),
+            wait::until(wait::TIMEOUT, || stall[0].waiting() > 0),
             "{cache}: the cold file comes from the disk"
         );
         let before = sent(&server);

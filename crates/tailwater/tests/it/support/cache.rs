@@ -13,5 +13,5 @@ pub(crate) fn cache_status(response: &Response) -> &str {
 /// too, and its response may replace the first one.
 pub(crate) fn wait_stored(server: &Server, count: usize) {
     let is = || metric(server, "cache_stored_total") == count as u64;
-    assert!(wait::until(wait::PATIENCE, is), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, is), "{}", server.error_log());
 }

@@ -59,11 +59,11 @@ pub(crate) fn refusal_of(conf: &str) -> String {
 }
 
 /// Sends a request on a connection of its own: `line` is method and target, `fields` are whole field lines.
-pub(crate) fn ask(server: &Server, line: &str, fields: &[&str]) -> Response {
-    try_ask(server, line, fields).unwrap_or_else(|e| panic!("{line} {fields:?}: {e}"))
+pub(crate) fn request(server: &Server, line: &str, fields: &[&str]) -> Response {
+    try_request(server, line, fields).unwrap_or_else(|e| panic!("{line} {fields:?}: {e}"))
 }
 
-pub(crate) fn try_ask(server: &Server, line: &str, fields: &[&str]) -> io::Result<Response> {
+pub(crate) fn try_request(server: &Server, line: &str, fields: &[&str]) -> io::Result<Response> {
     let mut client = server.connect()?;
     let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
     client.send(format!("{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n"))?;
@@ -82,7 +82,7 @@ pub(crate) fn answer(client: &mut Client, line: &str) -> io::Result<Response> {
 
 /// One `GET` on a connection of its own.
 pub(crate) fn get(server: &Server, target: &str) -> Response {
-    ask(server, &format!("GET {target}"), &[])
+    request(server, &format!("GET {target}"), &[])
 }
 
 /// `GET` on a connection of its own; status and body as text.

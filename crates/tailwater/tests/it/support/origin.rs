@@ -18,7 +18,7 @@ pub(crate) fn mirror() -> SocketAddr {
             }
             let page = format!("{head}{} bytes", body.len());
             let size = page.len();
-            conn.say(format!(
+            conn.send(format!(
                 "HTTP/1.1 200 OK\r\nX-oDD: a\r\nContent-Length: {size}\r\nx-Odd: b\r\n\r\n{page}"
             ));
         }

@@ -44,7 +44,7 @@ pub(crate) fn is_gone(pid: u32) -> bool {
 
 /// The worker process, once there is one and it is the only one.
 pub(crate) fn worker(server: &Server) -> u32 {
-    wait::some(wait::PATIENCE, || match children(server.pid())[..] {
+    wait::some(wait::TIMEOUT, || match children(server.pid())[..] {
         [pid] => Some(pid),
         _ => None,
     })

@@ -17,5 +17,5 @@ pub(crate) fn reload_until(server: &mut Server, conf: &str, target: &str, expect
 /// Waits until eight connections in a row are answered so: a reload reaches each loop by a message of its own.
 pub(crate) fn wait_for_all_loops(server: &Server, target: &str, expected: &str) {
     let is_new = || Client::get(server.addr(), target).is_ok_and(|response| response.text() == expected);
-    assert!(wait::until(wait::PATIENCE, || (0..8).all(|_| is_new())), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || (0..8).all(|_| is_new())), "{}", server.error_log());
 }

@@ -45,8 +45,8 @@ fn pending_bytes(session: &mut ClientConnection) -> Vec<u8> {
 
 fn connect(addr: SocketAddr) -> TcpStream {
     let socket = TcpStream::connect(addr).unwrap();
-    socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
-    socket.set_write_timeout(Some(wait::PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
+    socket.set_write_timeout(Some(wait::TIMEOUT)).unwrap();
     socket
 }
 
@@ -144,7 +144,7 @@ fn garbage_and_endless_handshakes_are_ended() {
         bytes.extend(first);
         bytes.resize(5 + record, 0);
         // Sockets have room for some of it before the server has looked at any.
-        let is_refused = wait::until(wait::PATIENCE, || socket.write_all(&bytes).is_err());
+        let is_refused = wait::until(wait::TIMEOUT, || socket.write_all(&bytes).is_err());
         assert!(is_refused, "it takes whatever comes");
     }
     server.wait_error_log("SSL_do_handshake() failed (SSL: ").unwrap();
@@ -163,8 +163,8 @@ fn garbage_and_endless_handshakes_are_ended() {
         socket.write_all(&hello).unwrap();
         read_answer(socket).first() == Some(&22)
     };
-    assert!(wait::until(wait::PATIENCE, is_answered));
-    assert!(wait::until(wait::PATIENCE, || try_get_tls(&server, &config, "localhost")
+    assert!(wait::until(wait::TIMEOUT, is_answered));
+    assert!(wait::until(wait::TIMEOUT, || try_get_tls(&server, &config, "localhost")
         .is_ok_and(|(_, response)| response.status == 200)));
 }
 
@@ -212,7 +212,7 @@ fn bad_client_certificates_are_refused() {
         .file("conf/ca.crt", authority.pem())
         .start(&format!("worker_processes 1; http {{ {http} }}"))
         .unwrap();
-    let ask = |made: &Certificate| {
+    let request = |made: &Certificate| {
         let config = authority.client_with(ALL_VERSIONS, made);
         let mut client = Client::connect_tls(server.addr(), &config, "localhost").unwrap();
         client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -220,17 +220,17 @@ fn bad_client_certificates_are_refused() {
     };
     let names = &["client.example"];
     let good = authority.certify(names);
-    assert_eq!(ask(&good), "SUCCESS");
-    assert_eq!(ask(&authority.certify_expired(names)), "FAILED:certificate has expired");
-    assert_eq!(ask(&authority.certify_early(names)), "FAILED:certificate is not yet valid");
+    assert_eq!(request(&good), "SUCCESS");
+    assert_eq!(request(&authority.certify_expired(names)), "FAILED:certificate has expired");
+    assert_eq!(request(&authority.certify_early(names)), "FAILED:certificate is not yet valid");
     // Fifty more, which all have the name of the issuer, or none of them.
     let others: String = (0..50).map(|_| authority.certify(names).pem).collect();
-    assert_eq!(ask(&Certificate { pem: good.pem.clone() + &others, ..good.clone() }), "SUCCESS");
+    assert_eq!(request(&Certificate { pem: good.pem.clone() + &others, ..good.clone() }), "SUCCESS");
     let strangers: String = (0..50).map(|_| Authority::new().pem()).collect();
     let stranger = Authority::new().certify(names);
     let failed = "FAILED:unable to verify the first certificate";
-    assert_eq!(ask(&Certificate { pem: stranger.pem.clone() + &strangers, ..stranger }), failed);
-    assert_eq!(ask(&good), "SUCCESS");
+    assert_eq!(request(&Certificate { pem: stranger.pem.clone() + &strangers, ..stranger }), failed);
+    assert_eq!(request(&good), "SUCCESS");
 }
 
 #[test]
@@ -312,13 +312,13 @@ fn renegotiation_is_refused() {
     };
     let mut stdin = client.stdin.take().unwrap();
     let mut stdout = client.stdout.take().unwrap();
-    let mut told = Vec::new();
+    let mut output = Vec::new();
     let mut chunk = [0; 4096];
     // It asks when the handshake is over.
-    while !String::from_utf8_lossy(&told).contains("Verify return code") {
+    while !String::from_utf8_lossy(&output).contains("Verify return code") {
         let count = stdout.read(&mut chunk).unwrap();
-        assert!(count > 0, "{}", String::from_utf8_lossy(&told));
-        told.extend_from_slice(&chunk[..count]);
+        assert!(count > 0, "{}", String::from_utf8_lossy(&output));
+        output.extend_from_slice(&chunk[..count]);
     }
     stdin.write_all(b"R\n").unwrap();
     let output = client.wait_with_output().unwrap();

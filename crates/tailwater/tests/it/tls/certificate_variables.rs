@@ -16,7 +16,7 @@ fn start(http: &str, made: &[(&str, &Certificate)]) -> Server {
     builder.start(&format!("worker_processes 1; http {{ {http} }}")).unwrap()
 }
 
-fn ask(server: &Server, config: &Arc<ClientConfig>, name: &str) -> std::io::Result<String> {
+fn request(server: &Server, config: &Arc<ClientConfig>, name: &str) -> std::io::Result<String> {
     Ok(try_get_tls(server, config, name)?.1.text())
 }
 
@@ -35,19 +35,19 @@ fn server_name_selects_the_certificate_file() {
         &[("one.example", &one), ("two.example", &two)],
     );
     let config = authority.client(ALL_VERSIONS);
-    assert_eq!(ask(&server, &config, "one.example").unwrap(), "one.example .");
-    assert_eq!(ask(&server, &config, "ONE.example").unwrap(), "one.example r");
-    assert_eq!(ask(&server, &config, "two.example").unwrap(), "two.example .");
-    assert!(ask(&server, &config, "three.example").unwrap_err().to_string().contains("InternalError"));
+    assert_eq!(request(&server, &config, "one.example").unwrap(), "one.example .");
+    assert_eq!(request(&server, &config, "ONE.example").unwrap(), "one.example r");
+    assert_eq!(request(&server, &config, "two.example").unwrap(), "two.example .");
+    assert!(request(&server, &config, "three.example").unwrap_err().to_string().contains("InternalError"));
     server.wait_error_log("cannot load certificate \"three.example.crt\": open() \"").unwrap();
     // Files are read for each handshake: one that does not fit hurts nobody else, and another one counts at once.
     replace(&server, "one.example", &Certificate { key: two.key.clone(), ..one.clone() });
     let config = authority.client(ALL_VERSIONS);
-    assert!(ask(&server, &config, "one.example").is_err());
+    assert!(request(&server, &config, "one.example").is_err());
     server.wait_error_log("cannot use certificate key \"one.example.key\" with certificate \"").unwrap();
-    assert!(ask(&server, &config, "two.example").is_ok());
+    assert!(request(&server, &config, "two.example").is_ok());
     replace(&server, "one.example", &stranger.certify(&["one.example"]));
-    assert!(ask(&server, &stranger.client(ALL_VERSIONS), "one.example").is_ok());
+    assert!(request(&server, &stranger.client(ALL_VERSIONS), "one.example").is_ok());
 }
 
 #[test]
@@ -61,13 +61,13 @@ fn ssl_certificate_cache_keeps_up_to_max_certificates() {
                   ssl_certificate_key $ssl_server_name.key; return 200 here; }",
         &[("one.example", &one), ("two.example", &two)],
     );
-    assert!(ask(&server, &old, "one.example").is_ok());
+    assert!(request(&server, &old, "one.example").is_ok());
     replace(&server, "one.example", &stranger.certify(&["one.example"]));
-    assert!(ask(&server, &old, "one.example").is_ok(), "it is kept");
-    assert!(ask(&server, &new, "one.example").is_err());
+    assert!(request(&server, &old, "one.example").is_ok(), "it is kept");
+    assert!(request(&server, &new, "one.example").is_err());
     // There is room for one.
-    assert!(ask(&server, &old, "two.example").is_ok());
-    assert!(ask(&server, &new, "one.example").is_ok(), "it was read again");
+    assert!(request(&server, &old, "two.example").is_ok());
+    assert!(request(&server, &new, "one.example").is_ok(), "it was read again");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn data_prefix_holds_the_certificate() {
     let config = authority.client(ALL_VERSIONS);
     let both = format!("listen 127.0.0.1:{{port}} ssl; ssl_certificate 'data:{pem}';");
     let server = start(&format!("server {{ {both} ssl_certificate_key 'data:{key}'; return 200 a; }}"), &[]);
-    assert_eq!(ask(&server, &config, "one.example").unwrap(), "a");
+    assert_eq!(request(&server, &config, "one.example").unwrap(), "a");
     // A variable that is the content.
     let server = start(
         &format!(
@@ -86,8 +86,8 @@ fn data_prefix_holds_the_certificate() {
         ),
         &[],
     );
-    assert_eq!(ask(&server, &config, "one.example").unwrap(), "b");
-    assert!(ask(&server, &config, "two.example").is_err());
+    assert_eq!(request(&server, &config, "one.example").unwrap(), "b");
+    assert!(request(&server, &config, "two.example").is_err());
     server.wait_error_log("cannot load certificate key \"\"").unwrap();
 }
 

@@ -62,7 +62,7 @@ impl World {
     }
 
     fn wait_shown(&self, server: &Server, made: &Certificate) {
-        assert!(wait::until(wait::PATIENCE, || self.is_shown(server, 0, made)), "{}", server.error_log());
+        assert!(wait::until(wait::TIMEOUT, || self.is_shown(server, 0, made)), "{}", server.error_log());
     }
 
     fn says(&self, server: &Server) -> String {
@@ -103,7 +103,7 @@ fn changed_certificates_are_used_without_a_reload() {
         world.wait_shown(&server, &world.one);
         // A reload has them as they are, and goes on from there.
         server.signal(Signal::HUP).unwrap();
-        assert!(wait::until(wait::PATIENCE, || world.says(&server) == "after"));
+        assert!(wait::until(wait::TIMEOUT, || world.says(&server) == "after"));
         put(&server, "one.crt", &world.two.pem, 0o644);
         put(&server, "one.key", &world.two.key, mode);
         world.wait_shown(&server, &world.two);
@@ -126,10 +126,10 @@ fn next_worker_uses_the_watched_certificate() {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
     let is_another = || !children().is_empty() && children() != first;
-    assert!(wait::until(wait::PATIENCE, is_another));
+    assert!(wait::until(wait::TIMEOUT, is_another));
     let connects =
         || Client::connect_tls(server.addr(), &world.authority.client(ALL_VERSIONS), "localhost").is_ok();
-    assert!(wait::until(wait::PATIENCE, connects));
+    assert!(wait::until(wait::TIMEOUT, connects));
     assert!(world.is_shown(&server, 0, &world.two));
 }
 

@@ -159,7 +159,7 @@ fn sessions_are_resumed_by_any_loop_and_after_reload() {
                 assert!(said.ends_with('r'), "{more} {said}");
                 said.starts_with("new")
             };
-            assert!(wait::until(wait::PATIENCE, || (0..12).all(|_| is_new())));
+            assert!(wait::until(wait::TIMEOUT, || (0..12).all(|_| is_new())));
         }
     }
     // Without either there is nothing to take up.
@@ -234,17 +234,17 @@ fn client_certificate_of_one_server_is_not_valid_for_another() {
         ),
     );
     let config = authority.client_with(ALL_VERSIONS, &authority.certify(&["client.example"]));
-    let ask = |name: &str, host: &str| {
+    let request = |name: &str, host: &str| {
         let mut client = Client::connect_tls(server.addr(), &config, name).unwrap();
         client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).unwrap();
         let response = client.read_response().unwrap();
         (response.status, response.text())
     };
-    assert_eq!(ask("open.example", "open.example"), (200, "open".into()));
-    assert_eq!(ask("closed.example", "closed.example"), (200, "closed".into()));
-    assert_eq!(ask("open.example", "closed.example").0, 421);
+    assert_eq!(request("open.example", "open.example"), (200, "open".into()));
+    assert_eq!(request("closed.example", "closed.example"), (200, "closed".into()));
+    assert_eq!(request("open.example", "closed.example").0, 421);
     // Nor does a server without a certificate of its own let anybody in.
-    assert_eq!(ask("bare.example", "bare.example").0, 400);
+    assert_eq!(request("bare.example", "bare.example").0, 400);
     server
         .wait_error_log(
             "client attempted to request the server name different from the one that was negotiated",
@@ -254,7 +254,7 @@ fn client_certificate_of_one_server_is_not_valid_for_another() {
 
 fn plain(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut socket = TcpStream::connect(addr).unwrap();
-    socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
     socket.write_all(bytes).unwrap();
     let mut all = Vec::new();
     let _ = socket.read_to_end(&mut all);
@@ -394,7 +394,7 @@ fn reload_with_a_mismatched_key_changes_nothing() {
     std::fs::write(server.prefix().join("conf/one.key"), &two.key).unwrap();
     std::fs::write(server.prefix().join("conf/one.crt"), &two.pem).unwrap();
     reload(&mut server, &format!("http {{ server {{ {LISTEN} return 200 after; }} }}"));
-    assert!(wait::until(wait::PATIENCE, || text_of(&server, &config, "/") == "after"));
+    assert!(wait::until(wait::TIMEOUT, || text_of(&server, &config, "/") == "after"));
 }
 
 /// Configurations of Mozilla's generator, and the one that Debian installs.
@@ -499,7 +499,7 @@ fn certificates_are_compressed_if_the_client_supports_it() {
         let name = ServerName::try_from("localhost").unwrap();
         let mut session = ClientConnection::new(config.clone(), name).unwrap();
         let mut socket = TcpStream::connect(addr).unwrap();
-        socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
         let (mut read, mut wrote) = (0, 0);
         while session.is_handshaking() {
             let (more, sent) = session.complete_io(&mut socket).unwrap();
@@ -541,10 +541,10 @@ impl EarlyClient {
         bytes
     }
 
-    fn ask(addr: SocketAddr, config: &Arc<ClientConfig>, request: &str) -> Self {
+    fn request(addr: SocketAddr, config: &Arc<ClientConfig>, request: &str) -> Self {
         let mut session = Self::session(config, request);
         let mut socket = TcpStream::connect(addr).unwrap();
-        socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
         while session.wants_write() {
             session.write_tls(&mut socket).unwrap();
         }
@@ -594,7 +594,7 @@ fn early_data_is_accepted_for_safe_requests() {
         assert_eq!(get(&mut first, "/").text(), "early=.");
         let request = |method: &str| format!("{method} / HTTP/1.1\r\nHost: localhost\r\n\r\n");
         for method in ["GET", "HEAD"] {
-            let mut client = EarlyClient::ask(server.addr(), &early, &request(method));
+            let mut client = EarlyClient::request(server.addr(), &early, &request(method));
             let end = if method == "GET" { "early=1." } else { "\r\n\r\n" };
             let said = client.read(end);
             assert!(said.starts_with("HTTP/1.1 200 OK") && said.contains("X-Early: 1\r\n"), "{said}");
@@ -603,7 +603,7 @@ fn early_data_is_accepted_for_safe_requests() {
             assert!(!said.contains("X-Early"), "{said}");
         }
         let unsafe_request = "DELETE / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        let mut client = EarlyClient::ask(server.addr(), &early, unsafe_request);
+        let mut client = EarlyClient::request(server.addr(), &early, unsafe_request);
         let said = client.read(if how == "on" { "</html>\r\n" } else { "early=1." });
         assert!(said.starts_with(&format!("HTTP/1.1 {unsafe_status}\r\n")), "{said}");
         // The same bytes once more: a session is taken up once, and what was sent early with it is nobody's then.
@@ -615,17 +615,17 @@ fn early_data_is_accepted_for_safe_requests() {
             Some(lines.iter().filter(|line| line.contains(path)).count())
         };
         // Its client says nothing more, and is answered.
-        wait::some(wait::PATIENCE, || lines_of("/copied").filter(|count| *count > 0)).unwrap();
+        wait::some(wait::TIMEOUT, || lines_of("/copied").filter(|count| *count > 0)).unwrap();
         for _ in 0..2 {
             let mut socket = TcpStream::connect(server.addr()).unwrap();
-            socket.set_read_timeout(Some(wait::PATIENCE)).unwrap();
+            socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
             socket.write_all(&copied).unwrap();
             socket.shutdown(Shutdown::Write).unwrap();
             socket.read_to_end(&mut Vec::new()).unwrap();
         }
         // A line is written when its request is over: these are those before the last one.
         assert_eq!(get(&mut connect(&server, &authority.client(&[&TLS13])), "/last").status, 200);
-        wait::some(wait::PATIENCE, || lines_of("/last").filter(|count| *count > 0)).unwrap();
+        wait::some(wait::TIMEOUT, || lines_of("/last").filter(|count| *count > 0)).unwrap();
         assert_eq!(lines_of("/copied"), Some(1));
         drop(first);
     }

@@ -17,7 +17,7 @@ fn started(made: &Certificate, files: &[(&str, &[u8])], more: &str) -> Server {
     builder.start(&format!("http {{ server {{ {LISTEN} {more} }} }}")).unwrap()
 }
 
-fn ask(server: &Server, config: &Arc<ClientConfig>) -> (Option<HandshakeKind>, String) {
+fn request(server: &Server, config: &Arc<ClientConfig>) -> (Option<HandshakeKind>, String) {
     let (client, response) = try_get_tls(server, config, "localhost").unwrap();
     (client.session().unwrap().handshake_kind(), response.text())
 }
@@ -40,7 +40,7 @@ fn ssl_session_ticket_keys_rotate() {
         let (old, both, new) = (with(&[0]), with(&[1, 0]), with(&[1]));
         for version in [&TLS12, &TLS13] {
             let config = authority.client(&[version]);
-            let kind = |server| ask(server, &config).0.unwrap();
+            let kind = |server| request(server, &config).0.unwrap();
             assert_eq!(kind(&old), HandshakeKind::Full);
             assert_eq!(kind(&both), HandshakeKind::Resumed, "{size} {:?}", version.version);
             // It has a ticket of the new key by now.
@@ -60,7 +60,7 @@ fn ssl_ecdh_curve_selects_groups() {
         [("X25519MLKEM768", "X25519MLKEM768"), ("prime256v1", "prime256v1"), ("secp384r1:X25519", "X25519")]
     {
         let server = started(&made, &[], &format!("ssl_ecdh_curve {curve}; {says}"));
-        let (_, said) = ask(&server, &config);
+        let (_, said) = request(&server, &config);
         assert!(said == format!("{expected},,.") || said == "secp384r1,,.", "{curve}: {said}");
         assert!(curve.contains(said.split(',').next().unwrap()), "{curve}: {said}");
     }
@@ -74,6 +74,6 @@ fn responses_pass_with_each_ssl_buffer_size() {
     for size in ["1k", "4k", "16k"] {
         let more = format!("ssl_buffer_size {size}; root html;");
         let server = started(&made, &[("html/index.html", body.as_bytes())], &more);
-        assert_eq!(ask(&server, &authority.client(ALL_VERSIONS)).1, body, "{size}");
+        assert_eq!(request(&server, &authority.client(ALL_VERSIONS)).1, body, "{size}");
     }
 }

@@ -22,7 +22,7 @@ struct Responder {
     addr: SocketAddr,
     /// Status that it returns; without one it closes the connection.
     says: Arc<Mutex<Option<OcspStatus>>>,
-    asked: Arc<AtomicUsize>,
+    request_count: Arc<AtomicUsize>,
 }
 
 impl Responder {
@@ -32,8 +32,8 @@ impl Responder {
 
     fn of(authority: Arc<Authority>, says: Option<OcspStatus>) -> Self {
         let says = Arc::new(Mutex::new(says));
-        let asked = Arc::new(AtomicUsize::new(0));
-        let (its, words, count) = (authority.clone(), says.clone(), asked.clone());
+        let request_count = Arc::new(AtomicUsize::new(0));
+        let (its, words, count) = (authority.clone(), says.clone(), request_count.clone());
         let addr = origin(move |mut conn| {
             let Some(question) = ocsp_request(&mut conn) else { return };
             count.fetch_add(1, SeqCst);
@@ -41,14 +41,14 @@ impl Responder {
                 conn.answer("Content-Type: application/ocsp-response\r\n", its.vouch(&question, standing));
             }
         });
-        Self { authority, addr, says, asked }
+        Self { authority, addr, says, request_count }
     }
 
     fn certify(&self, names: &[&str]) -> Certificate {
         self.authority.certify_with_responder(names, &format!("http://{}/ask", self.addr))
     }
 
-    fn say(&self, says: Option<OcspStatus>) {
+    fn set_status(&self, says: Option<OcspStatus>) {
         *self.says.lock().unwrap() = says;
     }
 }
@@ -86,10 +86,10 @@ fn ocsp_response_is_stapled() {
         Client::connect_tls(server.addr(), &config, "localhost").unwrap();
         !noted.last().is_empty()
     };
-    assert!(wait::until(wait::PATIENCE, || is_shown(&server)), "{}", server.error_log());
-    assert_eq!(responder.asked.load(SeqCst), 1, "one loop asks, once");
+    assert!(wait::until(wait::TIMEOUT, || is_shown(&server)), "{}", server.error_log());
+    assert_eq!(responder.request_count.load(SeqCst), 1, "one loop asks, once");
     // The next generation knows it already.
-    responder.say(None);
+    responder.set_status(None);
     let http = format!("server {{ {LISTEN} ssl_stapling on; ssl_stapling_verify on; return 200 new; }}");
     reload(&mut server, &format!("worker_processes 2; http {{ {http} }}"));
     let is_new = || {
@@ -98,8 +98,8 @@ fn ocsp_response_is_stapled() {
         client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         client.read_response().unwrap().text() == "new"
     };
-    assert!(wait::until(wait::PATIENCE, is_new));
-    assert_eq!(responder.asked.load(SeqCst), 1);
+    assert!(wait::until(wait::TIMEOUT, is_new));
+    assert_eq!(responder.request_count.load(SeqCst), 1);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn replaced_certificate_is_queried_again() {
         let client = Client::connect_tls(server.addr(), &config, "localhost").unwrap();
         (noted.last(), client.session().unwrap().peer_certificates().unwrap()[0].to_vec())
     };
-    assert!(wait::until(wait::PATIENCE, || !shown().0.is_empty()), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || !shown().0.is_empty()), "{}", server.error_log());
     let (first, before) = shown();
     std::fs::write(server.prefix().join("conf/one.crt"), two.pem + &authority.pem()).unwrap();
     std::fs::write(server.prefix().join("conf/one.key"), two.key).unwrap();
@@ -162,8 +162,8 @@ fn replaced_certificate_is_queried_again() {
         assert!(leaf == before || response != first, "what was said of another certificate");
         leaf != before && !response.is_empty()
     };
-    assert!(wait::until(wait::PATIENCE, is_asked), "{}", server.error_log());
-    assert_eq!(responder.asked.load(SeqCst), 2);
+    assert!(wait::until(wait::TIMEOUT, is_asked), "{}", server.error_log());
+    assert_eq!(responder.request_count.load(SeqCst), 2);
 }
 
 #[test]
@@ -182,8 +182,8 @@ fn acme_certificates_are_stapled() {
     let (config, noted) = ca.authority.client_noting(ALL_VERSIONS);
     let is_shown =
         || Client::connect_tls(server.addr(), &config, "example.com").is_ok() && !noted.last().is_empty();
-    assert!(wait::until(wait::PATIENCE, is_shown), "{:?} {}", ca.said(), server.error_log());
-    assert_eq!(responder.asked.load(SeqCst), 1);
+    assert!(wait::until(wait::TIMEOUT, is_shown), "{:?} {}", ca.said(), server.error_log());
+    assert_eq!(responder.request_count.load(SeqCst), 1);
     assert!(!server.error_log().contains("ssl_stapling"), "nobody is told of the temporary one");
 }
 
@@ -240,7 +240,7 @@ fn ssl_ocsp_checks_client_certificates() {
         )
     };
     let builder = || with_chain(&own, authority).file("conf/ca.crt", authority.pem());
-    let ask = |server: &Server, config: &Arc<rustls::ClientConfig>| {
+    let request = |server: &Server, config: &Arc<rustls::ClientConfig>| {
         let mut client = Client::connect_tls(server.addr(), config, "localhost").unwrap();
         client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         client.read_response().unwrap().text()
@@ -252,10 +252,10 @@ fn ssl_ocsp_checks_client_certificates() {
         (Some(OcspStatus::Unknown), "FAILED:certificate status unknown"),
         (None, "FAILED:certificate status request failed"),
     ] {
-        responder.say(says);
-        assert_eq!(ask(&server, &client), expected);
+        responder.set_status(says);
+        assert_eq!(request(&server, &client), expected);
     }
-    assert_eq!(ask(&server, &silent), "FAILED:certificate status request failed");
+    assert_eq!(request(&server, &silent), "FAILED:certificate status request failed");
     server
         .wait_error_log("client SSL certificate verify error: certificate revoked while reading client")
         .unwrap();
@@ -264,15 +264,15 @@ fn ssl_ocsp_checks_client_certificates() {
         .unwrap();
 
     // What was said is kept; and somebody else may be asked.
-    responder.say(Some(OcspStatus::Good));
-    let before = responder.asked.load(SeqCst);
+    responder.set_status(Some(OcspStatus::Good));
+    let before = responder.request_count.load(SeqCst);
     let url =
         format!("leaf; ssl_ocsp_responder http://{}/ask; ssl_ocsp_cache shared:ocsp:1m", responder.addr);
     let server = start(builder(), &more(&url));
     for config in [&client, &silent] {
         for _ in 0..4 {
-            assert_eq!(ask(&server, config), "SUCCESS");
+            assert_eq!(request(&server, config), "SUCCESS");
         }
     }
-    assert_eq!(responder.asked.load(SeqCst), before + 2);
+    assert_eq!(responder.request_count.load(SeqCst), before + 2);
 }

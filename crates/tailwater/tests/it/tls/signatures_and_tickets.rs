@@ -104,7 +104,7 @@ fn start(authority: &Authority, conf: &str) -> Server {
     )
 }
 
-fn ask(server: &Server, config: &Arc<ClientConfig>) -> String {
+fn request(server: &Server, config: &Arc<ClientConfig>) -> String {
     try_get_tls(server, config, "localhost").unwrap().1.text()
 }
 
@@ -126,7 +126,7 @@ fn certificate_follows_the_order_of_signature_algorithms() {
         ),
     ] {
         let server = start(&authority, conf);
-        let said = ask(&server, &client(&authority, &offered, &tickets));
+        let said = request(&server, &client(&authority, &offered, &tickets));
         assert!(said.starts_with(expected), "{conf} {offered:?}: {said}");
     }
     let server = start(&authority, "ssl_conf_command SignatureAlgorithms PSS+SHA256;");
@@ -147,7 +147,7 @@ fn num_tickets_of_the_configuration_are_sent() {
         let server = start(&authority, conf);
         let tickets = Arc::new(Tickets::default());
         // Tickets come before the response.
-        ask(&server, &client(&authority, &[ECDSA], &tickets));
+        request(&server, &client(&authority, &[ECDSA], &tickets));
         assert_eq!(tickets.0.load(SeqCst), expected, "{conf}");
     }
 }

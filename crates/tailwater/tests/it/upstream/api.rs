@@ -12,7 +12,7 @@ use tw_testkit::origin::origin;
 use tw_testkit::{Client, Response, Server, Signal, wait};
 
 use crate::support::reload::reload;
-use crate::support::{ask, get, page, refusal, server, start, start_as_we_are};
+use crate::support::{get, page, refusal, request, server, start, start_as_we_are};
 
 /// An origin that answers with its name.
 fn origin_named(name: &'static str) -> SocketAddr {
@@ -140,11 +140,11 @@ fn api_adds_changes_and_removes_servers_under_load() {
 
 #[test]
 fn request_to_a_removed_server_is_finished() {
-    let ((tell, came), (answer, may)) = (channel(), channel::<()>());
-    let (tell, may) = (Arc::new(Mutex::new(tell)), Arc::new(Mutex::new(may)));
+    let ((arrived, came), (answer, may)) = (channel(), channel::<()>());
+    let (arrived, may) = (Arc::new(Mutex::new(arrived)), Arc::new(Mutex::new(may)));
     let slow = origin(move |mut conn| {
         while conn.head().is_some() {
-            tell.lock().unwrap().send(()).unwrap();
+            arrived.lock().unwrap().send(()).unwrap();
             may.lock().unwrap().recv().unwrap();
             conn.answer("", "late");
         }
@@ -152,7 +152,7 @@ fn request_to_a_removed_server_is_finished() {
     let server = start_with_api(&format!("server {slow}; server {};", origin_named("b")));
     let mut client = server.connect().unwrap();
     client.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-    came.recv_timeout(wait::PATIENCE).unwrap();
+    came.recv_timeout(wait::TIMEOUT).unwrap();
     change(&server, &format!("DELETE {SERVERS}/0"), "");
     assert_eq!(bodies(&server, 3), "bbb");
     answer.send(()).unwrap();
@@ -206,9 +206,9 @@ fn invalid_api_request_changes_nothing() {
         (format!("POST {SERVERS}/0"), "GET, HEAD, PATCH, DELETE"),
         ("POST /read/http/upstreams/u/servers".to_owned(), "GET, HEAD"),
     ] {
-        assert_eq!(ask(&server, &line, &[]).field("Allow"), Some(allow), "{line}");
+        assert_eq!(request(&server, &line, &[]).field("Allow"), Some(allow), "{line}");
     }
-    assert_eq!(ask(&server, &format!("HEAD {SERVERS}"), &[]).status, 200);
+    assert_eq!(request(&server, &format!("HEAD {SERVERS}"), &[]).status, 200);
     for path in ["/api/", "/api/9/http/", "/api/http/upstreams/"] {
         assert_eq!(page(&server, path).0, 200, "{path}");
     }
@@ -286,7 +286,7 @@ fn state_survives_reload_and_restart() {
         .unwrap();
         server.write_conf(&conf(3, "keepalive 2; least_conn;")).unwrap();
         reload_for_turn(&server, 3);
-        assert!(wait::until(wait::PATIENCE, || shown(&server).len() == 2), "{}", server.error_log());
+        assert!(wait::until(wait::TIMEOUT, || shown(&server).len() == 2), "{}", server.error_log());
         change(&server, &format!("DELETE {SERVERS}/{second}"), "");
         assert_eq!(state(&server), lines([format!("server {a} max_conns=5;")]));
 
@@ -309,7 +309,7 @@ fn reload_for_turn(server: &Server, turn: u32) {
             client.read_response().unwrap().field("X-Turn") == Some(&*turn)
         })
     };
-    assert!(wait::until(wait::PATIENCE, have_turned), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, have_turned), "{}", server.error_log());
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn changes_without_a_state_file_end_with_the_configuration() {
     add(&server, b, "");
     assert_eq!(bodies(&server, 2), "ab");
     server.signal(Signal::HUP).unwrap();
-    assert!(wait::until(wait::PATIENCE, || shown(&server) == lines([a.to_string()])));
+    assert!(wait::until(wait::TIMEOUT, || shown(&server) == lines([a.to_string()])));
     assert_eq!(bodies(&server, 2), "aa");
 }
 
@@ -460,7 +460,7 @@ fn restored_group_has_no_connections_to_former_servers() {
         reload(&mut server, &conf);
         // The loop is told of it, and has it a moment later.
         let has_turned = || get(&server, "/").field("X-Turn") == Some(turn);
-        assert!(wait::until(wait::PATIENCE, has_turned), "{}", server.error_log());
+        assert!(wait::until(wait::TIMEOUT, has_turned), "{}", server.error_log());
         assert_eq!(get(&server, "/").text(), "b", "{turn}");
     }
 }

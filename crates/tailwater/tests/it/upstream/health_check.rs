@@ -23,10 +23,10 @@ const UNHEALTHY: &str = "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n";
 #[derive(Clone)]
 struct TestPeer {
     addr: SocketAddr,
-    said: Arc<Said>,
+    said: Arc<CheckState>,
 }
 
-struct Said {
+struct CheckState {
     /// Response to checks; no response at all if that is empty.
     answer: Mutex<Vec<u8>>,
     /// Heads of the checks so far.
@@ -37,27 +37,27 @@ struct Said {
 }
 
 fn test_peer(name: &'static str, answer: &str) -> TestPeer {
-    let said = Arc::new(Said {
+    let said = Arc::new(CheckState {
         answer: Mutex::new(answer.into()),
         checks: Mutex::default(),
         open: AtomicUsize::new(0),
         requests: AtomicUsize::new(0),
     });
-    let told = said.clone();
+    let state = said.clone();
     let addr = origin(move |mut conn: Conn| {
         while let Some(head) = conn.head() {
             if !head.starts_with("GET /health") {
-                told.requests.fetch_add(1, SeqCst);
+                state.requests.fetch_add(1, SeqCst);
                 conn.answer("", name);
                 continue;
             }
-            told.open.fetch_add(1, SeqCst);
-            told.checks.lock().unwrap().push(head);
-            let answer = told.answer.lock().unwrap().clone();
-            conn.say(answer);
+            state.open.fetch_add(1, SeqCst);
+            state.checks.lock().unwrap().push(head);
+            let answer = state.answer.lock().unwrap().clone();
+            conn.send(answer);
             // Nothing follows; the end does.
             assert_eq!(conn.head(), None);
-            told.open.fetch_sub(1, SeqCst);
+            state.open.fetch_sub(1, SeqCst);
         }
     });
     TestPeer { addr, said }
@@ -75,7 +75,7 @@ impl TestPeer {
     /// Waits for so many more checks.
     fn wait_checks(&self, more: usize) {
         let before = self.checks();
-        assert!(wait::until(wait::PATIENCE, || self.checks() >= before + more));
+        assert!(wait::until(wait::TIMEOUT, || self.checks() >= before + more));
     }
 }
 
@@ -104,7 +104,7 @@ fn state(server: &Server, peer: &TestPeer) -> String {
 
 fn wait_state(server: &Server, peer: &TestPeer, expected: &str) {
     let is_so = || state(server, peer) == expected;
-    assert!(wait::until(wait::PATIENCE, is_so), "{expected}: {}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, is_so), "{expected}: {}", server.error_log());
 }
 
 /// Names of the servers that answer four requests.
@@ -173,7 +173,7 @@ fn check_uses_the_settings_of_its_location() {
     );
     let of = |begin: &str| {
         let find = || a.said.checks.lock().unwrap().iter().find(|head| head.starts_with(begin)).cloned();
-        wait::some(wait::PATIENCE, find).unwrap()
+        wait::some(wait::TIMEOUT, find).unwrap()
     };
     assert_eq!(
         of("GET /health?"),
@@ -266,7 +266,7 @@ fn check_detects_faults() {
         a.set_answer(HEALTHY);
         wait_state(&server, &a, "up");
         // Whatever became of a check, its connection is closed.
-        assert!(wait::until(wait::PATIENCE, || a.said.open.load(SeqCst) <= 1));
+        assert!(wait::until(wait::TIMEOUT, || a.said.open.load(SeqCst) <= 1));
     }
     let nobody = TestPeer { addr: "127.0.0.1:1".parse().unwrap(), ..test_peer("", "") };
     let refused =
@@ -285,9 +285,9 @@ fn slow_check_is_not_repeated_concurrently() {
         start_checking(&[&a], "", "location / { proxy_pass http://u; proxy_read_timeout 300ms; CHECK; }");
     a.wait_checks(3);
     // One, and one whose end was not seen yet.
-    assert!(wait::until(wait::PATIENCE, || a.said.open.load(SeqCst) <= 2));
+    assert!(wait::until(wait::TIMEOUT, || a.said.open.load(SeqCst) <= 2));
     let have_come = || server.error_log().matches("health check failed").count() <= a.checks();
-    assert!(wait::until(wait::PATIENCE, have_come));
+    assert!(wait::until(wait::TIMEOUT, have_come));
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn mandatory_check_precedes_requests() {
         "",
         "location / { proxy_pass http://u; CHECK mandatory; }",
     );
-    assert!(wait::until(wait::PATIENCE, || page(&server, "/") == (200, "b".to_owned())));
+    assert!(wait::until(wait::TIMEOUT, || page(&server, "/") == (200, "b".to_owned())));
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn reload_keeps_or_forgets_the_state() {
     a.set_answer("");
     b.set_answer("");
     let generation =
-        |server: &Server, id: u64| wait::until(wait::PATIENCE, || metric(server, "generation") == id);
+        |server: &Server, id: u64| wait::until(wait::TIMEOUT, || metric(server, "generation") == id);
     reload(&mut server, &format!("http {{ {} }}", with("CHECK mandatory persistent;")));
     assert!(generation(&server, 2));
     wait_state(&server, &b, "checking");
@@ -335,7 +335,7 @@ fn reload_keeps_or_forgets_the_state() {
     assert!(generation(&server, 5));
     for peer in [&a, &b] {
         wait_state(&server, peer, "up");
-        assert!(wait::until(wait::PATIENCE, || peer.said.open.load(SeqCst) == 0), "it is given up");
+        assert!(wait::until(wait::TIMEOUT, || peer.said.open.load(SeqCst) == 0), "it is given up");
     }
     assert!(answering_peers(&server).contains('b'));
     // One whose connection was made may still be counted.
@@ -344,7 +344,7 @@ fn reload_keeps_or_forgets_the_state() {
         wait::pause(Duration::from_millis(100));
         [&a, &b].map(TestPeer::checks) == before
     };
-    assert!(wait::until(wait::PATIENCE, is_quiet));
+    assert!(wait::until(wait::TIMEOUT, is_quiet));
 }
 
 #[test]
@@ -354,9 +354,9 @@ fn graceful_shutdown_ends_checks() {
     let may = Arc::new(Mutex::new(may));
     let slow = origin(move |mut conn| {
         conn.head();
-        conn.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no");
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no");
         let _ = may.lock().unwrap().recv();
-        conn.say("k");
+        conn.send("k");
     });
     let mut server = start_checking(
         &[&a],
@@ -370,7 +370,7 @@ fn graceful_shutdown_ends_checks() {
     client.read_head().unwrap();
     a.wait_checks(2);
     a.set_answer("");
-    assert!(wait::until(wait::PATIENCE, || a.said.open.load(SeqCst) == 1));
+    assert!(wait::until(wait::TIMEOUT, || a.said.open.load(SeqCst) == 1));
     server.signal(Signal::QUIT).unwrap();
     // One may have begun before the server was told, or may still be on its way; another one would stay open.
     let is_quiet = || {
@@ -378,9 +378,9 @@ fn graceful_shutdown_ends_checks() {
         wait::pause(Duration::from_millis(100));
         (a.checks(), a.said.open.load(SeqCst)) == (before, 0)
     };
-    assert!(wait::until(wait::PATIENCE, is_quiet), "the one under way is given up");
+    assert!(wait::until(wait::TIMEOUT, is_quiet), "the one under way is given up");
     finish.send(()).unwrap();
-    server.wait_exit(wait::PATIENCE).unwrap();
+    server.wait_exit(wait::TIMEOUT).unwrap();
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn checks_are_made_by_one_loop() {
         ))
         .unwrap();
     for peer in &peers {
-        assert!(wait::until(wait::PATIENCE, || peer.checks() > 0));
+        assert!(wait::until(wait::TIMEOUT, || peer.checks() > 0));
     }
     for _ in 0..20 {
         assert_eq!(get(&server, "/").status, 200);
@@ -428,7 +428,7 @@ fn port_parameter_redirects_checks() {
 #[test]
 fn resolved_servers_are_checked() {
     let a = test_peer("a", UNHEALTHY);
-    let dns = DnsServer::start(|asked, out| out.send(asked.address(60, [127, 0, 0, 1])));
+    let dns = DnsServer::start(|query, out| out.send(query.address(60, [127, 0, 0, 1])));
     let http = format!(
         "resolver {}; error_log logs/error.log info; upstream u {{ server app.test:{} resolve; }}
          server {{ listen 127.0.0.1:{{port}}; location = /metrics {{ metrics; }}
@@ -460,7 +460,7 @@ fn replaced_worker_goes_on_checking() {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     let worker = children.split_ascii_whitespace().next().unwrap().parse().unwrap();
     rustix::process::kill_process(rustix::process::Pid::from_raw(worker).unwrap(), Signal::KILL).unwrap();
-    assert!(wait::until(wait::PATIENCE, || crate::support::try_ask(&server, "GET /", &[])
+    assert!(wait::until(wait::TIMEOUT, || crate::support::try_request(&server, "GET /", &[])
         .is_ok_and(|r| r.status == 200)));
     a.wait_checks(3);
 }

@@ -13,23 +13,23 @@ use crate::support::{get, page, server, start};
 type Serve = fn(Conn, &dyn Fn(&str) -> &'static str);
 
 fn fastcgi(mut conn: Conn, answer: &dyn Fn(&str) -> &'static str) {
-    while let Some(asked) = conn.fastcgi() {
-        conn.answer_fastcgi(answer(asked.param("URI").unwrap()));
-        if !asked.keeps_open {
+    while let Some(request) = conn.fastcgi() {
+        conn.answer_fastcgi(answer(request.param("URI").unwrap()));
+        if !request.keeps_open {
             return;
         }
     }
 }
 
 fn uwsgi(mut conn: Conn, answer: &dyn Fn(&str) -> &'static str) {
-    if let Some(asked) = conn.uwsgi() {
-        conn.say(answer(asked.param("URI").unwrap()));
+    if let Some(request) = conn.uwsgi() {
+        conn.send(answer(request.param("URI").unwrap()));
     }
 }
 
 fn scgi(mut conn: Conn, answer: &dyn Fn(&str) -> &'static str) {
-    if let Some(asked) = conn.scgi() {
-        conn.say(answer(asked.param("URI").unwrap()));
+    if let Some(request) = conn.scgi() {
+        conn.send(answer(request.param("URI").unwrap()));
     }
 }
 
@@ -61,7 +61,7 @@ fn unhealthy_applications_get_no_requests() {
         );
         server.wait_error_log("peer is unhealthy: status 500").unwrap();
         let is_out = || get(&server, "/metrics").text().contains("state=\"unhealthy\"");
-        assert!(wait::until(wait::PATIENCE, is_out), "{language}");
+        assert!(wait::until(wait::TIMEOUT, is_out), "{language}");
         for _ in 0..8 {
             assert_eq!(page(&server, "/"), (200, "well".to_owned()), "{language}");
         }
@@ -69,15 +69,15 @@ fn unhealthy_applications_get_no_requests() {
 }
 
 #[test]
-fn memcached_is_healthy_if_it_answers() {
-    let (told, heard) = channel();
+fn memcached_is_healthy_if_it_responds() {
+    let (sender, receiver) = channel();
     let serve = move |answer: &'static str| {
-        let told = told.clone();
+        let sender = sender.clone();
         origin(move |mut conn| {
             let mut line = String::new();
             while conn.reader.read_line(&mut line).is_ok_and(|read| read > 0) {
-                let _ = told.send(line.clone());
-                conn.say(answer);
+                let _ = sender.send(line.clone());
+                conn.send(answer);
                 line.clear();
             }
         })
@@ -92,6 +92,6 @@ fn memcached_is_healthy_if_it_answers() {
         ),
     );
     server.wait_error_log(&format!("of peer {ill} in upstream \"values\"")).unwrap();
-    assert_eq!(heard.recv_timeout(wait::PATIENCE).unwrap(), "get /probe\r\n");
+    assert_eq!(receiver.recv_timeout(wait::TIMEOUT).unwrap(), "get /probe\r\n");
     assert!(!server.error_log().contains(&format!("of peer {well} in upstream")), "{}", server.error_log());
 }

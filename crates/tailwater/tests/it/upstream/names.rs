@@ -36,7 +36,7 @@ fn upstream_names_are_case_insensitive() {
         assert_eq!(get(&server, target).status, 502, "{target}");
     }
     server.wait_error_log("upstream: \"fastcgi://127.0.0.1:").unwrap();
-    assert!(dns.asked().is_empty());
+    assert!(dns.queries().is_empty());
     assert!(get(&server, "/api/http/upstreams").text().starts_with("{\"Mixed\":"));
     assert_eq!(get(&server, "/api/http/upstreams/mixed").status, 200);
     let said = refusal("} upstream a { server 127.0.0.1:1; } upstream A { server 127.0.0.1:1; } server {");

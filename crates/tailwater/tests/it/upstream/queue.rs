@@ -22,18 +22,18 @@ fn slow_origin() -> SlowOrigin {
 
 /// [`slow_origin`] that does not answer requests with `fails` in their first line.
 fn slow_origin_unless(fails: &'static str) -> SlowOrigin {
-    let ((tell, came), (answer, may)) = (channel(), channel());
-    let (tell, may) = (Arc::new(Mutex::new(tell)), Arc::new(Mutex::new(may)));
+    let ((arrived, came), (answer, may)) = (channel(), channel());
+    let (arrived, may) = (Arc::new(Mutex::new(arrived)), Arc::new(Mutex::new(may)));
     let addr = origin(move |mut conn| {
         while let Some(head) = conn.head() {
             if head.contains(fails) {
                 return;
             }
-            tell.lock().unwrap().send(()).unwrap();
+            arrived.lock().unwrap().send(()).unwrap();
             if may.lock().unwrap().recv().is_err() {
                 return;
             }
-            conn.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+            conn.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         }
     });
     SlowOrigin { addr, came, answer }
@@ -58,14 +58,14 @@ fn queue_holds_as_many_requests_as_configured() {
         ),
     );
     let mut first = send(&server, "/");
-    slow.came.recv_timeout(wait::PATIENCE).unwrap();
+    slow.came.recv_timeout(wait::TIMEOUT).unwrap();
     // One of these waits, and the other has no place.
     let mut others = [send(&server, "/"), send(&server, "/")];
     server.wait_error_log("upstream queue is full while connecting to upstream").unwrap();
     assert!(slow.came.try_recv().is_err(), "nobody else is at the server");
     slow.answer.send(()).unwrap();
     assert_eq!(first.read_response().unwrap().text(), "ok");
-    slow.came.recv_timeout(wait::PATIENCE).unwrap();
+    slow.came.recv_timeout(wait::TIMEOUT).unwrap();
     slow.answer.send(()).unwrap();
     let mut statuses = others.each_mut().map(|client| client.read_response().unwrap().status);
     statuses.sort_unstable();
@@ -95,10 +95,10 @@ fn queue_timeout_is_502_and_a_closed_client_connection_leaves_the_queue() {
     assert_eq!(get(&server, "/brief").status, 502);
     server.wait_error_log("upstream queue timed out while connecting to upstream").unwrap();
     let mut first = send(&server, "/");
-    slow.came.recv_timeout(wait::PATIENCE).unwrap();
+    slow.came.recv_timeout(wait::TIMEOUT).unwrap();
     // It waits: the next one has no place. It leaves, and there is one again.
     let waiting = send(&server, "/waiting");
-    assert!(wait::until(wait::PATIENCE, || {
+    assert!(wait::until(wait::TIMEOUT, || {
         let mut probe = send(&server, "/probe");
         !probe.silent_for(std::time::Duration::from_millis(50)).unwrap()
             && probe.read_response().unwrap().status == 502
@@ -118,7 +118,7 @@ fn failed_server_is_retried_from_the_queue_after_fail_timeout() {
             if nth == 0 {
                 return;
             }
-            conn.say("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+            conn.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         }
     });
     let server = start(
@@ -146,28 +146,28 @@ fn request_that_failed_at_the_free_server_lets_the_next_one_pass() {
     );
     // It fails at the first server, and waits: the other one is taken.
     let mut first = send(&server, "/");
-    failing.came.recv_timeout(wait::PATIENCE).unwrap();
+    failing.came.recv_timeout(wait::TIMEOUT).unwrap();
     let mut second = send(&server, "/");
-    other.came.recv_timeout(wait::PATIENCE).unwrap();
+    other.came.recv_timeout(wait::TIMEOUT).unwrap();
     failing.answer.send(()).unwrap();
     assert_eq!(first.read_response().unwrap().text(), "ok");
     let mut fails = send(&server, "/fails");
     server.wait_error_log("upstream prematurely closed connection").unwrap();
     let mut third = send(&server, "/");
-    failing.came.recv_timeout(wait::PATIENCE).unwrap();
+    failing.came.recv_timeout(wait::TIMEOUT).unwrap();
     // One of these waits behind it, and the other has no place.
     let mut others = [send(&server, "/"), send(&server, "/")];
     server.wait_error_log("upstream queue is full").unwrap();
     failing.answer.send(()).unwrap();
     assert_eq!(third.read_response().unwrap().text(), "ok");
-    failing.came.recv_timeout(wait::PATIENCE).expect("the next one has gone there");
+    failing.came.recv_timeout(wait::TIMEOUT).expect("the next one has gone there");
     failing.answer.send(()).unwrap();
     let mut statuses = others.each_mut().map(|client| client.read_response().unwrap().status);
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 502]);
     other.answer.send(()).unwrap();
     assert_eq!(second.read_response().unwrap().text(), "ok");
-    other.came.recv_timeout(wait::PATIENCE).unwrap();
+    other.came.recv_timeout(wait::TIMEOUT).unwrap();
     other.answer.send(()).unwrap();
     assert_eq!(fails.read_response().unwrap().text(), "ok");
 }

@@ -117,7 +117,7 @@ fn names_of_groups_are_resolved_without_requests() {
     let has_peer = || get(&server, "/api/http/upstreams/app").text().contains("127.0.0.1:8081");
     for is_known in [true, false, true] {
         knows.store(is_known, Relaxed);
-        assert!(wait::until(wait::PATIENCE, || has_peer() == is_known), "{is_known}");
+        assert!(wait::until(wait::TIMEOUT, || has_peer() == is_known), "{is_known}");
     }
 }
 
@@ -135,7 +135,7 @@ fn resolver_timeout_ends_waiting_for_a_silent_name_server() {
     assert_eq!(get(&server, "/").status, 502);
     server.wait_error_log("app.test could not be resolved (110: Operation timed out)").unwrap();
     // Nobody is kept from anything else meanwhile.
-    assert!(wait::until(wait::PATIENCE, || server.connect().is_ok()));
+    assert!(wait::until(wait::TIMEOUT, || server.connect().is_ok()));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn name_added_by_the_api_is_resolved() {
         .unwrap();
     assert_eq!(client.read_response().unwrap().status, 201);
     // The first request finds somebody in the group, who is down; the name is asked for beside it.
-    assert!(wait::until(wait::PATIENCE, || get(&server, "/").text() == "me"), "{}", server.error_log());
+    assert!(wait::until(wait::TIMEOUT, || get(&server, "/").text() == "me"), "{}", server.error_log());
     let shown = get(&server, servers).text();
     let address = format!("\"server\":\"127.0.0.1:{port}\"");
     assert!(shown.contains(&address) && shown.contains("\"parent\":1,\"host\":\"app.test:"), "{shown}");
@@ -279,13 +279,13 @@ fn names_without_variables_are_resolved_by_the_system_for_every_gateway() {
     let lines = server.access_log(10).unwrap();
     assert!(lines.iter().all(is_reached), "{lines:?}");
     assert_eq!(lines.iter().filter(|line| *line == "-").count(), 1, "{lines:?}");
-    let asked: Vec<_> = dns.asked().into_iter().map(|asked| asked.name).collect();
-    assert!(asked.is_empty(), "{asked:?}");
+    let query: Vec<_> = dns.queries().into_iter().map(|query| query.name).collect();
+    assert!(query.is_empty(), "{query:?}");
 }
 
 #[test]
 fn variables_and_resolve_parameters_use_the_resolver() {
-    let dns = DnsServer::start(|asked, out| out.send(asked.address(60, [127, 0, 0, 1])));
+    let dns = DnsServer::start(|query, out| out.send(query.address(60, [127, 0, 0, 1])));
     let port = origin().port();
     let server = start(
         server(),
@@ -302,7 +302,7 @@ fn variables_and_resolve_parameters_use_the_resolver() {
         assert_eq!(get(&server, target).text(), "me", "{target}");
     }
     for name in ["followed.test", "localhost"] {
-        assert!(dns.asked().iter().any(|asked| asked.name == name), "{name}");
+        assert!(dns.queries().iter().any(|query| query.name == name), "{name}");
     }
 }
 
@@ -325,8 +325,8 @@ fn health_checks_resolve_names_by_the_system() {
         ),
     );
     let passes = || get(&server, "/").text() == "me";
-    assert!(wait::until(wait::PATIENCE, passes), "{}", server.error_log());
-    assert!(dns.asked().is_empty());
+    assert!(wait::until(wait::TIMEOUT, passes), "{}", server.error_log());
+    assert!(dns.queries().is_empty());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tw_testkit::{Server, wait};
 
 use crate::support::reload::reload;
-use crate::support::{ask, refusal_of, server, start};
+use crate::support::{refusal_of, request, server, start};
 use tw_testkit::origin::origin;
 
 /// An origin that answers with its name, and with `more` in the head.
@@ -13,14 +13,14 @@ fn origin_named(name: &'static str, more: &'static str) -> SocketAddr {
     origin(move |mut conn| {
         while let Some(head) = conn.head() {
             let status = if head.starts_with("GET /fail") { "500 No" } else { "200 OK" };
-            conn.say(format!("HTTP/1.1 {status}\r\nContent-Length: 1\r\n{more}\r\n{name}"));
+            conn.send(format!("HTTP/1.1 {status}\r\nContent-Length: 1\r\n{more}\r\n{name}"));
         }
     })
 }
 
 /// Names of the servers that answer `count` requests.
 fn answering_servers(server: &Server, line: &str, fields: &[&str], count: usize) -> String {
-    (0..count).map(|_| ask(server, line, fields).text()).collect()
+    (0..count).map(|_| request(server, line, fields).text()).collect()
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn sticky_cookie_selects_the_server() {
     );
     let mut cookies = Vec::new();
     for name in ["a", "b"] {
-        let response = ask(&server, "GET /", &[]);
+        let response = request(&server, "GET /", &[]);
         assert_eq!(response.text(), name);
         let cookie = response.field("Set-Cookie").unwrap().to_owned();
         let digits = cookie.strip_prefix("srv=").unwrap();
@@ -56,28 +56,28 @@ fn sticky_cookie_selects_the_server() {
     }
     assert_eq!(answering_servers(&server, "GET /", &["Cookie: srv=nobody"], 2).len(), 2);
     // Whoever answers in the end is in the cookie: the one that failed is not.
-    let response = ask(&server, "GET /fail", &[&format!("Cookie: {}", cookies[0])]);
+    let response = request(&server, "GET /fail", &[&format!("Cookie: {}", cookies[0])]);
     assert_eq!((response.status, response.text().as_str()), (500, "b"));
     assert_eq!(response.values("Set-Cookie").next(), Some(&*cookies[1]));
     // All that a cookie may have.
-    let response = ask(&server, "GET /all?d=x.org&s=odd", &[]);
+    let response = request(&server, "GET /all?d=x.org&s=odd", &[]);
     let cookie = response.field("Set-Cookie").unwrap();
     let (start, rest) = cookie.split_once("; expires=").unwrap();
     let (date, rest) = rest.split_once("; max-age=").unwrap();
     assert_eq!(start, "srv=r1");
     assert!(date.ends_with(" GMT") && date.matches('-').count() == 2, "{cookie}");
     assert_eq!(rest, "3600; domain=x.org; httponly; secure; samesite=strict; path=/p");
-    let response = ask(&server, "GET /all?s=Lax", &[]);
+    let response = request(&server, "GET /all?s=Lax", &[]);
     assert!(
         response
             .field("Set-Cookie")
             .unwrap()
             .ends_with("; max-age=3600; httponly; secure; samesite=Lax; path=/p")
     );
-    let response = ask(&server, "GET /max", &[]);
+    let response = request(&server, "GET /max", &[]);
     let expected = "srv=r2; expires=Thu, 31-Dec-37 23:55:55 GMT; max-age=315360000";
     assert_eq!(response.field("Set-Cookie"), Some(expected));
-    let response = ask(&server, "GET /nobody", &[]);
+    let response = request(&server, "GET /nobody", &[]);
     assert_eq!((response.status, response.field("Set-Cookie")), (502, None));
 }
 
@@ -113,10 +113,10 @@ fn learned_sessions_survive_reload() {
     assert_eq!(answering_servers(&server, "GET /", &["Cookie: sid=at-b"], 3), "bbb");
     assert_eq!(answering_servers(&server, "GET /", &["Cookie: sid=at-a"], 3), "aaa");
     // Here the client begins sessions, and they are learned from the head.
-    let first = ask(&server, "GET /client?s=mine", &[]).text();
+    let first = request(&server, "GET /client?s=mine", &[]).text();
     assert_eq!(answering_servers(&server, "GET /client?s=mine", &[], 3), first.repeat(3));
     reload(&mut server, &sessions(a, b, "new"));
-    assert!(wait::until(wait::PATIENCE, || ask(&server, "GET /which", &[]).text() == "new"));
+    assert!(wait::until(wait::TIMEOUT, || request(&server, "GET /which", &[]).text() == "new"));
     assert_eq!(answering_servers(&server, "GET /", &["Cookie: sid=at-b"], 3), "bbb");
     assert_eq!(answering_servers(&server, "GET /client?s=mine", &[], 3), first.repeat(3));
 }

@@ -1,6 +1,6 @@
 //! `modern_browser`, `ancient_browser`
 
-use crate::support::{ask, refusal, server, start};
+use crate::support::{refusal, request, server, start};
 
 #[test]
 fn browsers_are_classified_as_modern_or_ancient() {
@@ -34,9 +34,9 @@ fn browsers_are_classified_as_modern_or_ancient() {
         ("/listed/unlisted", opera, "m= a=old"),
         ("/listed/unlisted", "User-Agent: other", "m=new a="),
     ] {
-        assert_eq!(ask(&server, &format!("GET {target}"), &[agent]).text(), expected, "{target} {agent}");
+        assert_eq!(request(&server, &format!("GET {target}"), &[agent]).text(), expected, "{target} {agent}");
     }
-    assert_eq!(ask(&server, "GET /", &[]).text(), "m= a=old i=");
+    assert_eq!(request(&server, "GET /", &[]).text(), "m= a=old i=");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `geo`
 
-use crate::support::{ask, get, refusal_of, server, start};
+use crate::support::{get, refusal_of, request, server, start};
 
 /// Output of `-t` for this content of an `http` block.
 fn check(http: &str) -> String {
@@ -96,7 +96,7 @@ fn proxy_parameter_takes_the_forwarded_address() {
         (&["X-Forwarded-For: junk"][..], "here here here"),
         (&["X-Forwarded-For: 203.0.113.1"][..], "none none here"),
     ] {
-        assert_eq!(ask(&server, "GET /", fields).text(), expected, "{fields:?}");
+        assert_eq!(request(&server, "GET /", fields).text(), expected, "{fields:?}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! `map`
 
-use crate::support::{ask, get, page, refusal_of, server, start};
+use crate::support::{get, page, refusal_of, request, server, start};
 
 /// The refusal of this content of an `http` block.
 fn refused(http: &str) -> String {
@@ -77,7 +77,7 @@ fn map_may_replace_a_map_but_no_built_in_variable() {
          map $x $args { default args; }
          server { listen 127.0.0.1:{port}; location / { return 200 '$x $http_a $args'; } }",
     );
-    assert_eq!(ask(&server, "GET /", &["A: field"]).text(), "second family args");
+    assert_eq!(request(&server, "GET /", &["A: field"]).text(), "second family args");
     for (map, expected) in [
         ("map $arg_a $uri { a 1; }", "the duplicate \"uri\" variable in"),
         ("map $arg_a $x { ~(?<uri>a) 1; }", "the duplicate \"uri\" variable in"),
@@ -124,7 +124,7 @@ fn long_value_passes() {
         "large_client_header_buffers 4 16k; map $http_a $x { ~^(v+)$ '$1$1$1'; }
          server { listen 127.0.0.1:{port}; location / { return 200 $x; } }",
     );
-    assert_eq!(ask(&server, "GET /", &[&format!("A: {value}")]).text().len(), 18_000);
+    assert_eq!(request(&server, "GET /", &[&format!("A: {value}")]).text().len(), 18_000);
 }
 
 #[test]

@@ -294,8 +294,8 @@ fn answered(policy: EvictionPolicy) -> f64 {
     const ROOM: u64 = 1000;
     let (index, mut random, mut gone) = (index(100_000), Random::new(1), Vec::new());
     index.set_policy(policy);
-    let (mut hits, mut asked, mut now) = (0, 0, 0);
-    let mut ask = |key: Key, now: u32| {
+    let (mut hits, mut lookups, mut now) = (0, 0, 0);
+    let mut look_up = |key: Key, now: u32| {
         let is_hit = index.lookup(key, now).is_some_and(|found| found.holds == EntryState::File);
         if !is_hit {
             store(&index, key, 1, now);
@@ -306,18 +306,18 @@ fn answered(policy: EvictionPolicy) -> f64 {
         is_hit
     };
     for round in 0..20_000_u32 {
-        let is_hit = ask(key(random.below(PAGES) as u32), now);
+        let is_hit = look_up(key(random.below(PAGES) as u32), now);
         // Once it is known what is wanted.
         if round > 5000 {
-            (hits, asked) = (hits + u32::from(is_hit), asked + 1);
+            (hits, lookups) = (hits + u32::from(is_hit), lookups + 1);
         }
         for nth in 0..4 {
             now += 1;
-            ask(key(1_000_000 + round * 4 + nth), now);
+            look_up(key(1_000_000 + round * 4 + nth), now);
         }
     }
     assert_whole(&index);
-    f64::from(hits) / f64::from(asked)
+    f64::from(hits) / f64::from(lookups)
 }
 
 #[test]

@@ -203,10 +203,10 @@ impl Pair {
             youngest = youngest.max(entry.used);
             files.extend(file(*key, &entry));
         }
-        let mut told: Vec<_> = gone.iter().map(File::of).collect();
-        told.sort_by_key(|gone| gone.key);
+        let mut removed: Vec<_> = gone.iter().map(File::of).collect();
+        removed.sort_by_key(|gone| gone.key);
         files.sort_by_key(|gone| gone.key);
-        assert_eq!(told, files);
+        assert_eq!(removed, files);
         for (key, entry) in &mut self.model {
             if entry.claims == 0 {
                 assert!(missing.is_empty() || entry.used >= youngest);

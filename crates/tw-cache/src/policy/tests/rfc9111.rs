@@ -179,11 +179,11 @@ fn uses_sections_4_2_4_and_5_2() {
         (plain, "only-if-cached, max-stale", 107, Reuse::Accepted { age: 117 }),
         (plain, "only-if-cached, no-cache", 1, Reuse::Unsatisfiable),
     ];
-    for (stored, asked, at, expected) in table {
-        let lines = format!("Cache-Control: {asked}");
-        let request = if asked.is_empty() { Fields::new() } else { fields(&[&lines]) };
+    for (stored, directives, at, expected) in table {
+        let lines = format!("Cache-Control: {directives}");
+        let request = if directives.is_empty() { Fields::new() } else { fields(&[&lines]) };
         let got = may_use(stored, &(Method::Get, &request), NOW + at, &Rules::RFC9111);
-        assert_eq!(got, *expected, "{asked:?} at {at}");
+        assert_eq!(got, *expected, "{directives:?} at {at}");
     }
 
     // Section 5.4.
@@ -273,7 +273,7 @@ fn a_304_updates_fields_sections_3_2_and_4_3_4() {
 
 #[test]
 fn a_304_matches_by_etag_section_4_3_4() {
-    for (stored, told, expected) in [
+    for (stored, new_etag, expected) in [
         ("\"a\"", &["ETag: \"a\""][..], true),
         ("\"a\"", &[], true),
         ("\"a\"", &["ETag: \"b\""], false),
@@ -281,8 +281,8 @@ fn a_304_matches_by_etag_section_4_3_4() {
         ("", &["ETag: \"b\""], false),
         ("", &[], true),
     ] {
-        let update = fields(told);
-        assert_eq!(is_about(stored.as_bytes(), &update, &Rules::RFC9111), expected, "{stored} {told:?}");
+        let update = fields(new_etag);
+        assert_eq!(is_about(stored.as_bytes(), &update, &Rules::RFC9111), expected, "{stored} {new_etag:?}");
         assert!(is_about(stored.as_bytes(), &update, &Rules::NGINX));
     }
 }

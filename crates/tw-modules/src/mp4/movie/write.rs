@@ -7,7 +7,7 @@ use super::boxes::Moov;
 use super::track::{OffsetWidth, TableBox, Track};
 
 /// Offset that is added to the places of chunks once it is known.
-struct Place {
+struct OffsetRows {
     /// Rows in the head.
     rows: Range<usize>,
     width: OffsetWidth,
@@ -60,7 +60,7 @@ pub(super) fn head(
 struct Writer<'a> {
     moov: &'a Moov,
     out: Vec<u8>,
-    places: Vec<Place>,
+    places: Vec<OffsetRows>,
 }
 
 impl Writer<'_> {
@@ -167,7 +167,7 @@ impl Writer<'_> {
             let name = if places.width == OffsetWidth::Four { *b"stco" } else { *b"co64" };
             self.rows(name, Some(&places.table), places.row_len());
             let end = self.out.len();
-            self.places.push(Place { rows: end - places.table.rows.len()..end, width: places.width });
+            self.places.push(OffsetRows { rows: end - places.table.rows.len()..end, width: places.width });
         }
     }
 }

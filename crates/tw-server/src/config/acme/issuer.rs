@@ -19,10 +19,10 @@ use crate::config::location::TempPath;
 use crate::load::Resolve;
 use crate::vars::Template;
 
-/// What a program needs that the sandbox does not give.
+/// Error text for a challenge that starts a program while the sandbox is on.
 pub const NOT_IN_SANDBOX: &str = "\"challenge dns-01\" starts a program, which no sandbox allows";
 
-/// What a value in place of a file begins with.
+/// Prefix of a value that stands in place of a file.
 const DATA: &[u8] = b"data:";
 
 /// An issuer as written.
@@ -36,12 +36,12 @@ pub(super) struct RawIssuer {
 pub(super) struct Declared {
     pub(super) issuer: Arc<Issuer>,
     pub(super) tls: Arc<ClientConfig>,
-    /// Its state directory, for the sandbox.
+    /// State directory, for the sandbox.
     pub(super) state: Option<Template>,
     span: Span,
 }
 
-/// What stands in the block.
+/// Directives of the block.
 #[derive(Default)]
 struct Words {
     uri: Setting<Url>,
@@ -219,7 +219,7 @@ impl RawIssuer {
 }
 
 impl Declared {
-    /// Whether it can be shown that all names below one are ours.
+    /// Returns true if the challenge can prove control of all names below a domain.
     pub(super) fn can_wildcards(&self) -> bool {
         matches!(self.issuer.challenge, Challenge::Dns01(_))
     }
@@ -319,7 +319,7 @@ fn read(word: &Word, what: &str, cx: &Resolve<'_>) -> Result<Vec<u8>, ConfError>
     })
 }
 
-/// Whom this system trusts.
+/// Reads the certificates of the authorities that this system trusts.
 fn bundle(cx: &Resolve<'_>) -> Option<Vec<u8>> {
     BUNDLES.into_iter().find_map(|path| cx.read_file(path.as_bytes()).ok())
 }

@@ -1,4 +1,4 @@
-//! How the handlers of the access phase decide together: `satisfy`, `auth_delay`.
+//! Combination of the handlers of the access phase: `satisfy`, `auth_delay`.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tw_conf::{Args, Directive, Setting, record};
 
 use super::ALL;
 
-/// How the handlers of the access phase decide together.
+/// Settings of the access phase.
 #[derive(Debug, Clone, Copy)]
 pub struct Access {
     /// `satisfy`
@@ -24,7 +24,7 @@ pub enum Satisfy {
     Any,
 }
 
-/// The same as written.
+/// Settings of the access phase as written.
 #[derive(Default)]
 pub(super) struct Raw {
     satisfy: Setting<Satisfy>,

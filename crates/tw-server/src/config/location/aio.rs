@@ -27,17 +27,17 @@ impl PoolRef {
     /// As `aio threads`: the pool `default`, if nobody knows better.
     pub const DEFAULT: Self = Self { mode: DiskMode::Threads, pool: Choice::Usual };
 
-    /// Whether the location leaves it to others.
+    /// Returns true if the location names no pool.
     pub(crate) fn is_usual(&self) -> bool {
         matches!(self.pool, Choice::Usual)
     }
 
-    /// Whether the loop itself waits (`aio off`).
+    /// Returns true if the loop itself waits for the disk (`aio off`).
     pub(crate) fn waits_inline(&self) -> bool {
         self.mode == DiskMode::Off
     }
 
-    /// Whether files are read by io_uring (`aio on`).
+    /// Returns true if files are read by io_uring (`aio on`).
     pub fn uses_ring(&self) -> bool {
         self.mode == DiskMode::Uring
     }

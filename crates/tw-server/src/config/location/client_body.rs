@@ -1,4 +1,4 @@
-//! What happens to the body of a request.
+//! Settings for request bodies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, record};
 use super::ALL;
 use crate::load::Resolve;
 
-/// What happens to a request body.
+/// Settings for request bodies.
 #[derive(Clone)]
 pub struct ClientBody {
     /// `client_max_body_size`, bytes; 0 means no limit.
@@ -44,7 +44,7 @@ pub struct TempPath {
     pub levels: [u8; 3],
 }
 
-/// What happens to a request body as written.
+/// Settings for request bodies as written.
 #[derive(Default)]
 pub(super) struct Raw {
     client_max_body_size: Setting<u64>,

@@ -1,4 +1,4 @@
-//! Who may get a compressed response: what nginx asks in its core for `gzip`, `gzip_static` and `gunzip` alike.
+//! Conditions for a compressed response: the checks that nginx shares between `gzip`, `gzip_static` and `gunzip`.
 
 use std::sync::Arc;
 

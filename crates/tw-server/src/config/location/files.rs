@@ -1,4 +1,4 @@
-//! How the files of a location are opened and read.
+//! Settings for opening and reading the files of a location.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{ALL, ALL_IF};
 use crate::load::Resolve;
 use crate::vars::Template;
 
-/// How files are read.
+/// Settings for opening and reading files.
 #[derive(Clone)]
 pub struct FileSettings {
     /// `aio`
@@ -63,11 +63,11 @@ pub enum Symlinks {
     Follow,
     /// A link on the way is refused.
     Refuse(Option<Template>),
-    /// A link whose owner is not the owner of what it leads to is refused.
+    /// Links whose owner is not the owner of their target are refused.
     SameOwner(Option<Template>),
 }
 
-/// How files are read as written.
+/// Settings for opening and reading files as written.
 #[derive(Default)]
 pub(super) struct Raw {
     aio: Setting<Word>,

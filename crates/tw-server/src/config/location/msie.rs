@@ -1,4 +1,5 @@
-//! What is done for browsers with opinions of their own about short pages and redirects.
+//! Workarounds for old browsers: padding of short error pages (`msie_padding`) and redirects by a page
+//! (`msie_refresh`).
 
 use tw_conf::{Directive, Setting, record};
 
@@ -13,7 +14,7 @@ pub struct Msie {
     pub refresh: bool,
 }
 
-/// The same as written.
+/// Workarounds as written.
 #[derive(Default)]
 pub(super) struct Raw {
     padding: Setting<bool>,

@@ -1,4 +1,4 @@
-//! Where the files of a location are: `root` and `alias`.
+//! Directory of the files of a location: `root` and `alias`.
 
 use tw_conf::{Args, ConfError, Directive, LOCATION, Node, Setting, Span, Word, record};
 
@@ -7,18 +7,18 @@ use crate::http::route::Pattern;
 use crate::load::Resolve;
 use crate::vars::Template;
 
-/// Where the files of a location are.
+/// Directory of the files of a location.
 #[derive(Clone)]
 pub struct Root {
     /// The directory (or file, with `alias`).
     pub path: Template,
-    /// How the URI is added.
+    /// Rule for adding the URI.
     pub kind: RootKind,
-    /// Where it is written; `None` if it is not.
+    /// Position in the configuration; `None` if there is no directive.
     pub at: Option<Span>,
 }
 
-/// How a path is made from a root and a URI.
+/// Rule for making a path of a root and a URI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RootKind {
     /// `root`: the URI is added.
@@ -29,7 +29,7 @@ pub enum RootKind {
     Whole,
 }
 
-/// Where files are as written.
+/// `root` or `alias` as written.
 #[derive(Default)]
 pub(super) struct Raw {
     root: Setting<(Word, bool)>,

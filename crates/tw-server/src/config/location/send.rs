@@ -1,4 +1,4 @@
-//! How responses are sent.
+//! Settings for sending responses.
 
 use std::time::Duration;
 

@@ -8,8 +8,8 @@ use super::lookup::Lookup;
 use super::settings::CacheSettings;
 use crate::http::request::Request;
 
-/// Fields of a client's request that make the response conditional or partial. They are not sent to the upstream server with a
-/// request whose response is stored.
+/// Fields that make a request conditional or partial. A request whose response is to be stored goes to the upstream
+/// server without these.
 pub const CONDITIONAL: [Known; 6] = [
     Known::IfModifiedSince,
     Known::IfUnmodifiedSince,

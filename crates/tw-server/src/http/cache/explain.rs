@@ -26,20 +26,20 @@ impl CacheSettings {
             None => default_key(r, &mut text),
         }
         let purge = match self.purge.purge_target(r) {
-            PurgeTarget::Purge(asked) => Some(asked.how),
+            PurgeTarget::Purge(request) => Some(request.mode),
             PurgeTarget::Forbidden => {
                 return vec![("cache", "a purge that is not allowed from this address: 403".to_owned())];
             }
             PurgeTarget::Nothing => None,
         };
-        let how = match purge {
+        let mode = match purge {
             Some(Purge::Hard) => "purged, ",
             Some(Purge::Soft) => "made stale, ",
             None if !self.stores_method(r.method()) => "not asked for this method, ",
             None if self.is_bypassed(r) => "bypassed, ",
             None => "",
         };
-        let mut lines = vec![("cache", format!("{}: {how}key {}", Text(cache.name()), Text(&text)))];
+        let mut lines = vec![("cache", format!("{}: {mode}key {}", Text(cache.name()), Text(&text)))];
         if purge.is_none() || !text.ends_with(b"*") {
             let path = cache.place.path(Key::of(&text));
             // Of a response with Vary it is the file of one variant.

@@ -59,12 +59,12 @@ mod tests {
         file.into()
     }
 
-    fn of(how: NginxFiles, file: &Bytes) -> Result<Bytes, NoEntry> {
+    fn of(files: NginxFiles, file: &Bytes) -> Result<Bytes, NoEntry> {
         assert_eq!(
-            needed(how, file).err(),
-            decode(how, file, 1000).err().filter(|_| how == NginxFiles::Left)
+            needed(files, file).err(),
+            decode(files, file, 1000).err().filter(|_| files == NginxFiles::Left)
         );
-        decode(how, file, 1000).map(|meta| meta.key_text)
+        decode(files, file, 1000).map(|meta| meta.key_text)
     }
 
     #[test]
@@ -80,10 +80,10 @@ mod tests {
         let damaged = Bytes::from(damaged);
         assert_eq!(of(NginxFiles::Left, &damaged), Err(NoEntry::OfNginx));
         assert_eq!(of(NginxFiles::TakenOver, &damaged), Err(NoEntry::Damaged(FormatError::KeyText)));
-        for how in [NginxFiles::Left, NginxFiles::TakenOver] {
+        for files in [NginxFiles::Left, NginxFiles::TakenOver] {
             let strange = Bytes::from_static(b"strange things, and many of them");
-            assert_eq!(needed(how, &strange), Err(NoEntry::Damaged(FormatError::Magic)));
-            assert_eq!(decode(how, &strange, 32).err(), Some(NoEntry::Damaged(FormatError::Magic)));
+            assert_eq!(needed(files, &strange), Err(NoEntry::Damaged(FormatError::Magic)));
+            assert_eq!(decode(files, &strange, 32).err(), Some(NoEntry::Damaged(FormatError::Magic)));
         }
     }
 }

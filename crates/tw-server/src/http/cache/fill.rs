@@ -106,7 +106,7 @@ struct FollowerSlot {
 #[derive(Clone)]
 enum FillStage {
     /// The upstream server has not responded.
-    Asked,
+    Requested,
     /// The response has begun.
     Begun(Arc<FillHead>),
     /// The response is not shared.
@@ -173,7 +173,7 @@ impl Fill {
     /// Creates a fill whose request is sent now.
     pub(super) fn new(now: Instant) -> Self {
         let state = FillState {
-            stage: FillStage::Asked,
+            stage: FillStage::Requested,
             pieces: VecDeque::new(),
             base: 0,
             received: 0,
@@ -206,7 +206,7 @@ impl Fill {
     pub(super) fn head(&self) -> Option<Arc<FillHead>> {
         match &self.state.lock().stage {
             FillStage::Begun(begun) => Some(begun.clone()),
-            FillStage::Asked | FillStage::Over(_) => None,
+            FillStage::Requested | FillStage::Over(_) => None,
         }
     }
 
@@ -218,7 +218,7 @@ impl Fill {
     /// Ends the fill without a shared response.
     pub(super) fn give_up(&self, over: FillRefusal) {
         self.change(|state| {
-            if matches!(state.stage, FillStage::Asked) {
+            if matches!(state.stage, FillStage::Requested) {
                 state.stage = FillStage::Over(over);
             }
         });

@@ -155,7 +155,7 @@ impl Lookup {
     ) -> LookupResult {
         let purge = match settings.purge.purge_target(r) {
             PurgeTarget::Forbidden => return LookupResult::Status(403),
-            PurgeTarget::Purge(asked) => Some(asked),
+            PurgeTarget::Purge(request) => Some(request),
             PurgeTarget::Nothing => None,
         };
         if purge.is_none() && !settings.stores_method(r.method()) {
@@ -179,8 +179,8 @@ impl Lookup {
         let text = Bytes::from(text);
         let facts = &mut r.facts.upstream.cache;
         (facts.key, facts.cache, facts.follows) = (text.clone(), Some(cache.clone()), false);
-        if let Some(asked) = purge {
-            return LookupResult::Status(purge::purge(r, settings, &cache, &text, asked).await);
+        if let Some(request) = purge {
+            return LookupResult::Status(purge::purge(r, settings, &cache, &text, request).await);
         }
         let Some(disk) = r.disk().cloned() else { return LookupResult::Status(500) };
         if cache.load_index(CacheUser::Request, &disk, |level, message| r.log(level, message)).await.is_err()
@@ -343,8 +343,8 @@ impl Lookup {
         let now = tw_rt::clock::now();
         // A fill that cannot stall is waited for until the next check at most.
         let stalls_at = fill.stalls_at(settings.lock_age).unwrap_or(now + settings.lock_age);
-        let patience = until.min(stalls_at).saturating_duration_since(now);
-        match self.follow(r, &settings.rules, &fill, patience).await {
+        let timeout = until.min(stalls_at).saturating_duration_since(now);
+        match self.follow(r, &settings.rules, &fill, timeout).await {
             FollowOutcome::Ready(ready) => LookupStep::Ready(ready),
             // Others were refused a stored response for this field, and this request may be, too: they would wait for each other.
             FollowOutcome::Again if settings.is_rfc9111() && r.head.has(Known::Authorization) => {
@@ -498,12 +498,11 @@ impl Lookup {
         r: &mut Request,
         rules: &Rules,
         fill: &Arc<Fill>,
-        patience: Duration,
+        timeout: Duration,
     ) -> FollowOutcome {
         let wire = r.wire().clone();
         let is_head = r.method() == Method::Head;
-        let waited =
-            tokio::time::timeout(patience, wire.unless_gone(pin!(fill.wait_for_head(is_head)))).await;
+        let waited = tokio::time::timeout(timeout, wire.unless_gone(pin!(fill.wait_for_head(is_head)))).await;
         let begun = match waited {
             Err(_) => return FollowOutcome::Late,
             Ok(Err(_)) => return FollowOutcome::Gone,

@@ -87,10 +87,10 @@ async fn manage(manager: CacheMaintenance) {
     if !manager.cache.zone.is_loaded.load(Acquire) {
         manager.load(held, &mut unfinished).await;
     }
-    let (mut asked, mut swept) = (None, 0);
+    let (mut asked_at, mut swept) = (None, 0);
     loop {
         manager.remove_unfinished(held, &mut unfinished).await;
-        manager.make_room(held, &mut asked).await;
+        manager.make_room(held, &mut asked_at).await;
         if held.purges.latest() > swept && manager.cache.zone.is_loaded.load(Acquire) {
             swept = manager.sweep(held).await;
         }
@@ -209,7 +209,7 @@ impl CacheMaintenance {
     }
 
     /// Removes inactive entries, and evicts entries above the limits.
-    pub(super) async fn make_room(&self, held: &ZoneIndex, asked: &mut Option<Instant>) {
+    pub(super) async fn make_room(&self, held: &ZoneIndex, asked_at: &mut Option<Instant>) {
         let (place, index) = (&self.cache.place, &held.index);
         let counts = &self.cache.zone.counts;
         let mut pace = StepPacer::new(place.manager);
@@ -225,10 +225,11 @@ impl CacheMaintenance {
                 break;
             }
         }
-        let has_asked = asked.is_some_and(|at| tw_rt::clock::now().saturating_duration_since(at) < ASK_DISK);
+        let has_asked =
+            asked_at.is_some_and(|at| tw_rt::clock::now().saturating_duration_since(at) < ASK_DISK);
         let mut lacking = 0;
         if place.min_free > 0 && !has_asked {
-            *asked = Some(tw_rt::clock::now());
+            *asked_at = Some(tw_rt::clock::now());
             lacking = self.missing_space().await;
         }
         let entries = index.counts();
@@ -403,7 +404,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_written_here_is_touched() {
+    fn cache_file_names_are_recognized() {
         let key = Key::from_hex(b"b7f54b2df7773722d382f4809d65029c");
         assert_eq!(file_kind(c"b7f54b2df7773722d382f4809d65029c"), key.map(CacheFileKind::Entry));
         let unfinished = c"b7f54b2df7773722d382f4809d65029c.0000000001";

@@ -30,7 +30,7 @@ const SEEN: Duration = Duration::from_secs(1);
 /// Age at which the next check starts in the background: an entry in constant use never waits for one.
 const SEEN_AHEAD: Duration = Duration::from_millis(500);
 /// Longest wait of a hit for a check that is due: a hanging disk must not delay what is in memory.
-const LOOK_PATIENCE: Duration = Duration::from_millis(50);
+const LOOK_TIMEOUT: Duration = Duration::from_millis(50);
 
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::micros(
@@ -40,8 +40,8 @@ pub(crate) const LIMITS: &[Limit] = &[
         "a look, which is begun after half of that beside the requests",
     ),
     Limit::micros(
-        "LOOK_PATIENCE",
-        LOOK_PATIENCE.as_micros() as u64,
+        "LOOK_TIMEOUT",
+        LOOK_TIMEOUT.as_micros() as u64,
         "Time for which a hit waits for such a look",
         "the response is given out as it is in memory",
     ),
@@ -111,10 +111,8 @@ impl PathCheck {
         match self.begun.get() {
             _ if age < SEEN_AHEAD => DueCheck::Nothing,
             None if age < SEEN => DueCheck::Begin,
-            None => DueCheck::BeginAndWait(now + LOOK_PATIENCE),
-            Some(begun) if age >= SEEN && now < begun + LOOK_PATIENCE => {
-                DueCheck::Wait(begun + LOOK_PATIENCE)
-            }
+            None => DueCheck::BeginAndWait(now + LOOK_TIMEOUT),
+            Some(begun) if age >= SEEN && now < begun + LOOK_TIMEOUT => DueCheck::Wait(begun + LOOK_TIMEOUT),
             Some(_) => DueCheck::Nothing,
         }
     }

@@ -63,17 +63,17 @@ impl Cache {
         self: &Arc<Self>,
         disk: &Disk,
         scope: &PurgeScope,
-        how: Purge,
+        mode: Purge,
         log: impl FnOnce(Level, fmt::Arguments<'_>),
     ) -> Result<PurgeOutcome, DiskError> {
         let held = self.load_index(CacheUser::Request, disk, log).await?;
         match scope {
             PurgeScope::Key(text) => {
-                let was_there = self.purge_key(held, disk, Key::of(text), how).await?;
+                let was_there = self.purge_key(held, disk, Key::of(text), mode).await?;
                 return Ok(if was_there { PurgeOutcome::Done } else { PurgeOutcome::Nothing });
             }
-            PurgeScope::Prefix(prefix) => self.purge_prefix(held, disk, prefix, how).await?,
-            PurgeScope::Tags(tags) => self.purge_tags(held, disk, tags, how).await?,
+            PurgeScope::Prefix(prefix) => self.purge_prefix(held, disk, prefix, mode).await?,
+            PurgeScope::Tags(tags) => self.purge_tags(held, disk, tags, mode).await?,
         }
         Ok(PurgeOutcome::Done)
     }
@@ -86,16 +86,16 @@ pub(super) async fn purge(
     settings: &CacheSettings,
     cache: &Arc<Cache>,
     text: &[u8],
-    asked: PurgeRequest,
+    request: PurgeRequest,
 ) -> u16 {
     let tags = settings.purged_tags(r);
     let scope = match tags.is_empty() {
-        _ if asked.whole => PurgeScope::Prefix(Vec::new()),
+        _ if request.whole => PurgeScope::Prefix(Vec::new()),
         true => PurgeScope::of_text(text),
         false => PurgeScope::Tags(tags),
     };
-    match run(r, cache, &scope, asked.how).await {
-        Ok(PurgeOutcome::Done) => asked.status,
+    match run(r, cache, &scope, request.mode).await {
+        Ok(PurgeOutcome::Done) => request.status,
         Ok(PurgeOutcome::Nothing) => 404,
         Err(status) => status,
     }
@@ -106,10 +106,10 @@ pub(super) async fn run(
     r: &mut Request,
     cache: &Arc<Cache>,
     scope: &PurgeScope,
-    how: Purge,
+    mode: Purge,
 ) -> Result<PurgeOutcome, u16> {
     let Some(disk) = cache.disk_of(r).cloned() else { return Err(500) };
-    cache.purge(&disk, scope, how, |level, message| r.log(level, message)).await.map_err(|error| {
+    cache.purge(&disk, scope, mode, |level, message| r.log(level, message)).await.map_err(|error| {
         let name = tw_log::Text(cache.name());
         r.log(Level::Crit, format_args!("{error} while purging, cache \"{name}\""));
         500

@@ -50,7 +50,7 @@ pub(super) struct MethodRule {
 
 /// Purge that a request asks for.
 pub(super) struct PurgeRequest {
-    pub(super) how: Purge,
+    pub(super) mode: Purge,
     /// True if all of the cache is meant.
     pub(super) whole: bool,
     /// Status of a purge that found something.
@@ -114,17 +114,19 @@ impl PurgeRule {
     pub(super) fn purge_target(&self, r: &Request) -> PurgeTarget {
         match self {
             Self::Conditions(conditions) => {
-                let how = conditions.iter().find_map(|condition| match &*condition.value(r) {
+                let mode = conditions.iter().find_map(|condition| match &*condition.value(r) {
                     b"" | b"0" => None,
                     b"soft" => Some(Purge::Soft),
                     _ => Some(Purge::Hard),
                 });
-                how.map_or(PurgeTarget::Nothing, |how| {
-                    PurgeTarget::Purge(PurgeRequest { how, whole: false, status: 204 })
+                mode.map_or(PurgeTarget::Nothing, |mode| {
+                    PurgeTarget::Purge(PurgeRequest { mode, whole: false, status: 204 })
                 })
             }
             Self::Method(rule) if r.method_name() == &*rule.method => match rule.allows(r) {
-                true => PurgeTarget::Purge(PurgeRequest { how: Purge::Hard, whole: rule.whole, status: 200 }),
+                true => {
+                    PurgeTarget::Purge(PurgeRequest { mode: Purge::Hard, whole: rule.whole, status: 200 })
+                }
                 false => PurgeTarget::Forbidden,
             },
             Self::Method(_) | Self::Location(_) => PurgeTarget::Nothing,

@@ -239,8 +239,8 @@ impl Lookup {
         }
         let terms = settings.terms(answer.status, ignored);
         let rules = &*settings.rules;
-        let asked = ForwardedRequest { method: self.method(r, settings), head: &r.head };
-        let lifetime = match policy::may_store(&asked, &response, now, rules, &terms) {
+        let forwarded = ForwardedRequest { method: self.method(r, settings), head: &r.head };
+        let lifetime = match policy::may_store(&forwarded, &response, now, rules, &terms) {
             Ok(lifetime) => lifetime,
             Err(why) => return Err((leading, why.into())),
         };

@@ -89,12 +89,12 @@ impl FillFile {
         end: u64,
         needless_to: u64,
     ) -> Result<(), DiskError> {
-        let how = WriteBack {
+        let write_back = WriteBack {
             begin: self.begun.max(until)..end,
             finish: self.settled..until,
             needless_to: needless_to.min(until),
         };
-        disk.write_back(by, self.temp.file(), how).await?;
+        disk.write_back(by, self.temp.file(), write_back).await?;
         (self.settled, self.begun) = (until, end);
         Ok(())
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn each_window_is_waited_for_when_the_next_one_has_begun() {
+    fn write_back_waits_for_a_window_when_the_next_begins() {
         let (sim, disk, mut by) = disk();
         block_on(async {
             let mut temp_file = temp_file(&disk, &mut by).await;
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_short_is_left_to_the_kernel() {
+    fn short_files_are_not_written_back_early() {
         let (sim, disk, mut by) = disk();
         block_on(async {
             let mut temp_file = temp_file(&disk, &mut by).await;
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_has_not_taken_is_not_settled() {
+    fn bytes_that_failed_write_back_are_not_settled() {
         let (sim, disk, mut by) = disk();
         block_on(async {
             let mut temp_file = temp_file(&disk, &mut by).await;

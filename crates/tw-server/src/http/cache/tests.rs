@@ -450,7 +450,7 @@ fn nothing_is_lost_or_wrong_whatever_the_disk_does() {
 }
 
 #[test]
-fn if_nobody_knows_what_was_purged_all_of_it_is() {
+fn unreadable_purge_file_purges_the_whole_cache() {
     let pool = Pool::new("sim", 1, 1000).unwrap();
     block_on(async {
         for is_damaged in [false, true] {
@@ -489,7 +489,7 @@ fn if_nobody_knows_what_was_purged_all_of_it_is() {
 }
 
 #[test]
-fn what_is_lacking_is_waited_for_to_learn_what_was_purged() {
+fn start_retries_when_descriptors_run_out_while_reading_purges() {
     let pool = Pool::new("sim", 1, 1000).unwrap();
     block_on(async {
         let (sim, truth) = (new_sim(1), Truth::default());
@@ -553,7 +553,7 @@ fn a_crash_at_every_operation_is_outlived() {
 
 /// Deletion of a file may be slower than a sweep, and the server may end before that.
 #[test]
-fn a_purge_is_remembered_until_what_left_the_index_is_deleted() {
+fn purge_is_kept_until_removed_files_are_deleted() {
     let (sim, pool, truth) = (new_sim(1), Pool::new("sim", 1, 1000).unwrap(), Truth::default());
     block_on(async {
         let purged = async |page: usize| {

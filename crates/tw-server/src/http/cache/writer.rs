@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_bodies_share_what_one_may_not_have_alone() {
+    fn bodies_share_the_write_budget() {
         for (writers, expected) in
             [(0, 4 << 20), (1, 4 << 20), (4, 4 << 20), (5, (16 << 20) / 5), (1000, 512 << 10)]
         {

@@ -1,4 +1,4 @@
-//! The contents of small files that are asked for often, in memory.
+//! Contents of small, often requested files, in memory.
 //!
 //! A clock over the files that have contents: when memory runs out, contents that were not used since the hand last passed
 //! are dropped, and their files stay open. What a response still sends from dropped contents stays in memory until it is
@@ -27,11 +27,11 @@ pub(super) enum Content {
     /// Not in memory, and not to be read into it before this time.
     Absent(Instant),
     /// In memory.
-    Kept(Kept),
+    InMemory(CachedContent),
 }
 
 /// Contents in memory.
-pub(super) struct Kept {
+pub(super) struct CachedContent {
     pub(super) bytes: Bytes,
     pub(super) head: Rc<HeadMemo>,
     /// Index in [`ContentCache::files`].
@@ -68,7 +68,7 @@ impl ContentCache {
             return self.forget(file);
         }
         match &mut *file.content.borrow_mut() {
-            Content::Kept(kept) => {
+            Content::InMemory(kept) => {
                 kept.recent = true;
                 return;
             }
@@ -91,7 +91,7 @@ impl ContentCache {
     /// The size of a file whose contents may be kept.
     fn worth(&self, file: &OpenFile) -> Option<usize> {
         let meta = file.meta();
-        if meta.kind != FileKind::File || meta.size > HOT_FILE_MAX || file.how.direct_from <= meta.size {
+        if meta.kind != FileKind::File || meta.size > HOT_FILE_MAX || file.options.direct_from <= meta.size {
             return None;
         }
         let age = tw_rt::clock::unix().secs.saturating_sub(meta.ctime_sec.max(meta.mtime_sec));
@@ -103,8 +103,8 @@ impl ContentCache {
     fn keep(&mut self, file: &Rc<OpenFile>, bytes: Bytes, now: Instant) {
         while self.bytes + bytes.len() > self.max && self.evict(now) {}
         self.bytes += bytes.len();
-        let kept = Kept { bytes, head: Rc::default(), at: self.files.len(), recent: false };
-        *file.content.borrow_mut() = Content::Kept(kept);
+        let kept = CachedContent { bytes, head: Rc::default(), at: self.files.len(), recent: false };
+        *file.content.borrow_mut() = Content::InMemory(kept);
         self.files.push(file.clone());
     }
 
@@ -113,7 +113,7 @@ impl ContentCache {
         while !self.files.is_empty() {
             self.hand %= self.files.len();
             let file = self.files[self.hand].clone();
-            if let Content::Kept(kept) = &mut *file.content.borrow_mut()
+            if let Content::InMemory(kept) = &mut *file.content.borrow_mut()
                 && std::mem::take(&mut kept.recent)
             {
                 self.hand += 1;
@@ -132,11 +132,11 @@ impl ContentCache {
     }
 
     fn take(&mut self, file: &OpenFile, instead: Content) {
-        let Content::Kept(kept) = file.content.replace(instead) else { return };
+        let Content::InMemory(kept) = file.content.replace(instead) else { return };
         self.bytes -= kept.bytes.len();
         self.files.swap_remove(kept.at);
         if let Some(moved) = self.files.get(kept.at)
-            && let Content::Kept(other) = &mut *moved.content.borrow_mut()
+            && let Content::InMemory(other) = &mut *moved.content.borrow_mut()
         {
             other.at = kept.at;
         }
@@ -145,11 +145,11 @@ impl ContentCache {
 
 #[cfg(test)]
 impl ContentCache {
-    /// Checks that what is counted is what is there.
+    /// Returns the number of files after checking the index and the sum of bytes.
     pub(super) fn check(&self) -> usize {
         let mut sum = 0;
         for (at, file) in self.files.iter().enumerate() {
-            let Content::Kept(kept) = &*file.content.borrow() else { panic!("hot without contents") };
+            let Content::InMemory(kept) = &*file.content.borrow() else { panic!("hot without contents") };
             assert_eq!(kept.at, at);
             sum += kept.bytes.len();
         }

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use tw_disk::{Disk, LOCK_FILE_MIN, LockedFile, Look, Now, Sending};
+use tw_disk::{Disk, FileCheck, LOCK_FILE_MIN, LockedFile, Now, Sending};
 
 use super::OpenFile;
 use crate::http::request::Request;
@@ -85,7 +85,7 @@ impl OpenFile {
     /// Unlocks a changed file that may not be requested again. One system call if it is locked.
     pub(super) fn unlock_if_changed(&self, disk: &Disk) {
         let is_held = matches!(&*self.lock.borrow(), Lock::Held(_));
-        if is_held && disk.look_now(&self.file) == Now::Ready(Ok(Look::Changed)) {
+        if is_held && disk.check_now(&self.file) == Now::Ready(Ok(FileCheck::Changed)) {
             self.unlock();
         }
     }
@@ -103,14 +103,14 @@ impl OpenFile {
             return None;
         }
         if self.looked.get() != Some(now) {
-            match disk.look_now(&self.file) {
-                Now::Ready(Ok(Look::Same)) => self.looked.set(Some(now)),
-                Now::Ready(Ok(Look::Changed)) => {
+            match disk.check_now(&self.file) {
+                Now::Ready(Ok(FileCheck::Same)) => self.looked.set(Some(now)),
+                Now::Ready(Ok(FileCheck::Changed)) => {
                     locked.give_up();
                     *lock = Lock::Changed;
                     return None;
                 }
-                Now::Ready(Ok(Look::Due) | Err(_)) | Now::Cold => return None,
+                Now::Ready(Ok(FileCheck::Due) | Err(_)) | Now::Cold => return None,
             }
         }
         disk.sending(&self.file, locked)

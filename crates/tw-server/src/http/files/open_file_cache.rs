@@ -33,7 +33,7 @@ pub(super) enum CheckSharing {
 /// For whom a path is looked up.
 pub(super) struct FileUser<'a> {
     pub(super) disk: &'a Disk,
-    pub(super) how: &'a OpenOptions,
+    pub(super) options: &'a OpenOptions,
     pub(super) cache: Option<&'a OpenFileCache>,
     /// Time at which the head of the request was complete, in ticks.
     pub(super) read: u64,
@@ -121,15 +121,15 @@ impl FileTable {
             CachedPath::Unknown => {}
         }
         let look = self.look();
-        let mut opened = by.disk.open_now(path, by.how);
+        let mut opened = by.disk.open_now(path, by.options);
         if let Now::Ready(Err(errno)) = opened
             && self.made_room(errno)
         {
-            opened = by.disk.open_now(path, by.how);
+            opened = by.disk.open_now(path, by.options);
         }
         match opened {
             Now::Cold => Now::Cold,
-            Now::Ready(Ok(file)) => Now::Ready(Ok(self.opened(path, file, by.how, by.cache, look))),
+            Now::Ready(Ok(file)) => Now::Ready(Ok(self.opened(path, file, by.options, by.cache, look))),
             Now::Ready(Err(errno)) => {
                 self.failed(path, errno, by.cache, look);
                 Now::Ready(Err(errno))
@@ -150,7 +150,7 @@ impl FileTable {
             None => entry.look.at == now && entry.look.tick > by.read,
         };
         let file = match &entry.found {
-            OpenResult::File(file) if file.how == *by.how => file.clone(),
+            OpenResult::File(file) if file.options == *by.options => file.clone(),
             OpenResult::Failed(errno) if believed => return CachedPath::Valid(Err(*errno)),
             OpenResult::Counting if !is_inactive => return CachedPath::Unknown,
             OpenResult::File(_) | OpenResult::Failed(_) | OpenResult::Counting => {
@@ -185,11 +185,11 @@ impl FileTable {
         &mut self,
         path: &CStr,
         file: File,
-        how: &OpenOptions,
+        options: &OpenOptions,
         cache: Option<&OpenFileCache>,
         look: PathCheck,
     ) -> Rc<OpenFile> {
-        let file = Rc::new(OpenFile::new(file, *how));
+        let file = Rc::new(OpenFile::new(file, *options));
         if file.meta().kind == FileKind::File || cache.is_some() {
             let index = self.table(setting_of(cache));
             let table = &mut self.tables[index];

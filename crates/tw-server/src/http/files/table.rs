@@ -146,9 +146,9 @@ impl Table {
         None
     }
 
-    /// Looks at the next `count` entries; `gone` gets those that were not used for long, and those that `are_over`. The way to
-    /// the others is asked anew, because a directory may become a link while the file stays what it is. At the end of a
-    /// round, memory that a peak has left behind is given back.
+    /// Checks the next `count` entries; `gone` gets those that were not used for long, and those that `are_over`. The
+    /// paths of the others are looked up anew, because a directory may become a link while the file stays the same.
+    /// At the end of a round, memory left from a peak is given back.
     pub(super) fn sweep(
         &mut self,
         count: usize,

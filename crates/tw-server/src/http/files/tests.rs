@@ -40,8 +40,13 @@ impl Bench {
 
     fn open(&mut self, path: &CStr, cache: Option<&OpenFileCache>) -> FileLookup {
         let read = self.files.tick();
-        let by =
-            FileUser { disk: &self.disk, how: &OpenOptions::READ, cache, read, turn: CheckSharing::Waited };
+        let by = FileUser {
+            disk: &self.disk,
+            options: &OpenOptions::READ,
+            cache,
+            read,
+            turn: CheckSharing::Waited,
+        };
         self.files.open_now(path, &by)
     }
 
@@ -129,7 +134,7 @@ fn pressure_on_contents_closes_nothing() {
 }
 
 #[test]
-fn contents_that_cannot_be_read_at_once_are_left_alone_for_a_while() {
+fn contents_not_in_memory_are_retried_later() {
     let mut bench = Bench::new(1000, 10);
     let path = bench.put("/a", 100);
     let _ = bench.open(&path, None);
@@ -215,7 +220,7 @@ fn removed_files_are_closed() {
 }
 
 #[test]
-fn everything_is_forgotten_and_closed_in_steps() {
+fn cached_files_are_closed_in_steps() {
     let mut bench = Bench::new(1000, 1000);
     let errors = cache(10, LONG);
     let _ = bench.open(c"/missing", Some(&errors));
@@ -276,11 +281,11 @@ fn too_many_open_files_close_some() {
 
 /// Looks are shared within a turn, so this runs on a loop, where time stands still.
 #[test]
-fn a_look_is_believed_by_those_who_were_read_before_it() {
+fn file_check_is_shared_by_requests_read_before_it() {
     let is_valid = |bench: &mut Bench, path: &CStr, read: u64| {
         let by = FileUser {
             disk: &bench.disk,
-            how: &OpenOptions::READ,
+            options: &OpenOptions::READ,
             cache: None,
             read,
             turn: CheckSharing::First,

@@ -17,8 +17,7 @@ use super::Http1Connection;
 use super::conn::SocketWaitError;
 use crate::http::request_body::{BodyLimits, Drained, InputError};
 
-/// Bytes of a chunked body asked of the connection at once. Of one whose length is known none is framing, so that they go on
-/// without being copied, and more are asked for.
+/// Size of one read of a chunked body. A body of known length has no framing, so larger reads pass on without a copy.
 const READ_SIZE: usize = 16 << 10;
 
 /// The body of a request, as far as it was not taken yet.
@@ -101,7 +100,7 @@ impl Http1Body {
         self.wire
     }
 
-    /// Bytes of the body as far as they are known: what was taken, and what was announced besides.
+    /// Number of body bytes known so far: those received and those announced.
     pub(crate) fn announced(&self) -> u64 {
         match &self.stage {
             Stage::Length(left) => self.received + left,
@@ -365,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_body_ends_that_makes_no_sense_is_not_known() {
+    fn invalid_body_has_no_known_end() {
         let request =
             "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\nGET / HTTP/1.1\r\n";
         let (is_known, is_pending) = crate::testing::with_request("server { }", request, |r| {

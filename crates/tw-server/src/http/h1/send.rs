@@ -1,8 +1,9 @@
 //! Head and body to the socket.
 //!
-//! The common response leaves in one call: head and body together. Only what the socket does not take at once goes on in
-//! a future. A file is read into the loop's one buffer and written from it; what the socket did not take is read again
-//! later, so a slow reader holds no memory. What is not in memory is read by a pool, never here.
+//! Most responses leave in one call: head and body together. A future continues only with bytes that the socket did
+//! not take at once. A file is read into the loop's one buffer and written from it; bytes that the socket did not
+//! take are read again later, so a slow reader holds no memory. Bytes that are not in memory are read by a pool,
+//! never here.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

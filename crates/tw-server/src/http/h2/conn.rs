@@ -17,7 +17,7 @@ use tw_net::Transport;
 use tw_rt::watch;
 
 use super::settings::{ConnectionSettings, OUT_MAX};
-use super::stream_scheduler::{MADE_MAX, Made, StreamPriority, StreamScheduler};
+use super::stream_scheduler::{MADE_MAX, MadeBytes, StreamPriority, StreamScheduler};
 use crate::http::client::Client;
 
 /// Bytes that a client may spend on frames beyond what its requests and responses are worth (as in nginx).
@@ -134,10 +134,10 @@ impl Http2Connection {
     }
 
     /// Bytes made by the loop, compared with its limit.
-    pub(super) fn made(&self) -> Made {
+    pub(super) fn made(&self) -> MadeBytes {
         match self.client.home.app.made.get() {
-            ..MADE_MAX => Made::Little,
-            _ => Made::Enough,
+            ..MADE_MAX => MadeBytes::Little,
+            _ => MadeBytes::Enough,
         }
     }
 

@@ -45,7 +45,7 @@ pub(super) fn take(r: &mut Request, list: &FieldSection) -> Result<(), u16> {
     let read = read(r, list, group);
     r.head.set_list_size(list.block_len());
     if let Err(wrong) = read {
-        let said = Said { head: &r.head, wrong };
+        let said = RejectionText { head: &r.head, wrong };
         r.log(Level::Info, format_args!("{said} while reading client request headers"));
         // As far as the path was good, an error page may use it.
         let Request { head, uri, .. } = &mut *r;
@@ -158,12 +158,12 @@ impl Wrong {
 }
 
 /// Text for the error log.
-struct Said<'a> {
+struct RejectionText<'a> {
     head: &'a RequestHead,
     wrong: Wrong,
 }
 
-impl fmt::Display for Said<'_> {
+impl fmt::Display for RejectionText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.wrong {
             Wrong::Malformed(failure) => write!(f, "client {failure}"),

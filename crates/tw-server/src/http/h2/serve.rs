@@ -111,7 +111,7 @@ pub(crate) fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) ->
 }
 
 async fn live(conn: Rc<Http2Connection>) {
-    let mut life = Life::new(&conn);
+    let mut life = ConnectionState::new(&conn);
     let end = poll_fn(|cx| life.poll(cx)).await;
     let (was_told, mut streams) = (life.stage != Stage::Open, std::mem::take(&mut life.streams));
     drop(life);
@@ -168,19 +168,19 @@ fn log_end(client: &Client, end: &End, is_idle: bool) {
 enum Stage {
     /// The client may begin streams.
     Open,
-    /// The client was told to begin no more; what it has begun is answered.
+    /// A first GOAWAY was sent; begun requests are still served.
     Leaving,
-    /// The client was told that it ends now.
+    /// The last GOAWAY was sent.
     Closing,
 }
 
 // DIFF(nginx): the priorities of RFC 7540 are not looked at, those of RFC 9218 are (`turns`).
 /// A connection while it is served.
-struct Life<'c> {
+struct ConnectionState<'c> {
     conn: &'c Rc<Http2Connection>,
     streams: TaskSet<(), ()>,
     stage: Stage,
-    /// Streams that were begun after the client was told to begin no more.
+    /// Number of streams begun after the first GOAWAY.
     late: u32,
     /// While no stream is open.
     idle: Option<Idle<'c>>,
@@ -197,7 +197,7 @@ struct Idle<'c> {
     _waiting: LevelGuard<'c>,
 }
 
-impl<'c> Life<'c> {
+impl<'c> ConnectionState<'c> {
     fn new(conn: &'c Rc<Http2Connection>) -> Self {
         Self {
             conn,

@@ -132,12 +132,12 @@ impl StreamHandle {
         &self.share
     }
 
-    /// Says that what the client has asked is no request, for what the frames do not tell.
+    /// Marks the request as malformed for reasons that frames do not show.
     pub(super) fn set_malformed(&self) {
         self.is_malformed.set(true);
     }
 
-    /// Says what the client has asked for.
+    /// Notes the kind of request: ordinary, or an upgrade.
     pub(super) fn set_intent(&self, intent: Intent) {
         self.intent.set(intent);
     }
@@ -149,7 +149,7 @@ impl StreamHandle {
 
     // What the client says.
 
-    /// The next of what the client says behind the head of its request; `None` at the end.
+    /// Returns the next event after the head of the request; `None` at the end.
     pub(super) fn poll_came(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, StreamError>> {
         self.stream.poll_incoming(cx)
     }

@@ -53,7 +53,7 @@ pub(super) struct StreamPriority {
 
 /// Bytes made by a loop that no connection has tried to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Made {
+pub(super) enum MadeBytes {
     /// Less than [`MADE_MAX`].
     Little,
     Enough,
@@ -72,12 +72,12 @@ impl StreamPriority {
         Rc::new(Self { id, priority: Cell::new(UNSAID), last: Cell::new(0) })
     }
 
-    /// Takes over what a request says of its response.
+    /// Takes over the priority of a request.
     pub(super) fn set_from_request(&self, value: &[u8]) {
         self.priority.set(Priority::default().with(value));
     }
 
-    /// Takes over what a response says of itself, which counts more (RFC 9218 section 8).
+    /// Takes over the priority of a response, which overrides that of the request (RFC 9218 section 8).
     pub(super) fn set_from_response(&self, value: &[u8]) {
         self.priority.set(self.priority.get().with(value));
     }
@@ -99,9 +99,9 @@ impl StreamScheduler {
 
     /// Ready when it is the turn of this stream, which then makes the piece that it can make at once. A stream that waits no
     /// longer has to [leave](Self::leave). If the loop has made enough for now, the stream waits for other connections.
-    pub(super) fn poll(&self, share: &Rc<StreamPriority>, made: Made, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&self, share: &Rc<StreamPriority>, made: MadeBytes, cx: &mut Context<'_>) -> Poll<()> {
         let is_next = self.is_next(share);
-        if is_next && made == Made::Little {
+        if is_next && made == MadeBytes::Little {
             let mut queue = self.queue.borrow_mut();
             if let Some(place) = queue.iter().position(|waiter| waiter.share.id == share.id) {
                 queue.swap_remove(place);
@@ -154,7 +154,7 @@ impl StreamScheduler {
         }
     }
 
-    /// Takes over what a client says of a stream beside its head, be it before it begins (RFC 9218 section 7).
+    /// Takes over a PRIORITY_UPDATE frame, also for a stream that has not begun (RFC 9218 section 7).
     pub(super) fn update(&self, id: u32, value: &[u8]) {
         let mut updates = self.updates.borrow_mut();
         if updates.len() >= UPDATES_MAX && !updates.contains_key(&id) {
@@ -164,7 +164,7 @@ impl StreamScheduler {
         updates.insert(id, Priority::default().with(value));
     }
 
-    /// Forgets what was said of a stream that has ended.
+    /// Drops the priority update of a stream that has ended.
     pub(super) fn forget(&self, id: u32) {
         let mut updates = self.updates.borrow_mut();
         if !updates.is_empty() {
@@ -227,16 +227,16 @@ mod tests {
         let mut cx = Context::from_waker(Waker::noop());
         turns.gathered(WAITING_MAX);
         for share in shares {
-            assert!(turns.poll(share, Made::Little, &mut cx).is_pending());
+            assert!(turns.poll(share, MadeBytes::Little, &mut cx).is_pending());
         }
         let mut order = Vec::new();
         for _ in 0..count {
             turns.gathered(0);
             let next =
-                shares.iter().find(|share| turns.poll(share, Made::Little, &mut cx).is_ready()).unwrap();
+                shares.iter().find(|share| turns.poll(share, MadeBytes::Little, &mut cx).is_ready()).unwrap();
             order.push(next.id);
             turns.gathered(WAITING_MAX);
-            assert!(turns.poll(next, Made::Little, &mut cx).is_pending());
+            assert!(turns.poll(next, MadeBytes::Little, &mut cx).is_pending());
         }
         order
     }
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_may_know_better() {
+    fn priority_of_a_response_overrides_the_request() {
         let shares = shares(&["u=5", "u=4"]);
         shares[0].set_from_response(b"u=2");
         assert_eq!(order(&StreamScheduler::default(), &shares, 2), [1, 1]);
@@ -292,7 +292,7 @@ mod tests {
         for (share, calls) in shares.iter().zip(&calls) {
             let waker = Waker::from(calls.clone());
             let mut cx = Context::from_waker(&waker);
-            assert!(turns.poll(share, Made::Little, &mut cx).is_pending());
+            assert!(turns.poll(share, MadeBytes::Little, &mut cx).is_pending());
         }
         turns.gathered(WAITING_MAX);
         assert_eq!([called(0), called(1)], [0, 0], "there is no room yet");
@@ -311,10 +311,10 @@ mod tests {
         let calls = Arc::new(Calls::default());
         let waker = Waker::from(calls.clone());
         let mut cx = Context::from_waker(&waker);
-        assert!(turns.poll(&shares[0], Made::Enough, &mut cx).is_pending());
+        assert!(turns.poll(&shares[0], MadeBytes::Enough, &mut cx).is_pending());
         assert_eq!(calls.0.load(Ordering::Relaxed), 1, "who is next asks again");
-        assert!(turns.poll(&shares[1], Made::Enough, &mut cx).is_pending());
+        assert!(turns.poll(&shares[1], MadeBytes::Enough, &mut cx).is_pending());
         assert_eq!(calls.0.load(Ordering::Relaxed), 1, "who is not waits until it is");
-        assert!(turns.poll(&shares[0], Made::Little, &mut cx).is_ready());
+        assert!(turns.poll(&shares[0], MadeBytes::Little, &mut cx).is_ready());
     }
 }

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_comes_back_when_nobody_has_any_of_it() {
+    fn buffer_is_reused_after_its_last_slice_is_dropped() {
         let fill = |byte: u8| {
             move |room: &mut [u8]| {
                 room.fill(byte);

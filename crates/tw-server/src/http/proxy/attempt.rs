@@ -21,7 +21,7 @@ use super::early_hints;
 use super::exchange::Exchange;
 use super::send_request::{BodyReturn, OutgoingRequest, RequestSender, SendError};
 use super::sticky::StickyId;
-use super::upstream_request::{BuiltRequest, RequestBody, UpstreamRequest};
+use super::upstream_request::{BuiltRequest, UpstreamRequest, UpstreamRequestBody};
 use super::warnings::log_warnings;
 use crate::event_loop::Loop;
 use crate::http::request::Request;
@@ -305,9 +305,9 @@ fn outgoing<C>(
         None => (&request.head, &request.body, request.framing),
     };
     let body = match body {
-        RequestBody::Nothing => Source::None,
-        RequestBody::Client => r.body.take(),
-        RequestBody::Bytes(bytes) => Source::of_bytes(bytes.clone()),
+        UpstreamRequestBody::Nothing => Source::None,
+        UpstreamRequestBody::Client => r.body.take(),
+        UpstreamRequestBody::Bytes(bytes) => Source::of_bytes(bytes.clone()),
     };
     OutgoingRequest {
         home: home.clone(),

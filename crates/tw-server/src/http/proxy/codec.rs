@@ -28,7 +28,7 @@ pub trait Codec: 'static {
     /// Reads what comes by this stream from now on: its content, and its news.
     fn attach(&mut self, _stream: &Rc<UpstreamStream>) {}
 
-    /// Takes bytes from the front of `input` and says what they are; a head is written into `answer`. [`Event::NeedMore`]
+    /// Parses bytes from the front of `input` into an event; a head is written into `answer`. [`Event::NeedMore`]
     /// only when `input` is empty.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The directives of gateways, and their limits: written once, for any prefix.
+//! Directives that the `*_pass` modules share, and their limits: written once, for any prefix.
 //!
 //! | group | who has it |
 //! |---|---|

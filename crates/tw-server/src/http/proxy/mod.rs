@@ -38,4 +38,4 @@ pub use pass::{open_tunnel, pass};
 pub use read_body::read_body;
 pub use settings::{ProxySettings, UpstreamSettings};
 pub use tw_connect::bind::read_bind;
-pub use upstream_request::{BuiltRequest, RequestBody, RequestBuilder, UpstreamRequest};
+pub use upstream_request::{BuiltRequest, RequestBuilder, UpstreamRequest, UpstreamRequestBody};

@@ -1,5 +1,5 @@
-//! A question of our own to somebody by HTTP, such as whether a certificate was revoked: one request on a connection of its own,
-//! and the content of the response. Every wait has an end.
+//! HTTP client for requests of the server's own, such as OCSP: one request on a connection of its own, and the
+//! content of the response. Every wait has a limit.
 
 use std::future::poll_fn;
 use std::rc::Rc;

@@ -389,7 +389,7 @@ pub(super) fn take_whole<C: Codec>(
     whole
 }
 
-/// Ends an exchange whose response is complete, and tells the request.
+/// Ends an exchange whose response is complete, and notes its statistics in the request.
 pub(super) fn finish<C: Codec>(exchange: Exchange<C>, r: &mut Request) {
     let home = r.client().home.clone();
     let status = r.facts.upstream.answer.status;
@@ -400,7 +400,7 @@ pub(super) fn finish<C: Codec>(exchange: Exchange<C>, r: &mut Request) {
     let _ = end(exchange, &home, Ok(())).report(r);
 }
 
-/// Ends an exchange whose body nobody wants: its connection is closed unless all of it is at hand.
+/// Ends an exchange whose body is not needed: closes the connection unless the whole body is at hand.
 pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
     if matches!(take_whole(&mut exchange, r), Ok(Some(_))) {
         return finish(exchange, r);

@@ -15,7 +15,7 @@ use super::attempt::{
 };
 use super::codec::Codec;
 use super::exchange::Exchange;
-use super::upstream_request::{RequestBody, UpstreamRequest};
+use super::upstream_request::{UpstreamRequest, UpstreamRequestBody};
 use crate::http::request::Request;
 use crate::http::request_body;
 use crate::http::retry_conditions::RetryOn;
@@ -193,7 +193,7 @@ fn may_retry<C>(
     };
     // The part already taken of a body that is not kept is lost, whether the server got it or not.
     let is_touched = was_sent || r.body.received() > 0;
-    let is_spent = matches!(request.body, RequestBody::Client) && !r.body.is_kept() && is_touched;
+    let is_spent = matches!(request.body, UpstreamRequestBody::Client) && !r.body.is_kept() && is_touched;
     let is_late = !settings.retry.timeout.is_zero()
         && tw_rt::clock::now().saturating_duration_since(began) >= settings.retry.timeout;
     RetryOn::of_failure(failure) != RetryOn::NONE && settings.retry.on.has(needed) && !is_spent && !is_late

@@ -19,7 +19,7 @@ use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
 use crate::http::request_body::{self, BodyError, BodyLimits, Source};
 
-/// Bytes asked of a body at once, of which the last may be as many more than that are written.
+/// Size of one read of a body; the last read may return as many bytes more than are written.
 const PIECE_SIZE: usize = INPUT_SIZE;
 
 /// Size below which a piece is joined with the next one, if that is at hand.
@@ -102,7 +102,7 @@ pub(super) struct ReturnedBody {
 }
 
 impl ReturnedBody {
-    /// Gives it back to its request, and says what was wrong with it: that decides what becomes of the client's connection.
+    /// Returns the body to its request with its error, which decides about the client's connection.
     pub(super) fn give_back(self, r: &mut Request) {
         r.body.give_back(self.source);
         r.body.keep(self.seen);
@@ -205,8 +205,8 @@ impl RequestSender {
         polled
     }
 
-    /// Goes on while the response comes, which tells more than a failure of the server to take the request. What the client
-    /// does wrong is kept for the end: [`has_failed`](Self::has_failed).
+    /// Continues while the response arrives; the response tells more than a failure of the server to take the
+    /// request. An error of the client is kept for the end: [`has_failed`](Self::has_failed).
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
         if let Poll::Ready(Err(SendError::Client(error))) = self.poll(cx) {
             self.error = Some(error);

@@ -26,7 +26,7 @@ pub struct UpstreamRequest<'a, C> {
     /// The head.
     pub head: Bytes,
     /// The body.
-    pub body: RequestBody,
+    pub body: UpstreamRequestBody,
     /// Framing of the body.
     pub framing: BodyFraming,
     /// Builds `head`, `body` and `framing` anew for each server (`request_dynamic`).
@@ -52,13 +52,13 @@ pub struct BuiltRequest {
     /// The head.
     pub head: Bytes,
     /// The body.
-    pub body: RequestBody,
+    pub body: UpstreamRequestBody,
     /// Framing of the body.
     pub framing: BodyFraming,
 }
 
 /// Body of a request to an upstream server.
-pub enum RequestBody {
+pub enum UpstreamRequestBody {
     /// No body.
     Nothing,
     /// The client's body.

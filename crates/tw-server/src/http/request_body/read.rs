@@ -16,7 +16,7 @@ use crate::http::body_buffer::{Naming, SpillTarget};
 use crate::http::request::{After, Request};
 use crate::vars;
 
-/// Bytes asked of a body at once.
+/// Size of one read of a body.
 const PULL_SIZE: usize = 64 << 10;
 
 /// Bytes written to a temporary file at once, where the client sends as fast: two pieces for each job. While they are written,

@@ -21,7 +21,7 @@ use crate::http::request::{After, Request, Uri};
 const BESIDE_MAX: u32 = 1024;
 /// Bytes read of a body that is discarded, so that its connection can be used again.
 const UNWANTED_MAX: usize = 64 << 10;
-/// Bytes asked of it at once.
+/// Size of one read of the body.
 const STEP: usize = 32 << 10;
 
 pub(crate) const LIMITS: &[Limit] = &[
@@ -44,7 +44,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 pub(crate) struct BackgroundSubrequests {
     running: Cell<u32>,
     /// The second in which it was last said that there are too many.
-    told: Cell<i64>,
+    warned_at: Cell<i64>,
 }
 
 /// Counts one while it runs.
@@ -106,7 +106,7 @@ pub(crate) fn run_by(
     let home = parent.client().home.clone();
     let Some(running) = Running::begin(&home) else {
         let now = tw_rt::clock::unix().secs;
-        if home.app.background.told.replace(now) != now {
+        if home.app.background.warned_at.replace(now) != now {
             let refused = Refused::Crowded;
             parent.log(Level::Warn, format_args!("{refused} while processing \"{}\"", Text(&uri.path)));
         }

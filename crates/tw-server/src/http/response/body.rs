@@ -133,8 +133,8 @@ impl Body {
         }
     }
 
-    /// A second body, of the `len` bytes that follow the first `start`; what is not there is not in it. `None` if what is in
-    /// front of them would have to be made, see [`Pull::part`].
+    /// Returns a second body with the `len` bytes after the first `start`, or fewer if the body ends earlier. `None`
+    /// if the bytes in front of them would have to be made, see [`Pull::part`].
     pub fn part(&self, start: u64, len: u64) -> Option<Self> {
         let at = |n: u64, of: usize| usize::try_from(n).unwrap_or(usize::MAX).min(of);
         match self {
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_streams_cost_what_is_in_them() {
+    fn parts_of_streams_cost_their_bytes() {
         with_request("server { }", "GET / HTTP/1.0\r\n\r\n", |r| {
             let bytes = |text: &'static str| Body::Bytes(Bytes::from_static(text.as_bytes()));
             for (start, len, expected) in [(0, 2, "ab"), (24, 2, "yz"), (25, 9, "z"), (3, 0, "")] {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_would_make_what_is_in_front_has_no_parts() {
+    fn stream_that_cannot_skip_has_no_parts() {
         let (letters, made) = stream(CanPart::No);
         assert!(letters.part(0, 1).is_none());
         let mixed = Body::Parts([Body::Bytes(Bytes::from_static(b"<")), letters].into());

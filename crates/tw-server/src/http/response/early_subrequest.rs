@@ -28,7 +28,7 @@ use crate::http::request::{ErrorPages, Request, Uri};
 const EARLY_SUBREQUESTS_MAX: u32 = 32;
 /// Bytes of the response to one of them that wait for their turn: what nginx's `proxy_buffers` have by default.
 const SUBREQUEST_BUFFER_MAX: usize = 64 << 10;
-/// Bytes asked of its body at once.
+/// Size of one read of the body.
 const STEP: usize = 32 << 10;
 
 pub(crate) const LIMITS: &[Limit] = &[
@@ -81,7 +81,7 @@ pub struct SubrequestHead {
 /// Maker of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MadeBy {
-    /// The location that was asked.
+    /// Location of the subrequest.
     Location,
     /// An error's page.
     Error,
@@ -160,7 +160,8 @@ impl Wake for Note {
 }
 
 impl EarlySubrequest {
-    /// Begins a subrequest whose turn has not come: `None` if as many run already as may. It runs when it is polled.
+    /// Begins a subrequest before its turn; `None` if the most that may run at once are running. The subrequest runs
+    /// when it is polled.
     pub fn begin_early(
         parent: &mut Request,
         uri: impl FnOnce() -> Uri,
@@ -170,7 +171,7 @@ impl EarlySubrequest {
         Some(Self::begin_with(parent, uri(), parent_body, Some(permit)))
     }
 
-    /// Begins a subrequest whose turn it is. It runs when it is polled.
+    /// Begins a subrequest in its turn. The subrequest runs when it is polled.
     pub fn begin(parent: &mut Request, uri: Uri, parent_body: ParentBody) -> Result<Self, Refused> {
         let begun = Self::begin_with(parent, uri, parent_body, None)?;
         begun.turn.has_come.set(true);

@@ -1,4 +1,4 @@
-//! Answering: what a handler decided becomes what the client gets.
+//! Responses: from the outcome of a handler to the bytes for the client.
 
 pub mod background_subrequest;
 pub mod body;

@@ -1,6 +1,7 @@
-//! From a response to bytes on the socket: conditions, filters, ranges, delimiter, then head and body.
+//! Path of a response to the socket: conditions, filters, ranges, delimiter, then head and body.
 //!
-//! `check` decides by what the handler said; `send` takes the part that is wanted from what the filters left.
+//! `check` evaluates the conditions of the request against the handler's response; `send` applies the range to the
+//! filtered body.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -136,7 +137,7 @@ fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> {
     }
 }
 
-/// Says that a part could have been asked for.
+/// Adds `Accept-Ranges: bytes` to a complete response.
 fn whole(r: &mut Request, body: Body) -> Body {
     r.out.fields.append(Known::AcceptRanges, "bytes");
     body
@@ -174,8 +175,8 @@ pub(crate) async fn send(r: &mut Request, body: Body) {
 }
 
 // DIFF(nginx): fields for caches and `Expires` go, too.
-/// Takes from a response to a condition or range that is refused what is said of the content: no cache may keep the one as if it
-/// were the other.
+/// Removes the fields that describe the content from a response that refuses a condition or a range: a cache must not
+/// store one as the other.
 fn refused(r: &mut Request) {
     for known in [Known::Expires, Known::ETag, Known::LastModified] {
         r.out.fields.remove_known(known);

@@ -51,7 +51,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 const COST: usize = 64 << 10;
 /// Pieces read of a body that is discarded.
 const UNWANTED_PIECES_MAX: usize = 4;
-/// Bytes asked at once of a body that is discarded.
+/// Size of one read of a body that is discarded.
 const UNWANTED_STEP: usize = 32 << 10;
 
 /// Position of one more subrequest of `parent`, counted for the client's request.

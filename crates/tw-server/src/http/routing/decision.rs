@@ -5,7 +5,7 @@ use std::rc::Rc;
 use tw_log::Level;
 
 use super::error_response;
-use super::phases::{Next, enter};
+use super::phases::{NextStep, enter};
 use crate::http::generation::LoopGeneration;
 use crate::http::plan::Outcome;
 use crate::http::request::{AliasEnd, Request, RequestOrigin, Rewritten};
@@ -13,19 +13,19 @@ use crate::http::request_body;
 use crate::http::send_response;
 
 /// Turns the decision of a handler into what happens next.
-pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: Outcome) -> Next {
+pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: Outcome) -> NextStep {
     match outcome {
         Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => no_content(r, generation),
         Outcome::Respond(body) => match request_body::discard(r).and_then(|()| send_response::check(r, body))
         {
-            Ok(body) => Next::Respond(body),
+            Ok(body) => NextStep::Respond(body),
             Err(status) => decide(r, generation, Outcome::Status(status)),
         },
         Outcome::Status(code) => match error_response::respond(r, code, generation) {
             error_response::ErrorResponse::Respond(body) => {
                 // The response to a malformed one is there already; that the connection is closed is said with it.
                 let _ = request_body::discard(r);
-                Next::Respond(body)
+                NextStep::Respond(body)
             }
             error_response::ErrorResponse::Again(outcome) => decide(r, generation, outcome),
         },
@@ -44,12 +44,12 @@ pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: 
             r.uri.args = args;
             let (path, args) = (tw_log::Text(&r.uri.path), tw_log::Text(&r.uri.args));
             r.debug(format_args!("internal redirect: \"{path}?{args}\""));
-            Next::Locate
+            NextStep::Locate
         }
         Outcome::Named(name) if r.uri.path.is_empty() => {
             let name = tw_log::Text(&name);
             r.log(Level::Error, format_args!("empty URI in redirect to named location \"{name}\""));
-            Next::Respond(error_response::builtin(r, 500))
+            NextStep::Respond(error_response::builtin(r, 500))
         }
         Outcome::Named(name) => {
             r.state.redirects_left -= 1;
@@ -69,7 +69,7 @@ pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: 
 }
 
 /// Consequence for a request that no handler answered.
-pub(super) fn no_content(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
+pub(super) fn no_content(r: &mut Request, generation: &Rc<LoopGeneration>) -> NextStep {
     if r.uri.path.ends_with(b"/") {
         let mut path = Vec::new();
         let name = r.filename(&mut path);
@@ -84,9 +84,9 @@ pub(super) fn no_content(r: &mut Request, generation: &Rc<LoopGeneration>) -> Ne
 }
 
 /// Ends a request that goes round in circles.
-pub(super) fn loops(r: &mut Request, what: std::fmt::Arguments<'_>) -> Next {
+pub(super) fn loops(r: &mut Request, what: std::fmt::Arguments<'_>) -> NextStep {
     r.log(Level::Error, format_args!("rewrite or internal redirection cycle {what}"));
     // No error page again: looking it up may be what goes round in circles.
     r.state.after = r.state.after.or_close();
-    Next::Respond(error_response::builtin(r, 500))
+    NextStep::Respond(error_response::builtin(r, 500))
 }

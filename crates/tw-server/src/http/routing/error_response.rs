@@ -4,7 +4,7 @@ use bytes::Bytes;
 use tw_http::escape::Escape;
 use tw_http::{Known, Method, Version, status_page};
 
-use crate::config::error_page::{Answer, ErrorPage, Target};
+use crate::config::error_page::{ErrorPage, ErrorPageStatus, Target};
 use crate::config::location::ServerTokens;
 use crate::http::body::Body;
 use crate::http::generation::LoopGeneration;
@@ -96,7 +96,7 @@ fn html(r: &mut Request, status: u16, page: Vec<u8>) -> Body {
     Body::Bytes(page.into())
 }
 
-/// Forgets what the head says of something else than a built-in page.
+/// Resets the head of the response to that of a built-in page.
 fn head(r: &mut Request, status: u16) {
     r.state.error_status = Some(status);
     r.out.status = status;
@@ -135,9 +135,9 @@ pub fn server_name(r: &Request) -> Bytes {
 
 fn error_page(r: &mut Request, page: &ErrorPage, status: u16) -> ErrorResponse {
     match page.answer {
-        Answer::Same => r.state.error_status = Some(status_page::wire_status(status)),
-        Answer::Own => r.state.error_status = None,
-        Answer::Code(code) => r.state.error_status = Some(code),
+        ErrorPageStatus::Same => r.state.error_status = Some(status_page::wire_status(status)),
+        ErrorPageStatus::Own => r.state.error_status = None,
+        ErrorPageStatus::Code(code) => r.state.error_status = Some(code),
     }
     let text = match &page.target {
         Target::Named(name) => return ErrorResponse::Again(Outcome::Named(name.clone())),
@@ -158,7 +158,7 @@ fn error_page(r: &mut Request, page: &ErrorPage, status: u16) -> ErrorResponse {
     }
     r.out.location = text.into();
     let redirect = match page.answer {
-        Answer::Code(code @ (301 | 302 | 303 | 307 | 308)) => code,
+        ErrorPageStatus::Code(code @ (301 | 302 | 303 | 307 | 308)) => code,
         _ => 302,
     };
     if is_refreshed(r) {

@@ -1,4 +1,4 @@
-//! Deciding: who answers a request, and with what.
+//! Routing: the choice of server, location and phases that make the response to a request.
 //!
 //! ```text
 //! entry ─→ route (server, location) ─→ phases ─→ a response

@@ -26,7 +26,7 @@ use crate::vars::{self, EvalStatus};
 const AGAIN: &[Phase] = &[Phase::ServerRewrite];
 
 /// Next step of a run through the phases.
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// Choose the location for the current URI and start over.
     Locate,
     /// Run the location's phases (a named location, chosen already).
@@ -37,12 +37,12 @@ pub(super) enum Next {
 
 /// Serves `r`: returns the body of the response; its head is `r.out`. Waits only for what handlers wait for.
 pub async fn run(r: &mut Request) -> Body {
-    run_from(r, Next::Locate, &[Phase::PostRead, Phase::ServerRewrite]).await
+    run_from(r, NextStep::Locate, &[Phase::PostRead, Phase::ServerRewrite]).await
 }
 
 /// Serves a subrequest: without the phases that see a client's request once.
 pub(crate) async fn run_part(r: &mut Request) -> Body {
-    run_from(r, Next::Locate, AGAIN).await
+    run_from(r, NextStep::Locate, AGAIN).await
 }
 
 /// Serves a request whose location is known: with the content phase only.
@@ -61,12 +61,12 @@ pub(crate) async fn run_content(r: &mut Request) -> Body {
 
 /// Goes on with `next`. `first` is what runs before the first location is chosen; what sees a request once is not in it
 /// for a request that has been answered already.
-async fn run_from(r: &mut Request, mut next: Next, mut first: &[Phase]) -> Body {
+async fn run_from(r: &mut Request, mut next: NextStep, mut first: &[Phase]) -> Body {
     let generation = r.generation().clone();
     loop {
         next = match next {
-            Next::Respond(body) => return body,
-            Next::Locate => {
+            NextStep::Respond(body) => return body,
+            NextStep::Locate => {
                 r.route.plan = generation.server(r.route.server).plan;
                 let before = std::mem::replace(&mut first, AGAIN);
                 match phases(r, &generation, before).await {
@@ -74,7 +74,7 @@ async fn run_from(r: &mut Request, mut next: Next, mut first: &[Phase]) -> Body 
                     other => decide(r, &generation, other),
                 }
             }
-            Next::Run => match location_phases(r, &generation).await {
+            NextStep::Run => match location_phases(r, &generation).await {
                 Outcome::Pass | Outcome::PhaseDone => no_content(r, &generation),
                 Outcome::Rewritten if r.state.redirects_left == 0 => {
                     let uri = std::mem::take(&mut r.uri.path);
@@ -108,7 +108,7 @@ pub async fn replace_response(r: &mut Request, status: u16) -> Body {
 pub(crate) async fn follow(r: &mut Request, outcome: Outcome) -> Body {
     let generation = r.generation().clone();
     match decide(r, &generation, outcome) {
-        Next::Respond(body) => body,
+        NextStep::Respond(body) => body,
         next => Box::pin(run_from(r, next, AGAIN)).await,
     }
 }
@@ -251,7 +251,7 @@ pub(crate) fn log(r: &mut Request) {
     generation.plan(r.route.plan).log_handlers().iter().for_each(|handler| handler.log(r));
 }
 
-fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
+fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> NextStep {
     let server = generation.server(r.route.server);
     let path = std::mem::take(&mut r.uri.path);
     let mut captures = r.bindings.captures.take();
@@ -274,7 +274,7 @@ fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
     let is_plain =
         found.written.as_ref().is_some_and(|written| !matches!(written.pattern, Pattern::Regex(_)));
     let lacks_slash = found.adds_slash && is_plain && found.name.len() == r.uri.path.len() + 1;
-    if !lacks_slash || !matches!(next, Next::Run) {
+    if !lacks_slash || !matches!(next, NextStep::Run) {
         return next;
     }
     let mut location = Vec::new();
@@ -288,7 +288,7 @@ fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> Next {
 }
 
 /// Puts `r` into the location of `plan`.
-pub(super) fn enter(r: &mut Request, generation: &Rc<LoopGeneration>, plan: PlanId) -> Next {
+pub(super) fn enter(r: &mut Request, generation: &Rc<LoopGeneration>, plan: PlanId) -> NextStep {
     r.route.plan = plan;
     r.route.content_plan = None;
     let found = generation.plan(plan);
@@ -301,7 +301,7 @@ pub(super) fn enter(r: &mut Request, generation: &Rc<LoopGeneration>, plan: Plan
     {
         r.route.plan = others;
     }
-    Next::Run
+    NextStep::Run
 }
 
 #[cfg(test)]
@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// Says about every request what it was told to.
+    /// Handler that returns a fixed outcome for every request.
     struct Say(fn() -> Outcome);
 
     impl Handler for Say {
@@ -353,8 +353,8 @@ mod tests {
         with_request_of(generation, "GET / HTTP/1.0\r\n\r\n", |r| {
             r.out.fields.append("WWW-Authenticate", "x");
             let generation = r.generation().clone();
-            let mut asked = pin!(access(r, &generation));
-            let polled = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            let mut running = pin!(access(r, &generation));
+            let polled = running.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             match polled {
                 Poll::Ready(Outcome::Pass) => "granted",
                 Poll::Ready(Outcome::Status(401)) => "401",
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn satisfy_decides_what_handlers_mean_together() {
+    fn satisfy_combines_access_handlers() {
         const PASS: fn() -> Outcome = || Outcome::Pass;
         const GRANT: fn() -> Outcome = || Outcome::PhaseDone;
         const FORBID: fn() -> Outcome = || Outcome::Status(403);

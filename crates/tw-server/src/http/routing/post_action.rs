@@ -1,4 +1,4 @@
-//! `post_action`: what a location does with a request once its response has been sent (nginx: ngx_http_post_action).
+//! `post_action`: a further location for the request after its response was sent (nginx: ngx_http_post_action).
 //!
 //! The request goes on in another location, whose variables describe the response that was sent; the response of that location is discarded.
 //! The access log is written behind it, by that location. The connection waits for it.

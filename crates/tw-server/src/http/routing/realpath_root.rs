@@ -27,7 +27,7 @@ mod tests {
     use crate::vars;
 
     #[test]
-    fn only_locations_that_mention_it_ask_the_disk() {
+    fn only_locations_with_realpath_root_use_the_disk() {
         let mention = "server_tokens $realpath_root;";
         for (conf, expected) in [
             (

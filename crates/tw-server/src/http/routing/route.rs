@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uri_that_lacks_a_slash_is_known() {
+    fn uri_without_its_trailing_slash_is_recognized() {
         let sent = |pattern, plan| WrittenLocation { adds_slash: true, ..location(pattern, plan) };
         let l = Locations::new(vec![
             sent(prefix("/a/"), 1),
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn every_regex_on_the_way_is_told() {
+    fn every_matching_regex_is_reported() {
         let inner = vec![location(regex(r"\.html$"), 1), location(regex(r"\.(php)$"), 2)];
         let l = Locations::new(vec![
             location(regex("^/other/"), 0),
@@ -381,13 +381,13 @@ mod tests {
         for (uri, plan, expected) in
             [("/joe/x.php", 2, &["joe", "php"][..]), ("/joe/x", 3, &["joe"]), ("/JOE/x.php", 4, &[])]
         {
-            let (mut captures, mut told) = (Captures::default(), Vec::new());
-            let mut tell = |_: &Regex, captures: &Captures| {
-                told.push(String::from_utf8(captures.group(1).unwrap().to_vec()).unwrap());
+            let (mut captures, mut noted) = (Captures::default(), Vec::new());
+            let mut note = |_: &Regex, captures: &Captures| {
+                noted.push(String::from_utf8(captures.group(1).unwrap().to_vec()).unwrap());
             };
-            let found = l.find(uri.as_bytes(), &mut captures, &mut tell).unwrap();
+            let found = l.find(uri.as_bytes(), &mut captures, &mut note).unwrap();
             assert_eq!(found, Some(PlanId(plan)), "{uri}");
-            assert_eq!(told, expected, "{uri}");
+            assert_eq!(noted, expected, "{uri}");
             assert_eq!(captures.group(1), expected.last().map(|s| s.as_bytes()), "{uri}");
         }
     }

@@ -49,7 +49,7 @@ pub(crate) fn set_uri(r: &mut Request) {
     }
 }
 
-/// Writes what was asked for into the log of steps.
+/// Writes the request line and the fields into the debug log.
 fn debug_head(r: &Request) {
     r.debug(format_args!("http request line: \"{}\"", Text(r.head.request_line())));
     for (name, value) in r.head.fields() {

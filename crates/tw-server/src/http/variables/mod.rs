@@ -1,4 +1,4 @@
-//! The variables of the core (nginx: ngx_http_core_module), in six files by what they tell about.
+//! Variables of the core (nginx: ngx_http_core_module), in six files by subject.
 //!
 //! Found or missing matters: an access log writes a missing value as `-`, an empty one as nothing. Nothing here waits, and
 //! nothing allocates but the output as it grows.

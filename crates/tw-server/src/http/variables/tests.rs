@@ -147,7 +147,7 @@ const V2: &str = "\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x20\x7f\0\0\x01\x7f\0\0\x02\0\x
 fn the_proxy_protocol() {
     let head = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     check(head, &[("$proxy_protocol_addr,$proxy_protocol_server_port,$proxy_protocol_tlv_alpn", "-,-,-")]);
-    let told = |line: &'static [u8]| {
+    let with_header = |line: &'static [u8]| {
         move |r: &mut Request| {
             let (header, _) = tw_net::proxy_protocol::parse(line).unwrap().unwrap();
             r.client().proxy.set(Box::new(header)).unwrap();
@@ -161,12 +161,12 @@ fn the_proxy_protocol() {
         ("PROXY UNKNOWN\r\n", "-,-,-,-"),
         (V2, "127.0.0.1,1,127.0.0.2,2"),
     ] {
-        check_after(CONF, head, told(line.as_bytes()), &[(all, expected)]);
+        check_after(CONF, head, with_header(line.as_bytes()), &[(all, expected)]);
     }
     check_after(
         CONF,
         head,
-        told(V2.as_bytes()),
+        with_header(V2.as_bytes()),
         &[(
             "$proxy_protocol_tlv_alpn,$proxy_protocol_tlv_0x01,$proxy_protocol_tlv_ssl_verify,\
              $proxy_protocol_tlv_ssl_version,$proxy_protocol_tlv_netns,$proxy_protocol_tlv_what",
@@ -175,9 +175,9 @@ fn the_proxy_protocol() {
     );
     let clouds =
         "$proxy_protocol_tlv_aws_vpce_id,$proxy_protocol_tlv_azure_pel_id,$proxy_protocol_tlv_gcp_conn_id";
-    check_after(CONF, head, told(CLOUDS), &[(clouds, "vpce-1,513,258")]);
-    check_after(CONF, head, told(OTHER_CLOUDS), &[(clouds, "-,-,-")]);
-    check_after(CONF, head, told(V2.as_bytes()), &[(clouds, "-,-,-")]);
+    check_after(CONF, head, with_header(CLOUDS), &[(clouds, "vpce-1,513,258")]);
+    check_after(CONF, head, with_header(OTHER_CLOUDS), &[(clouds, "-,-,-")]);
+    check_after(CONF, head, with_header(V2.as_bytes()), &[(clouds, "-,-,-")]);
 }
 
 /// Values of three clouds, each in its form.
@@ -254,7 +254,7 @@ fn the_response() {
 }
 
 #[test]
-fn a_location_is_absolute_once_it_is_sent() {
+fn location_field_is_absolute_after_the_head_is_sent() {
     let head = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
     let to = |r: &mut Request| r.out.location = Bytes::from_static(b"/dir/");
     check_after(CONF, head, to, &[("$sent_http_location", "/dir/")]);

@@ -182,10 +182,10 @@ fn verify(r: &Request, out: &mut Vec<u8>) -> Value {
 }
 
 /// Facts of the client's certificate.
-fn client(r: &Request, out: &mut Vec<u8>, ask: impl FnOnce(&CertificateFields<'_>) -> String) -> Value {
+fn client(r: &Request, out: &mut Vec<u8>, describe: impl FnOnce(&CertificateFields<'_>) -> String) -> Value {
     of(r, out, |tls, out| {
         let facts = tls.client.as_ref().and_then(|client| CertificateFields::of(&client.der));
-        facts.map_or(Value::Missing, |facts| put(out, ask(&facts).as_bytes()))
+        facts.map_or(Value::Missing, |facts| put(out, describe(&facts).as_bytes()))
     })
 }
 

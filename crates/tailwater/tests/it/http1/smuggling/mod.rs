@@ -193,11 +193,11 @@ fn unrequested_upgrade_opens_no_tunnel() {
             if rest.len() > 2 {
                 conn.reader.read_exact(&mut some).unwrap();
             }
-            conn.say(&said);
+            conn.send(&said);
             // What comes through the tunnel goes back.
             let mut all = Vec::new();
             let _ = conn.reader.read_to_end(&mut all);
-            conn.say(all);
+            conn.send(all);
         }));
         let mut client = server.connect().unwrap();
         let early = if status == 101 { "early" } else { "" };

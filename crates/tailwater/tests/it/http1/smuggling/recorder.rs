@@ -54,12 +54,12 @@ impl Recorder {
             drop(all);
             for seen in &reading.requests[answered..] {
                 let body = if seen.method == "HEAD" { "" } else { "ok" };
-                conn.say(format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{body}"));
+                conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{body}"));
             }
             answered = reading.requests.len();
             if matches!(reading.end, End::Wrong(_)) {
                 return conn
-                    .say("HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+                    .send("HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
             }
         }
     }
@@ -68,7 +68,7 @@ impl Recorder {
     /// alone would be malformed.
     pub(super) fn take(&self) -> Vec<Vec<u8>> {
         let are_whole = || self.connections.lock().unwrap().iter().all(|record| record.is_whole);
-        assert!(wait::until(wait::PATIENCE, are_whole), "a request goes on that its client has left");
+        assert!(wait::until(wait::TIMEOUT, are_whole), "a request goes on that its client has left");
         let mut all = self.connections.lock().unwrap();
         all.iter_mut()
             .map(|record| std::mem::take(&mut record.bytes))

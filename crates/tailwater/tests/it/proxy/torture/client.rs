@@ -9,14 +9,14 @@ use tw_testkit::wait;
 use super::case::{Answer, Case, Manner, May, Step};
 
 /// Time without a byte after which a request counts as hung.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(1);
 /// Bytes that a slow reader takes between two pauses.
 const SIP: usize = 16 << 10;
 
 /// Outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Came {
+pub(super) enum Outcome {
     /// All of its response.
     Whole,
     /// A beginning of it.
@@ -65,7 +65,7 @@ impl Client {
     }
 
     /// Sends `case`; the error says what is wrong with the response.
-    pub(super) fn ask(&mut self, case: &Case) -> Result<Came, String> {
+    pub(super) fn request(&mut self, case: &Case) -> Result<Outcome, String> {
         if case.is_fresh {
             self.conn = None;
         }
@@ -76,8 +76,8 @@ impl Client {
             got = self.attempt(case);
         }
         match got {
-            Ok(got) => judge(case, &got),
-            Err(Failed::Left) => Ok(Came::Left),
+            Ok(got) => check(case, &got),
+            Err(Failed::Left) => Ok(Outcome::Left),
             Err(Failed::Closed(error)) => Err(format!("no response: {error}")),
             Err(Failed::Wrong(what)) => Err(what),
         }
@@ -89,8 +89,8 @@ impl Client {
             None => {
                 let stream = TcpStream::connect(self.addr)?;
                 stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
+                stream.set_read_timeout(Some(TIMEOUT))?;
+                stream.set_write_timeout(Some(TIMEOUT))?;
                 BufReader::new(stream)
             }
         };
@@ -268,7 +268,7 @@ fn is_late(error: &io::Error) -> bool {
 }
 
 /// Outcome of a response, if `case` admits it.
-fn judge(case: &Case, got: &Got) -> Result<Came, String> {
+fn check(case: &Case, got: &Got) -> Result<Outcome, String> {
     let Got { status, body, is_whole, .. } = got;
     let may = case.may();
     if *status != case.status() {
@@ -277,7 +277,7 @@ fn judge(case: &Case, got: &Got) -> Result<Came, String> {
             May::Whole => case.is_asked_once() && *status == 502,
         };
         let error = || format!("status {status}: {:?}", String::from_utf8_lossy(body));
-        return if is_allowed { Ok(Came::Refused(*status)) } else { Err(error()) };
+        return if is_allowed { Ok(Outcome::Refused(*status)) } else { Err(error()) };
     }
     if may == May::Refused {
         return Err(format!("status {status} of nothing"));
@@ -292,9 +292,9 @@ fn judge(case: &Case, got: &Got) -> Result<Came, String> {
         return Err(format!("{} of {} bytes, and another's from {at}", body.len(), content.len()));
     }
     match (is_whole, may) {
-        (true, May::Whole | May::Any) if *body == content => Ok(Came::Whole),
+        (true, May::Whole | May::Any) if *body == content => Ok(Outcome::Whole),
         (true, _) => Err(format!("{} of {} bytes pass for all", body.len(), content.len())),
-        (false, May::Cut | May::Any) => Ok(Came::Cut),
+        (false, May::Cut | May::Any) => Ok(Outcome::Cut),
         (false, _) => Err(format!("cut after {} of {} bytes", body.len(), content.len())),
     }
 }

@@ -20,7 +20,7 @@ use tw_testkit::{Random, Server, wait};
 use crate::support::env_number;
 use crate::support::metrics::{metric_values, metrics_text};
 use case::Case;
-use client::{Came, Client};
+use client::{Client, Outcome};
 
 const COUNT: u64 = 3000;
 const SEED: u64 = 1;
@@ -57,7 +57,7 @@ fn start(wrong: &server::Wrong) -> Server {
 /// Outcomes of all requests, and failures.
 #[derive(Default)]
 struct Tally {
-    came: BTreeMap<Came, u64>,
+    outcomes: BTreeMap<Outcome, u64>,
     wrong: Vec<String>,
 }
 
@@ -74,10 +74,10 @@ fn run(server: &Server, seed: u64, numbers: std::ops::Range<u64>) -> Tally {
                         return;
                     }
                     let case = Case::of(Random::new(seed ^ number.rotate_left(32)).next_number());
-                    let came = client.ask(&case);
+                    let outcomes = client.request(&case);
                     let mut tally = tally.lock().unwrap();
-                    match came {
-                        Ok(came) => *tally.came.entry(came).or_default() += 1,
+                    match outcomes {
+                        Ok(outcomes) => *tally.outcomes.entry(outcomes).or_default() += 1,
                         Err(what) => tally.wrong.push(format!("request {number}: {what}: {case:?}")),
                     }
                 }
@@ -131,17 +131,17 @@ fn faulty_peers_cause_no_hang_no_mixed_bytes_and_no_leak() {
     let begun = Instant::now();
     run(&server, !seed, 0..FIRST);
     let is_idle = |now: &Holds| now.files == 0 && now.connections == 0;
-    assert!(wait::until(wait::PATIENCE, || is_idle(&holds(&server))), "{:?}", holds(&server));
+    assert!(wait::until(wait::TIMEOUT, || is_idle(&holds(&server))), "{:?}", holds(&server));
     let before = holds(&server);
 
     let tally = run(&server, seed, 0..count);
-    println!("{count} requests of seed {seed} in {:?}: {:?}", begun.elapsed(), tally.came);
+    println!("{count} requests of seed {seed} in {:?}: {:?}", begun.elapsed(), tally.outcomes);
     let all: Vec<_> = tally.wrong.into_iter().chain(wrong.lock().unwrap().drain(..)).collect();
     assert!(all.is_empty(), "TAILWATER_TORTURE={count} TAILWATER_TORTURE_SEED={seed}\n{}", all.join("\n"));
-    assert!(tally.came.get(&Came::Whole) > Some(&(count / 4)), "{:?}", tally.came);
+    assert!(tally.outcomes.get(&Outcome::Whole) > Some(&(count / 4)), "{:?}", tally.outcomes);
 
     let mut after = holds(&server);
-    let is_back = wait::until(6 * wait::PATIENCE, || {
+    let is_back = wait::until(6 * wait::TIMEOUT, || {
         after = holds(&server);
         is_idle(&after)
             && after.descriptors <= before.descriptors

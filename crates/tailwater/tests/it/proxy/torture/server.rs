@@ -30,20 +30,20 @@ enum After {
 
 fn serve(conn: &mut Conn, wrong: &Wrong) -> After {
     let Some(head) = conn.head() else { return After::Ends };
-    let tell = |what: String| wrong.lock().unwrap().push(what);
+    let report = |what: String| wrong.lock().unwrap().push(what);
     let target = head.split(' ').nth(1).unwrap_or_default();
     let Some(seed) = target.rsplit('/').next().and_then(|hex| u64::from_str_radix(hex, 16).ok()) else {
-        tell(format!("nobody asks for that: {head:?}"));
+        report(format!("nobody asks for that: {head:?}"));
         return After::Ends;
     };
     let case = Case::of(seed);
     if !head.starts_with(&format!("{} /{}/{seed:016x} HTTP/1.1\r\n", case.method, case.place)) {
-        tell(format!("{case:?} came as {head:?}"));
+        report(format!("{case:?} came as {head:?}"));
     }
     if case.answer != Answer::Unread {
         match upload(conn, &head) {
             Some(body) if body == case.uploaded() => {}
-            Some(body) => tell(format!("{case:?}: an upload of {} bytes is not its own", body.len())),
+            Some(body) => report(format!("{case:?}: an upload of {} bytes is not its own", body.len())),
             // Its client has gone.
             None => return After::Ends,
         }
@@ -84,103 +84,103 @@ fn answer(conn: &mut Conn, case: &Case) -> After {
     let is_head = case.method == "HEAD";
     let body: &[u8] = if is_head { b"" } else { &content };
     match case.answer {
-        Answer::Length => conn.say(with(&with_length, body)),
+        Answer::Length => conn.send(with(&with_length, body)),
         Answer::InPieces => {
-            conn.say(with_length);
+            conn.send(with_length);
             for piece in body.chunks(size / 5 + 1) {
-                conn.say(piece);
+                conn.send(piece);
                 wait::pause(PAUSE);
             }
         }
-        Answer::Chunked if is_head => conn.say(in_chunks),
-        Answer::Chunked => conn.say(with(&in_chunks, &chunked(&content, case, "\r\n"))),
+        Answer::Chunked if is_head => conn.send(in_chunks),
+        Answer::Chunked => conn.send(with(&in_chunks, &chunked(&content, case, "\r\n"))),
         Answer::Trailers => {
             let trailers = "X-Sum: 1\r\nContent-Length: 3\r\n\r\n";
-            conn.say(with(&in_chunks, &chunked(&content, case, trailers)));
+            conn.send(with(&in_chunks, &chunked(&content, case, trailers)));
         }
         Answer::UntilClose => {
-            conn.say(with(&format!("{ok}Connection: close\r\n\r\n"), body));
+            conn.send(with(&format!("{ok}Connection: close\r\n\r\n"), body));
             return After::Ends;
         }
         Answer::Http10 => {
-            conn.say(with(&format!("{}\r\n", ok.replace("/1.1", "/1.0")), body));
+            conn.send(with(&format!("{}\r\n", ok.replace("/1.1", "/1.0")), body));
             return After::Ends;
         }
         Answer::Interim => {
-            conn.say(
+            conn.send(
                 "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\nContent-Length: 9\r\n\r\n"
                     .repeat(30),
             );
-            conn.say("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
-            conn.say(with(&with_length, body));
+            conn.send("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
+            conn.send(with(&with_length, body));
         }
         Answer::ByteByByte => {
             for byte in with_length.as_bytes() {
-                conn.say([*byte]);
+                conn.send([*byte]);
             }
-            conn.say(body);
+            conn.send(body);
         }
         Answer::ClosesUnasked => {
-            conn.say(with(&with_length, body));
+            conn.send(with(&with_length, body));
             return After::Ends;
         }
         Answer::MoreThanLength => {
-            conn.say([&with(&with_length, body)[..], b"HTTP/1.1 200 OK\r\n"].concat());
+            conn.send([&with(&with_length, body)[..], b"HTTP/1.1 200 OK\r\n"].concat());
             return until_closed(conn);
         }
         Answer::MoreThanChunks => {
             let body = chunked(&content, case, "\r\nHTTP/1.1 200 OK\r\n");
-            conn.say(with(&in_chunks, &body));
+            conn.send(with(&in_chunks, &body));
             return until_closed(conn);
         }
         Answer::BodyOfHead => {
-            conn.say(with(&with_length, &content));
+            conn.send(with(&with_length, &content));
             return until_closed(conn);
         }
         Answer::BodyOf304 => {
-            conn.say(with(&with_length.replace("200 OK", "304 Not Modified"), &content));
+            conn.send(with(&with_length.replace("200 OK", "304 Not Modified"), &content));
             return until_closed(conn);
         }
         Answer::Unread => {
-            conn.say(with(&with_length, body));
+            conn.send(with(&with_length, body));
             return After::Ends;
         }
         Answer::CutHead => {
-            conn.say(&with_length[..with_length.len() / 2]);
+            conn.send(&with_length[..with_length.len() / 2]);
             return After::Ends;
         }
         Answer::Reset => return reset(conn),
-        Answer::Garbage => conn.say(&content[..size.min(1000)]),
-        Answer::LongHead => conn.say(format!("{ok}X-Long: {}\r\n\r\n", "x".repeat(100_000))),
-        Answer::ManyFields => conn.say(format!("{ok}{}\r\n", "A:\r\n".repeat(1200))),
+        Answer::Garbage => conn.send(&content[..size.min(1000)]),
+        Answer::LongHead => conn.send(format!("{ok}X-Long: {}\r\n\r\n", "x".repeat(100_000))),
+        Answer::ManyFields => conn.send(format!("{ok}{}\r\n", "A:\r\n".repeat(1200))),
         Answer::BothFramings => {
-            conn.say(format!("{ok}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"));
+            conn.send(format!("{ok}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"));
         }
-        Answer::NoLength => conn.say(format!("{ok}Content-Length: +5\r\n\r\nhello")),
-        Answer::TwoLengths => conn.say(format!("{ok}Content-Length: 5\r\nContent-Length: 2\r\n\r\nhello")),
-        Answer::EndlessInterim => conn.say("HTTP/1.1 100 Continue\r\n\r\n".repeat(150)),
-        Answer::Switches => conn.say("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nhello"),
+        Answer::NoLength => conn.send(format!("{ok}Content-Length: +5\r\n\r\nhello")),
+        Answer::TwoLengths => conn.send(format!("{ok}Content-Length: 5\r\nContent-Length: 2\r\n\r\nhello")),
+        Answer::EndlessInterim => conn.send("HTTP/1.1 100 Continue\r\n\r\n".repeat(150)),
+        Answer::Switches => conn.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\nhello"),
         Answer::Silent => return until_closed(conn),
         Answer::CutBody => {
-            conn.say(with(&with_length, &content[..half]));
+            conn.send(with(&with_length, &content[..half]));
             return After::Ends;
         }
         Answer::CutChunks => {
-            conn.say(with(&in_chunks, &chunked(&content[..half], case, "")));
+            conn.send(with(&in_chunks, &chunked(&content[..half], case, "")));
             return After::Ends;
         }
         Answer::ResetBody => {
-            conn.say(with(&with_length, &content[..half]));
+            conn.send(with(&with_length, &content[..half]));
             return reset(conn);
         }
         Answer::BadChunk => {
             let chunks = chunked(&content[..half], case, "");
-            conn.say(with(&in_chunks, &chunks));
-            conn.say("5 5\r\nhello\r\n0\r\n\r\n");
+            conn.send(with(&in_chunks, &chunks));
+            conn.send("5 5\r\nhello\r\n0\r\n\r\n");
             return until_closed(conn);
         }
         Answer::FallsSilent => {
-            conn.say(with(&with_length, &content[..half]));
+            conn.send(with(&with_length, &content[..half]));
             return until_closed(conn);
         }
     }

@@ -48,7 +48,7 @@ pub(super) struct Supply {
     is_alive: bool,
     next: NextSource,
     /// Number of continuations requested.
-    asked: u32,
+    continuations: u32,
     /// Bytes delivered by all exchanges, including those that the fill had already.
     delivered: u64,
     /// Time of the last progress, and the number of bytes delivered by then.
@@ -67,7 +67,7 @@ enum NextSource {
     /// The first follower without bytes to send requests it.
     Wanted,
     /// The continuation with this number is requested.
-    Asked(u32),
+    Requested(u32),
 }
 
 impl Supply {
@@ -76,7 +76,7 @@ impl Supply {
             current: 0,
             is_alive: true,
             next: NextSource::None,
-            asked: 0,
+            continuations: 0,
             delivered: 0,
             mark: (now, 0),
             rate: PROGRESS_RATE,
@@ -116,7 +116,7 @@ impl Continuation {
         let missing = MissingRange { from: self.from, length: begun.len };
         let Resumption { begins_at, length } =
             policy::continues(&begun.meta.fields, missing, status, fields)?;
-        if state.end.is_some() || state.supply.next != NextSource::Asked(self.number) {
+        if state.end.is_some() || state.supply.next != NextSource::Requested(self.number) {
             return None;
         }
         let supply = &mut state.supply;
@@ -249,7 +249,7 @@ impl FillState {
         let FillStage::Begun(begun) = &self.stage else { return false };
         let has_followers = self.followers.iter().any(Option::is_some);
         let may = self.end.is_none()
-            && self.supply.asked < CONTINUATIONS_MAX
+            && self.supply.continuations < CONTINUATIONS_MAX
             && has_followers
             && policy::strong_validator(begun.meta.status, &begun.meta.fields).is_some();
         if may {
@@ -270,7 +270,7 @@ impl FillState {
 
     /// Cancels the continuation with this number.
     fn give_next_up(&mut self, number: u32) {
-        if self.supply.next == NextSource::Asked(number) {
+        if self.supply.next == NextSource::Requested(number) {
             self.no_next();
         }
     }
@@ -311,9 +311,9 @@ impl FillState {
         }
         let FillStage::Begun(begun) = &self.stage else { return None };
         let validator = policy::strong_validator(begun.meta.status, &begun.meta.fields)?;
-        self.supply.asked += 1;
-        let (number, from) = (self.supply.asked, self.received);
-        self.supply.next = NextSource::Asked(number);
+        self.supply.continuations += 1;
+        let (number, from) = (self.supply.continuations, self.received);
+        self.supply.next = NextSource::Requested(number);
         // It gets its time before another request fetches the whole response.
         self.progressed(tw_rt::clock::now());
         Some(Continuation { fill: fill.clone(), number, from, validator, is_taken: false })
@@ -364,7 +364,7 @@ impl Fill {
     ) -> Poll<Result<Arc<FillHead>, FillRefusal>> {
         let mut state = self.state.lock();
         match &state.stage {
-            FillStage::Asked => {}
+            FillStage::Requested => {}
             FillStage::Begun(begun) => {
                 let has_bytes = state.received > 0 || begun.len == Some(0) || is_head;
                 match state.end {

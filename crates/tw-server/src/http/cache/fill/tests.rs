@@ -43,7 +43,7 @@ impl Wake for Woken {
 }
 
 #[test]
-fn whoever_waits_is_woken_once_for_what_comes() {
+fn followers_are_woken_once_for_new_bytes() {
     let fill = fill();
     let woken = [(); 3].map(|()| Arc::new(Woken::default()));
     let ids = [(); 3].map(|()| fill.add_follower(0).unwrap());
@@ -66,7 +66,7 @@ fn whoever_waits_is_woken_once_for_what_comes() {
 }
 
 #[test]
-fn what_the_disk_has_lost_nobody_reads() {
+fn bytes_lost_by_the_disk_are_not_read() {
     let (fill, file) = (fill(), file());
     let id = fill.add_follower(0).unwrap();
     push(&fill, 16);
@@ -87,7 +87,7 @@ fn what_the_disk_has_lost_nobody_reads() {
 }
 
 #[test]
-fn what_the_file_has_is_read_when_it_takes_no_more() {
+fn written_bytes_stay_readable_after_the_file_is_stopped() {
     let (fill, file) = (fill(), file());
     let id = fill.add_follower(0).unwrap();
     push(&fill, 16);
@@ -102,7 +102,7 @@ fn what_the_file_has_is_read_when_it_takes_no_more() {
 }
 
 #[test]
-fn what_is_asked_for_once_need_not_stay_in_memory_behind_its_client() {
+fn pieces_behind_a_single_follower_are_needless() {
     let fill = fill();
     push(&fill, 4);
     assert_eq!(fill.needless(), 4 * PIECE, "nobody wants it");
@@ -117,7 +117,7 @@ fn what_is_asked_for_once_need_not_stay_in_memory_behind_its_client() {
 }
 
 #[test]
-fn complete_fill_is_found_behind_one_that_took_its_place_until_it_is_stored() {
+fn complete_fill_is_found_behind_its_replacement_until_stored() {
     let (first, second, third) = (fill(), fill(), fill());
     for fill in [&first, &second, &third] {
         fill.begin(FillHead { meta: meta(1, 1, 1), len: None });

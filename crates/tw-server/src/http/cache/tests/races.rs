@@ -38,7 +38,7 @@ async fn race(seed: u64, threads: &Pool, inline: &Pool) {
     if !cuts_off {
         // Temporary files are removed beside everything.
         let mut what = Ok(());
-        let is_same = wait::until(wait::PATIENCE, || {
+        let is_same = wait::until(wait::TIMEOUT, || {
             what = process.compare(&sim);
             what.is_ok()
         });
@@ -51,7 +51,7 @@ async fn race(seed: u64, threads: &Pool, inline: &Pool) {
 }
 
 #[test]
-fn whoever_is_first_nothing_is_lost_or_wrong() {
+fn concurrent_operations_lose_and_corrupt_nothing() {
     let (threads, inline) = (Pool::new("threads", 3, 1000).unwrap(), Pool::new("sim", 1, 1000).unwrap());
     for seed in 0..60 {
         block_on(race(seed, &threads, &inline));

@@ -1,4 +1,4 @@
-//! No language: what goes to and fro is nobody's business but the client's and the server's (CONNECT, RFC 9110 section 9.3.6).
+//! Codec of a tunnel (CONNECT, RFC 9110 section 9.3.6): bytes pass in both directions unparsed.
 
 use bytes::Bytes;
 use tw_connect::failure::UpstreamFailure;

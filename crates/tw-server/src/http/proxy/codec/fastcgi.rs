@@ -437,7 +437,7 @@ impl Stderr {
         is_caught
     }
 
-    /// Says what was not logged.
+    /// Logs that further output to stderr was not logged.
     fn end(&mut self, answer: &mut UpstreamResponse) {
         if std::mem::take(&mut self.lost) > 0 {
             let text = format!("FastCGI sent more than {STDERR_MAX} bytes in stderr, the rest is not logged");

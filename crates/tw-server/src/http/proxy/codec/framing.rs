@@ -8,7 +8,7 @@ use super::fastcgi::{RECORD_MAX, STDIN_END, record_head, record_padding};
 /// Framing of a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyFraming {
-    /// The head told its length.
+    /// Length given in the head.
     Plain,
     /// Chunks.
     Chunked,

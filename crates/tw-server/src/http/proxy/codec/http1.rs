@@ -85,7 +85,7 @@ impl Http1Codec {
     }
 }
 
-/// A head that nobody uses, for a response that begins so.
+/// Head that is discarded, for an interim response.
 pub(super) fn spare_head(start: HeadStart) -> Box<OriginHead> {
     let mut head = SPARE.take().unwrap_or_default();
     head.begin_with(start);

@@ -38,7 +38,7 @@ pub struct Http2Codec {
     interims: u32,
     /// Bytes of the body that were announced and did not come yet.
     left: Option<u64>,
-    /// Content that came and nobody has.
+    /// Received content that was not taken yet.
     held: VecDeque<Bytes>,
     /// Failure behind the bytes held.
     failure: Option<UpstreamFailure>,
@@ -179,8 +179,8 @@ impl Http2Codec {
         self.held.iter().map(Bytes::len).sum()
     }
 
-    /// Takes what is there while that is at most about `max` bytes, to see whether the end is. What is wrong is said once what came
-    /// before has been read.
+    /// Takes received content of up to about `max` bytes, to see if the end of the body is among it. A failure is
+    /// reported after the content that arrived before it.
     fn look_ahead(&mut self, max: usize, answer: &mut UpstreamResponse) {
         while self.stage == ResponseStage::Body && self.failure.is_none() && self.held_len() <= max {
             match self.take(answer) {

@@ -42,7 +42,8 @@ enum ReplyStage {
 }
 
 impl MemcachedCodec {
-    /// Reads the response to `get key`, whose first line has at most `line_size` bytes. With `is_head` nobody wants the value.
+    /// Creates a parser of the response to `get key`, whose first line has at most `line_size` bytes. With `is_head`
+    /// the value is discarded.
     pub fn new(key: Bytes, line_size: usize, gzip_flag: u64, is_head: bool) -> Self {
         Self { key, line_size, gzip_flag, is_head, stage: ReplyStage::Line(Vec::new()) }
     }
@@ -209,7 +210,7 @@ impl Codec for MemcachedCodec {
 mod tests {
     use super::*;
 
-    /// Status, value, what was said, and whether the connection can be used again, or what is wrong.
+    /// Status, value, warnings, and reuse of the connection or the error.
     type Read = (u16, String, Vec<String>, Result<bool, String>);
 
     fn read_of(pieces: &[&[u8]], gzip_flag: u64) -> (Read, bool) {

@@ -114,7 +114,8 @@ pub trait HealthCriteria: Send + Sync {
     /// Returns true if the body is needed.
     fn wants_body(&self) -> bool;
 
-    /// Describes what is wrong with the response to `r`, of whose body `body` was read; `None` if nothing is.
+    /// Describes the failure of the response to `r` with the beginning `body` of its body; `None` if the check has
+    /// passed.
     fn failure(&self, r: &Request, body: &[u8]) -> Option<String>;
 }
 

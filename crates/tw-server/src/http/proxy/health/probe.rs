@@ -38,7 +38,7 @@ fn request(home: &Rc<Loop>, at: &PlacedCheck) -> Box<Request> {
         CheckProtocol::Connect => b"/",
     };
     // It was looked at when the configuration was loaded.
-    synthetic_request::request(&Client::nobody(home.clone()), (at.server, at.plan), uri)
+    synthetic_request::request(&Client::internal(home.clone()), (at.server, at.plan), uri)
 }
 
 async fn run_check(
@@ -123,7 +123,8 @@ async fn send(
     }
 }
 
-/// Reads the head into the answer of `r`, and of the body what is looked at; `stage` says what is being read.
+/// Reads the head into the response state of `r`, and as much of the body as the check needs; `stage` names the
+/// current step for messages.
 async fn read(
     home: &Rc<Loop>,
     r: &mut Request,

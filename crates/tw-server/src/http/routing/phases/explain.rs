@@ -17,7 +17,7 @@ use tw_http::Progress;
 use tw_net::{Addr, Transport};
 use tw_rt::{Deadline, FirstBytes, LoopOptions, Socket};
 
-use super::{AGAIN, Next, call_handler, decide, locate};
+use super::{AGAIN, NextStep, call_handler, decide, locate};
 use crate::config::location::{Location, Visibility};
 use crate::event_loop::Loop;
 use crate::http::client::Client;
@@ -34,11 +34,11 @@ use crate::http::wire::Wire;
 use crate::vars;
 
 /// Longest time for all rewrite phases of one explanation; only a disk that stands still takes it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The request to explain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestToExplain {
     /// Method.
     pub method: Vec<u8>,
     /// The host as it stands in the URL: a name or an address, without port; IPv6 in brackets.
@@ -77,22 +77,28 @@ impl Explanation {
 
 /// Explains a request by `generation`, which is not in use. Starts a thread with a loop and ends it. The inner error is the
 /// reason why there is nothing to explain.
-pub fn explain(generation: GenerationRef, asked: Asked) -> io::Result<Result<Explanation, String>> {
+pub fn explain(
+    generation: GenerationRef,
+    request: RequestToExplain,
+) -> io::Result<Result<Explanation, String>> {
     let (sender, receiver) = mpsc::channel();
     let home = tw_rt::LoopThread::<()>::start(LoopOptions::new(0), move |_| async move {
         // Who asked waits for it.
-        let _ = sender.send(explain_here(generation, &asked).await);
+        let _ = sender.send(explain_here(generation, &request).await);
     })?;
     let ended = home.join();
     receiver.recv().map_err(|_| io::Error::other(format!("the loop ended early: {ended:?}")))?
 }
 
-async fn explain_here(generation: GenerationRef, asked: &Asked) -> io::Result<Result<Explanation, String>> {
-    let mut told = Explanation::default();
-    let Some(at) = listen_for(&generation.groups, asked) else {
+async fn explain_here(
+    generation: GenerationRef,
+    request: &RequestToExplain,
+) -> io::Result<Result<Explanation, String>> {
+    let mut explanation = Explanation::default();
+    let Some(at) = listen_for(&generation.groups, request) else {
         let known: Vec<_> = generation.groups.iter().map(|listen| listen.address.to_string()).collect();
         let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
-        return Ok(Err(format!("no server listens on port {} (listening: {known})", asked.port)));
+        return Ok(Err(format!("no server listens on port {} (listening: {known})", request.port)));
     };
     let address = generation.groups[at].address.clone();
     let (ours, _theirs) = UnixStream::pair()?;
@@ -103,18 +109,18 @@ async fn explain_here(generation: GenerationRef, asked: &Asked) -> io::Result<Re
     let home = Loop::new(core, generation);
     let client = Client::new(1, client, Rc::new(address.clone()), home.clone());
     let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));
-    conn.pretend_local(local_of(&address, asked));
+    conn.pretend_local(local_of(&address, request));
     let mut r = home.app.take_request();
     r.bind(&client, Wire::H1(conn));
     r.begin();
-    let outcome = match read(&mut r, at, asked) {
+    let outcome = match read(&mut r, at, request) {
         Ok(()) => {
             start::set_uri(&mut r);
-            explain_server(&r, at, &mut told);
+            explain_server(&r, at, &mut explanation);
             let mut deadline = Deadline::new();
-            deadline.set(PATIENCE);
-            let state = deadline.guard(state(&mut r, &mut told)).await;
-            state.map_err(|_| "the disk does not answer".to_owned()).map(|()| told)
+            deadline.set(TIMEOUT);
+            let state = deadline.guard(state(&mut r, &mut explanation)).await;
+            state.map_err(|_| "the disk does not answer".to_owned()).map(|()| explanation)
         }
         Err(refused) => Err(refused),
     };
@@ -123,9 +129,9 @@ async fn explain_here(generation: GenerationRef, asked: &Asked) -> io::Result<Re
 }
 
 /// The listening address a request for this host and port comes to: the host's own, else that of all addresses.
-fn listen_for(listens: &[ListenGroup], asked: &Asked) -> Option<usize> {
-    let host = literal(&asked.host);
-    let inet = |listen: &ListenGroup| listen.address.inet().filter(|addr| addr.port() == asked.port);
+fn listen_for(listens: &[ListenGroup], request: &RequestToExplain) -> Option<usize> {
+    let host = literal(&request.host);
+    let inet = |listen: &ListenGroup| listen.address.inet().filter(|addr| addr.port() == request.port);
     let exact = |addr: SocketAddr| host == Some(addr.ip());
     let every = |addr: SocketAddr| {
         addr.ip().is_unspecified() && host.is_none_or(|host| host.is_ipv4() == addr.is_ipv4())
@@ -148,10 +154,10 @@ fn literal(host: &[u8]) -> Option<IpAddr> {
 }
 
 /// Our end of the connection, for variables and redirects.
-fn local_of(address: &Addr, asked: &Asked) -> Addr {
+fn local_of(address: &Addr, request: &RequestToExplain) -> Addr {
     match address.inet() {
         Some(addr) if addr.ip().is_unspecified() => {
-            let ip = literal(&asked.host).unwrap_or(if addr.is_ipv4() {
+            let ip = literal(&request.host).unwrap_or(if addr.is_ipv4() {
                 Ipv4Addr::LOCALHOST.into()
             } else {
                 Ipv6Addr::LOCALHOST.into()
@@ -163,15 +169,15 @@ fn local_of(address: &Addr, asked: &Asked) -> Addr {
 }
 
 /// Makes the head and reads it as it would be read from a socket.
-fn read(r: &mut Request, at: usize, asked: &Asked) -> Result<(), String> {
+fn read(r: &mut Request, at: usize, request: &RequestToExplain) -> Result<(), String> {
     let generation = r.generation().clone();
     let group = &generation.groups[at];
     r.route.server = group.default_server;
-    let port = match asked.port {
+    let port = match request.port {
         80 => String::new(),
         port => format!(":{port}"),
     };
-    let line = [&*asked.method, b" ", &asked.target, b" HTTP/1.1\r\nHost: ", &asked.host].concat();
+    let line = [&*request.method, b" ", &request.target, b" HTTP/1.1\r\nHost: ", &request.host].concat();
     r.head.push(&[&line, port.as_bytes(), b"\r\nConnection: close\r\n\r\n"].concat());
     let limits = generation.server(r.route.server).settings.head;
     match r.head.parse(&limits) {
@@ -187,19 +193,19 @@ fn read(r: &mut Request, at: usize, asked: &Asked) -> Result<(), String> {
     }
 }
 
-fn explain_server(r: &Request, at: usize, told: &mut Explanation) {
+fn explain_server(r: &Request, at: usize, explanation: &mut Explanation) {
     let generation = r.generation();
     let (group, address) = (&generation.groups[at], &generation.groups[at].address);
     let server = generation.server(r.route.server);
     let listen = server.settings.listens.iter().find(|listen| listen.addresses.contains(address));
     let note = if group.proxy_protocol { ", behind the PROXY protocol" } else { "" };
-    told.add("listen", format!("{address}{note}"), listen.and_then(|listen| listen.span));
+    explanation.add("listen", format!("{address}{note}"), listen.and_then(|listen| listen.span));
     let host = String::from_utf8_lossy(&r.route.host);
     let name = match &*server.settings.name {
         b"" => "without a name".to_owned(),
         name => String::from_utf8_lossy(name).into_owned(),
     };
-    told.add("server", format!("{name}: {}", why_server(r, group, &host)), server.span);
+    explanation.add("server", format!("{name}: {}", why_server(r, group, &host)), server.span);
 }
 
 fn why_server(r: &Request, group: &ListenGroup, host: &str) -> String {
@@ -232,44 +238,44 @@ fn name_takes(name: &ServerName, host: &[u8]) -> bool {
 }
 
 /// Goes through the phases as `run_from` does, as far as the content phase.
-async fn state(r: &mut Request, told: &mut Explanation) {
+async fn state(r: &mut Request, explanation: &mut Explanation) {
     let generation = r.generation().clone();
-    let mut next = Next::Locate;
+    let mut next = NextStep::Locate;
     let mut first: &[Phase] = &[Phase::PostRead, Phase::ServerRewrite];
     loop {
         let outcome = match next {
-            Next::Respond(_) => return explain_response(r, told),
-            Next::Locate => {
+            NextStep::Respond(_) => return explain_response(r, explanation),
+            NextStep::Locate => {
                 r.route.plan = generation.server(r.route.server).plan;
                 let before = std::mem::replace(&mut first, AGAIN);
-                match explain_phases(r, &generation, before, told).await {
+                match explain_phases(r, &generation, before, explanation).await {
                     Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => {
                         next = locate(r, &generation);
-                        if let Next::Run = next {
-                            explain_location(r, told);
+                        if let NextStep::Run = next {
+                            explain_location(r, explanation);
                         } else if generation.plan(r.route.plan).core.visibility == Visibility::Internal {
-                            explain_location(r, told);
-                            told.add("", "internal: nobody may ask for it from outside", None);
+                            explain_location(r, explanation);
+                            explanation.add("", "internal: nobody may ask for it from outside", None);
                         }
                         continue;
                     }
                     other => other,
                 }
             }
-            Next::Run => match explain_phases(r, &generation, &[Phase::Rewrite], told).await {
-                Outcome::Pass | Outcome::PhaseDone => return explain_plan(r, told),
+            NextStep::Run => match explain_phases(r, &generation, &[Phase::Rewrite], explanation).await {
+                Outcome::Pass | Outcome::PhaseDone => return explain_plan(r, explanation),
                 Outcome::Rewritten if r.state.redirects_left == 0 => {
-                    return told.add("response", "500: the rewrites go in a circle", None);
+                    return explanation.add("response", "500: the rewrites go in a circle", None);
                 }
                 Outcome::Rewritten => {
                     r.state.redirects_left -= 1;
-                    next = Next::Locate;
+                    next = NextStep::Locate;
                     continue;
                 }
                 other => other,
             },
         };
-        next = follow(r, &generation, outcome, told);
+        next = follow(r, &generation, outcome, explanation);
     }
 }
 
@@ -278,8 +284,8 @@ fn follow(
     r: &mut Request,
     generation: &Rc<LoopGeneration>,
     outcome: Outcome,
-    told: &mut Explanation,
-) -> Next {
+    explanation: &mut Explanation,
+) -> NextStep {
     let named = match &outcome {
         Outcome::Named(name) => Some(text(name)),
         _ => None,
@@ -291,15 +297,17 @@ fn follow(
     let uri = uri_of(r);
     let next = decide(r, generation, outcome);
     match (&next, status, named) {
-        (Next::Respond(_), ..) => {}
+        (NextStep::Respond(_), ..) => {}
         (_, Some(status), _) => {
-            told.add("error_page", format!("{status} goes on as {} (was {uri})", uri_of(r)), None);
+            explanation.add("error_page", format!("{status} goes on as {} (was {uri})", uri_of(r)), None);
         }
-        (Next::Run, None, Some(name)) => told.add("redirect", format!("to the named location {name}"), None),
-        _ => told.add("redirect", format!("internal, to {}", uri_of(r)), None),
+        (NextStep::Run, None, Some(name)) => {
+            explanation.add("redirect", format!("to the named location {name}"), None)
+        }
+        _ => explanation.add("redirect", format!("internal, to {}", uri_of(r)), None),
     }
-    if let Next::Run = next {
-        explain_location(r, told);
+    if let NextStep::Run = next {
+        explain_location(r, explanation);
     }
     next
 }
@@ -309,7 +317,7 @@ async fn explain_phases(
     r: &mut Request,
     generation: &Rc<LoopGeneration>,
     list: &[Phase],
-    told: &mut Explanation,
+    explanation: &mut Explanation,
 ) -> Outcome {
     let plan = generation.plan(r.route.plan);
     if plan.prepared.has(vars::REALPATH_ROOT) {
@@ -320,18 +328,18 @@ async fn explain_phases(
             let (uri, before) = (uri_of(r), r.route.plan);
             let outcome = call_handler(&**handler, r).await;
             if uri_of(r) != uri {
-                told.add("rewrite", format!("{uri} becomes {} (module {module})", uri_of(r)), None);
+                explanation.add("rewrite", format!("{uri} becomes {} (module {module})", uri_of(r)), None);
             }
             if r.route.plan != before {
                 let inner = generation.plan(r.route.plan);
                 let span = inner.written.as_ref().and_then(|written| written.span);
-                told.add("if", "the condition holds: the settings in its block are used", span);
+                explanation.add("if", "the condition holds: the settings in its block are used", span);
             }
             match outcome {
                 Outcome::Pass => {}
                 Outcome::PhaseDone => break,
                 Outcome::Respond(body) => {
-                    told.add(
+                    explanation.add(
                         "answer",
                         format!("by module {module} in the {} phase", phase_name(*phase)),
                         None,
@@ -340,7 +348,11 @@ async fn explain_phases(
                 }
                 Outcome::Status(status) => {
                     let name = phase_name(*phase);
-                    told.add("answer", format!("{status}, by module {module} in the {name} phase"), None);
+                    explanation.add(
+                        "answer",
+                        format!("{status}, by module {module} in the {name} phase"),
+                        None,
+                    );
                     return Outcome::Status(status);
                 }
                 other => return other,
@@ -354,7 +366,7 @@ fn phase_name(phase: Phase) -> &'static str {
     Phase::ALL[phase as usize].1
 }
 
-fn explain_location(r: &Request, told: &mut Explanation) {
+fn explain_location(r: &Request, explanation: &mut Explanation) {
     let generation = r.generation();
     let plan = r.plan();
     let server = generation.server(r.route.server);
@@ -363,7 +375,7 @@ fn explain_location(r: &Request, told: &mut Explanation) {
             true => "none: the server has no locations",
             false => "none fits: what stands in the server block itself is used",
         };
-        return told.add("location", text, None);
+        return explanation.add("location", text, None);
     };
     let why = match &written.pattern {
         Pattern::Exact(_) => "the URI itself; nothing comes before it".to_owned(),
@@ -383,11 +395,11 @@ fn explain_location(r: &Request, told: &mut Explanation) {
     let outer =
         generation.plans.iter().find(|plan| plan.limit_except.is_some_and(|(_, id)| id == r.route.plan));
     let span = outer.map_or(written.span, |outer| outer.written.as_ref().and_then(|written| written.span));
-    told.add("location", format!("{}: {why}", shown(&written.pattern)), span);
+    explanation.add("location", format!("{}: {why}", shown(&written.pattern)), span);
     if outer.is_some() {
         let text =
             format!("{} is none of its methods: the settings in its block are used", r.method().as_str());
-        told.add("limit_except", text, written.span);
+        explanation.add("limit_except", text, written.span);
     }
 }
 
@@ -401,16 +413,16 @@ fn shown(pattern: &Pattern) -> String {
     }
 }
 
-fn explain_response(r: &Request, told: &mut Explanation) {
+fn explain_response(r: &Request, explanation: &mut Explanation) {
     let location = match &*r.out.location {
         b"" => String::new(),
         location => format!(", to {}", text(location)),
     };
-    told.add("response", format!("{}{location}", r.out.status), None);
-    explain_filters(r.plan(), told);
+    explanation.add("response", format!("{}{location}", r.out.status), None);
+    explain_filters(r.plan(), explanation);
 }
 
-fn explain_plan(r: &mut Request, told: &mut Explanation) {
+fn explain_plan(r: &mut Request, explanation: &mut Explanation) {
     let generation = r.generation().clone();
     let plan = generation.plan(r.route.plan);
     let content = generation.plan(r.content_plan());
@@ -420,33 +432,33 @@ fn explain_plan(r: &mut Request, told: &mut Explanation) {
     if !explained.iter().any(|(about, _)| *about == UPSTREAM) {
         let mut path = Vec::new();
         r.append_filename(&r.uri.path, &mut path);
-        told.file = Some(path);
+        explanation.file = Some(path);
     }
-    told.add("uri", uri_of(r), None);
+    explanation.add("uri", uri_of(r), None);
     for (phase, name) in Phase::ALL.into_iter().filter(|(phase, _)| *phase >= Phase::Preaccess) {
         let plan = if phase == Phase::Content { generation.plan(r.content_plan()) } else { plan };
         let modules = plan.modules(phase);
         if !modules.is_empty() {
-            told.add(name, modules.join(", "), None);
+            explanation.add(name, modules.join(", "), None);
         }
     }
     for (about, text) in explained {
-        told.add(about, text, None);
+        explanation.add(about, text, None);
     }
-    explain_filters(plan, told);
-    explain_limits(r, &plan.core, told);
+    explain_filters(plan, explanation);
+    explain_limits(r, &plan.core, explanation);
 }
 
 /// Adds the filters of every response.
-fn explain_filters(plan: &Plan, told: &mut Explanation) {
+fn explain_filters(plan: &Plan, explanation: &mut Explanation) {
     for (about, modules) in [("filters", plan.filter_modules()), ("log", plan.log_modules())] {
         if !modules.is_empty() {
-            told.add(about, modules.join(", "), None);
+            explanation.add(about, modules.join(", "), None);
         }
     }
 }
 
-fn explain_limits(r: &Request, core: &Location, told: &mut Explanation) {
+fn explain_limits(r: &Request, core: &Location, explanation: &mut Explanation) {
     let server = &r.generation().server(r.route.server).settings;
     let size = match core.client_body.max_size {
         0 => "none".to_owned(),
@@ -459,9 +471,9 @@ fn explain_limits(r: &Request, core: &Location, told: &mut Explanation) {
         ("keepalive_timeout", core.keepalive.timeout),
     ];
     let times: Vec<_> = times.iter().map(|(name, time)| format!("{name} {}", time_of(*time))).collect();
-    told.add("limits", format!("client_max_body_size {size}, {}", times.join(", ")), None);
+    explanation.add("limits", format!("client_max_body_size {size}, {}", times.join(", ")), None);
     if let Some(rate) = &core.send.limit_rate {
-        told.add("", format!("limit_rate {} bytes a second", text(&rate.value(r))), None);
+        explanation.add("", format!("limit_rate {} bytes a second", text(&rate.value(r))), None);
     }
 }
 
@@ -499,16 +511,18 @@ mod tests {
     use crate::testing::generation;
     use tw_core::config_thread::ConfigThread;
 
-    fn told(conf: &str, host: &str, port: u16, target: &str) -> Vec<String> {
-        let asked = Asked {
+    fn explanation(conf: &str, host: &str, port: u16, target: &str) -> Vec<String> {
+        let request = RequestToExplain {
             method: b"GET".to_vec(),
             host: host.as_bytes().to_vec(),
             port,
             target: target.as_bytes().to_vec(),
         };
         let generation = ConfigThread::start(|| {}).unwrap().publish(generation(conf));
-        match explain(generation, asked).unwrap() {
-            Ok(told) => told.lines.iter().map(|line| format!("{} {}", line.about, line.text)).collect(),
+        match explain(generation, request).unwrap() {
+            Ok(explanation) => {
+                explanation.lines.iter().map(|line| format!("{} {}", line.about, line.text)).collect()
+            }
             Err(refused) => vec![refused],
         }
     }
@@ -563,17 +577,20 @@ mod tests {
             ("a.example", 80, "/in/", ["location /in/", "internal: nobody may", "response 404"]),
             ("127.0.0.2", 81, "/", ["listen 127.0.0.2:81", "server without a name", "location none"]),
         ] {
-            let told = told(conf, host, port, target);
+            let explanation = explanation(conf, host, port, target);
             for expected in expected {
-                assert!(told.iter().any(|line| line.contains(expected)), "{expected} is not in {told:#?}");
+                assert!(
+                    explanation.iter().any(|line| line.contains(expected)),
+                    "{expected} is not in {explanation:#?}"
+                );
             }
         }
         assert!(
-            told(conf, "a", 8080, "/")[0]
+            explanation(conf, "a", 8080, "/")[0]
                 .starts_with("no server listens on port 8080 (listening: 0.0.0.0:80, ")
         );
-        assert!(told(conf, "127.0.0.3", 81, "/")[0].starts_with("no server listens on port 81"));
-        assert!(told(conf, "a", 80, "x")[0].starts_with("such a request is refused with 400"));
+        assert!(explanation(conf, "127.0.0.3", 81, "/")[0].starts_with("no server listens on port 81"));
+        assert!(explanation(conf, "a", 80, "x")[0].starts_with("such a request is refused with 400"));
     }
 
     #[test]

@@ -137,7 +137,7 @@ fn records_of_any_size_and_padding() {
 }
 
 #[test]
-fn what_an_application_complains_of_is_said() {
+fn stderr_of_the_application_is_logged() {
     let read = get(&[err(b"one. \r\n"), out(b"A: b\r\n\r\n"), err(b"two"), out(b"x"), err(b""), end()]);
     let said = ["one", "two"].map(|text| format!("FastCGI sent in stderr: \"{text}\""));
     assert_eq!((read.said, &*read.body, read.end), (said.to_vec(), &b"x"[..], Ok(true)));
@@ -205,7 +205,7 @@ fn more_than_was_announced_is_cut_off() {
 }
 
 #[test]
-fn what_has_no_body_has_none() {
+fn responses_without_a_body_ignore_further_output() {
     for (method, head) in [
         (Method::Head, "Content-Length: 9\r\n\r\n"),
         (Method::Get, "Status: 304\r\n\r\n"),
@@ -229,7 +229,7 @@ fn a_connection_that_does_not_stay_ends_with_the_output() {
 }
 
 #[test]
-fn what_is_at_hand_is_taken_at_once() {
+fn whole_response_at_hand_is_taken_at_once() {
     for (rest, expected) in [
         (vec![out(b""), end()], Some("body")),
         (vec![end()], Some("body")),

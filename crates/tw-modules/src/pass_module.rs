@@ -9,7 +9,7 @@ use tw_server::http::plan::{Handler, Plan};
 use tw_server::http::proxy::ProxySettings;
 
 /// Settings of a location that may pass requests on.
-pub(crate) trait Gateway: Handler {
+pub(crate) trait PassModule: Handler {
     /// Settings that gateways share.
     fn settings(&self) -> &ProxySettings;
 
@@ -18,22 +18,22 @@ pub(crate) trait Gateway: Handler {
 }
 
 /// See [`Settings::are_shared`](tw_core::module::Settings::are_shared).
-pub(crate) fn are_shared(gateway: &impl Gateway) -> bool {
-    !gateway.passes() && !gateway.settings().has_handler()
+pub(crate) fn are_shared(pass_module: &impl PassModule) -> bool {
+    !pass_module.passes() && !pass_module.settings().has_handler()
 }
 
 /// Adds the content handler of the location, and that of purges.
-pub(crate) fn install(gateway: &Arc<impl Gateway + 'static>, plan: &mut Plan) {
-    if gateway.passes() {
-        plan.set_content(gateway.clone());
+pub(crate) fn install(pass_module: &Arc<impl PassModule + 'static>, plan: &mut Plan) {
+    if pass_module.passes() {
+        plan.set_content(pass_module.clone());
         plan.add_slash();
     }
-    gateway.settings().install(plan);
+    pass_module.settings().install(plan);
 }
 
 /// Declares the sockets and files that requests need.
-pub(crate) fn reach(gateway: &impl Gateway, core: &Location, reach: &mut Reach) {
-    if gateway.passes() {
-        gateway.settings().reach(core, reach);
+pub(crate) fn reach(pass_module: &impl PassModule, core: &Location, reach: &mut Reach) {
+    if pass_module.passes() {
+        pass_module.settings().reach(core, reach);
     }
 }
