@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::left_out::LeftOut;
-use crate::{Failure, cargo, root};
+use crate::{Failure, bench, cargo, root};
 
 /// One cargo command.
 struct Step<'a> {
@@ -67,6 +67,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     for target in TARGETS {
         check_target(target, &left_out)?;
     }
+    compare_instructions(&left_out)?;
     left_out.print();
     println!("ci: all passed in {:.1} s", begin.elapsed().as_secs_f64());
     Ok(())
@@ -78,6 +79,16 @@ fn check_dependencies(left_out: &LeftOut) -> Result<(), Failure> {
         return run_step(&Step { name: "deny", arguments: &["deny", "check"], env: None }, left_out);
     }
     left_out.add("ci: cargo deny: not installed: cargo install cargo-deny")
+}
+
+/// Compares instructions per request with those that the repository keeps. A change is a warning, because it may come
+/// from another compiler; so is an error, because a machine may forbid to trace processes.
+fn compare_instructions(left_out: &LeftOut) -> Result<(), Failure> {
+    println!("ci: instructions: of the release build that is there");
+    match bench::compare_instructions() {
+        Ok(()) => Ok(()),
+        Err(reason) => left_out.add(&format!("ci: instructions: {reason}")),
+    }
 }
 
 /// Runs Clippy for a target, if everything for that is installed; otherwise a line at the end says what is missing.

@@ -61,6 +61,8 @@ pub(super) struct Contestant {
     program: Program,
     /// Page size, overriding that of the place.
     pages: Option<Pages>,
+    /// Program that runs the server, and its arguments; empty for none.
+    runner: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -97,11 +99,20 @@ struct Loops {
     listen: String,
     /// Connections of one loop, those to origins included.
     connections_max: usize,
+    /// Directives of Tailwater alone, in the main context.
+    guard: &'static str,
 }
 
 impl Default for Loops {
     fn default() -> Self {
-        Self { count: 1, events: String::new(), listen: String::new(), connections_max: 16_384 }
+        Self {
+            count: 1,
+            events: String::new(),
+            listen: String::new(),
+            connections_max: 16_384,
+            // The promise is measured with the kernel watching.
+            guard: "loop_guard enforce;",
+        }
     }
 }
 
@@ -118,29 +129,41 @@ pub(super) struct Running {
 impl Binaries {
     /// Finds both, by option, environment or path.
     pub(super) fn find(options: &Options) -> Outcome<Self> {
-        let ours =
-            options.text("ours").map_or_else(|| root().join("target/release/tailwater"), PathBuf::from);
-        if !ours.is_file() {
-            return Err(
-                format!("{}: build it with cargo build --release, or give --ours", ours.display()).into()
-            );
-        }
         let nginx = options
             .text("nginx")
             .map(PathBuf::from)
             .or_else(|| std::env::var_os("NGINX").map(PathBuf::from))
             .or_else(|| find_program("nginx"))
             .ok_or("no nginx on the PATH to compare with: give --nginx")?;
-        let http = options.text("ours-http").unwrap_or_default().to_owned();
-        let main = |name| options.text(name).unwrap_or_default().to_owned();
-        Ok(Self {
-            ours: Binary::new(ours, http, main("ours-main"))?,
-            nginx: Binary::new(nginx, String::new(), main("nginx-main"))?,
-        })
+        let main = options.text("nginx-main").unwrap_or_default().to_owned();
+        Ok(Self { ours: Binary::ours(options)?, nginx: Binary::new(nginx, String::new(), main)? })
     }
 }
 
+/// Path of our server unless an option says otherwise.
+pub(super) fn default_ours() -> PathBuf {
+    root().join("target/release/tailwater")
+}
+
 impl Binary {
+    /// Our server, by option or at its usual path.
+    pub(super) fn ours(options: &Options) -> Outcome<Self> {
+        let path = options.text("ours").map_or_else(default_ours, PathBuf::from);
+        if !path.is_file() {
+            return Err(
+                format!("{}: build it with cargo build --release, or give --ours", path.display()).into()
+            );
+        }
+        let text = |name| options.text(name).unwrap_or_default().to_owned();
+        Self::new(path, text("ours-http"), text("ours-main"))
+    }
+
+    /// Adds directives to the main context.
+    pub(super) fn with_main(mut self, directives: &str) -> Self {
+        self.main = format!("{} {directives}", self.main);
+        self
+    }
+
     fn new(path: PathBuf, http: String, main: String) -> Outcome<Self> {
         let version = version_line(&path, "-V")?;
         Ok(Self { path, version, http, main })
@@ -185,7 +208,21 @@ impl Contestant {
             server: server.to_owned(),
             loops: Loops::default(),
         };
-        Self { name: name.to_owned(), program, pages: None }
+        Self::new(name, program)
+    }
+
+    fn new(name: &str, program: Program) -> Self {
+        Self { name: name.to_owned(), program, pages: None, runner: Vec::new() }
+    }
+
+    /// Runs the server under another program, with these words before its own; [`PREFIX`] is replaced in them. The
+    /// loop guard and the sandbox are off, since they forbid what such a program does.
+    pub(super) fn under(mut self, runner: &[String]) -> Self {
+        if let Program::Server { loops, .. } = &mut self.program {
+            loops.guard = "loop_guard off; sandbox off;";
+        }
+        runner.clone_into(&mut self.runner);
+        self
     }
 
     /// Sets the number of loops or workers, directives for `events {}` and parameters of `listen`.
@@ -231,27 +268,19 @@ impl Contestant {
 
     /// The physical limit.
     pub(super) fn bare_loop(response: Vec<u8>) -> Self {
-        Self { name: "bare epoll loop".to_owned(), program: Program::BareLoop { response }, pages: None }
+        Self::new("bare epoll loop", Program::BareLoop { response })
     }
 
     /// A loop of our own: `xtask bench WORD` with its port and these arguments.
     pub(super) fn own_loop(name: &str, word: &'static str, args: &[String]) -> Self {
-        Self {
-            name: name.to_owned(),
-            program: Program::Loop { name: word, args: args.to_vec() },
-            pages: None,
-        }
+        Self::new(name, Program::Loop { name: word, args: args.to_vec() })
     }
 
     /// Another program, with [`PORT`] and its sisters replaced in its arguments and its configuration.
     pub(super) fn other(name: &str, path: &Path, args: &[&str], conf: String) -> Self {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         let files = vec![(OTHER_CONF.to_owned(), conf)];
-        Self {
-            name: name.to_owned(),
-            program: Program::Other { path: path.to_owned(), args, files },
-            pages: None,
-        }
+        Self::new(name, Program::Other { path: path.to_owned(), args, files })
     }
 
     /// Adds a file below the server's directory; missing directories are created.
@@ -268,7 +297,15 @@ impl Contestant {
         let place = RunPlacement { pages: self.pages.unwrap_or(place.pages), ..place.clone() };
         let mut command = match &self.program {
             Program::Server { binary, http, server, loops } => {
-                let mut command = place.command(&binary.path);
+                let mut words =
+                    self.runner.iter().map(|word| word.replace(PREFIX, &prefix.path().display().to_string()));
+                let mut command = match words.next() {
+                    Some(runner) => place.command(Path::new(&runner)),
+                    None => place.command(&binary.path),
+                };
+                if !self.runner.is_empty() {
+                    command.args(words).arg(&binary.path);
+                }
                 command.args(server_args(&prefix, &conf(port.number(), binary, http, server, loops))?);
                 command
             }
@@ -427,9 +464,8 @@ pub(super) fn configuration(processes: &str, port: u16, binary: &Binary, http: &
 
 fn conf_with(processes: &str, port: u16, binary: &Binary, http: &str, server: &str, loops: &Loops) -> String {
     let Binary { http: own, main, .. } = binary;
-    // The promise is measured with the kernel watching.
-    let Loops { count, events, listen, connections_max } = loops;
-    let guard = if binary.is_tailwater() { "loop_guard enforce;" } else { "" };
+    let Loops { count, events, listen, connections_max, guard } = loops;
+    let guard = if binary.is_tailwater() { guard } else { "" };
     format!(
         "{guard}
 {main}

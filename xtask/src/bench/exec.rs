@@ -1,5 +1,5 @@
-//! `xtask bench exec [--cpu N] [--cgroup DIR]… -- PROGRAM ARGS`: sets affinity, cgroups and limits, then executes the
-//! program.
+//! `xtask bench exec [--cpu N] [--cgroup DIR]… [--hide-auxv] -- PROGRAM ARGS`: sets affinity, cgroups and limits, then
+//! executes the program.
 //!
 //! A process started this way has its core, its cgroups and its limit of open files from its first instruction on, and
 //! the process id its starter knows.
@@ -9,8 +9,12 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
 
 use super::Outcome;
 
@@ -36,6 +40,9 @@ pub(super) struct RunPlacement {
     pub(super) cpu: Option<usize>,
     /// Directories of cgroups to enter.
     pub(super) cgroups: Vec<String>,
+    /// Makes `prctl(PR_GET_AUXV)` fail, so that programs read `/proc/self/auxv` instead. Valgrind emulates the file, but
+    /// not the call: the kernel's answer names a vDSO that valgrind has unmapped.
+    pub(super) hides_auxv: bool,
 }
 
 impl RunPlacement {
@@ -53,6 +60,9 @@ impl RunPlacement {
         }
         for cgroup in &self.cgroups {
             command.args(["--cgroup", cgroup]);
+        }
+        if self.hides_auxv {
+            command.arg("--hide-auxv");
         }
         command.arg("--").arg(program);
         if self.pages == Pages::Small {
@@ -74,6 +84,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
                 let procs = Path::new(value()?).join("cgroup.procs");
                 fs::write(&procs, "0").map_err(|e| format!("{}: {e}", procs.display()))?;
             }
+            "--hide-auxv" => hide_auxv()?,
             "--" => break,
             _ => return Err(format!("unknown option {word}").into()),
         }
@@ -82,6 +93,22 @@ pub(super) fn run(args: &[String]) -> Outcome {
     let program = args.next().ok_or("no program")?;
     let error = Command::new(program).args(args).exec();
     Err(format!("{program}: {error}").into())
+}
+
+/// Lets `prctl(PR_GET_AUXV)` fail in this process and in the programs that it becomes.
+fn hide_auxv() -> Outcome {
+    /// Number of the option (Linux 6.4).
+    const PR_GET_AUXV: u64 = 0x4155_5856;
+    #[cfg(target_arch = "x86_64")]
+    const SYS_PRCTL: i64 = 157;
+    #[cfg(not(target_arch = "x86_64"))]
+    const SYS_PRCTL: i64 = 167;
+    let option = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, PR_GET_AUXV)?;
+    let rules = [(SYS_PRCTL, vec![SeccompRule::new(vec![option])?])].into();
+    let action = SeccompAction::Errno(Errno::INVAL.raw_os_error().cast_unsigned());
+    let arch = std::env::consts::ARCH.try_into()?;
+    let program: BpfProgram = SeccompFilter::new(rules, SeccompAction::Allow, action, arch)?.try_into()?;
+    Ok(seccompiler::apply_filter(&program)?)
 }
 
 /// Raises the limit of open files of this process as far as its user may, and as far as any measurement needs it.

@@ -36,13 +36,13 @@ const PARAMS: &str = "fastcgi_param QUERY_STRING $query_string; fastcgi_param RE
     fastcgi_param SERVER_PORT $server_port; fastcgi_param SERVER_NAME $server_name;";
 
 /// An application with its socket. Dropping it ends it.
-struct Application {
+pub(super) struct Application {
     dir: TempDir,
     _running: Running,
 }
 
 impl Application {
-    fn start(size: usize, cpu: usize) -> Outcome<Self> {
+    pub(super) fn start(size: usize, cpu: usize) -> Outcome<Self> {
         let dir = TempDir::new("responder")?;
         let socket = dir.join("app.sock").display().to_string();
         let args = ["--socket".to_owned(), socket, "--size".to_owned(), size.to_string()];
@@ -54,7 +54,7 @@ impl Application {
     }
 
     /// A server in front of it, with directives for `http {}` and for its location.
-    fn behind(&self, name: &str, binary: &Binary, http: &str, location: &str) -> Contestant {
+    pub(super) fn behind(&self, name: &str, binary: &Binary, http: &str, location: &str) -> Contestant {
         let socket = self.dir.join("app.sock");
         let http = format!(
             "access_log off;

@@ -18,6 +18,7 @@ mod grpc;
 mod h2load;
 mod http2;
 mod idle;
+mod instructions;
 mod load;
 mod loops;
 mod options;
@@ -40,7 +41,8 @@ use crate::{Failure, root};
 /// Result of a step of a measurement; the error is for the terminal.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | gateways | cache | tls | grpc | h2 [OPTIONS]
+const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | gateways | cache | tls | grpc | h2 | instructions
+       [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater
          --nginx PATH     nginx to compare with          $NGINX, or nginx on the PATH
@@ -99,7 +101,14 @@ grpc     calls through a proxy to a server of our own that says what it is told 
 
 h2       HTTP/2, plain and over TLS 1.3, many streams on each connection (h2load): CPU per request, throughput; the first byte of
          a small response beside a large download on its connection; memory of connections and of streams that wait
-         --rounds N 5 · --seconds N 4 · --connections N 64 · --streams N 16 · --idle N 1000 · cases 1k 32k 1m beside idle";
+         --rounds N 5 · --seconds N 4 · --connections N 64 · --streams N 16 · --idle N 1000 · cases 1k 32k 1m beside idle
+
+instructions
+         instructions and allocations of the server per request, counted by valgrind over a fixed script, without nginx:
+         independent of the load of the machine; change against xtask/data/instructions.json
+         --requests N 1000 · --rounds N 5 · --save (writes that file) · --top N (the most expensive functions)
+         --out DIR (all functions, one file a case) · --syscalls (system calls per request, by strace)
+         cases static static-cached static-32k proxy proxy-32k cache-hit cache-fill fastcgi h2 log";
 
 /// Runs one of the measurements.
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
@@ -117,6 +126,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
         "grpc" => grpc::run,
         "tls" => tls::run,
         "h2" => http2::run,
+        "instructions" => instructions::run,
         // Those below are started by the measurements themselves.
         "bare-loop" => bare::run,
         "origin" => proxy::origin::run,
@@ -124,9 +134,20 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
         "responder" => gateways::responder::run,
         "echo" => grpc::echo::run,
         "exec" => exec::run,
+        instructions::WORKER => instructions::work,
         _ => return Err(USAGE.to_owned()),
     };
     run(rest).map_err(|error| error.to_string())
+}
+
+/// Prints instructions per request and their changes, for `cargo xtask ci`: fewer requests than usual, and no failure
+/// because of a change. An error says why nothing could be measured.
+pub(crate) fn compare_instructions() -> Result<(), Failure> {
+    if let Some(missing) = instructions::lacks() {
+        return Err(missing);
+    }
+    let measured = instructions::run(&["--quick".to_owned()]);
+    measured.map_err(|_| "the measurement failed".to_owned())
 }
 
 /// The directory of results, data and running servers.

@@ -53,7 +53,7 @@ impl Table {
     }
 
     /// First column left, the others right, as wide as their widest cell.
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let name_width = self.rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
         let name_width = name_width.max(self.title.chars().count());
         let widths: Vec<usize> = (0..self.columns.len())
