@@ -16,7 +16,6 @@ use tw_http::Method;
 use tw_log::{Level, Text};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
-use tw_server::http::files::with_room;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -130,7 +129,7 @@ impl Autoindex {
         r.costs.account.source = JobSource::of(path.to_bytes());
         let home = r.client().home.clone();
         let list = async || disk.list(&mut r.costs.account, &path, LIST_MAX).await;
-        let listing = match with_room(&home, list).await {
+        let listing = match home.retry_with_descriptor(list).await {
             Ok(listing) => listing,
             Err(error) => return static_files::refuse(r, &path, &error),
         };

@@ -100,7 +100,7 @@ impl Settings<Http> for HealthChecks {
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if let Some(check) = &self.here {
-            plan.check_health(check.clone());
+            plan.parts.put(check.clone());
         }
     }
 }

@@ -92,7 +92,7 @@ impl Handler for Mirror {
         }
         if self.copied == Copied::Body && r.body.is_pending() {
             return Step::Wait(Box::pin(async move {
-                match request_body::read(r).await {
+                match request_body::read::read(r).await {
                     Ok(()) => self.copy(r),
                     Err(status) => Outcome::Status(status),
                 }

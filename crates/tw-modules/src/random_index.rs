@@ -11,7 +11,6 @@ use tw_disk::{FileKind, JobSource};
 use tw_http::Method;
 use tw_log::{Level, Text};
 use tw_server::http::Http;
-use tw_server::http::files::with_room;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::random_id;
@@ -85,7 +84,7 @@ async fn choose(r: &mut Request) -> Outcome {
     r.costs.account.source = JobSource::of(path.to_bytes());
     let home = r.client().home.clone();
     let list = async || disk.list(&mut r.costs.account, &path, ENTRIES_MAX).await;
-    let listing = match with_room(&home, list).await {
+    let listing = match home.retry_with_descriptor(list).await {
         Ok(listing) => listing,
         Err(error) => return static_files::refuse(r, &path, &error),
     };

@@ -114,7 +114,8 @@ impl Pull for Echo {
             if !matches!(piece, Ok(Some(_))) {
                 r.body.give_back(std::mem::take(&mut self.source));
             }
-            piece.map_err(|error| io::Error::other(format!("status {}", request_body::failed(r, error))))
+            piece
+                .map_err(|error| io::Error::other(format!("status {}", request_body::read::failed(r, error))))
         })
     }
 

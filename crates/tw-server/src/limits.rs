@@ -23,7 +23,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
                 .concat()
                 .concat(),
         ),
-        ("HTTP/2", [http2::LIMITS, h2::LIMITS, tw_http2::LIMITS].concat()),
+        ("HTTP/2", [http2::LIMITS, h2::serve::LIMITS, tw_http2::LIMITS].concat()),
         ("request headers", server::LIMITS.to_vec()),
         ("upstream response headers", tw_http::origin::LIMITS.to_vec()),
         (
@@ -44,7 +44,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
         ("caches", [cache::LIMITS, tw_cache::LIMITS].concat().concat()),
         (
             "request bodies, responses and keep-alive",
-            [&[tw_http::chunked::LIMITS], location::LIMITS, &[request_body::LIMITS]].concat().concat(),
+            [&[tw_http::chunked::LIMITS], location::LIMITS, &[request_body::read::LIMITS]].concat().concat(),
         ),
         (
             "request processing",

@@ -8,6 +8,7 @@
 mod block;
 mod blocks;
 mod directories;
+mod protocol;
 mod resolve;
 mod scope;
 
@@ -35,7 +36,7 @@ use crate::config::upstream::Upstream;
 use crate::http::Http;
 use crate::http::generation::Config;
 use crate::http::proxy::health::HealthCheckGroup;
-use crate::http::request::Request;
+use crate::http::request::{Parts, Request};
 use crate::vars::VarTable;
 
 pub use self::block::Block;
@@ -177,7 +178,8 @@ impl ProtocolBlocks for HttpBlocks {
         let lock_max = if sends { memory.hot_lock_size } else { 0 };
         let is_secured = self.secures_upstreams || listens.groups.iter().any(|group| group.ssl);
         let pools = is_secured.then(|| ssl::pool_settings(process.main.worker_count())).into_iter().collect();
-        let health_checks = HealthCheckGroup::gather(&plans, &servers);
+        let mut modules = Parts::default();
+        modules.put(Arc::new(HealthCheckGroup::gather(&plans, &servers)));
         let parts = ProtocolParts {
             listens: listens.addresses,
             reach,
@@ -190,7 +192,7 @@ impl ProtocolBlocks for HttpBlocks {
         };
         let slots = self.vars.finish()?;
         let assemble = Box::new(move |process| Config {
-            health_checks,
+            parts: modules,
             process,
             memory,
             plans: plans.into(),

@@ -1,7 +1,7 @@
 //! Rooms of a large crate: a module may use only rooms below its own, as ARCHITECTURE.md lists them.
 //!
 //! A fence that begins with "```rooms CRATE" lists rooms from top to bottom, one layer a line; rooms of one line do
-//! not know each other. A line "up: FROM → TO N" admits N uses against that order. The number has to be exact, so it
+//! not know each other. Modules in parentheses are one room. A line "up: FROM → TO N" admits N uses against that order. The number has to be exact, so it
 //! can only fall.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +20,8 @@ type Path = Vec<String>;
 /// Rooms of one crate.
 #[derive(Debug, Default)]
 struct Rooms {
-    /// Each room with its layer, 0 at the top.
-    layers: BTreeMap<String, usize>,
+    /// Each module with its room and layer, 0 at the top. A room is named by its first module.
+    layers: BTreeMap<String, (String, usize)>,
     /// Admitted uses upwards.
     exceptions: BTreeMap<(String, String), usize>,
 }
@@ -105,18 +105,31 @@ impl Rooms {
                 continue;
             }
             for part in line.split('>') {
-                rooms.layers.extend(part.split_whitespace().map(|room| (room.to_owned(), layer)));
+                rooms.add_layer(part, layer);
                 layer += 1;
             }
         }
         rooms
     }
 
+    fn add_layer(&mut self, text: &str, layer: usize) {
+        let mut open: Option<&str> = None;
+        for word in text.split_whitespace() {
+            let module = word.trim_start_matches('(').trim_end_matches(')');
+            let room = open.unwrap_or(module);
+            self.layers.insert(module.to_owned(), (room.to_owned(), layer));
+            open = match (word.starts_with('('), word.ends_with(')')) {
+                (_, true) => None,
+                (true, false) => Some(module),
+                (false, false) => open,
+            };
+        }
+    }
+
     /// The innermost room around a module, with its layer.
     fn of(&self, module: &[String]) -> Option<(&str, usize)> {
         (1..=module.len()).rev().find_map(|len| {
-            let found = self.layers.get_key_value(&module[..len].join("::"));
-            found.map(|(room, layer)| (room.as_str(), *layer))
+            self.layers.get(&module[..len].join("::")).map(|(room, layer)| (room.as_str(), *layer))
         })
     }
 }
@@ -304,6 +317,18 @@ mod tests {
         let unused = "tw-a: low → side is used 0 times, 2 are listed: ";
         assert_eq!(check_files(two, &up), [unused], "a line has several exceptions");
         assert_eq!(check_files("top low", &up), [expected], "rooms of one layer do not use each other");
+    }
+
+    #[test]
+    fn modules_in_parentheses_use_each_other() {
+        let files = [
+            (TOP, "use crate::low::Low;\n"),
+            (LOW, "use crate::top::Top;\n"),
+            ("crates/tw-a/src/deep.rs", "use crate::top::Top;\n"),
+        ];
+        let expected = "tw-a: deep → top is used 1 times, 0 are listed: deep uses top";
+        assert_eq!(check_files("(top low)\ndeep", &files), [expected]);
+        assert_eq!(check_files("deep > (top low)", &files), [""; 0]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tw_base::Limit;
+use tw_disk::{DiskError, Errno};
 use tw_net::AcceptError;
 use tw_rt::TaskGroup;
 use tw_rt::watch::Subject;
@@ -204,6 +205,22 @@ impl LoopCore {
         }
         tokio::time::sleep(SIBLING_TIME).await;
         Eviction::Done
+    }
+
+    /// Runs `attempt`, which needs a descriptor, and once more if there was none and one could be freed.
+    ///
+    /// # Errors
+    /// Error of the last attempt.
+    pub async fn retry_with_descriptor<T>(
+        &self,
+        mut attempt: impl AsyncFnMut() -> Result<T, DiskError>,
+    ) -> Result<T, DiskError> {
+        let first = attempt().await;
+        let Err(DiskError::Os { errno: Errno::MFILE | Errno::NFILE, .. }) = &first else { return first };
+        match self.free_descriptor().await {
+            Eviction::Done => attempt().await,
+            Eviction::NothingIdle => first,
+        }
     }
 
     /// Frees descriptors for a loop that has nothing to close.

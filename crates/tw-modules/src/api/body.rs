@@ -98,7 +98,7 @@ pub(super) async fn read_bytes(r: &mut Request) -> Result<Vec<u8>, ApiFailure> {
     match done {
         Ok(()) => Ok(body),
         Err(None) => Err(too_large().into()),
-        Err(Some(error)) => Err(ApiFailure::Status(request_body::failed(r, error))),
+        Err(Some(error)) => Err(ApiFailure::Status(request_body::read::failed(r, error))),
     }
 }
 

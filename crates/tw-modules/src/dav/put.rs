@@ -9,7 +9,6 @@ use tw_http::date;
 use tw_log::{Level, Text};
 use tw_server::config::permissions;
 use tw_server::http::body::Body;
-use tw_server::http::files::with_room;
 use tw_server::http::plan::Outcome;
 use tw_server::http::request::Request;
 use tw_server::http::request_body;
@@ -32,7 +31,7 @@ impl Dav {
             r.log(Level::Error, format_args!("PUT with range is unsupported"));
             return Err(501);
         }
-        request_body::read_to_file(r).await?;
+        request_body::read::read_to_file(r).await?;
         let disk = super::disk(r)?;
         let path = super::target(r, Slash::AsIs)?;
         super::check_links(r, &path, Links::Above).await?;
@@ -146,7 +145,7 @@ pub(super) async fn copy_beside(
         let home = r.client().home.clone();
         let follow = tw_disk::Links::Follow;
         let copy = async || disk.copy(&mut r.costs.account, from, follow, &name, &options).await;
-        let copied = match with_room(&home, copy).await {
+        let copied = match home.retry_with_descriptor(copy).await {
             Ok(file) => date_file(r, disk, &file, mtime).await,
             Err(error) if error.errno() == Some(Errno::EXIST) && tried < TRIES => continue,
             Err(error) => return Err(fail(r, &error, &name)),

@@ -8,7 +8,6 @@ use tw_base::Limit;
 use tw_disk::{CreateOptions, Disk, DiskError, Errno, FileKind, FileMeta, LIST_MAX, OpenOptions};
 use tw_log::{Level, Text};
 use tw_server::config::permissions;
-use tw_server::http::files::with_room;
 use tw_server::http::request::Request;
 
 /// Names read at once of a directory that is emptied.
@@ -112,7 +111,7 @@ impl Emptied {
         self.removed = 0;
         let home = r.client().home.clone();
         let list = async || disk.list_links(&mut r.costs.account, &self.path, REMOVE_BATCH, from).await;
-        let listing = with_room(&home, list).await?;
+        let listing = home.retry_with_descriptor(list).await?;
         self.state = if listing.truncated { Listed::Part } else { Listed::All };
         // DIFF(nginx): nginx leaves links that lead nowhere where they are.
         for entry in listing.entries {
@@ -198,7 +197,7 @@ impl Copier<'_> {
     async fn files(&mut self, r: &mut Request, from: &CStr, to: &CStr) -> Result<(), u16> {
         let home = r.client().home.clone();
         let list = async || self.disk.list_links(&mut r.costs.account, from, LIST_MAX, self.below).await;
-        let listing = match with_room(&home, list).await {
+        let listing = match home.retry_with_descriptor(list).await {
             Ok(listing) => listing,
             Err(error) => return self.failure(r, &error, from),
         };
@@ -226,7 +225,7 @@ impl Copier<'_> {
         let links = tw_disk::Links::Refuse { from: self.below };
         let home = r.client().home.clone();
         let copy = async || self.disk.copy(&mut r.costs.account, from, links, to, &options).await;
-        let file = match with_room(&home, copy).await {
+        let file = match home.retry_with_descriptor(copy).await {
             Ok(file) => file,
             Err(error) => return self.failure(r, &error, to),
         };

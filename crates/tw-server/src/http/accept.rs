@@ -38,14 +38,14 @@ pub(crate) async fn serve(client: Rc<Client>, socket: Socket) {
     };
     // A connection without steps does not carry their size.
     let Some(steps) = steps else {
-        return h1::serve(Http1Connection::new(client, Transport::Plain(socket)), Vec::new()).await;
+        return h1::serve::serve(Http1Connection::new(client, Transport::Plain(socket)), Vec::new()).await;
     };
     let Some(accepted) = Box::pin(tw_accept::accept(&*client, socket, steps)).await else { return };
     let AcceptedTransport { transport, early, preface } = accepted;
     let chosen = client.tls.get().and_then(|tls| tls.protocol.as_deref());
     match preface == Preface::Found || chosen == Some(HTTP_2) {
-        false => h1::serve(Http1Connection::new(client, transport), early).await,
-        true => Box::pin(h2::serve(client, transport, early)).await,
+        false => h1::serve::serve(Http1Connection::new(client, transport), early).await,
+        true => Box::pin(h2::serve::serve(client, transport, early)).await,
     }
 }
 

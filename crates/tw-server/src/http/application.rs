@@ -3,19 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 use std::time::Duration;
 
-use tw_accept::ssl::{self, SecureProtocol};
-use tw_acme::CurrentCertificate;
+use tw_accept::ssl;
 use tw_base::{FatalCell, Limit};
-use tw_conf::{
-    ConfError, Contexts, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, Node, SERVER, UPSTREAM,
-};
-use tw_connect::{ConnectingProtocol, UpstreamBlock, UpstreamConnections};
+use tw_connect::UpstreamConnections;
 use tw_core::event_loop::{AcceptedConnection, Application, ClientInfo, Eviction, IdleResources, LoopCore};
-use tw_core::load::Resolve;
-use tw_core::module::Protocol;
 use tw_disk::Errno;
 use tw_http::date::DateCache;
 use tw_rt::TaskSet;
@@ -30,15 +23,9 @@ use super::files::{FILES_MAX, FileTable};
 use super::generation::{Generation, GenerationRef};
 use super::history;
 use super::ocsp_stapling;
-use super::plan::Plan;
-use super::proxy::sticky::Sticky;
 use super::proxy::{health, names};
 use super::request::Request;
-use crate::config;
-use crate::config::location::Location;
-use crate::config::sticky::WrittenSticky as RawSticky;
 use crate::event_loop::Loop;
-use crate::load::Block;
 
 /// Requests a loop keeps for the next use.
 const SPARE_REQUESTS: usize = 64;
@@ -168,51 +155,6 @@ impl IdleResources for Loop {
             || self.app.cached.borrow_mut().close_one()
             || self.app.files.borrow_mut().made_room(Errno::MFILE);
         if has_closed { Eviction::Done } else { Eviction::NothingIdle }
-    }
-}
-
-impl Protocol for Http {
-    const NAME: &'static str = "http";
-    const CONTEXTS: Contexts =
-        HTTP | SERVER | LOCATION | IF_IN_SERVER | IF_IN_LOCATION | LIMIT_EXCEPT | UPSTREAM;
-    type Session = Request;
-    type Plan = Plan;
-    type Core = Location;
-    type Block = Block;
-}
-
-impl ConnectingProtocol for Http {
-    const SERVER_PORT: Option<u16> = Some(80);
-
-    type Sticky = Sticky;
-    type RawSticky = RawSticky;
-
-    fn read_sticky(node: &Node) -> Result<RawSticky, ConfError> {
-        config::sticky::read(node)
-    }
-
-    fn resolve_sticky(
-        raw: RawSticky,
-        upstream: &str,
-        cx: &mut Resolve<'_, Self>,
-    ) -> Result<Sticky, ConfError> {
-        config::sticky::resolve(raw, upstream, cx)
-    }
-
-    fn upstream_block(block: &Block) -> &UpstreamBlock<Self> {
-        &block.upstream
-    }
-
-    fn upstream_block_mut(block: &mut Block) -> &mut UpstreamBlock<Self> {
-        &mut block.upstream
-    }
-}
-
-impl SecureProtocol for Http {
-    const ALPN: &'static [&'static [&'static [u8]]] = accept::ALPN;
-
-    fn acme_certificate(block: &Block) -> Option<&Arc<CurrentCertificate>> {
-        block.acme.slot.as_ref()
     }
 }
 

@@ -14,7 +14,6 @@ use bytes::Bytes;
 use tw_disk::{Account, Disk, DiskError, Errno, File, JobClass, Now, Op, TempFile, TempOptions};
 
 use super::file_reads::Pieces;
-use super::files::with_room;
 use super::local_future::LocalFuture;
 use crate::config::location::TempPath;
 use crate::event_loop::Loop;
@@ -260,7 +259,7 @@ async fn make(by: &mut Account, room: &SpillTarget, parts: Vec<Bytes>) -> Result
     let options = TempOptions { levels: room.dir.levels, is_named, ..TempOptions::NAMED };
     let mut make = async || room.disk.create_temp_with(by, &room.dir.path, &options, parts.clone()).await;
     match &room.home {
-        Some(home) => with_room(home, make).await,
+        Some(home) => home.retry_with_descriptor(make).await,
         None => make().await,
     }
 }

@@ -1,5 +1,6 @@
 //! State of a request's cache lookup: source of `$upstream_cache_*` and `$cache_why`.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +9,10 @@ use bytes::Bytes;
 use tw_cache::policy::ForwardReason;
 use tw_http::range::ByteRange;
 
-use super::cache::{Cache, Continuation, MissReason};
+use tw_core::pools::Disks;
+use tw_disk::Disk;
+
+use super::cache::miss_reason::MissReason;
 
 /// Outcome of a cache lookup (`$upstream_cache_status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +61,50 @@ pub(crate) struct PendingHit {
     pub(crate) jobs: u32,
 }
 
+/// Cache that a request uses, as far as requests without a cache know it.
+pub(crate) trait UsedCache: Any + Send + Sync {
+    /// Disk of its `aio`; `None` if it has that of the location.
+    fn own_disk<'d>(&self, disks: &'d Disks) -> Option<&'d Disk>;
+
+    /// Records the time of a hit on the loop of number `index`, in nanoseconds.
+    fn record_hit(&self, index: usize, from: HitFrom, ns: u64);
+
+    /// Counts a response on the loop of number `index`.
+    fn count_response(&self, index: usize, response: CountedResponse);
+}
+
+/// Source of the first byte of a hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HitFrom {
+    /// Memory of the loop or the page cache, without waiting.
+    Inline,
+    /// Disk, read by a thread of a pool.
+    Disk,
+}
+
+impl HitFrom {
+    pub(crate) const ALL: [Self; 2] = [Self::Inline, Self::Disk];
+
+    /// Value of the label in metrics.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Disk => "disk",
+        }
+    }
+}
+
+/// Response of a cache, as it is counted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CountedResponse {
+    /// Outcome of the lookup.
+    pub(crate) status: UpstreamCacheStatus,
+    /// Bytes of the body that were sent.
+    pub(crate) bytes: u64,
+    /// True if the response was fetched for another request.
+    pub(crate) is_collapsed: bool,
+}
+
 /// State of a request's cache lookup.
 #[derive(Default)]
 pub struct CacheInfo {
@@ -76,8 +124,6 @@ pub struct CacheInfo {
     pub(crate) is_update: bool,
     /// True if the stored response does not answer, but is replaced: it does not belong to the rest of its object.
     pub(crate) is_anew: bool,
-    /// Fill that this background request continues.
-    pub(crate) continuation: Option<Continuation>,
     /// Age of the response in seconds.
     pub age: Option<u32>,
     /// Reason of forwarding to the upstream server; `None` without it.
@@ -93,7 +139,7 @@ pub struct CacheInfo {
     /// Time until which the response is valid, in seconds since 1970.
     pub(crate) valid_until: Option<i64>,
     /// Cache of the lookup.
-    pub(crate) cache: Option<Arc<Cache>>,
+    pub(crate) cache: Option<Arc<dyn UsedCache>>,
 }
 
 impl CacheInfo {
@@ -116,7 +162,7 @@ impl CacheInfo {
     /// Clears all values.
     pub(crate) fn clear(&mut self) {
         // Most requests ask no cache. One that was to fetch something anew may have ended before it did.
-        let was_told = self.is_update || self.is_anew || self.continuation.is_some();
+        let was_told = self.is_update || self.is_anew;
         if self.cache.is_some() || was_told || self.part.get().is_some() {
             *self = Self::default();
         }

@@ -12,7 +12,6 @@ use tw_log::{ErrorLog, Level};
 use tw_net::{Addr, proxy_protocol};
 
 use crate::event_loop::Loop;
-use crate::http::generation::{ListenGroup, LoopGeneration};
 
 /// A client, from accept to close.
 pub struct Client {
@@ -39,7 +38,7 @@ pub struct Client {
     peer_text: OnceCell<Box<str>>,
     local: OnceCell<Box<Addr>>,
     /// The listening address in a generation: number of that, index there.
-    group: Cell<(u64, usize)>,
+    pub(super) group: Cell<(u64, usize)>,
 }
 
 /// Scheme of a client's URLs.
@@ -153,22 +152,6 @@ impl Client {
     /// Our address, once `local` has told it.
     pub(crate) fn local_or(&self, local: impl FnOnce() -> Option<Addr>) -> &Addr {
         self.local.get_or_init(|| Box::new(local().unwrap_or_else(|| (*self.listen).clone())))
-    }
-
-    /// The listening address in `generation`; `None` if a reload took it away meanwhile.
-    pub(crate) fn group<'g>(&self, generation: &'g LoopGeneration) -> Option<&'g ListenGroup> {
-        let (id, at) = self.group.get();
-        if id == generation.id {
-            return generation.groups.get(at);
-        }
-        // A reload seldom moves it.
-        let is_ours = |group: &ListenGroup| group.address == *self.listen;
-        let at = match generation.groups.get(at) {
-            Some(group) if is_ours(group) => at,
-            _ => generation.groups.iter().position(is_ours)?,
-        };
-        self.group.set((generation.id, at));
-        generation.groups.get(at)
     }
 
     /// Writes a line into the main error log.

@@ -23,7 +23,6 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tw_base::Limit;
-use tw_core::event_loop::Eviction;
 use tw_disk::{DiskError, Errno, File, FileKind, FileMeta, Links, Now, Op, OpenOptions};
 use tw_http::HeadMemo;
 use tw_http::condition::Etag;
@@ -33,7 +32,6 @@ use self::locked_files::Lock;
 use self::open_file_cache::{CachedPath, CheckSharing, FileUser, is_exhausted};
 use super::request::Request;
 use crate::config::location::Symlinks;
-use crate::event_loop::Loop;
 use crate::vars::Template;
 
 pub use self::content_cache::HOT_FILE_MAX;
@@ -226,22 +224,6 @@ fn open_in_turn(r: &Request, path: &CStr, options: &OpenOptions, turn: CheckShar
     }
 }
 
-/// Does what needs a descriptor, and does it once more if there was none and room could be made.
-///
-/// # Errors
-/// Error of the last attempt.
-pub async fn with_room<T>(
-    home: &Loop,
-    mut attempt: impl AsyncFnMut() -> Result<T, DiskError>,
-) -> Result<T, DiskError> {
-    let first = attempt().await;
-    let Err(DiskError::Os { errno, .. }) = &first else { return first };
-    if is_exhausted(*errno) && home.free_descriptor().await == Eviction::Done {
-        return attempt().await;
-    }
-    first
-}
-
 fn look_up(r: &Request, path: &CStr, options: &OpenOptions, turn: CheckSharing) -> FileLookup {
     let Some(disk) = r.disk() else { return Now::Ready(Err(Errno::INVAL)) };
     let mut files = r.client().home.app.files.borrow_mut();
@@ -277,7 +259,10 @@ pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskErro
     let home = r.client().home.clone();
     // Before the job: a request that is read while it runs is not answered with what it found before.
     let look = home.app.files.borrow_mut().look();
-    match with_room(&home, async || disk.open_cold(&mut r.costs.account, path, &options).await).await {
+    match home
+        .retry_with_descriptor(async || disk.open_cold(&mut r.costs.account, path, &options).await)
+        .await
+    {
         Ok(file) if options.links != Links::Follow => Ok(Rc::new(OpenFile::new(file, options))),
         Ok(file) => Ok(home.app.files.borrow_mut().opened(path, file, &options, cache.as_ref(), look)),
         Err(error) => {
@@ -324,5 +309,5 @@ pub async fn stat(r: &mut Request, path: CString) -> Result<FileMeta, DiskError>
     };
     r.costs.account.source = tw_disk::JobSource::of(path.to_bytes());
     let home = r.client().home.clone();
-    with_room(&home, async || disk.stat(&mut r.costs.account, &path).await).await
+    home.retry_with_descriptor(async || disk.stat(&mut r.costs.account, &path).await).await
 }

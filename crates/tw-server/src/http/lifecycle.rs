@@ -70,7 +70,7 @@ pub(crate) fn count_request(client: &Client) {
 pub(crate) async fn serve(r: &mut Request, head: Result<(), u16>) {
     r.state.is_log_due = true;
     let admitted = match head.and_then(|()| admit(r)) {
-        Ok(()) => request_body::read_early(r).await,
+        Ok(()) => request_body::read::read_early(r).await,
         Err(status) => Err(status),
     };
     let body = match admitted {

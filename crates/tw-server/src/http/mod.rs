@@ -21,7 +21,6 @@ pub mod client;
 mod client_gone;
 mod file_reads;
 pub mod files;
-pub mod generation;
 pub mod h1;
 pub mod h2;
 pub mod header_names;
@@ -32,7 +31,6 @@ mod lingering_close;
 mod local_future;
 mod log_file;
 mod ocsp_stapling;
-pub mod plan;
 pub mod proxy;
 mod random_id;
 pub mod request;
@@ -54,9 +52,11 @@ pub mod wire;
 
 pub use self::application::Http;
 pub(crate) use self::application::LIMITS;
+pub use self::request::{generation, plan};
 pub(crate) use self::response::hop_fields;
 pub use self::response::{
-    background_subrequest, body, content_coding, early_subrequest, forward_head, send_response, subrequest,
+    background_subrequest, body, content_coding, early_subrequest, forward_head, prepare_response,
+    send_response, subrequest,
 };
 pub use self::routing::{error_response, phases, route};
 pub(crate) use self::routing::{post_action, start, tls_requirements};

@@ -9,11 +9,16 @@
 //! file_name   `root`, `alias`                log        lines in the error log
 //! ```
 
+mod cache_use;
 mod costs;
 mod extensions;
 mod facts;
 mod file_name;
+pub mod generation;
+mod listen_group;
 mod log;
+mod parts;
+pub mod plan;
 mod state;
 
 use std::cell::Cell;
@@ -31,12 +36,13 @@ pub use self::extensions::Extensions;
 use self::facts::RealClientAddr;
 pub(crate) use self::facts::SubrequestPosition;
 pub use self::facts::{Facts, RequestArrival, Started};
+use self::generation::{LoopGeneration, PlanId, ServerId};
+pub use self::parts::Parts;
+use self::plan::Plan;
 pub use self::state::{
     After, AliasEnd, ConditionCheck, ErrorPages, Ranges, RequestOrigin, RequestState, Rewritten,
 };
 use super::client::Client;
-use super::generation::{LoopGeneration, PlanId, ServerId};
-use super::plan::Plan;
 use super::random_id::random_id;
 use super::request_body::RequestBody;
 use super::upstream_state::UpstreamState;

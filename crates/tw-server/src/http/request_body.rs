@@ -7,7 +7,7 @@
 //! ```
 
 mod error;
-mod read;
+pub mod read;
 
 use std::ffi::CStr;
 
@@ -16,8 +16,6 @@ use tw_disk::{Account, File, JobClass, JobSource};
 use tw_http::Framing;
 
 pub use self::error::{BodyError, BodyLimits, Drained, InputError};
-pub(crate) use self::read::{LIMITS, check_announced_size, discard, drain, read_early};
-pub use self::read::{failed, read, read_to_file};
 use super::body_buffer::{BodyBuffer, Reader};
 use super::file_reads::Pieces;
 use super::h1::Http1Body;

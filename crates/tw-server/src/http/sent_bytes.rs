@@ -1,6 +1,5 @@
 //! Count of the bytes sent to clients.
 
-use super::cache;
 use super::request::Request;
 
 impl Request {
@@ -9,7 +8,7 @@ impl Request {
         self.costs.sent.bytes += bytes as u64;
         self.client().home.tally.sent.add(bytes as u64);
         if self.facts.upstream.cache.awaits_first_byte() && self.costs.sent.body() > 0 {
-            cache::record_first_byte(self);
+            self.record_first_byte();
         }
     }
 }

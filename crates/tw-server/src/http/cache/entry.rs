@@ -21,7 +21,7 @@ use super::open_entries::{BODY_MAX, DueCheck, OpenEntries, OpenEntry, PathCheck}
 use super::store::{is_same, on_disk, valid_until};
 use super::zone::{Cache, ZoneIndex};
 use crate::event_loop::Loop;
-use crate::http::files::{self, OpenFile};
+use crate::http::files::OpenFile;
 use crate::http::request::Request;
 
 /// Bytes read when a file is opened: a usual head and a small body.
@@ -269,7 +269,7 @@ impl EntrySearch<'_> {
     ) -> Result<ReadOutcome, DiskError> {
         let mut open = async || disk.open_and_read(by, path, &OpenOptions::READ, FIRST_READ).await;
         let (file, mut first) = match self.home {
-            Some(home) => files::with_room(home, open).await?,
+            Some(home) => home.retry_with_descriptor(open).await?,
             None => open().await?,
         };
         let size = file.meta().size;

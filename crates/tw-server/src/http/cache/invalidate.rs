@@ -5,6 +5,7 @@
 //! `set` has stored, groups of the location's regular expression) are those of the current request; a URL of another location
 //! gets the key that it would have in this one.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,6 +17,7 @@ use tw_http::{Escape, Fields, Known, Method, Progress, RequestHead};
 use super::lookup::LookupResult;
 use super::settings::CacheSettings;
 use super::zone::{Cache, CacheUser, ZoneIndex};
+use crate::http::cache_info::UsedCache;
 use crate::http::forward_head::RewriteFields;
 use crate::http::request::{Request, RequestOrigin};
 
@@ -34,7 +36,7 @@ pub(super) async fn begin(r: &mut Request, settings: &CacheSettings) -> LookupRe
         let _ = cache.load_index(CacheUser::Request, &disk, |level, message| r.log(level, message)).await;
     }
     let facts = &mut r.facts.upstream.cache;
-    (facts.cache, facts.forward) = (Some(cache), Some(ForwardReason::Method));
+    (facts.cache, facts.forward) = (Some(cache as Arc<dyn UsedCache>), Some(ForwardReason::Method));
     LookupResult::None
 }
 
@@ -55,7 +57,11 @@ pub(crate) fn invalidate(r: &mut Request, settings: &CacheSettings, rewrite: &dy
 /// object. Never waits: the file is removed in the background.
 pub fn discard(r: &Request) {
     let facts = &r.facts.upstream.cache;
-    if let Some((cache, held)) = facts.cache.as_ref().and_then(|cache| Some((cache, cache.zone.loaded()?))) {
+    let cache = facts
+        .cache
+        .clone()
+        .and_then(|cache| Arc::downcast::<Cache>(cache as Arc<dyn Any + Send + Sync>).ok());
+    if let Some((cache, held)) = cache.as_ref().and_then(|cache| Some((cache, cache.zone.loaded()?))) {
         invalidate_key(r, cache, held, Key::of(&facts.key));
     }
 }

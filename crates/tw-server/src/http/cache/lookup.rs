@@ -1,5 +1,6 @@
 //! Cache lookup of one request: a hit, a fill in progress that it joins, or a miss that goes to the upstream server.
 
+use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use super::stats::begin_hit;
 use super::zone::{Cache, CacheUser, FillLead, JoinOutcome};
 use crate::http::background_subrequest::{self, By, Copied};
 use crate::http::body::{Body, FileSpan};
-use crate::http::cache_info::{PendingHit, UpstreamCacheStatus};
+use crate::http::cache_info::{PendingHit, UpstreamCacheStatus, UsedCache};
 use crate::http::forward_head::{ForwardRules, RewriteFields};
 use crate::http::plan::Outcome;
 use crate::http::request::{Request, Uri};
@@ -178,7 +179,8 @@ impl Lookup {
         let part = r.facts.upstream.cache.part.get();
         let text = Bytes::from(text);
         let facts = &mut r.facts.upstream.cache;
-        (facts.key, facts.cache, facts.follows) = (text.clone(), Some(cache.clone()), false);
+        (facts.key, facts.cache, facts.follows) =
+            (text.clone(), Some(cache.clone() as Arc<dyn UsedCache>), false);
         if let Some(request) = purge {
             return LookupResult::Status(purge::purge(r, settings, &cache, &text, request).await);
         }
@@ -191,7 +193,7 @@ impl Lookup {
         let key = Key::of(&text);
         let request_time = tw_rt::clock::unix().secs;
         let (other, stale, lead) = (None, None, None);
-        let continuation = r.facts.upstream.cache.continuation.take();
+        let continuation = r.facts.states.get::<PendingContinuation>().and_then(|pending| pending.0.take());
         let mut lookup =
             Self { cache, text, key, searched: key, other, stale, lead, request_time, part, continuation };
         if lookup.continuation.is_some() {
@@ -587,6 +589,9 @@ impl Lookup {
     }
 }
 
+/// Fill that a background request continues, until its lookup takes it.
+struct PendingContinuation(Cell<Option<Continuation>>);
+
 /// Sends the range request that continues a fill, in the background of `r`. Drops the permit if that is not possible.
 pub(super) fn continue_fill(r: &mut Request, continuation: Continuation) {
     // A request with a body may change something.
@@ -597,7 +602,7 @@ pub(super) fn continue_fill(r: &mut Request, continuation: Continuation) {
     let origin = r.state.origin;
     let prepare = |r: &mut Request| {
         r.state.origin = origin;
-        r.facts.upstream.cache.continuation = Some(continuation);
+        r.facts.states.put(Rc::new(PendingContinuation(Cell::new(Some(continuation)))));
     };
     // With too many background requests the fill ends with what it has.
     let _ = background_subrequest::run_by(r, uri, Copied::Nothing, By::Parent, prepare);

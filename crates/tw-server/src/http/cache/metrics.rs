@@ -6,9 +6,8 @@ use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
 
 use tw_cache::IndexCounts;
 
-use super::stats::HitFrom;
 use super::zone::{Cache, CacheZone};
-use crate::http::cache_info::UpstreamCacheStatus;
+use crate::http::cache_info::{HitFrom, UpstreamCacheStatus};
 
 const CACHE: &[&str] = &["cache"];
 

@@ -5,33 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tw_base::Histogram;
 use tw_base::hist::Snapshot;
+use tw_core::pools::Disks;
+use tw_disk::Disk;
 
-use crate::http::cache_info::{PendingHit, UpstreamCacheStatus};
+use super::zone::Cache;
+use crate::http::cache_info::{CountedResponse, HitFrom, PendingHit, UpstreamCacheStatus, UsedCache};
 use crate::http::request::Request;
 
 /// Sets of numbers; loops of the same remainder share one.
 const SETS: usize = 64;
-
-/// Source of the first byte of a hit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HitFrom {
-    /// Memory of the loop or the page cache, without waiting.
-    Inline,
-    /// Disk, read by a thread of a pool.
-    Disk,
-}
-
-impl HitFrom {
-    pub(super) const ALL: [Self; 2] = [Self::Inline, Self::Disk];
-
-    /// Value of the label in metrics.
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Inline => "inline",
-            Self::Disk => "disk",
-        }
-    }
-}
 
 /// Begins a hit with the turn in which the cache is searched: that needs no reading of a clock.
 pub(super) fn begin_hit(r: &Request) -> PendingHit {
@@ -85,33 +67,24 @@ impl ResponseStats {
     }
 }
 
-/// Records the time of a hit whose first byte was sent: of its body, or of its head without a body.
-pub(crate) fn record_first_byte(r: &mut Request) {
-    let hit = r.facts.upstream.cache.hit.take();
-    let (Some(PendingHit { began, jobs }), Some(cache)) = (hit, &r.facts.upstream.cache.cache) else {
-        return;
-    };
-    // The clock of the loop stands still in a turn, and most hits begin and end in one.
-    let took = tw_rt::clock::precise().saturating_duration_since(began);
-    let from = if r.costs.account.jobs() > jobs { HitFrom::Disk } else { HitFrom::Inline };
-    let times = &cache.zone.stats.set(r.client().home.index).times;
-    times[from as usize].record_ns(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
-}
-
-/// Counts a request that has ended.
-pub(crate) fn count_request(r: &mut Request) {
-    if r.facts.upstream.cache.hit.is_some() && r.costs.sent.complete {
-        record_first_byte(r);
+impl UsedCache for Cache {
+    fn own_disk<'d>(&self, disks: &'d Disks) -> Option<&'d Disk> {
+        Self::own_disk(self, disks)
     }
-    let facts = &r.facts.upstream.cache;
-    let (Some(cache), Some(status)) = (&facts.cache, facts.status) else { return };
-    cache.zone.counts.by_status[status as usize].add(1);
-    let bytes = r.costs.sent.body();
-    if bytes > 0 {
-        let set = cache.zone.stats.set(r.client().home.index);
-        set.bytes[status as usize].fetch_add(bytes, Relaxed);
-        if facts.follows {
-            set.collapsed_bytes.fetch_add(bytes, Relaxed);
+
+    fn record_hit(&self, index: usize, from: HitFrom, ns: u64) {
+        self.zone.stats.set(index).times[from as usize].record_ns(ns);
+    }
+
+    fn count_response(&self, index: usize, response: CountedResponse) {
+        let CountedResponse { status, bytes, is_collapsed } = response;
+        self.zone.counts.by_status[status as usize].add(1);
+        if bytes > 0 {
+            let set = self.zone.stats.set(index);
+            set.bytes[status as usize].fetch_add(bytes, Relaxed);
+            if is_collapsed {
+                set.collapsed_bytes.fetch_add(bytes, Relaxed);
+            }
         }
     }
 }

@@ -368,7 +368,7 @@ mod tests {
         let request =
             "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nno chunk\r\nGET / HTTP/1.1\r\n";
         let (is_known, is_pending) = crate::testing::with_request("server { }", request, |r| {
-            assert_eq!(request_body::discard(r), Err(400));
+            assert_eq!(request_body::read::discard(r), Err(400));
             (r.body.finished().is_some(), r.body.is_pending())
         });
         assert_eq!((is_known, is_pending), (false, false));

@@ -13,14 +13,13 @@ mod request_head;
 mod response_head;
 mod send;
 mod send_file;
-mod serve;
+pub(crate) mod serve;
 
 pub use self::conn::Http1Connection;
 pub use self::input::Http1Body;
 pub(crate) use self::keepalive::LAST_WAIT;
 pub(crate) use self::response_head::{Delimiter, delimiter};
 pub(crate) use self::send::{inform, send};
-pub(crate) use self::serve::serve;
 
 #[cfg(test)]
 pub(crate) use self::body::begin_body;

@@ -8,8 +8,8 @@ use tw_http::{ConnectionField, EncodeContext, Known, Method, Version};
 use super::Http1Connection;
 use crate::http::body::Body;
 use crate::http::error_response;
+use crate::http::prepare_response;
 use crate::http::request::{After, Request};
-use crate::http::send_response;
 use crate::http::user_agent;
 
 /// Delimiter of a response body.
@@ -64,7 +64,7 @@ pub(super) fn encode(conn: &Http1Connection, r: &mut Request, delimiter: Delimit
     let connection = connection_field(conn, r);
     let server = if r.out.fields.has(Known::Server) { Bytes::new() } else { error_response::server_name(r) };
     let mut address = Vec::new();
-    let location_base = send_response::location_base(r, &mut address);
+    let location_base = prepare_response::location_base(r, &mut address);
     let context = EncodeContext {
         now: tw_rt::clock::unix().secs,
         dates: &conn.client.home.app.dates,

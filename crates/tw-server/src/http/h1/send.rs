@@ -24,10 +24,10 @@ use super::conn::SocketWaitError;
 use super::response_head::{self, Delimiter};
 use super::send_file::{begin_file, gather, send_file};
 use crate::http::body::{Body, Upgraded};
+use crate::http::prepare_response;
 use crate::http::request::{After, Request};
 use crate::http::send_error::SendError;
 use crate::http::send_rate::SendRate;
-use crate::http::send_response;
 use crate::http::tunnel_end::TunnelEnd;
 
 /// Largest body that is copied behind the head for `send()`, which beats `sendmsg()` with two pieces up to there.
@@ -309,7 +309,7 @@ fn push_end(r: &mut Request, out: &mut Vec<u8>) {
     if r.out.trailers.is_none() {
         return out.extend_from_slice(BODY_END);
     }
-    send_response::fill_trailers(r);
+    prepare_response::fill_trailers(r);
     out.extend_from_slice(LAST_CHUNK);
     if let Some(trailers) = &r.out.trailers {
         response::push_fields(trailers, out);

@@ -95,7 +95,7 @@ async fn serve_buffered(conn: &Rc<Http1Connection>, r: &mut Request) -> After {
         };
         lifecycle::count_request(client);
         lifecycle::serve(r, head).await;
-        if r.state.after == After::KeepAlive && request_body::drain(r).await == Drained::No {
+        if r.state.after == After::KeepAlive && request_body::read::drain(r).await == Drained::No {
             r.state.after = After::Abort;
         }
         end_body(r);

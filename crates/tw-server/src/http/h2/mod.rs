@@ -13,7 +13,7 @@ mod input;
 mod request_head;
 mod response_head;
 mod send;
-mod serve;
+pub(crate) mod serve;
 mod settings;
 mod stream;
 mod stream_handle;
@@ -24,7 +24,6 @@ mod write_buffer;
 pub(crate) use self::conn::Http2Connection;
 pub use self::input::Http2Body;
 pub(crate) use self::send::{inform, send};
-pub(crate) use self::serve::{LIMITS, serve};
 pub use self::stream_handle::StreamHandle;
 pub use self::stream_tunnel::StreamTunnel;
 /// Connection preface of HTTP/2.

@@ -8,9 +8,9 @@ use tw_http2::FieldWriter;
 
 use super::StreamHandle;
 use crate::http::error_response;
+use crate::http::prepare_response;
 use crate::http::request::Request;
 use crate::http::send_error::SendError;
-use crate::http::send_response;
 
 /// Sends the head of the response to `r`, with which it ends or does not, and says how many bytes that are on the wire.
 pub(super) fn send(handle: &StreamHandle, r: &Request, ends: bool) -> Result<usize, SendError> {
@@ -22,7 +22,7 @@ pub(super) fn send(handle: &StreamHandle, r: &Request, ends: bool) -> Result<usi
         server: &server,
         connection: ConnectionField::Close,
         chunked: false,
-        location_base: send_response::location_base(r, &mut address),
+        location_base: prepare_response::location_base(r, &mut address),
         vary_accept_encoding: r.out.varies_by_coding && r.plan().core.compression.vary,
     };
     let write = |written: &mut FieldWriter<'_>| {

@@ -18,10 +18,10 @@ use super::stream_handle::{Intent, SendPermit};
 use super::stream_scheduler::WAITING_MAX;
 use super::{StreamHandle, StreamTunnel, response_head, write_buffer};
 use crate::http::body::{Body, FileSpan};
+use crate::http::prepare_response;
 use crate::http::request::{After, Request};
 use crate::http::send_error::SendError;
 use crate::http::send_rate::SendRate;
-use crate::http::send_response;
 use crate::http::tunnel_end::TunnelEnd;
 
 /// Size up to which small pieces that are available at once are joined.
@@ -160,7 +160,7 @@ impl Sending {
     /// Ends the response behind its last piece: with trailers, or with an empty frame.
     fn send_end(&self, r: &mut Request, has_trailers: bool) -> Result<(), SendError> {
         if has_trailers {
-            send_response::fill_trailers(r);
+            prepare_response::fill_trailers(r);
         }
         let trailers =
             r.out.trailers.as_ref().filter(|fields| has_trailers && response_head::has_any(fields));

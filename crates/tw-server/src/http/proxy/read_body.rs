@@ -14,5 +14,5 @@ pub async fn read_body(r: &mut Request, settings: &ProxySettings, must_end: bool
         return Ok(());
     }
     // Boxed: most requests have no body, and their futures are smaller without this one.
-    Box::pin(request_body::read(r)).await
+    Box::pin(request_body::read::read(r)).await
 }

@@ -12,7 +12,6 @@ use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource, Op, TempFile
 use crate::config::location::TempPath;
 use crate::event_loop::Loop;
 use crate::http::file_reads::Pieces;
-use crate::http::files::with_room;
 use crate::http::plan::LocalFuture;
 
 /// Place of the part of the buffer that does not fit into memory.
@@ -190,6 +189,6 @@ async fn store(
     }
     let how = TempOptions { levels: room.dir.levels, is_named: false, ..TempOptions::NAMED };
     let make = async || room.disk.create_temp_with(&mut by, &room.dir.path, &how, parts.clone()).await;
-    let temp = with_room(&room.home, make).await?;
+    let temp = room.home.retry_with_descriptor(make).await?;
     Ok(Rc::new(Stored { temp, disk: room.disk, written: Cell::new(len), taken: Cell::new(0) }))
 }

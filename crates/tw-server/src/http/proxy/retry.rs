@@ -77,7 +77,7 @@ pub(super) async fn try_upstreams<C: Codec + Clone>(
             },
             Err(AttemptError::Failed(failed)) => failed,
             Err(AttemptError::Client(error)) => {
-                return Err(NoResponse::local(request_body::failed(r, error)));
+                return Err(NoResponse::local(request_body::read::failed(r, error)));
             }
             Err(AttemptError::Unbuildable(status)) => return Err(NoResponse::local(status)),
         };

@@ -108,7 +108,7 @@ impl ReturnedBody {
         r.body.keep(self.seen);
         if let Some(error) = self.error {
             // The response has begun, so that its status is not this one.
-            request_body::failed(r, error);
+            request_body::read::failed(r, error);
         }
     }
 }

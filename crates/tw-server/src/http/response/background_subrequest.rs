@@ -11,7 +11,7 @@ use tw_log::{Level, Text};
 use tw_rt::watch::Subject;
 
 use super::body::Body;
-use super::send_response;
+use super::prepare_response;
 use super::subrequest::{self, Refused};
 use crate::event_loop::Loop;
 use crate::http::phases;
@@ -133,7 +133,7 @@ pub(crate) fn run_by(
             By::Parent => phases::run_content(&mut r).await,
         };
         let body =
-            if r.state.after == After::Abort { Body::Empty } else { send_response::filter(&mut r, body) };
+            if r.state.after == After::Abort { Body::Empty } else { prepare_response::filter(&mut r, body) };
         discard(body, &mut r).await;
         subrequest::log(&mut r);
         running.0.app.give_back(r);

@@ -6,5 +6,6 @@ pub mod content_coding;
 pub mod early_subrequest;
 pub mod forward_head;
 pub(crate) mod hop_fields;
+pub mod prepare_response;
 pub mod send_response;
 pub mod subrequest;

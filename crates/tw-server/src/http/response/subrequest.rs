@@ -15,8 +15,7 @@ use bytes::Bytes;
 use tw_base::Limit;
 
 use super::body::{Body, Pull};
-use super::send_response;
-use crate::http::cache;
+use super::prepare_response;
 use crate::http::phases;
 use crate::http::plan::LocalFuture;
 use crate::http::request::{After, Request, SubrequestPosition, Uri};
@@ -189,7 +188,8 @@ impl Subrequest {
         let Some(r) = &mut self.r else { return };
         wait_for_budget(r).await;
         let body = phases::run_part(r).await;
-        self.body = if r.state.after == After::Abort { Body::Empty } else { send_response::filter(r, body) };
+        self.body =
+            if r.state.after == After::Abort { Body::Empty } else { prepare_response::filter(r, body) };
     }
 
     /// The status of the response; 0 once it is over.
@@ -223,7 +223,7 @@ impl Subrequest {
         if let Some(piece) = &piece {
             r.costs.sent.bytes += piece.len() as u64;
             if r.facts.upstream.cache.awaits_first_byte() && !piece.is_empty() {
-                cache::record_first_byte(r);
+                r.record_first_byte();
             }
         }
         Ok(piece)

@@ -8,23 +8,24 @@ use super::error_response;
 use super::phases::{NextStep, enter};
 use crate::http::generation::LoopGeneration;
 use crate::http::plan::Outcome;
+use crate::http::prepare_response;
 use crate::http::request::{AliasEnd, Request, RequestOrigin, Rewritten};
 use crate::http::request_body;
-use crate::http::send_response;
 
 /// Turns the decision of a handler into what happens next.
 pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: Outcome) -> NextStep {
     match outcome {
         Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => no_content(r, generation),
-        Outcome::Respond(body) => match request_body::discard(r).and_then(|()| send_response::check(r, body))
-        {
-            Ok(body) => NextStep::Respond(body),
-            Err(status) => decide(r, generation, Outcome::Status(status)),
-        },
+        Outcome::Respond(body) => {
+            match request_body::read::discard(r).and_then(|()| prepare_response::check(r, body)) {
+                Ok(body) => NextStep::Respond(body),
+                Err(status) => decide(r, generation, Outcome::Status(status)),
+            }
+        }
         Outcome::Status(code) => match error_response::respond(r, code, generation) {
             error_response::ErrorResponse::Respond(body) => {
                 // The response to a malformed one is there already; that the connection is closed is said with it.
-                let _ = request_body::discard(r);
+                let _ = request_body::read::discard(r);
                 NextStep::Respond(body)
             }
             error_response::ErrorResponse::Again(outcome) => decide(r, generation, outcome),

@@ -114,7 +114,7 @@ pub(crate) async fn follow(r: &mut Request, outcome: Outcome) -> Body {
 }
 
 async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcome {
-    if let Some(code) = crate::http::request_body::check_announced_size(r) {
+    if let Some(code) = crate::http::request_body::read::check_announced_size(r) {
         return Outcome::Status(code);
     }
     let plan = r.route.plan;
@@ -246,7 +246,7 @@ pub fn client_closed(r: &Request, gone: &ClientGone) -> Outcome {
 /// Runs the log phase of a request that is over.
 pub(crate) fn log(r: &mut Request) {
     r.facts.upstream.close();
-    crate::http::cache::count_request(r);
+    r.count_cache_use();
     let generation = r.generation().clone();
     generation.plan(r.route.plan).log_handlers().iter().for_each(|handler| handler.log(r));
 }

@@ -4,8 +4,8 @@ use tw_http::{Fields, Known, date};
 
 use super::client::set_limit_rate;
 use super::{Request, put, put_fields, put_number};
+use crate::http::prepare_response;
 use crate::http::request::After;
-use crate::http::send_response;
 use crate::vars::{Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[
@@ -102,7 +102,7 @@ fn location(r: &Request, out: &mut Vec<u8>) -> Value {
     }
     let mut address = Vec::new();
     if r.costs.sent.head > 0
-        && let Some(base) = send_response::location_base(r, &mut address)
+        && let Some(base) = prepare_response::location_base(r, &mut address)
     {
         out.extend_from_slice(if base.https { b"https://" } else { b"http://" });
         out.extend_from_slice(base.host);

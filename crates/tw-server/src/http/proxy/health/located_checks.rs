@@ -23,16 +23,17 @@ pub(crate) async fn run(home: Rc<Loop>) {
     let generation = home.generation();
     let loops = generation.main.worker_count().max(1);
     let mut own = Vec::new();
+    let all = generation.parts.get::<Vec<HealthCheckGroup>>().unwrap_or_default();
     for (nth, group) in shared_groups(&generation.shared_objects).enumerate() {
         if nth % loops != home.index {
             continue;
         }
         let is_of_group = |checks: &HealthCheckGroup| std::ptr::eq(&*checks.group.peers, group);
-        match generation.health_checks.iter().position(is_of_group) {
+        match all.iter().position(is_of_group) {
             None => group.disable_checks(generation.id, now_ms()),
             Some(at) => {
-                let (home, generation) = (home.clone(), generation.clone());
-                own.push((nth as u64, LocatedChecks { home, generation, at }));
+                let (home, generation, all) = (home.clone(), generation.clone(), all.clone());
+                own.push((nth as u64, LocatedChecks { home, generation, all, at }));
             }
         }
     }
@@ -44,13 +45,15 @@ pub(crate) async fn run(home: Rc<Loop>) {
 struct LocatedChecks {
     home: Rc<Loop>,
     generation: Rc<LoopGeneration>,
+    /// Checked groups of the generation.
+    all: Arc<Vec<HealthCheckGroup>>,
     /// Index among the checked groups of the generation.
     at: usize,
 }
 
 impl LocatedChecks {
     fn checks(&self) -> &HealthCheckGroup {
-        &self.generation.health_checks[self.at]
+        &self.all[self.at]
     }
 }
 

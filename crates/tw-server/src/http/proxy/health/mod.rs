@@ -139,7 +139,7 @@ impl HealthCheckGroup {
     pub(crate) fn gather(plans: &[Plan], servers: &[Server]) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for (at, plan) in plans.iter().enumerate() {
-            let Some(check) = &plan.health_check else { continue };
+            let Some(check) = plan.parts.get::<HealthCheck>() else { continue };
             let server = servers.iter().position(|server| Arc::ptr_eq(&server.settings, &plan.server));
             let (server, plan) = (ServerId(server.unwrap_or_default() as u32), PlanId(at as u32));
             let located = PlacedCheck { check: check.clone(), server, plan };

@@ -11,17 +11,16 @@ use tw_core::generation::{Configuration, ProcessConfig};
 use tw_http::HeadLimits;
 use tw_net::Addr;
 
-pub use super::ids::{PlanId, ServerId};
 use super::plan::Plan;
-use super::proxy::UpstreamGroup;
-use super::proxy::health::HealthCheckGroup;
-use super::request::Request;
-use super::route::{Locations, ServerNames};
+use super::{Parts, Request};
 use crate::config::acme::Acme;
 use crate::config::http2::Http2;
 use crate::config::location::TempPath;
 use crate::config::memory::Memory;
 use crate::config::server::ServerSettings;
+use crate::config::upstream::UpstreamGroup;
+pub use crate::http::ids::{PlanId, ServerId};
+use crate::http::route::{Locations, ServerNames};
 use crate::load::Directory;
 use crate::vars::Slots;
 
@@ -46,8 +45,8 @@ pub struct Config {
     pub upstreams: Box<[Arc<UpstreamGroup>]>,
     /// The servers of each listening address.
     pub groups: Vec<ListenGroup>,
-    /// Groups whose servers are checked, and how.
-    pub health_checks: Vec<HealthCheckGroup>,
+    /// Parts of modules.
+    pub parts: Parts,
     /// Slots of the request's variables.
     pub slots: Slots,
     /// Directories to make.

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use tw_conf::Span;
 use tw_http::Method;
 
-use super::body::Body;
+use super::Parts;
+use super::Request;
 use super::generation::PlanId;
-pub use super::local_future::LocalFuture;
-use super::proxy::health::HealthCheck;
-use super::request::Request;
-use super::route::Pattern;
 use crate::config::location::Location;
 use crate::config::server::ServerSettings;
+use crate::http::body::Body;
+pub use crate::http::local_future::LocalFuture;
+use crate::http::route::Pattern;
 use crate::vars::{Computed, Preparations};
 
 /// Phases of a request, in their order.
@@ -187,8 +187,8 @@ pub struct Plan {
     looks_for_files: bool,
     /// `http2_chunk_size`
     pub(crate) chunk_size: usize,
-    /// Health check of the servers that requests are passed to.
-    pub(crate) health_check: Option<Arc<HealthCheck>>,
+    /// Parts of modules.
+    pub parts: Parts,
     phases: [Vec<Box<dyn Handler>>; PHASES],
     first_filters: Vec<Box<dyn HeaderFilter>>,
     header_filters: Vec<Box<dyn HeaderFilter>>,
@@ -232,7 +232,7 @@ impl Plan {
             names_content: false,
             looks_for_files: false,
             chunk_size: usize::MAX,
-            health_check: None,
+            parts: Parts::default(),
             phases: Default::default(),
             first_filters: Vec::new(),
             header_filters: Vec::new(),
@@ -307,11 +307,6 @@ impl Plan {
     /// Adds a warning to the report of loading the configuration.
     pub fn warn(&mut self, span: Span, message: String) {
         self.warnings.push((span, message));
-    }
-
-    /// Has the servers checked that requests are passed to.
-    pub fn check_health(&mut self, check: Arc<HealthCheck>) {
-        self.health_check = Some(check);
     }
 
     /// Makes `handler` the only one of the content phase, as `return` or a proxy does.

@@ -1,0 +1,30 @@
+//! Statistics of the cache that a request uses.
+
+use super::Request;
+use crate::http::cache_info::{CountedResponse, HitFrom, PendingHit};
+
+impl Request {
+    /// Records the time of a hit whose first byte was sent: of its body, or of its head without a body.
+    pub(crate) fn record_first_byte(&mut self) {
+        let hit = self.facts.upstream.cache.hit.take();
+        let (Some(PendingHit { began, jobs }), Some(cache)) = (hit, &self.facts.upstream.cache.cache) else {
+            return;
+        };
+        // The clock of the loop stands still in a turn, and most hits begin and end in one.
+        let took = tw_rt::clock::precise().saturating_duration_since(began);
+        let from = if self.costs.account.jobs() > jobs { HitFrom::Disk } else { HitFrom::Inline };
+        let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        cache.record_hit(self.client().home.index, from, ns);
+    }
+
+    /// Counts the response of a request that has ended, if a cache was used.
+    pub(crate) fn count_cache_use(&mut self) {
+        if self.facts.upstream.cache.hit.is_some() && self.costs.sent.complete {
+            self.record_first_byte();
+        }
+        let facts = &self.facts.upstream.cache;
+        let (Some(cache), Some(status)) = (&facts.cache, facts.status) else { return };
+        let response = CountedResponse { status, bytes: self.costs.sent.body(), is_collapsed: facts.follows };
+        cache.count_response(self.client().home.index, response);
+    }
+}

@@ -1,0 +1,22 @@
+//! Servers of the address by which a client came.
+
+use super::generation::{ListenGroup, LoopGeneration};
+use crate::http::client::Client;
+
+impl Client {
+    /// The listening address in `generation`; `None` if a reload took it away meanwhile.
+    pub(crate) fn group<'g>(&self, generation: &'g LoopGeneration) -> Option<&'g ListenGroup> {
+        let (id, at) = self.group.get();
+        if id == generation.id {
+            return generation.groups.get(at);
+        }
+        // A reload seldom moves it.
+        let is_ours = |group: &ListenGroup| group.address == *self.listen;
+        let at = match generation.groups.get(at) {
+            Some(group) if is_ours(group) => at,
+            _ => generation.groups.iter().position(is_ours)?,
+        };
+        self.group.set((generation.id, at));
+        generation.groups.get(at)
+    }
+}

@@ -1,0 +1,67 @@
+//! HTTP as a protocol of configurations: its blocks, sessions and plans.
+
+use std::sync::Arc;
+
+use tw_accept::ssl::SecureProtocol;
+use tw_acme::CurrentCertificate;
+use tw_conf::{
+    ConfError, Contexts, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, Node, SERVER, UPSTREAM,
+};
+use tw_connect::{ConnectingProtocol, UpstreamBlock};
+use tw_core::load::Resolve;
+use tw_core::module::Protocol;
+
+use super::Block;
+use crate::config;
+use crate::config::location::Location;
+use crate::config::sticky::WrittenSticky as RawSticky;
+use crate::http::Http;
+use crate::http::accept;
+use crate::http::plan::Plan;
+use crate::http::proxy::sticky::Sticky;
+use crate::http::request::Request;
+
+impl Protocol for Http {
+    const NAME: &'static str = "http";
+    const CONTEXTS: Contexts =
+        HTTP | SERVER | LOCATION | IF_IN_SERVER | IF_IN_LOCATION | LIMIT_EXCEPT | UPSTREAM;
+    type Session = Request;
+    type Plan = Plan;
+    type Core = Location;
+    type Block = Block;
+}
+
+impl ConnectingProtocol for Http {
+    const SERVER_PORT: Option<u16> = Some(80);
+
+    type Sticky = Sticky;
+    type RawSticky = RawSticky;
+
+    fn read_sticky(node: &Node) -> Result<RawSticky, ConfError> {
+        config::sticky::read(node)
+    }
+
+    fn resolve_sticky(
+        raw: RawSticky,
+        upstream: &str,
+        cx: &mut Resolve<'_, Self>,
+    ) -> Result<Sticky, ConfError> {
+        config::sticky::resolve(raw, upstream, cx)
+    }
+
+    fn upstream_block(block: &Block) -> &UpstreamBlock<Self> {
+        &block.upstream
+    }
+
+    fn upstream_block_mut(block: &mut Block) -> &mut UpstreamBlock<Self> {
+        &mut block.upstream
+    }
+}
+
+impl SecureProtocol for Http {
+    const ALPN: &'static [&'static [&'static [u8]]] = accept::ALPN;
+
+    fn acme_certificate(block: &Block) -> Option<&Arc<CurrentCertificate>> {
+        block.acme.slot.as_ref()
+    }
+}
