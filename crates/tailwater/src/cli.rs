@@ -136,7 +136,7 @@ pub(crate) struct TlsOptions {
     /// `--tls`: names of this host; plain HTTP without any.
     pub(crate) names: Vec<Vec<u8>>,
     /// `--accept-terms`
-    pub(crate) terms: Terms,
+    pub(crate) terms: TermsOfService,
     /// `--acme-directory`: the authority.
     pub(crate) directory: Option<Vec<u8>>,
     /// `--acme-ca`: whom to trust that it is the authority.
@@ -145,10 +145,10 @@ pub(crate) struct TlsOptions {
 
 /// Acceptance of the terms of service of an authority.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Terms {
+pub(crate) enum TermsOfService {
     /// Not given.
     #[default]
-    Open,
+    NotAccepted,
     /// Accepted.
     Accepted,
 }
@@ -407,7 +407,7 @@ fn parse_serve(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
             b"-h" | b"-?" | b"--help" => return Ok(Command::ServeHelp),
             b"--spa" => options.absent = Absent::Index,
             b"--compress" => options.coding = Coding::Compressed,
-            b"--accept-terms" => options.tls.terms = Terms::Accepted,
+            b"--accept-terms" => options.tls.terms = TermsOfService::Accepted,
             [b'-', _, ..] => return Err(invalid(&word)),
             _ if options.directory.is_some() => return Err(invalid(&word)),
             _ => options.directory = Some(word),
@@ -433,7 +433,7 @@ fn parse_proxy(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
             b"-h" | b"-?" | b"--help" => return Ok(Command::ProxyHelp),
             b"--change-host" => options.host = SentHost::Origin,
             b"--insecure" => options.certificates = OriginCertificates::Any,
-            b"--accept-terms" => options.tls.terms = Terms::Accepted,
+            b"--accept-terms" => options.tls.terms = TermsOfService::Accepted,
             [b'-', ..] => return Err(invalid(&word)),
             _ => options.urls.push(word),
         }

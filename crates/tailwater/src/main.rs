@@ -108,13 +108,13 @@ fn main_command(options: &Options) -> ExitCode {
     let source = Source::new(options);
     match (options.test, options.order) {
         (Some(test), _) => check::check(&source, test, options),
-        (None, Some(order)) => give_order(&source, order),
+        (None, Some(order)) => send_command(&source, order),
         (None, None) => run(source),
     }
 }
 
 /// `-s`
-fn give_order(source: &Source, order: SignalCommand) -> ExitCode {
+fn send_command(source: &Source, order: SignalCommand) -> ExitCode {
     let console = Console::new();
     console.begin_record();
     let loaded = source.load(&SharedObjects::default(), &console);

@@ -98,7 +98,7 @@ impl Sockets {
         console: &Console,
         mut report: &mut dyn FnMut(ListenReport),
     ) -> Option<Self> {
-        let groups = groups.iter().filter(|group| group.socket != SocketSharing::Other);
+        let groups = groups.iter().filter(|group| group.socket != SocketSharing::UsesWildcard);
         let mut opened = self.open_missing(groups.clone(), report)?;
         let mut next = Vec::new();
         for group in groups {

@@ -14,7 +14,7 @@ use tw_acme::{Identifier, Url, is_local, local_domains};
 use tw_net::Addr;
 
 use crate::authority::Authority;
-use crate::cli::{Terms, TlsOptions};
+use crate::cli::{TermsOfService, TlsOptions};
 use crate::conf::path;
 use crate::console::Fault;
 use crate::memory_file::MemoryFile;
@@ -54,7 +54,7 @@ impl Listening {
         not_these: &[SocketAddr],
     ) -> Result<Self, Fault> {
         let [first, ..] = &tls.names[..] else {
-            if tls.directory.is_some() || tls.trusted.is_some() || tls.terms == Terms::Accepted {
+            if tls.directory.is_some() || tls.trusted.is_some() || tls.terms == TermsOfService::Accepted {
                 let fault = Fault::emerg(
                     "\"--accept-terms\", \"--acme-directory\" and \"--acme-ca\" belong to \"--tls\"",
                 );
@@ -78,7 +78,7 @@ impl Listening {
             String::from_utf8_lossy(tls.directory.as_deref().unwrap_or(DIRECTORY.as_bytes())).into_owned();
         let authority = Url::parse(&uri)
             .map_err(|why| Fault::emerg(format!("invalid URL in \"--acme-directory {uri}\": {why}")))?;
-        if tls.terms == Terms::Open {
+        if tls.terms == TermsOfService::NotAccepted {
             let message = format!(
                 "\"--tls\" orders certificates from {}, which has terms of service",
                 authority.host()
@@ -266,24 +266,24 @@ mod tests {
             Listening::of(Some(b"127.0.0.1:1"), &tls, &[]).unwrap_err().message
         };
         assert_eq!(
-            refused(&["example.com"], Terms::Open, None),
+            refused(&["example.com"], TermsOfService::NotAccepted, None),
             "\"--tls\" orders certificates from acme-v02.api.letsencrypt.org, which has terms of service"
         );
         assert_eq!(
-            refused(&["a b"], Terms::Accepted, None),
+            refused(&["a b"], TermsOfService::Accepted, None),
             "invalid server name: invalid character 20 at position 1 in \"--tls a b\""
         );
         assert_eq!(
-            refused(&["a.example"], Terms::Accepted, Some("http://ca.example/")),
+            refused(&["a.example"], TermsOfService::Accepted, Some("http://ca.example/")),
             "invalid URL in \"--acme-directory http://ca.example/\": it is not https"
         );
-        assert!(refused(&[], Terms::Accepted, None).ends_with("belong to \"--tls\""));
+        assert!(refused(&[], TermsOfService::Accepted, None).ends_with("belong to \"--tls\""));
         assert_eq!(
-            refused(&["localhost", "example.com"], Terms::Accepted, None),
+            refused(&["localhost", "example.com"], TermsOfService::Accepted, None),
             "\"localhost\" and \"example.com\" cannot be in one certificate"
         );
         assert_eq!(
-            refused(&["mybox"], Terms::Accepted, None),
+            refused(&["mybox"], TermsOfService::Accepted, None),
             "no authority issues a certificate for \"mybox\""
         );
         let plain = Listening::of(Some(b"127.0.0.1:1"), &TlsOptions::default(), &[]).unwrap();

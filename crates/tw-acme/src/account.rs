@@ -50,7 +50,7 @@ impl AccountKey {
     /// There is none of these.
     pub fn read(text: &[u8]) -> Result<Self, Error> {
         let der = PrivateKeyDer::from_pem_slice(text)
-            .map_err(|error| Error::Made(format!("an account key cannot be read: {error:?}")))?;
+            .map_err(|error| Error::Crypto(format!("an account key cannot be read: {error:?}")))?;
         for (curve, algorithm, size, signing) in CURVES {
             let pair = match &der {
                 PrivateKeyDer::Pkcs8(key) => EcdsaKeyPair::from_pkcs8(signing, key.secret_pkcs8_der()).ok(),
@@ -72,10 +72,10 @@ impl AccountKey {
             _ => None,
         };
         let pair = pair.ok_or_else(|| {
-            Error::Made("an account key is neither of RSA nor of P-256, P-384 or P-521".into())
+            Error::Crypto("an account key is neither of RSA nor of P-256, P-384 or P-521".into())
         })?;
         let (n, e) = rsa_numbers(pair.public_key().as_ref())
-            .ok_or_else(|| Error::Made("an account key of RSA cannot be taken apart".into()))?;
+            .ok_or_else(|| Error::Crypto("an account key of RSA cannot be taken apart".into()))?;
         let jwk = json!({ "e": base64url(e), "kty": "RSA", "n": base64url(n) });
         Ok(Self { pair: Pair::Rsa(Box::new(pair)), algorithm: "RS256", jwk })
     }
@@ -99,7 +99,7 @@ impl AccountKey {
     /// A signature as JWS has it: of curves both numbers with their full width.
     pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         let random = SystemRandom::new();
-        let failed = |_| Error::Made("the account key cannot sign".into());
+        let failed = |_| Error::Crypto("the account key cannot sign".into());
         match &self.pair {
             Pair::Ecdsa(pair) => {
                 pair.sign(&random, message).map(|signature| signature.as_ref().to_vec()).map_err(failed)

@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
     use crate::challenge_responses::ChallengeResponses;
-    use crate::config::{Account, CertificateConfig, Challenge, Issuer, KeySource, Terms};
+    use crate::config::{Account, CertificateConfig, Challenge, Issuer, KeySource, TermsOfService};
     use crate::current_certificate::CurrentCertificate;
     use crate::identifier::Identifier;
     use crate::key_type::KeyType;
@@ -188,10 +188,10 @@ mod tests {
         Identifier::add("example.com", &mut identifiers).unwrap();
         let slot = Arc::new(CurrentCertificate::new(&identifiers).unwrap());
         let account = Account {
-            key: KeySource::Made(KeyType::EcdsaP256),
+            key: KeySource::Generated(KeyType::EcdsaP256),
             contacts: Vec::new(),
             external: None,
-            terms: Terms::Open,
+            terms: TermsOfService::NotAccepted,
         };
         let issuer = Issuer {
             name: "one".into(),

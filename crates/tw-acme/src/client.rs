@@ -6,7 +6,7 @@ use tw_base::Limit;
 use tw_http::Method;
 
 use crate::account::AccountKey;
-use crate::config::{self, Terms};
+use crate::config::{self, TermsOfService};
 use crate::error::{Error, Problem, in_one_line};
 use crate::http_client::{HttpClient, Reply};
 use crate::jws::{self, By};
@@ -59,8 +59,8 @@ impl<'a> Client<'a> {
     /// Finds or makes the account (section 7.3).
     pub(crate) async fn sign_in(&mut self, account: &config::Account) -> Result<(), Error> {
         let meta = &self.directory.meta;
-        if let (Some(terms), Terms::Open) = (&meta.terms_of_service, account.terms) {
-            return Err(Error::Terms(in_one_line(terms)));
+        if let (Some(terms), TermsOfService::NotAccepted) = (&meta.terms_of_service, account.terms) {
+            return Err(Error::TermsOfService(in_one_line(terms)));
         }
         if meta.external_account_required && account.external.is_none() {
             return Err(Error::Unsupported(
@@ -73,7 +73,7 @@ impl<'a> Client<'a> {
                 members.insert(name.to_owned(), value);
             }
         };
-        if account.terms == Terms::Accepted {
+        if account.terms == TermsOfService::Accepted {
             set("termsOfServiceAgreed", true.into());
         }
         if !account.contacts.is_empty() {

@@ -84,14 +84,14 @@ pub struct Account {
     /// External account that it is bound to.
     pub external: Option<ExternalAccount>,
     /// Acceptance of the terms of service.
-    pub terms: Terms,
+    pub terms: TermsOfService,
 }
 
 /// Source of a key.
 #[derive(Clone, PartialEq, Eq)]
 pub enum KeySource {
     /// A generated key that is kept in the state directory.
-    Made(KeyType),
+    Generated(KeyType),
     /// A given key, in PEM.
     Given(Zeroizing<Vec<u8>>),
 }
@@ -107,10 +107,10 @@ pub struct ExternalAccount {
 
 /// Acceptance of the terms of service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Terms {
+pub enum TermsOfService {
     /// Not accepted: no account is created at an authority with terms of service.
     #[default]
-    Open,
+    NotAccepted,
     /// They are accepted.
     Accepted,
 }

@@ -23,15 +23,15 @@ pub enum Error {
     /// A refusal.
     Problem(Problem),
     /// Terms of service that the configuration does not accept; their URL.
-    Terms(String),
+    TermsOfService(String),
     /// A feature that the authority does not have.
     Unsupported(String),
     /// A certificate that cannot be used.
     Unusable(String),
     /// An order that took longer than this.
     Unfinished(&'static str, Duration),
-    /// A key or a request cannot be made.
-    Made(String),
+    /// A key, a signature or a certificate request cannot be made or read.
+    Crypto(String),
     /// The state directory does not do what it should: the call, the file, and why.
     State(&'static str, PathBuf, io::Error),
     /// The program that answers in DNS has failed.
@@ -83,7 +83,7 @@ impl Error {
                 None if HOPELESS.contains(&&*problem.kind) => Outlook::Hopeless,
                 None => Outlook::Soon,
             },
-            Self::Terms(_) | Self::Unsupported(_) => Outlook::Hopeless,
+            Self::TermsOfService(_) | Self::Unsupported(_) => Outlook::Hopeless,
             _ => Outlook::Soon,
         }
     }
@@ -103,7 +103,7 @@ impl fmt::Display for Error {
             Self::Status(host, status) => write!(f, "\"{host}\" has answered with the status {status}"),
             Self::Malformed(why) => write!(f, "the authority makes no sense: {why}"),
             Self::Problem(problem) => problem.fmt(f),
-            Self::Terms(place) => {
+            Self::TermsOfService(place) => {
                 write!(
                     f,
                     "the terms of service are not accepted (\"accept_terms_of_service\"), they are at {place}"
@@ -114,7 +114,7 @@ impl fmt::Display for Error {
             Self::Unfinished(what, span) => {
                 write!(f, "{what} has not come to an end within {} s", span.as_secs())
             }
-            Self::Made(why) => f.write_str(why),
+            Self::Crypto(why) => f.write_str(why),
             Self::State(call, path, error) => {
                 write!(f, "{call} \"{}\" failed ({})", path.display(), Errno::from(error))
             }
@@ -180,6 +180,6 @@ mod tests {
             problem("urn:ietf:params:acme:error:rejectedIdentifier", None).outlook(),
             Outlook::Hopeless
         );
-        assert_eq!(Error::Terms(String::new()).outlook(), Outlook::Hopeless);
+        assert_eq!(Error::TermsOfService(String::new()).outlook(), Outlook::Hopeless);
     }
 }

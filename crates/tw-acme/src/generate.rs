@@ -18,7 +18,7 @@ use crate::key_type::KeyType;
 const TEMPORARY: &str = "temporary certificate of tailwater";
 
 pub(crate) fn made(what: &'static str) -> impl FnOnce(rcgen::Error) -> Error {
-    move |error| Error::Made(format!("{what} cannot be made: {error}"))
+    move |error| Error::Crypto(format!("{what} cannot be made: {error}"))
 }
 
 pub(crate) fn params(identifiers: &[Identifier]) -> Result<CertificateParams, rcgen::Error> {
@@ -29,7 +29,7 @@ pub(crate) fn params(identifiers: &[Identifier]) -> Result<CertificateParams, rc
 
 pub(crate) fn read(key: &KeyPair) -> Result<Key, Error> {
     let text = Zeroizing::new(key.serialize_pem());
-    Key::read(text.as_bytes(), &Passwords::default()).map_err(|error| Error::Made(error.to_string()))
+    Key::read(text.as_bytes(), &Passwords::default()).map_err(|error| Error::Crypto(error.to_string()))
 }
 
 /// Creates a self-signed certificate for these names. Takes a tenth of a millisecond.
@@ -42,7 +42,7 @@ pub(crate) fn temporary(identifiers: &[Identifier]) -> Result<Identity, Error> {
     (params.not_before, params.not_after) = (date_time_ymd(2000, 1, 1), date_time_ymd(2100, 1, 1));
     let certificate = params.self_signed(&key).map_err(failed)?;
     let key = read(&key)?;
-    Identity::new(vec![certificate.der().clone()], key).map_err(|error| Error::Made(error.to_string()))
+    Identity::new(vec![certificate.der().clone()], key).map_err(|error| Error::Crypto(error.to_string()))
 }
 
 /// A request for a certificate (RFC 2986), as DER.
@@ -74,7 +74,7 @@ pub(crate) fn for_challenge(identifier: &Identifier, digest: &[u8; 32]) -> Resul
     let certified = CertifiedKey::new(vec![certificate.der().clone()], signing);
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Made(error.to_string()))?
+        .map_err(|error| Error::Crypto(error.to_string()))?
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
     config.alpn_protocols = vec![ALPN.to_vec()];

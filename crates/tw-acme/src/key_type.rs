@@ -35,7 +35,7 @@ pub enum KeyWord {
     /// A kind of key with an unsupported size; nginx's reason.
     Unsupported(&'static str),
     /// Another word: the name of a file.
-    Other,
+    FileName,
 }
 
 impl KeyType {
@@ -54,7 +54,7 @@ impl KeyType {
             (b"rsa", Some(b"3072")) => Self::Rsa3072,
             (b"rsa", Some(b"4096")) => Self::Rsa4096,
             (b"rsa", _) => return KeyWord::Unsupported("unsupported key size"),
-            _ => return KeyWord::Other,
+            _ => return KeyWord::FileName,
         })
     }
 
@@ -68,7 +68,7 @@ impl KeyType {
             Self::Rsa3072 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_3072),
             Self::Rsa4096 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_4096),
         }
-        .map_err(|error| Error::Made(format!("a key of {self} cannot be made: {error}")))
+        .map_err(|error| Error::Crypto(format!("a key of {self} cannot be made: {error}")))
     }
 }
 
@@ -101,8 +101,8 @@ mod tests {
             ("rsa", KeyWord::Type(KeyType::Rsa2048)),
             ("rsa:4096", KeyWord::Type(KeyType::Rsa4096)),
             ("rsa:1024", KeyWord::Unsupported("unsupported key size")),
-            ("account.key", KeyWord::Other),
-            ("/etc/a:b", KeyWord::Other),
+            ("account.key", KeyWord::FileName),
+            ("/etc/a:b", KeyWord::FileName),
         ] {
             assert_eq!(KeyType::parse(word.as_bytes()), expected, "{word}");
         }

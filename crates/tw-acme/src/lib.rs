@@ -41,7 +41,7 @@ pub use agent::{Agent, LogFn};
 pub use challenge_responses::{ALPN, ChallengeResponses, HTTP_PREFIX};
 pub use config::{
     Account, AcmeConfig, CertificateConfig, Challenge, ExternalAccount, Issuer, IssuerConfig, KeySource,
-    Profile, Terms, id as file_id,
+    Profile, TermsOfService, id as file_id,
 };
 pub use current_certificate::CurrentCertificate;
 pub use error::Error;

@@ -76,7 +76,7 @@ impl LocalAuthority {
     /// # Errors
     /// One of them is something else, or they do not belong together.
     pub fn read(certificate: &[u8], key: &str) -> Result<Self, Error> {
-        let unusable = |what: &str, why: &dyn std::fmt::Display| Error::Made(format!("{what}: {why}"));
+        let unusable = |what: &str, why: &dyn std::fmt::Display| Error::Crypto(format!("{what}: {why}"));
         let certificate = CertificateDer::from_pem_slice(certificate)
             .map_err(|error| unusable("the certificate of the local authority", &error))?;
         let key =

@@ -39,7 +39,7 @@ const ALTERNATES_MAX: usize = 8;
 const LOOK_MIN: Duration = Duration::from_millis(250);
 const LOOK_MAX: Duration = Duration::from_secs(8);
 /// The longest that an authority can ask for.
-const LOOK_ASKED_MAX: Duration = Duration::from_secs(60);
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::micros(
@@ -302,7 +302,7 @@ impl Default for Pause {
 impl Pause {
     /// Waits as long as the authority asks for, or a little longer than the last time.
     async fn wait(&mut self, reply: &Reply) {
-        sleep(reply.retry_after.map_or(self.0, |span| span.clamp(LOOK_MIN, LOOK_ASKED_MAX))).await;
+        sleep(reply.retry_after.map_or(self.0, |span| span.clamp(LOOK_MIN, RETRY_AFTER_MAX))).await;
         self.0 = (self.0 * 2).min(LOOK_MAX);
     }
 }

@@ -14,10 +14,10 @@ const RETRY_MAX: Duration = Duration::from_secs(6 * 60 * 60);
 const HOPELESS: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Shortest interval at which an authority is asked for a renewal window, whatever it says (RFC 9773, section 4.3.2).
-const ASK_MIN: Duration = Duration::from_secs(60 * 60);
-const ASK_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+const RENEWAL_INFO_MIN: Duration = Duration::from_secs(60 * 60);
+const RENEWAL_INFO_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// If it says nothing.
-const ASK_DEFAULT: Duration = Duration::from_secs(6 * 60 * 60);
+const RENEWAL_INFO_DEFAULT: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// Shortest use of a certificate, in seconds, whatever the authority says.
 const REST_MIN: u64 = 5;
@@ -52,8 +52,8 @@ pub(crate) const LIMITS: &[Limit] = &[
         "the next one is ordered later",
     ),
     Limit::micros(
-        "ASK_MIN",
-        ASK_MIN.as_micros() as u64,
+        "RENEWAL_INFO_MIN",
+        RENEWAL_INFO_MIN.as_micros() as u64,
         "The shortest time between two questions when to replace a certificate",
         "the next question waits for it",
     ),
@@ -90,9 +90,9 @@ pub(crate) fn rest_after(left: u64) -> u64 {
     (left / 4).clamp(REST_MIN, REST_MAX)
 }
 
-/// Returns the time to ask again.
-pub(crate) fn ask_after(said: Option<Duration>) -> Duration {
-    said.unwrap_or(ASK_DEFAULT).clamp(ASK_MIN, ASK_MAX)
+/// Returns the interval to the next request for renewal information.
+pub(crate) fn renewal_info_interval(said: Option<Duration>) -> Duration {
+    said.unwrap_or(RENEWAL_INFO_DEFAULT).clamp(RENEWAL_INFO_MIN, RENEWAL_INFO_MAX)
 }
 
 #[expect(
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn renewal_info_requests_are_limited() {
-        let hours = |said: Option<u64>| ask_after(said.map(Duration::from_secs)).as_secs() / 3600;
+        let hours = |said: Option<u64>| renewal_info_interval(said.map(Duration::from_secs)).as_secs() / 3600;
         assert_eq!([hours(None), hours(Some(0)), hours(Some(7200)), hours(Some(u64::MAX))], [6, 1, 2, 24]);
     }
 }

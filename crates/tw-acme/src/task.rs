@@ -28,7 +28,7 @@ use crate::error::{Error, Outlook};
 use crate::http_client::HttpClient;
 use crate::issued::Issued;
 use crate::order;
-use crate::renewal::{ask_after, by_lifetime, by_window, pause, rest_after};
+use crate::renewal::{by_lifetime, by_window, pause, renewal_info_interval, rest_after};
 use crate::state::{Locked, State};
 
 /// First pause before another process that orders is looked at again, because it may be about to end.
@@ -251,7 +251,7 @@ impl Task {
         let after = match said {
             Ok((window, after)) => {
                 plan.renew = by_window(window, end, luck());
-                ask_after(after)
+                renewal_info_interval(after)
             }
             Err(error) => {
                 plan.renew = by_lifetime(begin, end, luck());
@@ -260,7 +260,7 @@ impl Task {
                     Level::Warn,
                     format_args!("acme: when to replace certificate \"{name}\" from issuer \"{issuer}\" is not known: {error}; it will be by its lifetime"),
                 );
-                ask_after(None)
+                renewal_info_interval(None)
             }
         };
         plan.info_due = Some(now() + after.as_secs());
@@ -286,7 +286,7 @@ impl Task {
         let Issuer { name, account, state, .. } = &*self.work.issuer;
         let kind = match &account.key {
             KeySource::Given(text) => return AccountKey::read(text),
-            KeySource::Made(kind) => *kind,
+            KeySource::Generated(kind) => *kind,
         };
         let Some(path) = state else {
             if let Some(text) = self.accounts.borrow().get(name) {

@@ -35,9 +35,9 @@ fn panic_that_holds_a_lock_poisons_the_process() {
     assert!(catch_unwind(AssertUnwindSafe(|| *left.lock())).is_err());
     assert!(left.try_lock_if_unpoisoned().is_none() && left.lock_if_unpoisoned().is_none());
 
-    let (tell, told) = mpsc::channel();
-    let tell = Mutex::new(tell);
-    fatal_mutex::on_poison(move |what| tell.lock().unwrap().send(what).unwrap());
+    let (sender, reports) = mpsc::channel();
+    let sender = Mutex::new(sender);
+    fatal_mutex::on_poison(move |what| sender.lock().unwrap().send(what).unwrap());
 
     // A panic elsewhere may lock on its way out.
     let count = FatalMutex::new(2);
@@ -47,7 +47,7 @@ fn panic_that_holds_a_lock_poisons_the_process() {
     });
     assert!(catch_unwind(panic).is_err());
     assert_eq!(*count.lock(), 1);
-    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty));
+    assert_eq!(reports.try_recv(), Err(mpsc::TryRecvError::Empty));
 
     // One that waits for a notice, and one that comes later.
     let (kept, changed) = (Arc::new(FatalMutex::new(0_u32)), Arc::new(Condvar::new()));
@@ -66,10 +66,10 @@ fn panic_that_holds_a_lock_poisons_the_process() {
     };
     is_waiting.recv().unwrap();
     panic_with(&FatalMutex::new(String::new()));
-    assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok("alloc::string::String"));
+    assert_eq!(reports.recv_timeout(Duration::from_secs(10)), Ok("alloc::string::String"));
     // Told once.
     panic_with_whole(&FatalMutex::new(0_u8));
-    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty));
+    assert_eq!(reports.try_recv(), Err(mpsc::TryRecvError::Empty));
 
     *kept.lock_if_unpoisoned().unwrap() = 1;
     changed.notify_all();

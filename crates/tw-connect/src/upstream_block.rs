@@ -150,13 +150,13 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
             .since("1.7.2")
             .doc("A text says which server is next; with consistent, few texts change their server when the group changes.")
             .set(|raw, node, cx| {
-                let how = match node.args.get(1) {
+                let balance = match node.args.get(1) {
                     None => BalanceMethod::Hash,
                     Some(word) if &*word.bytes == b"consistent" => BalanceMethod::HashConsistent,
                     Some(word) => return Err(node.fail(format!("invalid parameter \"{word}\""))),
                 };
                 raw.key.replace(node, node.arg(0)?.clone());
-                method(raw, node, how, cx);
+                method(raw, node, balance, cx);
                 Ok(())
             }),
         record::new("random", "[two [method]]", ALL, Args::range(0, 2))

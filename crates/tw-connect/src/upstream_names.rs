@@ -97,7 +97,7 @@ pub async fn ensure_addresses(
     pool: &Pool,
 ) -> Result<(), UpstreamFailure> {
     let has_peers = || group.list().peers().next().is_some();
-    let mut asked: Vec<Pin<Box<dyn Future<Output = Result<(), UpstreamFailure>>>>> = Vec::new();
+    let mut lookups: Vec<Pin<Box<dyn Future<Output = Result<(), UpstreamFailure>>>>> = Vec::new();
     for named in names.of(group).iter() {
         let until = named.until.load(Relaxed);
         if until != 0 && !(named.follows && now_ms() >= until) {
@@ -106,7 +106,7 @@ pub async fn ensure_addresses(
         if until == 0 && !has_peers() {
             let (named, group) = (named.clone(), group.clone());
             let (resolving, pool) = (resolving.clone(), pool.clone());
-            asked.push(Box::pin(async move {
+            lookups.push(Box::pin(async move {
                 named.refresh(&group, &resolving, &pool).await.map_err(|error| named.failure(error))
             }));
         } else {
@@ -115,7 +115,7 @@ pub async fn ensure_addresses(
     }
     let mut failed = None;
     poll_fn(|cx| {
-        asked.retain_mut(|asking| match asking.as_mut().poll(cx) {
+        lookups.retain_mut(|lookup| match lookup.as_mut().poll(cx) {
             Poll::Ready(Ok(())) => false,
             Poll::Ready(Err(failure)) => {
                 failed.get_or_insert(failure);
@@ -123,11 +123,11 @@ pub async fn ensure_addresses(
             }
             Poll::Pending => true,
         });
-        if asked.is_empty() || has_peers() { Poll::Ready(()) } else { Poll::Pending }
+        if lookups.is_empty() || has_peers() { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    for asking in asked {
-        tw_rt::spawn_local(Subject { kind: "name", id: 0 }, asking);
+    for lookup in lookups {
+        tw_rt::spawn_local(Subject { kind: "name", id: 0 }, lookup);
     }
     match failed {
         Some(failure) if !has_peers() => Err(failure),
@@ -140,11 +140,11 @@ fn spawn_refresh(named: &Arc<NamedServer>, group: &Arc<Group>, resolving: &Resol
     if named.is_resolving.swap(true, Relaxed) {
         return;
     }
-    let (asking, group) = (LookupGuard(named.clone()), group.clone());
+    let (lookup, group) = (LookupGuard(named.clone()), group.clone());
     let (resolving, pool) = (resolving.clone(), pool.clone());
     tw_rt::spawn_local(Subject { kind: "name", id: 0 }, async move {
         // Those there are go on being used.
-        let _ = asking.0.refresh(&group, &resolving, &pool).await;
+        let _ = lookup.0.refresh(&group, &resolving, &pool).await;
     });
 }
 

@@ -112,7 +112,7 @@ impl ConfigThread {
 
 impl<G: FreeInSteps> GenerationRef<G> {
     /// Publishes a value made of this one. The same thread frees it.
-    pub fn publish_beside<H: FreeInSteps>(&self, make: impl FnOnce(&G) -> H) -> GenerationRef<H> {
+    pub fn publish_with<H: FreeInSteps>(&self, make: impl FnOnce(&G) -> H) -> GenerationRef<H> {
         let Published { generation, thread } = self.published();
         thread.publish(make(generation))
     }

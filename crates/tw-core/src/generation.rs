@@ -75,7 +75,7 @@ pub enum SocketSharing {
     /// A socket of its own, which also accepts for other addresses: `*:80` beside `127.0.0.1:80`.
     Shared,
     /// None: the socket of another address accepts its connections.
-    Other,
+    UsesWildcard,
 }
 
 /// Gives each address its socket. A port that is open on every address cannot be opened on one of them as well: the one
@@ -100,7 +100,7 @@ pub(crate) fn share_sockets(listens: &mut [ListenAddress]) {
         let port = ports.get(&key(own, listen.options.kind)).copied().unwrap_or_default();
         listen.socket = match own.ip().is_unspecified() {
             true if port.count > 1 => SocketSharing::Shared,
-            false if port.on_every_address => SocketSharing::Other,
+            false if port.on_every_address => SocketSharing::UsesWildcard,
             _ => SocketSharing::Own,
         };
     }
@@ -148,7 +148,7 @@ impl<C> Deref for Generation<C> {
 
 impl<C: Configuration> LoopConfiguration for GenerationRef<Generation<C>> {
     fn process(&self) -> GenerationRef<ProcessGeneration> {
-        self.publish_beside(|generation| Generation {
+        self.publish_with(|generation| Generation {
             id: generation.id,
             config: generation.config.process().clone(),
             disks: generation.disks.clone(),

@@ -40,7 +40,7 @@ enum End {
     /// There is no `$`.
     Plain,
     /// A subject that does not match may match without the line break.
-    Cut,
+    WithoutNewline,
     /// Pattern whose `$` sees a line break at the end, matched by backtracking.
     Exact(Box<fancy_regex::Regex>),
 }
@@ -119,9 +119,9 @@ impl Regex {
         let effort = Effort::of(&translated.pattern);
         let end = match (translated.end, effort) {
             (pcre::End::Plain, _) => End::Plain,
-            (pcre::End::Cut, Effort::Linear) => End::Cut,
+            (pcre::End::WithoutNewline, Effort::Linear) => End::WithoutNewline,
             // What is looked for, or must not be there, may be the end.
-            (pcre::End::Cut, Effort::Backtracking) | (pcre::End::Exact, _) => {
+            (pcre::End::WithoutNewline, Effort::Backtracking) | (pcre::End::Exact, _) => {
                 End::Exact(build(&pcre::translate_exactly(pattern)?)?.into())
             }
         };
@@ -171,7 +171,7 @@ impl Regex {
         let Some(cut) = subject.strip_suffix(b"\n") else { return find(&self.inner, subject) };
         match &self.end {
             End::Plain => find(&self.inner, subject),
-            End::Cut => match find(&self.inner, subject)? {
+            End::WithoutNewline => match find(&self.inner, subject)? {
                 None => find(&self.inner, cut),
                 found => Ok(found),
             },

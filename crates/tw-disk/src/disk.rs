@@ -154,11 +154,11 @@ impl Disk {
         }
         let inner = file.inner();
         let read = match (&inner.handle, &self.driver.kind) {
-            (Handle::Os(fd), _) if inner.can_tell() && inner.access_time.may_be_due(fd) => {
+            (Handle::Os(fd), _) if inner.supports_nowait() && inner.access_time.may_be_due(fd) => {
                 inner.device.count_access_time();
                 None
             }
-            (Handle::Os(fd), _) if inner.can_tell() => {
+            (Handle::Os(fd), _) if inner.supports_nowait() => {
                 let len = match inner.device.is_busy() {
                     true => inner.hot.known(offset, buf.len(), inner.device.epoch()),
                     false => buf.len(),

@@ -133,7 +133,7 @@ impl Driver {
         let inner = file.inner();
         if let Handle::Os(fd) = &inner.handle {
             inner.device.touch(fd.as_fd());
-            if inner.can_tell() {
+            if inner.supports_nowait() {
                 inner.access_time.read_mount_flags(fd);
             }
         }
@@ -233,7 +233,7 @@ impl Driver {
             (Handle::Os(fd), Direct::Wanted | Direct::On) => {
                 direct::read(file, fd, offset, buf).map_err(|errno| Op::Read.failed(errno))
             }
-            (Handle::Os(fd), _) if file.can_tell() => {
+            (Handle::Os(fd), _) if file.supports_nowait() => {
                 file.access_time.read_by_job(fd, || match file.read_cached(fd, offset, buf) {
                     // The answer is for the loops: the next read of the same bytes need not come here.
                     Ok(n) => Ok(n),

@@ -138,7 +138,7 @@ impl Inner {
     }
 
     /// Returns true if a look into memory says anything about this file.
-    pub(crate) fn can_tell(&self) -> bool {
+    pub(crate) fn supports_nowait(&self) -> bool {
         self.device.reads() == Reads::NoWait
             && !self.refuses_nowait.load(Relaxed)
             && matches!(self.direct(), Direct::No | Direct::Refused)

@@ -232,7 +232,7 @@ impl Lane {
     fn launch(&self, ring: &mut Ring<RingFile, Flight>, ticket: Ticket, task: Arc<ReadTask>) -> bool {
         let Some((ReadWork { file, offset, mut buf, read_job }, begun)) = task.begin() else { return false };
         let inner = file.0.inner();
-        if let (Handle::Os(fd), true) = (&inner.handle, inner.can_tell()) {
+        if let (Handle::Os(fd), true) = (&inner.handle, inner.supports_nowait()) {
             // In memory after all: the loops are told, and the ring is for those who wait.
             if let Ok(n) = inner.access_time.read_by_job(fd, || inner.read_cached(fd, offset, &mut buf)) {
                 buf.truncate(n);

@@ -26,9 +26,9 @@ fn wait(pool: &Pool, mut is_so: impl FnMut(&PoolStats) -> bool) {
 fn pool(name: &str) -> (Pool, Receiver<Notice>) {
     let device_timeout = Duration::from_millis(500);
     let pool = Pool::sized(name, &PoolSize { device_timeout, ..PoolSize::new(THREADS, 100) }).unwrap();
-    let (tell, told) = channel();
-    pool.on_notice(move |notice| tell.send(notice).unwrap());
-    (pool, told)
+    let (sender, notices) = channel();
+    pool.on_notice(move |notice| sender.send(notice).unwrap());
+    (pool, notices)
 }
 
 /// A disk of its own device, with a file `/f` on it.
@@ -71,7 +71,7 @@ async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output>
 
 #[test]
 fn jobs_of_a_hung_device_fail_and_others_keep_their_threads() {
-    let (pool, told) = pool("hung");
+    let (pool, notices) = pool("hung");
     let (slow, sim) = disk(&pool, 0xabc_0001);
     let (fast, _) = disk(&pool, 0xabc_0002);
     sim.evict();
@@ -96,7 +96,7 @@ fn jobs_of_a_hung_device_fail_and_others_keep_their_threads() {
     let stats = pool.stats();
     assert_eq!((stats.hung.len(), stats.device_threads, stats.waiting), (1, 2, 0));
     assert!(stats.hung[0].operations >= 2 && stats.hung_threads >= 2 && stats.refusals >= 60, "{stats:?}");
-    assert!(matches!(told.recv_timeout(DEADLINE).unwrap(), Notice::Hangs { operations: 2, .. }));
+    assert!(matches!(notices.recv_timeout(DEADLINE).unwrap(), Notice::Hangs { operations: 2, .. }));
     // It goes on to hang: never more threads than a few, and every answer comes.
     while pool.stats().hung_threads < THREADS / 2 + 4 {
         assert!(read(&slow, 3).iter().all(Result::is_err));
@@ -104,17 +104,17 @@ fn jobs_of_a_hung_device_fail_and_others_keep_their_threads() {
     assert!(read(&slow, 60).iter().all(Result::is_err));
     assert!(read(&fast, 60).iter().all(Result::is_ok));
     assert_eq!(pool.stats().hung_threads, THREADS / 2 + 4);
-    assert!(told.try_recv().is_err(), "told once");
+    assert!(notices.try_recv().is_err(), "told once");
     drop(stall);
     wait(&pool, |stats| stats.hung.is_empty() && stats.hung_threads == 0 && stats.running == 0);
-    assert!(matches!(told.recv_timeout(DEADLINE).unwrap(), Notice::Answers { .. }));
+    assert!(matches!(notices.recv_timeout(DEADLINE).unwrap(), Notice::Answers { .. }));
     assert!(read(&slow, 60).iter().all(Result::is_ok));
     pool.shutdown();
 }
 
 #[test]
 fn the_end_of_a_pool_does_not_wait_for_threads_that_hang() {
-    let (pool, told) = pool("end");
+    let (pool, notices) = pool("end");
     let (slow, sim) = disk(&pool, 0xabc_0003);
     sim.evict();
     let stall = sim.stall(Op::Open);
@@ -125,7 +125,7 @@ fn the_end_of_a_pool_does_not_wait_for_threads_that_hang() {
     pool.shutdown();
     assert!(reader.join().unwrap().iter().all(Result::is_err));
     assert!(heir.stats().hung_threads > 0);
-    assert!(matches!(told.recv_timeout(DEADLINE).unwrap(), Notice::Hangs { .. }));
+    assert!(matches!(notices.recv_timeout(DEADLINE).unwrap(), Notice::Hangs { .. }));
     drop(stall);
     wait(&heir, |stats| stats.hung.is_empty());
 }

@@ -55,7 +55,7 @@ impl SearchList {
         let is_first = dots >= self.ndots;
         let has_root = self.domains.contains(&None);
         // Without a list there is nothing that could be asked for instead.
-        let is_asked = dots > 0 || self.domains.is_empty() || !self.skips_bare;
+        let tries_as_is = dots > 0 || self.domains.is_empty() || !self.skips_bare;
         let mut all = Vec::with_capacity(self.domains.len() + 1);
         if is_first {
             all.extend(as_is.clone());
@@ -67,7 +67,7 @@ impl SearchList {
             };
             all.extend(full.map(|name| Candidate { name, is_as_is: false }));
         }
-        if !is_first && !has_root && is_asked {
+        if !is_first && !has_root && tries_as_is {
             all.extend(as_is);
         }
         all

@@ -104,7 +104,15 @@ impl Servers {
         let tries_max = (count * rounds.max(1) as usize).min(TRIES_MAX);
         let tries =
             order.into_iter().map(|server| ServerTry { server, queries: 0, has_failed: false }).collect();
-        Tries { tries, next: 0, left: tries_max, last: None, may_ask: true, failure: None, unreachable: None }
+        Tries {
+            tries,
+            next: 0,
+            left: tries_max,
+            last: None,
+            may_query: true,
+            failure: None,
+            unreachable: None,
+        }
     }
 
     /// A server has not answered in time, or could not be reached.
@@ -135,7 +143,7 @@ pub(crate) struct Tries {
     left: usize,
     /// Index of the server that was queried last.
     last: Option<usize>,
-    may_ask: bool,
+    may_query: bool,
     /// Last failure returned by a server.
     failure: Option<ResolveError>,
     /// Why the last server could not be reached.
@@ -170,7 +178,7 @@ impl Tries {
             // Without servers there was no failure.
             return Step::GiveUp(self.failure.unwrap_or(ResolveError::ServerFailure));
         };
-        if !self.may_ask {
+        if !self.may_query {
             return Step::Wait;
         }
         let Some(turn) = self.tries.get_mut(at).filter(|_| self.left > 0) else {
@@ -181,13 +189,13 @@ impl Tries {
         self.left -= 1;
         self.last = Some(at);
         self.next = at + 1;
-        self.may_ask = false;
+        self.may_query = false;
         Step::Query { server: turn.server, again }
     }
 
     /// Handles the timeout of a server before the next one is queried. Returns the server.
     pub(crate) fn time_is_over(&mut self) -> Option<usize> {
-        self.may_ask = true;
+        self.may_query = true;
         self.last.and_then(|at| self.tries.get(at)).map(|turn| turn.server)
     }
 
@@ -217,7 +225,7 @@ impl Tries {
     fn hurry(&mut self, server: usize) {
         let turn = |at: Option<usize>| at.and_then(|at| self.tries.get(at));
         if let (Some(last), Some(next)) = (turn(self.last), turn(self.candidate())) {
-            self.may_ask |= last.server == server && next.queries < last.queries;
+            self.may_query |= last.server == server && next.queries < last.queries;
         }
     }
 }

@@ -649,7 +649,7 @@ fn idle_connection_holds_little_memory() {
     assert_eq!((server.out_len(), server.streams()), (0, 0));
     assert!(size_of::<crate::connection::Shared>() < 1200, "{}", size_of::<crate::connection::Shared>());
     // It goes on as before.
-    let _asked = send_request(&client, true).unwrap();
+    let _stream = send_request(&client, true).unwrap();
     talk(&client, &server, 100);
     request(&server);
 }
@@ -658,7 +658,7 @@ fn idle_connection_holds_little_memory() {
 struct Dice(u64);
 
 impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
+    fn next_below(&mut self, below: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -673,14 +673,14 @@ fn invalid_input_ends_the_connection_cleanly() {
         let connection = server();
         let mut streams = Vec::new();
         for _ in 0..30 {
-            let kind = dice.roll(18) as u8;
-            let len = [0, 1, 4, 5, 6, 8, 12, 100][dice.roll(8) as usize];
-            let mut payload: Vec<u8> = (0..len).map(|_| dice.roll(4) as u8).collect();
-            if kind == kind::HEADERS && dice.roll(3) > 0 {
+            let kind = dice.next_below(18) as u8;
+            let len = [0, 1, 4, 5, 6, 8, 12, 100][dice.next_below(8) as usize];
+            let mut payload: Vec<u8> = (0..len).map(|_| dice.next_below(4) as u8).collect();
+            if kind == kind::HEADERS && dice.next_below(3) > 0 {
                 payload = fields(&[]);
             }
-            let flags = [0, 1, 4, 5, 8, 13, 32][dice.roll(7) as usize];
-            let bytes = frame(kind, flags, dice.roll(6) as u32, &payload);
+            let flags = [0, 1, 4, 5, 8, 13, 32][dice.next_below(7) as usize];
+            let bytes = frame(kind, flags, dice.next_below(6) as u32, &payload);
             if connection.receive(&bytes).is_err() {
                 break;
             }
@@ -695,7 +695,7 @@ fn invalid_input_ends_the_connection_cleanly() {
                     stream.release(data.len());
                 }
             }
-            if dice.roll(4) == 0 {
+            if dice.next_below(4) == 0 {
                 streams.pop();
             }
         }

@@ -137,7 +137,7 @@ impl Autoindex {
         let (content_type, charset) = page.content_type();
         let uri = r.uri.path.clone();
         let make = move || {
-            let extent = if listing.truncated { Extent::Cut } else { Extent::Whole };
+            let extent = if listing.truncated { Extent::Truncated } else { Extent::Whole };
             let text = page.make(&uri, listing.entries, extent);
             // DIFF(nginx): a page with names that are UTF-8 says so.
             let is_utf8 = !text.is_ascii() && std::str::from_utf8(&text).is_ok();

@@ -284,8 +284,8 @@ impl HeaderFilter for Charset {
             return body;
         };
         self.set_charset(r, to);
-        let length = if let RecodingTable::Bytes(_) = table { Length::Same } else { Length::Other };
-        if length == Length::Other {
+        let length = if let RecodingTable::Bytes(_) = table { Length::Same } else { Length::Changed };
+        if length == Length::Changed {
             remove_length(r);
         }
         let maps = self.maps.clone();
@@ -298,7 +298,7 @@ impl HeaderFilter for Charset {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Length {
     Same,
-    Other,
+    Changed,
 }
 
 /// A body in another charset.
@@ -333,7 +333,7 @@ impl Pull for Recoded {
 
     fn part(&self, start: u64, len: u64) -> Option<Box<dyn Pull>> {
         // Of bytes that stand each for itself, any part can be made.
-        if self.length == Length::Other {
+        if self.length == Length::Changed {
             return None;
         }
         let (maps, body) = (self.maps.clone(), self.body.part(start, len)?);
@@ -386,7 +386,7 @@ mod tests {
             let (maps, body) = (Arc::from([map]), Body::Pull(Box::new(body_log.clone())));
             Recoded { maps, at: 0, forth: true, recoder: Recoder::default(), length, body }
         };
-        assert!(recoded(Length::Other).part(0, 1).is_none());
+        assert!(recoded(Length::Changed).part(0, 1).is_none());
         assert!(body_log.0.borrow().is_empty());
         let same = recoded(Length::Same);
         for part in [(1 << 39, 1), (7, 100)] {

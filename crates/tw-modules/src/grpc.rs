@@ -209,7 +209,7 @@ impl Grpc {
             body: UpstreamRequestBody::Client,
             framing: BodyFraming::Plain,
             rebuild,
-            codec: Http2Codec::new(r.method(), self.settings.upstream.buffer_size, Trailers::Passed),
+            codec: Http2Codec::new(r.method(), self.settings.upstream.buffer_size, Trailers::Forwarded),
         };
         proxy::pass(r, &self.settings, self, None, request).await
     }

@@ -176,7 +176,7 @@ impl RawCheck {
         cx: &Resolve<'_>,
     ) -> Result<HealthCheck, ConfError> {
         let of = self.group(cx)?;
-        let how = match self.kind {
+        let protocol = match self.kind {
             Kind::Tcp => CheckProtocol::Connect,
             Kind::Http => {
                 let find = |word: Word| {
@@ -187,13 +187,13 @@ impl RawCheck {
                     Ok(found)
                 };
                 let criteria = self.expected.map(find).transpose()?;
-                CheckProtocol::Ask { uri: self.uri.unwrap_or_else(|| b"/".as_slice().into()), criteria }
+                CheckProtocol::Request { uri: self.uri.unwrap_or_else(|| b"/".as_slice().into()), criteria }
             }
         };
         if self.params.mandatory {
             of.group().peers.require_checks();
         }
-        Ok(HealthCheck { params: self.params, how, port: self.port, of })
+        Ok(HealthCheck { params: self.params, protocol, port: self.port, of })
     }
 
     /// The location, whose requests must go to a group.

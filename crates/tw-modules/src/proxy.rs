@@ -428,7 +428,7 @@ impl Proxy {
             codec,
         };
         if self.version == Version::HTTP_2 {
-            let trailers = if self.pass_trailers { Trailers::Passed } else { Trailers::Dropped };
+            let trailers = if self.pass_trailers { Trailers::Forwarded } else { Trailers::Dropped };
             let codec = Http2Codec::new(sent_method, self.settings.upstream.buffer_size, trailers);
             // Apart: requests in HTTP/1 are smaller without what this needs.
             return Box::pin(proxy::pass(r, &self.settings, self, lookup, request.with_codec(codec))).await;

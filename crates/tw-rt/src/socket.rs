@@ -38,7 +38,7 @@ pub struct Socket {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
     /// None: the notifications are complete.
-    AsToldByLoop,
+    AsNotified,
     /// Some was seen and left there while the socket was watched for its end: the next read asks the kernel.
     LeftThere,
 }
@@ -99,7 +99,7 @@ impl Socket {
     }
 
     fn fresh(kind: Kind, fresh: Fresh) -> Self {
-        Self { kind, input: Cell::new(Input::AsToldByLoop), state: RefCell::new(State::Fresh(fresh)) }
+        Self { kind, input: Cell::new(Input::AsNotified), state: RefCell::new(State::Fresh(fresh)) }
     }
 
     /// Calls `with` with its descriptor. Errors: it was closed because the loop could not watch it.
@@ -154,7 +154,7 @@ impl Socket {
     /// has read: the error says which. What is there to be read stays there.
     pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
         loop {
-            if self.input.get() == Input::AsToldByLoop {
+            if self.input.get() == Input::AsNotified {
                 if let Err(e) = ready!(self.poll_readable(cx)) {
                     return Poll::Ready(e);
                 }
@@ -324,7 +324,7 @@ impl Socket {
             let outcome = self.with_fd(call);
             // As much as was asked for: there may be more, which the loop was told of before.
             if !matches!(outcome, Ok(n) if n == wanted) {
-                self.input.set(Input::AsToldByLoop);
+                self.input.set(Input::AsNotified);
             }
             return outcome;
         }

@@ -136,7 +136,7 @@ pub enum NoStack {
 pub fn install_handler() -> io::Result<()> {
     // The unwinder sets itself up when it is first used; not in a handler, please.
     let _ = of_this_thread();
-    let handler: extern "C" fn(c_int, *const libc::siginfo_t, *const c_void) = on_asked;
+    let handler: extern "C" fn(c_int, *const libc::siginfo_t, *const c_void) = on_signal;
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     let at = action.as_mut_ptr();
     // SAFETY: `at` points to one zeroed `sigaction`, whose fields are all plain integers or an optional function.
@@ -172,7 +172,7 @@ fn unblock() -> io::Result<()> {
     }
 }
 
-extern "C" fn on_asked(_: c_int, _: *const libc::siginfo_t, context: *const c_void) {
+extern "C" fn on_signal(_: c_int, _: *const libc::siginfo_t, context: *const c_void) {
     let me = rustix::thread::gettid().as_raw_nonzero().get();
     // Whoever else sends this signal is not answered.
     if SLOT.state.compare_exchange(me, WRITING, AcqRel, Relaxed).is_err() {

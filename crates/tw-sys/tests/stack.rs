@@ -52,18 +52,18 @@ fn stack_of_another_thread_is_read() {
     stack::install_handler().unwrap();
     assert!(are_in(&looks(), looks as *const () as usize));
 
-    let (tell, told) = mpsc::channel();
+    let (sender, thread_ids) = mpsc::channel();
     let tid = || rustix::thread::gettid().as_raw_nonzero().get();
 
     let stop = Arc::new(AtomicBool::new(false));
     let spinner = {
-        let (stop, tell) = (stop.clone(), tell.clone());
+        let (stop, sender) = (stop.clone(), sender.clone());
         thread::spawn(move || {
-            tell.send(tid()).unwrap();
+            sender.send(tid()).unwrap();
             spins(&stop);
         })
     };
-    let spinning = told.recv().unwrap();
+    let spinning = thread_ids.recv().unwrap();
     // It may not have come there yet.
     let function = spins as *const () as usize;
     while !are_in(&stack::of_thread(spinning, TIMEOUT).unwrap(), function) {
@@ -75,10 +75,10 @@ fn stack_of_another_thread_is_read() {
 
     let (reader, mut writer) = std::io::pipe().unwrap();
     let waiter = thread::spawn(move || {
-        tell.send(tid()).unwrap();
+        sender.send(tid()).unwrap();
         waits(reader)
     });
-    let waiting = told.recv().unwrap();
+    let waiting = thread_ids.recv().unwrap();
     while !sleeps(waiting) {
         thread::yield_now();
     }

@@ -50,7 +50,7 @@ pub enum Misbehaviour {
     /// Orders are not answered.
     Silent,
     /// The connection is cut in the middle of an answer to an order.
-    Cut,
+    Disconnect,
     /// Orders are answered with a page.
     Page,
     /// Rate limit: too many orders, with a retry after two hours.
@@ -233,7 +233,7 @@ impl Shared {
                     let _ = conn.reader.read(&mut [0]);
                     None
                 }
-                Misbehaviour::Cut => {
+                Misbehaviour::Disconnect => {
                     conn.send("HTTP/1.1 201 Created\r\nContent-Length: 1000\r\n\r\n{\"status\":");
                     None
                 }

@@ -41,7 +41,7 @@ pub enum ConnectionCommand {
     /// Connection error with this reason: GOAWAY with the last request seen.
     Break(Reason),
     /// Abrupt close.
-    Cut,
+    Abort,
 }
 
 impl OriginRequest {
@@ -172,7 +172,7 @@ async fn serve<F>(
                 match order {
                     ConnectionCommand::Leave => connection.graceful_shutdown(),
                     ConnectionCommand::Break(reason) => connection.abrupt_shutdown(reason),
-                    ConnectionCommand::Cut => return Poll::Ready(()),
+                    ConnectionCommand::Abort => return Poll::Ready(()),
                 }
             }
             match connection.poll_accept(cx) {

@@ -124,7 +124,7 @@ fn measure(title: &str, contestants: &[Contestant], long_count: usize, plan: &Pl
 fn sample(server: &Running, long_count: usize, plan: &Plan) -> Outcome<Sample> {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let long = scope.spawn(|| keep_asking(server.addr(), long_count, &over));
+        let long = scope.spawn(|| send_steadily(server.addr(), long_count, &over));
         let sample = short(server, plan);
         over.store(true, Relaxed);
         long.join().map_err(|_| "the long connections panicked")??;
@@ -165,10 +165,10 @@ struct Long {
     stream: TcpStream,
     every: Duration,
     next: Instant,
-    is_asked: bool,
+    is_awaited: bool,
 }
 
-fn keep_asking(addr: SocketAddr, count: usize, over: &AtomicBool) -> io::Result<()> {
+fn send_steadily(addr: SocketAddr, count: usize, over: &AtomicBool) -> io::Result<()> {
     let whole: f64 = (0..count).map(|number| FALL.powi(number as i32 / 4)).sum();
     let mut all = Vec::with_capacity(count);
     for number in 0..count {
@@ -177,7 +177,7 @@ fn keep_asking(addr: SocketAddr, count: usize, over: &AtomicBool) -> io::Result<
         stream.set_nodelay(true)?;
         let rate = LONG_RATE * FALL.powi(number as i32 / 4) / whole;
         let every = Duration::from_secs_f64(1.0 / rate);
-        all.push(Long { stream, every, next: Instant::now(), is_asked: false });
+        all.push(Long { stream, every, next: Instant::now(), is_awaited: false });
         turn(&mut all)?;
         wait::pause(TICK);
     }
@@ -194,10 +194,10 @@ fn turn(all: &mut [Long]) -> io::Result<()> {
     let mut ignored = [0; 64 << 10];
     let now = Instant::now();
     for long in all {
-        if long.is_asked {
+        if long.is_awaited {
             match long.stream.read(&mut ignored) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(_) => long.is_asked = false,
+                Ok(_) => long.is_awaited = false,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(e) => return Err(e),
             }
@@ -210,7 +210,7 @@ fn turn(all: &mut [Long]) -> io::Result<()> {
         if !requests.is_empty() {
             long.next = long.next.max(now);
             long.stream.write_all(&requests)?;
-            long.is_asked = true;
+            long.is_awaited = true;
         }
     }
     Ok(())

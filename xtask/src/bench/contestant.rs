@@ -74,7 +74,7 @@ enum Program {
     /// Another bare loop: `xtask bench NAME` with these arguments after its port.
     Loop { name: &'static str, args: Vec<String> },
     /// Program with files and arguments of its own, in which [`PORT`] and the like are replaced when it is started.
-    Other { path: PathBuf, args: Vec<String>, files: Vec<(String, String)> },
+    External { path: PathBuf, args: Vec<String>, files: Vec<(String, String)> },
 }
 
 /// Placeholder for the port in the configuration and the arguments of a program that does not read nginx's
@@ -280,12 +280,12 @@ impl Contestant {
     pub(super) fn other(name: &str, path: &Path, args: &[&str], conf: String) -> Self {
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
         let files = vec![(OTHER_CONF.to_owned(), conf)];
-        Self::new(name, Program::Other { path: path.to_owned(), args, files })
+        Self::new(name, Program::External { path: path.to_owned(), args, files })
     }
 
     /// Adds a file below the server's directory; missing directories are created.
     pub(super) fn with_file(mut self, name: &str, content: String) -> Self {
-        if let Program::Other { files, .. } = &mut self.program {
+        if let Program::External { files, .. } = &mut self.program {
             files.push((name.to_owned(), content));
         }
         self
@@ -321,7 +321,7 @@ impl Contestant {
                 command.args(["bench", name, "--port", &port.number().to_string()]).args(args);
                 command
             }
-            Program::Other { path, args, files } => {
+            Program::External { path, args, files } => {
                 let (port, dir) = (port.number().to_string(), prefix.path().display().to_string());
                 let file = prefix.join(OTHER_CONF).display().to_string();
                 let known =

@@ -4,7 +4,7 @@
 //! our own send requests beside a large download, and hold waiting streams. The measure is processor time of the
 //! server, which shows the cost of a request even where the load is the limit.
 
-mod beside;
+mod during_download;
 mod idle;
 
 use std::path::PathBuf;
@@ -150,7 +150,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
         }
     }
     if options.wants("beside") {
-        beside::run(&mut report, &setup, &plan)?;
+        during_download::run(&mut report, &setup, &plan)?;
     }
     if options.wants("idle") {
         idle::run(&mut report, &setup, idle_count)?;

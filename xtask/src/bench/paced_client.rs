@@ -32,14 +32,15 @@ impl PacedClient {
     /// request to the last of its response.
     pub(super) fn send_requests(&self, servers: &[(&str, SocketAddr)], cpu: usize) -> Outcome<Vec<Spans>> {
         let sent = thread::scope(|scope| {
-            let client = scope
-                .spawn(|| pin(cpu).and_then(|()| self.ask_all(servers)).map_err(|error| error.to_string()));
+            let client = scope.spawn(|| {
+                pin(cpu).and_then(|()| self.request_all(servers)).map_err(|error| error.to_string())
+            });
             client.join().unwrap_or_else(|_| Err("the client panicked".to_owned()))
         });
         Ok(sent?)
     }
 
-    fn ask_all(&self, servers: &[(&str, SocketAddr)]) -> Outcome<Vec<Spans>> {
+    fn request_all(&self, servers: &[(&str, SocketAddr)]) -> Outcome<Vec<Spans>> {
         let request = format!("GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n", self.path);
         let connect = |&(_, addr): &(&str, SocketAddr)| match &self.tls {
             Some(config) => Client::connect_tls(addr, config, "localhost"),

@@ -32,7 +32,7 @@ const LARGE_RELOADS: usize = 10;
 /// Of which time requests are counted.
 #[derive(Clone, Copy)]
 enum Phase {
-    Other,
+    Uncounted,
     Without,
     Reloads,
     Upgrades,
@@ -82,11 +82,11 @@ pub(super) fn run(args: &[String]) -> Outcome {
     let mut report = Report::new("reload", &binaries);
     if options.wants("small") {
         let scores = [small(OURS, &binaries.ours, &plan)?, small(NGINX, &binaries.nginx, &plan)?];
-        tell_small(&mut report, &plan, &scores);
+        report_small(&mut report, &plan, &scores);
     }
     if options.wants("large") {
         let scores = [large(OURS, &binaries.ours, &plan)?, large(NGINX, &binaries.nginx, &plan)?];
-        tell_large(&mut report, &scores);
+        report_large(&mut report, &scores);
     }
     report.finish(&options)
 }
@@ -107,7 +107,7 @@ fn small(name: &'static str, binary: &Binary, plan: &Plan) -> Outcome<Score> {
         reloads.push(daemon.reload()?);
         wait::pause(PAUSE);
     }
-    clients.enter(Phase::Other as usize);
+    clients.enter(Phase::Uncounted as usize);
     let kept = patients.iter().filter(|patient| patient.is_open()).count();
     let mut failed_idle = patients.iter_mut().filter_map(|patient| patient.send_requests().err()).count();
 
@@ -124,13 +124,13 @@ fn small(name: &'static str, binary: &Binary, plan: &Plan) -> Outcome<Score> {
         }
         wait::pause(PAUSE);
     }
-    clients.enter(Phase::Other as usize);
+    clients.enter(Phase::Uncounted as usize);
     failed_idle += patients.iter_mut().filter_map(|patient| patient.send_requests().err()).count();
     progress("");
     Ok(Score { name, counts: clients.finish()?, reloads, upgrades, no_upgrade, kept, failed_idle })
 }
 
-fn tell_small(report: &mut Report, plan: &Plan, scores: &[Score]) {
+fn report_small(report: &mut Report, plan: &Plan, scores: &[Score]) {
     let columns = ["answered", "failed", "reset", "reopened", "p50", "p99", "took"];
     for (title, phase) in [
         (format!("{} connections, nothing else", plan.connections), Phase::Without),
@@ -144,7 +144,7 @@ fn tell_small(report: &mut Report, plan: &Plan, scores: &[Score]) {
             let took = match phase {
                 Phase::Reloads => middle(&score.reloads),
                 Phase::Upgrades => middle(&score.upgrades),
-                Phase::Without | Phase::Other => None,
+                Phase::Without | Phase::Uncounted => None,
             };
             let cells = vec![
                 number(counts.answered as f64),
@@ -284,7 +284,7 @@ root /srv/{server}; index index.html; error_page 404 /404.html; add_header X-Sit
     conf
 }
 
-fn tell_large(report: &mut Report, scores: &[LargeScore]) {
+fn report_large(report: &mut Report, scores: &[LargeScore]) {
     let title = format!("{SERVERS} servers, {} locations", SERVERS * LOCATIONS_EACH);
     let columns =
         ["reload", "under load", "longest turn", "under load", "p99", "p99 while", "failed", "reset"];

@@ -4,7 +4,7 @@
 //! of our own, because `wrk` cannot tell whether a session was resumed. The measure is processor time of the server,
 //! which shows the cost of a handshake even where the load is the limit.
 
-mod beside;
+mod during_handshakes;
 mod handshakes;
 mod idle;
 
@@ -118,7 +118,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
         }
     }
     if options.wants("beside") {
-        beside::run(&mut report, &setup, &plan, rate)?;
+        during_handshakes::run(&mut report, &setup, &plan, rate)?;
     }
     if options.wants("idle") {
         idle::run(&mut report, &setup, idle_count)?;

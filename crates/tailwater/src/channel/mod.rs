@@ -378,7 +378,7 @@ mod tests {
         let fds = vec![file.as_fd(); 200 * FDS_MAX];
         assert!(master.send_until(Instant::now(), &5_u32, &fds).is_err());
         assert_eq!(master.send(&5_u32, &[]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
-        let mut orders = std::iter::repeat_with(|| worker.receive::<Vec<u8>>());
-        assert!(orders.any(|order| !matches!(order, Ok(Some(_)))), "the worker finds an end");
+        let mut messages = std::iter::repeat_with(|| worker.receive::<Vec<u8>>());
+        assert!(messages.any(|order| !matches!(order, Ok(Some(_)))), "the worker finds an end");
     }
 }

@@ -64,7 +64,7 @@ fn serving() {
     assert_eq!(parsed("serve --spa --compress --auth=a:b=c"), Ok(Command::Serve(expected)));
     let tls = |directory: Option<&str>, trusted: Option<&str>| TlsOptions {
         names: vec![b"a.example".to_vec(), b"b.example".to_vec()],
-        terms: Terms::Accepted,
+        terms: TermsOfService::Accepted,
         directory: directory.map(Into::into),
         trusted: trusted.map(Into::into),
     };

@@ -120,7 +120,7 @@ impl Master {
             _ if ends_softly => self.drain(state),
             Signal::Term | Signal::Int => {
                 if state == State::Serving {
-                    self.tell_end(None);
+                    self.notify_end(None);
                 }
                 State::Ended
             }
@@ -226,7 +226,7 @@ impl Master {
         if state == State::Serving {
             self.notice(format_args!("gracefully shutting down"));
             let limit = self.main.shutdown_timeout.map(|limit| limit + SHUTDOWN_TIMEOUT);
-            self.tell_end(limit);
+            self.notify_end(limit);
             self.quit();
             if self.mode == Mode::Session && self.serving.connections() > 0 {
                 crate::session::print_draining();
@@ -236,7 +236,7 @@ impl Master {
     }
 
     /// Notifies the service manager of the end of the server, or of the process that replaces it.
-    fn tell_end(&self, limit: Option<Duration>) {
+    fn notify_end(&self, limit: Option<Duration>) {
         match self.binaries.new_one() {
             Some(new) => self.notify.replaced_by(new),
             None => self.notify.stopping(limit),

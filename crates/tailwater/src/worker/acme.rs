@@ -14,16 +14,16 @@ use crate::console::Console;
 #[derive(Debug, Default)]
 pub(super) struct Acme {
     agent: Option<Agent>,
-    orders: Orders,
+    role: OrderingRole,
 }
 
 /// Role of this process in ordering.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Orders {
+enum OrderingRole {
     /// Orders nothing: it does not serve yet, or leaves that to another process.
     #[default]
-    No,
-    Yes,
+    Standby,
+    Active,
 }
 
 impl Acme {
@@ -47,14 +47,14 @@ impl Acme {
         let log_line: LogFn =
             Arc::new(move |level, message: fmt::Arguments<'_>| log.write(level, None, message));
         agent.set_config(generation.acme().clone(), log_line);
-        if self.orders == Orders::Yes {
+        if self.role == OrderingRole::Active {
             agent.start_ordering();
         }
     }
 
     /// Orders what is wanted, from now on.
     pub(super) fn begin(&mut self) {
-        self.orders = Orders::Yes;
+        self.role = OrderingRole::Active;
         if let Some(agent) = &self.agent {
             agent.start_ordering();
         }
@@ -62,7 +62,7 @@ impl Acme {
 
     /// Leaves it to another process.
     pub(super) fn retire(&mut self) {
-        self.orders = Orders::No;
+        self.role = OrderingRole::Standby;
         // With its last message it ends, and lets go of the state directories.
         if let Some(agent) = self.agent.take() {
             agent.stop();

@@ -314,7 +314,7 @@ impl Worker {
                 let say = self
                     .change(order, fds)
                     .map_or_else(|fault| self.say_why_not(fault), |()| WorkerReply::Serving);
-                self.tell_keys(Instant::now());
+                self.send_ticket_keys(Instant::now());
                 if let Some(master) = &self.master {
                     answer(master, &say);
                 }
@@ -406,12 +406,12 @@ impl Worker {
     fn show_life(&mut self, now: Instant) {
         let (Some(signs), Some(master)) = (&mut self.signs, &self.master) else { return };
         if signs.show(&self.server, master, now) {
-            self.tell_keys(now);
+            self.send_ticket_keys(now);
         }
     }
 
     /// Gives the keys of session tickets to the master, if they have changed: for the next process.
-    fn tell_keys(&mut self, until: Instant) {
+    fn send_ticket_keys(&mut self, until: Instant) {
         let Some(master) = &self.master else { return };
         let keys = Keys(ssl::export_keys());
         if keys != self.keys && master.send_until(until, &WorkerReply::Keys(keys.clone()), &[]).is_ok() {

@@ -86,8 +86,8 @@ impl State {
         if !ignored.has(IgnoredFields::CACHE_CONTROL) {
             targeted = rules.targeted.iter().find_map(|name| Some((name, targeted::read(fields, name)?)));
         }
-        let asks = [Known::XAccelExpires, Known::CacheControl, Known::Expires, Known::SetCookie];
-        if targeted.is_none() && !asks.iter().any(|&known| fields.has(known)) {
+        let control_fields = [Known::XAccelExpires, Known::CacheControl, Known::Expires, Known::SetCookie];
+        if targeted.is_none() && !control_fields.iter().any(|&known| fields.has(known)) {
             return;
         }
         let (is_targeted, mut is_read) = (targeted.is_some(), false);

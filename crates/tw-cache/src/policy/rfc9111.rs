@@ -151,27 +151,27 @@ pub(super) fn lifetime(
     let validators = validators(response.status, fields);
     let has_validator = validators.etag.is_some() || validators.last_modified.is_some();
     let (fresh, why) = freshness(response, control, date, rules, terms);
-    let must_ask = says.has(Directives::NO_CACHE);
+    let is_no_cache = says.has(Directives::NO_CACHE);
     let fresh = match fresh {
         Some(seconds) => seconds,
-        None if must_ask && is_default_cacheable(response.status) => 0,
+        None if is_no_cache && is_default_cacheable(response.status) => 0,
         None => return Err(why),
     };
     // Section 4.2.4; 5.2.2.10 says that `s-maxage` has the meaning of `proxy-revalidate`.
     let never_stale = says.has(Directives::MUST_REVALIDATE)
         || says.has(Directives::PROXY_REVALIDATE)
         || says.s_maxage.is_some();
-    let window = |seconds: Option<u32>| if never_stale || must_ask { 0 } else { seconds.unwrap_or(0) };
+    let window = |seconds: Option<u32>| if never_stale || is_no_cache { 0 } else { seconds.unwrap_or(0) };
     let while_revalidate = window(says.stale_while_revalidate);
     let if_error = window(says.stale_if_error);
     // What can be used neither now nor later, nor found to be valid, is not worth its place.
-    if must_ask && !has_validator {
+    if is_no_cache && !has_validator {
         return Err(NoStoreReason::NoCache);
     }
     if fresh <= initial_age && !has_validator && while_revalidate == 0 && if_error == 0 {
         return Err(why);
     }
-    let mut duties = if must_ask { Duties::VALIDATE } else { Duties::NONE };
+    let mut duties = if is_no_cache { Duties::VALIDATE } else { Duties::NONE };
     if never_stale {
         duties = duties | Duties::NEVER_STALE;
     }

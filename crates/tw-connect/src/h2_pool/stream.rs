@@ -96,8 +96,8 @@ impl UpstreamStream {
         let ConnectionState::Open(connection) = &*h2_connection.state.borrow() else {
             return Err(self.closed());
         };
-        let asked = connection.send_request(|list| request.write(list), end == StreamEnd::Here);
-        let carrier = asked.map_err(|cut| self.failure(cut))?;
+        let sent = connection.send_request(|list| request.write(list), end == StreamEnd::Here);
+        let carrier = sent.map_err(|cut| self.failure(cut))?;
         // Who asks twice is taken back the second time.
         let _ = self.carrier.set(carrier);
         Ok(())

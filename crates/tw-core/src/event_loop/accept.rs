@@ -414,7 +414,7 @@ impl LoopCore {
             return None;
         }
         let local = accepted.local_addr().ok()?;
-        is(&local, SocketSharing::Other).then_some(local)
+        is(&local, SocketSharing::UsesWildcard).then_some(local)
     }
 }
 

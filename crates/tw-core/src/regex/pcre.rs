@@ -23,7 +23,7 @@ pub(super) enum End {
     /// The line break is a byte like any other: there is no `$`.
     Plain,
     /// The subject may also end before the line break: each `$` stands where a branch ends.
-    Cut,
+    WithoutNewline,
     /// Each `$` looks whether a line break follows: something may follow it, or `\z` is in the pattern, too.
     Exact,
 }
@@ -62,7 +62,7 @@ fn translate_with(pattern: &[u8], dollar: Dollar) -> Result<Translated, String> 
     let done = Translator::new(pattern, mode, dollar, groups).run()?;
     let end = match (done.dollars, done.has_very_end || done.is_inner) {
         (0, _) => End::Plain,
-        (_, false) => End::Cut,
+        (_, false) => End::WithoutNewline,
         (_, true) => End::Exact,
     };
     Ok(Translated { pattern: done.out, mode, end })

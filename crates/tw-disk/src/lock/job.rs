@@ -166,6 +166,6 @@ fn is_suited(file: &File, locks: &Locks) -> bool {
         && (LOCK_FILE_MIN..=locks.file_max()).contains(&meta.size)
         && matches!(inner.handle, Handle::Os(_))
         && inner.direct() == Direct::No
-        && (inner.can_tell() || inner.is_memory())
+        && (inner.supports_nowait() || inner.is_memory())
         && now_s().saturating_sub(meta.ctime_sec.max(meta.mtime_sec)) > SETTLED_S
 }

@@ -138,7 +138,7 @@ struct RequestLine {
     host: HostAt,
     host_port: Option<u16>,
     framing: Framing,
-    connection: ConnectionWish,
+    connection: ConnectionOption,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -149,7 +149,7 @@ enum HostAt {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum ConnectionWish {
+enum ConnectionOption {
     Default,
     Close,
     KeepAlive,
@@ -175,7 +175,7 @@ impl RequestLine {
             host: HostAt::None,
             host_port: None,
             framing: Framing::None,
-            connection: ConnectionWish::Default,
+            connection: ConnectionOption::Default,
         }
     }
 }
@@ -457,9 +457,9 @@ impl RequestHead {
     pub fn keep_alive(&self) -> bool {
         match self.line.connection {
             _ if self.line.method == Method::Connect => false,
-            ConnectionWish::Default => self.line.version > Version::HTTP_10,
-            ConnectionWish::Close => false,
-            ConnectionWish::KeepAlive => true,
+            ConnectionOption::Default => self.line.version > Version::HTTP_10,
+            ConnectionOption::Close => false,
+            ConnectionOption::KeepAlive => true,
         }
     }
 

@@ -4,7 +4,7 @@
 use super::field_line::{FieldEvent, FieldParser, FieldRules};
 use super::field_list::FieldSpan;
 use super::line::LineParser;
-use super::{ConnectionWish, Framing, HeadError, HeadLimits, HostAt, Progress, RequestHead, Span};
+use super::{ConnectionOption, Framing, HeadError, HeadLimits, HostAt, Progress, RequestHead, Span};
 use crate::host::Host;
 use crate::known::Known;
 use crate::method::{Method, Version};
@@ -332,11 +332,11 @@ pub(super) fn accept_known(head: &mut RequestHead, known: Known, field: FieldSpa
             // nginx looks for the words anywhere in the value, and lets the last line that has one decide.
             let value = field.value.of(bytes);
             if value == b"keep-alive" {
-                line.connection = ConnectionWish::KeepAlive; // by far the most frequent one
+                line.connection = ConnectionOption::KeepAlive; // by far the most frequent one
             } else if scan::contains_word(value, b"close") {
-                line.connection = ConnectionWish::Close;
+                line.connection = ConnectionOption::Close;
             } else if scan::contains_word(value, b"keep-alive") {
-                line.connection = ConnectionWish::KeepAlive;
+                line.connection = ConnectionOption::KeepAlive;
             }
         }
         _ => {}

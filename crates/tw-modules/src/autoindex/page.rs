@@ -36,7 +36,7 @@ pub(super) enum ListingFormat {
 pub(super) enum Extent {
     Whole,
     /// As many names as are read at most; the directory has more.
-    Cut,
+    Truncated,
 }
 
 /// Format of sizes in the HTML page.
@@ -122,7 +122,7 @@ fn push_page(
         }
         out.extend_from_slice(b"\r\n");
     }
-    if extent == Extent::Cut {
+    if extent == Extent::Truncated {
         out.extend_from_slice(cut_text().as_bytes());
         out.extend_from_slice(b"\r\n");
     }
@@ -209,7 +209,7 @@ fn push_json(entries: &[Entry], extent: Extent, out: &mut Vec<u8>) {
         }
         out.extend_from_slice(b" }");
     }
-    if extent == Extent::Cut {
+    if extent == Extent::Truncated {
         // An entry without a name: who looks at types passes over it, and who does not finds out.
         let end = if entries.is_empty() { "\r\n" } else { ",\r\n" };
         out.extend_from_slice(format!("{end}{{ \"type\":\"truncated\", \"limit\":{LIST_MAX} }}").as_bytes());
@@ -259,7 +259,7 @@ fn push_xml(entries: &[Entry], extent: Extent, out: &mut Vec<u8>) {
         out.extend_from_slice(tag);
         out.extend_from_slice(b">\r\n");
     }
-    if extent == Extent::Cut {
+    if extent == Extent::Truncated {
         out.extend_from_slice(format!("<truncated limit=\"{LIST_MAX}\"/>\r\n").as_bytes());
     }
     out.extend_from_slice(b"</list>\r\n");
@@ -333,8 +333,9 @@ mod tests {
 
     #[test]
     fn cut_listing_has_a_notice() {
-        let cut =
-            |page: &ListingFormat, entries| String::from_utf8(page.make(b"/", entries, Extent::Cut)).unwrap();
+        let cut = |page: &ListingFormat, entries| {
+            String::from_utf8(page.make(b"/", entries, Extent::Truncated)).unwrap()
+        };
         let one = || vec![entry("a", FileKind::Directory, 0)];
         for page in [exact(), ListingFormat::People { sizes: SizeFormat::Exact, times: TimeFormat::Utc }] {
             let notice = "This list is not complete: the directory has more than 100000 entries.";

@@ -296,7 +296,7 @@ fn certificate(node: &Node) -> Result<RawCertificate, ConfError> {
             key = match KeyType::parse(value) {
                 KeyWord::Type(key) => key,
                 KeyWord::Unsupported(why) => return Err(node.fail(format!("acme_certificate: {why}"))),
-                KeyWord::Other => return Err(node.error("invalid \"key\" value")),
+                KeyWord::FileName => return Err(node.error("invalid \"key\" value")),
             };
             continue;
         }

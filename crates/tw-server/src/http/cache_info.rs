@@ -162,8 +162,8 @@ impl CacheInfo {
     /// Clears all values.
     pub(crate) fn clear(&mut self) {
         // Most requests ask no cache. One that was to fetch something anew may have ended before it did.
-        let was_told = self.is_update || self.is_anew;
-        if self.cache.is_some() || was_told || self.part.get().is_some() {
+        let was_forced = self.is_update || self.is_anew;
+        if self.cache.is_some() || was_forced || self.part.get().is_some() {
             *self = Self::default();
         }
     }

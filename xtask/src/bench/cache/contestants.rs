@@ -17,7 +17,7 @@ pub(super) const VARNISH: &str = "varnish, memory";
 pub(super) const TRAFFIC_SERVER: &str = "trafficserver";
 
 /// One of so many requests may go to the origin: nginx with threads sometimes forwards a hit.
-const ASKED_SHARE: u64 = 1_000;
+const FORWARDED_SHARE: u64 = 1_000;
 
 /// Has nginx read and send by threads what may not be in memory.
 pub(super) const NGINX_THREADS: &str = "aio threads;";
@@ -75,7 +75,7 @@ impl Caches {
         let before = self.origin_requests()?;
         let measured = measure()?;
         let origin_requests = self.origin_requests()? - before;
-        match origin_requests * ASKED_SHARE > count(&measured) {
+        match origin_requests * FORWARDED_SHARE > count(&measured) {
             true => Err(format!("{name}: not hits: the origin was asked {origin_requests} times").into()),
             false => Ok((measured, origin_requests)),
         }

@@ -37,7 +37,7 @@ struct Score {
     /// Microseconds of processor time for each fill, of each round.
     cpu_us: Vec<f64>,
     alone: Spans,
-    beside: Spans,
+    during_fills: Spans,
 }
 
 /// Measures, and adds a table and targets.
@@ -68,7 +68,7 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usiz
     let seconds = plan.seconds * plan.rounds as u64;
     for (server, result) in running.iter().zip(&mut results) {
         progress(&format!("hot hits beside fills: {}", server.name));
-        (result.alone, result.beside) = hot(server, seconds, first, plan.load_cpu)?;
+        (result.alone, result.during_fills) = hot(server, seconds, first, plan.load_cpu)?;
         written(server)?;
     }
     progress("");
@@ -88,15 +88,15 @@ fn hot(server: &Running, seconds: u64, first: usize, cpu: usize) -> Outcome<(Spa
     };
     let alone = send_requests()?;
     let fills = (first, times(FILL_TICK)?);
-    let beside = std::thread::scope(|scope| {
+    let during_fills = std::thread::scope(|scope| {
         let filling = scope.spawn(|| {
             fetch(server.addr(), FILES[1], fills, FILL_TICK, cpu).map_err(|error| error.to_string())
         });
-        let beside = send_requests();
+        let during_fills = send_requests();
         let filled = filling.join().unwrap_or_else(|_| Err("a client panicked".to_owned()));
-        filled.map_err(Into::into).and(beside)
+        filled.map_err(Into::into).and(during_fills)
     })?;
-    Ok((alone, beside))
+    Ok((alone, during_fills))
 }
 
 /// Flushes written data, so that it does not slow down the next server.
@@ -124,25 +124,25 @@ fn publish(report: &mut Report, running: &[Running], results: &[Score]) {
     for (server, result) in running.iter().zip(results) {
         let mut cells = vec![number(cpu(&server.name)), number(cpu(&server.name) / cpu(NGINX))];
         for share in [0.5, 0.99, 1.0] {
-            cells.extend([&result.alone, &result.beside].map(|spans| span(spans.percentile(share))));
+            cells.extend([&result.alone, &result.during_fills].map(|spans| span(spans.percentile(share))));
         }
         table.row(&server.name, cells);
         let us = |spans: &Spans, share| spans.percentile(share).as_micros() as u64;
         numbers.push(json!({
             "name": server.name,
             "cpu_us_per_fill": result.cpu_us,
-            "hot_requests": result.beside.count(),
+            "hot_requests": result.during_fills.count(),
             "hot_p50_us": us(&result.alone, 0.5),
             "hot_p99_us": us(&result.alone, 0.99),
-            "hot_beside_p50_us": us(&result.beside, 0.5),
-            "hot_beside_p99_us": us(&result.beside, 0.99),
+            "hot_beside_p50_us": us(&result.during_fills, 0.5),
+            "hot_beside_p99_us": us(&result.during_fills, 0.99),
         }));
     }
     report.case(&table, Value::Array(numbers));
     let ratio = cpu(OURS) / cpu(NGINX);
     report.target(Target::new("fills: CPU of ours / nginx", ratio, Limit::AtMost(CPU_MAX), ""));
     if let Some(ours) = results.first() {
-        let ms = ours.beside.percentile(0.99).as_secs_f64() * 1e3;
+        let ms = ours.during_fills.percentile(0.99).as_secs_f64() * 1e3;
         report.target(Target::new("hits beside fills: p99", ms, Limit::AtMost(P99_MAX_MS), " ms"));
     }
 }

@@ -81,8 +81,8 @@ pub(super) fn run(report: &mut Report, setup: &Setup, plan: &Plan, key: Key) -> 
         .map(|contestant| contestant.start(&place))
         .collect::<Outcome<_>>()?;
     for session in [Session::New, Session::Resumed] {
-        let how = if session == Session::New { "full handshakes" } else { "resumed" };
-        let title = format!("{}, {how}", key.name());
+        let kind = if session == Session::New { "full handshakes" } else { "resumed" };
+        let title = format!("{}, {kind}", key.name());
         let mut samples = running.iter().map(|_| Vec::new()).collect::<Vec<_>>();
         for round in 1..=plan.rounds {
             progress(&format!("{title}: round {round} of {}", plan.rounds));

@@ -207,7 +207,7 @@ fn faults_of_the_authority_are_logged_once_and_issue_nothing() {
             "the authority has issued what cannot be used: the certificate is over since ",
         ),
         (Misbehaviour::Huge, "\"127.0.0.1\" has answered with more than 1048576 bytes"),
-        (Misbehaviour::Cut, "\"127.0.0.1\" cannot be asked: "),
+        (Misbehaviour::Disconnect, "\"127.0.0.1\" cannot be asked: "),
         (Misbehaviour::Page, "the authority makes no sense: "),
         (Misbehaviour::Busy, "the authority has refused: too many orders (rateLimited)"),
         (Misbehaviour::Foreign, "an authorization for \"bank.example\", which was not asked for"),

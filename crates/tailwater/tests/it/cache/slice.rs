@@ -23,7 +23,7 @@ fn content(len: usize) -> Vec<u8> {
 struct Ranged {
     addr: SocketAddr,
     /// The paths and the ranges, in order; empty for the whole.
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 /// First byte of a range and the byte behind its end.
@@ -42,8 +42,8 @@ impl Ranged {
     }
 
     fn answering(answer: impl Fn(&mut Conn, &str) + Send + Sync + Clone + 'static) -> Self {
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let noted = asked.clone();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let noted = requests.clone();
         let addr = origin(move |mut conn| {
             while let Some(head) = conn.head() {
                 let path = head.split(' ').nth(1).unwrap_or_default();
@@ -52,12 +52,12 @@ impl Ranged {
                 answer(&mut conn, &head);
             }
         });
-        Self { addr, asked }
+        Self { addr, requests }
     }
 
     /// Requests since the last call.
     fn requests(&self) -> Vec<String> {
-        std::mem::take(&mut *self.asked.lock().unwrap())
+        std::mem::take(&mut *self.requests.lock().unwrap())
     }
 
     /// A server in front of it with these settings in `location /`, and no cache.
@@ -150,7 +150,7 @@ fn response_is_assembled_from_slices() {
 fn only_the_slices_of_a_range_are_fetched() {
     let origin = Ranged::new(content(4500), ETAG);
     let server = origin.sliced("slice 1000;");
-    for (asked, part, which) in [
+    for (requested, part, which) in [
         ("bytes=0-0", 0..1, vec![0]),
         ("bytes=999-1000", 999..1001, vec![0, 1]),
         ("bytes=2345-2346", 2345..2347, vec![2]),
@@ -161,12 +161,16 @@ fn only_the_slices_of_a_range_are_fetched() {
         ("bytes=-600", 3900..4500, vec![0, 3, 4]),
         ("bytes=-4500", 0..4500, vec![0, 1, 2, 3, 4]),
     ] {
-        let response = request(&server, "GET /", &[&format!("Range: {asked}")]);
+        let response = request(&server, "GET /", &[&format!("Range: {requested}")]);
         let (first, last) = (part.start, part.end - 1);
         let expected = format!("bytes {first}-{last}/4500");
-        assert_eq!((response.status, response.field("Content-Range")), (206, Some(&*expected)), "{asked}");
-        assert!(response.body == content(4500)[part], "{asked}");
-        assert_eq!(origin.requests(), slices("/", which), "{asked}");
+        assert_eq!(
+            (response.status, response.field("Content-Range")),
+            (206, Some(&*expected)),
+            "{requested}"
+        );
+        assert!(response.body == content(4500)[part], "{requested}");
+        assert_eq!(origin.requests(), slices("/", which), "{requested}");
     }
     // Several ranges are no range.
     let response = request(&server, "GET /", &["Range: bytes=1-2,2001-2002"]);
@@ -183,10 +187,10 @@ fn refused_range_gets_the_whole_response() {
     let server = origin.sliced("slice 1000; max_ranges 0;");
     let response = request(&server, "GET /", &["Range: bytes=1500-"]);
     assert_eq!((response.status, response.body == content(2500)), (200, true));
-    let mut asked = origin.requests();
-    asked.sort();
+    let mut requests = origin.requests();
+    requests.sort();
     // The slice that came first was not the first one.
-    assert_eq!(asked, slices("/", [0, 1, 1, 2]));
+    assert_eq!(requests, slices("/", [0, 1, 1, 2]));
 }
 
 #[test]
@@ -244,16 +248,17 @@ fn expired_slice_is_fetched_alone() {
     wait_stored(&server, 3);
     let known = slices("/", 0..3);
     // They need not become stale in the same second.
-    let (mut was_stale, mut asked) = (false, Vec::new());
+    let (mut was_stale, mut requests) = (false, Vec::new());
     let all_anew = || {
         let response = get(&server, "/");
         assert!(response.body == content(2500));
         was_stale |= cache_status(&response) == "STALE";
-        asked.extend(origin.requests());
-        was_stale && known.iter().all(|slice| asked.iter().filter(|asked| *asked == slice).count() > 1)
+        requests.extend(origin.requests());
+        was_stale
+            && known.iter().all(|slice| requests.iter().filter(|requested| *requested == slice).count() > 1)
     };
-    assert!(wait::until(wait::TIMEOUT, all_anew), "{asked:?}");
-    assert!(asked.iter().all(|asked| known.contains(asked)), "{asked:?}");
+    assert!(wait::until(wait::TIMEOUT, all_anew), "{requests:?}");
+    assert!(requests.iter().all(|requested| known.contains(requested)), "{requests:?}");
 }
 
 #[test]
@@ -273,11 +278,11 @@ fn slices_are_fetched_as_the_client_reads() {
     assert_eq!(client.read_head().unwrap().status, 200);
     assert_eq!(client.read_bytes(1000).unwrap(), vec![b'x'; 1000]);
     // Sockets hold ten megabytes or so. What was not asked for by now may be asked for later, but not a hundred slices.
-    assert!(!wait::until(Duration::from_millis(300), || origin.asked.lock().unwrap().len() > 10));
+    assert!(!wait::until(Duration::from_millis(300), || origin.requests.lock().unwrap().len() > 10));
     // Each has its own time: a busy machine may need long for all of them.
     (0..20).for_each(|_| drop(client.read_bytes(SLICE).unwrap()));
-    let asked = origin.requests().len();
-    assert!((21..=31).contains(&asked), "{asked}");
+    let count = origin.requests().len();
+    assert!((21..=31).contains(&count), "{count}");
 }
 
 #[test]
@@ -336,8 +341,8 @@ fn wrong_range_from_the_origin_is_an_error() {
 /// An origin with two versions of one content, and a flag that switches to the second one.
 fn changing_origin() -> (Ranged, Arc<AtomicBool>) {
     let is_new = Arc::new(AtomicBool::new(false));
-    let asked = is_new.clone();
-    let origin = Ranged::answering(move |conn, head| match asked.load(SeqCst) {
+    let serves_new = is_new.clone();
+    let origin = Ranged::answering(move |conn, head| match serves_new.load(SeqCst) {
         false => part(conn, head, "ETag: \"old\"\r\n", &[b'o'; 3000]),
         true => part(conn, head, "ETag: \"new\"\r\n", &[b'n'; 3000]),
     });
@@ -396,10 +401,10 @@ fn slices_of_two_versions_are_never_mixed() {
 #[test]
 fn slice_of_another_length_is_not_kept() {
     let is_new = Arc::new(AtomicBool::new(false));
-    let asked = is_new.clone();
+    let serves_new = is_new.clone();
     let origin = Ranged::answering(move |conn, head| {
         // No entity tag: only the length tells.
-        let len = if asked.load(SeqCst) { 3500 } else { 3000 };
+        let len = if serves_new.load(SeqCst) { 3500 } else { 3000 };
         part(conn, head, "", &content(len));
     });
     let server = origin.cached("slice 1000;");
@@ -443,7 +448,7 @@ fn slice_that_its_key_does_not_name_is_not_stored() {
     let server = origin.cached("slice 2;");
     for count in 1..=2 {
         assert_eq!(raw(&server, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"), "");
-        assert_eq!(origin.asked.lock().unwrap().len(), count);
+        assert_eq!(origin.requests.lock().unwrap().len(), count);
     }
     wait_stored(&server, 0);
 }
@@ -547,8 +552,8 @@ fn closed_client_connection_ends_the_fetching() {
     client.read_bytes(1000).unwrap();
     drop(client);
     assert_eq!(server.access_log(1).unwrap().len(), 1);
-    let asked = origin.requests().len();
-    assert!(asked < 60, "{asked}");
+    let count = origin.requests().len();
+    assert!(count < 60, "{count}");
 }
 
 #[test]

@@ -14,8 +14,8 @@ use tw_testkit::{Client, Server, wait};
 use crate::support::download::{LARGE, begin_download};
 use crate::support::{get, server};
 
-const ASK: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-const ASK_UP: &str = "GET /up HTTP/1.1\r\nHost: a\r\n\r\n";
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+const GET_UP: &str = "GET /up HTTP/1.1\r\nHost: a\r\n\r\n";
 const BEGUN: &str = "GET / HTTP/1.1\r\nHost: a\r\n";
 
 fn is_answered(client: &mut Client, rest: &str) {
@@ -41,11 +41,11 @@ fn longest_idle_connection_is_closed_when_descriptors_run_out() {
         let mut clients = Vec::new();
         for _ in 0..200 {
             let mut client = server.connect().unwrap();
-            is_answered(&mut client, ASK);
+            is_answered(&mut client, GET);
             clients.push(client);
         }
         assert_eq!(clients[0].read_until_close().unwrap(), b"");
-        is_answered(clients.last_mut().unwrap(), ASK);
+        is_answered(clients.last_mut().unwrap(), GET);
         server.wait_error_log("accept4() failed (24: Too many open files), reusing connections").unwrap();
     }
 }
@@ -163,7 +163,7 @@ fn idle_connections_are_closed_for_files() {
     let mut waiting = Vec::new();
     for n in 0..150 {
         let mut client = server.connect().unwrap();
-        is_answered(&mut client, ASK);
+        is_answered(&mut client, GET);
         waiting.push(client);
         asking.send(format!("GET /{n} HTTP/1.1\r\nHost: a\r\n\r\n")).unwrap();
         let response = asking.read_response().unwrap();
@@ -190,7 +190,7 @@ fn idle_connections_are_closed_for_listings_and_temporary_files() {
         let mut waiting = Vec::new();
         for n in 0..150 {
             let mut client = server.connect().unwrap();
-            is_answered(&mut client, ASK);
+            is_answered(&mut client, GET);
             waiting.push(client);
             asking.send(request).unwrap();
             let response = asking.read_response().unwrap();
@@ -289,7 +289,7 @@ fn connection_without_a_proxy_protocol_header_is_closed_for_new_ones() {
     let server = server().start(conf).unwrap();
     let silent: Vec<Client> = (0..50).map(|_| server.connect().unwrap()).collect();
     let mut client = server.connect().unwrap();
-    is_answered(&mut client, &format!("PROXY UNKNOWN\r\n{ASK}"));
+    is_answered(&mut client, &format!("PROXY UNKNOWN\r\n{GET}"));
     assert!(!server.error_log().contains("[alert]"), "{}", server.error_log());
     drop(silent);
 }
@@ -363,8 +363,8 @@ fn idle_clients_are_closed_for_an_upstream_connection() {
     let (addr, _) = counting(|conn, _, _| conn.answer("", "ok"));
     let server = start_proxy(addr, "");
     let mut clients: Vec<Client> = (0..16).map(|_| server.connect().unwrap()).collect();
-    clients.iter_mut().for_each(|client| is_answered(client, ASK));
-    is_answered(clients.last_mut().unwrap(), ASK_UP);
+    clients.iter_mut().for_each(|client| is_answered(client, GET));
+    is_answered(clients.last_mut().unwrap(), GET_UP);
     assert_eq!(clients[0].read_until_close().unwrap(), b"");
     server.wait_error_log("16 worker_connections are not enough, reusing connections").unwrap();
     assert!(!server.error_log().contains("[alert]"), "{}", server.error_log());
@@ -385,7 +385,7 @@ fn idle_upstream_connections_are_closed_for_clients() {
     });
     let server = start_proxy(addr, "");
     let mut asking: Vec<Client> = (0..4).map(|_| server.connect().unwrap()).collect();
-    asking.iter_mut().for_each(|client| client.send(ASK_UP).unwrap());
+    asking.iter_mut().for_each(|client| client.send(GET_UP).unwrap());
     asking.iter_mut().for_each(|client| assert_eq!(client.read_response().unwrap().text(), "ok"));
     // With four connections of each kind there are four more for whom there is no room.
     let mut others = busy(&server, 8);
@@ -394,7 +394,7 @@ fn idle_upstream_connections_are_closed_for_clients() {
         others.extend(busy(&server, 1));
         assert!(wait::until(wait::TIMEOUT, || closed.load(SeqCst) == count), "{}", server.error_log());
     }
-    asking.iter_mut().for_each(|client| is_answered(client, ASK));
+    asking.iter_mut().for_each(|client| is_answered(client, GET));
     assert!(!server.error_log().contains("[alert]"), "{}", server.error_log());
 }
 

@@ -7,10 +7,10 @@ use tw_testkit::{Client, Server, wait};
 
 use crate::support::{get, raw, server, start, start_server};
 
-const ASK: &str = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
+const REQUEST: &str = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn connection(client: &mut Client) -> Option<String> {
-    client.send(ASK).unwrap();
+    client.send(REQUEST).unwrap();
     client.read_response().unwrap().field("Connection").map(str::to_owned)
 }
 
@@ -22,7 +22,7 @@ fn keepalive_requests_closes_the_connection() {
     assert_eq!(said, ["keep-alive", "keep-alive", "close"]);
     assert_eq!(client.read_until_close().unwrap(), b"");
     // So it is when they come all at once.
-    let text = raw(&server, ASK.repeat(10));
+    let text = raw(&server, REQUEST.repeat(10));
     assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 3, "{text}");
     assert_eq!(text.matches("Connection: close").count(), 1, "{text}");
 }
@@ -34,7 +34,7 @@ fn keepalive_timeout_closes_the_connection() {
         "keepalive_timeout 1s 7s; location /off { keepalive_timeout 0; return 200; }",
     );
     let mut client = server.connect().unwrap();
-    client.send(ASK).unwrap();
+    client.send(REQUEST).unwrap();
     let response = client.read_response().unwrap();
     assert_eq!(response.field("Keep-Alive"), Some("timeout=7"));
     assert_eq!(client.read_until_close().unwrap(), b"");
@@ -245,7 +245,7 @@ fn many_connections_are_served_at_once() {
     let mut clients: Vec<_> = (0..200).map(|_| server.connect().unwrap()).collect();
     for _ in 0..3 {
         for client in &mut clients {
-            client.send(ASK).unwrap();
+            client.send(REQUEST).unwrap();
         }
         for client in &mut clients {
             assert_eq!(client.read_response().unwrap().body.len(), 5000);

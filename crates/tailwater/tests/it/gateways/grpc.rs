@@ -398,7 +398,7 @@ fn closed_connection_ends_its_streams() {
         let came = came.clone();
         async move {
             match (request.conn, came.fetch_add(1, SeqCst)) {
-                (0, 2) => request.commands.send(ConnectionCommand::Cut).unwrap(),
+                (0, 2) => request.commands.send(ConnectionCommand::Abort).unwrap(),
                 (0, _) => std::future::pending().await,
                 _ => request.answer(&[], "fine"),
             }

@@ -214,8 +214,8 @@ fn large_bodies_go_to_temporary_files() {
 /// nginx honours this of bodies that are read early only in the server's own location, which is none.
 #[test]
 fn client_body_in_file_only_writes_every_body() {
-    let file_only = |how| {
-        let directives = format!("client_body_temp_path temp 1 2; client_body_in_file_only {how};");
+    let file_only = |value| {
+        let directives = format!("client_body_temp_path temp 1 2; client_body_in_file_only {value};");
         let answer = "location / { return 200 \"$request_body_file\"; }";
         start_server(server(), &format!("client_body_early_read 1; {directives} {answer}"))
     };

@@ -225,7 +225,7 @@ fn concurrent_misses_share_one_fill() {
         ),
     );
     let mut client = connect(&server);
-    let asked_for = client.run(|requests| async move {
+    let sizes = client.run(|requests| async move {
         let all: Vec<_> = (0..8)
             .map(|_| {
                 let request =
@@ -240,7 +240,7 @@ fn concurrent_misses_share_one_fill() {
         }
         sizes
     });
-    assert_eq!(asked_for, [300_000; 8]);
+    assert_eq!(sizes, [300_000; 8]);
     assert_eq!(request_count.load(std::sync::atomic::Ordering::SeqCst), 1);
 }
 

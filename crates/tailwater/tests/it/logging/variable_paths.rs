@@ -20,7 +20,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 /// Requests targets that are logged into files they name.
-fn ask_all(server: &Server, targets: &[&str]) {
+fn request_all(server: &Server, targets: &[&str]) {
     for target in targets {
         assert_eq!(get(server, target).status, 200, "{target}");
     }
@@ -37,7 +37,7 @@ fn line_goes_to_the_file_named_by_the_request() {
             )
             .replace("escaped", "combined if=$arg_s"),
         );
-        ask_all(&server, &["/1?f=a", "/2?f=b", "/3?f=a&s=1", "/4", "/5?f=a"]);
+        request_all(&server, &["/1?f=a", "/2?f=b", "/3?f=a&s=1", "/4", "/5?f=a"]);
         for (name, paths) in [
             ("logs/a.log", &["/1", "/3", "/5"][..]),
             ("logs/b.log", &["/2"]),
@@ -73,8 +73,8 @@ fn path_variables_cannot_leave_the_directory() {
         "/?f=ok&g=./../evil",
         "/?f=ok&g=.",
     ];
-    ask_all(&server, &evil);
-    ask_all(&server, &["/?f=last"]);
+    request_all(&server, &evil);
+    request_all(&server, &["/?f=last"]);
     server.log("logs/own/last.log", 1).unwrap();
     // An escaped slash is a part of a name.
     assert_eq!(names(&server.prefix().join("logs/own")), ["..%2fevil.log", "last.log", "ok.log", "x"]);
@@ -98,17 +98,17 @@ fn log_requires_an_existing_root() {
         "access_log logs/$arg_f combined; location / { return 200 x; } location /none/ { root nowhere; return 200 x; }
          location /file/ { root logs/error.log; return 200 x; }",
     );
-    ask_all(&server, &["/none/?f=a"]);
+    request_all(&server, &["/none/?f=a"]);
     let none = server.prefix().join("nowhere");
     let text = format!("testing \"{}\" existence failed (2: No such file or directory)", none.display());
     assert!(server.wait_error_log(&text).unwrap().contains("[error]"));
     // Reports come once a second at most.
     let is_logged = || {
-        ask_all(&server, &["/file/?f=a"]);
+        request_all(&server, &["/file/?f=a"]);
         server.error_log().contains("logs/error.log\" existence failed (20: Not a directory)")
     };
     assert!(wait::until(wait::TIMEOUT, is_logged));
-    ask_all(&server, &["/?f=b"]);
+    request_all(&server, &["/?f=b"]);
     server.log("logs/b", 1).unwrap();
     assert_eq!(names(&server.prefix().join("logs")), ["b"]);
 }
@@ -126,13 +126,13 @@ fn disable_symlinks_applies_to_logs() {
         ))
         .unwrap();
     symlink("../elsewhere", server.prefix().join("logs/linked")).unwrap();
-    ask_all(&server, &["/?f=linked/a"]);
+    request_all(&server, &["/?f=linked/a"]);
     server.log("elsewhere/a", 1).unwrap();
-    ask_all(&server, &["/strict/?f=linked/b"]);
+    request_all(&server, &["/strict/?f=linked/b"]);
     let line =
         server.wait_error_log("logs/linked/b\" failed (40: Too many levels of symbolic links)").unwrap();
     assert!(line.contains("[crit]") && line.contains("open() \""), "{line}");
-    ask_all(&server, &["/strict/?f=real/c"]);
+    request_all(&server, &["/strict/?f=real/c"]);
     server.log("logs/real/c", 1).unwrap();
     assert_eq!(names(&server.prefix().join("elsewhere")), ["a", "x"]);
 }
@@ -156,7 +156,7 @@ fn failing_disk_loses_lines_only() {
         let fault = disk.on(op).inject(Fault::Error(rustix::io::Errno::from_raw_os_error(number)));
         let text = format!("{call} \"{slow}/{number}\" failed {errno}");
         let is_logged = || {
-            ask_all(&server, &[&format!("/?f={number}")]);
+            request_all(&server, &[&format!("/?f={number}")]);
             server.error_log().lines().any(|line| line.contains(level) && line.contains(&text))
         };
         assert!(wait::until(wait::TIMEOUT, is_logged), "{text} not in {}", server.error_log());
@@ -164,13 +164,13 @@ fn failing_disk_loses_lines_only() {
     }
     // A disk that hangs stops neither requests nor other logs.
     let stall = disk.on(Op::Write).inject(Fault::Stall);
-    ask_all(&server, &["/?f=hangs"]);
+    request_all(&server, &["/?f=hangs"]);
     assert!(wait::until(wait::TIMEOUT, || stall.waiting() > 0));
     for _ in 0..50 {
-        ask_all(&server, &["/?f=hangs"]);
+        request_all(&server, &["/?f=hangs"]);
     }
     let before = server.access_log(50).unwrap().len();
-    ask_all(&server, &["/?f=hangs"]);
+    request_all(&server, &["/?f=hangs"]);
     server.access_log(before + 1).unwrap();
     stall.lift();
     let lines =
@@ -188,14 +188,14 @@ fn missing_directory_is_reported_at_intervals() {
         start_server_as_we_are(server(), "access_log logs/$arg_d/x combined; location / { return 200 x; }");
     let begun = Instant::now();
     for _ in 0..20 {
-        ask_all(&server, &["/?d=none"]);
+        request_all(&server, &["/?d=none"]);
     }
     server.wait_error_log("logs/none/x\" failed (2: No such file or directory)").unwrap();
     let is_logged = server.error_log().matches("logs/none/x").count() as u64;
     // Once a second at most.
     assert!(is_logged <= 5 + begun.elapsed().as_secs(), "{}", server.error_log());
     fs::create_dir(server.prefix().join("logs/none")).unwrap();
-    ask_all(&server, &["/?d=none"]);
+    request_all(&server, &["/?d=none"]);
     server.log("logs/none/x", 1).unwrap();
 }
 
@@ -206,15 +206,15 @@ fn open_log_file_cache_of_an_inner_level_is_used() {
         "open_log_file_cache max=9; access_log logs/v-$arg_f combined; location / { return 200 x; }
          location /in { open_log_file_cache off; return 200 x; }",
     );
-    ask_all(&server, &["/?f=a", "/in?f=a"]);
+    request_all(&server, &["/?f=a", "/in?f=a"]);
     expect_lines(&server, "logs/v-a", 2);
     let path = server.prefix().join("logs/v-a");
     // The file that is kept open is written to although it is gone; the other is made anew.
     fs::remove_file(&path).unwrap();
-    ask_all(&server, &["/?f=a", "/in?f=b"]);
+    request_all(&server, &["/?f=a", "/in?f=b"]);
     expect_lines(&server, "logs/v-b", 1);
     assert!(!path.exists());
-    ask_all(&server, &["/in?f=a"]);
+    request_all(&server, &["/in?f=a"]);
     expect_lines(&server, "logs/v-a", 1);
 }
 

@@ -194,7 +194,7 @@ fn http(listen: &str) -> String {
 }
 
 /// A client that counts what fails, but for a connection that is closed between two requests.
-fn ask_until(done: &AtomicBool, addr: SocketAddr, keeps: bool, answers: &AtomicUsize) -> io::Result<()> {
+fn request_until(done: &AtomicBool, addr: SocketAddr, keeps: bool, answers: &AtomicUsize) -> io::Result<()> {
     let fields = if keeps { "" } else { "Connection: close\r\n" };
     let mut client: Option<Client> = None;
     while !done.load(Ordering::Relaxed) {
@@ -231,7 +231,7 @@ fn upgrade_fails_no_request() {
         let request = |index: usize| {
             let (addr, keeps) = (daemon.addr(index % 2), index % 4 < 2);
             let (done, answers) = (&done, &answers);
-            scope.spawn(move || ask_until(done, addr, keeps, answers))
+            scope.spawn(move || request_until(done, addr, keeps, answers))
         };
         let clients: Vec<_> = (0..CLIENTS).map(request).collect();
         // What panics in here would wait for the clients for ever.
@@ -317,13 +317,13 @@ fn old_binary_can_take_over_again() {
 fn old_binary_serves_again_when_the_new_one_dies() {
     let daemon = Daemon::start();
     let old = daemon.master().unwrap();
-    for how in [Signal::KILL, Signal::TERM] {
+    for signal in [Signal::KILL, Signal::TERM] {
         let new = daemon.upgrade();
         kill(old, Signal::WINCH);
         assert!(
             wait::until(wait::TIMEOUT, || daemon.serving_master() == new && daemon.serving_master() == new)
         );
-        kill(new, how);
+        kill(new, signal);
         daemon.wait_master(|pid| pid == old);
         assert!(wait::until(wait::TIMEOUT, || daemon.try_serving_master().is_ok_and(|who| who == old)));
         assert!(UnixStream::connect(daemon.dir.join("socket")).is_ok());

@@ -149,7 +149,7 @@ fn thousand_reloads_leak_nothing() {
 
 /// A client that sends requests on one connection; each response must be complete. It reconnects after a response that
 /// closes the connection.
-fn ask_on(
+fn request_until_stopped(
     addr: std::net::SocketAddr,
     stop: &AtomicBool,
     mut next: impl FnMut() -> (String, Vec<u8>),
@@ -181,8 +181,9 @@ fn last_of_many_concurrent_reloads_is_used() {
     let mut server = server().with_master().start(&conf(0)).unwrap();
     let (addr, stop) = (server.addr(), AtomicBool::new(false));
     let answers = thread::scope(|scope| {
-        let clients: Vec<_> =
-            (0..4).map(|_| scope.spawn(|| ask_on(addr, &stop, || ("/".to_owned(), Vec::new())))).collect();
+        let clients: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| request_until_stopped(addr, &stop, || ("/".to_owned(), Vec::new()))))
+            .collect();
         for storm in 1..=3 {
             for _ in 0..100 {
                 server.signal(Signal::HUP).unwrap();
@@ -237,7 +238,7 @@ fn reload_changes_loops_and_pools_while_clients_wait_for_a_disk() {
         let (answered, stop, content) = (&answered, &stop, &content);
         let request = |client: usize| {
             let mut file = client;
-            ask_on(addr, stop, || {
+            request_until_stopped(addr, stop, || {
                 answered.fetch_add(1, Relaxed);
                 file = (file * 5 + 1) % FILES;
                 (format!("/{file}"), content(file))

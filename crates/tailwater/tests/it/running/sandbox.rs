@@ -115,8 +115,9 @@ fn transparent_bind_keeps_its_capability() {
         let peer = conn.reader.get_ref().peer_addr().unwrap().ip().to_string();
         conn.answer("", peer);
     });
-    let pass =
-        |how: &str| format!("location /pass {{ proxy_pass http://{addr}; proxy_bind 127.0.0.9 {how}; }}");
+    let pass = |parameter: &str| {
+        format!("location /pass {{ proxy_pass http://{addr}; proxy_bind 127.0.0.9 {parameter}; }}")
+    };
     for main in ["", "sandbox off;"] {
         let server = started(main, &pass("transparent"));
         assert_eq!(page(&server, "/pass"), (200, "127.0.0.9".into()), "{main}");

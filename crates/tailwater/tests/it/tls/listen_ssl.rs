@@ -185,7 +185,7 @@ fn ssl_verify_client_verifies_certificates() {
     let success = "SUCCESS CN=client.example";
     let failed = "The SSL certificate error";
     let missing = "No required SSL certificate was sent";
-    for (how, expected) in [
+    for (value, expected) in [
         ("off", ["NONE ", "NONE ", "NONE "]),
         ("on", [missing, success, failed]),
         ("optional", ["NONE ", success, failed]),
@@ -194,12 +194,12 @@ fn ssl_verify_client_verifies_certificates() {
             ["NONE ", success, "FAILED:unable to verify the first certificate CN=client.example"],
         ),
     ] {
-        let server = start(builder(), &config(&format!("ssl_verify_client {how};")));
+        let server = start(builder(), &config(&format!("ssl_verify_client {value};")));
         for (client, expected) in [&none, &good, &bad].into_iter().zip(expected) {
             // The second time the session is taken up again, and the certificate is judged again.
             for _ in 0..2 {
                 let said = text_of(&server, client, "/");
-                assert!(said.contains(expected), "{how}: {said}, not {expected}");
+                assert!(said.contains(expected), "{value}: {said}, not {expected}");
             }
         }
     }
@@ -579,10 +579,10 @@ fn early_data_is_accepted_for_safe_requests() {
     let made = authority.certify(&["localhost"]);
     let says =
         "location / { add_header X-Early \"$ssl_early_data\"; return 200 \"early=$ssl_early_data.\"; }";
-    for (how, unsafe_status) in [("on", "425 Too Early"), ("any", "200 OK")] {
+    for (value, unsafe_status) in [("on", "425 Too Early"), ("any", "200 OK")] {
         let server = with([("one", &made)])
             .start(&format!(
-                "worker_processes 2; http {{ server {{ {LISTEN} ssl_early_data {how}; {says} }} }}"
+                "worker_processes 2; http {{ server {{ {LISTEN} ssl_early_data {value}; {says} }} }}"
             ))
             .unwrap();
         let config = authority.client(&[&TLS13]);
@@ -604,7 +604,7 @@ fn early_data_is_accepted_for_safe_requests() {
         }
         let unsafe_request = "DELETE / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         let mut client = EarlyClient::request(server.addr(), &early, unsafe_request);
-        let said = client.read(if how == "on" { "</html>\r\n" } else { "early=1." });
+        let said = client.read(if value == "on" { "</html>\r\n" } else { "early=1." });
         assert!(said.starts_with(&format!("HTTP/1.1 {unsafe_status}\r\n")), "{said}");
         // The same bytes once more: a session is taken up once, and what was sent early with it is nobody's then.
         let copied = EarlyClient::bytes(&early, "GET /copied HTTP/1.1\r\nHost: localhost\r\n\r\n");

@@ -60,7 +60,7 @@ pub(super) fn push(
     if entries.is_empty() {
         out.extend_from_slice(b"<p>Nothing is here.</p>\n");
     }
-    if extent == Extent::Cut {
+    if extent == Extent::Truncated {
         out.extend_from_slice(b"<p>");
         out.extend_from_slice(cut_text().as_bytes());
         out.extend_from_slice(b"</p>\n");

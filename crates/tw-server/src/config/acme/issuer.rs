@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::ClientConfig;
 use tw_acme::{
     Account, AccountKey, BUNDLES, Challenge, ExternalAccount, Issuer, KeySource, KeyType, KeyWord, Profile,
-    Terms, Url, client_config,
+    TermsOfService, Url, client_config,
 };
 use tw_conf::{
     Args, ConfError, Cx, Directive, DirectiveInfo, MODULE_BLOCK, Node, Setting, Span, Word, record,
@@ -165,13 +165,13 @@ impl RawIssuer {
         let fail = |what: String| ConfError::new(format!("acme_issuer: {what}")).at(span);
         let uri = words.uri.take().ok_or_else(|| fail(format!("\"uri\" is not set in \"{name}\"")))?;
         let key = match words.account_key.take() {
-            None => KeySource::Made(KeyType::default()),
+            None => KeySource::Generated(KeyType::default()),
             Some(word) => match KeyType::parse(&word.bytes) {
-                KeyWord::Type(kind) => KeySource::Made(kind),
+                KeyWord::Type(kind) => KeySource::Generated(kind),
                 KeyWord::Unsupported(why) => {
                     return Err(ConfError::new(format!("account_key: {why}")).at(word.span));
                 }
-                KeyWord::Other => {
+                KeyWord::FileName => {
                     let text = Zeroizing::new(read(&word, "account key", cx)?);
                     AccountKey::read(&text)
                         .map_err(|error| ConfError::new(error.to_string()).at(word.span))?;
@@ -180,7 +180,7 @@ impl RawIssuer {
             },
         };
         let external = words.external.take().map(|(kid, key)| external(&kid, &key, cx)).transpose()?;
-        let terms = if words.terms.is_set() { Terms::Accepted } else { Terms::Open };
+        let terms = if words.terms.is_set() { TermsOfService::Accepted } else { TermsOfService::NotAccepted };
         let challenge = challenge(words.challenge.or(None, Kind::Http01), words.dns_command, cx, &fail)?;
         let trusted = match (words.verify.or(None, true), words.trusted.take()) {
             (false, _) => None,

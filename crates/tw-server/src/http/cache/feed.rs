@@ -98,12 +98,12 @@ impl Feed {
     /// Ends the feed after [`FeedEvent::Ended`] and logs its errors.
     pub(super) fn end(self, fill_log: &FillLog) -> DeliveryEnd {
         let Self { delivery, mut origin, fill, .. } = self;
-        let BodyReport { how, warnings, sent, received, took } = origin.end();
+        let BodyReport { result, warnings, sent, received, took } = origin.end();
         for (level, text) in warnings {
             fill_log.log(level, format_args!("{text}"));
         }
         let report = Some(ExchangeReport { sent, received, took, length: fill.received() });
-        match how {
+        match result {
             Ok(()) => delivery.end(BodyEnd::Whole, report),
             Err((level, why)) => {
                 fill_log.log(level, format_args!("{why}"));

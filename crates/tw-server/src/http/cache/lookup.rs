@@ -53,7 +53,7 @@ pub(super) enum LookupResult {
     /// A response from the cache.
     Ready(CachedResponse),
     /// The request goes to the upstream server.
-    Ask(Box<Lookup>),
+    Forward(Box<Lookup>),
     /// The request ends with this status.
     Status(u16),
 }
@@ -141,7 +141,7 @@ pub async fn look_up(
     match Box::pin(Lookup::begin(r, settings, default_key)).await {
         LookupResult::None => Ok(None),
         LookupResult::Ready(ready) => Err(serve_hit(r, settings, rules, rewrite, ready)),
-        LookupResult::Ask(lookup) => Ok(Some(lookup)),
+        LookupResult::Forward(lookup) => Ok(Some(lookup)),
         LookupResult::Status(status) => Err(Outcome::Status(status)),
     }
 }
@@ -197,7 +197,7 @@ impl Lookup {
         let mut lookup =
             Self { cache, text, key, searched: key, other, stale, lead, request_time, part, continuation };
         if lookup.continuation.is_some() {
-            return LookupResult::Ask(Box::new(lookup));
+            return LookupResult::Forward(Box::new(lookup));
         }
         if std::mem::take(&mut r.facts.upstream.cache.is_anew) || settings.is_bypassed(r) {
             lookup.set_forwarded(r, UpstreamCacheStatus::Bypass, ForwardReason::Bypass);
@@ -207,7 +207,7 @@ impl Lookup {
             if lookup.permits_storing(r, settings) {
                 lookup.lead();
             }
-            return LookupResult::Ask(Box::new(lookup));
+            return LookupResult::Forward(Box::new(lookup));
         }
         lookup.find_response(r, settings).await
     }
@@ -247,7 +247,7 @@ impl Lookup {
             }
             match step {
                 LookupStep::Ready(ready) => return LookupResult::Ready(ready),
-                LookupStep::Forward => return LookupResult::Ask(Box::new(self)),
+                LookupStep::Forward => return LookupResult::Forward(Box::new(self)),
                 LookupStep::Status(status) => return LookupResult::Status(status),
                 LookupStep::Fetch | LookupStep::Again => {}
             }

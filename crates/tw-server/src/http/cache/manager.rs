@@ -30,7 +30,7 @@ use crate::event_loop::Loop;
 /// Interval of the checks of a cache's size.
 const LOOK: Duration = Duration::from_secs(1);
 /// Interval of the checks of free space on its disk.
-const ASK_DISK: Duration = Duration::from_secs(5);
+const DISK_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Interval in which a sweep checks whether files that others delete are gone.
 const REMAINS_LOOK: Duration = Duration::from_millis(10);
@@ -87,10 +87,10 @@ async fn manage(manager: CacheMaintenance) {
     if !manager.cache.zone.is_loaded.load(Acquire) {
         manager.load(held, &mut unfinished).await;
     }
-    let (mut asked_at, mut swept) = (None, 0);
+    let (mut checked_at, mut swept) = (None, 0);
     loop {
         manager.remove_unfinished(held, &mut unfinished).await;
-        manager.make_room(held, &mut asked_at).await;
+        manager.make_room(held, &mut checked_at).await;
         if held.purges.latest() > swept && manager.cache.zone.is_loaded.load(Acquire) {
             swept = manager.sweep(held).await;
         }
@@ -209,7 +209,7 @@ impl CacheMaintenance {
     }
 
     /// Removes inactive entries, and evicts entries above the limits.
-    pub(super) async fn make_room(&self, held: &ZoneIndex, asked_at: &mut Option<Instant>) {
+    pub(super) async fn make_room(&self, held: &ZoneIndex, checked_at: &mut Option<Instant>) {
         let (place, index) = (&self.cache.place, &held.index);
         let counts = &self.cache.zone.counts;
         let mut pace = StepPacer::new(place.manager);
@@ -225,11 +225,11 @@ impl CacheMaintenance {
                 break;
             }
         }
-        let has_asked =
-            asked_at.is_some_and(|at| tw_rt::clock::now().saturating_duration_since(at) < ASK_DISK);
+        let is_checked = checked_at
+            .is_some_and(|at| tw_rt::clock::now().saturating_duration_since(at) < DISK_CHECK_INTERVAL);
         let mut lacking = 0;
-        if place.min_free > 0 && !has_asked {
-            *asked_at = Some(tw_rt::clock::now());
+        if place.min_free > 0 && !is_checked {
+            *checked_at = Some(tw_rt::clock::now());
             lacking = self.missing_space().await;
         }
         let entries = index.counts();

@@ -96,7 +96,7 @@ pub(crate) trait BodyOrigin {
 /// End of a received body.
 pub(crate) struct BodyReport {
     /// Result; the error is for the log.
-    pub(crate) how: Result<(), (Level, String)>,
+    pub(crate) result: Result<(), (Level, String)>,
     /// Other lines for the log.
     pub(crate) warnings: Vec<(Level, String)>,
     /// Bytes sent to the upstream server.

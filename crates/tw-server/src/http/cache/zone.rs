@@ -37,7 +37,7 @@ const READ_TRIES: u32 = 5;
 const READ_AGAIN: Duration = Duration::from_millis(200);
 
 /// Seconds between two log lines about a failing disk of a cache.
-const TELL_EVERY: i64 = 60;
+const LOG_INTERVAL: i64 = 60;
 
 /// Number of the next zone.
 static NEXT_ZONE: AtomicU32 = AtomicU32::new(0);
@@ -369,7 +369,7 @@ impl Cache {
         self.zone.counts.failed.add(1);
         let now = tw_rt::clock::unix().secs;
         let last = self.zone.last_reported.load(Relaxed);
-        if now - last >= TELL_EVERY
+        if now - last >= LOG_INTERVAL
             && self.zone.last_reported.compare_exchange(last, now, Relaxed, Relaxed).is_ok()
         {
             let name = tw_log::Text(&self.name);

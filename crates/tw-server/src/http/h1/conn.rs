@@ -113,7 +113,7 @@ impl Http1Connection {
     }
 
     /// Makes the close a reset, if the location asks for that (`reset_timedout_connection`).
-    pub(super) fn reset_if_asked(&self, core: &Location) {
+    pub(super) fn set_reset_on_close(&self, core: &Location) {
         if core.send.reset_timedout_connection {
             // A plain close does as well, only later.
             let _ = self.transport.socket().reset_on_close();

@@ -121,7 +121,7 @@ fn timed_out(conn: &Http1Connection, r: &Request) -> ReadHead {
         Level::Info,
         format_args!("client timed out (110: Connection timed out) while reading {}", r.head.reading()),
     );
-    conn.reset_if_asked(&r.plan().core);
+    conn.set_reset_on_close(&r.plan().core);
     ReadHead::Gone(408)
 }
 

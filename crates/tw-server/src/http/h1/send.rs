@@ -112,7 +112,7 @@ fn failed(conn: &Http1Connection, r: &mut Request, failure: &SendError) {
     r.state.after = if lingers { After::Close } else { After::Abort };
     failure.log(r);
     if let SendError::Timeout = failure {
-        conn.reset_if_asked(&r.plan().core);
+        conn.set_reset_on_close(&r.plan().core);
     }
 }
 

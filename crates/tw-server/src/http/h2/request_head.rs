@@ -27,7 +27,7 @@ const UPGRADE_METHOD: &[u8] = b"GET";
 /// Intent of a request head.
 pub(super) fn intent(list: &FieldSection) -> Intent {
     match list.pseudo(Which::Method).map(Method::of) {
-        Some(Method::Connect) => Intent::Other,
+        Some(Method::Connect) => Intent::Tunnel,
         _ => Intent::Answer,
     }
 }
@@ -109,7 +109,7 @@ fn read(r: &mut Request, list: &FieldSection, group: &ListenGroup) -> Result<(),
     let content = match intent(list) {
         Intent::Answer if !list.ends() => Content::Follows,
         // What follows is said in the other protocol.
-        Intent::Answer | Intent::Other => Content::None,
+        Intent::Answer | Intent::Tunnel => Content::None,
     };
     let ended = r.head.end_list(content, limits);
     if authority.is_none() {

@@ -104,7 +104,7 @@ impl Sending {
 
     async fn send(mut self, r: &mut Request, body: Body) -> Result<Sent, SendError> {
         let mut body = match (self.stream.take_intent(), body) {
-            (Intent::Other, Body::Upgraded(upgraded)) => {
+            (Intent::Tunnel, Body::Upgraded(upgraded)) => {
                 self.send_switch_head(r)?;
                 let tunnel = StreamTunnel::new(&self.stream, self.chunk_size);
                 upgraded.run(r, TunnelEnd::Stream(&tunnel), Bytes::new()).await;
@@ -332,7 +332,7 @@ fn response_body(r: &mut Request, intent: Intent, mut body: Body) -> Result<Body
         return Err(SendError::Body(io::Error::other(crate::http::body::AlreadyLogged)));
     }
     // To a client that has asked for another protocol, a 2xx would mean that this is one.
-    if intent == Intent::Other && (200..300).contains(&r.out.status) {
+    if intent == Intent::Tunnel && (200..300).contains(&r.out.status) {
         r.log(Level::Info, format_args!("nobody has switched to the protocol that the client has asked for"));
         r.out.reset(NOT_IMPLEMENTED);
         r.out.content_length = Some(0);

@@ -113,7 +113,7 @@ pub(crate) fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) ->
 async fn live(conn: Rc<Http2Connection>) {
     let mut life = ConnectionState::new(&conn);
     let end = poll_fn(|cx| life.poll(cx)).await;
-    let (was_told, mut streams) = (life.stage != Stage::Open, std::mem::take(&mut life.streams));
+    let (was_closing, mut streams) = (life.stage != Stage::Open, std::mem::take(&mut life.streams));
     drop(life);
     conn.leave_line();
     log_end(&conn.client, &end, streams.is_empty());
@@ -127,7 +127,7 @@ async fn live(conn: Rc<Http2Connection>) {
     while !streams.is_empty() {
         let _ = poll_fn(|cx| streams.poll_ended(cx)).await;
     }
-    if was_told && matches!(end, End::Over) || matches!(end, End::Broken(ConnectionError::Local(..))) {
+    if was_closing && matches!(end, End::Over) || matches!(end, End::Broken(ConnectionError::Local(..))) {
         // What the client sends while it does not know yet would reset what it has not read yet.
         Box::pin(linger_close(&conn.client, &conn.transport, LAST_WAIT, LAST_WAIT)).await;
     }

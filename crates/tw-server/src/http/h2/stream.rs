@@ -36,7 +36,7 @@ fn take_head(stream: &Rc<StreamHandle>, r: &mut Request, list: &FieldSection) ->
     match taken {
         Ok(()) => match request_head::intent(list) {
             Intent::Answer => begin_body(stream, r),
-            intent @ Intent::Other => stream.set_intent(intent),
+            intent @ Intent::Tunnel => stream.set_intent(intent),
         },
         Err(BAD_REQUEST) => stream.set_malformed(),
         Err(_) => {}

@@ -53,7 +53,7 @@ pub(super) enum Intent {
     /// A response.
     Answer,
     /// A switch to another protocol (RFC 8441, RFC 9113 section 8.5).
-    Other,
+    Tunnel,
 }
 
 /// The permit to make the next piece of a response, as long as nothing has to be waited for.

@@ -51,15 +51,15 @@ pub(crate) struct LoopOcspClient {
 
 impl OcspClient for LoopOcspClient {
     async fn query(&self, url: &ResponderUrl, der: &[u8], size_max: usize) -> Result<Vec<u8>, String> {
-        let asked = ask(&self.home, &self.resolving, url, der, size_max);
-        match tokio::time::timeout(INQUIRY_TIME, asked).await {
+        let pending = send_query(&self.home, &self.resolving, url, der, size_max);
+        match tokio::time::timeout(INQUIRY_TIME, pending).await {
             Ok(answer) => answer,
             Err(_) => Err("responder timed out (110: Connection timed out)".to_owned()),
         }
     }
 }
 
-async fn ask(
+async fn send_query(
     home: &Rc<Loop>,
     resolving: &Resolving,
     url: &ResponderUrl,

@@ -50,11 +50,11 @@ pub(super) fn respond<C: Codec>(
         },
     };
     if forward_head::is_intercepted(r, rules, status) {
-        if let Some(keeping) =
+        if let Some(decision) =
             lookup.and_then(|lookup| lookup.decide_store(r, &settings.cache, rules.ignored))
         {
             // This client does not get the response, but later requests find it in the cache.
-            drop(respond_and_store(r, settings, exchange, keeping));
+            drop(respond_and_store(r, settings, exchange, decision));
         } else {
             response_body::abandon(exchange, r);
         }
@@ -71,7 +71,7 @@ pub(super) fn respond<C: Codec>(
         response_body::abandon(exchange, r);
         return Outcome::Status(502);
     }
-    let keeping = lookup.and_then(|lookup| lookup.decide_store(r, &settings.cache, rules.ignored));
+    let decision = lookup.and_then(|lookup| lookup.decide_store(r, &settings.cache, rules.ignored));
     let buffering = forward_head::forward_head(r, rules, rewrite).unwrap_or(settings.buffers.is_on);
     cache::set_cache_headers(r, &settings.cache, rules);
     if exchange.codec.is_tunnel() {
@@ -80,8 +80,8 @@ pub(super) fn respond<C: Codec>(
     if exchange.codec.passes_trailers() {
         expect_trailers(r, settings);
     }
-    match keeping {
-        Some(keeping) => respond_and_store(r, settings, exchange, keeping),
+    match decision {
+        Some(decision) => respond_and_store(r, settings, exchange, decision),
         None if r.method() == Method::Head || matches!(status, 204 | 304) => {
             respond_without_body(r, exchange)
         }
@@ -151,19 +151,19 @@ fn respond_and_store<C: Codec>(
     r: &mut Request,
     settings: &ProxySettings,
     mut exchange: Exchange<C>,
-    keeping: StoreDecision,
+    decision: StoreDecision,
 ) -> Outcome {
     cache::evaluate_conditions(r, &settings.cache, Ranges::One);
     if r.method() == Method::Head && exchange.codec.ends(&mut exchange.input, &mut r.facts.upstream.answer) {
         let body = cache::head_body(r);
         response_body::finish(exchange, r);
-        keeping.store_whole(r, Bytes::new());
+        decision.store_whole(r, Bytes::new());
         return Outcome::Respond(body);
     }
     match response_body::take_whole(&mut exchange, r) {
         Ok(Some(bytes)) => {
             let body = finish_whole(r, exchange, bytes.clone());
-            keeping.store_whole(r, bytes);
+            decision.store_whole(r, bytes);
             Outcome::Respond(body)
         }
         Ok(None) => {
@@ -172,7 +172,7 @@ fn respond_and_store<C: Codec>(
             let rate = limit_rate(r, settings);
             let limiter = rate.map(|rate| ReadRate::new(rate, exchange.input.len()));
             let coming = ResponseBody::new(home, exchange, settings.upstream.timeouts.read, limiter, None);
-            Outcome::Respond(keeping.store_stream(r, Box::new(coming), rate))
+            Outcome::Respond(decision.store_stream(r, Box::new(coming), rate))
         }
         Err(failure) => fail(r, &failure),
     }

@@ -50,7 +50,7 @@ pub(super) struct ResponseBody<C: Codec> {
 
 /// Outcome of an exchange.
 struct ExchangeEnd {
-    how: Result<(), UpstreamFailure>,
+    result: Result<(), UpstreamFailure>,
     sent: u64,
     received: u64,
     took: Option<Duration>,
@@ -150,7 +150,7 @@ impl<C: Codec> ResponseBody<C> {
         };
         log_warnings(r, self.warnings(), AttemptStage::ReadingBody);
         // What came before something went wrong is the client's; it learns of the rest when it asks for it.
-        let is_whole = self.ended.as_ref().is_none_or(|ended| ended.how.is_ok());
+        let is_whole = self.ended.as_ref().is_none_or(|ended| ended.result.is_ok());
         if next.is_none() || is_whole {
             self.report(r)?;
         }
@@ -194,9 +194,9 @@ impl<C: Codec> ResponseBody<C> {
         std::mem::take(&mut self.trailers.warnings)
     }
 
-    fn end(&mut self, how: Result<(), UpstreamFailure>) {
+    fn end(&mut self, result: Result<(), UpstreamFailure>) {
         if let Some(exchange) = self.exchange.take() {
-            self.ended = Some(end(exchange, &self.home, how));
+            self.ended = Some(end(exchange, &self.home, result));
         }
     }
 
@@ -310,9 +310,9 @@ impl<C: Codec> BodyOrigin for ResponseBody<C> {
             .map(|said| (said.level, format!("{} {}", said.text, AttemptStage::ReadingBody)))
             .collect();
         let Some(ended) = self.ended.take() else {
-            return BodyReport { how: Ok(()), warnings, sent: 0, received: 0, took: None };
+            return BodyReport { result: Ok(()), warnings, sent: 0, received: 0, took: None };
         };
-        let how = match ended.how {
+        let result = match ended.result {
             Ok(()) => Ok(()),
             // Of a request that is gone by now nobody else says that it broke off.
             Err(failure) => {
@@ -320,7 +320,7 @@ impl<C: Codec> BodyOrigin for ResponseBody<C> {
                 Err((level, failure.line(AttemptStage::ReadingBody).to_string()))
             }
         };
-        BodyReport { how, warnings, sent: ended.sent, received: ended.received, took: ended.took }
+        BodyReport { result, warnings, sent: ended.sent, received: ended.received, took: ended.took }
     }
 }
 
@@ -420,27 +420,27 @@ pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
 }
 
 /// Ends an exchange: if its response is complete, its connection may serve the next one.
-fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, how: Result<(), UpstreamFailure>) -> ExchangeEnd {
+fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, result: Result<(), UpstreamFailure>) -> ExchangeEnd {
     let Exchange { connection, lease, codec, input, sending, pool_key, keepalive, begun, session } = exchange;
     let (sent, received) = (connection.sent.get(), connection.received.get());
     lease.sent(sent);
     lease.received(received);
     let peer = lease.peer().id();
-    let has_failed = how.as_ref().is_err_and(|failure| !failure.is_local());
+    let has_failed = result.as_ref().is_err_and(|failure| !failure.is_local());
     let _ = lease.done(if has_failed { PeerOutcome::Failed } else { PeerOutcome::Success }, now_ms());
-    let (is_sent, excess) = (sending.is_sent(), how.is_ok() && !input.is_empty());
+    let (is_sent, excess) = (sending.is_sent(), result.is_ok() && !input.is_empty());
     let body = sending.end();
-    if how.is_err()
+    if result.is_err()
         && let Some(session) = session
     {
         session.forget();
     }
-    if how.is_ok() && !excess && is_sent && codec.keeps_alive() {
+    if result.is_ok() && !excess && is_sent && codec.keeps_alive() {
         connection.requests.set(connection.requests.get() + 1);
         home.app.upstreams.keep(&pool_key, peer, connection, &keepalive);
     }
     let took = Some(tw_rt::clock::now().saturating_duration_since(begun));
-    ExchangeEnd { how, sent, received, took, excess, body }
+    ExchangeEnd { result, sent, received, took, excess, body }
 }
 
 impl ExchangeEnd {
@@ -459,7 +459,7 @@ impl ExchangeEnd {
                 format_args!("upstream sent more data than specified in \"Content-Length\" header {stage}"),
             );
         }
-        self.how.map_err(|failure| {
+        self.result.map_err(|failure| {
             if let Some(level) = failure.level() {
                 r.log(level, format_args!("{}", failure.line(AttemptStage::ReadingBody)));
             }

@@ -187,8 +187,8 @@ async fn store(
         file.written.set(at + len);
         return Ok(file);
     }
-    let how = TempOptions { levels: room.dir.levels, is_named: false, ..TempOptions::NAMED };
-    let make = async || room.disk.create_temp_with(&mut by, &room.dir.path, &how, parts.clone()).await;
+    let options = TempOptions { levels: room.dir.levels, is_named: false, ..TempOptions::NAMED };
+    let make = async || room.disk.create_temp_with(&mut by, &room.dir.path, &options, parts.clone()).await;
     let temp = room.home.retry_with_descriptor(make).await?;
     Ok(Rc::new(Stored { temp, disk: room.disk, written: Cell::new(len), taken: Cell::new(0) }))
 }

@@ -258,17 +258,17 @@ impl StoreCopy {
             // Another file system: the copy is copied to a name beside its own. The first one goes with the spool.
             Err(error) if error.errno() == Some(Errno::XDEV) => {
                 let number = NEXT_COPY.fetch_add(1, Relaxed);
-                let beside = [path.to_bytes(), format!(".{number:010}").as_bytes()].concat();
-                let Ok(beside) = CString::new(beside) else { return Err(error) };
-                let how = CreateOptions { mode: access, ..CreateOptions::NEW };
-                let copy = disk.copy(by, temp, Links::Follow, &beside, &how).await?;
+                let copy_path = [path.to_bytes(), format!(".{number:010}").as_bytes()].concat();
+                let Ok(copy_path) = CString::new(copy_path) else { return Err(error) };
+                let options = CreateOptions { mode: access, ..CreateOptions::NEW };
+                let copy = disk.copy(by, temp, Links::Follow, &copy_path, &options).await?;
                 if let Some(modified) = modified {
                     disk.set_mtime(by, &copy, modified, 0).await?;
                 }
-                let renamed = disk.rename(by, &beside, path).await;
+                let renamed = disk.rename(by, &copy_path, path).await;
                 if renamed.is_err() {
                     // The first error says more.
-                    let _ = disk.unlink(by, &beside).await;
+                    let _ = disk.unlink(by, &copy_path).await;
                 }
                 renamed
             }

@@ -18,7 +18,7 @@ use crate::http::phases;
 use crate::http::request::{After, Request, Uri};
 
 /// Requests that run beside others on one loop: each holds a request, and perhaps a body in memory.
-const BESIDE_MAX: u32 = 1024;
+const BACKGROUND_SUBREQUESTS_MAX: u32 = 1024;
 /// Bytes read of a body that is discarded, so that its connection can be used again.
 const UNWANTED_MAX: usize = 64 << 10;
 /// Size of one read of the body.
@@ -26,8 +26,8 @@ const STEP: usize = 32 << 10;
 
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::count(
-        "BESIDE_MAX",
-        BESIDE_MAX as u64,
+        "BACKGROUND_SUBREQUESTS_MAX",
+        BACKGROUND_SUBREQUESTS_MAX as u64,
         "Requests that run beside others on one loop, as `mirror` makes them",
         "further ones are left out",
     ),
@@ -53,7 +53,7 @@ struct Running(Rc<Loop>);
 impl Running {
     fn begin(home: &Rc<Loop>) -> Option<Self> {
         let running = &home.app.background.running;
-        (running.get() < BESIDE_MAX).then(|| {
+        (running.get() < BACKGROUND_SUBREQUESTS_MAX).then(|| {
             running.set(running.get() + 1);
             Self(home.clone())
         })

@@ -373,8 +373,8 @@ mod tests {
         const PASS: fn() -> Outcome = || Outcome::Pass;
         const GRANT: fn() -> Outcome = || Outcome::PhaseDone;
         const FORBID: fn() -> Outcome = || Outcome::Status(403);
-        const ASK: fn() -> Outcome = || Outcome::Status(401);
-        const PROXY_ASK: fn() -> Outcome = || Outcome::Status(407);
+        const UNAUTHORIZED: fn() -> Outcome = || Outcome::Status(401);
+        const PROXY_UNAUTHORIZED: fn() -> Outcome = || Outcome::Status(407);
         const FAIL: fn() -> Outcome = || Outcome::Status(500);
         for (says, all, any) in [
             ([PASS, PASS, PASS], "granted", "granted"),
@@ -382,24 +382,24 @@ mod tests {
             ([GRANT, FORBID, PASS], "403", "granted"),
             ([FORBID, GRANT, PASS], "403", "granted"),
             ([FORBID, PASS, PASS], "403", "403"),
-            ([FORBID, ASK, PASS], "403", "401"),
-            ([ASK, FORBID, PASS], "401", "401"),
-            ([ASK, FORBID, GRANT], "401", "granted"),
-            ([PROXY_ASK, FORBID, ASK], "407", "407"),
+            ([FORBID, UNAUTHORIZED, PASS], "403", "401"),
+            ([UNAUTHORIZED, FORBID, PASS], "401", "401"),
+            ([UNAUTHORIZED, FORBID, GRANT], "401", "granted"),
+            ([PROXY_UNAUTHORIZED, FORBID, UNAUTHORIZED], "407", "407"),
             ([PASS, FAIL, GRANT], "500", "500"),
         ] {
             assert_eq!(access_of("satisfy all;", says), all);
             assert_eq!(access_of("satisfy any;", says), any);
         }
         for (says, delayed) in [
-            ([ASK, PASS, PASS], "delayed"),
-            ([PROXY_ASK, PASS, PASS], "delayed"),
+            ([UNAUTHORIZED, PASS, PASS], "delayed"),
+            ([PROXY_UNAUTHORIZED, PASS, PASS], "delayed"),
             ([FORBID, PASS, PASS], "403"),
         ] {
             assert_eq!(access_of("auth_delay 1h;", says), delayed);
             assert_eq!(access_of("auth_delay 1h; satisfy any;", says), delayed);
         }
-        assert_eq!(access_of("auth_delay 1h; satisfy any;", [ASK, GRANT, PASS]), "granted");
+        assert_eq!(access_of("auth_delay 1h; satisfy any;", [UNAUTHORIZED, GRANT, PASS]), "granted");
     }
 
     #[test]

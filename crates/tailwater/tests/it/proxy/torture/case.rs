@@ -41,7 +41,7 @@ pub(super) enum Step {
     Connected,
     HalfAHead,
     HalfAnUpload,
-    Asked,
+    RequestSent,
     HalfAnAnswer,
 }
 
@@ -91,7 +91,7 @@ pub(super) enum May {
     /// All of its response.
     Whole,
     /// A beginning of it.
-    Cut,
+    Truncated,
     /// An error in its place.
     Refused,
     /// Any of them.
@@ -140,7 +140,7 @@ const OF_HEAD: &[Answer] = &[
     Answer::Garbage,
 ];
 const STEPS: &[Step] =
-    &[Step::Connected, Step::HalfAHead, Step::HalfAnUpload, Step::Asked, Step::HalfAnAnswer];
+    &[Step::Connected, Step::HalfAHead, Step::HalfAnUpload, Step::RequestSent, Step::HalfAnAnswer];
 /// The locations; in the last one an origin that says nothing is given up soon.
 const PLACES: &[&str] = &["buffered", "memory", "direct"];
 const HASTY: &str = "hasty";
@@ -226,7 +226,7 @@ impl Case {
             | Answer::CutChunks
             | Answer::ResetBody
             | Answer::BadChunk
-            | Answer::FallsSilent => May::Cut,
+            | Answer::FallsSilent => May::Truncated,
             _ => May::Whole,
         }
     }

@@ -20,7 +20,7 @@ pub(super) enum Outcome {
     /// All of its response.
     Whole,
     /// A beginning of it.
-    Cut,
+    Truncated,
     /// A status in its place.
     Refused(u16),
     /// The client did not wait for it.
@@ -273,7 +273,7 @@ fn check(case: &Case, got: &Got) -> Result<Outcome, String> {
     let may = case.may();
     if *status != case.status() {
         let is_allowed = match may {
-            May::Refused | May::Cut | May::Any => matches!(status, 502 | 504),
+            May::Refused | May::Truncated | May::Any => matches!(status, 502 | 504),
             May::Whole => case.is_asked_once() && *status == 502,
         };
         let error = || format!("status {status}: {:?}", String::from_utf8_lossy(body));
@@ -294,7 +294,7 @@ fn check(case: &Case, got: &Got) -> Result<Outcome, String> {
     match (is_whole, may) {
         (true, May::Whole | May::Any) if *body == content => Ok(Outcome::Whole),
         (true, _) => Err(format!("{} of {} bytes pass for all", body.len(), content.len())),
-        (false, May::Cut | May::Any) => Ok(Outcome::Cut),
+        (false, May::Truncated | May::Any) => Ok(Outcome::Truncated),
         (false, _) => Err(format!("cut after {} of {} bytes", body.len(), content.len())),
     }
 }

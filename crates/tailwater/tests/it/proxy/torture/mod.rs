@@ -31,7 +31,7 @@ const FIRST: u64 = 300;
 /// Memory that threads may hold after work in addition to that before.
 const MORE_MEMORY: u64 = 32 << 20;
 /// Number of failures that are printed.
-const TOLD: usize = 10;
+const REPORTED_MAX: usize = 10;
 
 fn start(wrong: &server::Wrong) -> Server {
     let [one, other] = [(); 2].map(|()| server::start(wrong));
@@ -70,7 +70,7 @@ fn run(server: &Server, seed: u64, numbers: std::ops::Range<u64>) -> Tally {
                 let mut client = Client::new(server.addr());
                 loop {
                     let number = next.fetch_add(1, Relaxed);
-                    if number >= numbers.end || tally.lock().unwrap().wrong.len() >= TOLD {
+                    if number >= numbers.end || tally.lock().unwrap().wrong.len() >= REPORTED_MAX {
                         return;
                     }
                     let case = Case::of(Random::new(seed ^ number.rotate_left(32)).next_number());

@@ -194,7 +194,7 @@ impl Delivery {
     }
 
     /// Ends the delivery. If the body broke off, a continuation is requested where that is possible.
-    pub(in super::super) fn end(mut self, how: BodyEnd, report: Option<ExchangeReport>) -> DeliveryEnd {
+    pub(in super::super) fn end(mut self, body_end: BodyEnd, report: Option<ExchangeReport>) -> DeliveryEnd {
         self.is_over = true;
         let (number, length) = (self.number, self.length);
         let mut finish = DeliveryEnd::Superseded;
@@ -203,7 +203,7 @@ impl Delivery {
             if state.supply.current != number || state.end.is_some() {
                 return;
             }
-            let is_whole = how == BodyEnd::Whole && length.is_none_or(|length| length == state.received);
+            let is_whole = body_end == BodyEnd::Whole && length.is_none_or(|length| length == state.received);
             finish = if is_whole {
                 state.end = Some(BodyEnd::Whole);
                 DeliveryEnd::Whole

@@ -168,7 +168,7 @@ pub struct FastCgiSettings {
 pub struct FastCgiCodec {
     method: Method,
     limits: OriginLimits,
-    terms: FastCgiSettings,
+    settings: FastCgiSettings,
     /// While it comes.
     head: Option<Box<OriginHead>>,
     has_head: bool,
@@ -193,8 +193,8 @@ enum RecordStage {
     Padding(Record),
     /// There is nothing more, and the connection may have another request.
     Ended,
-    /// There is nothing more that anybody wants.
-    Cut,
+    /// The rest of the input is discarded.
+    Discarding,
 }
 
 const BEGINNING: RecordStage = RecordStage::Header([0; RECORD_HEAD], 0);
@@ -224,11 +224,11 @@ struct Stderr {
 
 impl FastCgiCodec {
     /// Reads the response to a request with this method, whose head has at most `head_size` bytes.
-    pub fn new(method: Method, head_size: usize, terms: FastCgiSettings) -> Self {
+    pub fn new(method: Method, head_size: usize, settings: FastCgiSettings) -> Self {
         Self {
             method,
             limits: OriginLimits::of_size(head_size),
-            terms,
+            settings,
             head: None,
             has_head: false,
             is_bodiless: false,
@@ -298,7 +298,7 @@ impl FastCgiCodec {
             return Err(UpstreamFailure::Invalid("upstream sent invalid status \"101\"".into()));
         }
         let said = std::mem::take(&mut answer.warnings);
-        http1::tell(head, answer);
+        http1::copy_head(head, answer);
         answer.warnings.splice(0..0, said);
         self.has_head = true;
         self.is_bodiless = self.method.is_head() || status::has_no_body(answer.status);
@@ -319,7 +319,7 @@ impl FastCgiCodec {
                 let text = "upstream sent more data than specified in \"Content-Length\" header";
                 answer.warnings.push(Warning::odd(text));
                 piece.truncate(room);
-                self.stage = RecordStage::Cut;
+                self.stage = RecordStage::Discarding;
             }
             *left -= piece.len() as u64;
         }
@@ -360,7 +360,7 @@ impl FastCgiCodec {
                     stage = if record.kind == RecordKind::End { RecordStage::Ended } else { BEGINNING };
                 }
                 RecordStage::Ended => return Some((body, at)),
-                RecordStage::Cut => return Some((body, input.len())),
+                RecordStage::Discarding => return Some((body, input.len())),
             }
         }
     }
@@ -368,9 +368,9 @@ impl FastCgiCodec {
     /// Takes the rest of the response out of `input`.
     fn finish(&mut self, input: &mut Bytes, len: usize, answer: &mut UpstreamResponse) {
         self.stderr.end(answer);
-        self.stage = if self.terms.keeps_open { RecordStage::Ended } else { RecordStage::Cut };
+        self.stage = if self.settings.keeps_open { RecordStage::Ended } else { RecordStage::Discarding };
         input.advance(len);
-        if !self.terms.keeps_open {
+        if !self.settings.keeps_open {
             input.clear();
         }
     }
@@ -449,7 +449,7 @@ impl Stderr {
 /// For another server: nothing of what was read.
 impl Clone for FastCgiCodec {
     fn clone(&self) -> Self {
-        Self::new(self.method, self.limits.head_size, self.terms.clone())
+        Self::new(self.method, self.limits.head_size, self.settings.clone())
     }
 }
 
@@ -461,7 +461,7 @@ impl Codec for FastCgiCodec {
                     self.stderr.end(answer);
                     return Ok(Event::End);
                 }
-                RecordStage::Cut => {
+                RecordStage::Discarding => {
                     self.stderr.end(answer);
                     input.clear();
                     return Ok(Event::End);
@@ -501,7 +501,7 @@ impl Codec for FastCgiCodec {
                             }
                         }
                         RecordKind::Stderr => {
-                            let caught = if self.has_head { &[][..] } else { &self.terms.caught[..] };
+                            let caught = if self.has_head { &[][..] } else { &self.settings.caught[..] };
                             let bytes = input.split_to(len);
                             self.stage = rest(len);
                             if self.stderr.take(&bytes, record.content - len, caught, answer) {
@@ -519,15 +519,15 @@ impl Codec for FastCgiCodec {
                     let len = record.padding.min(input.len());
                     input.advance(len);
                     self.stage = match record.padding - len {
-                        0 if record.kind == RecordKind::End => match self.terms.keeps_open {
+                        0 if record.kind == RecordKind::End => match self.settings.keeps_open {
                             true => RecordStage::Ended,
-                            false => RecordStage::Cut,
+                            false => RecordStage::Discarding,
                         },
                         0 => BEGINNING,
                         padding => RecordStage::Padding(Record { padding, ..record }),
                     };
                 }
-                RecordStage::Ended | RecordStage::Cut => {}
+                RecordStage::Ended | RecordStage::Discarding => {}
             }
         }
     }
@@ -546,7 +546,7 @@ impl Codec for FastCgiCodec {
     }
 
     fn ends(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) -> bool {
-        if matches!(self.stage, RecordStage::Ended | RecordStage::Cut) {
+        if matches!(self.stage, RecordStage::Ended | RecordStage::Discarding) {
             return true;
         }
         match self.rest(input) {
@@ -587,7 +587,7 @@ impl FastCgiCodec {
             RecordStage::Content(record) => record.content == 0,
             RecordStage::Padding(record) => record.padding == 0,
             RecordStage::Header(..) => false,
-            RecordStage::Ended | RecordStage::Cut => true,
+            RecordStage::Ended | RecordStage::Discarding => true,
         }
     }
 }

@@ -69,7 +69,7 @@ impl Http1Codec {
                 Ok(Progress::Complete) => break,
             }
         }
-        tell(head, answer);
+        copy_head(head, answer);
         if head.is_interim() {
             head.next_response();
             return Ok(Event::Interim);
@@ -101,7 +101,7 @@ pub(super) fn give_head_back(mut head: Box<OriginHead>) {
 }
 
 /// Copies the head into the answer.
-pub(super) fn tell(head: &OriginHead, answer: &mut UpstreamResponse) {
+pub(super) fn copy_head(head: &OriginHead, answer: &mut UpstreamResponse) {
     answer.clear();
     answer.status = head.status();
     answer.content_length = head.content_length();

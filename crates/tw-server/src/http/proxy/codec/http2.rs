@@ -49,7 +49,7 @@ pub struct Http2Codec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trailers {
     /// The client gets them.
-    Passed,
+    Forwarded,
     /// Dropped.
     Dropped,
 }
@@ -78,7 +78,7 @@ impl Http2Codec {
     }
 
     fn head(&mut self, list: &FieldSection, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure> {
-        self.tell(list, answer)?;
+        self.copy_head(list, answer)?;
         answer.content_length = length(&answer.fields)?;
         let has_body = self.method != Method::Head && !matches!(answer.status, 204 | 304);
         if !list.ends() {
@@ -105,7 +105,7 @@ impl Http2Codec {
         if self.interims > INTERIM_MAX {
             return Err(UpstreamFailure::Invalid("upstream sent too many interim responses".into()));
         }
-        self.tell(list, answer)?;
+        self.copy_head(list, answer)?;
         if list.ends() {
             return Err(cut_short());
         }
@@ -117,7 +117,7 @@ impl Http2Codec {
     }
 
     /// Copies a head into the answer.
-    fn tell(&self, list: &FieldSection, answer: &mut UpstreamResponse) -> Result<(), UpstreamFailure> {
+    fn copy_head(&self, list: &FieldSection, answer: &mut UpstreamResponse) -> Result<(), UpstreamFailure> {
         answer.clear();
         check(list, "header")?;
         answer.status = list.status();
@@ -156,7 +156,7 @@ impl Http2Codec {
         }
         if let Some(trailers) = trailers {
             check(&trailers, "trailer")?;
-            if self.trailers == Trailers::Passed {
+            if self.trailers == Trailers::Forwarded {
                 answer.trailers = trailing(&trailers);
             }
         }
@@ -342,6 +342,6 @@ impl Codec for Http2Codec {
     }
 
     fn passes_trailers(&self) -> bool {
-        self.trailers == Trailers::Passed && self.stage != ResponseStage::Over
+        self.trailers == Trailers::Forwarded && self.stage != ResponseStage::Over
     }
 }

@@ -95,9 +95,9 @@ impl GroupChecks for LocatedChecks {
     }
 
     fn criteria_name(&self, nth: usize) -> &str {
-        match &self.checks().tests[nth].check.how {
-            CheckProtocol::Ask { criteria: Some(criteria), .. } => criteria.name(),
-            CheckProtocol::Ask { criteria: None, .. } | CheckProtocol::Connect => "",
+        match &self.checks().tests[nth].check.protocol {
+            CheckProtocol::Request { criteria: Some(criteria), .. } => criteria.name(),
+            CheckProtocol::Request { criteria: None, .. } | CheckProtocol::Connect => "",
         }
     }
 

@@ -48,7 +48,7 @@ pub struct HealthCheck {
     /// Intervals and thresholds.
     pub params: HealthCheckParams,
     /// Protocol of the check.
-    pub how: CheckProtocol,
+    pub protocol: CheckProtocol,
     /// `port=`: where checks go, if not to the port of the server.
     pub port: Option<u16>,
     /// The location, as its gateway knows it.
@@ -60,7 +60,7 @@ pub enum CheckProtocol {
     /// Take a connection: `type=tcp`.
     Connect,
     /// Answer a request, too.
-    Ask {
+    Request {
         /// `uri=`
         uri: Box<[u8]>,
         /// `match=`; without it [`Checkable::is_well`] says which status will do.

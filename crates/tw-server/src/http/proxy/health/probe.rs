@@ -33,8 +33,8 @@ pub(super) async fn probe(home: &Rc<Loop>, at: &PlacedCheck, peer: &Arc<Peer>) -
 
 /// Creates the request in whose context variables are evaluated.
 fn request(home: &Rc<Loop>, at: &PlacedCheck) -> Box<Request> {
-    let uri: &[u8] = match &at.check.how {
-        CheckProtocol::Ask { uri, .. } => uri,
+    let uri: &[u8] = match &at.check.protocol {
+        CheckProtocol::Request { uri, .. } => uri,
         CheckProtocol::Connect => b"/",
     };
     // It was looked at when the configuration was loaded.
@@ -53,8 +53,8 @@ async fn run_check(
     let secured = check.of.secured(r);
     let secured = secured.as_ref().map(|secured| (secured, TlsPools::of(&r.generation().disks)));
     let mut codec = check.of.codec(r);
-    let is_asked = matches!(check.how, CheckProtocol::Ask { .. });
-    let connection = if codec.is_multiplexed() && is_asked {
+    let sends_request = matches!(check.protocol, CheckProtocol::Request { .. });
+    let connection = if codec.is_multiplexed() && sends_request {
         let wanted = StreamParams {
             peer,
             to: &to,
@@ -71,7 +71,7 @@ async fn run_check(
         UpstreamConnection::open(home, &to, &options, settings.timeouts.connect, secured).await
     };
     let connection = connection.map_err(CheckFailure::Upstream)?;
-    let CheckProtocol::Ask { criteria, .. } = &check.how else { return Ok(()) };
+    let CheckProtocol::Request { criteria, .. } = &check.protocol else { return Ok(()) };
     let sent = check.of.request(r).map_err(CheckFailure::Request)?;
     match connection.stream() {
         Some(stream) => {

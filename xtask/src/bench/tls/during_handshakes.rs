@@ -88,13 +88,13 @@ fn measure(
     };
     let without = send_requests()?;
     let before = turns()?;
-    let (with, rate) = beside(&server, setup, plan, rate, send_requests)?;
+    let (with, rate) = measure_during_handshakes(&server, setup, plan, rate, send_requests)?;
     let turns = before.zip(turns()?).map(|(before, after)| after.since(&before));
     Ok(Score { name: contestant.name.clone(), without, with, rate, turns })
 }
 
 /// Runs `send_requests` beside handshakes; returns the number of handshakes per second.
-fn beside(
+fn measure_during_handshakes(
     server: &Running,
     setup: &Setup,
     plan: &Plan,
