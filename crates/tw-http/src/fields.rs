@@ -6,6 +6,8 @@
 
 use bytes::Bytes;
 
+use crate::head::Span;
+use crate::head::field_list::FieldSpan;
 use crate::known::Known;
 
 /// Storage of a name or a value.
@@ -122,6 +124,44 @@ impl Fields {
     /// Adds a field at the end, copying the value into the list's own text.
     pub fn append_copy<'a>(&mut self, name: impl Into<Name<'a>>, value: &'a [u8]) {
         self.append(name, Value::Copy(value));
+    }
+
+    /// Adds field number `index` of `other` at the end. Costs one copy of its text.
+    pub fn append_from(&mut self, other: &Self, index: usize) {
+        let Some(entry) = other.entries.get(index) else { return };
+        let (name, value) = match (&entry.name, &entry.value) {
+            // In a head, the name stands right before the value.
+            (&Piece::Text(name, name_len), &Piece::Text(value, value_len)) if name <= value => {
+                let end = value.saturating_add(value_len);
+                let both = other.text.get(name as usize..end as usize).unwrap_or_default();
+                match self.copy(both) {
+                    Piece::Text(start, _) => (
+                        Piece::Text(start, name_len),
+                        Piece::Text(start.saturating_add(value - name), value_len),
+                    ),
+                    _ => return self.append_copy(Name::Copy(other.name_of(entry)), other.value_of(entry)),
+                }
+            }
+            (name, value) => (self.piece_from(other, name), self.piece_from(other, value)),
+        };
+        self.entries.push(Entry { name, value, known: entry.known });
+        self.present |= entry.known.map_or(0, Known::bit);
+    }
+
+    /// Replaces all fields by those of a head. The text of the head is copied once, however many fields it has.
+    pub(crate) fn set_head<'h>(&mut self, text: &[u8], fields: impl ExactSizeIterator<Item = &'h FieldSpan>) {
+        self.clear();
+        self.text.extend_from_slice(text);
+        self.entries.reserve(fields.len());
+        for field in fields {
+            let piece = |span: Span| Piece::Text(span.start() as u32, (span.end() - span.start()) as u32);
+            self.entries.push(Entry {
+                name: piece(field.name),
+                value: piece(field.value),
+                known: field.known,
+            });
+            self.present |= field.known.map_or(0, Known::bit);
+        }
     }
 
     /// Replaces the first field of that name and removes the others; adds it at the end if there is none.
@@ -263,6 +303,21 @@ impl Fields {
         }
     }
 
+    fn name_of<'s>(&'s self, entry: &'s Entry) -> &'s [u8] {
+        bytes_of(&self.text, &entry.name)
+    }
+
+    fn value_of<'s>(&'s self, entry: &'s Entry) -> &'s [u8] {
+        bytes_of(&self.text, &entry.value)
+    }
+
+    fn piece_from(&mut self, other: &Self, piece: &Piece) -> Piece {
+        match piece {
+            Piece::Text(..) => self.copy(bytes_of(&other.text, piece)),
+            Piece::Static(_) | Piece::Shared(_) => piece.clone(),
+        }
+    }
+
     fn copy(&mut self, bytes: &[u8]) -> Piece {
         let (Ok(start), Ok(len)) = (u32::try_from(self.text.len()), u32::try_from(bytes.len())) else {
             return Piece::Shared(Bytes::copy_from_slice(bytes));
@@ -323,6 +378,32 @@ mod tests {
         fields.set(Known::Vary, "Cookie");
         assert_eq!(fields.get_known(Known::Vary), Some(&b"Cookie"[..]));
         assert_eq!(fields.len(), 4);
+    }
+
+    #[test]
+    fn fields_of_another_list_are_appended() {
+        let mut other = Fields::new();
+        other.append_copy(Name::Copy(b"x-A"), b"copied");
+        other.append(Known::ETag, Bytes::from_static(b"\"v\""));
+        other.append("X-Static", "1");
+        other.append_copy(Known::Server, b"s");
+        other.set("x-a", Value::Copy(b"set later"));
+        let mut fields = Fields::new();
+        fields.append_copy(Name::Copy(b"First"), b"text before");
+        (0..=other.len()).for_each(|index| fields.append_from(&other, index));
+        let expected = [
+            ("First", "text before"),
+            ("x-A", "set later"),
+            ("ETag", "\"v\""),
+            ("X-Static", "1"),
+            ("Server", "s"),
+        ];
+        assert_eq!(listed(&fields), pairs(&expected));
+        assert!(fields.has(Known::ETag) && fields.has(Known::Server));
+        let (first, second) = (Fields::new(), fields);
+        let mut copy = first;
+        (0..second.len()).for_each(|index| copy.append_from(&second, index));
+        assert_eq!(listed(&copy), listed(&second));
     }
 
     #[test]

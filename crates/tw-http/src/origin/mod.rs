@@ -35,6 +35,7 @@ pub use request::{RequestWriter, WriteError, push_chunk, push_last_chunk};
 use bytes::{Buf, Bytes};
 use tw_base::Limit;
 
+use crate::fields::Fields;
 use crate::head::Progress;
 use crate::head::field_list::{FieldList, FieldSpan};
 use crate::known::Known;
@@ -233,6 +234,11 @@ impl OriginHead {
             value: field.value.of(&self.buf),
             known: field.known,
         })
+    }
+
+    /// Replaces the fields of `out` by those of [`fields`](Self::fields), with one copy of the head.
+    pub fn copy_fields(&self, out: &mut Fields) {
+        out.set_head(self.buf.get(..self.head_len).unwrap_or(&self.buf), self.fields.iter());
     }
 
     /// Number of fields.

@@ -90,7 +90,7 @@ pub(crate) fn forward_head(
     }
     // DIFF(nginx): `Date` and `Server` are the server's own if the upstream has sent none, whatever may be passed on.
     let hop = HopFields::of(&answer.fields, answer.status);
-    for (name, known, value) in answer.fields.iter_known() {
+    for (index, (name, known, value)) in answer.fields.iter_known().enumerate() {
         match known {
             Some(Known::XAccelBuffering) if !rules.ignored.has(IgnoredHeaders::BUFFERING) => {
                 if value.eq_ignore_ascii_case(b"no") {
@@ -117,15 +117,21 @@ pub(crate) fn forward_head(
             // A rewritten one points to this server and is sent as its own ones are.
             Some(Known::Location) => match rewrite.location(r, value, false) {
                 Some(location) => r.out.location = location.into(),
-                None => append(r, (name, known), value, None),
+                None => r.out.fields.append_from(&answer.fields, index),
             },
-            Some(Known::Refresh) => append(r, (name, known), value, rewrite.location(r, value, true)),
-            Some(Known::SetCookie) => append(r, (name, known), value, rewrite.cookie(r, value)),
+            Some(Known::Refresh) => match rewrite.location(r, value, true) {
+                Some(value) => append(r, (name, known), value),
+                None => r.out.fields.append_from(&answer.fields, index),
+            },
+            Some(Known::SetCookie) => match rewrite.cookie(r, value) {
+                Some(value) => append(r, (name, known), value),
+                None => r.out.fields.append_from(&answer.fields, index),
+            },
             Some(Known::LastModified) => {
                 r.out.last_modified = date::parse(value);
-                append(r, (name, known), value, None);
+                r.out.fields.append_from(&answer.fields, index);
             }
-            _ => append(r, (name, known), value, None),
+            _ => r.out.fields.append_from(&answer.fields, index),
         }
     }
     if let Some(charset) = &r.facts.upstream.charset
@@ -148,12 +154,9 @@ fn limit_client(r: &mut Request, rules: &ForwardRules, value: &[u8]) {
     }
 }
 
-fn append(r: &mut Request, (name, known): (&[u8], Option<Known>), value: &[u8], instead: Option<Vec<u8>>) {
-    let name = Name::CopyKnown(name, known);
-    match instead {
-        Some(value) => r.out.fields.append(name, Value::Shared(value.into())),
-        None => r.out.fields.append(name, Value::Copy(value)),
-    }
+/// Appends a field with another value than the upstream server has sent.
+fn append(r: &mut Request, (name, known): (&[u8], Option<Known>), value: Vec<u8>) {
+    r.out.fields.append(Name::CopyKnown(name, known), Value::Shared(value.into()));
 }
 
 /// Redirects internally to `to`; some fields of the upstream response are kept.

@@ -18,8 +18,13 @@ impl<'a> HopFields<'a> {
     pub(crate) fn of(fields: &'a Fields, status: u16) -> Self {
         let is_usual =
             |line: &[u8]| line.eq_ignore_ascii_case(b"close") || line.eq_ignore_ascii_case(b"keep-alive");
-        let lines = fields.has(Known::Connection).then(|| fields.get_all(b"Connection"));
-        let connection = lines.into_iter().flatten().filter(|line| !is_usual(line)).collect();
+        let names_others = |(_, known, line): (_, Option<Known>, &'a [u8])| {
+            (known == Some(Known::Connection) && !is_usual(line)).then_some(line)
+        };
+        let connection = match fields.has(Known::Connection) {
+            true => fields.iter_known().filter_map(names_others).collect(),
+            false => Vec::new(),
+        };
         Self { connection, switches: status == 101 }
     }
 

@@ -5,7 +5,6 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 use tw_connect::failure::UpstreamFailure;
-use tw_http::fields::{Name, Value};
 use tw_http::head::Progress;
 use tw_http::origin::{BodyDecoder, HeadStart, OriginHead, OriginLimits, ResponseFraming};
 use tw_http::{Method, status};
@@ -110,13 +109,7 @@ pub(super) fn copy_head(head: &OriginHead, answer: &mut UpstreamResponse) {
         answer.status_line = Bytes::copy_from_slice(line);
     }
     answer.warnings.extend(head.duplicates().map(|text| Warning::odd(text.to_string())));
-    for field in head.fields() {
-        let name = match field.known {
-            Some(known) if known.as_str().as_bytes() == field.name => Name::Known(known),
-            known => Name::CopyKnown(field.name, known),
-        };
-        answer.fields.append(name, Value::Copy(field.value));
-    }
+    head.copy_fields(&mut answer.fields);
 }
 
 /// For another server: nothing of what was read.
