@@ -15,7 +15,7 @@ const TASKS: &str = "/proc/self/task";
 /// Longest wait for the stack of a thread. One that runs or sleeps answers at once, unless the machine is busy.
 const TIMEOUT: Duration = Duration::from_millis(500);
 /// Longest wait for a thread in an uninterruptible wait, which most probably does not answer at all.
-const PATIENCE_DISK: Duration = Duration::from_millis(20);
+const DISK_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// One thread.
 pub(super) struct Thread {
@@ -82,7 +82,7 @@ impl Thread {
         let name = file("comm").unwrap_or_default();
         // What the kernel says comes before the signal, which wakes the thread.
         let (state, is_deaf) = kernel_state(file("stat"), file("syscall"), file("wchan"));
-        let stack = stack::of_thread(id, if is_deaf { PATIENCE_DISK } else { TIMEOUT });
+        let stack = stack::of_thread(id, if is_deaf { DISK_TIMEOUT } else { TIMEOUT });
         Self { id, name: name.trim_end().to_owned(), state, stack }
     }
 }

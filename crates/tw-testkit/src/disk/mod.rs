@@ -8,7 +8,7 @@
 //! disk.write("cold.bin", "content");
 //! let held = disk.on(Op::Open).name("cold.bin").inject(Fault::Stall);
 //! // … a request for the file is sent …
-//! assert!(wait::until(wait::PATIENCE, || held.waiting() == 1), "the request reached the disk");
+//! assert!(wait::until(wait::TIMEOUT, || held.waiting() == 1), "the request reached the disk");
 //! // … other requests are answered meanwhile …
 //! held.lift();
 //! ```
