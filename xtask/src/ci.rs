@@ -93,17 +93,29 @@ fn compare_instructions(left_out: &LeftOut) -> Result<(), Failure> {
 
 /// Runs Clippy for a target, if everything for that is installed; otherwise a line at the end says what is missing.
 fn check_target(target: &Target, left_out: &LeftOut) -> Result<(), Failure> {
-    let Target { triple, compiler, packages } = *target;
-    let missing = if !is_installed(triple)? {
-        format!("rustup target add {triple}")
-    } else if !is_on_path(compiler) {
-        format!("apt-get install {packages}")
-    } else {
-        let arguments =
-            &["clippy", "--workspace", "--all-targets", "--target", triple, "--", "-D", "warnings"];
-        return run_step(&Step { name: triple, arguments, env: None }, left_out);
-    };
-    left_out.add(&format!("ci: clippy for {triple}: not installed: {missing}"))
+    let triple = target.triple;
+    if let Some(missing) = missing(triple)? {
+        return left_out.add(&format!("ci: clippy for {triple}: not installed: {missing}"));
+    }
+    let arguments = &["clippy", "--workspace", "--all-targets", "--target", triple, "--", "-D", "warnings"];
+    run_step(&Step { name: triple, arguments, env: None }, left_out)
+}
+
+/// Command that installs what is missing for a target besides the one of this machine; `None` if nothing is.
+pub(crate) fn missing(triple: &str) -> Result<Option<String>, Failure> {
+    let target = TARGETS.iter().find(|target| target.triple == triple);
+    if !is_installed(triple)? {
+        return Ok(Some(format!("rustup target add {triple}")));
+    }
+    let missing = target.filter(|target| !is_on_path(target.compiler));
+    Ok(missing.map(|target| format!("apt-get install {}", target.packages)))
+}
+
+/// Linker for a target of another architecture: the compiler of its parts in C.
+pub(crate) fn cross_linker(triple: &str) -> Option<&'static str> {
+    let machine = env::consts::ARCH;
+    let target = TARGETS.iter().find(|target| target.triple == triple)?;
+    (!triple.starts_with(machine)).then_some(target.compiler)
 }
 
 /// Returns `true` if the compiler has the standard library of a target.

@@ -6,7 +6,9 @@ mod bench;
 mod ci;
 mod conformance;
 mod cost;
+mod dist;
 mod docs;
+mod install;
 mod left_out;
 mod notices;
 mod soak;
@@ -56,7 +58,19 @@ const COMMANDS: &[Command] = &[
         about: "times of builds, rebuilds after typical changes, and test programs",
         run: cost::run,
     },
+    Command {
+        name: "dist",
+        arguments: "[--plain] [--target TRIPLE]…",
+        about: "archive, packages and image for users, of a binary optimised with a profile",
+        run: dist::run,
+    },
     Command { name: "docs", arguments: "", about: "write the generated documents", run: docs::run },
+    Command {
+        name: "install",
+        arguments: "--prefix DIRECTORY",
+        about: "configuration, unit, manual page and completions beside a binary from cargo install",
+        run: install::run,
+    },
     Command {
         name: "notices",
         arguments: "[FILE]",

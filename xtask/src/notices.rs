@@ -28,7 +28,7 @@ struct Part {
 }
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
-    let text = of_parts(&parts(&metadata()?)?);
+    let text = text()?;
     match arguments {
         [] => print!("{text}"),
         [file] => fs::write(file, text).map_err(|error| format!("{file}: {error}"))?,
@@ -37,10 +37,18 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Metadata of all crates from cargo.
-fn metadata() -> Result<Value, Failure> {
+/// All notices.
+pub(crate) fn text() -> Result<String, Failure> {
+    Ok(of_parts(&parts(&metadata(None)?)?))
+}
+
+/// Metadata of all crates from cargo, or of those for one target.
+pub(crate) fn metadata(target: Option<&str>) -> Result<Value, Failure> {
     let mut command = cargo();
     command.args(["metadata", "--format-version", "1", "--locked"]).current_dir(root());
+    if let Some(target) = target {
+        command.args(["--filter-platform", target]);
+    }
     let output = command.output().map_err(|error| format!("cannot run cargo: {error}"))?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
@@ -48,30 +56,50 @@ fn metadata() -> Result<Value, Failure> {
     serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))
 }
 
-/// Everything that the program is linked with, on any kind of machine.
-fn parts(metadata: &Value) -> Result<BTreeSet<Part>, Failure> {
-    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
-    let word = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
-    let packages: BTreeMap<_, _> =
-        list(metadata, "packages").into_iter().map(|package| (word(&package, "id"), package)).collect();
+/// Elements of an array in metadata.
+pub(crate) fn list(value: &Value, key: &str) -> Vec<Value> {
+    value[key].as_array().cloned().unwrap_or_default()
+}
+
+/// Text in metadata.
+pub(crate) fn word(value: &Value, key: &str) -> String {
+    value[key].as_str().unwrap_or_default().to_owned()
+}
+
+/// Packages that the program is linked with, itself included: each id with the ids of its own dependencies.
+pub(crate) fn linked(metadata: &Value) -> Result<BTreeMap<String, BTreeSet<String>>, Failure> {
     let nodes: BTreeMap<_, _> =
         list(&metadata["resolve"], "nodes").into_iter().map(|node| (word(&node, "id"), node)).collect();
-    let program = packages.iter().find(|(_, package)| package["name"] == "tailwater");
-    let mut open = vec![program.ok_or("cargo knows no tailwater")?.0.clone()];
-    let mut linked = BTreeSet::new();
+    let packages = list(metadata, "packages");
+    let program = packages.iter().find(|package| package["name"] == "tailwater");
+    let mut open = vec![word(program.ok_or("cargo knows no tailwater")?, "id")];
+    let mut linked = BTreeMap::new();
     while let Some(id) = open.pop() {
-        if !linked.insert(id.clone()) {
+        if linked.contains_key(&id) {
             continue;
         }
-        for dependency in nodes.get(&id).map(|node| list(node, "deps")).unwrap_or_default() {
-            // What builds or tests the program is no part of it.
-            if list(&dependency, "dep_kinds").iter().any(|kind| kind["kind"].is_null()) {
-                open.push(word(&dependency, "pkg"));
-            }
-        }
+        // What builds or tests the program is no part of it.
+        let is_linked =
+            |dependency: &Value| list(dependency, "dep_kinds").iter().any(|kind| kind["kind"].is_null());
+        let dependencies = nodes.get(&id).map(|node| list(node, "deps")).unwrap_or_default();
+        let dependencies: BTreeSet<_> = dependencies
+            .iter()
+            .filter(|dependency| is_linked(dependency))
+            .map(|dependency| word(dependency, "pkg"))
+            .collect();
+        open.extend(dependencies.iter().cloned());
+        linked.insert(id, dependencies);
     }
+    Ok(linked)
+}
+
+/// Everything that the program is linked with, on any kind of machine.
+fn parts(metadata: &Value) -> Result<BTreeSet<Part>, Failure> {
+    let packages: BTreeMap<_, _> =
+        list(metadata, "packages").into_iter().map(|package| (word(&package, "id"), package)).collect();
+    let linked = linked(metadata)?;
     let others =
-        linked.iter().filter_map(|id| packages.get(id)).filter(|package| !package["source"].is_null());
+        linked.keys().filter_map(|id| packages.get(id)).filter(|package| !package["source"].is_null());
     let part = |package: &Value| {
         let manifest = word(package, "manifest_path");
         let authors: Vec<_> =
@@ -173,7 +201,7 @@ mod tests {
         let (_, allowed) = list.split_once("allow = [").unwrap();
         let allowed = allowed.split(']').next().unwrap();
         assert!(is_allowed("MIT OR GPL-3.0-only", "\"MIT\"") && !is_allowed("MIT AND X", "\"MIT\""));
-        let parts = parts(&metadata().unwrap()).unwrap();
+        let parts = parts(&metadata(None).unwrap()).unwrap();
         assert!(!parts.is_empty());
         for part in parts {
             assert!(is_allowed(&part.license, allowed), "{} {}: {}", part.name, part.version, part.license);

@@ -216,7 +216,7 @@ fn manual_pages_render_without_warnings() {
 #[test]
 fn logrotate_configuration_rotates_logs() {
     let mut server = server().with_master().start(HTTP).unwrap();
-    let rotate = shipped("debian/tailwater.logrotate");
+    let rotate = shipped("logrotate/tailwater");
     let (_, script) = rotate.split_once("postrotate\n").unwrap();
     let (script, _) = script.split_once("endscript").unwrap();
     let (prefix, binary) = (server.prefix().display(), env!("CARGO_BIN_EXE_tailwater"));
@@ -237,28 +237,12 @@ fn logrotate_configuration_rotates_logs() {
 
 #[test]
 fn maintainer_scripts_are_valid() {
-    for script in ["tailwater.postinst", "tailwater.postrm"] {
-        let path = root().join("packaging/debian").join(script);
-        let run = Command::new("sh").arg("-n").arg(&path).output().unwrap();
-        assert!(run.status.success(), "{}", output_of(&run));
-        assert!(shipped(&format!("debian/{script}")).contains("\n#DEBHELPER#\n"));
+    for script in
+        ["deb/postinst", "deb/prerm", "deb/postrm", "rpm/pre", "rpm/post", "rpm/preun", "rpm/postun"]
+    {
+        let run = Command::new("sh").arg("-n").arg(root().join("packaging").join(script)).output().unwrap();
+        assert!(run.status.success(), "{script}: {}", output_of(&run));
     }
-    let rules = shipped("debian/rules");
-    for name in [
-        "man/tailwater.8",
-        "completions/tailwater.bash",
-        "completions/_tailwater",
-        "completions/tailwater.fish",
-    ] {
-        assert!(rules.contains(&format!("packaging/{name} ")) && !shipped(name).is_empty(), "{name}");
-    }
-    for line in shipped("debian/tailwater.install").lines() {
-        let (from, _) = line.split_once(' ').unwrap();
-        assert!(root().join(from).exists(), "{from}");
-    }
-    let version = env!("CARGO_PKG_VERSION");
-    let first = shipped("debian/changelog");
-    assert!(first.starts_with(&format!("tailwater ({version})")), "{first}");
 }
 
 /// Instructions of a Containerfile, with their words.

@@ -1,0 +1,264 @@
+//! Contents of an installation: one list for archive, Debian package, RPM package and `cargo xtask install`. They
+//! differ in some directories.
+
+use std::fs;
+
+use super::files::{Content, Files, Role};
+use crate::{Failure, root};
+
+/// Directory of relative names that packages build in.
+pub(crate) const PREFIX: &str = "/var/lib/tailwater/";
+/// Configuration file that packages build in.
+pub(crate) const CONFIGURATION: &str = "/etc/tailwater/nginx.conf";
+
+/// Values of a build without these variables.
+const PLAIN_PREFIX: &str = "/usr/local/tailwater/";
+const PLAIN_CONFIGURATION: &str = "/usr/local/tailwater/conf/nginx.conf";
+
+/// Files that the configuration includes.
+pub(super) const INCLUDED: &[&str] = &[
+    "mime.types",
+    "fastcgi_params",
+    "fastcgi.conf",
+    "uwsgi_params",
+    "scgi_params",
+    "proxy_params",
+    "koi-utf",
+    "koi-win",
+    "win-utf",
+];
+
+/// Kind of an installation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Package of Debian and its relatives.
+    Deb,
+    /// RPM package.
+    Rpm,
+    /// Archive, to be copied to `/usr/local` and `/etc`.
+    Archive,
+    /// Everything below a prefix, for a program that was built from source.
+    Local {
+        /// Absolute, without a slash at its end.
+        prefix: String,
+    },
+}
+
+/// Parts of an installation that are made, not copied.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    /// The binary, unless only the other files are installed.
+    pub(crate) program: Option<Vec<u8>>,
+    /// Licences of the dependencies.
+    pub(crate) notices: String,
+    /// Bill of materials.
+    pub(crate) sbom: String,
+}
+
+impl Layout {
+    /// Directory of programs, libraries and shared files.
+    pub(crate) fn prefix(&self) -> &str {
+        match self {
+            Self::Deb | Self::Rpm => "/usr",
+            Self::Archive => "/usr/local",
+            Self::Local { prefix } => prefix,
+        }
+    }
+
+    /// Path of the binary.
+    pub(crate) fn program(&self) -> String {
+        let directory = if matches!(self, Self::Deb | Self::Rpm) { "sbin" } else { "bin" };
+        format!("{}/{directory}/tailwater", self.prefix())
+    }
+
+    /// Directory of the configuration.
+    pub(crate) fn configuration(&self) -> String {
+        match self {
+            Self::Local { prefix } => format!("{prefix}/tailwater/conf"),
+            _ => "/etc/tailwater".to_owned(),
+        }
+    }
+
+    /// All files, with paths as they are on the machine.
+    pub(crate) fn files(&self, parts: &Parts) -> Result<Files, Failure> {
+        let mut files = Files::default();
+        let (configuration, share) = (self.configuration(), format!("{}/share", self.prefix()));
+        let mut put = |path: String, mode: u32, role: Role, content: Vec<u8>| {
+            files.add(path.trim_start_matches('/'), mode, role, Content::File(content));
+        };
+        if let Some(program) = &parts.program {
+            put(self.program(), 0o755, Role::Program, program.clone());
+        }
+        for name in INCLUDED {
+            let text = read(&format!("crates/tailwater/conf/{name}"))?;
+            put(format!("{configuration}/{name}"), 0o644, Role::Configuration, text.into_bytes());
+        }
+        let mut copy = |from: &str, to: String, role: Role| -> Result<(), Failure> {
+            put(to, 0o644, role, self.relocate(from, &read(from)?).into_bytes());
+            Ok(())
+        };
+        copy("packaging/nginx.conf", format!("{configuration}/nginx.conf"), Role::Configuration)?;
+        copy(
+            "packaging/sites/default",
+            format!("{configuration}/sites-available/default"),
+            Role::Configuration,
+        )?;
+        copy("packaging/html/index.html", format!("{share}/tailwater/html/index.html"), Role::Program)?;
+        let units = format!("{}/lib/systemd/system", self.prefix());
+        copy("packaging/systemd/tailwater.service", format!("{units}/tailwater.service"), Role::Program)?;
+        copy("packaging/man/tailwater.8", format!("{share}/man/man8/tailwater.8"), Role::Program)?;
+        for (from, to) in self.completions() {
+            copy(&format!("packaging/completions/{from}"), format!("{share}/{to}"), Role::Program)?;
+        }
+        // A script of the packages makes the user.
+        if matches!(self, Self::Archive | Self::Local { .. }) {
+            let users = format!("{}/lib/sysusers.d/tailwater.conf", self.prefix());
+            copy("packaging/sysusers/tailwater.conf", users, Role::Program)?;
+        }
+        let documents = format!("{share}/doc/tailwater");
+        let logrotate = match self {
+            Self::Local { .. } => (format!("{documents}/examples/logrotate"), Role::Document),
+            _ => ("/etc/logrotate.d/tailwater".to_owned(), Role::Configuration),
+        };
+        copy("packaging/logrotate/tailwater", logrotate.0, logrotate.1)?;
+        for (from, to) in [
+            ("LICENSE-MIT", "LICENSE-MIT"),
+            ("LICENSE-APACHE", "LICENSE-APACHE"),
+            ("CHANGELOG.md", "CHANGELOG.md"),
+            ("packaging/systemd/tailwater.socket", "examples/tailwater.socket"),
+            ("packaging/kubernetes.yaml", "examples/kubernetes.yaml"),
+        ] {
+            copy(from, format!("{documents}/{to}"), Role::Document)?;
+        }
+        if *self == Self::Deb {
+            copy("packaging/deb/copyright", format!("{documents}/copyright"), Role::Document)?;
+        }
+        put(format!("{documents}/THIRD-PARTY"), 0o644, Role::Document, parts.notices.clone().into_bytes());
+        put(format!("{documents}/sbom.cdx.json"), 0o644, Role::Document, parts.sbom.clone().into_bytes());
+
+        let mut own = vec![
+            format!("{configuration}/conf.d"),
+            format!("{configuration}/sites-available"),
+            format!("{configuration}/sites-enabled"),
+            configuration.clone(),
+            documents.clone(),
+            format!("{documents}/examples"),
+            format!("{share}/tailwater"),
+            format!("{share}/tailwater/html"),
+        ];
+        if matches!(self, Self::Deb | Self::Rpm) {
+            own.push(PREFIX.trim_end_matches('/').to_owned());
+        }
+        for directory in own {
+            files.add_directory(directory.trim_start_matches('/'), 0o755);
+        }
+        match self {
+            // The group that reads logs is not the same everywhere, so the Debian package sets it when it is installed.
+            Self::Deb | Self::Rpm => files.add_directory("var/log/tailwater", 0o750),
+            Self::Archive | Self::Local { .. } => {
+                let link = format!("{configuration}/sites-enabled/default");
+                let to = Content::Link("../sites-available/default".to_owned());
+                files.add(link.trim_start_matches('/'), 0o777, Role::Configuration, to);
+            }
+        }
+        Ok(if *self == Self::Archive { files.lift("usr/local") } else { files })
+    }
+
+    /// Completions of shells, and their paths below `share`.
+    fn completions(&self) -> [(&'static str, &'static str); 3] {
+        let zsh = match self {
+            Self::Deb => "zsh/vendor-completions/_tailwater",
+            _ => "zsh/site-functions/_tailwater",
+        };
+        [
+            ("tailwater.bash", "bash-completion/completions/tailwater"),
+            ("_tailwater", zsh),
+            ("tailwater.fish", "fish/vendor_completions.d/tailwater.fish"),
+        ]
+    }
+
+    /// Text of a file with the paths of this installation instead of those of the Debian package.
+    fn relocate(&self, from: &str, text: &str) -> String {
+        if from.starts_with("packaging/man/") {
+            return match self {
+                Self::Local { .. } => text.to_owned(),
+                _ => text
+                    .replace(PLAIN_CONFIGURATION, CONFIGURATION)
+                    .replace("conf/nginx.conf)", &format!("{CONFIGURATION})"))
+                    .replace(PLAIN_PREFIX, PREFIX),
+            };
+        }
+        let is_ours = ["nginx.conf", "sites/", "systemd/", "logrotate/"]
+            .iter()
+            .any(|part| from.starts_with(&format!("packaging/{part}")));
+        if !is_ours {
+            return text.to_owned();
+        }
+        // The binary of a plain build looks for its configuration elsewhere, and may not write beside it.
+        let command = match self {
+            Self::Local { .. } => {
+                format!("{} -p {PREFIX} -c {}/nginx.conf", self.program(), self.configuration())
+            }
+            _ => self.program(),
+        };
+        text.replace("/usr/sbin/tailwater", &command)
+            .replace("/usr/share/tailwater", &format!("{}/share/tailwater", self.prefix()))
+            .replace("/etc/tailwater", &self.configuration())
+    }
+}
+
+/// Text of a file of the repository.
+pub(super) fn read(path: &str) -> Result<String, Failure> {
+    fs::read_to_string(root().join(path)).map_err(|error| format!("{path}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(files: &Files, path: &str) -> String {
+        let bytes = files.file(path).unwrap_or_else(|| panic!("no {path}"));
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn paths_in_texts_are_those_of_the_installation() {
+        let parts = Parts { program: Some(b"x".to_vec()), ..Parts::default() };
+        let local = Layout::Local { prefix: "/opt/tw".to_owned() };
+        for (layout, unit, start, site, html) in [
+            (
+                Layout::Deb,
+                "usr/lib/systemd/system/tailwater.service",
+                "ExecStart=/usr/sbin/tailwater\n",
+                "etc/tailwater/sites-available/default",
+                "root /usr/share/tailwater/html;",
+            ),
+            (
+                Layout::Archive,
+                "lib/systemd/system/tailwater.service",
+                "ExecStart=/usr/local/bin/tailwater\n",
+                "etc/tailwater/sites-available/default",
+                "root /usr/local/share/tailwater/html;",
+            ),
+            (
+                local,
+                "opt/tw/lib/systemd/system/tailwater.service",
+                "ExecStart=/opt/tw/bin/tailwater -p /var/lib/tailwater/ -c /opt/tw/tailwater/conf/nginx.conf\n",
+                "opt/tw/tailwater/conf/sites-available/default",
+                "root /opt/tw/share/tailwater/html;",
+            ),
+        ] {
+            let files = layout.files(&parts).unwrap();
+            assert!(text(&files, unit).contains(start), "{layout:?}");
+            assert!(text(&files, site).contains(html), "{layout:?}");
+        }
+    }
+
+    #[test]
+    fn manual_of_packages_names_their_configuration() {
+        let files = Layout::Rpm.files(&Parts::default()).unwrap();
+        let manual = text(&files, "usr/share/man/man8/tailwater.8");
+        assert!(manual.contains(CONFIGURATION) && !manual.contains(PLAIN_PREFIX));
+        assert!(files.file("usr/sbin/tailwater").is_none());
+    }
+}
