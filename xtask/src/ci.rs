@@ -94,20 +94,21 @@ fn compare_instructions(left_out: &LeftOut) -> Result<(), Failure> {
 /// Runs Clippy for a target, if everything for that is installed; otherwise a line at the end says what is missing.
 fn check_target(target: &Target, left_out: &LeftOut) -> Result<(), Failure> {
     let triple = target.triple;
-    if let Some(missing) = missing(triple)? {
+    if let Some(missing) = missing(triple, false)? {
         return left_out.add(&format!("ci: clippy for {triple}: not installed: {missing}"));
     }
     let arguments = &["clippy", "--workspace", "--all-targets", "--target", triple, "--", "-D", "warnings"];
     run_step(&Step { name: triple, arguments, env: None }, left_out)
 }
 
-/// Command that installs what is missing for a target besides the one of this machine; `None` if nothing is.
-pub(crate) fn missing(triple: &str) -> Result<Option<String>, Failure> {
+/// Command that installs what is missing for a target besides the one of this machine; `None` if nothing is. With
+/// `has_compiler`, a compiler of C is there already.
+pub(crate) fn missing(triple: &str, has_compiler: bool) -> Result<Option<String>, Failure> {
     let target = TARGETS.iter().find(|target| target.triple == triple);
     if !is_installed(triple)? {
         return Ok(Some(format!("rustup target add {triple}")));
     }
-    let missing = target.filter(|target| !is_on_path(target.compiler));
+    let missing = target.filter(|target| !has_compiler && !is_on_path(target.compiler));
     Ok(missing.map(|target| format!("apt-get install {}", target.packages)))
 }
 

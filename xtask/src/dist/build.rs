@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{layout, training};
+use super::{layout, training, zig};
 use crate::{Failure, cargo, ci, root, target};
 
 /// Directory below the target directory for builds and profiles.
@@ -80,25 +80,35 @@ impl Compiler {
     }
 }
 
+/// A target.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Target<'a> {
+    pub(super) triple: &'a str,
+    /// Version of glibc whose symbols suffice, instead of that of this system.
+    pub(super) glibc: Option<&'a str>,
+}
+
 /// Builds the binary for a target and returns its path.
-pub(super) fn binary(compiler: &Compiler, triple: &str, profile: &Profile) -> Result<PathBuf, Failure> {
+pub(super) fn binary(compiler: &Compiler, target: Target<'_>, profile: &Profile) -> Result<PathBuf, Failure> {
     let profile = match profile {
         Profile::None => None,
         Profile::File(path) => {
             let path = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
             Some(path)
         }
-        Profile::New => Some(train(compiler, triple)?),
+        Profile::New => Some(train(compiler, target.triple)?),
     };
     match profile {
-        None => build(triple, "plain", &[]),
-        Some(path) => build(triple, "optimised", &[format!("-Cprofile-use={}", path.display())]),
+        None => build(target, "plain", &[]),
+        Some(path) => build(target, "optimised", &[format!("-Cprofile-use={}", path.display())]),
     }
 }
 
 /// Builds an instrumented binary, trains it, and returns the joined profile.
 fn train(compiler: &Compiler, triple: &str) -> Result<PathBuf, Failure> {
-    let binary = build(triple, INSTRUMENTED, &["-Cprofile-generate".to_owned()])?;
+    // The instrumented server runs here only.
+    let instrumented = Target { triple, glibc: None };
+    let binary = build(instrumented, INSTRUMENTED, &["-Cprofile-generate".to_owned()])?;
     let profiles = training::run(&binary, training::SPAN)?;
     let profile = target().join(WORK).join(format!("{triple}.profdata"));
     compiler.merge(profiles.path(), &profile)?;
@@ -108,8 +118,9 @@ fn train(compiler: &Compiler, triple: &str) -> Result<PathBuf, Failure> {
 
 const INSTRUMENTED: &str = "instrumented";
 
-fn build(triple: &str, name: &str, flags: &[String]) -> Result<PathBuf, Failure> {
-    let directory = target().join(WORK).join(name);
+fn build(Target { triple, glibc }: Target<'_>, name: &str, flags: &[String]) -> Result<PathBuf, Failure> {
+    let work = target().join(WORK);
+    let directory = work.join(glibc.map_or_else(|| name.to_owned(), |glibc| format!("{name}-{glibc}")));
     let mut command = cargo();
     command
         .args(["build", "--locked", "--release", "-p", "tailwater", "--target", triple, "--target-dir"])
@@ -127,13 +138,16 @@ fn build(triple: &str, name: &str, flags: &[String]) -> Result<PathBuf, Failure>
         .env("TAILWATER_CONF", layout::CONFIGURATION);
     if name == INSTRUMENTED {
         // Commits do not make it stale.
-        command.env("TAILWATER_COMMIT", "");
+        command.env("TAILWATER_COMMIT", "000000000000");
     }
-    if let Some(linker) = ci::cross_linker(triple) {
-        let variable = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace(['-', '.'], "_"));
-        if env::var_os(&variable).is_none() {
-            command.env(variable, linker);
-        }
+    let own_linker = format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase().replace('-', "_"));
+    if let Some(glibc) = glibc {
+        let zig = zig::compiler(&work, triple, glibc)?;
+        command.env(own_linker, &zig).env(format!("CC_{}", triple.replace('-', "_")), &zig);
+    } else if let Some(linker) = ci::cross_linker(triple)
+        && env::var_os(&own_linker).is_none()
+    {
+        command.env(own_linker, linker);
     }
     println!("dist: {name} build for {triple}");
     run(&mut command)?;

@@ -13,6 +13,7 @@ mod rpm;
 mod sbom;
 mod tar;
 mod training;
+mod zig;
 
 use std::env;
 use std::fs;
@@ -31,6 +32,7 @@ const GLIBC_WANTED: (u32, u32) = (2, 31);
 
 const USAGE: &str = "usage: cargo xtask dist [OPTIONS]
 --target TRIPLE   target, may stand several times     the host, with glibc
+--glibc VERSION   oldest glibc that it shall run with  the one of this system (others need zig)
 --plain           without profile-guided optimisation
 --profile FILE    an existing profile instead of a training run
 --binary FILE     pack this binary of the one target, without a build
@@ -40,6 +42,7 @@ const USAGE: &str = "usage: cargo xtask dist [OPTIONS]
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     targets: Vec<String>,
+    glibc: Option<String>,
     plain: bool,
     profile: Option<PathBuf>,
     binary: Option<PathBuf>,
@@ -89,7 +92,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     for triple in &targets {
         if options.binary.is_none()
             && *triple != compiler.host
-            && let Some(missing) = ci::missing(triple)?
+            && let Some(missing) = ci::missing(triple, options.glibc.is_some())?
         {
             left_out.push(format!("{triple}: not installed: {missing}"));
             continue;
@@ -123,6 +126,7 @@ impl Options {
             match word.as_str() {
                 "--plain" => options.plain = true,
                 "--target" => options.targets.push(value()?),
+                "--glibc" => options.glibc = Some(value()?),
                 "--profile" => options.profile = Some(value()?.into()),
                 "--binary" => options.binary = Some(value()?.into()),
                 "--maintainer" => options.maintainer = Some(value()?),
@@ -153,7 +157,7 @@ impl Options {
                 None => Profile::New,
             },
         };
-        build::binary(compiler, triple, &profile)
+        build::binary(compiler, build::Target { triple, glibc: self.glibc.as_deref() }, &profile)
     }
 }
 
