@@ -2,7 +2,9 @@
 //! configuration in it.
 
 use std::env;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -168,8 +170,19 @@ fn serve_in_root(top: &Path) -> Result<(), Failure> {
     let text = fs::read_to_string(&conf).map_err(|error| format!("{}: {error}", conf.display()))?;
     let text = text.replace(&image::PORT.to_string(), &port.number().to_string());
     fs::write(&conf, text).map_err(|error| format!("{}: {error}", conf.display()))?;
-    let log = TempDir::new("log").map_err(|error| error.to_string())?;
-    let file = fs::File::create(log.join("stderr")).map_err(|error| error.to_string())?;
+    // A runtime makes these.
+    let devices = top.join("dev");
+    let log = devices.join("stderr");
+    let device = |name: &str| {
+        let path = devices.join(name);
+        fs::write(&path, "")?;
+        fs::set_permissions(&path, Permissions::from_mode(0o666))
+    };
+    fs::create_dir_all(&devices)
+        .and_then(|()| device("stdout"))
+        .and_then(|()| device("stderr"))
+        .map_err(|error| format!("{}: {error}", devices.display()))?;
+    let file = fs::File::options().append(true).open(&log).map_err(|error| error.to_string())?;
     let mut command = Command::new("chroot");
     // There is no /proc, which a master needs.
     command
@@ -183,10 +196,10 @@ fn serve_in_root(top: &Path) -> Result<(), Failure> {
     let mut group = Group::new(command.spawn().map_err(|error| format!("chroot: {error}"))?);
     let listens = wait::until(wait::TIMEOUT, || group.ended() || ports::listening(port.number()));
     if !listens || group.ended() {
-        let text = fs::read_to_string(log.join("stderr")).unwrap_or_default();
+        let text = fs::read_to_string(&log).unwrap_or_default();
         return Err(format!("the image does not start: {text}"));
     }
-    let addr = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, port.number()));
+    let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()));
     let response = Client::get(addr, "/").map_err(|error| format!("GET /: {error}"))?;
     let page = fs::read(top.join("srv/www/index.html")).map_err(|error| error.to_string())?;
     if response.status != 200 || response.body != page {

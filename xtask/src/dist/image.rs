@@ -44,7 +44,7 @@ pub(super) fn image(product: &Product, architecture: &str, effort: Effort) -> Re
             "WorkingDir": "/",
             // Requests are finished; a second signal, or SIGTERM, ends the server at once.
             "StopSignal": "SIGQUIT",
-            // The format of OCI has none, but Docker and Podman read this one. Times are in nanoseconds.
+            // The format of OCI has none, but Docker reads this one. Times are in nanoseconds.
             "Healthcheck": {
                 "Test": ["CMD", PROGRAM, "-p", PREFIX, "-s", "reopen"],
                 "Interval": 30_000_000_000_u64,
