@@ -71,6 +71,14 @@ impl Compiler {
         }
     }
 
+    /// Finds `objcopy`: the one of rustup, which knows every architecture, or the one of the system.
+    fn objcopy(&self) -> Option<PathBuf> {
+        let own = self.sysroot.join(format!("lib/rustlib/{}/bin/rust-objcopy", self.host));
+        [own, "llvm-objcopy".into()].into_iter().find(|name| {
+            Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
+        })
+    }
+
     /// Joins the profiles in a directory.
     fn merge(&self, directory: &Path, into: &Path) -> Result<(), Failure> {
         let tool = self.profdata().ok_or("no llvm-profdata")?;
@@ -99,8 +107,8 @@ pub(super) fn binary(compiler: &Compiler, target: Target<'_>, profile: &Profile)
         Profile::New => Some(train(compiler, target.triple)?),
     };
     match profile {
-        None => build(target, "plain", &[]),
-        Some(path) => build(target, "optimised", &[format!("-Cprofile-use={}", path.display())]),
+        None => build(compiler, target, "plain", &[]),
+        Some(path) => build(compiler, target, "optimised", &[format!("-Cprofile-use={}", path.display())]),
     }
 }
 
@@ -108,7 +116,7 @@ pub(super) fn binary(compiler: &Compiler, target: Target<'_>, profile: &Profile)
 fn train(compiler: &Compiler, triple: &str) -> Result<PathBuf, Failure> {
     // The instrumented server runs here only.
     let instrumented = Target { triple, glibc: None };
-    let binary = build(instrumented, INSTRUMENTED, &["-Cprofile-generate".to_owned()])?;
+    let binary = build(compiler, instrumented, INSTRUMENTED, &["-Cprofile-generate".to_owned()])?;
     let profiles = training::run(&binary, training::SPAN)?;
     let profile = target().join(WORK).join(format!("{triple}.profdata"));
     compiler.merge(profiles.path(), &profile)?;
@@ -118,7 +126,12 @@ fn train(compiler: &Compiler, triple: &str) -> Result<PathBuf, Failure> {
 
 const INSTRUMENTED: &str = "instrumented";
 
-fn build(Target { triple, glibc }: Target<'_>, name: &str, flags: &[String]) -> Result<PathBuf, Failure> {
+fn build(
+    compiler: &Compiler,
+    Target { triple, glibc }: Target<'_>,
+    name: &str,
+    flags: &[String],
+) -> Result<PathBuf, Failure> {
     let work = target().join(WORK);
     let directory = work.join(glibc.map_or_else(|| name.to_owned(), |glibc| format!("{name}-{glibc}")));
     let mut command = cargo();
@@ -149,9 +162,26 @@ fn build(Target { triple, glibc }: Target<'_>, name: &str, flags: &[String]) -> 
     {
         command.env(own_linker, linker);
     }
+    // zig removes all symbols when debug information is to be removed, and stacks need the names of functions.
+    let objcopy = compiler.objcopy().filter(|_| name != INSTRUMENTED);
+    if objcopy.is_some() {
+        command.env("CARGO_PROFILE_RELEASE_STRIP", "none");
+    }
     println!("dist: {name} build for {triple}");
     run(&mut command)?;
-    Ok(directory.join(triple).join("release/tailwater"))
+    let built = directory.join(triple).join("release/tailwater");
+    match objcopy {
+        Some(objcopy) => strip(&objcopy, &built, &directory.join(triple).join("tailwater")),
+        None => Ok(built),
+    }
+}
+
+/// Removes debug information, and the names of tables that no stack shows.
+fn strip(objcopy: &Path, built: &Path, to: &Path) -> Result<PathBuf, Failure> {
+    let mut command = Command::new(objcopy);
+    command.args(["--strip-debug", "--wildcard", "--strip-symbol=GCC_except_table*"]).arg(built).arg(to);
+    run(&mut command)?;
+    Ok(to.to_owned())
 }
 
 /// Directories of this machine, and their names in the binary.
