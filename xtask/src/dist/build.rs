@@ -118,7 +118,9 @@ fn train(compiler: &Compiler, triple: &str) -> Result<PathBuf, Failure> {
     let instrumented = Target { triple, glibc: None };
     let binary = build(compiler, instrumented, INSTRUMENTED, &["-Cprofile-generate".to_owned()])?;
     let profiles = training::run(&binary, training::SPAN)?;
-    let profile = target().join(WORK).join(format!("{triple}.profdata"));
+    // The profile fits this source only.
+    let name = format!("{triple}-{}.profdata", commit().unwrap_or_else(|| "unknown".to_owned()));
+    let profile = target().join(WORK).join(name);
     compiler.merge(profiles.path(), &profile)?;
     println!("dist: profile: {}", profile.display());
     Ok(profile)
@@ -182,6 +184,13 @@ fn strip(objcopy: &Path, built: &Path, to: &Path) -> Result<PathBuf, Failure> {
     command.args(["--strip-debug", "--wildcard", "--strip-symbol=GCC_except_table*"]).arg(built).arg(to);
     run(&mut command)?;
     Ok(to.to_owned())
+}
+
+/// Short name of the last commit.
+fn commit() -> Option<String> {
+    let output = Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).current_dir(root()).output();
+    let text = String::from_utf8_lossy(&output.ok()?.stdout).trim().to_owned();
+    (!text.is_empty()).then_some(text)
 }
 
 /// Directories of this machine, and their names in the binary.

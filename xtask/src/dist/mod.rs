@@ -368,13 +368,18 @@ mod tests {
     fn every_artifact_is_installed_and_serves() {
         let Some(binary) = test_binary() else { return };
         let out = TempDir::new("dist").unwrap();
-        // The binary of tests is no static one, so the image is made of it only where it is.
         let mut product = product(&Compiler::ask().unwrap().host);
         product.parts.program = Some(fs::read(binary).unwrap());
-        for artifact in product.pack(out.path(), Effort::Least, &mut Vec::new()).unwrap() {
+        let mut left_out = Vec::new();
+        let artifacts = product.pack(out.path(), Effort::Least, &mut left_out).unwrap();
+        left_out.iter().for_each(|line| tw_testkit::leave_out(tw_testkit::Lacks::Run, line));
+        for artifact in artifacts {
             match check::artifact(&artifact, true).unwrap_or_else(|error| panic!("{artifact:?}: {error}")) {
                 Checked::Served(_) => {}
-                Checked::LeftOut(reason) => tw_testkit::leave_out(tw_testkit::Lacks::Machine, reason),
+                Checked::LeftOut(reason) => {
+                    let why = format!("check of {}: {reason}", artifact.name());
+                    tw_testkit::leave_out(tw_testkit::Lacks::Machine, why);
+                }
             }
         }
     }
