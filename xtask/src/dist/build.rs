@@ -164,15 +164,16 @@ fn build(
     {
         command.env(own_linker, linker);
     }
-    // zig removes all symbols when debug information is to be removed, and stacks need the names of functions.
-    let objcopy = compiler.objcopy().filter(|_| name != INSTRUMENTED);
+    // zig removes all symbols when debug information is to be removed, and stacks need the names of functions. The
+    // instrumented build is the same in this, because names of functions in a profile depend on it.
+    let objcopy = compiler.objcopy();
     if objcopy.is_some() {
         command.env("CARGO_PROFILE_RELEASE_STRIP", "none");
     }
     println!("dist: {name} build for {triple}");
     run(&mut command)?;
     let built = directory.join(triple).join("release/tailwater");
-    match objcopy {
+    match objcopy.filter(|_| name != INSTRUMENTED) {
         Some(objcopy) => strip(&objcopy, &built, &directory.join(triple).join("tailwater")),
         None => Ok(built),
     }
