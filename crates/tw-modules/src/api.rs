@@ -23,7 +23,7 @@ use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_core::module::Settings;
-use tw_http::Method;
+use tw_http::{Method, RequestHead};
 use tw_server::config::upstream::Groups;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
@@ -200,6 +200,9 @@ impl Here {
         let uri = r.uri.path.to_vec();
         let path = uri.strip_prefix(&*self.prefix).ok_or(ApiError::NO_PATH)?;
         let endpoint = Endpoint::of(path)?;
+        if !r.method().is_safe() && is_cross_origin(&r.head) {
+            return Err(ApiError::CROSS_ORIGIN.into());
+        }
         let order = match (r.method(), endpoint, self.mode) {
             (Method::Post, Endpoint::Purge(name), Mode::Write) => return caches::purge(r, name).await,
             (Method::Get | Method::Head, endpoint, _) if !matches!(endpoint, Endpoint::Purge(_)) => {
@@ -246,6 +249,19 @@ impl Here {
         let mut id = Vec::new();
         self.request_id.eval(r, &mut id);
         String::from_utf8_lossy(&id).into_owned()
+    }
+}
+
+/// Returns true if a browser sent the request for a page of another origin.
+fn is_cross_origin(head: &RequestHead) -> bool {
+    if let Some(site) = head.field("Sec-Fetch-Site") {
+        return !matches!(site, b"same-origin" | b"none");
+    }
+    let Some(origin) = head.field("Origin") else { return false };
+    let authority = [&b"http://"[..], b"https://"].iter().find_map(|scheme| origin.strip_prefix(*scheme));
+    match (authority, head.field("Host")) {
+        (Some(authority), Some(host)) => !authority.eq_ignore_ascii_case(host),
+        _ => true,
     }
 }
 

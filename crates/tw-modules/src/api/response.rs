@@ -55,6 +55,9 @@ impl ApiError {
 
     pub(super) const NO_CACHE: Self = Self::fixed(404, "CacheNotFound", "cache not found");
 
+    pub(super) const CROSS_ORIGIN: Self =
+        Self::fixed(403, "CrossOrigin", "request of a page of another origin");
+
     const fn fixed(status: u16, code: &'static str, text: &'static str) -> Self {
         Self { status, code, text: Cow::Borrowed(text), allow: None }
     }

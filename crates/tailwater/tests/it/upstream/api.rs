@@ -215,6 +215,42 @@ fn invalid_api_request_changes_nothing() {
 }
 
 #[test]
+fn pages_of_other_origins_change_nothing() {
+    let server = start_with_api("zone u 64k; server 127.0.0.1:1;");
+    let body = "{\"server\":\"127.0.0.1:2\"}";
+    let post = |fields: &str| {
+        let mut client = server.connect().unwrap();
+        let length = body.len();
+        client
+            .send(format!(
+                "POST {SERVERS} HTTP/1.1\r\nHost: api.example\r\nConnection: close\r\n{fields}\
+                 Content-Length: {length}\r\n\r\n{body}"
+            ))
+            .unwrap();
+        client.read_response().unwrap()
+    };
+    for fields in [
+        "Origin: http://evil.example\r\n",
+        "Origin: null\r\n",
+        "Origin: http://api.example:81\r\n",
+        "Origin: http://api.example\r\nSec-Fetch-Site: same-site\r\n",
+        "Sec-Fetch-Site: cross-site\r\n",
+    ] {
+        let response = post(fields);
+        assert_eq!(response.status, 403, "{fields}");
+        assert!(response.text().contains("CrossOrigin"), "{}", response.text());
+    }
+    assert_eq!(post("Origin: http://API.example\r\n").status, 201, "the page of the API's own host");
+    assert_eq!(page(&server, "/read/http/upstreams/u/servers").1.matches("\"id\"").count(), 2);
+    let by_reading = "Origin: http://evil.example\r\n";
+    let mut client = server.connect().unwrap();
+    client
+        .send(format!("GET {SERVERS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{by_reading}\r\n"))
+        .unwrap();
+    assert_eq!(client.read_response().unwrap().status, 200);
+}
+
+#[test]
 fn access_directives_apply_to_the_api() {
     let server = start(
         server(),
