@@ -88,6 +88,9 @@ impl Drop for LookupGuard {
     }
 }
 
+/// Lookup of one name that a request waits for.
+type Lookup = Pin<Box<dyn Future<Output = Result<(), UpstreamFailure>>>>;
+
 /// Resolves the names of the servers of a group. Waits only if no server of the group has an address, and then for
 /// the first answer: a silent name server delays only requests that need it. `pool` does the slow computations.
 pub async fn ensure_addresses(
@@ -97,7 +100,7 @@ pub async fn ensure_addresses(
     pool: &Pool,
 ) -> Result<(), UpstreamFailure> {
     let has_peers = || group.list().peers().next().is_some();
-    let mut lookups: Vec<Pin<Box<dyn Future<Output = Result<(), UpstreamFailure>>>>> = Vec::new();
+    let mut lookups: Vec<Lookup> = Vec::new();
     for named in names.of(group).iter() {
         let until = named.until.load(Relaxed);
         if until != 0 && !(named.follows && now_ms() >= until) {
