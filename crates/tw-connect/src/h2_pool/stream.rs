@@ -144,7 +144,7 @@ impl UpstreamStream {
         Poll::Ready(())
     }
 
-    /// Takes what is there: content is returned, everything else is [news](Self::news). `None`: there is nothing.
+    /// Takes what is there: content is returned, everything else is news. `None`: there is nothing.
     ///
     /// # Errors
     /// The response is malformed, or the stream or its connection ended early.

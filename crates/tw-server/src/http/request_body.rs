@@ -216,7 +216,7 @@ impl RequestBody {
         self.source.is_pending()
     }
 
-    /// Returns true if there is a source, even at its end. Without one, [`read`](fn@read) does nothing.
+    /// Returns true if there is a source, even at its end. Without one, [`read::read`] does nothing.
     pub fn has_source(&self) -> bool {
         !matches!(self.source, Source::None)
     }
@@ -257,7 +257,7 @@ impl RequestBody {
         self.named_file().map(|(_, name)| name.to_bytes())
     }
 
-    /// File of a body that was read by [`read_to_file`], with its name.
+    /// File of a body that was read by [`read::read_to_file`], with its name.
     pub fn named_file(&self) -> Option<(&File, &CStr)> {
         self.buffer.named_file()
     }
