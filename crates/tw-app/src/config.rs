@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use tw_accept::ssl::WatchedCertificate;
 use tw_core::config_thread::ConfigThread;
-use tw_core::generation::ProcessConfig;
+use tw_core::generation::{ProcessConfig, ProcessGeneration};
 use tw_core::pools::Disks;
 use tw_server::config::location::TempPath;
-use tw_server::http::generation::Config as HttpConfig;
+use tw_server::http::generation::{Config as HttpConfig, Generation as HttpGeneration};
 use tw_server::load::Directory;
 
 use crate::generation::Generation;
@@ -30,7 +30,9 @@ impl Deref for Config {
 impl Config {
     /// Makes it generation `id`, which `thread` frees when no loop serves by it any more.
     pub fn publish(self, id: u64, disks: Arc<Disks>, thread: &ConfigThread) -> Generation {
-        Generation::publish(self, id, disks, thread)
+        let process = ProcessGeneration { id, config: self.process, disks: disks.clone() };
+        let http = HttpGeneration { id, config: self.http, disks };
+        Generation { process: thread.publish(process), http: thread.publish(http) }
     }
 
     /// Directories to make.

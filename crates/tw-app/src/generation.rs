@@ -6,33 +6,22 @@ use std::sync::Arc;
 
 use tw_accept::ssl::WatchedCertificate;
 use tw_acme::AcmeConfig;
-use tw_core::config_thread::{ConfigThread, GenerationRef};
+use tw_core::config_thread::GenerationRef;
 use tw_core::event_loop::LoopConfiguration;
 use tw_core::generation::ProcessGeneration;
-use tw_core::pools::Disks;
 use tw_server::http::generation::Generation as HttpGeneration;
 use tw_server::http::phases::explain::explain;
 
-use crate::config::Config;
 use crate::explain::{Explanation, RequestToExplain};
 
 /// A live configuration of all protocols. Clones refer to the same one.
 #[derive(Clone)]
 pub struct Generation {
-    process: GenerationRef<ProcessGeneration>,
+    pub(crate) process: GenerationRef<ProcessGeneration>,
     pub(crate) http: GenerationRef<HttpGeneration>,
 }
 
 impl Generation {
-    pub(crate) fn publish(config: Config, id: u64, disks: Arc<Disks>, thread: &ConfigThread) -> Self {
-        let Config { process, http } = config;
-        let process = ProcessGeneration { id, config: process, disks: disks.clone() };
-        Self {
-            process: thread.publish(process),
-            http: thread.publish(HttpGeneration { id, config: http, disks }),
-        }
-    }
-
     /// Automatic certificates.
     pub fn acme(&self) -> &Arc<AcmeConfig> {
         &self.http.acme

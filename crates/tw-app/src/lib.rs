@@ -20,7 +20,7 @@ pub use tw_server::load::{Directory, DirectoryPurpose};
 
 /// Caches, for commands that concern all requests.
 pub mod cache {
-    pub use tw_server::http::cache::*;
+    pub use tw_server::http::cache::{Cache, PURGES_MAX, Purge, PurgeOutcome, PurgeScope};
 }
 
 /// Explanation of the routing of one request.

@@ -1,6 +1,6 @@
 //! Relay: copies bytes in both directions between a client and a server.
 //!
-//! It ends when the server has closed its side and the client has all of what came before; when nothing has happened for the
+//! The relay ends when the server has closed its side and the client has all of what came before; when nothing has happened for the
 //! idle timeout; and when a side has taken nothing of what there is for it for as long as that side may.
 //!
 //! A relay on which nothing happens holds no buffer: bytes are read into one of the loop's, and what the other side does not
