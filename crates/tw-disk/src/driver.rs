@@ -109,13 +109,9 @@ impl Driver {
     }
 
     /// The device that links on the way to `path` lead to, if a job does not count for it yet.
-    pub(crate) fn leads_elsewhere(&self, path: &CStr, op: Op, way: &Way) -> Option<&'static Device> {
-        let is_of_name = matches!(
-            op,
-            Op::StatLink | Op::Unlink | Op::Rmdir | Op::Mkdir | Op::Rename | Op::Link | Op::Readlink
-        );
+    pub(crate) fn leads_elsewhere(&self, path: &CStr, follows: bool, way: &Way) -> Option<&'static Device> {
         match &self.kind {
-            DriverKind::Os => way.leads_elsewhere(path, !is_of_name),
+            DriverKind::Os => way.leads_elsewhere(path, follows),
             DriverKind::Sim(_) => None,
         }
     }
@@ -318,18 +314,32 @@ impl Driver {
         self.make_levels(path.to_bytes(), below as usize, mode)
     }
 
-    /// Creates every directory that ends in a slash of `path` behind its first `below` bytes, top down.
+    /// Creates every directory that ends in a slash of `path` behind its first `below` bytes. Those above the lowest one mostly
+    /// exist, so it begins there.
     fn make_levels(&self, path: &[u8], below: usize, mode: u32) -> Result<(), DiskError> {
-        let ends = (below.saturating_add(1)..path.len()).filter(|&i| path[i] == b'/' && path[i - 1] != b'/');
-        for end in ends {
-            // `path` comes from a C string, so there is no NUL in it.
-            let level = CString::new(&path[..end]).map_err(|_| Op::Mkdir.failed(Errno::INVAL))?;
-            match self.mkdir(&level, mode) {
-                Err(error) if error.errno() != Some(Errno::EXIST) => return Err(error),
-                _ => {}
+        let is_end = |&i: &usize| path[i] == b'/' && path[i - 1] != b'/';
+        let ends: Vec<usize> = (below.saturating_add(1)..path.len()).filter(is_end).collect();
+        let mut next = ends.len();
+        while next > 0 {
+            match self.make_level(&path[..ends[next - 1]], mode) {
+                Err(error) if error.errno() == Some(Errno::NOENT) && next > 1 => next -= 1,
+                other => {
+                    other?;
+                    break;
+                }
             }
         }
-        Ok(())
+        ends[next..].iter().try_for_each(|end| self.make_level(&path[..*end], mode))
+    }
+
+    /// Creates one directory if it does not exist.
+    fn make_level(&self, path: &[u8], mode: u32) -> Result<(), DiskError> {
+        // `path` is part of a C string, so there is no NUL in it.
+        let level = CString::new(path).map_err(|_| Op::Mkdir.failed(Errno::INVAL))?;
+        match self.mkdir(&level, mode) {
+            Err(error) if error.errno() != Some(Errno::EXIST) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn rename(&self, from: &CStr, to: &CStr) -> Result<(), DiskError> {

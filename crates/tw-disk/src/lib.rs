@@ -26,6 +26,7 @@ mod driver;
 mod error;
 mod file;
 mod hot;
+mod idle_threads;
 mod links;
 mod lock;
 mod meta;

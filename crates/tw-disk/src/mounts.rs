@@ -111,7 +111,7 @@ pub(crate) const LIMITS: &[Limit] = &[
     Limit::count(
         "PLAIN_MAX",
         walk::PLAIN_MAX as u64,
-        "Directories that each thread remembers to have no link to another device on their way",
+        "Directories that are remembered to have no link to another device on their way",
         "all are forgotten, and the links to them are read again",
     ),
 ];

@@ -87,4 +87,17 @@ impl Op {
     pub const fn index(self) -> usize {
         self as usize
     }
+    /// Returns true if the operation follows a symbolic link that has the last name of its path.
+    pub(crate) const fn follows_links(self) -> bool {
+        !matches!(
+            self,
+            Self::StatLink
+                | Self::Unlink
+                | Self::Rmdir
+                | Self::Mkdir
+                | Self::Rename
+                | Self::Link
+                | Self::Readlink
+        )
+    }
 }

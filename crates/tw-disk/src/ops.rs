@@ -41,12 +41,17 @@ enum Went<T, J> {
     Elsewhere(J, &'static Device),
 }
 
-/// Does the work of an operation at a path, in a job, if that leads to the device that the job counts for.
-fn go<T, W>(job: (Driver, CString, W), op: Op, way: Way) -> Result<Went<T, (Driver, CString, W)>, DiskError>
+/// Does the work of an operation at a path, in a job, if that leads to the device that the job counts for. `follows` tells
+/// whether the operation follows a link that has the last name.
+fn go<T, W>(
+    job: (Driver, CString, W),
+    follows: bool,
+    way: Way,
+) -> Result<Went<T, (Driver, CString, W)>, DiskError>
 where
     W: FnOnce(&Driver, &CStr) -> Result<T, DiskError>,
 {
-    if let Some(device) = job.0.leads_elsewhere(&job.1, op, &way) {
+    if let Some(device) = job.0.leads_elsewhere(&job.1, follows, &way) {
         return Ok(Went::Elsewhere(job, device));
     }
     let (driver, path, work) = job;
@@ -287,11 +292,12 @@ impl Disk {
         path: &CStr,
         below: u32,
         parts: Vec<B>,
-    ) -> Result<File, DiskError>
+    ) -> Result<(), DiskError>
     where
         B: AsRef<[u8]> + Send + 'static,
     {
-        self.job_at(by, Op::Create, path, move |driver, path| driver.put(path, below, &parts)).await
+        let work = move |driver: &Driver, path: &CStr| driver.put(path, below, &parts);
+        self.job_at_name(by, Op::Create, path, work).await
     }
 
     /// Creates a file beside `path`, to be given that name by [`Disk::name`]; it goes when it is dropped before.
@@ -301,11 +307,12 @@ impl Disk {
         path: &CStr,
         below: u32,
     ) -> Result<TempFile, DiskError> {
-        self.job_at(by, Op::Create, path, move |driver, path| driver.create_beside(path, below)).await
+        let work = move |driver: &Driver, path: &CStr| driver.create_beside(path, below);
+        self.job_at_name(by, Op::Create, path, work).await
     }
 
     /// Gives a temporary file its name, in the place of what has it. If that fails, the file is removed.
-    pub async fn name(&self, by: &mut Account, temp: TempFile, path: &CStr) -> Result<File, DiskError> {
+    pub async fn name(&self, by: &mut Account, temp: TempFile, path: &CStr) -> Result<(), DiskError> {
         self.job_at(by, Op::Rename, path, move |driver, path| driver.name(temp, path)).await
     }
 
@@ -507,6 +514,30 @@ impl Disk {
         W: FnOnce(&Driver, &CStr) -> Result<T, DiskError> + Send + 'static,
         T: Send + 'static,
     {
+        self.job_along(by, op, path, op.follows_links(), work).await
+    }
+
+    /// Like [`Disk::job_at`], for an operation that does not follow a link which has the last name of `path`.
+    async fn job_at_name<T, W>(&self, by: &mut Account, op: Op, path: &CStr, work: W) -> Result<T, DiskError>
+    where
+        W: FnOnce(&Driver, &CStr) -> Result<T, DiskError> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.job_along(by, op, path, false, work).await
+    }
+
+    async fn job_along<T, W>(
+        &self,
+        by: &mut Account,
+        op: Op,
+        path: &CStr,
+        follows: bool,
+        work: W,
+    ) -> Result<T, DiskError>
+    where
+        W: FnOnce(&Driver, &CStr) -> Result<T, DiskError> + Send + 'static,
+        T: Send + 'static,
+    {
         if self.aio == Aio::Off {
             self.count_inline(op);
             return work(&self.driver, path);
@@ -515,7 +546,7 @@ impl Disk {
         let mut job = (self.driver.clone(), path.to_owned(), work);
         loop {
             let now = way;
-            let went = self.pool.job(by, op, way.device(), move || go(job, op, now)).await?;
+            let went = self.pool.job(by, op, way.device(), move || go(job, follows, now)).await?;
             match went {
                 Went::Done(result) => return Ok(result),
                 Went::Elsewhere(same, device) => {

@@ -7,6 +7,7 @@
 use crate::account::Account;
 use crate::device::{self, Device};
 use crate::error::DiskError;
+use crate::idle_threads::{Idle, IdleThreads};
 use crate::op::Op;
 use crate::queue::{Overdue, Queue, Runner, Ticket};
 use crate::ring::Lane;
@@ -168,13 +169,15 @@ type Listener = Box<dyn Fn(Notice) + Send + Sync>;
 pub(crate) struct Shared {
     name: Arc<str>,
     state: FatalMutex<State>,
-    wake: Condvar,
+    /// Told when a thread ends or may end.
+    ended: Condvar,
     listener: OnceLock<Listener>,
     pub(crate) counters: PoolCounters,
 }
 
 struct State {
     queue: Queue<Arc<dyn Run>>,
+    idle: IdleThreads,
     live: u32,
     is_stopping: bool,
     threads: Vec<Thread>,
@@ -213,6 +216,7 @@ impl Pool {
             name: name.into(),
             state: FatalMutex::new(State {
                 queue: Queue::new(size.threads, size.max_queue, size.device_threads),
+                idle: IdleThreads::default(),
                 live: 0,
                 is_stopping: false,
                 threads: Vec::new(),
@@ -221,7 +225,7 @@ impl Pool {
                 timeout: watch::ticks(size.device_timeout),
                 hung: HungDevices::default(),
             }),
-            wake: Condvar::new(),
+            ended: Condvar::new(),
             listener: OnceLock::new(),
             counters: PoolCounters::new(),
         });
@@ -254,9 +258,9 @@ impl Pool {
             let mut state = self.0.shared.state.lock();
             state.queue.resize(size.threads, size.max_queue, size.device_threads);
             state.timeout = watch::ticks(size.device_timeout);
+            state.idle.wake_all();
             Shared::grow(&mut state, &self.0.shared)
         };
-        self.0.shared.wake.notify_all();
         if let Some(lane) = self.lane() {
             lane.resize(size.max_queue, size.device_timeout);
         }
@@ -331,7 +335,7 @@ impl Pool {
             let mut state = shared.state.lock();
             let is_own = state.threads.iter().any(|thread| thread.handle.thread().id() == me);
             while state.live > state.queue.hung() + u32::from(is_own) {
-                state = FatalMutexGuard::wait_for(state, &shared.wake, REST).0;
+                state = FatalMutexGuard::wait_for(state, &shared.ended, REST).0;
             }
             (std::mem::take(&mut state.threads), state.queue.hung_runners())
         };
@@ -468,11 +472,12 @@ impl Shared {
                 shared.counters.refusals.add(1);
                 return Err(DiskError::Hung { op, mount: state.hung.mount(number) });
             }
-            state.queue.push(by.class, by.source, number, task.clone() as Arc<dyn Run>, false)
+            let pushed = state.queue.push(by.class, by.source, number, task.clone() as Arc<dyn Run>, false);
+            pushed.map(|ticket| (ticket, state.idle.take()))
         };
         match pushed {
-            Ok(ticket) => {
-                shared.wake.notify_one();
+            Ok((ticket, idle)) => {
+                idle.wake();
                 watch::wake(device);
                 Ok(Job::new(task, shared.clone(), ticket))
             }
@@ -501,7 +506,7 @@ impl Shared {
         device: Option<&'static Device>,
         task: Arc<dyn Run>,
     ) -> Option<Arc<dyn Run>> {
-        let left = {
+        let (left, idle) = {
             let mut state = self.state.lock();
             let number = device::number_of(device);
             let is_over = state.live <= state.queue.hung();
@@ -511,15 +516,13 @@ impl Shared {
                 return None;
             }
             if is_over {
-                Some(task)
-            } else {
-                state.queue.push(by.class, by.source, number, task, true).err().map(|full| full.job)
+                return Some(task);
             }
+            let refused = state.queue.push(by.class, by.source, number, task, true).err();
+            (refused.map(|full| full.job), state.idle.take())
         };
-        if left.is_none() {
-            self.wake.notify_one();
-            watch::wake(device);
-        }
+        idle.wake();
+        watch::wake(device);
         left
     }
 
@@ -574,8 +577,8 @@ impl Shared {
     fn serve(&self, number: u32, steps: Arc<AtomicU32>) {
         IS_POOL_THREAD.set(true);
         device::count_steps(steps.clone());
-        let mut last = None;
-        while let Some((ticket, job)) = self.next(last, number, &steps) {
+        let (mut last, bell) = (None, Arc::default());
+        while let Some((ticket, job)) = self.next(last, number, &steps, &bell) {
             // The slot is free before its result is known: whoever gets the result may start the next job at once.
             let done = || self.state.lock().queue.done(ticket);
             if let Some(cost) = job.run(&done) {
@@ -588,7 +591,13 @@ impl Shared {
     }
 
     /// Gives back the slot of the last job and waits for the next one; `None` ends the thread.
-    fn next(&self, last: Option<Ticket>, number: u32, steps: &AtomicU32) -> Option<(Ticket, Arc<dyn Run>)> {
+    fn next(
+        &self,
+        last: Option<Ticket>,
+        number: u32,
+        steps: &AtomicU32,
+        bell: &Arc<Condvar>,
+    ) -> Option<(Ticket, Arc<dyn Run>)> {
         let mut state = self.state.lock();
         if let Some(ticket) = last {
             state.queue.done(ticket);
@@ -597,7 +606,7 @@ impl Shared {
         loop {
             if let Some(taken) = state.queue.take(Runner { number, steps: steps.load(Relaxed) }) {
                 if state.queue.has_started() {
-                    self.wake.notify_one();
+                    state.idle.take().wake();
                 }
                 return Some(taken);
             }
@@ -606,18 +615,21 @@ impl Shared {
             if is_over || state.live > state.queue.slots() + state.queue.replaced() {
                 state.live -= 1;
                 state.free_numbers.push(number);
-                drop(state);
                 // Others may have waited for the last capped job to be taken.
-                self.wake.notify_all();
+                state.idle.wake_all();
+                drop(state);
+                self.ended.notify_all();
                 return None;
             }
+            state.idle.add(bell);
             if !has_worked {
-                state = FatalMutexGuard::wait(state, &self.wake);
+                state = FatalMutexGuard::wait(state, bell);
+                state.idle.remove(bell);
                 continue;
             }
-            let (locked, waited) = FatalMutexGuard::wait_for(state, &self.wake, REST);
+            let (locked, waited) = FatalMutexGuard::wait_for(state, bell, REST);
             state = locked;
-            if waited.timed_out() {
+            if state.idle.remove(bell) && waited.timed_out() {
                 // What the jobs left behind was mostly freed by others, which nobody notices on a thread that rests.
                 drop(state);
                 tw_sys::heap::purge();
@@ -628,8 +640,9 @@ impl Shared {
     }
 
     fn stop(&self) {
-        self.state.lock().is_stopping = true;
-        self.wake.notify_all();
+        let mut state = self.state.lock();
+        state.is_stopping = true;
+        state.idle.wake_all();
     }
 }
 
@@ -649,13 +662,17 @@ impl Watched for Shared {
                 let mount = state.hung.begin(device, timeout);
                 refused.jobs.extend(job.map(|job| (job, mount)));
             }
-            let State { queue, hung, .. } = &mut *state;
+            let State { queue, hung, idle, .. } = &mut *state;
             hung.check(queue, &self.name, &mut refused);
+            if !refused.jobs.is_empty() {
+                // Slots are free.
+                idle.wake_all();
+            }
             queue.has_taken() || !hung.is_empty()
         };
         if !refused.jobs.is_empty() {
-            // Slots are free, and whoever waits for the end of the threads has fewer to wait for.
-            self.wake.notify_all();
+            // The end of fewer threads has to be waited for.
+            self.ended.notify_all();
         }
         self.counters.refusals.add(refused.jobs.len() as u64);
         refused.report(|notice| self.notify(notice));
@@ -666,10 +683,16 @@ impl Watched for Shared {
 impl Desk for Shared {
     fn cancel(&self, ticket: Ticket) {
         // The job ends when this function does, after the lock.
-        let job = self.state.lock().queue.cancel(ticket);
+        let (job, idle) = {
+            let mut state = self.state.lock();
+            let job = state.queue.cancel(ticket);
+            // The slot of a job that was started is free now.
+            let idle = if state.queue.has_started() { state.idle.take() } else { Idle::NONE };
+            (job, idle)
+        };
+        idle.wake();
         if job.is_some() {
             self.counters.cancellations.add(1);
-            self.wake.notify_one();
         }
     }
 }

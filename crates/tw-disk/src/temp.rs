@@ -98,24 +98,19 @@ impl Driver {
     }
 
     /// Makes `parts`, one behind the other, the file `path`: all of it, or nothing. Does not wait until the disk has it.
-    pub(crate) fn put<B: AsRef<[u8]>>(
-        &self,
-        path: &CStr,
-        below: u32,
-        parts: &[B],
-    ) -> Result<File, DiskError> {
+    pub(crate) fn put<B: AsRef<[u8]>>(&self, path: &CStr, below: u32, parts: &[B]) -> Result<(), DiskError> {
         let temp = self.create_beside(path, below)?;
         self.write_parts(temp.file().inner(), 0, &mut slices(parts))?;
         self.name(temp, path)
     }
 
     /// Gives a temporary file its name, in the place of what has it.
-    pub(crate) fn name(&self, temp: TempFile, path: &CStr) -> Result<File, DiskError> {
+    pub(crate) fn name(&self, temp: TempFile, path: &CStr) -> Result<(), DiskError> {
         if let Some(name) = temp.path() {
             self.rename(name, path)?;
         }
         temp.keep();
-        Ok(temp.file().clone())
+        Ok(())
     }
 }
 

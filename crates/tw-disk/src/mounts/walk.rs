@@ -8,20 +8,26 @@ use super::{Table, set_elsewhere, with_table};
 use crate::device::Device;
 use rustix::fs::{CWD, readlinkat};
 use rustix::io::Errno;
-use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::{CStr, CString};
+use std::sync::{PoisonError, RwLock};
 
-/// Directories that each thread remembers to have no link to another device on their way.
-pub(super) const PLAIN_MAX: usize = 1024;
+/// Directories that are remembered to have no link to another device on their way: those of a cache with two levels, and some.
+pub(super) const PLAIN_MAX: usize = 16_384;
 /// Links that the kernel follows on one way (path_resolution(7)).
 const LINKS_MAX: u32 = 40;
 /// Devices that links may lead a job to, one after the other, before it begins all the same.
 const WAY_MAX: usize = 4;
 
-thread_local! {
-    /// Directories that were looked at with this version of the table.
-    static PLAIN: RefCell<(u64, HashSet<Box<[u8]>>)> = RefCell::new((0, HashSet::new()));
+/// Directories that have no link to another device on their way. Only threads that may wait use them.
+static PLAIN: RwLock<Option<PlainDirectories>> = RwLock::new(None);
+
+/// Directories that have no link to another device on their way.
+struct PlainDirectories {
+    /// Version of the table for which that was found.
+    version: u64,
+    /// The directories, and true for those that have no link at all on their way.
+    directories: HashMap<Box<[u8]>, bool>,
 }
 
 /// Devices that a job has counted for so far, the last one now.
@@ -68,6 +74,7 @@ impl Way {
             return None;
         }
         let walk = Walk::along(if follows { bytes } else { directory }, self, device)?;
+        let is_literal = walk.last_link.is_none();
         match walk.left {
             Some((end, other)) => {
                 if end <= name {
@@ -77,7 +84,7 @@ impl Way {
             }
             None => {
                 if walk.last_link.is_none_or(|end| end <= name) {
-                    remember_plain(directory);
+                    remember_plain(directory, is_literal);
                 }
                 None
             }
@@ -99,9 +106,10 @@ struct Walk {
 impl Walk {
     /// `None` if it is unknown: too many links, no table, or a name that is not there.
     fn along(path: &[u8], way: &Way, device: &'static Device) -> Option<Walk> {
-        let mut walk = Walk { place: Vec::new(), last_link: None, links: 0, left: None };
-        let mut end = 0;
-        for name in path.split(|byte| *byte == b'/') {
+        let known = literal_part(path);
+        let mut walk = Walk { place: known.to_vec(), last_link: None, links: 0, left: None };
+        let mut end = known.len();
+        for name in path[known.len()..].split(|byte| *byte == b'/') {
             end += name.len();
             walk.follow(name, &path[..end], way)?;
             if walk.left.is_some() {
@@ -188,19 +196,41 @@ fn version() -> u64 {
     super::VERSION.load(std::sync::atomic::Ordering::Acquire)
 }
 
-fn is_plain(directory: &[u8]) -> bool {
-    PLAIN.with_borrow(|(seen, plain)| *seen == version() && plain.contains(directory))
+/// Looks at the directories that are known for this version of the table.
+fn with_plain<T>(look: impl FnOnce(&HashMap<Box<[u8]>, bool>) -> T) -> Option<T> {
+    let plain = PLAIN.read().unwrap_or_else(PoisonError::into_inner);
+    plain.as_ref().filter(|plain| plain.version == version()).map(|plain| look(&plain.directories))
 }
 
-fn remember_plain(directory: &[u8]) {
-    PLAIN.with_borrow_mut(|(seen, plain)| {
-        let now = version();
-        if *seen != now || plain.len() >= PLAIN_MAX {
-            plain.clear();
-            *seen = now;
+fn is_plain(directory: &[u8]) -> bool {
+    with_plain(|directories| directories.contains_key(directory)) == Some(true)
+}
+
+/// Leading part of a path that is known to have no links: a directory above it, or nothing.
+fn literal_part(path: &[u8]) -> &[u8] {
+    with_plain(|directories| {
+        let is_literal = |end: &usize| directories.get(&path[..*end]) == Some(&true);
+        path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/').map(|(end, _)| end).find(is_literal)
+    })
+    .flatten()
+    .map_or(&[], |end| &path[..end])
+}
+
+/// Remembers a directory, and those above one that has no link on its way.
+fn remember_plain(directory: &[u8], is_literal: bool) {
+    let now = version();
+    let mut plain = PLAIN.write().unwrap_or_else(PoisonError::into_inner);
+    let plain = match &mut *plain {
+        Some(plain) if plain.version == now && plain.directories.len() < PLAIN_MAX => plain,
+        other => other.insert(PlainDirectories { version: now, directories: HashMap::new() }),
+    };
+    let mut directory = directory;
+    while plain.directories.insert(directory.into(), is_literal).is_none() && is_literal {
+        match directory.iter().rposition(|byte| *byte == b'/') {
+            None | Some(0) => return,
+            Some(end) => directory = &directory[..end],
         }
-        plain.insert(directory.into());
-    });
+    }
 }
 
 #[cfg(test)]
@@ -256,6 +286,9 @@ mod tests {
             }
         }
         assert!(is_plain(c(dir.path()).to_bytes()));
+        assert_eq!(literal_part(c(&at("new/f")).to_bytes()), c(dir.path()).to_bytes());
+        assert!(is_plain(c(&at("same")).to_bytes()));
+        assert_eq!(literal_part(c(&at("same/f")).to_bytes()), c(dir.path()).to_bytes(), "it has a link");
         // What removes a link does not follow it.
         assert!(look(&at("version"), false).1.is_none());
         for _ in 0..2 {
