@@ -142,5 +142,5 @@ pub(super) fn is_field(name: &[u8], value: &[u8]) -> bool {
 
 /// Returns `true` if a text has no byte that ends a line.
 pub(super) fn is_line(text: &[u8]) -> bool {
-    !text.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
+    memchr::memchr3(b'\r', b'\n', 0, text).is_none()
 }

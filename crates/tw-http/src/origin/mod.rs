@@ -51,6 +51,9 @@ pub const FIELDS_MAX: usize = 1000;
 // DIFF(nginx): nginx takes any number of them.
 pub const INTERIM_MAX: u32 = 100;
 
+/// Bytes of input that are copied and parsed at a time: most heads are shorter, and what follows them is not copied in vain.
+const FEED_STEP_SIZE: usize = 1024;
+
 /// The limits kept here.
 pub const LIMITS: &[Limit] = &[
     Limit::count(
@@ -158,8 +161,8 @@ impl OriginHead {
     }
 
     /// Takes the bytes of the head out of the origin's input, and parses them as [`parse`](Self::parse) does. The
-    /// rest of `input` at a complete head is what follows it: body, or the next head. Cost: copies the head, and of
-    /// the rest at most the remaining size limit of the head.
+    /// rest of `input` at a complete head is what follows it: body, or the next head. [`Progress::NeedMore`] may leave some
+    /// of `input`: call it again. Cost: copies the head, and at most 1 KiB of the rest.
     ///
     /// # Errors
     /// As [`parse`](Self::parse). The bytes of a response without a head are then [`rest`](Self::rest) and the rest
@@ -167,7 +170,7 @@ impl OriginHead {
     pub fn feed(&mut self, input: &mut Bytes, limits: &OriginLimits) -> Result<Progress, OriginError> {
         let before = self.buf.len();
         let room = limits.head_size.saturating_sub(before);
-        let copied = input.len().min(room);
+        let copied = input.len().min(room).min(FEED_STEP_SIZE);
         let mut used = copied;
         self.buf.extend_from_slice(input.get(..copied).unwrap_or(b""));
         let progress = parse::advance(self, limits);

@@ -139,7 +139,8 @@ impl FillWriter {
     pub(super) fn start(self, origin: Option<Box<dyn BodyOrigin>>) {
         let home = self.home.clone();
         let subject = Subject { kind: "cache fill", id: home.index as u64 };
-        home.connections.spawn_counted(subject, self.run(origin));
+        // The layers of a task move what it runs.
+        home.connections.spawn_counted(subject, Box::pin(self.run(origin)));
     }
 
     async fn run(self, origin: Option<Box<dyn BodyOrigin>>) {
