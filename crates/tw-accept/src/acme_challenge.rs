@@ -10,10 +10,10 @@ use tw_net::tls::{self, Handshake, HandshakeError, Step};
 use tw_rt::{Socket, watch};
 
 use crate::connection::PendingConnection;
-use crate::host::Host;
+use crate::host::TlsHost;
 
 /// Configuration of the answer, if the client hello belongs to a pending challenge.
-pub(crate) fn find<H: Host>(
+pub(crate) fn find<H: TlsHost>(
     pending: &PendingConnection<'_, H>,
     accepted: &Accepted,
 ) -> Option<Arc<ServerConfig>> {
@@ -26,7 +26,7 @@ pub(crate) fn find<H: Host>(
 }
 
 /// Completes the handshake, after which the authority has seen the certificate: no request follows.
-pub(crate) async fn answer<H: Host>(
+pub(crate) async fn answer<H: TlsHost>(
     pending: &PendingConnection<'_, H>,
     socket: Socket,
     accepted: Accepted,

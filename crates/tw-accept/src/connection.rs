@@ -9,9 +9,9 @@ use tw_net::Transport;
 use tw_rt::{Deadline, Socket};
 
 use crate::handshake;
-use crate::host::Host;
+use crate::host::{Host, TlsHost};
 use crate::preface::{self, Preface};
-use crate::proxy_protocol::{self, Header};
+use crate::proxy_protocol::{self, ProxyHeader};
 use crate::wait::{WaitError, ready_or_evicted};
 
 /// Steps of an address before the first byte of the protocol.
@@ -38,13 +38,13 @@ pub struct AcceptedTransport {
 }
 
 /// Takes a connection through the steps of its address. `None` if it ends here; the reason is logged.
-pub async fn accept<H: Host>(host: &H, socket: Socket, steps: Steps) -> Option<AcceptedTransport> {
-    let pending = PendingConnection { host, deadline: RefCell::new(Deadline::new()), timeout: steps.timeout };
+pub async fn accept<H: TlsHost>(host: &H, socket: Socket, steps: Steps) -> Option<AcceptedTransport> {
+    let pending = PendingConnection::new(host, steps.timeout);
     let mut early = Vec::new();
     if steps.proxy_protocol {
         match proxy_protocol::read(&pending, &socket).await {
-            Header::Accepted(rest) => early = rest,
-            Header::Refused => return None,
+            ProxyHeader::Accepted(rest) => early = rest,
+            ProxyHeader::Invalid | ProxyHeader::Absent => return None,
         }
     }
     if steps.tls {
@@ -58,6 +58,11 @@ pub async fn accept<H: Host>(host: &H, socket: Socket, steps: Steps) -> Option<A
     Some(AcceptedTransport { transport: Transport::Plain(socket), early, preface })
 }
 
+/// Reads the PROXY protocol header alone, for a protocol that decides between its steps.
+pub async fn read_proxy_header<H: Host>(host: &H, socket: &Socket, timeout: Duration) -> ProxyHeader {
+    proxy_protocol::read(&PendingConnection::new(host, timeout), socket).await
+}
+
 /// A connection that goes through its steps.
 pub(crate) struct PendingConnection<'a, H> {
     pub(crate) host: &'a H,
@@ -66,7 +71,11 @@ pub(crate) struct PendingConnection<'a, H> {
     timeout: Duration,
 }
 
-impl<H: Host> PendingConnection<'_, H> {
+impl<'a, H: Host> PendingConnection<'a, H> {
+    fn new(host: &'a H, timeout: Duration) -> Self {
+        Self { host, deadline: RefCell::new(Deadline::new()), timeout }
+    }
+
     /// Waits for `ready` until the time is over, or the loop closes the connection to make room.
     pub(crate) async fn wait(
         &self,

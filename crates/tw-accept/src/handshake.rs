@@ -17,7 +17,7 @@ use tw_rt::Socket;
 use tw_tls::{Cost, Identity, Verdict, client_scheme, verify_chain};
 
 use crate::connection::PendingConnection;
-use crate::host::{ChosenServer, Host};
+use crate::host::{ChosenServer, TlsHost};
 use crate::ssl::{ClientAuthentication, RevocationStatus};
 use crate::tls_info::{ClientCertificate, ClientHelloInfo, TlsInfo};
 use crate::wait::WaitError;
@@ -34,7 +34,7 @@ const INTERNAL_ERROR: [u8; 7] = [21, 3, 3, 0, 2, 2, 80];
 
 /// Completes the handshake with a client of which `early` was read already. A client that does not speak TLS gets a plain transport,
 /// and its protocol has to refuse it. `None` if the handshake failed; the reason is logged.
-pub(crate) async fn accept<H: Host>(
+pub(crate) async fn accept<H: TlsHost>(
     pending: &PendingConnection<'_, H>,
     socket: Socket,
     early: Vec<u8>,
@@ -123,7 +123,7 @@ pub(crate) async fn accept<H: Host>(
 }
 
 /// Verifies the certificate of the client, also where a session was resumed.
-async fn client_certificate<H: Host>(
+async fn client_certificate<H: TlsHost>(
     pending: &PendingConnection<'_, H>,
     session: &ServerConnection,
     clients: Option<ClientAuthentication>,
@@ -153,7 +153,7 @@ async fn client_certificate<H: Host>(
 
 /// Processes the bytes that were read, and returns the signature scheme of the client, if it has signed. A second client hello
 /// needs a signature, too.
-async fn process<H: Host>(
+async fn process<H: TlsHost>(
     pending: &PendingConnection<'_, H>,
     handshake: Handshake<ServerConnection>,
     signer: Option<&Pool>,
@@ -174,7 +174,7 @@ async fn process<H: Host>(
     }
 }
 
-impl<H: Host> PendingConnection<'_, H> {
+impl<H: TlsHost> PendingConnection<'_, H> {
     /// Reads the certificates that variables name for this client. The inner error is a line of the log; `None` when the time is
     /// over.
     async fn load_certificates(

@@ -17,11 +17,6 @@ use crate::tls_info::TlsInfo;
 
 /// A client whose connection was accepted.
 pub trait Host: Sized {
-    /// Sessions of the protocol, whose variables can name certificates.
-    type Session: Session;
-    /// Server of the configuration.
-    type Server: Copy;
-
     /// Time at which the connection was accepted.
     fn accepted(&self) -> Instant;
 
@@ -36,6 +31,14 @@ pub trait Host: Sized {
 
     /// Stores the PROXY protocol header. Called once at most.
     fn set_proxy_header(&self, header: proxy_protocol::Header);
+}
+
+/// A client of a protocol whose servers can use TLS.
+pub trait TlsHost: Host {
+    /// Sessions of the protocol, whose variables can name certificates.
+    type Session: Session;
+    /// Server of the configuration.
+    type Server: Copy;
 
     /// Notes that the client does not speak TLS where TLS is expected.
     fn set_plain_on_tls(&self);
@@ -67,7 +70,7 @@ pub trait Host: Sized {
 }
 
 /// Server that a client named in its hello, with settings of the handshake.
-pub struct ChosenServer<H: Host> {
+pub struct ChosenServer<H: TlsHost> {
     /// The server.
     pub server: H::Server,
     /// TLS configuration of the server, or of the default server.

@@ -6,13 +6,14 @@
 //!                  └───────────────────────────────► preface ────────────────────────────────────┘
 //! ```
 //! Nothing here knows a protocol of the configuration. A connection belongs to a [`Host`], which a protocol implements for its
-//! clients; the settings of TLS are a module of every protocol that is a [`SecureProtocol`](ssl::SecureProtocol).
+//! clients, with TLS a [`TlsHost`]; [`listen`] is the directive, and the settings of TLS are a module of every protocol that is a [`SecureProtocol`](ssl::SecureProtocol).
 
 mod acme_challenge;
 mod connection;
 mod handshake;
 mod handshake_budget;
 mod host;
+pub mod listen;
 mod ocsp_client;
 mod preface;
 mod proxy_protocol;
@@ -23,10 +24,11 @@ mod wait;
 
 use tw_base::Limit;
 
-pub use connection::{AcceptedTransport, Steps, accept};
-pub use host::{ChosenServer, Host};
+pub use connection::{AcceptedTransport, Steps, accept, read_proxy_header};
+pub use host::{ChosenServer, Host, TlsHost};
 pub use ocsp_client::OcspClient;
 pub use preface::Preface;
+pub use proxy_protocol::ProxyHeader;
 pub use stapling_task::{StaplingHost, keep_stapled};
 pub use tls_info::{ClientCertificate, ClientHelloInfo, TlsInfo};
 pub use wait::{WaitError, ready_or_evicted};

@@ -21,35 +21,37 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
     "the connection is closed",
 )];
 
-/// Result of reading the header.
-pub(crate) enum Header {
+/// Result of reading the header. The reason of a refusal is logged.
+pub enum ProxyHeader {
     /// A valid one; these bytes follow it.
     Accepted(Vec<u8>),
-    /// None in time, or an invalid one; the reason is logged.
-    Refused,
+    /// An invalid one, or a part of one.
+    Invalid,
+    /// None in time, or the connection failed.
+    Absent,
 }
 
 /// Reads the header.
-pub(crate) async fn read<H: Host>(pending: &PendingConnection<'_, H>, socket: &Socket) -> Header {
+pub(crate) async fn read<H: Host>(pending: &PendingConnection<'_, H>, socket: &Socket) -> ProxyHeader {
     let host = pending.host;
     let mut sent = Vec::new();
     loop {
         sent.reserve(READ_SIZE);
         match socket.try_read(&mut sent) {
-            Ok(0) => return Header::Refused,
+            Ok(0) => return ProxyHeader::Invalid,
             Ok(_) => match parse(&sent) {
                 Ok(Some((header, len))) => {
                     host.set_proxy_header(header);
-                    return Header::Accepted(sent.split_off(len));
+                    return ProxyHeader::Accepted(sent.split_off(len));
                 }
                 Ok(None) if sent.len() < MAX_HEADER => {}
                 Ok(None) => {
                     host.log(Level::Error, format_args!("too long PROXY protocol header"));
-                    return Header::Refused;
+                    return ProxyHeader::Invalid;
                 }
                 Err(error) => {
                     host.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
-                    return Header::Refused;
+                    return ProxyHeader::Invalid;
                 }
             },
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -66,12 +68,17 @@ pub(crate) async fn read<H: Host>(pending: &PendingConnection<'_, H>, socket: &S
                                 "client timed out (110: Connection timed out) while reading PROXY protocol"
                             ),
                         );
-                        return Header::Refused;
+                        return unfinished(&sent);
                     }
-                    Err(WaitError::Evicted | WaitError::Failed) => return Header::Refused,
+                    Err(WaitError::Evicted | WaitError::Failed) => return unfinished(&sent),
                 }
             }
-            Err(_) => return Header::Refused,
+            Err(_) => return unfinished(&sent),
         }
     }
+}
+
+/// Result if no more bytes come behind these.
+fn unfinished(sent: &[u8]) -> ProxyHeader {
+    if sent.is_empty() { ProxyHeader::Absent } else { ProxyHeader::Invalid }
 }

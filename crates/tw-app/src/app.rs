@@ -1,35 +1,75 @@
 //! State of all protocols on one loop.
 
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use pin_project_lite::pin_project;
 use tw_core::event_loop::{AcceptedConnection, Application, LoopCore};
 use tw_server::event_loop::Loop as HttpLoop;
+use tw_stream::StreamLoop;
 
 use crate::generation::Generation;
 
 /// State of all protocols on one loop.
 pub struct App {
+    core: Rc<LoopCore>,
     http: Rc<HttpLoop>,
+    /// `None` as long as the configuration has no `stream` block.
+    stream: RefCell<Option<Rc<StreamLoop>>>,
+}
+
+impl App {
+    /// State of `stream`, if it owns the listening address of a connection.
+    fn stream_of(&self, connection: &AcceptedConnection) -> Option<Rc<StreamLoop>> {
+        let stream = self.stream.borrow();
+        stream.as_ref().filter(|stream| stream.listens_on(&connection.listen)).cloned()
+    }
 }
 
 impl Application for App {
     type Generation = Generation;
 
     fn new(core: Rc<LoopCore>, generation: Generation) -> Rc<Self> {
-        Rc::new(Self { http: HttpLoop::new(core, generation.http) })
+        let Generation { http, stream, .. } = generation;
+        let stream = stream.map(|generation| StreamLoop::new(core.clone(), generation));
+        Rc::new(Self { http: HttpLoop::new(core.clone(), http), stream: RefCell::new(stream), core })
     }
 
     fn set_generation(&self, generation: Generation) {
-        self.http.set_generation(generation.http);
+        let Generation { http, stream, .. } = generation;
+        self.http.set_generation(http);
+        let mut own = self.stream.borrow_mut();
+        match (&*own, stream) {
+            (Some(own), Some(generation)) => own.set_generation(generation),
+            (None, Some(generation)) => *own = Some(StreamLoop::new(self.core.clone(), generation)),
+            // Its sessions hold what they need.
+            (_, None) => *own = None,
+        }
     }
 
     fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> + 'static {
-        self.http.clone().serve(connection)
+        match self.stream_of(&connection) {
+            None => Serving::Http { serving: self.http.clone().serve(connection) },
+            // Boxed: connections of HTTP do not carry its size.
+            Some(stream) => Serving::Stream { serving: Box::pin(stream.serve(connection)) },
+        }
     }
 
-    fn run_background_tasks(self: Rc<Self>) -> impl Future<Output = ()> + 'static {
-        self.http.clone().run_background_tasks()
+    async fn run_background_tasks(self: Rc<Self>) {
+        let stream = self.stream.borrow().clone();
+        let Some(stream) = stream else { return self.http.clone().run_background_tasks().await };
+        let mut http = pin!(self.http.clone().run_background_tasks());
+        let mut stream = pin!(stream.run_background_tasks());
+        // Neither completes; a panic in one of them ends both.
+        poll_fn(|cx| match http.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => stream.as_mut().poll(cx),
+        })
+        .await;
     }
 
     fn sweep(&self) -> Duration {
@@ -38,5 +78,25 @@ impl Application for App {
 
     fn close_files(&self) {
         self.http.close_files();
+    }
+}
+
+pin_project! {
+    /// A connection of one of the protocols while it is served.
+    #[project = ServingProjection]
+    enum Serving<H> {
+        Http { #[pin] serving: H },
+        Stream { serving: Pin<Box<dyn Future<Output = ()>>> },
+    }
+}
+
+impl<H: Future<Output = ()>> Future for Serving<H> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match self.project() {
+            ServingProjection::Http { serving } => serving.poll(cx),
+            ServingProjection::Stream { serving } => serving.as_mut().poll(cx),
+        }
     }
 }

@@ -10,6 +10,7 @@ use tw_core::pools::Disks;
 use tw_server::config::location::TempPath;
 use tw_server::http::generation::{Config as HttpConfig, Generation as HttpGeneration};
 use tw_server::load::Directory;
+use tw_stream::config::{Config as StreamConfig, Generation as StreamGeneration};
 
 use crate::generation::Generation;
 
@@ -17,6 +18,8 @@ use crate::generation::Generation;
 pub struct Config {
     pub(crate) process: ProcessConfig,
     pub(crate) http: HttpConfig,
+    /// `None` without a `stream` block.
+    pub(crate) stream: Option<StreamConfig>,
 }
 
 impl Deref for Config {
@@ -31,8 +34,9 @@ impl Config {
     /// Makes it generation `id`, which `thread` frees when no loop serves by it any more.
     pub fn publish(self, id: u64, disks: Arc<Disks>, thread: &ConfigThread) -> Generation {
         let process = ProcessGeneration { id, config: self.process, disks: disks.clone() };
-        let http = HttpGeneration { id, config: self.http, disks };
-        Generation { process: thread.publish(process), http: thread.publish(http) }
+        let http = HttpGeneration { id, config: self.http, disks: disks.clone() };
+        let stream = self.stream.map(|config| thread.publish(StreamGeneration { id, config, disks }));
+        Generation { process: thread.publish(process), http: thread.publish(http), stream }
     }
 
     /// Directories to make.

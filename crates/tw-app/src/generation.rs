@@ -11,6 +11,7 @@ use tw_core::event_loop::LoopConfiguration;
 use tw_core::generation::ProcessGeneration;
 use tw_server::http::generation::Generation as HttpGeneration;
 use tw_server::http::phases::explain::explain;
+use tw_stream::config::Generation as StreamGeneration;
 
 use crate::explain::{Explanation, RequestToExplain};
 
@@ -19,6 +20,8 @@ use crate::explain::{Explanation, RequestToExplain};
 pub struct Generation {
     pub(crate) process: GenerationRef<ProcessGeneration>,
     pub(crate) http: GenerationRef<HttpGeneration>,
+    /// `None` without a `stream` block.
+    pub(crate) stream: Option<GenerationRef<StreamGeneration>>,
 }
 
 impl Generation {

@@ -1,8 +1,10 @@
-//! The application of the server: what its loops and its process carry, for all protocols. HTTP is the first of them.
+//! The application of the server: what its loops and its process carry, for all protocols.
 //!
 //! ```text
-//! load ─► Config { process, http } ─ publish ─► Generation { process, http } ─► App { http } on each loop
+//! load ─► Config { process, http, stream } ─ publish ─► Generation { process, http, stream } ─► App { http, stream } on each loop
 //! ```
+//! A connection goes to the protocol that owns its listening address. Without a `stream` block there is nothing of `stream`.
+//!
 //! A protocol is added here: its blocks to [`load`], its configuration to [`Config`] and [`Generation`], its state on a
 //! loop to [`App`]. The binary knows no protocol's types.
 
@@ -14,7 +16,7 @@ mod load;
 pub use app::App;
 pub use config::Config;
 pub use generation::Generation;
-pub use load::{Modules, all_directives, load};
+pub use load::{Modules, all_directives, load, structure_directives};
 pub use tw_server::config::location::TempPath;
 pub use tw_server::load::{Directory, DirectoryPurpose};
 

@@ -1,11 +1,12 @@
 //! Loading of a configuration: the blocks of all protocols.
 
-use tw_conf::{ConfError, ConfFiles, Contexts, Diagnostics, DirectiveInfo, Node, Tree};
+use tw_conf::{ConfError, ConfFiles, Contexts, Diagnostics, DirectiveInfo, Node, Tree, record};
 use tw_core::load::{
     ConfigBuilder, LoadedBlocks, Loader, Mistakes, Prefixes, ProtocolBlocks, ResolveContext,
 };
 use tw_core::shared_objects::SharedObjects;
 use tw_server::load::HttpBlocks;
+use tw_stream::StreamBlocks;
 
 use crate::config::Config;
 
@@ -14,6 +15,8 @@ use crate::config::Config;
 pub struct Modules {
     /// Modules of `http`.
     pub http: &'static [tw_server::load::Module],
+    /// Modules of `stream`.
+    pub stream: &'static [tw_stream::load::Module],
 }
 
 /// Loads a parsed configuration, and those of `files` that it names. What modules keep for the process is taken over from
@@ -30,44 +33,59 @@ pub fn load(
     previous: &SharedObjects,
     diagnostics: &mut Diagnostics,
 ) -> Result<Config, ConfError> {
-    let blocks = AppBlocks { http: HttpBlocks::new(modules.http) };
+    let blocks = AppBlocks { http: HttpBlocks::new(modules.http), stream: StreamBlocks::new(modules.stream) };
     tw_core::load::load(tree, files, prefixes, blocks, previous, diagnostics)
 }
 
 /// Records of all directives this program knows, with the module of each. Those of `main` and `events` come first.
 pub fn all_directives(modules: Modules) -> Vec<(&'static str, DirectiveInfo)> {
-    tw_server::load::all_directives(modules.http)
+    let mut all = tw_server::load::all_directives(modules.http);
+    all.extend(tw_stream::load::all_directives(modules.stream));
+    all
+}
+
+/// Records of the blocks that give a configuration its structure.
+pub fn structure_directives() -> impl Iterator<Item = DirectiveInfo> {
+    tw_core::load::structure_directives(AppBlocks::STRUCTURE)
 }
 
 /// All protocols while a configuration is loaded.
 struct AppBlocks {
     http: HttpBlocks,
+    stream: StreamBlocks,
 }
+
+/// Records of the structural blocks of all protocols.
+static STRUCTURE: [DirectiveInfo; HttpBlocks::STRUCTURE.len() + StreamBlocks::STRUCTURE.len()] =
+    record::joined_infos(&[HttpBlocks::STRUCTURE, StreamBlocks::STRUCTURE]);
 
 impl ProtocolBlocks for AppBlocks {
     type Config = Config;
 
-    const CONTEXTS: Contexts = HttpBlocks::CONTEXTS;
-    const STRUCTURE: &'static [DirectiveInfo] = HttpBlocks::STRUCTURE;
+    const CONTEXTS: Contexts = HttpBlocks::CONTEXTS | StreamBlocks::CONTEXTS;
+    const STRUCTURE: &'static [DirectiveInfo] = &STRUCTURE;
 
     fn directives(&self) -> Vec<DirectiveInfo> {
-        self.http.directives()
+        self.http.directives().into_iter().chain(self.stream.directives()).collect()
     }
 
     fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>> {
-        self.http.read(node, loader)
+        self.http.read(node, loader).or_else(|| self.stream.read(node, loader))
     }
 
-    fn resolve(&mut self, shared: ResolveContext<'_>, mistakes: &mut Mistakes) {
-        self.http.resolve(shared, mistakes);
+    fn resolve(&mut self, mut shared: ResolveContext<'_>, mistakes: &mut Mistakes) {
+        self.http.resolve(shared.reborrow(), mistakes);
+        self.stream.resolve(shared, mistakes);
     }
 
     fn finish(self, process: &mut ConfigBuilder<'_>) -> Result<LoadedBlocks<Config>, ConfError> {
-        let LoadedBlocks { parts, assemble } = self.http.finish(process)?;
+        let http = self.http.finish(process)?;
+        let stream = self.stream.finish(process)?;
         let assemble = Box::new(|process: tw_core::generation::ProcessConfig| Config {
-            http: assemble(process.clone()),
+            http: (http.assemble)(process.clone()),
+            stream: (stream.assemble)(process.clone()),
             process,
         });
-        Ok(LoadedBlocks { parts, assemble })
+        Ok(LoadedBlocks { parts: http.parts.join(stream.parts)?, assemble })
     }
 }

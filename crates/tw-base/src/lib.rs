@@ -1,4 +1,4 @@
-//! Basic types without I/O: counters, histograms, limits, texts of system errors, a mutex and a cell.
+//! Basic types without I/O: counters, histograms, limits, texts of system errors and numbers, a mutex and a cell.
 //! A type is added here only if two crates need it that must not depend on each other.
 
 pub mod count;
@@ -7,6 +7,7 @@ mod fatal_cell;
 pub mod fatal_mutex;
 pub mod hist;
 pub mod limit;
+pub mod num;
 
 pub use count::Counter;
 pub use errno::Errno;

@@ -158,6 +158,21 @@ pub mod record {
         joined
     }
 
+    /// The `N` records of `lists`, without setters, as one list; `N` is their number.
+    pub const fn joined_infos<const N: usize>(lists: &[&[DirectiveInfo]]) -> [DirectiveInfo; N] {
+        let mut joined = [new("", "", 0, Args::NONE); N];
+        let (mut list, mut at, mut to) = (0, 0, 0);
+        while list < lists.len() {
+            if at == lists[list].len() {
+                (list, at) = (list + 1, 0);
+                continue;
+            }
+            joined[to] = lists[list][at];
+            (at, to) = (at + 1, to + 1);
+        }
+        joined
+    }
+
     /// Placeholder for the items of a list before its records are copied.
     struct Empty<R>(PhantomData<R>);
 

@@ -5,7 +5,7 @@ mod modules;
 mod table;
 mod variables;
 
-use crate::context::{Contexts, context_words};
+use crate::context::{Contexts, STREAM, STREAM_SERVER, STREAM_UPSTREAM, context_words};
 use crate::directive::{DirectiveInfo, allowed_in};
 use crate::error::{ConfError, MissingFeature};
 use crate::suggest::{Guess, nearest};
@@ -53,6 +53,9 @@ pub fn module_of(name: &str, context: Contexts) -> Option<&'static str> {
     theirs.next().map(|known| known.module)
 }
 
+/// All contexts of `stream`.
+const STREAMS: Contexts = STREAM | STREAM_SERVER | STREAM_UPSTREAM;
+
 /// Error for a directive that no record allows in `context`; `supported` holds the records of all modules.
 ///
 /// The messages are nginx's, except for directives that only nginx has. The search for a suggestion compares all
@@ -63,7 +66,9 @@ pub fn reject(node: &Node, context: Contexts, supported: &[DirectiveInfo], guess
         |contexts| node.error("is not allowed here").at(node.name.span).hint(allowed_in(&name, contexts));
     let ours = supported.iter().filter(|info| info.name == name);
     let ours = ours.fold(0, |contexts, info| contexts | info.contexts);
-    if ours & context == 0 && ours != 0 {
+    // A directive of http may be one of nginx's in `stream`, too.
+    let is_theirs_here = context & STREAMS != 0 && module_of(&name, context).is_some();
+    if ours & context == 0 && ours != 0 && !is_theirs_here {
         return misplaced(ours);
     }
 

@@ -17,6 +17,7 @@ pub mod health;
 pub mod keepalive_pool;
 pub mod protocol;
 pub mod queue;
+pub mod read_rate;
 pub mod reading;
 pub mod relay;
 pub mod resolving;

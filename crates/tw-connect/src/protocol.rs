@@ -3,6 +3,7 @@
 use tw_conf::{ConfError, Node};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
+use tw_upstream::TimeKind;
 
 use crate::upstream_block::UpstreamBlock;
 
@@ -10,6 +11,9 @@ use crate::upstream_block::UpstreamBlock;
 pub trait ConnectingProtocol: Protocol {
     /// Port of servers that are written without one; `None` if all have to be written with it.
     const SERVER_PORT: Option<u16>;
+
+    /// Words of `least_time`, and the time that each of them means.
+    const LEAST_TIME: &'static [(&'static str, TimeKind)];
 
     /// Method by which a group binds sessions to servers (`sticky`).
     type Sticky: Send + Sync;

@@ -1,7 +1,7 @@
 //! Relay: copies bytes in both directions between a client and a server.
 //!
-//! The relay ends when the server has closed its side and the client has all of what came before; when nothing has happened for the
-//! idle timeout; and when a side has taken nothing of what there is for it for as long as that side may.
+//! The relay ends when the sides that [`RelayEnding`] names have closed and the others have all of what came before; when nothing has
+//! happened for the idle timeout; and when a side has taken nothing of what there is for it for as long as that side may.
 //!
 //! A relay on which nothing happens holds no buffer: bytes are read into one of the loop's, and what the other side does not
 //! take at once is kept until it does.
@@ -9,13 +9,14 @@
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use tw_core::event_loop::{Buffers, LoopCore};
 use tw_net::Transport;
 use tw_rt::Deadline;
 
+use crate::read_rate::ReadRate;
 use crate::reading::read_bytes;
 use crate::upstream_connection::ReadOutcome;
 
@@ -73,26 +74,78 @@ impl RelayEnd for &Transport {
 pub struct RelayLimits {
     /// Longest time without any traffic.
     pub idle: Duration,
-    /// Longest time for which the client may take nothing.
+    /// Longest time for which the client may take nothing; [`Duration::MAX`] is no limit.
     pub client: Duration,
-    /// Longest time for which the server may take nothing.
+    /// Longest time for which the server may take nothing; [`Duration::MAX`] is no limit.
     pub server: Duration,
     /// Bytes that are read at once, and so kept at most for a side that does not take them.
     pub size: usize,
+    /// Bytes per second that are read of the client; `None` is no limit.
+    pub client_rate: Option<u64>,
+    /// Bytes per second that are read of the server; `None` is no limit.
+    pub server_rate: Option<u64>,
+    /// Sides whose end is that of the relay.
+    pub ending: RelayEnding,
+}
+
+/// Sides whose end is that of a relay, once all that came before it is delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RelayEnding {
+    /// The server: a client that has closed its side may still get what the server sends.
+    Server,
+    /// Whichever closes first.
+    Either,
+    /// Both: each may close its side while the other one still sends.
+    Both,
+}
+
+/// Side of a relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RelaySide {
+    /// The client.
+    Client,
+    /// The server.
+    Server,
 }
 
 /// Result of a relay.
 pub struct Relayed {
+    /// Bytes that were read of the client while the relay ran.
+    pub from_client: u64,
     /// Bytes that the server has taken.
     pub to_server: u64,
+    /// Bytes that were read of the server while the relay ran.
+    pub from_server: u64,
     /// Bytes that the client has taken.
     pub to_client: u64,
-    /// Error that has ended it: `TimedOut` for a timeout, or that of a side.
-    pub result: io::Result<()>,
+    /// Time at which the first bytes of the server were read.
+    pub first_byte: Option<Instant>,
+    /// Side that closed last before the relay ended, or its failure.
+    pub result: Result<RelaySide, RelayFailure>,
 }
 
-/// Copies bytes in both directions until the server has closed its side. Each side comes with the bytes that were already
-/// read from it.
+/// Failure that ends a relay.
+#[derive(Debug)]
+pub enum RelayFailure {
+    /// There was no traffic for the idle timeout, or a side took nothing for as long as it may.
+    Timeout,
+    /// A side could not be read.
+    Read(RelaySide, io::Error),
+    /// A side could not be written to.
+    Write(RelaySide, io::Error),
+}
+
+impl RelayFailure {
+    /// Error of the socket; `None` for a timeout.
+    pub fn error(&self) -> Option<&io::Error> {
+        match self {
+            Self::Timeout => None,
+            Self::Read(_, error) | Self::Write(_, error) => Some(error),
+        }
+    }
+}
+
+/// Copies bytes in both directions until the relay has ended. Each side comes with the bytes that were already read from it.
 pub async fn relay<C: RelayEnd + Copy, S: RelayEnd + Copy>(
     core: &LoopCore,
     client: (C, Bytes),
@@ -100,8 +153,10 @@ pub async fn relay<C: RelayEnd + Copy, S: RelayEnd + Copy>(
     limits: RelayLimits,
 ) -> Relayed {
     let (to_client, to_server) = (client.0, server.0);
-    let mut up = Direction::new(client, to_server, limits.size, limits.server);
-    let mut down = Direction::new(server, to_client, limits.size, limits.client);
+    let up = DirectionLimits { size: limits.size, patience: limits.server, rate: limits.client_rate };
+    let down = DirectionLimits { size: limits.size, patience: limits.client, rate: limits.server_rate };
+    let mut up = Direction::new(RelaySide::Client, client, to_server, up);
+    let mut down = Direction::new(RelaySide::Server, server, to_client, down);
     let mut deadline = Deadline::new();
     deadline.set(limits.idle);
     let result = poll_fn(|cx| {
@@ -110,37 +165,75 @@ pub async fn relay<C: RelayEnd + Copy, S: RelayEnd + Copy>(
             match moved {
                 Ok(Progress::Something) => deadline.set(limits.idle),
                 Ok(Progress::Nothing) => {}
-                Err(error) => return Poll::Ready(Err(error)),
+                Err(failure) => return Poll::Ready(Err(failure)),
             }
         }
         // DIFF(nginx): a client that has closed its side may still want what the server has to say.
-        if down.stage == DirectionStage::Closed {
-            return Poll::Ready(Ok(()));
+        if let Some(side) = ended_by(limits.ending, up.stage, down.stage) {
+            return Poll::Ready(Ok(side));
+        }
+        if up.has_paused() | down.has_paused() {
+            deadline.set(limits.idle);
         }
         match deadline.poll_elapsed(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Ready(()) => Poll::Ready(Err(RelayFailure::Timeout)),
             Poll::Pending => Poll::Pending,
         }
     })
     .await;
-    Relayed { to_server: up.passed, to_client: down.passed, result }
+    Relayed {
+        from_client: up.received,
+        to_server: up.passed,
+        from_server: down.received,
+        to_client: down.passed,
+        first_byte: down.first_byte,
+        result,
+    }
+}
+
+/// Side whose end has ended the relay; `None` as long as it goes on. `up` is the direction from the client.
+fn ended_by(ending: RelayEnding, up: DirectionStage, down: DirectionStage) -> Option<RelaySide> {
+    use DirectionStage::{Closed, Ended};
+    match (ending, up, down) {
+        (RelayEnding::Server, _, Closed) => Some(RelaySide::Server),
+        (RelayEnding::Both | RelayEnding::Either, Closed, Closed) => Some(RelaySide::Server),
+        // DIFF(nginx): when both have closed, what came before is delivered to both.
+        (RelayEnding::Either, Closed, Ended) | (RelayEnding::Either, Ended, Closed) => None,
+        (RelayEnding::Either, Closed, _) => Some(RelaySide::Client),
+        (RelayEnding::Either, _, Closed) => Some(RelaySide::Server),
+        _ => None,
+    }
 }
 
 /// One direction of a relay.
 struct Direction<F, T> {
+    /// Side that is read.
+    source: RelaySide,
     from: F,
     to: T,
     /// Bytes read and not written yet.
     kept: Bytes,
     stage: DirectionStage,
+    /// Bytes that were read.
+    received: u64,
     /// Bytes that went in this direction.
     passed: u64,
+    /// Time at which the first bytes were read.
+    first_byte: Option<Instant>,
     /// Bytes that are read at once.
     size: usize,
     /// Longest time for which the receiver may take nothing.
     patience: Duration,
     /// End of that time.
     stalled: Deadline,
+    rate: Option<ReadRate>,
+}
+
+/// Limits of one direction.
+struct DirectionLimits {
+    size: usize,
+    patience: Duration,
+    rate: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -159,14 +252,51 @@ enum Progress {
     Nothing,
 }
 
+impl RelaySide {
+    fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
 impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
-    fn new((from, early): (F, Bytes), to: T, size: usize, patience: Duration) -> Self {
-        let (stage, stalled) = (DirectionStage::Open, Deadline::new());
-        Self { from, to, kept: early, stage, passed: 0, size, patience, stalled }
+    fn new(source: RelaySide, (from, early): (F, Bytes), to: T, limits: DirectionLimits) -> Self {
+        let DirectionLimits { size, patience, rate } = limits;
+        // What was read before counts, too.
+        let rate = rate.map(|rate| ReadRate::new(rate, early.len()));
+        Self {
+            source,
+            from,
+            to,
+            kept: early,
+            stage: DirectionStage::Open,
+            received: 0,
+            passed: 0,
+            first_byte: None,
+            size,
+            patience,
+            stalled: Deadline::new(),
+            rate,
+        }
+    }
+
+    /// Returns true if the rate has kept bytes back since the last call.
+    fn has_paused(&mut self) -> bool {
+        self.rate.as_mut().is_some_and(ReadRate::has_paused)
+    }
+
+    /// Bytes that may be read now.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
+        match &mut self.rate {
+            None => Poll::Ready(self.size),
+            Some(rate) => rate.poll_room(cx).map(|room| room.min(self.size)),
+        }
     }
 
     /// Moves what can be moved now, and sees to it that the receiver does not take for ever.
-    fn drive(&mut self, core: &LoopCore, cx: &mut Context<'_>) -> io::Result<Progress> {
+    fn drive(&mut self, core: &LoopCore, cx: &mut Context<'_>) -> Result<Progress, RelayFailure> {
         let moved = self.advance(core, cx)?;
         if self.kept.is_empty() {
             self.stalled.clear();
@@ -176,29 +306,20 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
             self.stalled.set(self.patience);
         }
         match self.stalled.poll_elapsed(cx) {
-            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
+            Poll::Ready(()) => Err(RelayFailure::Timeout),
             Poll::Pending => Ok(moved),
         }
     }
 
     /// Moves what can be moved now.
-    fn advance(&mut self, core: &LoopCore, cx: &mut Context<'_>) -> io::Result<Progress> {
+    fn advance(&mut self, core: &LoopCore, cx: &mut Context<'_>) -> Result<Progress, RelayFailure> {
         let mut moved = Progress::Nothing;
         loop {
-            while !self.kept.is_empty() {
-                match self.to.try_write(&self.kept) {
-                    Ok(n) => {
-                        self.kept.advance(n);
-                        self.passed += n as u64;
-                        moved = Progress::Something;
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        match self.to.poll_writable(cx) {
-                            Poll::Ready(ready) => ready?,
-                            Poll::Pending => return Ok(moved),
-                        }
-                    }
-                    Err(error) => return Err(error),
+            match self.deliver(cx)? {
+                Delivery::Nothing => {}
+                Delivery::Something => moved = Progress::Something,
+                Delivery::Waits(progress) => {
+                    return Ok(if progress == Progress::Something { progress } else { moved });
                 }
             }
             match self.stage {
@@ -215,25 +336,92 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
                 cx.waker().wake_by_ref();
                 return Ok(moved);
             }
-            let read = match self.from.read(&core.buffers, self.size) {
+            let Poll::Ready(room) = self.poll_room(cx) else { return Ok(moved) };
+            let read = match self.from.read(&core.buffers, room) {
                 // Whether what passes through is whole, those who speak know.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     (ReadOutcome::Closed, Bytes::new())
                 }
-                read => read?,
+                read => read.map_err(|error| RelayFailure::Read(self.source, error))?,
             };
             match read {
                 (ReadOutcome::Some, bytes) => {
                     let _ = core.budget.may_copy(bytes.len());
-                    self.kept = bytes;
+                    self.take(bytes);
                     moved = Progress::Something;
                 }
                 (ReadOutcome::Closed, _) => self.stage = DirectionStage::Ended,
                 (ReadOutcome::Nothing, _) => match self.from.poll_readable(cx) {
-                    Poll::Ready(ready) => ready?,
+                    Poll::Ready(ready) => ready.map_err(|error| RelayFailure::Read(self.source, error))?,
                     Poll::Pending => return Ok(moved),
                 },
             }
+        }
+    }
+
+    /// Takes bytes that were read.
+    fn take(&mut self, bytes: Bytes) {
+        self.received += bytes.len() as u64;
+        if let Some(rate) = &mut self.rate {
+            rate.count(bytes.len());
+        }
+        self.first_byte.get_or_insert_with(tw_rt::clock::now);
+        self.kept = bytes;
+    }
+
+    /// Writes what is kept, as far as the receiver takes it.
+    fn deliver(&mut self, cx: &mut Context<'_>) -> Result<Delivery, RelayFailure> {
+        let failure = |error| RelayFailure::Write(self.source.other(), error);
+        let mut progress = Progress::Nothing;
+        while !self.kept.is_empty() {
+            match self.to.try_write(&self.kept) {
+                Ok(n) => {
+                    self.kept.advance(n);
+                    self.passed += n as u64;
+                    progress = Progress::Something;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self.to.poll_writable(cx) {
+                    Poll::Ready(ready) => ready.map_err(failure)?,
+                    Poll::Pending => return Ok(Delivery::Waits(progress)),
+                },
+                Err(error) => return Err(failure(error)),
+            }
+        }
+        Ok(if progress == Progress::Something { Delivery::Something } else { Delivery::Nothing })
+    }
+}
+
+/// Result of writing what is kept.
+enum Delivery {
+    /// Nothing was there.
+    Nothing,
+    /// All of it was written.
+    Something,
+    /// A part of it is left, until the receiver takes more.
+    Waits(Progress),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::DirectionStage::{Closed, Ended, Open};
+    use super::*;
+
+    #[test]
+    fn relay_ends_with_the_sides_that_its_kind_names() {
+        let (client, server) = (Some(RelaySide::Client), Some(RelaySide::Server));
+        for (up, down, by_server, by_either, by_both) in [
+            (Open, Open, None, None, None),
+            (Ended, Open, None, None, None),
+            (Closed, Open, None, client, None),
+            (Open, Closed, server, server, None),
+            (Closed, Ended, None, None, None),
+            (Ended, Closed, server, None, None),
+            (Closed, Closed, server, server, server),
+        ] {
+            let ended = |ending| ended_by(ending, up, down);
+            assert_eq!(ended(RelayEnding::Server), by_server);
+            assert_eq!(ended(RelayEnding::Either), by_either);
+            assert_eq!(ended(RelayEnding::Both), by_both);
         }
     }
 }

@@ -168,28 +168,22 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
                     Some(word) if &*word.bytes == b"two" => Some(match node.args.get(1) {
                         None => RandomTwo::LeastConn,
                         Some(word) if &*word.bytes == b"least_conn" => RandomTwo::LeastConn,
-                        Some(word) if &*word.bytes == b"least_time=header" => {
-                            RandomTwo::LeastTime(LeastTime { by: TimeKind::Header, inflight: false })
-                        }
-                        Some(word) if &*word.bytes == b"least_time=last_byte" => {
-                            RandomTwo::LeastTime(LeastTime { by: TimeKind::LastByte, inflight: false })
-                        }
-                        Some(word) => return Err(node.fail(format!("invalid parameter \"{word}\""))),
+                        Some(word) => match word.param("least_time").and_then(time_kind::<P>) {
+                            Some(by) => RandomTwo::LeastTime(LeastTime { by, inflight: false }),
+                            None => return Err(node.fail(format!("invalid parameter \"{word}\""))),
+                        },
                     }),
                     Some(word) => return Err(node.fail(format!("invalid parameter \"{word}\""))),
                 };
                 method(raw, node, BalanceMethod::Random(two), cx);
                 Ok(())
             }),
-        record::new("least_time", "header | last_byte [inflight]", ALL, Args::range(1, 2))
+        record::new("least_time", "header | connect | first_byte | last_byte [inflight]", ALL, Args::range(1, 2))
             .since("1.7.10")
             .doc("The server that has answered quickest, for its connections and weight, is next.")
             .set(|raw, node, cx| {
-                let by = match &*node.arg(0)?.bytes {
-                    b"header" => TimeKind::Header,
-                    b"last_byte" => TimeKind::LastByte,
-                    _ => return Err(node.invalid_value(node.arg(0)?)),
-                };
+                let word = node.arg(0)?;
+                let by = time_kind::<P>(&word.bytes).ok_or_else(|| node.invalid_value(word))?;
                 let inflight = match node.args.get(1) {
                     None => false,
                     Some(word) if &*word.bytes == b"inflight" => true,
@@ -319,6 +313,11 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
     fn are_shared(&self) -> bool {
         self.group.is_none()
     }
+}
+
+/// The time that a word of `least_time` means.
+fn time_kind<P: ConnectingProtocol>(word: &[u8]) -> Option<TimeKind> {
+    P::LEAST_TIME.iter().find(|(name, _)| name.as_bytes() == word).map(|(_, kind)| *kind)
 }
 
 /// Name of a group among the shared objects: each protocol has its own groups.

@@ -6,6 +6,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tw_conf::Span;
 use tw_disk::Locks;
 use tw_net::listen::SocketKind;
 use tw_net::{Addr, ListenOptions};
@@ -65,6 +66,8 @@ pub struct ListenAddress {
     pub options: ListenOptions,
     /// Socket that accepts its connections.
     pub socket: SocketSharing,
+    /// Position in the configuration; `None` if it is implied.
+    pub span: Option<Span>,
 }
 
 /// Sockets of addresses with the same port.

@@ -72,6 +72,20 @@ pub struct ResolveContext<'a> {
     pub previous: &'a SharedObjects,
 }
 
+impl ResolveContext<'_> {
+    /// Lends the context to one protocol after the other.
+    pub fn reborrow(&mut self) -> ResolveContext<'_> {
+        ResolveContext {
+            main_error_log: self.main_error_log.clone(),
+            logs: self.logs,
+            diagnostics: self.diagnostics,
+            regexes: self.regexes,
+            shared_objects: self.shared_objects,
+            ..*self
+        }
+    }
+}
+
 /// Context in which modules resolve their settings.
 pub struct Resolve<'a, P: Protocol> {
     /// All variables.

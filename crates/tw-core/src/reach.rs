@@ -87,6 +87,18 @@ impl Reach {
         self.binds = self.binds.max(Some(to));
     }
 
+    /// Adds what another protocol reaches.
+    pub fn join(&mut self, other: Self) {
+        for place in other.places {
+            if !self.places.contains(&place) {
+                self.places.push(place);
+            }
+        }
+        self.unknown.extend(other.unknown);
+        self.connects |= other.connects;
+        self.binds = self.binds.max(other.binds);
+    }
+
     /// Paths in the order of declaration.
     pub fn places(&self) -> &[PathAccess] {
         &self.places

@@ -7,6 +7,7 @@ pub(crate) mod bindings;
 mod table;
 mod template;
 mod values;
+pub mod write;
 
 use std::collections::HashMap;
 use std::sync::Arc;

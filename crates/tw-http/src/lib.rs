@@ -18,7 +18,6 @@ pub mod hop;
 pub mod host;
 pub mod known;
 pub mod method;
-pub mod num;
 pub mod origin;
 pub mod priority;
 pub mod range;
@@ -42,3 +41,4 @@ pub use origin::{
 pub use priority::Priority;
 pub use range::{ByteRange, MaxRanges, Multipart, RangeOutcome};
 pub use response::{ConnectionField, EncodeContext, HeadMemo, LocationBase, ResponseHead};
+pub use tw_base::num;

@@ -1,6 +1,6 @@
-//! Every module, one file each, and THE LIST.
+//! Every module, one file each, and THE LISTS: one for each protocol.
 //!
-//! The order of [`MODULES`] is the order in which handlers of one phase run, and in which header filters see a response.
+//! The order of [`MODULES`] and of [`STREAM_MODULES`] is the order in which handlers of one phase run, and in which header filters see a response.
 
 mod access;
 mod addition;
@@ -54,6 +54,9 @@ mod ssi;
 mod static_files;
 mod status_page;
 mod status_zone;
+mod stream_proxy;
+mod stream_return;
+mod stream_set;
 mod stub_status;
 mod sub;
 #[cfg(debug_assertions)]
@@ -68,6 +71,8 @@ mod zstd;
 
 use tw_server::http::request::Request;
 use tw_server::load::Module;
+use tw_stream::load::Module as StreamModule;
+use tw_stream::session::StreamSession;
 
 pub use auth_basic::password_line;
 
@@ -141,6 +146,24 @@ pub static MODULES: &[Module] = &[
     Module::of::<log::AccessLog<Request>>("log"),
     // Beside requests; after those that pass them on.
     Module::of::<health_check::HealthChecks>("health_check"),
+];
+
+/// All modules of the stream context. A module of every protocol is one line in each list.
+pub static STREAM_MODULES: &[StreamModule] = &[
+    // Variables.
+    StreamModule::of::<map::Map>("map"),
+    StreamModule::of::<geo::Geo>("geo"),
+    StreamModule::of::<split_clients::SplitClients>("split_clients"),
+    // Preaccess.
+    StreamModule::of::<stream_set::StreamSet>("stream_set"),
+    StreamModule::of::<limit_conn::LimitConn<StreamSession>>("limit_conn"),
+    // Access.
+    StreamModule::of::<access::Access>("access"),
+    // Content: of several in one block the last holds.
+    StreamModule::of::<stream_return::StreamReturn>("stream_return"),
+    StreamModule::of::<stream_proxy::StreamProxy>("stream_proxy"),
+    // Log.
+    StreamModule::of::<log::AccessLog<StreamSession>>("log"),
 ];
 
 /// Tests measure how much memory something takes.

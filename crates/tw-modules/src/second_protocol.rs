@@ -236,7 +236,7 @@ impl ProtocolBlocks for PlainBlocks {
             Err(error) => cx.mistakes.add(error),
         }
         let later = cx.mistakes;
-        mistakes.follow(later, &self.vars);
+        mistakes.follow(later, &self.vars, Self::CONTEXTS);
     }
 
     fn finish(self, _process: &mut ConfigBuilder<'_>) -> Result<LoadedBlocks<Loaded>, ConfError> {

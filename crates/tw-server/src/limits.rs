@@ -1,12 +1,12 @@
 //! The limits of the core and of the crates below it, gathered for `docs/limits.md`. Each stands beside the code that
 //! keeps it; those of a module are in its [`Settings::LIMITS`](tw_core::module::Settings::LIMITS).
 
-use tw_accept::ssl;
+use tw_accept::{listen, ssl};
 use tw_base::Limit;
 use tw_connect::{h2_pool, upstream_tls};
 use tw_core::{event_loop, load, metrics, pools, process};
 
-use crate::config::{http2, listen, location, server};
+use crate::config::{http2, location, server};
 use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
 use crate::http::proxy::{health, ocsp_client, retry};
 use crate::http::{

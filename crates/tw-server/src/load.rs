@@ -155,7 +155,7 @@ impl ProtocolBlocks for HttpBlocks {
             self.temp_paths = cx.block.temp_paths;
             self.directories = cx.block.directories;
         }
-        mistakes.follow(later, &self.vars);
+        mistakes.follow(later, &self.vars, Self::CONTEXTS);
     }
 
     fn finish(self, process: &mut ConfigBuilder<'_>) -> Result<LoadedBlocks<Config>, ConfError> {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use tw_conf::{DirectiveInfo, NginxDirective, context_words, known};
 
-use crate::{anchor, check, names, rows};
+use crate::{MODULES, anchor, check, names, rows};
 
 const COMMERCIAL: &str = include_str!("nginx/commercial.tsv");
 
@@ -27,19 +27,33 @@ pub(crate) struct Chapter {
 
 /// Every directive in the order of the modules, each module once.
 pub(crate) fn chapters() -> Vec<Chapter> {
-    let mut chapters = vec![Chapter { title: "blocks", directives: tw_server::load::directives().collect() }];
-    let all = tw_server::load::all_directives(tw_modules::MODULES);
+    let mut chapters = Vec::new();
+    for block in tw_app::structure_directives() {
+        add(&mut chapters, "blocks", block);
+    }
+    let all = tw_app::all_directives(MODULES);
     for (title, directive) in all.into_iter().filter(|(title, _)| *title != tw_modules::TRAP) {
-        match chapters.iter_mut().find(|chapter| chapter.title == title) {
-            Some(chapter) => chapter.directives.push(directive),
-            None => chapters.push(Chapter { title, directives: vec![directive] }),
-        }
+        add(&mut chapters, title, directive);
     }
     chapters.retain(|chapter| !chapter.directives.is_empty());
     for chapter in &mut chapters {
         chapter.directives.sort_by_key(|directive| directive.name);
     }
     chapters
+}
+
+/// Adds a directive to its chapter. One that several protocols have stands there once.
+fn add(chapters: &mut Vec<Chapter>, title: &'static str, directive: DirectiveInfo) {
+    let at = chapters.iter().position(|chapter| chapter.title == title).unwrap_or_else(|| {
+        chapters.push(Chapter { title, directives: Vec::new() });
+        chapters.len() - 1
+    });
+    let chapter = &mut chapters[at];
+    match chapter.directives.iter_mut().find(|known| known.name == directive.name) {
+        // Two directives of one module and one name have contexts of their own.
+        Some(known) => known.contexts |= directive.contexts,
+        None => chapter.directives.push(directive),
+    }
 }
 
 /// nginx's own record of a directive.

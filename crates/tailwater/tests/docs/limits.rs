@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use tw_base::limit::{Bound, Limit, Unit};
 
-use crate::{anchor, cell, check, heading};
+use crate::{MODULES, anchor, cell, check, heading};
 
 const INTRO: &str = "\
 Every loop, queue and buffer that a client, a disk or the configuration can fill has a limit. Limits with a directive can
@@ -13,7 +13,7 @@ be configured. Limits with a constant are part of the program, because no sensib
 
 /// The default of a directive, and where it is explained.
 fn default_of(name: &str) -> String {
-    let all = tw_server::load::all_directives(tw_modules::MODULES);
+    let all = tw_app::all_directives(MODULES);
     let (_, directive) = all
         .into_iter()
         .find(|(_, directive)| directive.name == name)
@@ -51,7 +51,15 @@ fn limits_are_documented() {
     let core = tw_server::limits::core().into_iter();
     let modules =
         tw_server::load::modules(tw_modules::MODULES).map(|module| (module.name, module.limits().to_vec()));
-    for (title, limits) in core.chain(modules).filter(|(_, limits)| !limits.is_empty()) {
+    let sessions = std::iter::once(("sessions of stream", tw_stream::LIMITS.concat()));
+    let is_http =
+        |name: &str| tw_server::load::modules(tw_modules::MODULES).any(|module| module.name == name);
+    let of_stream = tw_stream::load::modules(tw_modules::STREAM_MODULES)
+        .filter(|module| !is_http(module.name))
+        .map(|module| (module.name, module.limits().to_vec()));
+    for (title, limits) in
+        core.chain(sessions).chain(modules).chain(of_stream).filter(|(_, limits)| !limits.is_empty())
+    {
         let heading = heading(title);
         writeln!(out, "## {heading}\n\n| limit on | default | set by | beyond it |\n|---|---|---|---|")
             .unwrap();

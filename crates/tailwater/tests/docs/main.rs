@@ -25,6 +25,10 @@ const HEAD: &str =
 /// Note for files whose format has comments of its own.
 const NOTE: &str = "Made by `cargo xtask docs` from the records in the code. Changes belong there.";
 
+/// Modules of each protocol.
+const MODULES: tw_app::Modules =
+    tw_app::Modules { http: tw_modules::MODULES, stream: tw_modules::STREAM_MODULES };
+
 /// Compares `docs/NAME` with `text`, or writes it when `UPDATE` is set.
 fn check(name: &str, text: &str) {
     check_file(&format!("docs/{name}"), &format!("{HEAD}{}\n", text.trim_end()));
@@ -47,7 +51,8 @@ fn check_file(name: &str, text: &str) {
 
 /// The heading of a chapter: a subject with a capital letter, or the name of a module.
 fn heading(title: &str) -> String {
-    if tw_modules::MODULES.iter().any(|module| module.name == title) {
+    let stream = tw_modules::STREAM_MODULES.iter().map(|module| module.name);
+    if tw_modules::MODULES.iter().map(|module| module.name).chain(stream).any(|name| name == title) {
         return format!("Module {title}");
     }
     let mut heading = title.to_owned();

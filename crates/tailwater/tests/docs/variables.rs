@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use tw_server::vars::{VarDef, VarKind};
+use tw_core::vars::{VarDef, VarKind};
 
 use crate::{cell, check, names, rows};
 
@@ -18,16 +18,51 @@ All variables by module. Write `$name` or `${name}` in every directive whose arg
 - You can define more variables with `set`, `map` and similar directives, and with named groups in regular expressions.
 ";
 
-/// Title and variables of every module.
-fn chapters() -> Vec<(&'static str, Vec<&'static VarDef>)> {
-    let core = tw_server::http::variables::VARIABLES.iter().copied().flatten();
-    let mut chapters = vec![("core", core.collect::<Vec<_>>())];
-    for module in tw_server::load::modules(tw_modules::MODULES) {
-        let variables = module.variables();
-        match chapters.iter_mut().find(|(title, _)| *title == module.name) {
-            Some((_, known)) => known.extend(variables),
-            None => chapters.push((module.name, variables.iter().collect())),
+/// A variable of any protocol.
+struct Variable {
+    name: &'static str,
+    is_family: bool,
+    is_settable: bool,
+    doc: &'static str,
+}
+
+impl Variable {
+    fn of<S>(def: &'static VarDef<S>) -> Self {
+        let is_family = matches!(def.get, VarKind::Family(_));
+        Self { name: def.name, is_family, is_settable: def.assign.is_some(), doc: def.doc }
+    }
+}
+
+/// Adds variables to a chapter. One that several protocols have stands there once.
+fn add(
+    chapters: &mut Vec<(&'static str, Vec<Variable>)>,
+    title: &'static str,
+    variables: impl Iterator<Item = Variable>,
+) {
+    let at = chapters.iter().position(|(known, _)| *known == title).unwrap_or_else(|| {
+        chapters.push((title, Vec::new()));
+        chapters.len() - 1
+    });
+    for variable in variables {
+        let list = &mut chapters[at].1;
+        if list.iter().all(|known| known.name != variable.name) {
+            list.push(variable);
         }
+    }
+}
+
+/// Title and variables of every module.
+fn chapters() -> Vec<(&'static str, Vec<Variable>)> {
+    let mut chapters = Vec::new();
+    let core = tw_server::http::variables::VARIABLES.iter().copied().flatten();
+    add(&mut chapters, "core", core.map(Variable::of));
+    for module in tw_server::load::modules(tw_modules::MODULES) {
+        add(&mut chapters, module.name, module.variables().iter().map(Variable::of));
+    }
+    let core = tw_stream::variables::VARIABLES.iter().copied().flatten();
+    add(&mut chapters, "stream_core", core.map(Variable::of));
+    for module in tw_stream::load::modules(tw_modules::STREAM_MODULES) {
+        add(&mut chapters, module.name, module.variables().iter().map(Variable::of));
     }
     chapters.retain(|(_, variables)| !variables.is_empty());
     for (_, variables) in &mut chapters {
@@ -73,8 +108,8 @@ fn variables_are_documented() {
     for (title, variables) in &chapters {
         writeln!(out, "## Module {title}\n\n| variable | settable | meaning |\n|---|---|---|").unwrap();
         for variable in variables {
-            let family = if matches!(variable.get, VarKind::Family(_)) { "*name*" } else { "" };
-            let settable = if variable.assign.is_some() { "yes" } else { "" };
+            let family = if variable.is_family { "*name*" } else { "" };
+            let settable = if variable.is_settable { "yes" } else { "" };
             assert!(variable.doc.ends_with('.'), "${}: {}", variable.name, variable.doc);
             writeln!(out, "| `${}`{family} | {settable} | {} |", variable.name, cell(variable.doc)).unwrap();
         }

@@ -28,6 +28,7 @@ mod proxy;
 mod routing;
 mod running;
 mod static_files;
+mod stream;
 mod support;
 mod tls;
 mod upstream;

@@ -1,5 +1,6 @@
 //! Assembly of a [`Config`] from its parts, after all blocks have been resolved without errors.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Diagnostics, Sources};
@@ -27,6 +28,7 @@ pub struct ConfigBuilder<'a> {
 }
 
 /// Parts that the protocols contribute to the process-wide configuration.
+#[derive(Default)]
 pub struct ProtocolParts {
     /// Listening addresses. Which of them share a socket is found out here.
     pub listens: Vec<ListenAddress>,
@@ -44,6 +46,35 @@ pub struct ProtocolParts {
     pub lock_max: u64,
     /// Largest number of bytes of small files in memory, per loop.
     pub hot_files_size: usize,
+}
+
+impl ProtocolParts {
+    /// Parts of two protocols. The files that are locked or cached in memory are those of the first.
+    ///
+    /// # Errors
+    /// Both listen on one address.
+    pub fn join(mut self, other: Self) -> Result<Self, ConfError> {
+        let key = |listen: &ListenAddress| (listen.address.clone(), listen.options.kind);
+        let own: HashSet<_> = self.listens.iter().map(key).collect();
+        if let Some(twice) = other.listens.iter().find(|listen| own.contains(&key(listen))) {
+            let error = ConfError::new(format!("duplicate \"{}\" address and port pair", twice.address))
+                .hint("another protocol listens there already");
+            return Err(match twice.span {
+                Some(span) => error.at(span),
+                None => error,
+            });
+        }
+        self.listens.extend(other.listens);
+        self.reach.join(other.reach);
+        if other.ring == UringUse::Used {
+            self.ring = UringUse::Used;
+        }
+        let is_new = |pool: &PoolSettings| self.pools.iter().all(|own| own.name != pool.name);
+        let pools: Vec<_> = other.pools.into_iter().filter(is_new).collect();
+        self.pools.extend(pools);
+        self.is_secured |= other.is_secured;
+        Ok(self)
+    }
 }
 
 impl ConfigBuilder<'_> {

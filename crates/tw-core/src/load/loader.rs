@@ -214,7 +214,9 @@ impl<'a> Loader<'a> {
     /// Checks how a block is written that gives the configuration its structure.
     pub fn check_block(&self, node: &Node, context: Contexts) -> Result<(), ConfError> {
         let name = node.name.as_str().unwrap_or_default();
-        match structure_directives(self.structure).find(|info| info.name == name) {
+        let named = || structure_directives(self.structure).filter(|info| info.name == name);
+        // Protocols have blocks of the same name. One that stands nowhere here is refused by any of their records.
+        match named().find(|info| info.contexts & context != 0).or_else(|| named().next()) {
             Some(info) => tw_conf::check(node, &info, context),
             None => Ok(()),
         }
@@ -359,7 +361,7 @@ impl<'a> Loader<'a> {
     /// Remembers the variables of a directive that is not read. Those of other protocols have the same names and are others.
     fn record_variables(&mut self, node: &Node, context: Contexts) {
         if context & self.contexts != 0 {
-            self.mistakes.record_variables(node);
+            self.mistakes.record_variables(node, context);
         }
     }
 

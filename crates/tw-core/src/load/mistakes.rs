@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use tw_base::Limit;
-use tw_conf::{ConfError, Diagnostics, Guess, Node, Sources, Span};
+use tw_conf::{ConfError, Contexts, Diagnostics, Guess, Node, Sources, Span};
 
 use crate::vars::{VarTable, names_in};
 
@@ -39,7 +39,7 @@ pub const LIMITS: &[Limit] = &[
 pub struct Mistakes {
     list: Vec<ConfError>,
     /// Variables in directives that are missing themselves.
-    variables: Vec<(String, Span)>,
+    variables: Vec<(String, Span, Contexts)>,
     /// Names in directives that were not taken in, which may be what defines them.
     expected: HashSet<String>,
     /// True if anything may be defined in what could not be read.
@@ -116,23 +116,24 @@ impl Mistakes {
     }
 
     /// Remembers the variables in the words of a directive that is not read.
-    pub fn record_variables(&mut self, node: &Node) {
+    pub fn record_variables(&mut self, node: &Node, context: Contexts) {
         for word in &node.args {
             for name in names_in(&word.bytes) {
                 if self.variables.len() < MAX_MISTAKES {
-                    self.variables.push((name, word.span));
+                    self.variables.push((name, word.span, context));
                 }
             }
         }
     }
 
-    /// Takes in what was found when settings were made, with `vars` as the names that are defined then.
-    pub fn follow<S: 'static>(&mut self, later: Mistakes, vars: &VarTable<S>) {
+    /// Takes in what was found when the settings of a protocol were made, with `vars` as the names that are defined then in its
+    /// `contexts`.
+    pub fn follow<S: 'static>(&mut self, later: Mistakes, vars: &VarTable<S>, contexts: Contexts) {
         let is_first = self.is_empty();
         let mut undefined = vars.undefined();
-        let unread = std::mem::take(&mut self.variables).into_iter();
-        let unread = unread.filter(|(name, _)| !vars.is_defined(name));
-        undefined.extend(unread.map(|(name, span)| (name, Some(span))));
+        let unread = self.variables.extract_if(.., |(_, _, context)| *context & contexts != 0);
+        let unread = unread.filter(|(name, ..)| !vars.is_defined(name));
+        undefined.extend(unread.map(|(name, span, _)| (name, Some(span))));
         undefined.sort_by_key(|(_, at)| at.map(|span| (span.file, span.start)));
         if is_first {
             self.list = later.list;

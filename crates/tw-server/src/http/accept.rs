@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rustls::ServerConfig;
 use tw_accept::ssl::{CertificateNames, DynamicCertificate};
-use tw_accept::{AcceptedTransport, ChosenServer, Host, OcspClient, Preface, Steps, TlsInfo};
+use tw_accept::{AcceptedTransport, ChosenServer, Host, OcspClient, Preface, Steps, TlsHost, TlsInfo};
 use tw_core::event_loop::EvictableConnection;
 use tw_core::regex::Captures;
 use tw_disk::Disk;
@@ -59,10 +59,6 @@ fn steps(group: &ListenGroup, generation: &LoopGeneration) -> Option<Steps> {
 }
 
 impl Host for Client {
-    type Session = Request;
-    /// Server and the plan of its own block.
-    type Server = (ServerId, PlanId);
-
     fn accepted(&self) -> Instant {
         self.accepted
     }
@@ -83,6 +79,12 @@ impl Host for Client {
         // Set once: a connection has one header.
         let _ = self.proxy.set(Box::new(header));
     }
+}
+
+impl TlsHost for Client {
+    type Session = Request;
+    /// Server and the plan of its own block.
+    type Server = (ServerId, PlanId);
 
     fn set_plain_on_tls(&self) {
         self.is_plain_on_tls.set(true);

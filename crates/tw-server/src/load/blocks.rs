@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tw_accept::listen::{AddressServers, ListenTable};
 use tw_accept::ssl::Ssl;
 use tw_conf::{ConfError, Diagnostics, Sources};
 use tw_connect::upstream_block::lacks_servers;
 use tw_core::config_thread::yield_if_due;
-use tw_core::generation::{ListenAddress, SocketSharing};
+use tw_core::generation::ListenAddress;
 use tw_core::host_names::DuplicateHostName;
 use tw_core::load::{RawSettings, Table};
 use tw_core::module::Resolved;
@@ -24,7 +25,7 @@ use crate::config::location::Location;
 use crate::config::server::ServerSettings;
 use crate::config::upstream::{Groups, Upstream};
 use crate::http::Http;
-use crate::http::generation::{Given, ListenGroup, PlanId, Server, ServerId};
+use crate::http::generation::{ListenGroup, PlanId, Server, ServerId};
 use crate::http::plan::{self, Plan};
 use crate::http::proxy::UpstreamGroup;
 use crate::http::proxy::health::PassTarget;
@@ -199,10 +200,16 @@ fn core<T: std::any::Any + Send + Sync>(settings: &[Resolved], at: usize) -> Arc
 }
 
 /// Listening addresses, and the servers of each.
-#[derive(Default)]
 pub(super) struct Listens {
     pub(super) addresses: Vec<ListenAddress>,
     pub(super) groups: Vec<ListenGroup>,
+}
+
+/// Parts of a [`ListenGroup`] that only HTTP has.
+#[derive(Default)]
+struct HttpListen {
+    http2: bool,
+    names: ServerNames,
 }
 
 /// Gathers the servers of every listening address.
@@ -211,8 +218,8 @@ pub(super) fn listens(
     sources: &Sources,
     diagnostics: &mut Diagnostics,
 ) -> Result<Listens, ConfError> {
-    let mut all = Listens::default();
-    let mut known = HashMap::new();
+    let mut table = ListenTable::default();
+    let mut own: Vec<HttpListen> = Vec::new();
     for (index, server) in servers.iter().enumerate() {
         yield_if_due();
         let id = ServerId(index as u32);
@@ -226,16 +233,24 @@ pub(super) fn listens(
         };
         for listen in listens {
             for address in &listen.addresses {
-                join(&mut all, &mut known, id, servers, listen, address, &mut |conflict| {
+                let at = table.add(id, listen, address)?;
+                if own.len() <= at {
+                    own.push(HttpListen::default());
+                }
+                own[at].http2 |= listen.http2;
+                add_names(&mut own[at].names, &table.servers[at], id, servers, &mut |conflict| {
                     diagnostics.push(conflict.warning(servers, address, sources));
-                })?;
+                });
             }
         }
     }
-    for group in all.groups.iter().filter(|group| group.ssl) {
+    let ListenTable { addresses, servers: members, .. } = table;
+    let join = |(servers, HttpListen { http2, names })| ListenGroup { servers, http2, names };
+    let groups: Vec<_> = members.into_iter().zip(own).map(join).collect();
+    for group in groups.iter().filter(|group| group.ssl) {
         have_certificates(group, servers)?;
     }
-    Ok(all)
+    Ok(Listens { addresses, groups })
 }
 
 /// Checks that a handshake can be done on an address: with the default server at least, unless that refuses all.
@@ -261,69 +276,16 @@ fn have_certificates(group: &ListenGroup, servers: &[Server]) -> Result<(), Conf
     }
 }
 
-fn join(
-    all: &mut Listens,
-    known: &mut HashMap<Addr, usize>,
+/// Adds the names of server `id` to those of its address.
+fn add_names(
+    names: &mut ServerNames,
+    group: &AddressServers<ServerId>,
     id: ServerId,
     servers: &[Server],
-    listen: &Listen,
-    address: &Addr,
     conflict: &mut dyn FnMut(NameConflict),
-) -> Result<(), ConfError> {
-    let fail = |message: String| {
-        let error = ConfError::new(message);
-        Err(match listen.span {
-            Some(span) => error.at(span),
-            None => error,
-        })
-    };
-    let at = match known.get(address) {
-        Some(at) => *at,
-        None => {
-            all.addresses.push(ListenAddress {
-                address: address.clone(),
-                options: listen.options.clone(),
-                socket: SocketSharing::Own,
-            });
-            all.groups.push(ListenGroup {
-                address: address.clone(),
-                given: Given::default(),
-                ssl: false,
-                http2: false,
-                proxy_protocol: false,
-                names: ServerNames::default(),
-                default_server: id,
-                members: Vec::new(),
-            });
-            known.insert(address.clone(), all.groups.len() - 1);
-            all.groups.len() - 1
-        }
-    };
-    let group = &mut all.groups[at];
-    // Servers come one after the other.
-    if group.members.last() == Some(&id) {
-        return fail(format!("a duplicate listen {address}"));
-    }
-    group.members.push(id);
-    group.proxy_protocol |= listen.proxy_protocol;
-    group.ssl |= listen.ssl;
-    group.http2 |= listen.http2;
-    if listen.sets_options {
-        if group.given.options {
-            return fail(format!("duplicate listen options for {address}"));
-        }
-        group.given.options = true;
-        all.addresses[at].options = listen.options.clone();
-    }
-    if listen.default_server {
-        if group.given.default_server {
-            return fail(format!("a duplicate default server for {address}"));
-        }
-        group.given.default_server = true;
-        group.default_server = id;
-    }
+) {
     for (at, name) in servers[id.0 as usize].settings.names.iter().enumerate() {
-        if group.names.add(name, id) == Err(DuplicateHostName) {
+        if names.add(name, id) == Err(DuplicateHostName) {
             let written = name.written();
             let has_it = |id: &ServerId| {
                 let names = &servers[id.0 as usize].settings.names;
@@ -333,7 +295,6 @@ fn join(
             conflict(NameConflict { first, second: (id, at) });
         }
     }
-    Ok(())
 }
 
 /// A name that two servers of an address have: which servers, and the place of the name in the list of each.

@@ -10,6 +10,7 @@ use tw_conf::{
 use tw_connect::{ConnectingProtocol, UpstreamBlock};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
+use tw_upstream::TimeKind;
 
 use super::Block;
 use crate::config;
@@ -33,6 +34,8 @@ impl Protocol for Http {
 
 impl ConnectingProtocol for Http {
     const SERVER_PORT: Option<u16> = Some(80);
+    const LEAST_TIME: &'static [(&'static str, TimeKind)] =
+        &[("header", TimeKind::Header), ("last_byte", TimeKind::LastByte)];
 
     type Sticky = Sticky;
     type RawSticky = RawSticky;

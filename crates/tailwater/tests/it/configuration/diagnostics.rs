@@ -56,10 +56,10 @@ http {
         }
     }
 }
-stream {
+mail {
     server {
         listen 1;
-        proxy_pass $protocol;
+        proxy on;
     }
 }
 ",
@@ -83,11 +83,11 @@ tailwater: [emerg] in all, 5 directives and 2 variables are not supported by thi
         auth_jwt          in n.conf:15, 22
         auth_jwt_require  in n.conf:16, 17, 18, 19
         $jwt_claim_sub    in n.conf:16
-    ngx_stream_core_module
-        stream  in n.conf:26
-        = only HTTP is served: plain TCP and UDP need another program
-    ngx_stream_proxy_module
-        proxy_pass  in n.conf:29
+    ngx_mail_core_module
+        mail  in n.conf:26
+        = only HTTP and TCP are served: mail needs another program
+    ngx_mail_proxy_module
+        proxy  in n.conf:29
 tailwater: configuration file n.conf test failed
 ";
     assert_eq!(said, expected);

@@ -133,7 +133,6 @@ fn built_in_file_is_used_only_at_its_own_path() {
 fn missing_modules_are_warned_of_once_each() {
     let dir = TempDir::new("modules").unwrap();
     let modules = [
-        "ngx_stream_module",
         "ngx_http_geoip_module",
         "ngx_http_image_filter_module",
         "ngx_mail_module",

@@ -20,7 +20,6 @@ pub(crate) mod names;
 pub(crate) mod ocsp_client;
 mod pass;
 mod read_body;
-mod read_rate;
 mod response;
 mod response_body;
 mod response_buffer;

@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use tw_connect::failure::{AttemptStage, UpstreamFailure};
+use tw_connect::read_rate::ReadRate;
 use tw_connect::reading::READ_SIZE;
 use tw_http::{Method, Version, hop};
 use tw_log::Level;
 
 use super::codec::Codec;
 use super::exchange::Exchange;
-use super::read_rate::ReadRate;
 use super::response_body::{self, ResponseBody};
 use super::response_buffer::SpillTarget;
 use super::settings::ProxySettings;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tw_connect::failure::{AttemptStage, UpstreamFailure};
 use tw_connect::group::now_ms;
+use tw_connect::read_rate::ReadRate;
 use tw_connect::reading::{READ_SIZE, read_some};
 use tw_connect::upstream_connection::ReadOutcome;
 use tw_log::Level;
@@ -18,7 +19,6 @@ use tw_upstream::PeerOutcome;
 
 use super::codec::{Codec, Event};
 use super::exchange::Exchange;
-use super::read_rate::ReadRate;
 use super::response_buffer::{Capacity, ResponseBuffer, SpillTarget};
 use super::send_request::ReturnedBody;
 use super::warnings::log_warnings;

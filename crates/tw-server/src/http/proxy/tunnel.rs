@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use tw_connect::group::now_ms;
-use tw_connect::relay::{RelayLimits, relay};
+use tw_connect::relay::{RelayEnding, RelayLimits, relay};
 use tw_connect::settings::Timeouts;
 use tw_connect::upstream_connection::UpstreamConnection;
 use tw_log::Level;
@@ -65,6 +65,9 @@ impl Upgraded for Tunnel {
                 client: r.plan().core.send.timeout,
                 server: timeouts.send,
                 size,
+                client_rate: None,
+                server_rate: None,
+                ending: RelayEnding::Server,
             };
             let answer_len = answer.len() as u64;
             let relayed = relay(&home, (client, early), (upstream, answer), limits).await;
@@ -81,21 +84,24 @@ impl Upgraded for Tunnel {
             lease.sent(sent);
             lease.received(received);
             match relayed.result {
-                Ok(()) => {
+                Ok(_) => {
                     r.costs.sent.complete = true;
                     // What the client still sends must not reset what it has not read yet.
                     r.state.after = After::Close;
                 }
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                    r.log(Level::Info, format_args!("upstream timed out (110: Connection timed out) while proxying upgraded connection"));
-                }
-                Err(error) => {
-                    let errno = tw_base::Errno(error.raw_os_error().unwrap_or_default());
-                    r.log(
-                        Level::Info,
-                        format_args!("connection failed ({errno}) while proxying upgraded connection"),
-                    );
-                }
+                Err(failure) => match failure.error().filter(|error| error.kind() != io::ErrorKind::TimedOut)
+                {
+                    None => {
+                        r.log(Level::Info, format_args!("upstream timed out (110: Connection timed out) while proxying upgraded connection"));
+                    }
+                    Some(error) => {
+                        let errno = tw_base::Errno(error.raw_os_error().unwrap_or_default());
+                        r.log(
+                            Level::Info,
+                            format_args!("connection failed ({errno}) while proxying upgraded connection"),
+                        );
+                    }
+                },
             }
             let _ = lease.done(PeerOutcome::Success, now_ms());
         })

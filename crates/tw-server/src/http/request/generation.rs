@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use tw_accept::listen::AddressServers;
 use tw_accept::ssl::{Ssl, WatchedCertificate};
 use tw_conf::Span;
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::{Configuration, ProcessConfig};
 use tw_http::HeadLimits;
-use tw_net::Addr;
 
 use super::plan::Plan;
 use super::{Parts, Request};
@@ -81,29 +81,20 @@ pub struct Server {
 
 /// The servers of a listening address.
 pub struct ListenGroup {
-    /// The address.
-    pub address: Addr,
-    /// Sources of the socket options and of `default_server`.
-    pub(crate) given: Given,
-    /// `ssl`
-    pub ssl: bool,
+    /// The part that every protocol has.
+    pub servers: AddressServers<ServerId>,
     /// `listen … http2`: every server of it speaks HTTP/2.
     pub http2: bool,
-    /// `proxy_protocol`
-    pub proxy_protocol: bool,
     /// Servers by name.
     pub names: ServerNames,
-    /// The server for hosts that no name matches.
-    pub default_server: ServerId,
-    /// All servers of the address.
-    pub members: Vec<ServerId>,
 }
 
-/// Directives for a listening address so far.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Given {
-    pub(crate) options: bool,
-    pub(crate) default_server: bool,
+impl Deref for ListenGroup {
+    type Target = AddressServers<ServerId>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.servers
+    }
 }
 
 impl ListenGroup {

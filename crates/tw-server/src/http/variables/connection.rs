@@ -3,12 +3,12 @@
 use std::io::Write as _;
 use std::net::IpAddr;
 
-use tw_http::{Version, num};
+use tw_http::Version;
 use tw_log::Level;
 use tw_net::Addr;
 use tw_net::proxy_protocol::{Addrs, Tlv};
 
-use super::{Request, put, put_number, put_port, put_seconds};
+use super::{Request, put, put_ip, put_number, put_port, put_seconds};
 use crate::http::request::RequestArrival;
 use crate::vars::{Value, VarDef};
 
@@ -136,25 +136,6 @@ fn vendor(
 
 fn port(addr: &Addr) -> Option<u16> {
     addr.inet().map(|addr| addr.port())
-}
-
-fn put_ip(out: &mut Vec<u8>, ip: IpAddr) -> Value {
-    match ip {
-        // By hand: applications are told it with every request, and `write!` costs a thousand instructions.
-        IpAddr::V4(ip) => {
-            let [first, rest @ ..] = ip.octets();
-            num::push_decimal(out, first.into());
-            for octet in rest {
-                out.push(b'.');
-                num::push_decimal(out, octet.into());
-            }
-        }
-        IpAddr::V6(ip) => {
-            // A Vec takes every write.
-            let _ = write!(out, "{ip}");
-        }
-    }
-    Value::Found
 }
 
 fn binary_remote_addr(r: &Request, out: &mut Vec<u8>) -> Value {

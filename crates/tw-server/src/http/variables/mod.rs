@@ -10,9 +10,9 @@ mod response;
 mod tls;
 mod upstream;
 
-use std::time::Duration;
-
-use tw_http::num;
+use tw_core::vars::write::{
+    put, put_decimals, put_ip, put_maybe, put_number, put_port, put_seconds, put_some,
+};
 
 use crate::http::request::Request;
 use crate::vars::{Value, VarDef};
@@ -29,51 +29,6 @@ pub static VARIABLES: [&[VarDef]; 6] = [
     process::VARIABLES,
     upstream::VARIABLES,
 ];
-
-fn put(out: &mut Vec<u8>, value: &[u8]) -> Value {
-    out.extend_from_slice(value);
-    Value::Found
-}
-
-/// A value that is missing when it is empty.
-fn put_some(out: &mut Vec<u8>, value: &[u8]) -> Value {
-    if value.is_empty() { Value::Missing } else { put(out, value) }
-}
-
-/// A value that may be missing.
-fn put_maybe(out: &mut Vec<u8>, value: Option<&[u8]>) -> Value {
-    value.map_or(Value::Missing, |value| put(out, value))
-}
-
-fn put_number(out: &mut Vec<u8>, number: u64) -> Value {
-    num::push_decimal(out, number);
-    Value::Found
-}
-
-/// A port; 0 is none and written as nothing.
-fn put_port(out: &mut Vec<u8>, port: Option<u16>) -> Value {
-    match port {
-        None | Some(0) => Value::Found,
-        Some(port) => put_number(out, port.into()),
-    }
-}
-
-/// Seconds with milliseconds.
-fn put_seconds(out: &mut Vec<u8>, span: Duration) -> Value {
-    num::push_decimal(out, span.as_secs());
-    put_decimals(out, span.subsec_millis(), 100)
-}
-
-/// Decimals of a number; `first` is the weight of the first one.
-fn put_decimals(out: &mut Vec<u8>, mut rest: u32, mut first: u32) -> Value {
-    out.push(b'.');
-    while first > 0 {
-        out.push(b'0' + (rest / first) as u8);
-        rest %= first;
-        first /= 10;
-    }
-    Value::Found
-}
 
 /// All values of the fields whose name is `name`, which is in lower case with underscores for dashes.
 fn put_fields<'a>(

@@ -1,12 +1,13 @@
-//! Read rate of a response (`proxy_limit_rate`): so many bytes for every second that has begun, as nginx counts.
+//! Read rate of a connection (`proxy_limit_rate`, `proxy_upload_rate`): so many bytes for every second that has begun, as nginx
+//! counts.
 
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tw_rt::Deadline;
 
-/// Limiter of one response.
-pub(super) struct ReadRate {
+/// Limiter of one response, or of one direction of a relay.
+pub struct ReadRate {
     /// Bytes per second.
     rate: u64,
     began: Instant,
@@ -18,13 +19,13 @@ pub(super) struct ReadRate {
 
 impl ReadRate {
     /// `rate` bytes per second, of which `read` were read.
-    pub(super) fn new(rate: u64, read: usize) -> Self {
+    pub fn new(rate: u64, read: usize) -> Self {
         let (began, pause) = (tw_rt::clock::now(), Deadline::new());
         Self { rate: rate.max(1), began, read: read as u64, pause, has_paused: false }
     }
 
     /// Bytes that may be read now. Pending while that is nothing.
-    pub(super) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
+    pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
         loop {
             let elapsed = tw_rt::clock::now().saturating_duration_since(self.began);
             let granted = self.rate.saturating_mul(elapsed.as_secs().saturating_add(1));
@@ -40,12 +41,12 @@ impl ReadRate {
     }
 
     /// Returns true if reading has paused since the last call.
-    pub(super) fn has_paused(&mut self) -> bool {
+    pub fn has_paused(&mut self) -> bool {
         std::mem::take(&mut self.has_paused)
     }
 
     /// So many bytes were read.
-    pub(super) fn count(&mut self, n: usize) {
+    pub fn count(&mut self, n: usize) {
         self.read += n as u64;
     }
 }

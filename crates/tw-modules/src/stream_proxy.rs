@@ -1,0 +1,162 @@
+//! `proxy_pass` of `stream`: passes sessions to upstream servers (nginx: ngx_stream_proxy_module). Content phase. The engine is
+//! [`tw_stream::proxy`].
+
+use std::sync::Arc;
+
+use tw_base::Limit;
+use tw_conf::{
+    Args, ConfError, Directive, MissingFeature, Node, STREAM, STREAM_SERVER, Setting, Word, record,
+};
+use tw_connect::bind::read_bind;
+use tw_core::load::Resolve;
+use tw_core::module::Settings;
+use tw_core::reach::Reach;
+use tw_stream::Stream;
+use tw_stream::plan::{ContentHandler, LocalFuture, Plan};
+use tw_stream::proxy::settings::ProxyProtocol;
+use tw_stream::proxy::{self, PassTarget, ProxySettings, RawProxy};
+use tw_stream::server::ServerSettings;
+use tw_stream::session::{SessionStatus, StreamSession};
+
+const ALL: u32 = STREAM | STREAM_SERVER;
+
+/// Directives as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    pass: Setting<Word>,
+    proxy: RawProxy,
+}
+
+/// Settings of a server.
+pub(crate) struct StreamProxy {
+    /// `proxy_pass`; not inherited.
+    target: Option<PassTarget>,
+    settings: ProxySettings,
+}
+
+impl Settings<Stream> for StreamProxy {
+    type Raw = Raw;
+
+    const LIMITS: &'static [Limit] = proxy::LIMITS;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[
+        record::new("proxy_pass", "address", STREAM_SERVER, Args::exact(1))
+            .doc("Passes sessions to this address and port, name and port, or upstream; variables are allowed.")
+            .set(|raw, node, _| raw.pass.set_once(node, node.arg(0)?.clone())),
+        record::time("proxy_connect_timeout", ALL)
+            .default("60s")
+            .doc("Time until a connection to an upstream server is there.")
+            .set(|raw, node, _| raw.proxy.connect_timeout.set_msec(node)),
+        record::time("proxy_timeout", ALL)
+            .default("10m")
+            .doc("Time between two reads or writes of a session, in either direction.")
+            .set(|raw, node, _| raw.proxy.timeout.set_msec(node)),
+        record::size("proxy_buffer_size", ALL)
+            .default("16k")
+            .since("1.9.4")
+            .doc("Bytes that are read at once, and kept for a side that does not take them.")
+            .set(|raw, node, _| raw.proxy.buffer_size.set_size(node)),
+        record::new("proxy_bind", "address [transparent] | off", ALL, Args::range(1, 2))
+            .since("1.9.2")
+            .doc("Local address of connections to upstream servers.")
+            .set(|raw, node, _| {
+                let bind = read_bind(node)?;
+                raw.proxy.connection.bind.set_once(node, bind)
+            }),
+        record::flag("proxy_bind_dynamic", ALL)
+            .default("off")
+            .since("1.29.3")
+            .doc("Computes the address of proxy_bind for each attempt instead of once for a session.")
+            .set(|raw, node, _| raw.proxy.connection.bind_dynamic.set_flag(node)),
+        record::flag("proxy_socket_keepalive", ALL)
+            .default("off")
+            .since("1.15.6")
+            .doc("TCP keepalive on connections to upstream servers.")
+            .set(|raw, node, _| raw.proxy.connection.socket_keepalive.set_flag(node)),
+        record::size("proxy_socket_rcvbuf", ALL)
+            .since("1.31.3")
+            .doc("Receive buffer of connections to upstream servers.")
+            .set(|raw, node, _| raw.proxy.connection.socket_rcvbuf.set_size(node)),
+        record::size("proxy_socket_sndbuf", ALL)
+            .since("1.31.3")
+            .doc("Send buffer of connections to upstream servers.")
+            .set(|raw, node, _| raw.proxy.connection.socket_sndbuf.set_size(node)),
+        record::flag("proxy_next_upstream", ALL)
+            .default("on")
+            .doc("Passes a session to the next server if one cannot be connected to.")
+            .set(|raw, node, _| raw.proxy.next_upstream.set_flag(node)),
+        record::number("proxy_next_upstream_tries", ALL)
+            .default("0")
+            .doc("Servers that a session is passed to at most; 0 means all.")
+            .set(|raw, node, _| raw.proxy.next_upstream_tries.set_number(node)),
+        record::time("proxy_next_upstream_timeout", ALL)
+            .default("0")
+            .doc("Time in which a session may be passed to a next server; 0 means no limit.")
+            .set(|raw, node, _| raw.proxy.next_upstream_timeout.set_msec(node)),
+        record::new("proxy_protocol", "on | off", ALL, Args::exact(1))
+            .default("off")
+            .since("1.9.2")
+            .doc("Sends a PROXY protocol header, version 1, to upstream servers.")
+            .set(|raw, node, _| raw.proxy.proxy_protocol.set_with(node, read_protocol)),
+        record::flag("proxy_half_close", ALL)
+            .default("off")
+            .since("1.21.4")
+            .doc("Lets one side close its direction while the other one still sends.")
+            .set(|raw, node, _| raw.proxy.half_close.set_flag(node)),
+        record::new("proxy_upload_rate", "rate", ALL, Args::exact(1))
+            .default("0")
+            .since("1.9.3")
+            .doc("Bytes per second that are read from the client; 0 means no limit.")
+            .set(|raw, node, _| raw.proxy.upload_rate.set_once(node, node.arg(0)?.clone())),
+        record::new("proxy_download_rate", "rate", ALL, Args::exact(1))
+            .default("0")
+            .since("1.9.3")
+            .doc("Bytes per second that are read from the upstream server; 0 means no limit.")
+            .set(|raw, node, _| raw.proxy.download_rate.set_once(node, node.arg(0)?.clone())),
+    ];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, Stream>) -> Result<Self, ConfError> {
+        Ok(Self {
+            target: raw.pass.take().map(|word| PassTarget::resolve(&word, cx)).transpose()?,
+            settings: ProxySettings::resolve(raw.proxy, outer.map(|o| &o.settings), cx)?,
+        })
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if self.target.is_some() {
+            plan.set_content(self.clone());
+        }
+    }
+
+    fn reach(&self, _: &ServerSettings, reach: &mut Reach) {
+        if self.target.is_some() {
+            self.settings.reach(reach);
+        }
+    }
+}
+
+/// Reads the version of the PROXY protocol.
+fn read_protocol(node: &Node) -> Result<ProxyProtocol, ConfError> {
+    let word = node.arg(0)?;
+    match word.as_str() {
+        Some("off") => Ok(ProxyProtocol::Off),
+        Some("on") => Ok(ProxyProtocol::V1),
+        Some("v2") => {
+            let message = "\"proxy_protocol v2\" is not supported by this version of Tailwater";
+            let missing = MissingFeature::new("proxy_protocol v2", "ngx_stream_proxy_module");
+            Err(node.fail(message).at(word.span).missing(missing))
+        }
+        _ => Err(node.invalid_value(word)),
+    }
+}
+
+impl ContentHandler for StreamProxy {
+    fn serve<'a>(&'a self, s: &'a mut StreamSession) -> LocalFuture<'a, SessionStatus> {
+        Box::pin(async move {
+            match &self.target {
+                Some(target) => proxy::serve(s, target, &self.settings).await,
+                None => SessionStatus::INTERNAL_SERVER_ERROR,
+            }
+        })
+    }
+}

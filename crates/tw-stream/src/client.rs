@@ -1,0 +1,152 @@
+//! Facts about the connection of a client, from accept to close. No I/O.
+
+use std::cell::OnceCell;
+use std::fmt;
+use std::rc::{Rc, Weak};
+use std::time::Instant;
+
+use tw_accept::Host;
+use tw_core::event_loop::{ClientInfo, ConnectionSlot, EvictableConnection};
+use tw_core::generation::DebugLines;
+use tw_log::{ErrorLog, Level};
+use tw_net::{Addr, proxy_protocol};
+
+use crate::application::StreamLoop;
+use crate::config::{LoopGeneration, Server, ServerId};
+
+/// A client. It keeps the configuration that was current when it was accepted.
+pub struct Client {
+    /// Number of its connection: `*id` in log lines.
+    pub id: u64,
+    /// The loop it is served by.
+    pub home: Rc<StreamLoop>,
+    /// The configuration it is served by.
+    pub generation: Rc<LoopGeneration>,
+    /// The listening address it came by.
+    pub listen: Rc<Addr>,
+    /// Time of accept.
+    pub accepted: Instant,
+    /// PROXY protocol header.
+    pub proxy: OnceCell<Box<proxy_protocol::Header>>,
+    /// True if its listening address has `proxy_protocol`.
+    pub(crate) sends_proxy_header: bool,
+    /// Default server of its listening address.
+    server: ServerId,
+    slot: ConnectionSlot,
+    verbosity: Verbosity,
+    peer: Addr,
+    peer_text: OnceCell<Box<str>>,
+}
+
+/// Verbosity of the log lines of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verbosity {
+    /// Lines admitted by the levels of the error logs.
+    AsLogsSay,
+    /// Everything, in every log (`debug_connection`).
+    Everything,
+}
+
+impl Client {
+    /// A client whose connection was just accepted; `None` if a reload took its listening address away meanwhile.
+    pub(crate) fn new(id: u64, peer: Addr, listen: Rc<Addr>, home: Rc<StreamLoop>) -> Option<Rc<Self>> {
+        let generation = home.generation();
+        let group = generation.listening.find(&listen)?;
+        let (server, sends_proxy_header) = (group.default_server, group.proxy_protocol);
+        let is_debugged = generation.main.debug_connections.iter().any(|peers| peers.has(&peer));
+        let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
+        Some(Rc::new_cyclic(|client| Self {
+            id,
+            slot: home.connections.add_client(client.clone() as Weak<dyn ClientInfo>),
+            home,
+            generation,
+            listen,
+            accepted: tw_rt::clock::now(),
+            proxy: OnceCell::new(),
+            sends_proxy_header,
+            server,
+            verbosity,
+            peer,
+            peer_text: OnceCell::new(),
+        }))
+    }
+
+    /// The server of the configuration that its session belongs to.
+    pub fn server(&self) -> &Server {
+        self.generation.server(self.server)
+    }
+
+    /// The peer's address.
+    pub fn peer(&self) -> &Addr {
+        &self.peer
+    }
+
+    /// The peer's address as text without port.
+    pub fn peer_text(&self) -> &str {
+        self.peer_text.get_or_init(|| self.peer.client_text())
+    }
+
+    /// Writes a line into the error log of its server, without client and server at its end.
+    pub(crate) fn write(&self, level: Level, message: fmt::Arguments<'_>) {
+        let log: &ErrorLog = &self.server().settings.error_log;
+        match self.verbosity {
+            Verbosity::AsLogsSay => log.write(level, Some(self.id), message),
+            Verbosity::Everything => log.write_to_all(level, Some(self.id), message),
+        }
+    }
+
+    /// Writes a debug line, if a log has level `debug`: one comparison if none has.
+    pub fn debug(&self, message: fmt::Arguments<'_>) {
+        if self.generation.debug_lines == DebugLines::Possible {
+            self.write(Level::Debug, message);
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.home.connections.remove_client(&self.slot);
+    }
+}
+
+impl Host for Client {
+    fn accepted(&self) -> Instant {
+        self.accepted
+    }
+
+    fn peer_text(&self) -> &str {
+        self.peer_text()
+    }
+
+    fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.write(level, format_args!("{message}{}", ClientContext(self)));
+    }
+
+    fn evictable(&self) -> EvictableConnection<'_> {
+        EvictableConnection::new(&self.home.connections, &self.slot)
+    }
+
+    fn set_proxy_header(&self, header: proxy_protocol::Header) {
+        // Set once: a connection has one header.
+        let _ = self.proxy.set(Box::new(header));
+    }
+}
+
+impl ClientInfo for Client {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn address(&self) -> &str {
+        self.peer_text()
+    }
+}
+
+/// End of a line of the error log: `, client: …, server: …`.
+pub(crate) struct ClientContext<'a>(pub(crate) &'a Client);
+
+impl fmt::Display for ClientContext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, ", client: {}, server: {}", self.0.peer_text(), self.0.listen)
+    }
+}

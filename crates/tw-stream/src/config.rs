@@ -1,0 +1,93 @@
+//! Configuration of `stream`, beside the parts that every protocol has.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use tw_accept::listen::AddressServers;
+use tw_connect::UpstreamGroup;
+use tw_core::config_thread::yield_if_due;
+use tw_core::generation::{Configuration, ProcessConfig};
+use tw_core::vars::Slots;
+use tw_net::Addr;
+
+use crate::plan::Plan;
+use crate::protocol::Stream;
+use crate::server::ServerSettings;
+use crate::session::StreamSession;
+
+/// A configuration that is live.
+pub type Generation = tw_core::generation::Generation<Config>;
+/// One that loops use.
+pub type GenerationRef = tw_core::config_thread::GenerationRef<Generation>;
+/// One as a loop holds it.
+pub type LoopGeneration = tw_core::generation::LoopGeneration<Config>;
+
+/// Index of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerId(pub(crate) u32);
+
+/// A loaded configuration: nothing in it is open or running.
+pub struct Config {
+    pub(crate) process: ProcessConfig,
+    /// All servers.
+    pub(crate) servers: Box<[Server]>,
+    /// The groups of all `upstream` blocks.
+    pub(crate) upstreams: Box<[Arc<UpstreamGroup<Stream>>]>,
+    pub(crate) listening: Listening,
+    pub(crate) slots: Slots<StreamSession>,
+}
+
+/// One `server { }`.
+pub struct Server {
+    /// Core settings.
+    pub settings: Arc<ServerSettings>,
+    /// Handlers of its sessions.
+    pub plan: Plan,
+}
+
+/// Servers by listening address: a range of ports may be thousands of them.
+pub(crate) struct Listening {
+    servers: Vec<AddressServers<ServerId>>,
+    by_address: HashMap<Addr, usize>,
+}
+
+impl Listening {
+    pub(crate) fn new(servers: Vec<AddressServers<ServerId>>) -> Self {
+        let by_address = servers.iter().enumerate().map(|(at, group)| (group.address.clone(), at)).collect();
+        Self { servers, by_address }
+    }
+
+    /// The servers of an address; `None` if `stream` does not listen there.
+    pub(crate) fn find(&self, address: &Addr) -> Option<&AddressServers<ServerId>> {
+        self.servers.get(*self.by_address.get(address)?)
+    }
+}
+
+impl Deref for Config {
+    type Target = tw_core::generation::Config;
+
+    fn deref(&self) -> &Self::Target {
+        &self.process
+    }
+}
+
+impl Configuration for Config {
+    fn process(&self) -> &ProcessConfig {
+        &self.process
+    }
+
+    fn free(self) {
+        for server in self.servers {
+            drop(server);
+            yield_if_due();
+        }
+    }
+}
+
+impl Config {
+    /// A server by its index.
+    pub fn server(&self, id: ServerId) -> &Server {
+        &self.servers[id.0 as usize]
+    }
+}

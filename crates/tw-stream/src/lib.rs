@@ -1,0 +1,32 @@
+//! The `stream` block: sessions over TCP, which have a client, variables and a log, and whose bytes no one here understands.
+//!
+//! ```text
+//! accept ─► Client ─► phases: post-accept ─► preaccess ─► access ─► ssl ─► preread ─► content ─► log
+//!                                                                                       └─ proxy: name, peer, connection ─► relay
+//!                                                                                          or another module
+//! ```
+//! [`phases`] is the life of a session from its first byte to its line in the access log. A server is compiled to a
+//! [`Plan`](plan::Plan): flat lists of handlers for each phase. The modules are in `tw-modules`; [`proxy`] is the engine of
+//! `proxy_pass`. Peers, names and connections are those of `tw-connect`, which http has, too.
+
+mod application;
+pub mod client;
+pub mod config;
+pub mod load;
+pub mod phases;
+pub mod plan;
+pub mod preread;
+mod protocol;
+pub mod proxy;
+pub mod server;
+pub mod session;
+pub mod variables;
+
+use tw_base::Limit;
+
+pub use application::StreamLoop;
+pub use load::StreamBlocks;
+pub use protocol::{Block, Stream};
+
+/// Limits of sessions; those of a module are in its settings.
+pub const LIMITS: &[&[Limit]] = &[server::LIMITS];

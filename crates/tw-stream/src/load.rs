@@ -1,0 +1,115 @@
+//! Loading of the `stream` block: from the configuration tree to the plans of servers.
+//!
+//! ```text
+//! tree ─ walk ─→ scopes (settings as written, per block) ─ resolve ─→ settings as used ─ install ─→ plans ─→ Config
+//! ```
+
+mod blocks;
+mod scope;
+
+use tw_accept::listen::ListenTable;
+use tw_conf::{ConfError, Contexts, DirectiveInfo, Node};
+use tw_connect::upstream_block::Upstream;
+use tw_core::load::{
+    ConfigBuilder, LoadedBlocks, Loader, Mistakes, ProtocolBlocks, ProtocolParts, Resolve, ResolveContext,
+    Table,
+};
+use tw_core::module::Protocol;
+use tw_core::vars::VarTable;
+
+use self::blocks::LoadedStream;
+use self::scope::BlockScope;
+use crate::config::{Config, Listening};
+use crate::protocol::{Block, Stream};
+use crate::server::ServerSettings;
+use crate::session::StreamSession;
+use crate::variables;
+
+/// A module of `stream`.
+pub type Module = tw_core::module::Module<Stream>;
+
+/// Core modules of the stream context; they come before THE LIST.
+static CORE: [Module; 2] =
+    [Module::of::<ServerSettings>("stream_core"), Module::of::<Upstream<Stream>>("upstream")];
+const CORE_SERVER: usize = 0;
+const CORE_UPSTREAM: usize = 1;
+
+/// `stream` while a configuration is loaded. Its configuration is `None` if there is no such block.
+pub struct StreamBlocks {
+    table: Table<Stream>,
+    vars: VarTable<StreamSession>,
+    stream: Option<BlockScope>,
+    loaded: Option<LoadedStream>,
+}
+
+impl StreamBlocks {
+    /// `stream` with these modules besides those of its core.
+    pub fn new(modules: &'static [Module]) -> Self {
+        let table = Table::new(self::modules(modules).collect());
+        let mut vars = VarTable::default();
+        for variables in variables::VARIABLES {
+            vars.declare(variables);
+        }
+        for module in table.modules() {
+            vars.declare(module.variables());
+        }
+        Self { table, vars, stream: None, loaded: None }
+    }
+}
+
+impl ProtocolBlocks for StreamBlocks {
+    type Config = Option<Config>;
+
+    const CONTEXTS: Contexts = Stream::CONTEXTS;
+    const STRUCTURE: &'static [DirectiveInfo] = scope::STRUCTURE;
+
+    fn directives(&self) -> Vec<DirectiveInfo> {
+        self.table.infos().collect()
+    }
+
+    fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>> {
+        node.name.is(Stream::NAME).then(|| self.walk_stream(node, loader))
+    }
+
+    fn resolve(&mut self, shared: ResolveContext<'_>, mistakes: &mut Mistakes) {
+        let Some(stream) = self.stream.take() else { return };
+        let mut cx = Resolve::new(&mut self.vars, shared, Block::default());
+        match blocks::build(stream, &self.table, &mut cx) {
+            Ok(loaded) => self.loaded = Some(loaded),
+            Err(error) => cx.mistakes.add(error),
+        }
+        let later = cx.mistakes;
+        mistakes.follow(later, &self.vars, Self::CONTEXTS);
+    }
+
+    fn finish(self, process: &mut ConfigBuilder<'_>) -> Result<LoadedBlocks<Self::Config>, ConfError> {
+        let Some(LoadedStream { servers, upstreams, reach }) = self.loaded else {
+            return Ok(LoadedBlocks { parts: ProtocolParts::default(), assemble: Box::new(|_| None) });
+        };
+        let ListenTable { addresses, servers: members, .. } =
+            blocks::listens(&servers, process.sources, &mut *process.diagnostics)?;
+        let slots = self.vars.finish()?;
+        let parts = ProtocolParts { listens: addresses, reach, ..ProtocolParts::default() };
+        let assemble = Box::new(move |process| {
+            Some(Config {
+                process,
+                servers: servers.into(),
+                upstreams: upstreams.into(),
+                listening: Listening::new(members),
+                slots,
+            })
+        });
+        Ok(LoadedBlocks { parts, assemble })
+    }
+}
+
+/// The modules of the stream context, those of the core first.
+pub fn modules(modules: &'static [Module]) -> impl Iterator<Item = &'static Module> {
+    CORE.iter().chain(modules)
+}
+
+/// Records of all directives in `stream`, with the module of each.
+pub fn all_directives(modules: &'static [Module]) -> Vec<(&'static str, DirectiveInfo)> {
+    let of = |module: &'static Module| module.directives().into_iter().map(|(_, info)| (module.name, info));
+    self::modules(modules).flat_map(of).collect()
+}

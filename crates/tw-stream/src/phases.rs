@@ -1,0 +1,122 @@
+//! The phases of a session in nginx's order (`ngx_stream_phases`): the life of a session is this file from top to bottom.
+//!
+//! | phase | who runs there |
+//! |---|---|
+//! | post-accept | the PROXY protocol header |
+//! | preaccess | `set`, `limit_conn` |
+//! | access | `allow`, `deny` |
+//! | ssl | nothing yet: a TLS handshake, which replaces the transport of the session |
+//! | preread | modules that look at the first bytes of the client ([`preread`](crate::preread)) |
+//! | content | `proxy_pass`, `return` |
+//! | log | `access_log` |
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use tw_accept::{ProxyHeader, read_proxy_header};
+use tw_core::access_check::AccessDecision;
+use tw_core::session::Session;
+use tw_core::vars::EvalStatus;
+use tw_log::Level;
+use tw_net::Transport;
+use tw_rt::Socket;
+
+use crate::client::Client;
+use crate::plan::Check;
+use crate::preread;
+use crate::session::{SessionStatus, StreamSession};
+
+/// Result of a phase: the next one follows, or the session ends with this status.
+pub(crate) type PhaseResult = Result<(), SessionStatus>;
+
+/// Serves a session until it is over, and logs it.
+pub(crate) async fn run(client: Rc<Client>, socket: Socket) {
+    client.write(Level::Info, format_args!("client {} connected to {}", client.peer(), client.listen));
+    let mut s = StreamSession::new(client, Transport::Plain(socket));
+    s.status = match before_content(&mut s).await {
+        Ok(()) => content(&mut s).await,
+        Err(status) => status,
+    };
+    s.client.debug(format_args!("finalize stream session: {}", s.status.0));
+    log(&s);
+}
+
+/// All phases in front of the content.
+async fn before_content(s: &mut StreamSession) -> PhaseResult {
+    if s.client.sends_proxy_header {
+        // Boxed: other sessions stay smaller without this state.
+        Box::pin(post_accept(s)).await?;
+    }
+    let client = s.client.clone();
+    let plan = &client.server().plan;
+    run_checks(&plan.preaccess, s)?;
+    run_checks(&plan.access, s)?;
+    if !plan.preread.is_empty() {
+        Box::pin(preread::run(&plan.preread, s)).await?;
+    }
+    Ok(())
+}
+
+/// Reads the PROXY protocol header.
+async fn post_accept(s: &mut StreamSession) -> PhaseResult {
+    let timeout = s.server().settings.proxy_protocol_timeout;
+    match read_proxy_header(&*s.client, s.transport.socket(), timeout).await {
+        ProxyHeader::Accepted(rest) => {
+            s.received += rest.len() as u64;
+            s.preread = Bytes::from(rest);
+            Ok(())
+        }
+        ProxyHeader::Invalid => Err(SessionStatus::BAD_REQUEST),
+        ProxyHeader::Absent => Err(SessionStatus::OK),
+    }
+}
+
+/// Runs the checks of a phase, until one of them grants access.
+fn run_checks(checks: &[Box<dyn Check>], s: &mut StreamSession) -> PhaseResult {
+    for check in checks {
+        let decision = check.check(s);
+        evaluated(s)?;
+        match decision {
+            AccessDecision::Pass => {}
+            AccessDecision::Granted => break,
+            AccessDecision::Forbidden(reason) => {
+                s.log(Level::Error, format_args!("{reason}"));
+                return Err(SessionStatus::FORBIDDEN);
+            }
+            AccessDecision::Refused(status) => return Err(SessionStatus(status)),
+        }
+    }
+    Ok(())
+}
+
+/// Ends a session in which a variable could not be computed: what was decided by it must not stand.
+pub(crate) fn evaluated(s: &StreamSession) -> PhaseResult {
+    match s.bindings().take_eval_status() {
+        EvalStatus::Ok => Ok(()),
+        EvalStatus::Failed => Err(SessionStatus::INTERNAL_SERVER_ERROR),
+    }
+}
+
+/// Hands the session to the handler of its server.
+async fn content(s: &mut StreamSession) -> SessionStatus {
+    let client = s.client.clone();
+    let server = client.server();
+    if server.settings.tcp_nodelay {
+        // A Unix socket has no such option.
+        let _ = s.transport.socket().set_nodelay(true);
+    }
+    match &server.plan.content {
+        Some(handler) => handler.serve(s).await,
+        None => {
+            client.debug(format_args!("no handler for server"));
+            SessionStatus::INTERNAL_SERVER_ERROR
+        }
+    }
+}
+
+/// Logs a session that is over.
+fn log(s: &StreamSession) {
+    for logger in &s.server().plan.loggers {
+        logger.record(s);
+    }
+}

@@ -1,0 +1,84 @@
+//! Preread phase: modules look at the first bytes of a client, before the content handler gets them.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_accept::{Host, WaitError, ready_or_evicted};
+use tw_core::session::Session;
+use tw_log::Level;
+use tw_rt::Deadline;
+
+use crate::phases::{PhaseResult, evaluated};
+use crate::session::{SessionStatus, StreamSession};
+
+/// Looks at the bytes of a client that have arrived so far ([`StreamSession::preread`]).
+pub trait PrereadHandler: Send + Sync {
+    /// Decides whether they are enough. Never waits.
+    fn preread(&self, s: &mut StreamSession) -> PrereadStep;
+}
+
+/// Decision of a preread handler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PrereadStep {
+    /// Done: the next handler looks.
+    Pass,
+    /// More bytes are needed.
+    More,
+    /// The session ends. The handler has logged the reason.
+    End(SessionStatus),
+}
+
+/// Runs the handlers of a server one after the other. All of their waits together take `preread_timeout` at most.
+pub(crate) async fn run(handlers: &[Arc<dyn PrereadHandler>], s: &mut StreamSession) -> PhaseResult {
+    let (began, timeout) = (tw_rt::clock::now(), s.server().settings.preread_timeout);
+    let deadline = RefCell::new(Deadline::new());
+    for handler in handlers {
+        loop {
+            let step = handler.preread(s);
+            evaluated(s)?;
+            match step {
+                PrereadStep::Pass => break,
+                PrereadStep::More => {}
+                PrereadStep::End(status) => return Err(status),
+            }
+            while !read(s)? {
+                let left = timeout.saturating_sub(tw_rt::clock::now().saturating_duration_since(began));
+                let transport = s.transport.clone();
+                let evictable = s.client.evictable();
+                let ready =
+                    ready_or_evicted(evictable, &deadline, left, |cx| transport.poll_readable(cx)).await;
+                if let Err(WaitError::Timeout | WaitError::Evicted | WaitError::Failed) = ready {
+                    return Err(SessionStatus::OK);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads what is there. Returns false if there is nothing now.
+fn read(s: &mut StreamSession) -> Result<bool, SessionStatus> {
+    let max = s.server().settings.preread_buffer_size;
+    let room = max.saturating_sub(s.preread.len());
+    if room == 0 {
+        s.log(Level::Error, format_args!("preread buffer full while prereading client data"));
+        return Err(SessionStatus::BAD_REQUEST);
+    }
+    let mut bytes = Vec::with_capacity(max);
+    bytes.extend_from_slice(&s.preread);
+    bytes.resize(max, 0);
+    let len = s.preread.len();
+    match s.transport.try_read_into(&mut bytes[len..]) {
+        Ok(0) => Err(SessionStatus::OK),
+        Ok(n) => {
+            bytes.truncate(len + n);
+            s.received += n as u64;
+            s.preread = Bytes::copy_from_slice(&bytes);
+            Ok(true)
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(_) => Err(SessionStatus::OK),
+    }
+}

@@ -1,0 +1,62 @@
+//! `stream` as a protocol of configurations: its blocks, sessions and plans.
+
+use tw_conf::{ConfError, Contexts, Node, STREAM, STREAM_SERVER, STREAM_UPSTREAM};
+use tw_connect::{ConnectingProtocol, UpstreamBlock};
+use tw_core::load::Resolve;
+use tw_core::module::Protocol;
+use tw_upstream::TimeKind;
+
+use crate::plan::Plan;
+use crate::server::ServerSettings;
+use crate::session::StreamSession;
+
+/// The protocol.
+pub struct Stream;
+
+/// The block of `stream` that is being resolved.
+#[derive(Default)]
+pub struct Block {
+    /// Upstream servers and the resolution of their names.
+    pub upstream: UpstreamBlock<Stream>,
+}
+
+impl Protocol for Stream {
+    const NAME: &'static str = "stream";
+    const CONTEXTS: Contexts = STREAM | STREAM_SERVER | STREAM_UPSTREAM;
+
+    type Session = StreamSession;
+    type Plan = Plan;
+    type Core = ServerSettings;
+    type Block = Block;
+}
+
+/// Method by which a group binds sessions to servers: there is none, `sticky` stands in `http` only.
+pub enum NoSticky {}
+
+impl ConnectingProtocol for Stream {
+    const SERVER_PORT: Option<u16> = None;
+    const LEAST_TIME: &'static [(&'static str, TimeKind)] = &[
+        ("connect", TimeKind::Connect),
+        ("first_byte", TimeKind::Header),
+        ("last_byte", TimeKind::LastByte),
+    ];
+
+    type Sticky = NoSticky;
+    type RawSticky = NoSticky;
+
+    fn read_sticky(node: &Node) -> Result<NoSticky, ConfError> {
+        Err(node.error("is not allowed here"))
+    }
+
+    fn resolve_sticky(raw: NoSticky, _: &str, _: &mut Resolve<'_, Self>) -> Result<NoSticky, ConfError> {
+        match raw {}
+    }
+
+    fn upstream_block(block: &Block) -> &UpstreamBlock<Self> {
+        &block.upstream
+    }
+
+    fn upstream_block_mut(block: &mut Block) -> &mut UpstreamBlock<Self> {
+        &mut block.upstream
+    }
+}

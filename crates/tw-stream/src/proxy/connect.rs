@@ -1,0 +1,156 @@
+//! Attempts to connect to one peer after the other (`proxy_next_upstream`), until there is a connection.
+
+use std::time::Instant;
+
+use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
+use tw_connect::group::now_ms;
+use tw_connect::{UpstreamConnection, UpstreamGroup, queue, upstream_names};
+use tw_core::event_loop::ConnectionPermit;
+use tw_core::session::Session;
+use tw_log::Level;
+use tw_net::{ConnectOptions, Transport};
+use tw_upstream::{BalanceKey, KeyKind, Lease, PeerChange, PeerOutcome, PeerSelection};
+
+use super::settings::ProxySettings;
+use super::upstream_state::AttemptPeer;
+use crate::protocol::Stream;
+use crate::session::{SessionStatus, StreamSession};
+
+/// A connection to the peer of a lease.
+pub(super) struct ConnectedPeer {
+    pub(super) transport: Transport,
+    pub(super) lease: Lease,
+    /// Held while the connection is open.
+    pub(super) permit: ConnectionPermit,
+}
+
+/// Connects `s` to a peer of `group`. The error is the end of the session, and is logged.
+pub(super) async fn try_peers(
+    s: &mut StreamSession,
+    group: &UpstreamGroup<Stream>,
+    settings: &ProxySettings,
+) -> Result<ConnectedPeer, SessionStatus> {
+    let began = tw_rt::clock::now();
+    resolve_names(s, group).await?;
+    let mut selection = begin_selection(s, group, settings);
+    let options = settings.connection.options_once(s);
+    loop {
+        let lease = select_peer(s, group, &mut selection).await?;
+        let failure = match attempt(s, settings, lease, options.as_ref()).await {
+            Ok(connected) => return Ok(connected),
+            Err(failure) => failure,
+        };
+        if let UpstreamFailure::ConnectionLimit(_) | UpstreamFailure::Identity(_) = failure.cause {
+            return Err(SessionStatus::INTERNAL_SERVER_ERROR);
+        }
+        if !may_retry(settings, &selection, began) {
+            return Err(SessionStatus::BAD_GATEWAY);
+        }
+    }
+}
+
+/// Resolves the names of servers, as far as there are no addresses yet.
+async fn resolve_names(s: &mut StreamSession, group: &UpstreamGroup<Stream>) -> Result<(), SessionStatus> {
+    if !group.peers.has_host_names() {
+        return Ok(());
+    }
+    let resolving = group.resolving.as_ref().unwrap_or(&s.server().settings.resolving).clone();
+    let pool = s.client.generation.disks.default_disk().pool().clone();
+    let ready = upstream_names::ensure_addresses(&group.names, &group.peers, &resolving, &pool).await;
+    let Err(failure) = ready else { return Ok(()) };
+    // Only a group has an attempt in `$upstream_*`: a single name that is not resolved has no server.
+    if let (true, Some(upstream)) = (group.is_named, &mut s.upstream) {
+        upstream.begin(AttemptPeer::Nobody(group.peers.name().clone()));
+    }
+    s.log(Level::Error, format_args!("{}", failure.line(AttemptStage::Connecting)));
+    Err(if group.is_named { SessionStatus::BAD_GATEWAY } else { SessionStatus::INTERNAL_SERVER_ERROR })
+}
+
+/// Begins the selection of peers with the key that the balancing method needs.
+fn begin_selection(
+    s: &StreamSession,
+    group: &UpstreamGroup<Stream>,
+    settings: &ProxySettings,
+) -> PeerSelection {
+    let tries = u32::try_from(settings.retry.tries).unwrap_or(u32::MAX);
+    let key = match group.peers.method().key_kind() {
+        KeyKind::Nothing => BalanceKey::None,
+        KeyKind::Client => {
+            s.client_addr().inet().map_or(BalanceKey::None, |addr| BalanceKey::Client(addr.ip()))
+        }
+        KeyKind::Text => BalanceKey::Text(group.key.as_ref().map_or_else(Vec::new, |key| key.value(s))),
+    };
+    group.peers.start_selection(key, None, tries)
+}
+
+/// Selects the peer of the next attempt, and records the attempt.
+async fn select_peer(
+    s: &mut StreamSession,
+    group: &UpstreamGroup<Stream>,
+    selection: &mut PeerSelection,
+) -> Result<Lease, SessionStatus> {
+    let home = s.client.home.clone();
+    let (selected, _) = queue::select(&group.peers, group.queue, selection, &home.upstreams.random).await;
+    let to = match &selected {
+        Ok(lease) => AttemptPeer::Peer(lease.peer().clone()),
+        Err(_) => AttemptPeer::Nobody(group.peers.name().clone()),
+    };
+    if let Some(upstream) = &mut s.upstream {
+        upstream.begin(to);
+    }
+    selected.map_err(|failure| {
+        s.log(Level::Error, format_args!("{}", failure.line(AttemptStage::Connecting)));
+        SessionStatus::BAD_GATEWAY
+    })
+}
+
+/// Connects to the peer of `lease`. A failure is logged and counts against the peer.
+async fn attempt(
+    s: &mut StreamSession,
+    settings: &ProxySettings,
+    mut lease: Lease,
+    options: Option<&ConnectOptions>,
+) -> Result<ConnectedPeer, AttemptFailure> {
+    let options = options.cloned().unwrap_or_else(|| settings.connection.options(s));
+    let (home, to) = (s.client.home.clone(), lease.peer().addr().clone());
+    // A handshake of TLS with the server would be the last argument (`proxy_ssl`).
+    let opened =
+        UpstreamConnection::open_transport(&home, &to, &options, settings.connect_timeout, None).await;
+    match opened {
+        Ok((transport, permit)) => {
+            lease.connected(now_ms());
+            if let Some(attempt) = s.upstream.as_mut().and_then(|upstream| upstream.current()) {
+                attempt.connect();
+            }
+            Ok(ConnectedPeer { transport, lease, permit })
+        }
+        Err(failure) => {
+            if let Some(level) = failure.cause.level() {
+                s.log(level, format_args!("{failure}"));
+            }
+            end_lease(s, lease, &failure);
+            if let Some(attempt) = s.upstream.as_mut().and_then(|upstream| upstream.current()) {
+                attempt.end();
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// Ends the lease of a failed attempt.
+fn end_lease(s: &StreamSession, lease: Lease, failure: &AttemptFailure) {
+    if failure.cause.is_local() {
+        return drop(lease);
+    }
+    if lease.done(PeerOutcome::Failed, now_ms()) == PeerChange::Disabled {
+        s.log(Level::Warn, format_args!("upstream server temporarily disabled {}", failure.stage));
+    }
+}
+
+/// Returns true if the session may be passed to another peer.
+fn may_retry(settings: &ProxySettings, selection: &PeerSelection, began: Instant) -> bool {
+    let retry = &settings.retry;
+    let is_late =
+        !retry.timeout.is_zero() && tw_rt::clock::now().saturating_duration_since(began) >= retry.timeout;
+    retry.is_on && selection.tries_left() > 0 && !is_late
+}

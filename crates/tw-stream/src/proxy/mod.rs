@@ -1,0 +1,55 @@
+//! Engine of `proxy_pass`: passes a session to an upstream server. The directives are in `tw-modules`.
+//!
+//! ```text
+//! target: group ─► connect: names ─► peer ─► connection ─┬─► session: PROXY protocol header, first bytes ─► relay (tw-connect)
+//!                               ▲                        │
+//!                               └── next peer ◄── failure┘
+//! ```
+
+mod connect;
+mod relaying;
+pub mod settings;
+pub mod target;
+pub mod upstream_state;
+
+use tw_base::Limit;
+
+use crate::session::{SessionStatus, StreamSession};
+
+pub use settings::{ProxySettings, RawProxy};
+pub use target::PassTarget;
+
+/// Limits of the proxy, for the module that has its directives.
+pub const LIMITS: &[Limit] = &[
+    Limit::directive(
+        "proxy_connect_timeout",
+        "Time until a connection is there",
+        "the next server, or the session ends with status 502",
+    ),
+    Limit::directive("proxy_timeout", "Time without traffic in either direction", "the session ends"),
+    Limit::directive(
+        "proxy_buffer_size",
+        "Bytes of each direction that are kept for a side that does not take them",
+        "the other side waits",
+    ),
+    Limit::directive(
+        "proxy_next_upstream_tries",
+        "Servers that one session is passed to",
+        "the session ends with status 502",
+    ),
+];
+
+/// Passes `s` to a server of `target` until one of them has closed.
+pub async fn serve(s: &mut StreamSession, target: &PassTarget, settings: &ProxySettings) -> SessionStatus {
+    s.upstream = Some(Box::default());
+    let group = match target.group(s) {
+        Ok(group) => group,
+        Err(status) => return status,
+    };
+    // Boxed: the relay runs longest, and stays smaller without this state.
+    let connected = match Box::pin(connect::try_peers(s, &group, settings)).await {
+        Ok(connected) => connected,
+        Err(status) => return status,
+    };
+    relaying::run(s, connected, settings).await
+}

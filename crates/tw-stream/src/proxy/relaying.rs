@@ -1,0 +1,135 @@
+//! The relay of a session, once an upstream server is connected: what is sent first, what ends it, and what is recorded.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tw_base::Errno;
+use tw_connect::group::now_ms;
+use tw_connect::relay::{RelayEnding, RelayFailure, RelayLimits, RelaySide, Relayed, relay};
+use tw_core::session::Session;
+use tw_log::Level;
+use tw_net::proxy_protocol::write_v1;
+use tw_upstream::PeerOutcome;
+
+use super::connect::ConnectedPeer;
+use super::settings::{ProxyProtocol, ProxySettings};
+use crate::session::{SessionStatus, StreamSession};
+
+/// Relays the bytes of `s` until the session is over.
+pub(super) async fn run(
+    s: &mut StreamSession,
+    connected: ConnectedPeer,
+    settings: &ProxySettings,
+) -> SessionStatus {
+    let ConnectedPeer { transport, mut lease, permit } = connected;
+    log_connection(s, &transport, lease.peer().text());
+    // A server without a response has succeeded when it is connected, as in nginx.
+    let _ = lease.passed(now_ms());
+    let limits = limits(s, settings);
+    let first = first_bytes(s, settings);
+    let client = s.client.clone();
+    let downstream = s.transport.clone();
+    let relayed = relay(&client.home, (&*downstream, first), (&transport, Bytes::new()), limits).await;
+    record(s, &relayed);
+    if let Some(first_byte) = relayed.first_byte {
+        let ago = tw_rt::clock::now().saturating_duration_since(first_byte);
+        lease.header(now_ms().saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(0)));
+    }
+    lease.sent(relayed.to_server);
+    lease.received(relayed.from_server);
+    let _ = lease.done(PeerOutcome::Success, now_ms());
+    log_end(s, &relayed);
+    drop(permit);
+    SessionStatus::OK
+}
+
+fn limits(s: &StreamSession, settings: &ProxySettings) -> RelayLimits {
+    RelayLimits {
+        idle: settings.timeout,
+        // As long as one direction moves, the other one may wait.
+        client: Duration::MAX,
+        server: Duration::MAX,
+        size: settings.buffer_size,
+        client_rate: settings.upload_rate(s),
+        server_rate: settings.download_rate(s),
+        ending: if settings.half_close { RelayEnding::Both } else { RelayEnding::Either },
+    }
+}
+
+/// Bytes for the server in front of what the client will send: PROXY protocol header, and what was read before.
+fn first_bytes(s: &mut StreamSession, settings: &ProxySettings) -> Bytes {
+    let preread = std::mem::take(&mut s.preread);
+    match settings.proxy_protocol {
+        ProxyProtocol::Off => preread,
+        ProxyProtocol::V1 => {
+            let mut header = Vec::new();
+            write_v1(&mut header, s.client_addr(), s.local_addr());
+            let mut first = BytesMut::with_capacity(header.len() + preread.len());
+            first.extend_from_slice(&header);
+            first.extend_from_slice(&preread);
+            first.freeze()
+        }
+    }
+}
+
+/// Takes over what the relay has counted.
+fn record(s: &mut StreamSession, relayed: &Relayed) {
+    s.received += relayed.from_client;
+    s.sent += relayed.to_client;
+    let Some(attempt) = s.upstream.as_mut().and_then(|upstream| upstream.current()) else { return };
+    attempt.end();
+    attempt.first_byte = relayed.first_byte.map(|at| attempt.span(at));
+    (attempt.sent, attempt.received) = (relayed.to_server, relayed.from_server);
+}
+
+fn log_connection(s: &StreamSession, transport: &tw_net::Transport, peer: &str) {
+    if let Ok(local) = transport.local_addr() {
+        s.client.write(Level::Info, format_args!("proxy {local} connected to {peer}"));
+    }
+}
+
+/// Logs the end of a session.
+fn log_end(s: &StreamSession, relayed: &Relayed) {
+    match &relayed.result {
+        Ok(side) => log_disconnect(s, *side),
+        Err(RelayFailure::Timeout) => {
+            let message = "connection timed out (110: Connection timed out) while proxying connection";
+            s.log(Level::Info, format_args!("{message}"));
+        }
+        Err(RelayFailure::Read(side, error)) => {
+            let errno = Errno(error.raw_os_error().unwrap_or_default());
+            let (level, peer) = by_side(*side);
+            s.log(level, format_args!("recv() failed ({errno}) while proxying and reading from {peer}"));
+            log_disconnect(s, *side);
+        }
+        Err(RelayFailure::Write(side, error)) => {
+            let errno = Errno(error.raw_os_error().unwrap_or_default());
+            let (level, peer) = by_side(*side);
+            s.log(level, format_args!("send() failed ({errno}) while proxying and sending to {peer}"));
+        }
+    }
+}
+
+/// Level of a failure of a side, and its name.
+fn by_side(side: RelaySide) -> (Level, &'static str) {
+    match side {
+        RelaySide::Client => (Level::Info, "client"),
+        RelaySide::Server => (Level::Error, "upstream"),
+    }
+}
+
+fn log_disconnect(s: &StreamSession, side: RelaySide) {
+    let (_, name) = by_side(side);
+    let (received, sent) = s
+        .upstream
+        .as_ref()
+        .and_then(|upstream| upstream.attempts.last())
+        .map_or((0, 0), |attempt| (attempt.received, attempt.sent));
+    s.client.write(
+        Level::Info,
+        format_args!(
+            "{name} disconnected, bytes from/to client:{}/{}, bytes from/to upstream:{received}/{sent}",
+            s.received, s.sent
+        ),
+    );
+}

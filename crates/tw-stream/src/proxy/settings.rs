@@ -1,0 +1,140 @@
+//! Settings of the proxy: directives as written, and as sessions use them.
+
+use std::time::Duration;
+
+use tw_conf::{ConfError, Setting, Word};
+use tw_connect::resolving;
+use tw_connect::settings::{ConnectionSettings, RawConnection};
+use tw_core::load::Resolve;
+use tw_core::reach::Reach;
+use tw_core::vars::Template;
+
+use crate::protocol::Stream;
+use crate::session::StreamSession;
+
+/// Directives as written, but `proxy_pass`.
+#[derive(Default)]
+pub struct RawProxy {
+    /// `proxy_connect_timeout`
+    pub connect_timeout: Setting<Duration>,
+    /// `proxy_timeout`
+    pub timeout: Setting<Duration>,
+    /// `proxy_buffer_size`
+    pub buffer_size: Setting<usize>,
+    /// `proxy_bind` and `proxy_socket_…`
+    pub connection: RawConnection,
+    /// `proxy_next_upstream`
+    pub next_upstream: Setting<bool>,
+    /// `proxy_next_upstream_tries`
+    pub next_upstream_tries: Setting<u64>,
+    /// `proxy_next_upstream_timeout`
+    pub next_upstream_timeout: Setting<Duration>,
+    /// `proxy_protocol`
+    pub proxy_protocol: Setting<ProxyProtocol>,
+    /// `proxy_half_close`
+    pub half_close: Setting<bool>,
+    /// `proxy_upload_rate`
+    pub upload_rate: Setting<Word>,
+    /// `proxy_download_rate`
+    pub download_rate: Setting<Word>,
+}
+
+/// PROXY protocol header for upstream servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// None.
+    Off,
+    /// Version 1.
+    V1,
+}
+
+/// Settings of the proxy.
+pub struct ProxySettings {
+    pub(super) connect_timeout: Duration,
+    pub(super) timeout: Duration,
+    pub(super) buffer_size: usize,
+    pub(super) connection: ConnectionSettings<StreamSession>,
+    pub(super) retry: RetryPolicy,
+    pub(super) proxy_protocol: ProxyProtocol,
+    pub(super) half_close: bool,
+    upload_rate: Option<Template<StreamSession>>,
+    download_rate: Option<Template<StreamSession>>,
+}
+
+/// Conditions and limits of further attempts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RetryPolicy {
+    /// `proxy_next_upstream`
+    pub(super) is_on: bool,
+    /// `proxy_next_upstream_tries`; 0 is no limit.
+    pub(super) tries: u64,
+    /// `proxy_next_upstream_timeout`; zero is no limit.
+    pub(super) timeout: Duration,
+}
+
+impl ProxySettings {
+    /// Resolves the directives against the enclosing block.
+    ///
+    /// # Errors
+    /// An unknown variable, or a value that is not valid.
+    pub fn resolve(
+        raw: RawProxy,
+        outer: Option<&Self>,
+        cx: &mut Resolve<'_, Stream>,
+    ) -> Result<Self, ConfError> {
+        let retry = outer.map(|o| o.retry);
+        Ok(Self {
+            connect_timeout: raw
+                .connect_timeout
+                .or(outer.map(|o| o.connect_timeout), Duration::from_secs(60)),
+            timeout: raw.timeout.or(outer.map(|o| o.timeout), Duration::from_secs(600)),
+            buffer_size: raw.buffer_size.or(outer.map(|o| o.buffer_size), 16 << 10),
+            connection: ConnectionSettings::resolve(raw.connection, outer.map(|o| &o.connection), cx)?,
+            retry: RetryPolicy {
+                is_on: raw.next_upstream.or(retry.map(|r| r.is_on), true),
+                tries: raw.next_upstream_tries.or(retry.map(|r| r.tries), 0),
+                timeout: raw.next_upstream_timeout.or(retry.map(|r| r.timeout), Duration::ZERO),
+            },
+            proxy_protocol: raw.proxy_protocol.or(outer.map(|o| o.proxy_protocol), ProxyProtocol::Off),
+            half_close: raw.half_close.or(outer.map(|o| o.half_close), false),
+            upload_rate: rate(raw.upload_rate, outer.and_then(|o| o.upload_rate.as_ref()), cx)?,
+            download_rate: rate(raw.download_rate, outer.and_then(|o| o.download_rate.as_ref()), cx)?,
+        })
+    }
+
+    /// Adds to `reach` what the sandbox must allow.
+    pub fn reach(&self, reach: &mut Reach) {
+        reach.connects();
+        resolving::reach(reach);
+        self.connection.reach(reach);
+    }
+
+    /// Bytes per second from the client; `None` is no limit.
+    pub(super) fn upload_rate(&self, s: &StreamSession) -> Option<u64> {
+        value(self.upload_rate.as_ref(), s)
+    }
+
+    /// Bytes per second from the upstream server; `None` is no limit.
+    pub(super) fn download_rate(&self, s: &StreamSession) -> Option<u64> {
+        value(self.download_rate.as_ref(), s)
+    }
+}
+
+/// Compiles a rate. Without variables its value is checked now.
+fn rate(
+    raw: Setting<Word>,
+    outer: Option<&Template<StreamSession>>,
+    cx: &mut Resolve<'_, Stream>,
+) -> Result<Option<Template<StreamSession>>, ConfError> {
+    let Some(word) = raw.take() else { return Ok(outer.cloned()) };
+    let template = cx.template(&word)?;
+    if template.constant().is_some_and(|text| tw_conf::units::size(text).is_none()) {
+        return Err(ConfError::new(format!("invalid value \"{word}\"")).at(word.span));
+    }
+    Ok(Some(template))
+}
+
+/// Value of a rate for `s`. One that is no number is none, as in nginx.
+fn value(rate: Option<&Template<StreamSession>>, s: &StreamSession) -> Option<u64> {
+    tw_conf::units::size(&rate?.value(s)).filter(|rate| *rate > 0)
+}

@@ -1,0 +1,62 @@
+//! Target of `proxy_pass`: an `upstream`, an address or a name; with variables, known only for a session.
+
+use std::sync::Arc;
+
+use tw_conf::{ConfError, Word};
+use tw_connect::UpstreamGroup;
+use tw_connect::upstream_block::{self, Groups, warn_without_resolver};
+use tw_core::load::Resolve;
+use tw_core::session::Session;
+use tw_core::vars::Template;
+use tw_log::{Level, Text};
+
+use crate::protocol::Stream;
+use crate::session::{SessionStatus, StreamSession};
+
+/// Target of the sessions of a server.
+pub enum PassTarget {
+    /// One for all sessions.
+    Fixed(Arc<UpstreamGroup<Stream>>),
+    /// One that depends on the session.
+    Variable {
+        /// Name of a group, or an address with a port.
+        address: Template<StreamSession>,
+        /// Groups by name.
+        groups: Arc<Groups<Stream>>,
+    },
+}
+
+impl PassTarget {
+    /// Resolves the argument of `proxy_pass`.
+    ///
+    /// # Errors
+    /// No such address, or an unknown variable.
+    pub fn resolve(word: &Word, cx: &mut Resolve<'_, Stream>) -> Result<Self, ConfError> {
+        if !word.bytes.contains(&b'$') {
+            return Ok(Self::Fixed(upstream_block::named(word, &word.lossy(), None, cx)?));
+        }
+        warn_without_resolver(word, &word.bytes, cx);
+        Ok(Self::Variable { address: cx.template(word)?, groups: cx.block.upstream.groups.clone() })
+    }
+
+    /// The group for a session. An error is logged.
+    pub(super) fn group(&self, s: &StreamSession) -> Result<Arc<UpstreamGroup<Stream>>, SessionStatus> {
+        let (address, groups) = match self {
+            Self::Fixed(group) => return Ok(group.clone()),
+            Self::Variable { address, groups } => (address, groups),
+        };
+        let text = address.value(s);
+        let shown = Text(&text);
+        let found = match std::str::from_utf8(&text) {
+            Ok(text) => match groups.find(text) {
+                Some(group) => return Ok(group.clone()),
+                None => upstream_block::alone(text, None),
+            },
+            Err(_) => Err("invalid host".to_owned()),
+        };
+        found.map_err(|error| {
+            s.log(Level::Error, format_args!("{error} in upstream \"{shown}\""));
+            SessionStatus::INTERNAL_SERVER_ERROR
+        })
+    }
+}

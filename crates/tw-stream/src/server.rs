@@ -1,0 +1,167 @@
+//! Core directives of `stream` and its servers (nginx: ngx_stream_core_module).
+
+use std::time::Duration;
+
+use tw_accept::listen::Listen;
+use tw_base::Limit;
+use tw_conf::{
+    Args, ConfError, Cx, Directive, IneffectiveDirectives, MissingFeature, Node, STREAM, STREAM_SERVER,
+    Setting, Word, record,
+};
+use tw_connect::Resolving;
+use tw_connect::resolving::RawResolving;
+use tw_core::load::Resolve;
+use tw_core::log::{LogTarget, SharedErrorLog};
+use tw_core::module::Settings;
+
+use crate::protocol::Stream;
+
+const ALL: u32 = STREAM | STREAM_SERVER;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::directive(
+        "preread_buffer_size",
+        "Bytes of a client that modules look at before its session goes on",
+        "the session ends with status 400",
+    ),
+    Limit::directive("preread_timeout", "Time in which these bytes must arrive", "the session ends"),
+    Limit::directive(
+        "proxy_protocol_timeout",
+        "Time in which the PROXY protocol header of a session must arrive",
+        "the session ends",
+    ),
+];
+
+/// Settings of one server.
+pub struct ServerSettings {
+    /// Addresses on which its sessions begin.
+    pub listens: Vec<Listen>,
+    /// `error_log`
+    pub error_log: SharedErrorLog,
+    /// Name resolution while sessions are served.
+    pub resolving: Resolving,
+    /// `tcp_nodelay`
+    pub tcp_nodelay: bool,
+    /// `proxy_protocol_timeout`
+    pub proxy_protocol_timeout: Duration,
+    /// `preread_buffer_size`, bytes.
+    pub preread_buffer_size: usize,
+    /// `preread_timeout`
+    pub preread_timeout: Duration,
+}
+
+/// Directives as written.
+#[derive(Default)]
+pub struct Raw {
+    listen: Setting<Vec<Listen>>,
+    error_log: Setting<Vec<LogTarget>>,
+    resolving: RawResolving,
+    tcp_nodelay: Setting<bool>,
+    proxy_protocol_timeout: Setting<Duration>,
+    preread_buffer_size: Setting<usize>,
+    preread_timeout: Setting<Duration>,
+    without_effect: IneffectiveDirectives,
+}
+
+impl Settings<Stream> for ServerSettings {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[
+        record::new(
+            "listen",
+            "address:port | port | unix:path [parameters]",
+            STREAM_SERVER,
+            Args::at_least(1),
+        )
+        .doc("Address and port, range of ports, or unix socket, on which sessions begin.")
+        .set(|raw, node, cx| {
+            let listen = read_listen(node, cx)?;
+            raw.listen.push(node, listen);
+            Ok(())
+        }),
+        record::new("error_log", "file | stderr | syslog:… | memory:size [level]", ALL, Args::at_least(1))
+            .default("logs/error.log error")
+            .doc("Log file or syslog server for errors of sessions, and the minimum level.")
+            .set(|raw, node, cx| {
+                let target = LogTarget::parse(node, cx)?;
+                raw.error_log.push(node, target);
+                Ok(())
+            }),
+        record::new("resolver", "address … [valid=time] [ipv4=on|off] [ipv6=on|off]", ALL, Args::at_least(1))
+            .since("1.11.3")
+            .doc("Name servers, for names that are not known before a session needs them.")
+            .set(|raw, node, _| raw.resolving.read(node)),
+        record::time("resolver_timeout", ALL)
+            .default("30s")
+            .since("1.11.3")
+            .doc("How long a name may take to be found.")
+            .set(|raw, node, _| raw.resolving.read_timeout(node)),
+        record::flag("tcp_nodelay", ALL)
+            .default("on")
+            .since("1.9.4")
+            .doc("Sends what is there at once, even if it is little.")
+            .set(|raw, node, _| raw.tcp_nodelay.set_flag(node)),
+        record::time("proxy_protocol_timeout", ALL)
+            .default("30s")
+            .since("1.11.4")
+            .doc("Time in which a PROXY protocol header must arrive.")
+            .set(|raw, node, _| raw.proxy_protocol_timeout.set_msec(node)),
+        record::size("preread_buffer_size", ALL)
+            .default("16k")
+            .since("1.11.5")
+            .doc("Bytes of a client that modules can look at before the session goes on.")
+            .set(|raw, node, _| raw.preread_buffer_size.set_size(node)),
+        record::time("preread_timeout", ALL)
+            .default("30s")
+            .since("1.11.5")
+            .doc("Time in which these bytes must arrive.")
+            .set(|raw, node, _| raw.preread_timeout.set_msec(node)),
+        without_effect("variables_hash_max_size"),
+        without_effect("variables_hash_bucket_size"),
+    ];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, Stream>) -> Result<Self, ConfError> {
+        let error_log = match raw.error_log.take() {
+            Some(targets) => cx.error_log(targets)?,
+            None => outer.map_or_else(|| cx.main_error_log(), |o| o.error_log.clone()),
+        };
+        let half_minute = Duration::from_secs(30);
+        Ok(Self {
+            listens: raw.listen.take().unwrap_or_default(),
+            error_log,
+            resolving: Resolving::resolve(raw.resolving, outer.map(|o| &o.resolving), cx),
+            tcp_nodelay: raw.tcp_nodelay.or(outer.map(|o| o.tcp_nodelay), true),
+            proxy_protocol_timeout: raw
+                .proxy_protocol_timeout
+                .or(outer.map(|o| o.proxy_protocol_timeout), half_minute),
+            preread_buffer_size: raw.preread_buffer_size.or(outer.map(|o| o.preread_buffer_size), 16 << 10),
+            preread_timeout: raw.preread_timeout.or(outer.map(|o| o.preread_timeout), half_minute),
+        })
+    }
+}
+
+const fn without_effect(name: &'static str) -> Directive<Raw> {
+    record::new(name, "size", STREAM, Args::exact(1))
+        .doc("Accepted and without effect: there is no table here that needs this size.")
+        .set(|raw, node, _| raw.without_effect.set_once(node))
+}
+
+/// Reads the arguments of `listen`.
+fn read_listen(node: &Node, cx: &mut Cx<'_>) -> Result<Listen, ConfError> {
+    let mut listen = Listen::address(node, None)?;
+    for word in node.args.iter().skip(1) {
+        match word.as_str() {
+            Some("udp") => return Err(missing(node, word, "ngx_stream_core_module")),
+            Some("ssl") => return Err(missing(node, word, "ngx_stream_ssl_module")),
+            _ => listen.parameter(node, word, cx)?,
+        }
+    }
+    Ok(listen)
+}
+
+/// Error for a parameter of nginx's that is not here yet.
+fn missing(node: &Node, word: &Word, module: &'static str) -> ConfError {
+    let message =
+        format!("the \"{word}\" parameter of \"listen\" is not supported by this version of Tailwater");
+    node.fail(message).at(word.span).missing(MissingFeature::new(format!("listen … {word}"), module))
+}

@@ -1,0 +1,182 @@
+//! A session: a client being served, its variables and its lines in the logs.
+
+use std::any::Any;
+use std::cell::{Cell, OnceCell};
+use std::ffi::CStr;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tw_core::log::LoggedSession;
+use tw_core::session::Session;
+use tw_core::vars::{Bindings, Slots};
+use tw_log::{Level, PushResult, Sink};
+use tw_net::{Addr, Transport};
+use tw_rt::Deadline;
+
+use crate::client::{Client, ClientContext};
+use crate::config::Server;
+use crate::proxy::upstream_state::{UpstreamContext, UpstreamState};
+
+/// End of a session, as `$status` has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SessionStatus(pub u16);
+
+impl SessionStatus {
+    /// The session is complete.
+    pub const OK: Self = Self(200);
+    /// The client has sent something that cannot be read.
+    pub const BAD_REQUEST: Self = Self(400);
+    /// Access is denied.
+    pub const FORBIDDEN: Self = Self(403);
+    /// Failure of this server.
+    pub const INTERNAL_SERVER_ERROR: Self = Self(500);
+    /// No upstream server could be connected to.
+    pub const BAD_GATEWAY: Self = Self(502);
+}
+
+/// A client being served.
+pub struct StreamSession {
+    /// The client.
+    pub client: Rc<Client>,
+    /// Connection of the client.
+    pub transport: Rc<Transport>,
+    /// Bytes that were read of the client and not passed on.
+    pub preread: Bytes,
+    /// Bytes read of the client.
+    pub received: u64,
+    /// Bytes sent to the client.
+    pub sent: u64,
+    /// End of the session; 0 as long as it goes on.
+    pub status: SessionStatus,
+    /// Upstream servers; `None` if the session is not passed to one.
+    pub upstream: Option<Box<UpstreamState>>,
+    local: OnceCell<Addr>,
+    bindings: Bindings,
+    held: Vec<Rc<dyn Any>>,
+}
+
+/// Reason why bytes could not be sent to a client.
+#[derive(Debug)]
+pub enum SendFailure {
+    /// The client took nothing for as long as it may.
+    Timeout,
+    /// The connection is broken.
+    Broken(io::Error),
+}
+
+impl StreamSession {
+    /// Begins the session of a client.
+    pub(crate) fn new(client: Rc<Client>, transport: Transport) -> Self {
+        Self {
+            client,
+            transport: Rc::new(transport),
+            preread: Bytes::new(),
+            received: 0,
+            sent: 0,
+            status: SessionStatus::default(),
+            upstream: None,
+            local: OnceCell::new(),
+            bindings: Bindings::default(),
+            held: Vec::new(),
+        }
+    }
+
+    /// The server of the configuration.
+    pub fn server(&self) -> &Server {
+        self.client.server()
+    }
+
+    /// Address that took the connection. One system call, the first time.
+    pub fn local_addr(&self) -> &Addr {
+        self.local
+            .get_or_init(|| self.transport.local_addr().unwrap_or_else(|_| (*self.client.listen).clone()))
+    }
+
+    /// Sends bytes to the client, who may take nothing for `timeout` at most.
+    ///
+    /// # Errors
+    /// The connection is broken, or the time is over.
+    pub async fn send(&mut self, mut bytes: &[u8], timeout: Duration) -> Result<(), SendFailure> {
+        let mut deadline = Deadline::new();
+        deadline.set(timeout);
+        while !bytes.is_empty() {
+            match self.transport.try_write(bytes) {
+                Ok(n) => {
+                    self.sent += n as u64;
+                    bytes = bytes.get(n..).unwrap_or_default();
+                    deadline.set(timeout);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let transport = &self.transport;
+                    poll_fn(|cx| match transport.poll_writable(cx) {
+                        Poll::Ready(ready) => Poll::Ready(ready.map_err(SendFailure::Broken)),
+                        Poll::Pending => deadline.poll_elapsed(cx).map(|()| Err(SendFailure::Timeout)),
+                    })
+                    .await?;
+                }
+                Err(error) => return Err(SendFailure::Broken(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The bindings, to end what they say of the last evaluations.
+    pub(crate) fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+}
+
+impl Session for StreamSession {
+    fn client_addr(&self) -> &Addr {
+        self.client.peer()
+    }
+
+    fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.client.write(level, format_args!("{message}{}", Context(self)));
+    }
+
+    fn slots(&self) -> &Slots<Self> {
+        &self.client.generation.slots
+    }
+
+    fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    fn scratch(&self) -> &Cell<Vec<u8>> {
+        &self.client.home.buffers.path
+    }
+
+    fn hold<T: 'static>(&mut self, value: Rc<T>) {
+        self.held.retain(|held| !held.is::<T>());
+        self.held.push(value);
+    }
+}
+
+impl LoggedSession for StreamSession {
+    const FORMAT: Option<(&'static str, &'static str)> = None;
+    const FILE: Option<&'static str> = None;
+
+    fn push_to(&self, sink: &Sink, path: &CStr, line: &[u8]) -> PushResult {
+        sink.push_to(path.to_bytes(), b"/", tw_log::Links::Follow, line)
+    }
+}
+
+/// End of a line of the error log: client, server, and upstream server with the bytes of both.
+struct Context<'a>(&'a StreamSession);
+
+impl fmt::Display for Context<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let s = self.0;
+        ClientContext(&s.client).fmt(f)?;
+        match &s.upstream {
+            None => Ok(()),
+            Some(upstream) => UpstreamContext { upstream, received: s.received, sent: s.sent }.fmt(f),
+        }
+    }
+}
