@@ -54,7 +54,7 @@ impl AccessCheck<StreamSession> for StreamSet {
     fn check(&self, s: &mut StreamSession) -> AccessDecision {
         for (target, value) in &self.assignments {
             let value = value.value(s);
-            target.clone().store(s, value);
+            target.store(s, value);
         }
         AccessDecision::Pass
     }
