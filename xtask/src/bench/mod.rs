@@ -30,6 +30,7 @@ mod report;
 mod spans;
 mod stalls;
 mod static_files;
+mod stream;
 mod tls;
 mod turns;
 mod usage;
@@ -41,7 +42,7 @@ use crate::{Failure, root};
 /// Result of a step of a measurement; the error is for the terminal.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | gateways | cache | tls | grpc | h2 | instructions
+const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | gateways | cache | tls | grpc | h2 | stream | instructions
        [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater
@@ -103,6 +104,11 @@ h2       HTTP/2, plain and over TLS 1.3, many streams on each connection (h2load
          a small response beside a large download on its connection; memory of connections and of streams that wait
          --rounds N 5 · --seconds N 4 · --connections N 64 · --streams N 16 · --idle N 1000 · cases 1k 32k 1m beside idle
 
+stream   relays of TCP and UDP before a server of our own: CPU per megabyte, connection, message and datagram, latency of
+         messages beside transfers, memory of idle relays
+         --rounds N 5 · --seconds N 4 · --haproxy PATH (haproxy on the PATH) · --relays N 100000
+         cases transfer connect message udp beside idle
+
 instructions
          instructions and allocations of the server per request, counted by valgrind over a fixed script, without nginx:
          independent of the load of the machine; change against xtask/data/instructions.json
@@ -126,11 +132,13 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
         "grpc" => grpc::run,
         "tls" => tls::run,
         "h2" => http2::run,
+        "stream" => stream::run,
         "instructions" => instructions::run,
         // Those below are started by the measurements themselves.
         "bare-loop" => bare::run,
         "origin" => proxy::origin::run,
         "relay" => proxy::relay::run,
+        "stream-peer" => stream::peer::run,
         "responder" => gateways::responder::run,
         "echo" => grpc::echo::run,
         "exec" => exec::run,

@@ -1,0 +1,114 @@
+//! Relays under measurement, all before the same server.
+
+use std::path::PathBuf;
+
+use crate::bench::Outcome;
+use crate::bench::contestant::{
+    Binaries, Binary, CONF, Contestant, OtherProgram, PORT, PREFIX, Running, find_program,
+};
+pub(super) use crate::bench::contestant::{NGINX, OURS};
+use crate::bench::exec::RunPlacement;
+use crate::bench::options::Options;
+
+const HAPROXY: &str = "haproxy, splice-auto";
+const RELAY: &str = "bare relay";
+const CONNECTIONS_MAX: usize = 16_384;
+
+/// Kind of relay that a case needs.
+pub(super) enum Want {
+    Tcp,
+    Udp,
+    /// TCP with so many descriptors of sockets.
+    Connections(usize),
+}
+
+/// All that it takes to set a relay before the server. Dropping it ends the server.
+pub(super) struct Relays {
+    pub(super) binaries: Binaries,
+    pub(super) haproxy: Option<OtherProgram>,
+    server: Running,
+}
+
+impl Relays {
+    /// Finds the programs and starts the server on the core of the load.
+    pub(super) fn find(options: &Options, load_cpu: usize) -> Outcome<Self> {
+        let binaries = Binaries::find(options)?;
+        let given = options.text("haproxy").map(PathBuf::from);
+        let haproxy = OtherProgram::at(given.or_else(|| find_program("haproxy")), "-v")?;
+        let server = Contestant::own_loop("server", "stream-peer", &[]).start(&RunPlacement::on(load_cpu))?;
+        Ok(Self { binaries, haproxy, server })
+    }
+
+    /// The relays that can do what is wanted.
+    pub(super) fn all(&self, want: &Want) -> Vec<Contestant> {
+        let connections = match want {
+            Want::Connections(count) => *count,
+            Want::Tcp | Want::Udp => CONNECTIONS_MAX,
+        };
+        // It listens over TCP, too: that shows that it has started.
+        let server = self.server.addr();
+        let datagrams = match want {
+            Want::Udp => format!("server {{ listen 127.0.0.1:{PORT} udp; proxy_pass {server}; }}"),
+            Want::Tcp | Want::Connections(_) => String::new(),
+        };
+        let like_nginx = |name, binary| self.like_nginx(name, binary, connections, &datagrams);
+        let mut all = vec![like_nginx(OURS, &self.binaries.ours), like_nginx(NGINX, &self.binaries.nginx)];
+        match want {
+            Want::Udp => {}
+            Want::Tcp => {
+                all.extend(self.haproxy(connections));
+                all.push(self.bare_relay());
+            }
+            Want::Connections(_) => all.extend(self.haproxy(connections)),
+        }
+        all
+    }
+
+    fn bare_relay(&self) -> Contestant {
+        Contestant::own_loop(RELAY, "relay", &["--origin".to_owned(), self.server.port().to_string()])
+    }
+
+    fn like_nginx(&self, name: &str, binary: &Binary, connections: usize, servers: &str) -> Contestant {
+        let guard = if binary.is_tailwater() { "loop_guard enforce;" } else { "" };
+        let server = self.server.addr();
+        let conf = format!(
+            "{guard}
+daemon off;
+master_process off;
+worker_processes 1;
+pid logs/server.pid;
+error_log logs/error.log;
+events {{ worker_connections {connections}; }}
+stream {{
+    server {{ listen 127.0.0.1:{PORT} backlog=4096; proxy_pass {server}; proxy_timeout 600s; }}
+    {servers}
+}}
+"
+        );
+        Contestant::other(name, &binary.path, &["-p", PREFIX, "-c", CONF], conf)
+    }
+
+    /// The other proxy, with one thread and no log.
+    fn haproxy(&self, connections: usize) -> Option<Contestant> {
+        let OtherProgram { path, .. } = self.haproxy.as_ref()?;
+        let server = self.server.addr();
+        let conf = format!(
+            "global
+    nbthread 1
+    maxconn {connections}
+defaults
+    mode tcp
+    option splice-auto
+    timeout connect 10s
+    timeout client 600s
+    timeout server 600s
+frontend load
+    bind 127.0.0.1:{PORT} backlog 4096
+    default_backend server
+backend server
+    server server {server}
+"
+        );
+        Some(Contestant::other(HAPROXY, path, &["-db", "-f", CONF], conf))
+    }
+}

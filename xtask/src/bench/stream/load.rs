@@ -1,0 +1,211 @@
+//! Loads on relays, each on the core of the load, with a thread for each connection.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tw_testkit::wait;
+
+use super::peer::{BULK, ECHO};
+use super::{MEGABYTE, no_spans};
+use crate::bench::Outcome;
+use crate::bench::contestant::Running;
+use crate::bench::exec::pin;
+use crate::bench::spans::Spans;
+use crate::bench::static_files::Plan;
+
+/// Bytes of a message.
+const MESSAGE_SIZE: usize = 64;
+/// Threads of a load.
+const THREADS: usize = 32;
+/// Datagrams that a client has under way at once.
+const DATAGRAMS_UNDER_WAY: usize = 16;
+/// An answer that takes longer is lost.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// A datagram that takes longer is lost.
+const DATAGRAM_MAX: Duration = Duration::from_millis(200);
+const READ_SIZE: usize = 1 << 20;
+/// Time between two messages beside large transfers.
+const MESSAGE_TICK: Duration = Duration::from_millis(5);
+
+/// Result of a load.
+pub(super) struct Served {
+    /// Units that were served.
+    pub(super) count: f64,
+    pub(super) took: Duration,
+    /// Duration of each unit, if that was measured.
+    pub(super) spans: Spans,
+}
+
+/// One large transfer to the client, in megabytes.
+pub(super) fn transfer(server: &Running, plan: &Plan) -> Outcome<Served> {
+    let (addr, cpu, span) = (server.addr(), plan.load_cpu, Duration::from_secs(plan.seconds));
+    let thread = thread::spawn(move || download(addr, cpu, span, &AtomicBool::new(false)));
+    let (bytes, took) = joined(thread.join())?;
+    Ok(Served { count: bytes / MEGABYTE, took, spans: no_spans() })
+}
+
+/// A connection for each message.
+pub(super) fn connect(server: &Running, plan: &Plan) -> Outcome<Served> {
+    let addr = server.addr();
+    repeat(plan, move || {
+        Ok(move || {
+            let mut stream = stream(addr)?;
+            exchange(&mut stream)
+        })
+    })
+}
+
+/// Messages on connections that stay open.
+pub(super) fn message(server: &Running, plan: &Plan) -> Outcome<Served> {
+    let addr = server.addr();
+    repeat(plan, move || {
+        let mut stream = stream(addr)?;
+        Ok(move || exchange(&mut stream))
+    })
+}
+
+/// Datagrams and their echo; those that are lost are not counted.
+pub(super) fn datagram(server: &Running, plan: &Plan) -> Outcome<Served> {
+    let addr = server.addr();
+    let (span, cpu) = (Duration::from_secs(plan.seconds), plan.load_cpu);
+    let began = Instant::now();
+    let counts = threads(THREADS, move |_| {
+        pin(cpu).map_err(|error| error.to_string())?;
+        let count = exchange_datagrams(addr, span).map_err(|error| error.to_string())?;
+        Ok(count)
+    })?;
+    Ok(Served { count: counts.iter().sum::<usize>() as f64, took: began.elapsed(), spans: no_spans() })
+}
+
+fn exchange_datagrams(addr: SocketAddr, span: Duration) -> Outcome<usize> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    socket.connect(addr)?;
+    socket.set_read_timeout(Some(DATAGRAM_MAX))?;
+    let began = Instant::now();
+    let (mut count, mut bytes) = (0, [ECHO; MESSAGE_SIZE]);
+    while began.elapsed() < span {
+        for _ in 0..DATAGRAMS_UNDER_WAY {
+            socket.send(&bytes)?;
+        }
+        // The rest of a round in which one was lost is lost, too.
+        count += (0..DATAGRAMS_UNDER_WAY).take_while(|_| socket.recv(&mut bytes).is_ok()).count();
+    }
+    Ok(count)
+}
+
+/// Messages at a fixed rate beside transfers; the durations of the messages, and the bytes of the transfers.
+pub(super) fn beside(server: &Running, bulks: usize, span: Duration, cpu: usize) -> Outcome<(Spans, f64)> {
+    let (addr, over) = (server.addr(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let bulk: Vec<_> = (0..bulks).map(|_| scope.spawn(|| download(addr, cpu, span * 2, &over))).collect();
+        let spans = paced(addr, span);
+        over.store(true, Relaxed);
+        let mut bytes = 0.0;
+        for thread in bulk {
+            bytes += joined(thread.join())?.0;
+        }
+        Ok((spans?, bytes))
+    })
+}
+
+fn paced(addr: SocketAddr, span: Duration) -> Outcome<Spans> {
+    let mut stream = stream(addr)?;
+    let (began, mut spans, mut due) = (Instant::now(), Vec::new(), Instant::now());
+    while began.elapsed() < span {
+        let sent = Instant::now();
+        exchange(&mut stream)?;
+        spans.push(sent.elapsed());
+        due += MESSAGE_TICK;
+        wait::pause(due.saturating_duration_since(Instant::now()));
+    }
+    Ok(Spans::new(spans))
+}
+
+/// Connections through which bytes went once in both directions.
+pub(super) fn open(server: &Running, count: usize) -> Outcome<Vec<TcpStream>> {
+    let one = || {
+        let mut stream = stream(server.addr())?;
+        exchange(&mut stream)?;
+        Ok(stream)
+    };
+    (0..count).map(|_| one()).collect()
+}
+
+/// Repeats what `begin` makes, on several threads, until the time is over.
+fn repeat<W>(plan: &Plan, begin: impl Fn() -> Outcome<W> + Sync) -> Outcome<Served>
+where
+    W: FnMut() -> Outcome,
+{
+    let (span, cpu) = (Duration::from_secs(plan.seconds), plan.load_cpu);
+    let began = Instant::now();
+    let work = || -> Outcome<Vec<Duration>> {
+        pin(cpu)?;
+        let (mut work, mut spans) = (begin()?, Vec::new());
+        while began.elapsed() < span {
+            let start = Instant::now();
+            work()?;
+            spans.push(start.elapsed());
+        }
+        Ok(spans)
+    };
+    let spans = threads(THREADS, |_| work().map_err(|error| error.to_string()))?;
+    let spans = Spans::new(spans.concat());
+    Ok(Served { count: spans.count() as f64, took: began.elapsed(), spans })
+}
+
+/// Results of several threads.
+fn threads<T: Send>(count: usize, work: impl Fn(usize) -> Result<T, String> + Sync) -> Outcome<Vec<T>> {
+    let work = &work;
+    let results: Result<Vec<T>, String> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..count).map(|nth| scope.spawn(move || work(nth))).collect();
+        let ends = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err("a client panicked".to_owned())));
+        // All of them, so that none is left running.
+        ends.collect::<Vec<_>>().into_iter().collect()
+    });
+    Ok(results?)
+}
+
+/// Bytes that one connection gets, and the time that takes.
+fn download(
+    addr: SocketAddr,
+    cpu: usize,
+    span: Duration,
+    over: &AtomicBool,
+) -> Result<(f64, Duration), String> {
+    let read = || -> Outcome<(f64, Duration)> {
+        pin(cpu)?;
+        let mut stream = stream(addr)?;
+        stream.write_all(&[BULK])?;
+        let (mut bytes, mut buffer, began) = (0.0, vec![0; READ_SIZE], Instant::now());
+        while began.elapsed() < span && !over.load(Relaxed) {
+            match stream.read(&mut buffer)? {
+                0 => return Err("the transfer ended".into()),
+                count => bytes += count as f64,
+            }
+        }
+        Ok((bytes, began.elapsed()))
+    };
+    read().map_err(|error| error.to_string())
+}
+
+fn stream(addr: SocketAddr) -> Outcome<TcpStream> {
+    let stream = TcpStream::connect(addr)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(ANSWER_MAX))?;
+    Ok(stream)
+}
+
+fn exchange(stream: &mut TcpStream) -> Outcome {
+    let mut bytes = [ECHO; MESSAGE_SIZE];
+    stream.write_all(&bytes)?;
+    Ok(stream.read_exact(&mut bytes)?)
+}
+
+fn joined<T>(result: thread::Result<Result<T, String>>) -> Outcome<T> {
+    Ok(result.unwrap_or_else(|_| Err("a client panicked".to_owned()))?)
+}
