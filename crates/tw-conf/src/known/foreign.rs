@@ -133,7 +133,7 @@ mod tests {
         for name in ["", "set", "servr", "proxy_connectt", "headers_more"] {
             assert_eq!(hint_for(name), None, "{name}");
         }
-        assert!(hint_for_module("ngx_stream_proxy_module").is_some_and(|hint| hint.contains("TCP")));
+        assert!(hint_for_module("ngx_mail_proxy_module").is_some_and(|hint| hint.contains("TCP")));
         assert_eq!(hint_for_module("ngx_http_oidc_module"), None);
     }
 }
