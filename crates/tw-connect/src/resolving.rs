@@ -7,7 +7,6 @@ use tw_conf::{ConfError, Node, Setting};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
 use tw_core::reach::Reach;
-use tw_core::vars::Template;
 use tw_disk::{Account, JobClass, JobSource, Pool};
 use tw_dns::{Families, NameService, Resolver, Settings, Stats, SystemFiles, SystemResolver};
 use tw_rt::clock;
@@ -161,9 +160,7 @@ struct System(Arc<SystemResolver>);
 
 /// Files that it reads, for the sandbox.
 pub fn reach(reach: &mut Reach) {
-    for path in SystemFiles::default().paths() {
-        reach.reads_file(&Template::<()>::text(path.as_os_str().as_encoded_bytes()), None);
-    }
+    reach.resolves_as_system(|| SystemFiles::default().paths());
 }
 
 #[cfg(test)]

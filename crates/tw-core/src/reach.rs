@@ -4,6 +4,7 @@
 //! written. Of a path with variables the directory before the first variable counts.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 
 use tw_conf::{ConfError, Diagnostics, Span};
 
@@ -17,6 +18,7 @@ pub struct Reach {
     known: HashSet<(Access, Box<[u8]>)>,
     /// Paths that begin with a variable, which may lead anywhere: what is done there, and where the first one is written.
     unknown: Vec<(Access, Option<Span>)>,
+    resolves: bool,
     connects: bool,
     binds: Option<BindsTo>,
 }
@@ -75,6 +77,17 @@ impl Reach {
     /// Whatever is at or below `path` is changed.
     pub fn changes<S: 'static>(&mut self, path: &Template<S>, at: Option<Span>) {
         self.add(Access::Change, path, at);
+    }
+
+    /// Names are resolved as the system does, which reads `files`. These are looked up at the first call, of perhaps one for
+    /// each location.
+    pub fn resolves_as_system(&mut self, files: impl FnOnce() -> Vec<PathBuf>) {
+        if std::mem::replace(&mut self.resolves, true) {
+            return;
+        }
+        for path in files() {
+            self.add_directory(Access::Read, path.as_os_str().as_encoded_bytes(), None);
+        }
     }
 
     /// Connections to other servers are opened.
@@ -207,6 +220,20 @@ mod tests {
             assert_eq!(shown(text, Reach::reads_file).as_deref(), file, "{text}");
             assert_eq!(shown(text, Reach::appends).as_deref(), file, "{text}");
         }
+    }
+
+    #[test]
+    fn files_of_the_system_resolver_are_looked_up_once() {
+        let mut reach = Reach::default();
+        let mut looks = 0;
+        for _ in 0..3 {
+            reach.resolves_as_system(|| {
+                looks += 1;
+                vec!["/etc/resolv.conf".into(), "/run/dns/resolv.conf".into(), "/etc/hosts".into()]
+            });
+        }
+        let places: Vec<_> = reach.places.iter().map(|place| &*place.path).collect();
+        assert_eq!((looks, places), (1, vec![&b"/etc"[..], b"/run/dns"]));
     }
 
     #[test]
