@@ -2,7 +2,8 @@
 
 use tw_conf::{ConfError, ConfFiles, Contexts, Diagnostics, DirectiveInfo, Node, Tree, record};
 use tw_core::load::{
-    ConfigBuilder, LoadedBlocks, Loader, Mistakes, Prefixes, ProtocolBlocks, ResolveContext,
+    CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, Prefixes, ProtocolBlocks,
+    ResolveContext,
 };
 use tw_core::shared_objects::SharedObjects;
 use tw_server::load::HttpBlocks;
@@ -65,8 +66,9 @@ impl ProtocolBlocks for AppBlocks {
     const CONTEXTS: Contexts = HttpBlocks::CONTEXTS | StreamBlocks::CONTEXTS;
     const STRUCTURE: &'static [DirectiveInfo] = &STRUCTURE;
 
-    fn directives(&self) -> Vec<DirectiveInfo> {
-        self.http.directives().into_iter().chain(self.stream.directives()).collect()
+    fn directives(&self) -> CollectDirectives {
+        let (http, stream) = (self.http.directives(), self.stream.directives());
+        Box::new(move || http().into_iter().chain(stream()).collect())
     }
 
     fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>> {

@@ -28,7 +28,7 @@ use crate::shared_objects::SharedObjects;
 use crate::vars::{SlotKind, Template, VarTable};
 
 pub use config_builder::{ConfigBuilder, ProtocolParts};
-pub use known_directives::block;
+pub use known_directives::{CollectDirectives, block};
 pub use loader::{IfBlock, LoadedBlocks, Loader, ProtocolBlocks, load, structure_directives};
 pub use mistakes::{LIMITS, Mistakes};
 pub use table::{RawSettings, Record, Table};

@@ -9,9 +9,9 @@ mod template;
 mod values;
 pub mod write;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use tw_base::Limit;
 
 use crate::session::Session;

@@ -21,8 +21,8 @@ use tw_core::config_thread::{ConfigThread, GenerationRef};
 use tw_core::event_loop::{self, AcceptedConnection, Application, Counts, LoopCommand, LoopCore};
 use tw_core::generation::{Configuration, Generation, ProcessConfig};
 use tw_core::load::{
-    ConfigBuilder, LoadedBlocks, Loader, Mistakes, Prefixes, ProtocolBlocks, ProtocolParts, RawSettings,
-    Resolve, ResolveContext, Table, block,
+    CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, Prefixes, ProtocolBlocks,
+    ProtocolParts, RawSettings, Resolve, ResolveContext, Table, block,
 };
 use tw_core::log::{LogPlan, LoggedSession, SessionLogger};
 use tw_core::module::{Module, Protocol};
@@ -207,8 +207,9 @@ impl ProtocolBlocks for PlainBlocks {
     const CONTEXTS: Contexts = Plain::CONTEXTS;
     const STRUCTURE: &'static [DirectiveInfo] = &[block(Plain::NAME, "{ … }", MAIN, Args::NONE)];
 
-    fn directives(&self) -> Vec<DirectiveInfo> {
-        self.table.infos().collect()
+    fn directives(&self) -> CollectDirectives {
+        let infos: Vec<_> = self.table.infos().collect();
+        Box::new(move || infos.clone())
     }
 
     fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>> {

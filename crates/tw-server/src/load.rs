@@ -12,12 +12,13 @@ mod protocol;
 mod resolve;
 mod scope;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tw_accept::ssl::{self, Ssl};
 use tw_conf::{ConfError, ConfFiles, Contexts, Diagnostics, DirectiveInfo, MAIN, Node, Tree};
 use tw_core::load::{
-    ConfigBuilder, LoadedBlocks, Loader, Mistakes, ProtocolBlocks, ProtocolParts, ResolveContext, Table,
+    CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, ProtocolBlocks, ProtocolParts,
+    ResolveContext, Table,
 };
 use tw_core::module::Protocol;
 use tw_core::pools::UringUse;
@@ -84,7 +85,7 @@ pub fn load(
 
 /// HTTP while a configuration is loaded.
 pub struct HttpBlocks {
-    table: Table<Http>,
+    table: Arc<Table<Http>>,
     vars: VarTable,
     memory: memory::Raw,
     locks: Arc<Locks>,
@@ -99,7 +100,7 @@ pub struct HttpBlocks {
 impl HttpBlocks {
     /// HTTP with these modules besides those of its core.
     pub fn new(modules: &'static [Module]) -> Self {
-        let table = Table::new(self::modules(modules).collect());
+        let table = table(modules);
         let mut vars = VarTable::default();
         for variables in crate::http::variables::VARIABLES {
             vars.declare(variables);
@@ -128,8 +129,11 @@ impl ProtocolBlocks for HttpBlocks {
     const CONTEXTS: Contexts = Http::CONTEXTS;
     const STRUCTURE: &'static [DirectiveInfo] = scope::STRUCTURE;
 
-    fn directives(&self) -> Vec<DirectiveInfo> {
-        memory::DIRECTIVES.iter().map(|directive| directive.info()).chain(self.table.infos()).collect()
+    fn directives(&self) -> CollectDirectives {
+        let table = self.table.clone();
+        Box::new(move || {
+            memory::DIRECTIVES.iter().map(|directive| directive.info()).chain(table.infos()).collect()
+        })
     }
 
     fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>> {
@@ -206,6 +210,12 @@ impl ProtocolBlocks for HttpBlocks {
         });
         Ok(LoadedBlocks { parts, assemble })
     }
+}
+
+/// The directives of these modules and those of the core.
+fn table(modules: &'static [Module]) -> Arc<Table<Http>> {
+    static FIRST: OnceLock<Arc<Table<Http>>> = OnceLock::new();
+    Table::kept(&FIRST, self::modules(modules).collect())
 }
 
 /// The modules of the http context, those of the core first.

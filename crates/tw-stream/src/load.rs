@@ -7,12 +7,14 @@
 mod blocks;
 mod scope;
 
+use std::sync::{Arc, OnceLock};
+
 use tw_accept::listen::ListenTable;
 use tw_conf::{ConfError, Contexts, DirectiveInfo, Node};
 use tw_connect::upstream_block::Upstream;
 use tw_core::load::{
-    ConfigBuilder, LoadedBlocks, Loader, Mistakes, ProtocolBlocks, ProtocolParts, Resolve, ResolveContext,
-    Table,
+    CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, ProtocolBlocks, ProtocolParts, Resolve,
+    ResolveContext, Table,
 };
 use tw_core::module::Protocol;
 use tw_core::vars::VarTable;
@@ -36,7 +38,7 @@ const CORE_UPSTREAM: usize = 1;
 
 /// `stream` while a configuration is loaded. Its configuration is `None` if there is no such block.
 pub struct StreamBlocks {
-    table: Table<Stream>,
+    table: Arc<Table<Stream>>,
     vars: VarTable<StreamSession>,
     stream: Option<BlockScope>,
     loaded: Option<LoadedStream>,
@@ -45,7 +47,7 @@ pub struct StreamBlocks {
 impl StreamBlocks {
     /// `stream` with these modules besides those of its core.
     pub fn new(modules: &'static [Module]) -> Self {
-        let table = Table::new(self::modules(modules).collect());
+        let table = table(modules);
         let mut vars = VarTable::default();
         for variables in variables::VARIABLES {
             vars.declare(variables);
@@ -63,8 +65,9 @@ impl ProtocolBlocks for StreamBlocks {
     const CONTEXTS: Contexts = Stream::CONTEXTS;
     const STRUCTURE: &'static [DirectiveInfo] = scope::STRUCTURE;
 
-    fn directives(&self) -> Vec<DirectiveInfo> {
-        self.table.infos().collect()
+    fn directives(&self) -> CollectDirectives {
+        let table = self.table.clone();
+        Box::new(move || table.infos().collect())
     }
 
     fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>> {
@@ -106,6 +109,12 @@ impl ProtocolBlocks for StreamBlocks {
 /// The modules of the stream context, those of the core first.
 pub fn modules(modules: &'static [Module]) -> impl Iterator<Item = &'static Module> {
     CORE.iter().chain(modules)
+}
+
+/// The directives of these modules and those of the core.
+fn table(modules: &'static [Module]) -> Arc<Table<Stream>> {
+    static FIRST: OnceLock<Arc<Table<Stream>>> = OnceLock::new();
+    Table::kept(&FIRST, self::modules(modules).collect())
 }
 
 /// Records of all directives in `stream`, with the module of each.

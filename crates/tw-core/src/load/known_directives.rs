@@ -15,24 +15,35 @@ pub const fn block(
     record::new(name, syntax, contexts, args.block())
 }
 
+/// Collects records of directives, which only the explanation of a mistake needs.
+pub type CollectDirectives = Box<dyn Fn() -> Vec<DirectiveInfo>>;
+
 /// Records of directives, of all protocols.
 pub(super) struct KnownDirectives {
-    by_name: HashMap<&'static str, Vec<DirectiveInfo>>,
+    collect: CollectDirectives,
+    by_name: OnceCell<HashMap<&'static str, Vec<DirectiveInfo>>>,
     sorted: OnceCell<Vec<DirectiveInfo>>,
 }
 
 impl KnownDirectives {
-    /// Collects the records. Of two records with one name, the first describes the directive where it is not allowed.
-    pub(super) fn new(infos: impl Iterator<Item = DirectiveInfo>) -> Self {
-        let mut by_name: HashMap<_, Vec<_>> = HashMap::new();
-        for info in infos {
-            by_name.entry(info.name).or_default().push(info);
-        }
-        Self { by_name, sorted: OnceCell::new() }
+    /// The records that `collect` returns, once there is a mistake: collecting them takes as long as loading a small
+    /// configuration. Of two records with one name, the first describes the directive where it is not allowed.
+    pub(super) fn new(collect: CollectDirectives) -> Self {
+        Self { collect, by_name: OnceCell::new(), sorted: OnceCell::new() }
+    }
+
+    fn by_name(&self) -> &HashMap<&'static str, Vec<DirectiveInfo>> {
+        self.by_name.get_or_init(|| {
+            let mut by_name: HashMap<_, Vec<_>> = HashMap::new();
+            for info in (self.collect)() {
+                by_name.entry(info.name).or_default().push(info);
+            }
+            by_name
+        })
     }
 
     fn of(&self, name: &str) -> &[DirectiveInfo] {
-        self.by_name.get(name).map(Vec::as_slice).unwrap_or_default()
+        self.by_name().get(name).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// A record of this name, wherever it may stand.
@@ -49,7 +60,7 @@ impl KnownDirectives {
     /// Every record, by name. Only mistakes need it.
     pub(super) fn all(&self) -> &[DirectiveInfo] {
         self.sorted.get_or_init(|| {
-            let mut all: Vec<_> = self.by_name.values().flatten().copied().collect();
+            let mut all: Vec<_> = self.by_name().values().flatten().copied().collect();
             // Of two names that are equally near to a misspelt one the first is meant: always the same one.
             all.sort_by_key(|info| info.name);
             all

@@ -6,7 +6,7 @@ use tw_conf::{
     Tree,
 };
 
-use super::known_directives::{KnownDirectives, block};
+use super::known_directives::{CollectDirectives, KnownDirectives, block};
 use super::{ConfigBuilder, Mistakes, Prefixes, ProtocolParts, RawSettings, Record, ResolveContext, Table};
 use crate::config_thread::yield_if_due;
 use crate::generation::ProcessConfig;
@@ -25,8 +25,8 @@ pub trait ProtocolBlocks: Sized {
     /// Records of the blocks that give the configuration its structure.
     const STRUCTURE: &'static [DirectiveInfo];
 
-    /// Every directive of theirs besides.
-    fn directives(&self) -> Vec<DirectiveInfo>;
+    /// Collects the records of every directive of theirs besides.
+    fn directives(&self) -> CollectDirectives;
 
     /// Reads a directive of `main`; `None` if it is not theirs. An error means that nothing of it was taken in.
     fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>>;
@@ -126,15 +126,17 @@ impl<'a> Loader<'a> {
         blocks: &B,
         diagnostics: &'a mut Diagnostics,
     ) -> Self {
-        let main = process::DIRECTIVES.iter().map(|directive| directive.info());
+        let blocks = blocks.directives();
+        let known = move || {
+            let main = process::DIRECTIVES.iter().map(|directive| directive.info());
+            main.chain(blocks()).chain(structure_directives(B::STRUCTURE)).collect()
+        };
         Self {
             regexes: Regexes::default(),
             sources,
             prefixes,
             diagnostics,
-            known: KnownDirectives::new(
-                main.chain(blocks.directives()).chain(structure_directives(B::STRUCTURE)),
-            ),
+            known: KnownDirectives::new(Box::new(known)),
             structure: B::STRUCTURE,
             contexts: B::CONTEXTS,
             main: process::RawMainSettings::default(),

@@ -1,7 +1,10 @@
 //! Directives by name with the module they belong to, and raw settings by module.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ptr;
+use std::sync::{Arc, OnceLock};
 
+use foldhash::{HashMap, HashMapExt};
 use tw_conf::{ConfError, Contexts, DirectiveInfo};
 
 use super::Resolve;
@@ -31,7 +34,14 @@ impl RawSettings {
 /// The modules of a protocol and their directives. One name can be two directives, in two kinds of block.
 pub struct Table<P: Protocol> {
     modules: Vec<&'static Module<P>>,
-    records: HashMap<&'static str, Vec<Record>>,
+    records: Vec<Record>,
+    by_name: HashMap<&'static str, SameName>,
+}
+
+/// Directives of one name, by their places among the records: the first, and in few cases others.
+struct SameName {
+    first: usize,
+    others: Vec<usize>,
 }
 
 /// A directive, and whose it is.
@@ -48,13 +58,30 @@ pub struct Record {
 impl<P: Protocol> Table<P> {
     /// The table of these modules.
     pub fn new(modules: Vec<&'static Module<P>>) -> Self {
-        let mut records: HashMap<_, Vec<Record>> = HashMap::new();
-        for (at, module) in modules.iter().enumerate() {
-            for (index, info) in module.directives() {
-                records.entry(info.name).or_default().push(Record { module: at, index, info });
+        let directives = modules.iter().enumerate().flat_map(|(module, directives)| {
+            directives.directives().into_iter().map(move |(index, info)| Record { module, index, info })
+        });
+        let records: Vec<_> = directives.collect();
+        let mut by_name: HashMap<_, SameName> = HashMap::with_capacity(records.len());
+        for (at, record) in records.iter().enumerate() {
+            match by_name.entry(record.info.name) {
+                Entry::Vacant(place) => drop(place.insert(SameName { first: at, others: Vec::new() })),
+                Entry::Occupied(mut same) => same.get_mut().others.push(at),
             }
         }
-        Self { modules, records }
+        Self { modules, records, by_name }
+    }
+
+    /// The table of these modules, which is `first` unless a table of others was made before. What a table contains is in the
+    /// program, and making it takes longer than loading a small configuration.
+    pub fn kept(first: &OnceLock<Arc<Self>>, modules: Vec<&'static Module<P>>) -> Arc<Self> {
+        let first = first.get_or_init(|| Arc::new(Self::new(modules.clone())));
+        match first.modules.iter().zip(&modules).all(|(known, module)| ptr::eq(*known, *module))
+            && first.modules.len() == modules.len()
+        {
+            true => first.clone(),
+            false => Arc::new(Self::new(modules)),
+        }
     }
 
     /// The modules in their order.
@@ -64,13 +91,15 @@ impl<P: Protocol> Table<P> {
 
     /// The directive of this name in a kind of block; one that stands elsewhere, if there is none.
     pub fn find(&self, name: &str, context: Contexts) -> Option<Record> {
-        let records = self.records.get(name)?;
-        records.iter().find(|record| record.info.contexts & context != 0).or(records.first()).copied()
+        let SameName { first, others } = self.by_name.get(name)?;
+        let mut places = std::iter::once(first).chain(others);
+        let is_here = |at: &&usize| self.records[**at].info.contexts & context != 0;
+        Some(self.records[*places.find(is_here).unwrap_or(first)])
     }
 
     /// Every record.
     pub fn infos(&self) -> impl Iterator<Item = DirectiveInfo> + '_ {
-        self.records.values().flatten().map(|record| record.info)
+        self.records.iter().map(|record| record.info)
     }
 
     /// Makes settings as used of what is written in a block inside `outer`. After each module, `done` gets its place and
@@ -146,6 +175,18 @@ mod tests {
         assert_eq!(module(STREAM_SERVER), Some("two"));
         assert_eq!(module(MAIN), Some("one"), "for the message that says where it may stand");
         assert!(table.find("other", SERVER).is_none());
+    }
+
+    #[test]
+    fn kept_table_is_that_of_the_same_modules() {
+        static MODULES: [Module<Nothing>; 2] =
+            [Module::of::<In<SERVER>>("one"), Module::of::<In<STREAM_SERVER>>("two")];
+        let first = OnceLock::new();
+        let kept = |modules: &'static [Module<Nothing>]| Table::kept(&first, modules.iter().collect());
+        let table = kept(&MODULES);
+        assert!(Arc::ptr_eq(&table, &kept(&MODULES)));
+        assert_eq!(kept(&MODULES[..1]).modules().len(), 1, "of other modules");
+        assert!(Arc::ptr_eq(&table, &kept(&MODULES)));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The names of variables while a configuration is loaded.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use foldhash::{HashMap, HashMapExt};
 use tw_conf::{ConfError, Span};
 
 use super::{

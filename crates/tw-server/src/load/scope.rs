@@ -1,8 +1,8 @@
 //! The blocks of `http` as written: servers, locations and what stands in them.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
+use foldhash::HashSet;
 use tw_conf::{
     Args, ConfError, DirectiveInfo, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, MAIN, Node,
     SERVER, Span, UPSTREAM,
