@@ -22,6 +22,18 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
     "the configuration is refused",
 )];
 
+/// Bytes that have no meaning of their own: neither blanks nor ends of lines, quotes, braces, `;`, `#`, `$` or `\\`.
+const IS_PLAIN: [bool; 256] = {
+    let mut plain = [true; 256];
+    let special = b" \t\r\n\"'{};#$\\";
+    let mut at = 0;
+    while at < special.len() {
+        plain[special[at] as usize] = false;
+        at += 1;
+    }
+    plain
+};
+
 /// Item that the lexer found.
 #[derive(Debug)]
 pub(crate) enum Item {
@@ -109,7 +121,7 @@ impl Lexer {
                 };
             };
             match byte {
-                b' ' | b'\t' | b'\r' | b'\n' => self.bump(),
+                b' ' | b'\t' | b'\r' | b'\n' => self.skip_blanks(),
                 b'#' => self.comment()?,
                 b';' | b'{' | b'}' if words.is_empty() != (byte == b'}') => {
                     let error = self.unexpected(byte);
@@ -134,11 +146,30 @@ impl Lexer {
         }
     }
 
+    /// Skips blanks and ends of lines.
+    fn skip_blanks(&mut self) {
+        while let Some(b' ' | b'\t' | b'\r' | b'\n') = self.peek() {
+            self.bump();
+        }
+    }
+
+    /// Skips bytes of a word, up to its limit, that have no meaning of their own anywhere in a configuration. Most bytes have
+    /// none, and need no look one by one.
+    fn skip_plain(&mut self, started: &Start) {
+        let end = match self.is_param {
+            true => self.text.len(),
+            false => self.text.len().min(started.pos + MAX_PARAMETER_SIZE),
+        };
+        let rest = self.text.get(self.pos..end).unwrap_or_default();
+        self.pos += rest.iter().take_while(|byte| IS_PLAIN[usize::from(**byte)]).count();
+    }
+
     /// Skips to the end of the line.
     fn comment(&mut self) -> Result<(), ConfError> {
         let started = Start { pos: self.pos, line: self.line, quote: None };
         while self.peek_within(&started)?.is_some_and(|byte| byte != b'\n') {
             self.bump();
+            self.skip_plain(&started);
         }
         Ok(())
     }
@@ -153,7 +184,10 @@ impl Lexer {
                 None => return Err(self.unclosed(self.unexpected_end(), &started)),
                 Some(byte) if byte == quote => break,
                 Some(b'\\') => self.bump_escaped(&started)?,
-                Some(_) => self.bump(),
+                Some(_) => {
+                    self.bump();
+                    self.skip_plain(&started);
+                }
             }
         }
         let word = self.word(&started, true);
@@ -203,9 +237,14 @@ impl Lexer {
                     after_dollar = false;
                     self.bump_escaped(&started)?;
                 }
-                Some(byte) => {
-                    after_dollar = byte == b'$';
+                Some(b'$') => {
+                    after_dollar = true;
                     self.bump();
+                }
+                Some(_) => {
+                    after_dollar = false;
+                    self.bump();
+                    self.skip_plain(&started);
                 }
             }
         };
@@ -217,10 +256,11 @@ impl Lexer {
 
     /// The word from its start to the current byte.
     fn word(&self, started: &Start, quoted: bool) -> Word {
-        let bytes = unescape(&self.text[started.pos..self.pos]);
+        let raw = &self.text[started.pos..self.pos];
+        let bytes = if raw.contains(&b'\\') { unescape(raw).into() } else { raw.into() };
         let span =
             Span { file: self.file, line: started.line, start: started.pos as u32, end: self.pos as u32 };
-        Word { bytes: bytes.into(), span, quoted }
+        Word { bytes, span, quoted }
     }
 
     fn peek(&self) -> Option<u8> {
