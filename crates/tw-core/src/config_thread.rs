@@ -2,8 +2,8 @@
 //!
 //! Either takes many milliseconds for a configuration of many servers, which no loop has. Both happen on one thread, because
 //! the allocator gives memory back best where it was taken. Where processors are scarce, the thread lets loops have theirs
-//! every millisecond. What is freed goes back to the system at once, and what others have freed every two seconds: no loop has
-//! the time for that, and the allocator leaves it to this thread. As often it reads how much memory is available
+//! every millisecond. What a large configuration frees goes back to the system at once, and everything else every two seconds: no
+//! loop has the time for that, and the allocator leaves it to this thread. As often it reads how much memory is available
 //! ([`available_memory`]), for users that take less of it when it is short.
 
 use std::cell::Cell;
@@ -25,6 +25,10 @@ const STINT: Duration = Duration::from_millis(1);
 
 /// Interval at which freed memory is returned to the system. A pass without any costs microseconds.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(2);
+
+/// Length of a job after which memory goes back at once. A shorter one, of a configuration of some hundred lines, leaves less
+/// than the next one takes again; giving it back costs as much as loading it, and loops wait for the other processors.
+const LONG_JOB: Duration = Duration::from_millis(20);
 
 /// Interval of giving memory back while memory is short. The reads before it bound what is taken in the meantime.
 const GIVE_BACK_EVERY_SHORT: Duration = Duration::from_millis(200);
@@ -56,8 +60,8 @@ struct Published<G> {
 }
 
 impl ConfigThread {
-    /// Starts the thread. It calls `give_back` after it has freed much memory, and every `GIVE_BACK_EVERY`: loops and
-    /// pools free memory, and none of them has the time to return it to the system.
+    /// Starts the thread. It calls `give_back` after a long job, and every `GIVE_BACK_EVERY`: loops and pools free memory,
+    /// and none of them has the time to return it to the system.
     ///
     /// # Errors
     /// Failure to start a thread.
@@ -178,24 +182,31 @@ pub fn yield_if_due() {
 }
 
 fn serve(jobs: Receiver<Job>, give_back: fn()) {
+    let mut given_back = Instant::now();
     loop {
         let every = if available_memory::is_short() { GIVE_BACK_EVERY_SHORT } else { GIVE_BACK_EVERY };
-        let job = match jobs.recv_timeout(every) {
-            Ok(job) => Some(job),
-            Err(RecvTimeoutError::Timeout) => None,
+        match jobs.recv_timeout(every.saturating_sub(given_back.elapsed())) {
+            Ok(job) => {
+                let began = Instant::now();
+                STINT_BEGAN.set(Some(began));
+                job();
+                if began.elapsed() < LONG_JOB {
+                    continue;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
-        };
-        STINT_BEGAN.set(Some(Instant::now()));
-        if let Some(job) = job {
-            job();
         }
         give_back();
         available_memory::refresh();
+        given_back = Instant::now();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
     use super::*;
 
     /// Tells on which thread it is dropped.
@@ -230,6 +241,25 @@ mod tests {
         drop(live);
         assert_eq!(freed.recv().unwrap().as_deref(), Some("config"));
         assert!(freed.recv().is_err());
+    }
+
+    #[test]
+    fn memory_is_given_back_at_once_only_after_long_jobs() {
+        static CALLS: AtomicUsize = AtomicUsize::new(0);
+        let config = ConfigThread::start(|| _ = CALLS.fetch_add(1, Relaxed)).unwrap();
+        let began = Instant::now();
+        (0..3).for_each(|_| config.run(|| ()));
+        let short = CALLS.load(Relaxed);
+        assert!(short == 0 || began.elapsed() >= LONG_JOB, "on a machine without a processor they were long");
+        config.run(|| {
+            let began = Instant::now();
+            while began.elapsed() < LONG_JOB {
+                thread::yield_now();
+            }
+        });
+        // The next job comes after what belongs to the one before.
+        config.run(|| ());
+        assert!(CALLS.load(Relaxed) > short);
     }
 
     #[test]
