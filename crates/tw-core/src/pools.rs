@@ -133,9 +133,10 @@ impl Disks {
         for pool in pools {
             let index = disks.pools.len();
             disks.names.insert(pool.name().into(), index);
-            let disk = |aio| Disk::new(pool.clone(), aio);
+            let disk = Disk::new(pool, Aio::Off);
             let ring = if ring == UringUse::Used && index == DEFAULT { Aio::Uring } else { Aio::Threads };
-            disks.pools.push([disk(Aio::Off), disk(Aio::Threads), disk(ring)]);
+            let (threads, ring) = (disk.with_aio(Aio::Threads), disk.with_aio(ring));
+            disks.pools.push([disk, threads, ring]);
         }
         disks
     }

@@ -52,6 +52,15 @@ impl Disk {
         Self::over(pool, aio, DriverKind::Os)
     }
 
+    /// Another door to the same files by the same pool. Reads no mount table; may start a ring.
+    #[must_use]
+    pub fn with_aio(&self, aio: Aio) -> Self {
+        if aio == Aio::Uring {
+            self.pool.start_lane();
+        }
+        Self::over(self.pool.clone(), aio, self.driver.kind.clone())
+    }
+
     /// A door to a simulated file system; jobs run on the threads of `pool` all the same.
     pub fn simulated(pool: Pool, aio: Aio, sim: Arc<Sim>) -> Self {
         Self::over(pool, aio, DriverKind::Sim(sim))

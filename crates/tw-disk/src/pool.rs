@@ -256,9 +256,11 @@ impl Pool {
     pub fn resize(&self, size: &PoolSize) -> Result<(), Errno> {
         let result = {
             let mut state = self.0.shared.state.lock();
-            state.queue.resize(size.threads, size.max_queue, size.device_threads);
+            // Every reload comes here, mostly with the same size: no thread has to look.
+            if state.queue.resize(size.threads, size.max_queue, size.device_threads) {
+                state.idle.wake_all();
+            }
             state.timeout = watch::ticks(size.device_timeout);
-            state.idle.wake_all();
             Shared::grow(&mut state, &self.0.shared)
         };
         if let Some(lane) = self.lane() {

@@ -388,9 +388,13 @@ impl<J> Queue<J> {
         }
     }
 
-    /// Changes the limits; jobs that run or wait are kept, even beyond the new limits.
-    pub(crate) fn resize(&mut self, slots: u32, max_waiting: usize, device: Option<u32>) {
-        self.caps = Caps::of(slots, device);
+    /// Changes the limits; jobs that run or wait are kept, even beyond the new limits. Returns true if the limits were others.
+    pub(crate) fn resize(&mut self, slots: u32, max_waiting: usize, device: Option<u32>) -> bool {
+        let caps = Caps::of(slots, device);
+        if (&caps, max_waiting) == (&self.caps, self.max_waiting) {
+            return false;
+        }
+        self.caps = caps;
         self.max_waiting = max_waiting;
         for device in 0..self.devices.len() {
             self.reopen(device as u32);
@@ -400,6 +404,7 @@ impl<J> Queue<J> {
             self.relevel(key);
         }
         self.start_all();
+        true
     }
 
     fn state_of(&self, ticket: Ticket) -> SlotState {

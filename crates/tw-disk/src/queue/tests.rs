@@ -184,9 +184,9 @@ fn resizing_loses_nothing() {
     for source in 1..=6 {
         push(&mut q, Hit, source, "x");
     }
-    q.resize(3, 0, None);
+    assert!(q.resize(3, 0, None) && !q.resize(3, 0, None));
     assert_eq!((q.running(), q.waiting()), (3, 3));
-    q.resize(1, 0, None);
+    assert!(q.resize(1, 0, None));
     let running = take_all(&mut q);
     assert_eq!(running.len(), 3);
     for (ticket, _) in &running[..2] {
@@ -279,7 +279,7 @@ fn random_operations_keep_counters_consistent() {
                     let ticket = open.swap_remove(next(open.len() as u64) as usize);
                     ended += u64::from(q.cancel(ticket).is_some());
                 }
-                9 if next(5) == 0 => q.resize(1 + next(9) as u32, next(20) as usize, share(next(4))),
+                9 if next(5) == 0 => _ = q.resize(1 + next(9) as u32, next(20) as usize, share(next(4))),
                 10 | 11 => {
                     q.tick();
                     for overdue in q.overdue(1 + next(5), |_| 0) {
