@@ -128,7 +128,8 @@ impl Source {
             let files = RecordedFiles::default();
             (self.read_and_load(&files, &SharedObjects::default()), files.into_files())
         };
-        let (outcome, files) = match config_thread::run_on_own_thread(purge, load) {
+        // What a configuration that is used frees goes back to the system with the configuration itself.
+        let (outcome, files) = match config_thread::run_on_own_thread(|| (), load) {
             Ok(loaded) => loaded,
             Err(error) => {
                 let errno = tw_base::Errno::from(&error);
@@ -136,7 +137,11 @@ impl Source {
                 return None;
             }
         };
-        Some((self.report_outcome(outcome, console)?, files))
+        let loaded = self.report_outcome(outcome, console);
+        if loaded.is_none() {
+            purge();
+        }
+        Some((loaded?, files))
     }
 
     /// Loads it from such a copy, or from wherever its files are.

@@ -193,14 +193,11 @@ impl Child {
         Ok(())
     }
 
-    /// Makes it serve a configuration, and waits until it does or only has to [begin](Self::begin), at most until `deadline`.
-    /// One that serves gives signs of life while it loads, and is not waited for without them.
-    pub(super) fn configure(
+    /// Orders it to serve a configuration.
+    pub(super) fn order_configuration(
         &mut self,
         order: &WorkerCommand,
         fds: &[BorrowedFd<'_>],
-        deadline: Instant,
-        (inbox, is_daemon): (&SignalQueue, bool),
     ) -> Result<(), Failure> {
         let pid = self.pid;
         if let Err(error) = self.order(order, fds) {
@@ -211,6 +208,17 @@ impl Child {
             return Err(Failure::Lost(Fault::emerg(format!("worker process {pid} {mode}"))));
         }
         self.owes_answer = true;
+        Ok(())
+    }
+
+    /// Waits until it serves the configuration it was ordered to serve, or only has to [begin](Self::begin), at most until
+    /// `deadline`. One that serves gives signs of life while it loads, and is not waited for without them.
+    pub(super) fn wait_until_configured(
+        &mut self,
+        deadline: Instant,
+        (inbox, is_daemon): (&SignalQueue, bool),
+    ) -> Result<(), Failure> {
+        let pid = self.pid;
         loop {
             match self.listen() {
                 ReadResult::Message(WorkerReply::Serving) => return Ok(()),
@@ -455,6 +463,11 @@ pub(super) mod tests {
         SignalQueue::new(Signals::take().unwrap())
     }
 
+    fn configure(child: &mut Child, deadline: Instant, inbox: &SignalQueue) -> Result<(), Failure> {
+        child.order_configuration(&WorkerCommand::Quit, &[])?;
+        child.wait_until_configured(deadline, (inbox, false))
+    }
+
     #[test]
     fn a_worker_process_gives_no_orders_to_a_terminal() {
         let text = "no\n2026/01/01 [notice] all is well\r\x1b]0;title\x07\u{9b}2J\u{e9}";
@@ -539,8 +552,7 @@ pub(super) mod tests {
             let (mut child, worker, process) = actor();
             act(&worker);
             let deadline = if what == "silence" { Instant::now() } else { Instant::now() + wait::TIMEOUT };
-            let outcome =
-                child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox, false)).map_err(Fault::from);
+            let outcome = configure(&mut child, deadline, &inbox).map_err(Fault::from);
             match (outcome, expected) {
                 (Ok(()), Ok(())) => {}
                 (Err(fault), Err(text)) => assert!(fault.message.contains(text), "{what}: {fault}"),
@@ -563,7 +575,7 @@ pub(super) mod tests {
             // Each look is in time.
             while !child.silence.is_too_long(child.silence.next_look()) {}
             let deadline = if serves { Instant::now() + wait::TIMEOUT } else { Instant::now() };
-            let failure = child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox, false)).unwrap_err();
+            let failure = configure(&mut child, deadline, &inbox).unwrap_err();
             assert_eq!(matches!(failure, Failure::Unresponsive(_)), serves);
             assert!(Fault::from(failure).message.ends_with(expected) && child.owes_answer, "{expected}");
         }
@@ -576,7 +588,7 @@ pub(super) mod tests {
         for _ in 0..2 * TALK_MAX {
             worker.send(&WorkerReply::Serving, &[]).unwrap();
             let deadline = Instant::now() + wait::TIMEOUT;
-            child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox, false)).unwrap();
+            configure(&mut child, deadline, &inbox).unwrap();
             assert!(matches!(worker.receive::<WorkerCommand>(), Ok(Some(_))));
         }
     }
@@ -587,7 +599,7 @@ pub(super) mod tests {
         child.kill();
         drop(worker);
         let deadline = Instant::now() + wait::TIMEOUT;
-        let failure = child.configure(&WorkerCommand::Quit, &[], deadline, (&inbox(), false)).unwrap_err();
+        let failure = configure(&mut child, deadline, &inbox()).unwrap_err();
         let message = Fault::from(failure).message;
         assert!(message.ends_with("exited on signal 9 before it served the configuration"), "{message}");
         assert!(process.ended());

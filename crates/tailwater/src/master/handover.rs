@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::OsString;
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,8 @@ const PRIVATE_KEY: &[u8] = b"PRIVATE KEY-----";
 /// Configuration and resources of a worker process, kept for the next one.
 #[derive(Debug)]
 pub(super) struct Handover {
+    /// Loaded configuration, which has been checked and is not needed any more.
+    pub(super) checked: CheckedConfig,
     /// Source of the configuration.
     pub(super) source: Source,
     /// Every file of it.
@@ -72,8 +75,35 @@ pub(super) struct Opened {
     pub(super) keys: Keys,
 }
 
+/// Configuration that the master has loaded to check it. A large one takes as long to free as half of its loading; a worker
+/// process loads its own meanwhile.
+#[derive(Default)]
+pub(super) struct CheckedConfig(RefCell<Option<Config>>);
+
+impl CheckedConfig {
+    /// Frees the configuration, and returns its memory to the system.
+    pub(super) fn free(&self) {
+        if let Some(config) = self.0.take() {
+            drop(config);
+            purge();
+        }
+    }
+}
+
+impl Drop for CheckedConfig {
+    fn drop(&mut self) {
+        self.free();
+    }
+}
+
+impl fmt::Debug for CheckedConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CheckedConfig").field(&self.0.borrow().is_some()).finish()
+    }
+}
+
 impl Handover {
-    /// Resources of `opened` that a worker process needs. The loaded configuration is dropped: the worker loads its
+    /// Resources of `opened` that a worker process needs. The loaded configuration is not among them: the worker loads its
     /// own. A service manager may require signs of life more often than the master does.
     pub(super) fn of(
         opened: Opened,
@@ -87,9 +117,8 @@ impl Handover {
         let sign_interval = sign_interval.map_or(SIGN_INTERVAL, |wanted| wanted.min(SIGN_INTERVAL));
         let used =
             config.watched_certificates().map(|watched| (watched.files.clone(), watched.version())).collect();
-        drop(config);
-        purge();
         Self {
+            checked: CheckedConfig(RefCell::new(Some(config))),
             source,
             concealed: conceal(&files),
             files,

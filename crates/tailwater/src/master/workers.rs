@@ -449,7 +449,11 @@ fn configure(child: &mut Child, handover: &Handover, inbox: &SignalQueue) -> Res
         is_daemon: handover.is_daemon,
         sign_interval: handover.sign_interval,
     }));
-    child.configure(&order, &fds, Instant::now() + LOAD_TIMEOUT, (inbox, handover.is_daemon))
+    let deadline = Instant::now() + LOAD_TIMEOUT;
+    child.order_configuration(&order, &fds)?;
+    drop(order);
+    handover.checked.free();
+    child.wait_until_configured(deadline, (inbox, handover.is_daemon))
 }
 
 fn texts(files: &MemoryFiles) -> Vec<Text> {
@@ -463,6 +467,7 @@ mod tests {
     use crate::channel::Channel;
     use crate::conf::Source;
     use crate::master::child::tests::{actor, inbox};
+    use crate::master::handover::CheckedConfig;
     use crate::master::liveness::SIGN_INTERVAL;
     use crate::worker::sandbox::ProcessRole;
     use tw_core::shared_objects::SharedObjects;
@@ -473,6 +478,7 @@ mod tests {
         let source = Source::text(b"/".to_vec(), "conf", b"events { }".to_vec());
         let config = source.load(&SharedObjects::default(), &Console::quiet()).unwrap().config;
         Handover {
+            checked: CheckedConfig::default(),
             rules: SandboxRules::of(&config, ProcessRole::Worker),
             source,
             files: MemoryFiles::default(),
