@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use pin_project_lite::pin_project;
 use tokio::task::JoinHandle;
 use tw_base::Limit;
 use tw_net::{Addr, ListenSocket};
@@ -272,11 +273,8 @@ impl<A: Application> Running<A> {
         }
         let id = self.counts.next_connection();
         let serving = self.app.clone().serve(AcceptedConnection { id, socket, peer, listen: listen.clone() });
-        let open = Open::new(self.core.clone());
-        self.connections.tasks.spawn(Subject { kind: CONNECTION, id }, async move {
-            let _open = open;
-            serving.await;
-        });
+        let connection = OpenConnection { serving, _open: Open::new(self.core.clone()) };
+        self.connections.tasks.spawn(Subject { kind: CONNECTION, id }, connection);
     }
 }
 
@@ -310,6 +308,24 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.0.tally.open.sub(1);
+    }
+}
+
+pin_project! {
+    /// Task of a connection. Not an async block, which would keep a second copy of the future: half of what an idle
+    /// connection costs.
+    struct OpenConnection<F> {
+        #[pin]
+        serving: F,
+        _open: Open,
+    }
+}
+
+impl<F: Future<Output = ()>> Future for OpenConnection<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.project().serving.poll(cx)
     }
 }
 

@@ -1,10 +1,13 @@
 //! Begin of a client's connection: the steps of its listening address (`tw_accept`), then HTTP/1 or HTTP/2.
 
 use std::fmt;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
+use pin_project_lite::pin_project;
 use rustls::ServerConfig;
 use tw_accept::ssl::{CertificateNames, DynamicCertificate};
 use tw_accept::{AcceptedTransport, ChosenServer, Host, OcspClient, Preface, Steps, TlsHost, TlsInfo};
@@ -30,21 +33,47 @@ const HTTP_2: &[u8] = b"h2";
 pub(crate) const ALPN: &[&[&[u8]]] = &[&[b"http/1.1", b"http/1.0"], &[HTTP_2, b"http/1.1", b"http/1.0"]];
 
 /// Serves a connection until it is closed.
-pub(crate) async fn serve(client: Rc<Client>, socket: Socket) {
-    let steps = {
-        let generation = client.home.generation();
-        let Some(group) = client.group(&generation) else { return };
-        steps(group, &generation)
-    };
-    // A connection without steps does not carry their size.
-    let Some(steps) = steps else {
-        return h1::serve::serve(Http1Connection::new(client, Transport::Plain(socket)), Vec::new()).await;
-    };
+pub(crate) fn serve(client: Rc<Client>, socket: Socket) -> impl Future<Output = ()> {
+    let generation = client.home.generation();
+    let Some(group) = client.group(&generation) else { return Serving::Over };
+    match steps(group, &generation) {
+        None => {
+            let conn = Http1Connection::new(client, Transport::Plain(socket));
+            Serving::Http1 { serving: h1::serve::serve(conn, None) }
+        }
+        // A connection without steps does not carry their size.
+        Some(steps) => Serving::WithSteps { serving: Box::pin(serve_with_steps(client, socket, steps)) },
+    }
+}
+
+pin_project! {
+    /// A connection while it is served.
+    #[project = ServingProjection]
+    enum Serving<H, S> {
+        Http1 { #[pin] serving: H },
+        WithSteps { serving: Pin<Box<S>> },
+        Over,
+    }
+}
+
+impl<H: Future<Output = ()>, S: Future<Output = ()>> Future for Serving<H, S> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match self.project() {
+            ServingProjection::Http1 { serving } => serving.poll(cx),
+            ServingProjection::WithSteps { serving } => serving.as_mut().poll(cx),
+            ServingProjection::Over => Poll::Ready(()),
+        }
+    }
+}
+
+async fn serve_with_steps(client: Rc<Client>, socket: Socket, steps: Steps) {
     let Some(accepted) = Box::pin(tw_accept::accept(&*client, socket, steps)).await else { return };
     let AcceptedTransport { transport, early, preface } = accepted;
     let chosen = client.tls.get().and_then(|tls| tls.protocol.as_deref());
     match preface == Preface::Found || chosen == Some(HTTP_2) {
-        false => h1::serve::serve(Http1Connection::new(client, transport), early).await,
+        false => h1::serve::serve(Http1Connection::new(client, transport), Some(Box::new(early))).await,
         true => Box::pin(h2::serve::serve(client, transport, early)).await,
     }
 }
@@ -138,5 +167,22 @@ impl TlsHost for Client {
 
     fn acme_challenge(&self, name: &str) -> Option<Arc<ServerConfig>> {
         acme::answers(&self.home.generation()).tls(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<A, B, F>(_: impl Fn(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// The memory of a task is a multiple of 128 bytes, and the loop and the runtime add 136 to its future: an idle connection has
+    /// 256 bytes.
+    #[test]
+    fn future_of_a_connection_fits_in_a_small_task() {
+        let size = size_of_future(serve);
+        assert!(size <= 120, "{size}");
     }
 }

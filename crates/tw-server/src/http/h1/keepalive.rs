@@ -1,7 +1,7 @@
 //! Waiting for the next request, and being asked to close meanwhile.
 
 use std::future::poll_fn;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tw_core::event_loop::{EvictableConnection, LevelGuard};
@@ -20,47 +20,56 @@ pub(super) enum Woken {
 
 impl Http1Connection {
     /// Waits for the next request, or until the connection is asked to close.
-    pub(super) async fn idle(&self, timeout: Duration) -> Woken {
-        let home = &self.client.home;
-        let protected = timeout.min(self.keepalive_min_timeout.get());
-        if !protected.is_zero()
-            && let Some(woken) = self.protected(protected).await
-        {
-            return woken;
-        }
-        let timeout = timeout.saturating_sub(protected);
-        if timeout.is_zero() && !protected.is_zero() {
-            return Woken::Close;
-        }
-        let mut evictable = EvictableConnection::new(&self.client.home.connections, &self.client.slot);
-        let _waiting = LevelGuard::new(&home.tally.waiting);
-        self.read_deadline.borrow_mut().set(timeout);
-        let woken = poll_fn(|cx| {
-            if let Poll::Ready(ready) = self.transport.poll_readable(cx) {
-                return Poll::Ready(if ready.is_ok() { Woken::Readable } else { Woken::Close });
+    ///
+    /// An idle connection is little more than this future. Blocks end what the next wait does not need.
+    #[expect(clippy::manual_async_fn, reason = "an async fn has its arguments twice")]
+    pub(super) fn idle(&self, mut timeout: Duration) -> impl Future<Output = Woken> {
+        async move {
+            {
+                let protected = timeout.min(self.keepalive_min_timeout.get());
+                if !protected.is_zero() {
+                    timeout -= protected;
+                    if let Some(woken) = self.protected(protected).await {
+                        return woken;
+                    }
+                    if timeout.is_zero() {
+                        return Woken::Close;
+                    }
+                }
             }
-            // The first request of a client that has just connected is on its way.
-            if home.connections.is_stopping() && self.client.requests.get() > 0 {
-                return Poll::Ready(Woken::Close);
+            let _waiting = LevelGuard::new(&self.client.home.tally.waiting);
+            self.read_deadline.borrow_mut().set(timeout);
+            let woken = {
+                let connections = &self.client.home.connections;
+                let mut evictable = EvictableConnection::new(connections, &self.client.slot);
+                poll_fn(|cx| self.poll_woken(&mut evictable, cx)).await
+            };
+            match woken {
+                // DIFF(nginx): a request that was sent before its client could know is answered, not reset.
+                Woken::Close if self.client.home.connections.is_stopping() => {
+                    self.protected(timeout.min(LAST_WAIT)).await.unwrap_or(Woken::Close)
+                }
+                woken => woken,
             }
-            if evictable.poll_evicted(cx).is_ready() {
-                return Poll::Ready(Woken::Close);
-            }
-            self.read_deadline.borrow_mut().poll_elapsed(cx).map(|()| Woken::Close)
-        })
-        .await;
-        drop(evictable);
-        match woken {
-            // DIFF(nginx): a request that was sent before its client could know is answered, not reset.
-            Woken::Close if home.connections.is_stopping() => {
-                self.protected(timeout.min(LAST_WAIT)).await.unwrap_or(Woken::Close)
-            }
-            woken => woken,
         }
     }
 
+    fn poll_woken(&self, evictable: &mut EvictableConnection<'_>, cx: &mut Context<'_>) -> Poll<Woken> {
+        if let Poll::Ready(ready) = self.transport.poll_readable(cx) {
+            return Poll::Ready(if ready.is_ok() { Woken::Readable } else { Woken::Close });
+        }
+        // The first request of a client that has just connected is on its way.
+        if self.client.home.connections.is_stopping() && self.client.requests.get() > 0 {
+            return Poll::Ready(Woken::Close);
+        }
+        if evictable.poll_evicted(cx).is_ready() {
+            return Poll::Ready(Woken::Close);
+        }
+        self.read_deadline.borrow_mut().poll_elapsed(cx).map(|()| Woken::Close)
+    }
+
     /// Waits for the next request, and for nothing else; `None` when the time is over.
-    async fn protected(&self, time: Duration) -> Option<Woken> {
+    fn protected(&self, time: Duration) -> impl Future<Output = Option<Woken>> {
         self.read_deadline.borrow_mut().set(time);
         poll_fn(|cx| {
             if let Poll::Ready(ready) = self.transport.poll_readable(cx) {
@@ -68,6 +77,5 @@ impl Http1Connection {
             }
             self.read_deadline.borrow_mut().poll_elapsed(cx).map(|()| None)
         })
-        .await
     }
 }

@@ -22,52 +22,77 @@ use crate::http::request_body::{self, Drained};
 use crate::http::wire::Wire;
 
 /// Serves a connection until it is closed; `early` was read of its first request already.
-pub(crate) async fn serve(conn: Rc<Http1Connection>, mut early: Vec<u8>) {
-    let home = &conn.client.home;
-    let timeout = {
-        let generation = home.generation();
-        let Some(group) = conn.client.group(&generation) else { return };
-        generation.server(group.default_server).settings.client_header_timeout
-    };
-    conn.keepalive_timeout.set(timeout);
-    let mut wait = timeout;
-    // Whether the first read is tried before the loop says that there is something.
-    let mut is_try = conn.transport.may_have_input();
-    while !early.is_empty() || matches!(conn.idle(wait).await, Woken::Readable) {
-        let mut active = ActiveRequest::new(&conn.client, Wire::H1(conn.clone()));
-        let r = active.request();
-        if !early.is_empty() {
-            r.head.push(&std::mem::take(&mut early));
+///
+/// The future is most of what an idle connection costs, see `Http1Connection::idle`. So it is no `async fn`, which would have its
+/// arguments twice, and everything but waiting is on the heap while it runs.
+#[expect(clippy::box_collection, reason = "every connection has the pointer, few the bytes")]
+pub(crate) fn serve(conn: Rc<Http1Connection>, mut early: Option<Box<Vec<u8>>>) -> impl Future<Output = ()> {
+    early.take_if(|early| early.is_empty());
+    async move {
+        {
+            let generation = conn.client.home.generation();
+            let Some(group) = conn.client.group(&generation) else { return };
+            let timeout = generation.server(group.default_server).settings.client_header_timeout;
+            conn.keepalive_timeout.set(timeout);
         }
-        // On the heap while it runs: a connection that waits does not carry its size, a third of all it costs.
-        let after = Box::pin(serve_buffered(&conn, r)).await;
-        if std::mem::take(&mut is_try) {
-            home.record_first_bytes(after != After::KeepAlive || conn.client.requests.get() > 0);
-        }
-        let linger = (after == After::Close).then(|| r.plan().core.lingering);
-        let unread = !r.head.rest().is_empty() || r.body.is_pending();
-        active.finish(home);
-        match linger {
-            None if after == After::KeepAlive => wait = conn.keepalive_timeout.get(),
-            None => return,
-            Some(lingering) => {
-                let wanted = match lingering.close {
-                    LingeringClose::Off => false,
-                    LingeringClose::On => unread || conn.transport.may_have_input(),
-                    LingeringClose::Always => true,
-                };
-                if wanted {
-                    let Http1Connection { client, transport, .. } = &*conn;
-                    Box::pin(linger_close(client, transport, lingering.time, lingering.timeout)).await;
-                }
-                return;
+        // Whether the first read is tried before the loop says that there is something.
+        let mut is_try = conn.transport.may_have_input();
+        while early.is_some() || matches!(conn.idle(conn.keepalive_timeout.get()).await, Woken::Readable) {
+            let is_first_try = std::mem::take(&mut is_try);
+            match Box::pin(serve_readable(&conn, early.take(), is_first_try)).await {
+                Served::KeepAlive => {}
+                Served::Closed => return,
             }
         }
+        if conn.client.home.connections.is_stopping() {
+            // What the client sends while it does not know yet would reset what it has not read yet.
+            Box::pin(linger_close(&conn.client, &conn.transport, LAST_WAIT, LAST_WAIT)).await;
+        }
     }
-    if home.connections.is_stopping() {
-        // What the client sends while it does not know yet would reset what it has not read yet.
-        Box::pin(linger_close(&conn.client, &conn.transport, LAST_WAIT, LAST_WAIT)).await;
+}
+
+/// State of a connection after the requests that were there.
+enum Served {
+    KeepAlive,
+    Closed,
+}
+
+/// Serves the requests that are there, in a request's memory, which is given back afterwards. The loop learns from the first
+/// try if the first bytes were there.
+#[expect(clippy::box_collection, reason = "as the connection has it")]
+async fn serve_readable(
+    conn: &Rc<Http1Connection>,
+    early: Option<Box<Vec<u8>>>,
+    is_first_try: bool,
+) -> Served {
+    let home = &conn.client.home;
+    let mut active = ActiveRequest::new(&conn.client, Wire::H1(conn.clone()));
+    let r = active.request();
+    if let Some(early) = early {
+        r.head.push(&early);
     }
+    let after = serve_buffered(conn, r).await;
+    if is_first_try {
+        home.record_first_bytes(after != After::KeepAlive || conn.client.requests.get() > 0);
+    }
+    let linger = (after == After::Close).then(|| r.plan().core.lingering);
+    let unread = !r.head.rest().is_empty() || r.body.is_pending();
+    active.finish(home);
+    let lingering = match linger {
+        None if after == After::KeepAlive => return Served::KeepAlive,
+        None => return Served::Closed,
+        Some(lingering) => lingering,
+    };
+    let wanted = match lingering.close {
+        LingeringClose::Off => false,
+        LingeringClose::On => unread || conn.transport.may_have_input(),
+        LingeringClose::Always => true,
+    };
+    if wanted {
+        let Http1Connection { client, transport, .. } = &**conn;
+        Box::pin(linger_close(client, transport, lingering.time, lingering.timeout)).await;
+    }
+    Served::Closed
 }
 
 /// Serves requests until the buffer holds nothing of a next one.
