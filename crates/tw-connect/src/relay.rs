@@ -146,48 +146,53 @@ impl RelayFailure {
 }
 
 /// Copies bytes in both directions until the relay has ended. Each side comes with the bytes that were already read from it.
-pub async fn relay<C: RelayEnd + Copy, S: RelayEnd + Copy>(
+///
+/// A tunnel is little more than this future. It is no `async fn`, which would have its arguments twice.
+pub fn relay<C: RelayEnd + Copy, S: RelayEnd + Copy>(
     core: &LoopCore,
     client: (C, Bytes),
     server: (S, Bytes),
     limits: RelayLimits,
-) -> Relayed {
+) -> impl Future<Output = Relayed> {
     let (to_client, to_server) = (client.0, server.0);
     let up = DirectionLimits { size: limits.size, patience: limits.server, rate: limits.client_rate };
     let down = DirectionLimits { size: limits.size, patience: limits.client, rate: limits.server_rate };
     let mut up = Direction::new(RelaySide::Client, client, to_server, up);
     let mut down = Direction::new(RelaySide::Server, server, to_client, down);
     let mut deadline = Deadline::new();
-    deadline.set(limits.idle);
-    let result = poll_fn(|cx| {
-        let moved = [up.drive(core, cx), down.drive(core, cx)];
-        for moved in moved {
-            match moved {
-                Ok(Progress::Something) => deadline.set(limits.idle),
-                Ok(Progress::Nothing) => {}
-                Err(failure) => return Poll::Ready(Err(failure)),
+    let (idle, ending) = (limits.idle, limits.ending);
+    deadline.set(idle);
+    async move {
+        let result = poll_fn(|cx| {
+            let moved = [up.drive(core, cx), down.drive(core, cx)];
+            for moved in moved {
+                match moved {
+                    Ok(Progress::Something) => deadline.set(idle),
+                    Ok(Progress::Nothing) => {}
+                    Err(failure) => return Poll::Ready(Err(failure)),
+                }
             }
+            // DIFF(nginx): a client that has closed its side may still want what the server has to say.
+            if let Some(side) = ended_by(ending, up.stage, down.stage) {
+                return Poll::Ready(Ok(side));
+            }
+            if up.has_paused() | down.has_paused() {
+                deadline.set(idle);
+            }
+            match deadline.poll_elapsed(cx) {
+                Poll::Ready(()) => Poll::Ready(Err(RelayFailure::Timeout)),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await;
+        Relayed {
+            from_client: up.received,
+            to_server: up.passed,
+            from_server: down.received,
+            to_client: down.passed,
+            first_byte: down.first_byte,
+            result,
         }
-        // DIFF(nginx): a client that has closed its side may still want what the server has to say.
-        if let Some(side) = ended_by(limits.ending, up.stage, down.stage) {
-            return Poll::Ready(Ok(side));
-        }
-        if up.has_paused() | down.has_paused() {
-            deadline.set(limits.idle);
-        }
-        match deadline.poll_elapsed(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(RelayFailure::Timeout)),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await;
-    Relayed {
-        from_client: up.received,
-        to_server: up.passed,
-        from_server: down.received,
-        to_client: down.passed,
-        first_byte: down.first_byte,
-        result,
     }
 }
 
@@ -405,6 +410,19 @@ enum Delivery {
 mod tests {
     use super::DirectionStage::{Closed, Ended, Open};
     use super::*;
+
+    type End = (&'static Transport, Bytes);
+
+    fn size_of_future<F>(_: impl Fn(&'static LoopCore, End, End, RelayLimits) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Most of what a tunnel costs in addition to its two connections and its request.
+    #[test]
+    fn future_of_a_relay_has_everything_once() {
+        let size = size_of_future(relay);
+        assert!(size <= 2 * size_of::<Direction<&Transport, &Transport>>() + 120, "{size}");
+    }
 
     #[test]
     fn relay_ends_with_the_sides_that_its_kind_names() {

@@ -59,6 +59,12 @@ impl UpstreamConnection {
         Ok(Self::new(Carrier::Own(transport, permit), to))
     }
 
+    /// Gives back the timers of its reads and writes: a tunnel has its own.
+    pub fn drop_timers(&self) {
+        self.read.take();
+        self.write.take();
+    }
+
     /// The link that a stream is.
     pub fn from_stream(stream: Rc<UpstreamStream>) -> Self {
         let (to, requests) = (stream.to().clone(), u64::from(stream.is_reused()));

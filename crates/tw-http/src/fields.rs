@@ -96,6 +96,12 @@ impl Fields {
         Fields { entries: Vec::new(), text: Vec::new(), present: 0 }
     }
 
+    /// Gives back the memory that no field uses.
+    pub fn shrink(&mut self) {
+        self.entries.shrink_to_fit();
+        self.text.shrink_to_fit();
+    }
+
     /// Forgets all fields and keeps the memory.
     pub fn clear(&mut self) {
         self.entries.clear();
@@ -349,6 +355,18 @@ mod tests {
 
     fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
         expected.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    #[test]
+    fn shrinking_keeps_fields() {
+        let mut fields = Fields::new();
+        for name in ["A", "B", "C", "D", "E"] {
+            fields.append(Name::Copy(name.as_bytes()), Bytes::from_static(b"1"));
+        }
+        let before = listed(&fields);
+        fields.shrink();
+        assert_eq!(listed(&fields), before);
+        assert_eq!((fields.entries.capacity(), fields.text.capacity()), (5, fields.text.len()));
     }
 
     #[test]

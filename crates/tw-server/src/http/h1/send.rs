@@ -23,7 +23,7 @@ use super::body::end_body;
 use super::conn::SocketWaitError;
 use super::response_head::{self, Delimiter};
 use super::send_file::{begin_file, gather, send_file};
-use crate::http::body::{Body, Upgraded};
+use crate::http::body::Body;
 use crate::http::prepare_response;
 use crate::http::request::{After, Request};
 use crate::http::send_error::SendError;
@@ -39,7 +39,13 @@ const GATHER_MAX: usize = 32 << 10;
 /// Sends the response whose head is `r.out`.
 pub(crate) async fn send(conn: &Rc<Http1Connection>, r: &mut Request, body: Body) {
     let body = match body {
-        Body::Upgraded(upgraded) => return upgrade(conn, r, upgraded).await,
+        Body::Upgraded(upgraded) => {
+            // Boxed, so that neither other responses nor a tunnel carry its size.
+            if let Some(early) = Box::pin(send_upgrade(conn, r)).await {
+                upgraded.run(r, TunnelEnd::Transport(&conn.transport), early).await;
+            }
+            return;
+        }
         body => body,
     };
     let (delimiter, body) = response_head::frame(r, body);
@@ -70,8 +76,9 @@ pub(crate) async fn send(conn: &Rc<Http1Connection>, r: &mut Request, body: Body
     }
 }
 
-/// Sends a head after which the connection belongs to another protocol.
-async fn upgrade(conn: &Rc<Http1Connection>, r: &mut Request, upgraded: Box<dyn Upgraded>) {
+/// Sends a head after which the connection belongs to another protocol. Returns what the client has sent behind its request,
+/// unless sending failed. The memory that the request does not need for its log line is given back.
+async fn send_upgrade(conn: &Rc<Http1Connection>, r: &mut Request) -> Option<Bytes> {
     r.out.content_length = None;
     let head_len = response_head::encode(conn, r, Delimiter::None);
     r.costs.sent.head = head_len as u64;
@@ -80,13 +87,16 @@ async fn upgrade(conn: &Rc<Http1Connection>, r: &mut Request, upgraded: Box<dyn 
     let head = Bytes::copy_from_slice(&conn.client.home.buffers.head_out.borrow()[..head_len]);
     let timeout = r.plan().core.send.timeout;
     if let Err(failure) = write_all(r, conn, head, timeout, None).await {
-        return failed(conn, r, &failure);
+        failed(conn, r, &failure);
+        return None;
     }
     end_body(r);
     let early = Bytes::copy_from_slice(r.head.rest());
     r.head.consume(early.len());
     r.head.shrink();
-    upgraded.run(r, TunnelEnd::Transport(&conn.transport), early).await;
+    r.out.fields.shrink();
+    r.facts.upstream.answer.fields.shrink();
+    Some(early)
 }
 
 /// Sends early hints, if the client takes them at once: it can do without.
