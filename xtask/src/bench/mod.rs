@@ -73,9 +73,10 @@ disk     a hot file while the disk is busy with cold ones (needs root and cgroup
 idle     memory of idle connections, time to the first byte, size of the binary
          --connections N 10000
 
-reload   what clients notice of reloads and upgrades of the binary; time of a reload of 20,000 locations
+reload   what clients notice of reloads and upgrades of the binary; time of a reload of 20,000 locations; time and memory to
+         load 10,000 servers and 100,000 locations
          --connections N 64 · --idle N 100 · --reloads N 100 · --upgrades N 5 · --seconds N 5 (without either)
-         cases small large
+         cases small large servers locations
 
 proxy    a proxy between the load and an origin, both on one core: CPU per request, throughput, memory, added time
          --rounds N 5 · --seconds N 4 · --connections A,B 64,512 · --haproxy PATH (haproxy on the PATH)

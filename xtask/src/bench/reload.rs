@@ -2,10 +2,12 @@
 //!
 //! Clients at full load on keep-alive connections, and waiting ones, while the configuration changes a little again
 //! and again, and while new binaries take over. No client should notice. Then a configuration of 2,000 servers and
-//! 20,000 locations, which takes long to load: the loops should not be affected by that either.
+//! 20,000 locations, which takes long to load: the loops should not be affected by that either. Then configurations of 10,000
+//! servers and of 100,000 locations, without clients: time and memory to load them.
 
 mod clients;
 mod daemon;
+mod sizes;
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,6 +17,7 @@ use tw_testkit::wait;
 
 use self::clients::{Clients, Counts, OnDemandClient};
 use self::daemon::Daemon;
+use self::sizes::Size;
 use super::Outcome;
 use super::contestant::{Binaries, Binary, NGINX, OURS};
 use super::exec::RunPlacement;
@@ -28,6 +31,8 @@ const SERVERS: usize = 2_000;
 const LOCATIONS_EACH: usize = 10;
 /// Times the large configuration is read again.
 const LARGE_RELOADS: usize = 10;
+/// Times each of the larger ones is tested and read again.
+const SIZE_ROUNDS: usize = 5;
 
 /// Of which time requests are counted.
 #[derive(Clone, Copy)]
@@ -87,6 +92,15 @@ pub(super) fn run(args: &[String]) -> Outcome {
     if options.wants("large") {
         let scores = [large(OURS, &binaries.ours, &plan)?, large(NGINX, &binaries.nginx, &plan)?];
         report_large(&mut report, &scores);
+    }
+    let rounds = if quick { 1 } else { SIZE_ROUNDS };
+    for (case, size) in [
+        ("servers", Size::Servers(if quick { 1_000 } else { 10_000 })),
+        ("locations", Size::Locations(if quick { 10_000 } else { 100_000 })),
+    ] {
+        if options.wants(case) {
+            sizes::run(&mut report, &binaries, size, rounds)?;
+        }
     }
     report.finish(&options)
 }

@@ -14,6 +14,8 @@ pub(super) struct Memory {
     pub(super) private_dirty: u64,
     /// All resident pages, shared ones once for each process.
     pub(super) resident: u64,
+    /// All resident pages, each once: a page that two processes share is half a page of each.
+    pub(super) shared_once: u64,
 }
 
 /// Processor time of a process and of all below it, user and system, from its beginning.
@@ -48,6 +50,7 @@ pub(super) fn memory(pid: u32) -> Outcome<Memory> {
         sum.private_dirty +=
             kilobytes(&rollup, "Private_Dirty:").ok_or("no Private_Dirty in smaps_rollup")?;
         sum.resident += kilobytes(&rollup, "Rss:").ok_or("no Rss in smaps_rollup")?;
+        sum.shared_once += kilobytes(&rollup, "Pss:").ok_or("no Pss in smaps_rollup")?;
     }
     Ok(sum)
 }

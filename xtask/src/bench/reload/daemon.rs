@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,6 +14,7 @@ use super::clients::OnDemandClient;
 use crate::bench::Outcome;
 use crate::bench::contestant::{Binary, configuration, prepare, server_args};
 use crate::bench::exec::RunPlacement;
+use crate::bench::usage::{self, Memory};
 
 /// The pid file, below the prefix.
 const PID_FILE: &str = "logs/server.pid";
@@ -74,6 +76,20 @@ impl Daemon {
             true => Ok(began.elapsed()),
             false => Err("the old master does not end".into()),
         }
+    }
+
+    /// Tests its configuration.
+    pub(super) fn check_command(&self) -> Command {
+        let mut command = Command::new(&self.binary.path);
+        command.args([Path::new("-t"), Path::new("-q"), Path::new("-p"), self.prefix.path()]);
+        command.arg("-c").arg(self.prefix.join("conf/nginx.conf")).stdin(Stdio::null());
+        command
+    }
+
+    /// Memory of all its processes.
+    pub(super) fn memory(&self) -> Outcome<Memory> {
+        let pid = self.pid().ok_or("no pid file")?;
+        usage::memory(pid.as_raw_nonzero().get().cast_unsigned())
     }
 
     fn conf(&self) -> String {
