@@ -59,8 +59,9 @@ common   --ours PATH      server under test              target/release/tailwate
 accept   short connections beside long ones that do different things, two loops: connections/s, latency, shares of loops
          --rounds N 5 · --seconds N 4 · --connections N 64 · cases as they are printed
 
-static   CPU per request, requests/s and latency for 1 KiB, 32 KiB and 4 MiB files
-         --rounds N 5 · --seconds N 4 · --connections A,B 64,512 · cases 1k 32k 4m
+static   CPU per request, requests/s and latency for 1 KiB, 16 KiB, 32 KiB and 4 MiB files, and for 1 KiB with
+         an access log
+         --rounds N 5 · --seconds N 4 · --connections A,B 64,512 · cases 1k 16k 32k log 4m
 
 filters  CPU per request and size of responses compressed with gzip, brotli and zstd: text of 10 and 100 KiB
          --rounds N 5 · --seconds N 2 · --connections A 32 · cases gzip-1-10k gzip-1 gzip-6 brotli zstd
@@ -115,7 +116,7 @@ instructions
          independent of the load of the machine; change against xtask/data/instructions.json
          --requests N 1000 · --rounds N 5 · --save (writes that file) · --top N (the most expensive functions)
          --out DIR (all functions, one file a case) · --syscalls (system calls per request, by strace)
-         cases static static-cached static-32k proxy proxy-32k cache-hit cache-fill fastcgi h2 log";
+         cases static static-cached static-32k proxy proxy-32k cache-hit cache-fill fastcgi fastcgi-close h2 log";
 
 /// Runs one of the measurements.
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {

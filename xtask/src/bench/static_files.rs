@@ -23,12 +23,15 @@ use super::usage;
 const OURS_CACHE: &str = "ours, open_file_cache";
 const OURS_SENDFILE: &str = "ours, open_file_cache, sendfile, tcp_nopush";
 const OURS_LOG: &str = "ours, access_log";
+const OURS_LOG_CACHE: &str = "ours, access_log, open_file_cache";
 const NGINX: &str = "nginx, default (sendfile off)";
 const NGINX_SENDFILE: &str = "nginx, sendfile";
 const NGINX_CACHE: &str = "nginx, open_file_cache";
 const NGINX_CACHE_SENDFILE: &str = "nginx, open_file_cache, sendfile";
 const NGINX_NOPUSH: &str = "nginx, open_file_cache, sendfile, tcp_nopush";
 const NGINX_LOG: &str = "nginx, access_log";
+const NGINX_LOG_BUFFER: &str = "nginx, access_log buffer=32k";
+const NGINX_LOG_BUFFER_CACHE: &str = "nginx, access_log buffer=32k, open_file_cache";
 const BARE: &str = "bare epoll loop";
 const BARE_SENDFILE: &str = "bare epoll loop, sendfile";
 
@@ -112,10 +115,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
             [("1k", "1 KiB", "/1k"), ("16k", "16 KiB", "/16k"), ("32k", "32 KiB", "/32k")]
         {
             if options.wants(name) {
-                let mut contestants = small_contestants(&binaries, &files, path)?;
-                if name == "1k" && Some(&connections) == plan.connections.first() {
-                    contestants.extend(logging_contestants(&binaries, &files));
-                }
+                let contestants = small_contestants(&binaries, &files, path)?;
                 let title = format!("{title}, {connections} connections");
                 let case = Case {
                     title,
@@ -128,6 +128,18 @@ pub(super) fn run(args: &[String]) -> Outcome {
                 let results = measure(&case, &plan)?;
                 small_report(&mut report, &case, &results, name);
             }
+        }
+        if options.wants("log") {
+            let case = Case {
+                title: format!("1 KiB, a line in the access log for each request, {connections} connections"),
+                path: "/1k",
+                connections,
+                script: String::new(),
+                looks_at_memory: false,
+                contestants: logging_contestants(&binaries, &files),
+            };
+            let results = measure(&case, &plan)?;
+            log_report(&mut report, &case, &results);
         }
     }
     if options.wants("4m") {
@@ -168,11 +180,18 @@ fn small_contestants(binaries: &Binaries, files: &Path, path: &str) -> Outcome<V
     Ok(contestants)
 }
 
-fn logging_contestants(binaries: &Binaries, files: &Path) -> Vec<Contestant> {
-    let log = "access_log logs/access.log;";
+/// Servers that write every request to a file: nginx with a system call for each line, and with a buffer. Tailwater always has one.
+fn logging_contestants(Binaries { ours, nginx }: &Binaries, files: &Path) -> Vec<Contestant> {
+    let server = |name, binary: &Binary, parameters: &str, http: &str| {
+        let http = format!("access_log logs/access.log {parameters}; {http}");
+        Contestant::server(name, binary, &http, &root_directive(files))
+    };
     vec![
-        Contestant::server(OURS_LOG, &binaries.ours, log, &root_directive(files)),
-        Contestant::server(NGINX_LOG, &binaries.nginx, log, &root_directive(files)),
+        server(OURS_LOG, ours, "", ""),
+        server(OURS_LOG_CACHE, ours, "", CACHE),
+        server(NGINX_LOG, nginx, "", ""),
+        server(NGINX_LOG_BUFFER, nginx, "combined buffer=32k", ""),
+        server(NGINX_LOG_BUFFER_CACHE, nginx, "combined buffer=32k", CACHE),
     ]
 }
 
@@ -370,6 +389,29 @@ pub(super) fn cpu_ratio(results: &[Score], name: &str, other: &str) -> f64 {
     match (of(results, name), of(results, other)) {
         (Some(one), Some(other)) => one.cpu_us() / other.cpu_us(),
         _ => f64::NAN,
+    }
+}
+
+fn log_report(report: &mut Report, case: &Case, results: &[Score]) {
+    let columns = ["CPU µs/req", "of nginx with a buffer", "req/s", "p50", "p99"];
+    let mut table = Table::new(&case.title, &columns);
+    for result in results {
+        let cells = vec![
+            number(result.cpu_us()),
+            number(cpu_ratio(results, &result.name, NGINX_LOG_BUFFER)),
+            number(result.per_second()),
+            span(result.p50()),
+            span(result.p99()),
+        ];
+        table.row(&result.name, cells);
+    }
+    report.case(&table, results.iter().map(Score::json).collect());
+    warn_if_busy(results);
+    for (ours, other, limit) in
+        [(OURS_LOG, NGINX_LOG_BUFFER, 0.70), (OURS_LOG_CACHE, NGINX_LOG_BUFFER_CACHE, 0.85)]
+    {
+        let what = format!("{}: CPU of {ours} / {other}", case.title);
+        report.target(Target::new(what, cpu_ratio(results, ours, other), Limit::AtMost(limit), ""));
     }
 }
 

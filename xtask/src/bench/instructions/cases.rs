@@ -28,7 +28,8 @@ enum Server {
     Proxy,
     /// Upstream server with persistent connections, and a cache.
     Cache,
-    FastCgi,
+    /// FastCGI application; true if its connections persist.
+    FastCgi(bool),
 }
 
 const LOG_OFF: &str = "access_log off;";
@@ -70,7 +71,13 @@ pub(super) const CASES: &[Case] = &[
         script: Script { is_numbered: true, ..http1("/1k", 1 << 10) },
         server: Server::Cache,
     },
-    Case { name: "fastcgi", about: "FastCGI, 1 KiB", script: http1("/1k", 1 << 10), server: Server::FastCgi },
+    Case { name: "fastcgi", about: "FastCGI, 1 KiB", script: http1("/1k", 1 << 10), server: Server::FastCgi(true) },
+    Case {
+        name: "fastcgi-close",
+        about: "FastCGI, 1 KiB, a connection each",
+        script: http1("/1k", 1 << 10),
+        server: Server::FastCgi(false),
+    },
     Case {
         name: "h2",
         about: "HTTP/2, file of 1 KiB",
@@ -124,8 +131,9 @@ impl Case {
                 ),
                 format!("location / {{ {proxy} proxy_cache one; proxy_cache_valid 200 1d; }}"),
             ),
-            Server::FastCgi => {
-                return peers.application.behind(self.name, ours, http, "fastcgi_keep_conn on;");
+            Server::FastCgi(is_kept) => {
+                let location = if is_kept { "fastcgi_keep_conn on;" } else { "" };
+                return peers.application.behind(self.name, ours, http, location);
             }
         };
         Contestant::server(self.name, ours, &format!("{own} {http}"), &server)
