@@ -28,6 +28,9 @@ const FLOOD_FACTOR: u64 = 8;
 /// Requests that a client may take back before they are answered, beyond as many as it has let be answered.
 pub(super) const RESETS_MAX: u64 = 100;
 
+/// No stream.
+const NOBODY: u32 = 0;
+
 /// A connection of HTTP/2.
 pub(crate) struct Http2Connection {
     /// Client of the connection.
@@ -41,12 +44,15 @@ pub(crate) struct Http2Connection {
     /// Bytes that were read before.
     early: RefCell<Vec<u8>>,
     pub(super) turns: StreamScheduler,
-    /// Turn among the large bodies of the loop, held for the stream of this number while it is next.
+    /// The stream that waits for a turn among the large bodies of the loop, and its place. After a piece, the place is kept with
+    /// [`NOBODY`], for the stream that is woken once the piece is written.
     making: RefCell<(u32, BulkTurn)>,
     /// Turn for writing bytes that the socket has not taken before.
     writing: RefCell<BulkTurn>,
     /// Set while the socket has not taken everything.
     is_behind: Cell<bool>,
+    /// Set when nothing is written any more.
+    is_over: Cell<bool>,
     /// Bytes that were made and that it has not tried to write.
     untried: Cell<usize>,
     /// The last turn in which something was read, and how much.
@@ -91,6 +97,7 @@ impl Http2Connection {
             making: RefCell::default(),
             writing: RefCell::default(),
             is_behind: Cell::new(false),
+            is_over: Cell::new(false),
             untried: Cell::new(0),
             came: Cell::new(0),
             went: Cell::new(0),
@@ -149,17 +156,19 @@ impl Http2Connection {
         size: BodySize,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
-        if size == BodySize::Large {
+        share.size.set(size);
+        if size == BodySize::Large && !self.is_over.get() {
             let (holder, place) = &mut *self.making.borrow_mut();
             if self.turns.is_next(share) {
                 *holder = share.id;
-                if self.client.home.budget.poll_bulk(place, cx).is_pending() {
+                if self.client.home.budget.poll_bulk_run(place, cx).is_pending() {
                     self.turns.wait(share, cx);
                     return Poll::Pending;
                 }
-            } else if *holder == share.id {
+                *holder = NOBODY;
+            } else if *holder == share.id || *holder == NOBODY && self.turns.has_room() {
                 // Who is next takes a place of its own: this one would hold up the others.
-                *place = BulkTurn::default();
+                place.leave();
             }
         }
         self.turns.poll(share, self.made(), cx)
@@ -167,16 +176,44 @@ impl Http2Connection {
 
     /// Forgets that a stream waits for its turn.
     pub(super) fn leave(&self, id: u32) {
-        let (holder, place) = &mut *self.making.borrow_mut();
-        if *holder == id {
-            *place = BulkTurn::default();
+        if self.turns.leave(id) {
+            let (holder, place) = &mut *self.making.borrow_mut();
+            if [id, NOBODY].contains(holder) {
+                place.leave();
+            }
         }
-        self.turns.leave(id);
+    }
+
+    /// Ends the turn of a stream, which has made its piece or has none yet: the next one may make its own.
+    pub(super) fn end_turn(&self) {
+        self.turns.call();
+        if self.is_behind.get() {
+            self.end_run();
+        } else if self.frames.out_len() == 0 {
+            self.keep_run();
+        }
+    }
+
+    /// Gives up the place that is kept for the next piece.
+    fn end_run(&self) {
+        let (holder, place) = &mut *self.making.borrow_mut();
+        if *holder == NOBODY {
+            place.leave();
+        }
+    }
+
+    /// Keeps the place for the next piece only if the stream that makes it was woken.
+    fn keep_run(&self) {
+        if !self.turns.is_next_large() {
+            self.end_run();
+        }
     }
 
     /// Gives up its places, when nothing is written any more.
     pub(super) fn leave_line(&self) {
-        self.writing.take();
+        self.is_over.set(true);
+        self.writing.borrow_mut().leave();
+        self.making.borrow_mut().1.leave();
     }
 
     /// Notes that the connection has tried to write all bytes made.
@@ -249,6 +286,7 @@ impl Http2Connection {
         while self.frames.out_len() > 0 {
             let is_behind = self.is_behind.get() && self.frames.out_len() >= BULK_MIN;
             if is_behind {
+                self.end_run();
                 ready!(self.client.home.budget.poll_bulk(&mut self.writing.borrow_mut(), cx));
             }
             self.is_behind.set(false);
@@ -264,12 +302,14 @@ impl Http2Connection {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     let ready = self.transport.poll_writable(cx);
                     self.is_behind.set(true);
+                    self.end_run();
                     ready!(ready)?;
                 }
                 Err(e) => return Poll::Ready(Err(e)),
             }
         }
-        self.leave_line();
+        self.writing.borrow_mut().leave();
+        self.keep_run();
         Poll::Ready(Ok(()))
     }
 }

@@ -61,7 +61,7 @@ pub(super) struct SendPermit(Rc<Http2Connection>);
 
 impl Drop for SendPermit {
     fn drop(&mut self) {
-        self.0.turns.call();
+        self.0.end_turn();
     }
 }
 

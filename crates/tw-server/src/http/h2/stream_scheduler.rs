@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use tw_core::event_loop::BodySize;
 use tw_http::Priority;
 use tw_http::priority::URGENCIES;
 
@@ -49,6 +50,8 @@ pub(super) struct StreamPriority {
     priority: Cell<Priority>,
     /// Last turn; 0 before the first one, which comes soon.
     last: Cell<u64>,
+    /// Size of the body for which the stream waits.
+    pub(super) size: Cell<BodySize>,
 }
 
 /// Bytes made by a loop that no connection has tried to write.
@@ -69,7 +72,7 @@ type Rank = (u8, u64, u32);
 
 impl StreamPriority {
     pub(super) fn new(id: u32) -> Rc<Self> {
-        Rc::new(Self { id, priority: Cell::new(UNSAID), last: Cell::new(0) })
+        Rc::new(Self { id, priority: Cell::new(UNSAID), last: Cell::new(0), size: Cell::new(BodySize::Small) })
     }
 
     /// Takes over the priority of a request.
@@ -135,14 +138,21 @@ impl StreamScheduler {
         }
     }
 
-    /// Forgets that a stream waits.
-    pub(super) fn leave(&self, id: u32) {
+    /// Forgets that a stream waits; returns false if it does not.
+    pub(super) fn leave(&self, id: u32) -> bool {
         let mut queue = self.queue.borrow_mut();
-        if let Some(place) = queue.iter().position(|waiter| waiter.share.id == id) {
-            queue.swap_remove(place);
-            drop(queue);
-            self.call();
-        }
+        let Some(place) = queue.iter().position(|waiter| waiter.share.id == id) else { return false };
+        queue.swap_remove(place);
+        drop(queue);
+        self.call();
+        true
+    }
+
+    /// Returns true if the stream that [`call`](Self::call) wakes has a large body.
+    pub(super) fn is_next_large(&self) -> bool {
+        let queue = self.queue.borrow();
+        let next = queue.iter().min_by_key(|waiter| self.rank(&waiter.share));
+        next.is_some_and(|waiter| waiter.share.size.get() == BodySize::Large)
     }
 
     /// Wakes the next stream, if there is room.
