@@ -47,8 +47,8 @@ impl Escape {
     /// Allocates only if `out` has to grow.
     pub fn escape(self, out: &mut Vec<u8>, start: usize) {
         match self {
-            Self::Default => escape_from(out, start, is_special, |out, byte| out.extend(hex(byte))),
-            Self::Json => escape_from(out, start, is_special_in_json, push_json),
+            Self::Default => escape_from(out, start, InText, |out, byte| out.extend(hex(byte))),
+            Self::Json => escape_from(out, start, InJson, push_json),
             Self::None => {}
         }
     }
@@ -61,12 +61,53 @@ pub(crate) fn hex(byte: u8) -> [u8; 4] {
 
 const HEX: [u8; 16] = *b"0123456789ABCDEF";
 
-fn is_special(byte: u8) -> bool {
-    matches!(byte, 0..=0x1F | b'"' | b'\\' | 0x7F..)
+/// Bytes that are escaped.
+trait Specials: Copy {
+    fn has(self, byte: u8) -> bool;
+
+    /// The high bit of a byte of the result is set for each special byte of `word`, up to the first one at least: a carry may
+    /// mark bytes behind it.
+    fn marks(self, word: u64) -> u64;
 }
 
-fn is_special_in_json(byte: u8) -> bool {
-    matches!(byte, 0..=0x1F | b'"' | b'\\')
+#[derive(Clone, Copy)]
+struct InText;
+
+#[derive(Clone, Copy)]
+struct InJson;
+
+const LOW: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
+/// Marks bytes below `limit`, which is at most 0x80, as [`Specials::marks`].
+const fn below(word: u64, limit: u8) -> u64 {
+    word.wrapping_sub(LOW * limit as u64) & !word & HIGH
+}
+
+/// Marks bytes that are `byte`.
+const fn equal(word: u64, byte: u8) -> u64 {
+    below(word ^ (LOW * byte as u64), 1)
+}
+
+impl Specials for InText {
+    fn has(self, byte: u8) -> bool {
+        matches!(byte, 0..=0x1F | b'"' | b'\\' | 0x7F..)
+    }
+
+    fn marks(self, word: u64) -> u64 {
+        // The high bit, and 0x7F, which one more makes it.
+        InJson.marks(word) | (word | (word & !HIGH).wrapping_add(LOW)) & HIGH
+    }
+}
+
+impl Specials for InJson {
+    fn has(self, byte: u8) -> bool {
+        matches!(byte, 0..=0x1F | b'"' | b'\\')
+    }
+
+    fn marks(self, word: u64) -> u64 {
+        below(word, 0x20) | equal(word, b'"') | equal(word, b'\\')
+    }
 }
 
 fn push_json(out: &mut Vec<u8>, byte: u8) {
@@ -91,29 +132,36 @@ fn push_json(out: &mut Vec<u8>, byte: u8) {
     out.extend([b'\\', short]);
 }
 
-/// Bytes that are looked at together: a vector register.
-const STEP: usize = 16;
+/// Bytes that are examined together.
+const STEP: usize = size_of::<u64>();
 
 /// Offset of the first special byte. Whole steps are examined without a branch per byte.
-fn find_special(value: &[u8], special: impl Fn(u8) -> bool) -> Option<usize> {
-    let has_special = |step: &[u8]| step.iter().fold(false, |any, byte| any | special(*byte));
-    let step = value.chunks(STEP).position(has_special)?;
-    let rest = &value[step * STEP..];
-    rest.iter().position(|byte| special(*byte)).map(|at| step * STEP + at)
+fn find_special(value: &[u8], specials: impl Specials) -> Option<usize> {
+    let (steps, rest) = value.as_chunks::<STEP>();
+    let has_any = |step: &[u8; STEP]| specials.marks(u64::from_le_bytes(*step)) != 0;
+    let has_special = match value.last_chunk::<STEP>() {
+        // The last step overlaps the one before.
+        Some(last) => steps.iter().any(has_any) || !rest.is_empty() && has_any(last),
+        None => true,
+    };
+    if !has_special {
+        return None;
+    }
+    value.iter().position(|byte| specials.has(*byte))
 }
 
 fn escape_from(
     out: &mut Vec<u8>,
     start: usize,
-    special: impl Fn(u8) -> bool,
+    specials: impl Specials,
     push: impl Fn(&mut Vec<u8>, u8),
 ) {
-    let Some(first) = find_special(&out[start..], &special) else { return };
+    let Some(first) = find_special(&out[start..], specials) else { return };
     // The escaped form is made behind the value, which then gives way.
     let (first, end) = (start + first, out.len());
     for at in first..end {
         match out[at] {
-            byte if special(byte) => push(out, byte),
+            byte if specials.has(byte) => push(out, byte),
             byte => out.push(byte),
         }
     }
@@ -170,6 +218,24 @@ mod tests {
             }
             check(Escape::Default, &vec![b'a'; len], &vec![b'a'; len]);
         }
+    }
+
+    #[test]
+    fn steps_find_the_same_bytes_as_single_ones() {
+        fn check(specials: impl Specials) {
+            for byte in 0..=255 {
+                for at in 0..STEP {
+                    for around in [b'a', b' ', b'~', b'!', b'#', b'[', b']'] {
+                        let mut step = [around; STEP];
+                        step[at] = byte;
+                        let expected = specials.has(byte);
+                        assert_eq!(specials.marks(u64::from_le_bytes(step)) != 0, expected, "{byte} {at} {around}");
+                    }
+                }
+            }
+        }
+        check(InText);
+        check(InJson);
     }
 
     #[test]
