@@ -65,6 +65,27 @@ impl UpstreamConnection {
         self.write.take();
     }
 
+    /// Opens a connection to `to` if that never waits: a Unix socket is connected at once or not at all. `None` for other addresses.
+    ///
+    /// # Errors
+    /// No connection, or none that may be opened.
+    pub fn open_at_once(
+        core: &LoopCore,
+        to: &Addr,
+        options: &ConnectOptions,
+    ) -> Option<Result<Rc<Self>, AttemptFailure>> {
+        let Addr::Unix(_) = to else { return None };
+        let opened = Self::reserve(core).and_then(|permit| {
+            let socket = tw_net::connect(to, options).map_err(UpstreamFailure::Connect)?;
+            Ok(Rc::new(Self::new(Carrier::Own(Transport::Plain(socket), permit), to)))
+        });
+        Some(opened.map_err(|failure| failure.at(AttemptStage::Connecting)))
+    }
+
+    fn reserve(core: &LoopCore) -> Result<ConnectionPermit, UpstreamFailure> {
+        core.reserve_upstream_connection().map_err(UpstreamFailure::ConnectionLimit)
+    }
+
     /// The link that a stream is.
     pub fn from_stream(stream: Rc<UpstreamStream>) -> Self {
         let (to, requests) = (stream.to().clone(), u64::from(stream.is_reused()));
@@ -99,10 +120,7 @@ impl UpstreamConnection {
     ) -> Result<(Transport, ConnectionPermit), AttemptFailure> {
         let mut deadline = Deadline::new();
         let connecting = |failure: UpstreamFailure| failure.at(AttemptStage::Connecting);
-        let permit = core
-            .reserve_upstream_connection()
-            .map_err(UpstreamFailure::ConnectionLimit)
-            .map_err(connecting)?;
+        let permit = Self::reserve(core).map_err(connecting)?;
         let socket = Self::connect(to, options, timeout, &mut deadline).await.map_err(connecting)?;
         match secured {
             None => Ok((Transport::Plain(socket), permit)),

@@ -250,6 +250,11 @@ async fn connect<C: Codec>(
         return Ok(connection);
     }
     let options = options();
+    if pool_key.secured.is_none()
+        && let Some(opened) = UpstreamConnection::open_at_once(home, lease.peer().addr(), &options)
+    {
+        return opened;
+    }
     let secured = pool_key.secured.as_ref().map(|secured| (secured, TlsPools::of(&r.generation().disks)));
     let timeout = settings.timeouts.connect;
     // Boxed: most requests find a connection, and stay smaller without this state.
