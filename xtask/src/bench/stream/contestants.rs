@@ -12,7 +12,7 @@ use crate::bench::options::Options;
 
 const HAPROXY: &str = "haproxy, splice-auto";
 const RELAY: &str = "bare relay";
-const CONNECTIONS_MAX: usize = 16_384;
+const CONNECTIONS_MAX: usize = 8_192;
 
 /// Kind of relay that a case needs.
 pub(super) enum Want {
@@ -91,11 +91,11 @@ stream {{
     /// The other proxy, with one thread and no log.
     fn haproxy(&self, connections: usize) -> Option<Contestant> {
         let OtherProgram { path, .. } = self.haproxy.as_ref()?;
-        let server = self.server.addr();
+        let (server, clients) = (self.server.addr(), connections / 2);
         let conf = format!(
             "global
     nbthread 1
-    maxconn {connections}
+    maxconn {clients}
 defaults
     mode tcp
     option splice-auto
