@@ -32,7 +32,7 @@ const LOCATIONS_EACH: usize = 10;
 /// Times the large configuration is read again.
 const LARGE_RELOADS: usize = 10;
 /// Times each of the larger ones is tested and read again.
-const SIZE_ROUNDS: usize = 5;
+const SIZE_ROUNDS: usize = 3;
 
 /// Of which time requests are counted.
 #[derive(Clone, Copy)]
