@@ -38,11 +38,24 @@ pub fn read_some(
 pub fn read_bytes(buffers: &Buffers, from: &Transport, max: usize) -> io::Result<(ReadOutcome, Bytes)> {
     let is_limited = max < READ_SIZE;
     let mut buffer = if is_limited { Vec::with_capacity(max) } else { buffers.take_input() };
-    let read = tw_rt::watch::operation("reading from an upstream server", || from.try_read(&mut buffer));
-    let bytes = take_read(&mut buffer);
+    let read = read_into(&mut buffer, from);
     if !is_limited {
         buffers.give_back_input(buffer);
     }
+    read
+}
+
+/// Reads the available bytes of a transport, as part of a large transfer: at most `size` bytes, more than usual.
+///
+/// # Errors
+/// The transport is broken.
+pub fn read_bulk(from: &Transport, size: usize) -> io::Result<(ReadOutcome, Bytes)> {
+    read_into(&mut Vec::with_capacity(size), from)
+}
+
+fn read_into(buffer: &mut Vec<u8>, from: &Transport) -> io::Result<(ReadOutcome, Bytes)> {
+    let read = tw_rt::watch::operation("reading from an upstream server", || from.try_read(buffer));
+    let bytes = take_read(buffer);
     match read {
         Ok(0) => Ok((ReadOutcome::Closed, bytes)),
         Ok(_) => Ok((ReadOutcome::Some, bytes)),

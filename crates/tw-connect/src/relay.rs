@@ -12,12 +12,13 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
+use tw_base::Limit;
 use tw_core::event_loop::{Buffers, LoopCore};
 use tw_net::Transport;
 use tw_rt::Deadline;
 
 use crate::read_rate::ReadRate;
-use crate::reading::read_bytes;
+use crate::reading::{READ_SIZE, read_bulk, read_bytes};
 use crate::upstream_connection::ReadOutcome;
 
 /// One side of a relay.
@@ -45,11 +46,17 @@ pub trait RelayEnd {
     /// # Errors
     /// The side is gone.
     fn shutdown_write(&self) -> io::Result<()>;
+
+    /// Returns true if [`shutdown_write`](Self::shutdown_write) tells the peer more than the close of the connection that
+    /// follows at once.
+    fn tells_end(&self) -> bool {
+        true
+    }
 }
 
 impl RelayEnd for &Transport {
     fn read(&self, buffers: &Buffers, max: usize) -> io::Result<(ReadOutcome, Bytes)> {
-        read_bytes(buffers, self, max)
+        if max > READ_SIZE { read_bulk(self, max) } else { read_bytes(buffers, self, max) }
     }
 
     fn try_write(&self, bytes: &Bytes) -> io::Result<usize> {
@@ -67,7 +74,22 @@ impl RelayEnd for &Transport {
     fn shutdown_write(&self) -> io::Result<()> {
         Transport::shutdown_write(self)
     }
+
+    fn tells_end(&self) -> bool {
+        !matches!(self, Transport::Plain(_))
+    }
 }
+
+/// Bytes of a large transfer that are read at once, as long as the other side takes them at once.
+pub const BULK_READ_SIZE: usize = 256 << 10;
+
+/// The limits kept here.
+pub const LIMITS: &[Limit] = &[Limit::bytes(
+    "BULK_READ_SIZE",
+    BULK_READ_SIZE as u64,
+    "Bytes of a relay that are read at once while the other side takes all of them at once",
+    "the rest is read later",
+)];
 
 /// Limits of a relay.
 #[derive(Clone, Copy)]
@@ -78,7 +100,8 @@ pub struct RelayLimits {
     pub client: Duration,
     /// Longest time for which the server may take nothing; [`Duration::MAX`] is no limit.
     pub server: Duration,
-    /// Bytes that are read at once, and so kept at most for a side that does not take them.
+    /// Bytes that are read at once, and so kept at most for a side that does not take them. As long as a side takes all at once,
+    /// up to [`BULK_READ_SIZE`] are read.
     pub size: usize,
     /// Bytes per second that are read of the client; `None` is no limit.
     pub client_rate: Option<u64>,
@@ -155,8 +178,9 @@ pub fn relay<C: RelayEnd + Copy, S: RelayEnd + Copy>(
     limits: RelayLimits,
 ) -> impl Future<Output = Relayed> {
     let (to_client, to_server) = (client.0, server.0);
-    let up = DirectionLimits { size: limits.size, patience: limits.server, rate: limits.client_rate };
-    let down = DirectionLimits { size: limits.size, patience: limits.client, rate: limits.server_rate };
+    let (size, closes) = (limits.size, limits.ending == RelayEnding::Either);
+    let up = DirectionLimits { size, patience: limits.server, rate: limits.client_rate, closes };
+    let down = DirectionLimits { size, patience: limits.client, rate: limits.server_rate, closes };
     let mut up = Direction::new(RelaySide::Client, client, to_server, up);
     let mut down = Direction::new(RelaySide::Server, server, to_client, down);
     let mut deadline = Deadline::new();
@@ -225,8 +249,9 @@ struct Direction<F, T> {
     passed: u64,
     /// Time at which the first bytes were read.
     first_byte: Option<Instant>,
-    /// Bytes that are read at once.
-    size: usize,
+    size: ReadSize,
+    /// True if the end of this direction closes both connections.
+    closes: bool,
     /// Longest time for which the receiver may take nothing.
     patience: Duration,
     /// End of that time.
@@ -239,6 +264,38 @@ struct DirectionLimits {
     size: usize,
     patience: Duration,
     rate: Option<u64>,
+    closes: bool,
+}
+
+/// Bytes that are read at once: more while a transfer is large and its receiver fast, so that system calls cost little; few
+/// for a slow receiver, for which they have to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ReadSize {
+    least: u32,
+    now: u32,
+}
+
+impl ReadSize {
+    fn new(least: usize) -> Self {
+        let least = u32::try_from(least).unwrap_or(u32::MAX);
+        Self { least, now: least }
+    }
+
+    fn get(self) -> usize {
+        self.now as usize
+    }
+
+    /// Notes that so many bytes were read, all of which the receiver has taken at once.
+    fn grow(&mut self, read: usize) {
+        if read >= self.get() {
+            self.now = self.now.saturating_mul(4).min(self.least.max(BULK_READ_SIZE as u32));
+        }
+    }
+
+    /// Notes that the receiver does not take all at once.
+    fn reset(&mut self) {
+        self.now = self.least;
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -268,7 +325,7 @@ impl RelaySide {
 
 impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
     fn new(source: RelaySide, (from, early): (F, Bytes), to: T, limits: DirectionLimits) -> Self {
-        let DirectionLimits { size, patience, rate } = limits;
+        let DirectionLimits { size, patience, rate, closes } = limits;
         // What was read before counts, too.
         let rate = rate.map(|rate| ReadRate::new(rate, early.len()));
         Self {
@@ -280,7 +337,8 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
             received: 0,
             passed: 0,
             first_byte: None,
-            size,
+            size: ReadSize::new(size),
+            closes,
             patience,
             stalled: Deadline::new(),
             rate,
@@ -295,8 +353,8 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
     /// Bytes that may be read now.
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<usize> {
         match &mut self.rate {
-            None => Poll::Ready(self.size),
-            Some(rate) => rate.poll_room(cx).map(|room| room.min(self.size)),
+            None => Poll::Ready(self.size.get()),
+            Some(rate) => rate.poll_room(cx).map(|room| room.min(self.size.get())),
         }
     }
 
@@ -330,8 +388,10 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
             match self.stage {
                 DirectionStage::Open => {}
                 DirectionStage::Ended => {
-                    // One that is gone already need not be told.
-                    let _ = self.to.shutdown_write();
+                    if !self.closes || self.to.tells_end() {
+                        // One that is gone already need not be told.
+                        let _ = self.to.shutdown_write();
+                    }
                     self.stage = DirectionStage::Closed;
                     return Ok(Progress::Something);
                 }
@@ -378,16 +438,23 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
     fn deliver(&mut self, cx: &mut Context<'_>) -> Result<Delivery, RelayFailure> {
         let failure = |error| RelayFailure::Write(self.source.other(), error);
         let mut progress = Progress::Nothing;
+        let read = self.kept.len();
         while !self.kept.is_empty() {
             match self.to.try_write(&self.kept) {
                 Ok(n) => {
+                    if n == read {
+                        self.size.grow(read);
+                    }
                     self.kept.advance(n);
                     self.passed += n as u64;
                     progress = Progress::Something;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => match self.to.poll_writable(cx) {
                     Poll::Ready(ready) => ready.map_err(failure)?,
-                    Poll::Pending => return Ok(Delivery::Waits(progress)),
+                    Poll::Pending => {
+                        self.size.reset();
+                        return Ok(Delivery::Waits(progress));
+                    }
                 },
                 Err(error) => return Err(failure(error)),
             }
@@ -410,6 +477,21 @@ enum Delivery {
 mod tests {
     use super::DirectionStage::{Closed, Ended, Open};
     use super::*;
+
+    #[test]
+    fn reads_grow_while_all_is_taken_at_once() {
+        let mut size = ReadSize::new(16 << 10);
+        for (read, expected) in [(100, 16), (16 << 10, 64), (20 << 10, 64), (64 << 10, 256), (256 << 10, 256)]
+        {
+            size.grow(read);
+            assert_eq!(size.get(), expected << 10, "{read}");
+        }
+        size.reset();
+        assert_eq!(size.get(), 16 << 10);
+        let mut large = ReadSize::new(1 << 20);
+        large.grow(1 << 20);
+        assert_eq!(large.get(), 1 << 20, "what the configuration says is the least");
+    }
 
     type End = (&'static Transport, Bytes);
 

@@ -95,6 +95,11 @@ impl Client {
         }
     }
 
+    /// Returns true if a log takes lines of this level.
+    pub(crate) fn writes(&self, level: Level) -> bool {
+        self.verbosity == Verbosity::Everything || self.server().settings.error_log.enabled(level)
+    }
+
     /// Writes a debug line, if a log has level `debug`: one comparison if none has.
     pub fn debug(&self, message: fmt::Arguments<'_>) {
         if self.generation.debug_lines == DebugLines::Possible {

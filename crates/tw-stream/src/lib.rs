@@ -29,4 +29,4 @@ pub use load::StreamBlocks;
 pub use protocol::{Block, Stream};
 
 /// Limits of sessions; those of a module are in its settings.
-pub const LIMITS: &[&[Limit]] = &[server::LIMITS];
+pub const LIMITS: &[&[Limit]] = &[server::LIMITS, tw_connect::relay::LIMITS];

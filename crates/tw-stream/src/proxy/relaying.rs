@@ -83,7 +83,10 @@ fn record(s: &mut StreamSession, relayed: &Relayed) {
 }
 
 fn log_connection(s: &StreamSession, transport: &tw_net::Transport, peer: &str) {
-    if let Ok(local) = transport.local_addr() {
+    // The address costs a system call.
+    if s.client.writes(Level::Info)
+        && let Ok(local) = transport.local_addr()
+    {
         s.client.write(Level::Info, format_args!("proxy {local} connected to {peer}"));
     }
 }
