@@ -59,6 +59,7 @@ pub const LIMITS: &[Limit] = &[
     accept::AT_ONCE_LIMIT,
     budget::LIMITS[0],
     budget::LIMITS[1],
+    budget::LIMITS[2],
     Limit::count(
         "PANICS_WAITING_MAX",
         PANICS_WAITING_MAX as u64,

@@ -17,13 +17,29 @@ use std::task::{Context, Poll, Waker};
 
 use super::{BULK_MIN, CopyBudget};
 
+/// Pieces that a sender may send in a row, see [`CopyBudget::poll_bulk_run`]: 2 MiB of 128 KiB each, about what a socket takes of a
+/// fast client. Half of it is not enough: the socket never fills up, and the loop does all the work of sending.
+pub(super) const RUN_MAX: u32 = 16;
+
 /// Bulk queue of one loop, in order of arrival.
 #[derive(Default)]
-pub(super) struct BulkQueue(RefCell<VecDeque<Rc<Waiter>>>);
+pub(super) struct BulkQueue {
+    waiters: RefCell<VecDeque<Rc<Waiter>>>,
+    /// Waiting senders that send one piece each time.
+    singles: Cell<usize>,
+}
 
 struct Waiter {
     waker: RefCell<Waker>,
+    takes: Pieces,
     is_gone: Cell<bool>,
+}
+
+/// Pieces that a sender sends before it goes to the end of the queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pieces {
+    One,
+    Run,
 }
 
 /// Size of a whole response, as far as it is known.
@@ -50,10 +66,6 @@ pub struct BulkTurn {
     left: u32,
 }
 
-/// Pieces that a sender may send in a row, see [`CopyBudget::poll_bulk_run`]: 2 MiB of 128 KiB each, about what a socket takes of a
-/// fast client. Half of it is not enough: the socket never fills up, and the loop does all the work of sending.
-const RUN_MAX: u32 = 16;
-
 impl BulkTurn {
     /// Leaves the queue.
     pub fn leave(&mut self) {
@@ -68,18 +80,20 @@ struct Held {
 
 impl BulkQueue {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
+        self.waiters.borrow().is_empty()
     }
 
-    fn join(self: &Rc<Self>, cx: &Context<'_>) -> Held {
-        let waiter = Rc::new(Waiter { waker: RefCell::new(cx.waker().clone()), is_gone: Cell::new(false) });
-        self.0.borrow_mut().push_back(waiter.clone());
+    fn join(self: &Rc<Self>, takes: Pieces, cx: &Context<'_>) -> Held {
+        let (waker, is_gone) = (RefCell::new(cx.waker().clone()), Cell::new(false));
+        let waiter = Rc::new(Waiter { waker, takes, is_gone });
+        self.waiters.borrow_mut().push_back(waiter.clone());
+        self.singles.set(self.singles.get() + usize::from(takes == Pieces::One));
         Held { line: self.clone(), waiter }
     }
 
     /// Removes the waiters at the front that have left, and wakes the one that is at the front then.
     fn call(&self) {
-        let mut waiters = self.0.borrow_mut();
+        let mut waiters = self.waiters.borrow_mut();
         while waiters.front().is_some_and(|front| front.is_gone.get()) {
             waiters.pop_front();
         }
@@ -91,13 +105,14 @@ impl BulkQueue {
 
 impl Held {
     fn is_front(&self) -> bool {
-        self.line.0.borrow().front().is_some_and(|front| Rc::ptr_eq(front, &self.waiter))
+        self.line.waiters.borrow().front().is_some_and(|front| Rc::ptr_eq(front, &self.waiter))
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         self.waiter.is_gone.set(true);
+        self.line.singles.set(self.line.singles.get() - usize::from(self.waiter.takes == Pieces::One));
         if self.is_front() {
             self.line.call();
         }
@@ -112,7 +127,7 @@ impl CopyBudget {
         if place.held.is_none() && self.is_free() {
             return Poll::Ready(());
         }
-        let polled = self.poll_front(place, cx);
+        let polled = self.poll_front(place, Pieces::One, cx);
         if polled.is_ready() {
             place.leave();
         }
@@ -120,12 +135,12 @@ impl CopyBudget {
     }
 
     /// Ready like [`poll_bulk`](Self::poll_bulk), but the sender keeps the front of the queue for its next pieces, as many as
-    /// [`RUN_MAX`] in a row. Bytes that its socket takes beyond the window of the client are sent by the kernel when the client
+    /// [`RUN_MAX`] in a row, as long as no sender waits that sends one each time. Bytes that its socket takes beyond the window of the client are sent by the kernel when the client
     /// acknowledges others. The sender has to [leave](BulkTurn::leave) when its socket takes no more, or when it has nothing to send.
     pub fn poll_bulk_run(&self, place: &mut BulkTurn, cx: &mut Context<'_>) -> Poll<()> {
-        let polled = self.poll_front(place, cx);
+        let polled = self.poll_front(place, Pieces::Run, cx);
         if polled.is_ready() {
-            match place.left.checked_sub(1) {
+            match place.left.checked_sub(1).filter(|_| self.line.singles.get() == 0) {
                 Some(left) => place.left = left,
                 None => place.leave(),
             }
@@ -134,7 +149,7 @@ impl CopyBudget {
     }
 
     /// Ready when the sender is at the front of the queue, or the queue is empty, and this turn may still copy.
-    fn poll_front(&self, place: &mut BulkTurn, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_front(&self, place: &mut BulkTurn, takes: Pieces, cx: &mut Context<'_>) -> Poll<()> {
         let held = match &mut place.held {
             Some(held) => {
                 held.waiter.waker.borrow_mut().clone_from(cx.waker());
@@ -142,7 +157,7 @@ impl CopyBudget {
             }
             none => {
                 place.left = RUN_MAX - 1;
-                none.insert(self.line.join(cx))
+                none.insert(self.line.join(takes, cx))
             }
         };
         if !held.is_front() {
@@ -267,13 +282,14 @@ mod tests {
             assert!(budget.poll_bulk_run(&mut first, &mut cx).is_pending());
             assert!(budget.poll_bulk_run(&mut second, &mut cx).is_ready());
             second.leave();
-            assert!(budget.poll_bulk(&mut second, &mut cx).is_pending());
             assert!(budget.poll_bulk_run(&mut first, &mut cx).is_ready());
             budget.spent(SCRATCH_SIZE);
             assert!(budget.poll_bulk_run(&mut first, &mut cx).is_pending(), "the turn has copied enough");
-            first.leave();
             tw_rt::yield_now().await;
-            assert!(budget.poll_bulk(&mut second, &mut cx).is_ready());
+            assert!(budget.poll_bulk_run(&mut first, &mut cx).is_ready());
+            assert!(budget.poll_bulk(&mut second, &mut cx).is_pending());
+            assert!(budget.poll_bulk_run(&mut first, &mut cx).is_ready());
+            assert!(budget.poll_bulk(&mut second, &mut cx).is_ready(), "the run has ended");
         });
     }
 

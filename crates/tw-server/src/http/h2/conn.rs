@@ -287,7 +287,7 @@ impl Http2Connection {
             let is_behind = self.is_behind.get() && self.frames.out_len() >= BULK_MIN;
             if is_behind {
                 self.end_run();
-                ready!(self.client.home.budget.poll_bulk(&mut self.writing.borrow_mut(), cx));
+                ready!(self.client.home.budget.poll_bulk_run(&mut self.writing.borrow_mut(), cx));
             }
             self.is_behind.set(false);
             let write = || self.frames.write(|parts| self.transport.try_write_vectored(parts));
@@ -302,6 +302,7 @@ impl Http2Connection {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     let ready = self.transport.poll_writable(cx);
                     self.is_behind.set(true);
+                    self.writing.borrow_mut().leave();
                     self.end_run();
                     ready!(ready)?;
                 }
