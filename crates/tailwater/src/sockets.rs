@@ -7,6 +7,9 @@
 //! stay open, and all loops accept from them: closing a socket would reset the connections in its queue and those in a
 //! handshake, and new ones come for as long as it is open. They are closed with their address.
 //!
+//! Datagram sockets always belong to one loop each, as if `reuseport` were set, because a loop has the sessions of the clients that the
+//! kernel sends it. With fewer loops, a loop has several of them.
+//!
 //! A socket may have come from another process, and still be shared with it: an old binary, systemd. Then the file of a
 //! Unix socket stays as long as any process listens on it.
 
@@ -108,10 +111,11 @@ impl Sockets {
             let kept = kept.map(|listening| clone_all(&listening.sockets));
             let sockets = kept.unwrap_or_else(|| Ok(opened.remove(&key).into_iter().collect()));
             let sockets = sockets.and_then(|sockets| {
-                let count = if group.options.reuseport { loops } else { 1 };
+                let count = if has_one_for_each_loop(group) { loops } else { 1 };
                 grow(sockets, count, &group.options, &mut report)
             });
-            let owned = if group.options.reuseport { loops } else { 0 };
+            let is_datagram = group.options.kind == SocketKind::Datagram;
+            let owned = if group.options.reuseport || is_datagram { loops } else { 0 };
             match sockets {
                 Ok(sockets) => {
                     let (addr, options) = (group.address.clone(), group.options.clone());
@@ -259,6 +263,10 @@ impl Listening {
 
     fn of_loop(&self, index: usize) -> impl Iterator<Item = io::Result<ListenSocket>> {
         self.sockets.iter().enumerate().filter_map(move |(at, socket)| match at {
+            // Whoever receives has the sessions: never two.
+            at if self.options.kind == SocketKind::Datagram => {
+                (at % self.owned.max(1) == index).then(|| socket.share(AcceptingLoops::Alone))
+            }
             at if at >= self.owned => Some(socket.share(AcceptingLoops::All)),
             at if at == index => Some(socket.share(AcceptingLoops::Alone)),
             _ => None,
@@ -311,6 +319,13 @@ fn try_connect(path: &Path) -> Result<(), Errno> {
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
 }
 
+// DIFF(nginx): datagram sockets are those of one loop each, whether `reuseport` is set or not.
+/// Returns true if every loop needs a socket of its own: the kernel then keeps all datagrams of one client on one of them.
+fn has_one_for_each_loop(group: &ListenAddress) -> bool {
+    let is_datagram = group.options.kind == SocketKind::Datagram && group.address.inet().is_some();
+    group.options.reuseport || is_datagram
+}
+
 fn clone_all(sockets: &[ListenSocket]) -> io::Result<Vec<ListenSocket>> {
     sockets.iter().map(ListenSocket::try_clone).collect()
 }
@@ -353,5 +368,28 @@ mod tests {
         assert!(!is_left_behind(&dir.write("file", "").unwrap()));
         std::os::unix::fs::symlink(&path, dir.join("link")).unwrap();
         assert!(!is_left_behind(&dir.join("link")));
+    }
+
+    #[test]
+    fn datagram_sockets_belong_to_one_loop_each() {
+        let address = Addr::Inet(([127, 0, 0, 1], tw_testkit::ports::Port::reserve().unwrap().number()).into());
+        let options = ListenOptions { kind: SocketKind::Datagram, ..ListenOptions::default() };
+        let groups = [ListenAddress { address, options, socket: SocketSharing::Own, span: None }];
+        let of_loops = |sockets: &Sockets, loops: usize| -> Vec<usize> {
+            let of_loop = |index| {
+                let all = sockets.of_loop(index).unwrap();
+                assert!(all.iter().all(|socket| socket.shared_with() == AcceptingLoops::Alone));
+                all.len()
+            };
+            (0..loops).map(of_loop).collect()
+        };
+        let console = Console::quiet();
+        let one = Sockets::default().next(&groups, 1, &console).unwrap();
+        assert_eq!(of_loops(&one, 1), [1]);
+        let three = one.next(&groups, 3, &console).unwrap();
+        assert_eq!(of_loops(&three, 3), [1, 1, 1]);
+        // A socket that is open may have datagrams: somebody reads it.
+        let two = three.next(&groups, 2, &console).unwrap();
+        assert_eq!(of_loops(&two, 2), [2, 1]);
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tw_base::Limit;
 use tw_conf::{ConfError, Cx, Node, Span, Word, units};
 use tw_core::generation::{ListenAddress, SocketSharing};
+use tw_net::listen::SocketKind;
 use tw_net::{Addr, Keepalive, ListenOptions, parse_listen};
 
 /// Limits of listening sockets.
@@ -168,6 +169,8 @@ fn keepalive(value: &[u8]) -> Option<Keepalive> {
 pub struct AddressServers<I> {
     /// The address.
     pub address: Addr,
+    /// Kind of its socket.
+    pub kind: SocketKind,
     /// `ssl`
     pub ssl: bool,
     /// `proxy_protocol`
@@ -192,7 +195,7 @@ pub struct ListenTable<I> {
     pub addresses: Vec<ListenAddress>,
     /// The servers of each, in the same order.
     pub servers: Vec<AddressServers<I>>,
-    known: HashMap<Addr, usize>,
+    known: HashMap<(Addr, SocketKind), usize>,
 }
 
 impl<I> Default for ListenTable<I> {
@@ -242,7 +245,8 @@ impl<I: Copy + PartialEq> ListenTable<I> {
 
     /// Place of an address, which is added if it is new.
     fn place(&mut self, id: I, listen: &Listen, address: &Addr) -> usize {
-        if let Some(at) = self.known.get(address) {
+        let key = (address.clone(), listen.options.kind);
+        if let Some(at) = self.known.get(&key) {
             return *at;
         }
         self.addresses.push(ListenAddress {
@@ -253,13 +257,14 @@ impl<I: Copy + PartialEq> ListenTable<I> {
         });
         self.servers.push(AddressServers {
             address: address.clone(),
+            kind: listen.options.kind,
             ssl: false,
             proxy_protocol: false,
             default_server: id,
             members: Vec::new(),
             given: Given::default(),
         });
-        self.known.insert(address.clone(), self.servers.len() - 1);
+        self.known.insert(key, self.servers.len() - 1);
         self.servers.len() - 1
     }
 }

@@ -8,7 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
-use tw_core::event_loop::{AcceptedConnection, Application, LoopCore};
+use tw_core::event_loop::{AcceptedConnection, Application, DatagramListener, LoopCore, ReceivedDatagram};
+use tw_net::Addr;
+use tw_net::listen::SocketKind;
 use tw_server::event_loop::Loop as HttpLoop;
 use tw_stream::StreamLoop;
 
@@ -23,10 +25,10 @@ pub struct App {
 }
 
 impl App {
-    /// State of `stream`, if it owns the listening address of a connection.
-    fn stream_of(&self, connection: &AcceptedConnection) -> Option<Rc<StreamLoop>> {
+    /// State of `stream`, if it owns a listening address.
+    fn stream_of(&self, listen: &Addr, kind: SocketKind) -> Option<Rc<StreamLoop>> {
         let stream = self.stream.borrow();
-        stream.as_ref().filter(|stream| stream.listens_on(&connection.listen)).cloned()
+        stream.as_ref().filter(|stream| stream.listens_on(listen, kind)).cloned()
     }
 }
 
@@ -47,15 +49,31 @@ impl Application for App {
             (Some(own), Some(generation)) => own.set_generation(generation),
             (None, Some(generation)) => *own = Some(StreamLoop::new(self.core.clone(), generation)),
             // Its sessions hold what they need.
-            (_, None) => *own = None,
+            (_, None) => {
+                if let Some(own) = own.take() {
+                    own.end_datagram_sessions();
+                }
+            }
         }
     }
 
     fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> + 'static {
-        match self.stream_of(&connection) {
+        match self.stream_of(&connection.listen, SocketKind::Stream) {
             None => Serving::Http { serving: self.http.clone().serve(connection) },
             // Boxed: connections of HTTP do not carry its size.
             Some(stream) => Serving::Stream { serving: Box::pin(stream.serve(connection)) },
+        }
+    }
+
+    fn receive(self: &Rc<Self>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {
+        if let Some(stream) = self.stream_of(datagram.listen, SocketKind::Datagram) {
+            stream.receive(listener, datagram);
+        }
+    }
+
+    fn stop_receiving(&self, listener: &DatagramListener) {
+        if let Some(stream) = &*self.stream.borrow() {
+            stream.stop_receiving(listener);
         }
     }
 

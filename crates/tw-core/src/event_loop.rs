@@ -27,19 +27,21 @@ mod buffers;
 mod bulk_queue;
 mod connection_list;
 mod counts;
+mod datagrams;
 mod idle_eviction;
 mod tally;
 
 use self::accept::Accepting;
 use self::balance::Balance;
-use self::counts::{CONNECTION, ClientLookup};
+use self::counts::ClientLookup;
 
 pub use balance::Sibling;
 pub use budget::{BULK_MIN, CopyBudget};
 pub use buffers::{Buffers, INPUT_SIZE, SCRATCH_SIZE};
 pub use bulk_queue::{BodySize, BulkTurn};
-pub use connection_list::ConnectionSlot;
+pub use connection_list::{ConnectionList, ConnectionSlot};
 pub use counts::{Counts, PastStall, Stalls, StartTime};
+pub use datagrams::{DatagramBuffer, DatagramListener, ReceivedDatagram};
 pub use idle_eviction::{ConnectionPermit, Connections, ConnectionsExhausted, EvictableConnection, Eviction};
 pub use tally::{LoopCounter, OwnTally, Tally};
 
@@ -73,6 +75,7 @@ pub const LIMITS: &[Limit] = &[
         "the oldest is looked up anew",
     ),
     accept::LIMIT,
+    datagrams::LIMIT,
     balance::LIMIT,
     counts::LIMIT,
 ];
@@ -90,6 +93,13 @@ pub trait Application: Sized + 'static {
 
     /// Serves a connection until it is closed. Called once for each.
     fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> + 'static;
+
+    /// Takes a datagram that has arrived on a listening socket. Called for each, and never waits. A protocol without
+    /// datagrams receives none.
+    fn receive(self: &Rc<Self>, _listener: &Rc<DatagramListener>, _datagram: &ReceivedDatagram<'_>) {}
+
+    /// Ends what still answers by a socket whose address the configuration has given up.
+    fn stop_receiving(&self, _listener: &DatagramListener) {}
 
     /// Runs the background tasks of the loop's current generation (health checks, name resolution …). The future
     /// never completes: the loop drops it when requests get another generation, and starts that one's; a loop that is
@@ -166,6 +176,8 @@ pub struct LoopCore {
     pub buffers: Buffers,
     /// Bytes that one turn may copy.
     pub budget: CopyBudget,
+    /// Room for datagrams.
+    pub datagrams: DatagramBuffer,
     process: RefCell<Rc<LoopGeneration<ProcessConfig>>>,
     idle_resources: RefCell<Vec<Weak<dyn IdleResources>>>,
     accepting: Accepting,
@@ -184,6 +196,7 @@ impl LoopCore {
             connections: Connections::default(),
             buffers: Buffers::new(),
             budget: CopyBudget::new(),
+            datagrams: DatagramBuffer::default(),
             process: RefCell::new(LoopGeneration::new(process)),
             idle_resources: RefCell::default(),
         })
@@ -266,16 +279,11 @@ impl<A: Application> Running<A> {
 
     /// Starts the task of a new connection.
     fn accepted(&self, socket: Socket, peer: Addr, listen: &Rc<Addr>) {
-        self.tally.accepted.add(1);
-        if let Err(exhausted) = self.ensure_connection_available() {
-            self.tally.refused.add(1);
+        let (app, listen) = (self.app.clone(), listen.clone());
+        let serve = |id| app.serve(AcceptedConnection { id, socket, peer, listen });
+        if let Err(exhausted) = self.core.spawn_connection(serve) {
             tw_log::alert!(self.process().error_log, "{exhausted}");
-            return;
         }
-        let id = self.counts.next_connection();
-        let serving = self.app.clone().serve(AcceptedConnection { id, socket, peer, listen: listen.clone() });
-        let connection = OpenConnection { serving, _open: Open::new(self.core.clone()) };
-        self.connections.tasks.spawn(Subject { kind: CONNECTION, id }, connection);
     }
 }
 

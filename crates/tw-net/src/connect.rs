@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use socket2::{Domain, SockAddr, Socket as RawSocket, Type};
-use tw_rt::{FirstBytes, Socket};
+use tw_rt::{DatagramPeers, DatagramSocket, FirstBytes, Socket};
 
 use crate::Addr;
 
@@ -35,18 +35,7 @@ pub fn connect(to: &Addr, options: &ConnectOptions) -> io::Result<Socket> {
         Addr::Inet(to) => {
             let socket = RawSocket::new(Domain::for_address(*to), Type::STREAM.nonblocking(), None)?;
             prepare(&socket, options)?;
-            if let Some(from) = options.bind {
-                if options.transparent {
-                    match from {
-                        SocketAddr::V4(_) => socket.set_ip_transparent_v4(true)?,
-                        SocketAddr::V6(_) => socket.set_ip_transparent_v6(true)?,
-                    }
-                } else if from.port() == 0 {
-                    // Not known before Linux 4.2: then there are fewer ports, and nothing else.
-                    let _ = tw_sys::sockopt::set_ip_bind_address_no_port(&socket, true);
-                }
-                socket.bind(&from.into())?;
-            }
+            bind(&socket, options)?;
             begin(&socket, &(*to).into())?;
             // What is sent is complete: nothing is gained by holding back its end.
             socket.set_tcp_nodelay(true)?;
@@ -60,6 +49,46 @@ pub fn connect(to: &Addr, options: &ConnectOptions) -> io::Result<Socket> {
         }
         Addr::Unix(None) => Err(io::ErrorKind::AddrNotAvailable.into()),
     }
+}
+
+/// Connects a datagram socket to `to`: it has a port of its own, and exchanges datagrams with that address alone. Never waits.
+///
+/// # Errors
+/// Fails as `socket()`, `bind()` and `connect()` do, such as without a route.
+pub fn connect_datagrams(to: &Addr, options: &ConnectOptions) -> io::Result<DatagramSocket> {
+    let (domain, to) = match to {
+        Addr::Inet(to) => (Domain::for_address(*to), (*to).into()),
+        Addr::Unix(Some(path)) => (Domain::UNIX, SockAddr::unix(path)?),
+        Addr::Unix(None) => return Err(io::ErrorKind::AddrNotAvailable.into()),
+    };
+    let socket = RawSocket::new(domain, Type::DGRAM.nonblocking(), None)?;
+    prepare(&socket, &ConnectOptions { keepalive: false, ..options.clone() })?;
+    match domain {
+        // A server can answer an address only: the kernel chooses one.
+        Domain::UNIX => rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new_unnamed())?,
+        _ => {
+            bind(&socket, options)?;
+            // Not known before Linux 5.0: then each datagram comes as a message of its own.
+            let _ = tw_sys::sockopt::set_udp_gro(&socket, true);
+        }
+    }
+    socket.connect(&to)?;
+    DatagramSocket::new(socket.into(), DatagramPeers::One)
+}
+
+/// Binds the socket to the address it is to come from.
+fn bind(socket: &RawSocket, options: &ConnectOptions) -> io::Result<()> {
+    let Some(from) = options.bind else { return Ok(()) };
+    if options.transparent {
+        match from {
+            SocketAddr::V4(_) => socket.set_ip_transparent_v4(true)?,
+            SocketAddr::V6(_) => socket.set_ip_transparent_v6(true)?,
+        }
+    } else if from.port() == 0 {
+        // Not known before Linux 4.2: then there are fewer ports, and nothing else.
+        let _ = tw_sys::sockopt::set_ip_bind_address_no_port(socket, true);
+    }
+    socket.bind(&from.into())
 }
 
 fn prepare(socket: &RawSocket, options: &ConnectOptions) -> io::Result<()> {

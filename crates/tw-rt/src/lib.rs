@@ -14,6 +14,7 @@ pub mod available_memory;
 mod busy;
 pub mod clock;
 pub mod confine;
+mod datagram;
 mod deadline;
 pub mod gate;
 mod guard;
@@ -29,6 +30,7 @@ pub mod watch;
 
 pub use activity::{ActivitySnapshot, LoopActivity};
 pub use busy::BusyTime;
+pub use datagram::{DatagramPeers, DatagramSender, DatagramSocket, SendOutcome};
 pub use deadline::{Deadline, Elapsed};
 pub use guard::{LoopGuard, SendFile};
 pub use loop_thread::{Inbox, LoopOptions, LoopStats, LoopThread, MaxDuration, OnStall, PartStats};
@@ -37,6 +39,8 @@ pub use socket::{FirstBytes, Socket};
 pub use task::{TaskGroup, requeue, spawn_local, yield_now};
 pub use task_set::{Panicked, TaskSet};
 pub use turn_parts::{Cause, TurnParts};
+/// Messages of datagram sockets.
+pub use tw_sys::datagram::{BATCH, OutgoingMessage, ReceiveBatch, ReceivedMessage};
 /// The allocator that guarded loops need: glibc's opens a file when it shrinks a heap, on whichever thread that is.
 pub use tw_sys::heap::{CountingHeap, Heap, Measured, purge, release_unused};
 pub use tw_sys::secret;

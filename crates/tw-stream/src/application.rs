@@ -8,21 +8,28 @@ use std::time::Duration;
 
 use tw_connect::UpstreamConnections;
 use tw_connect::upstream_names::refresh_names;
-use tw_core::event_loop::{AcceptedConnection, Application, LoopCore};
-use tw_net::Addr;
+use tw_core::event_loop::{
+    AcceptedConnection, Application, DatagramListener, LoopCore, ReceivedDatagram,
+};
+use tw_net::listen::SocketKind;
+use tw_net::{Addr, Transport};
 
 use crate::client::Client;
 use crate::config::{GenerationRef, LoopGeneration};
+use crate::datagrams::{self, DatagramSessions};
 use crate::phases;
+use crate::session::{SessionTransport, StreamSession};
 
 /// Interval of looks for something unused: nothing is kept open here.
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// State of `stream` on one loop, beside the state that every protocol shares.
 pub struct StreamLoop {
-    core: Rc<LoopCore>,
+    pub(crate) core: Rc<LoopCore>,
     /// Connections to upstream servers, and the choice among servers.
     pub(crate) upstreams: Rc<UpstreamConnections>,
+    /// Sessions over datagrams.
+    pub(crate) datagram_sessions: Rc<DatagramSessions>,
     generation: RefCell<Rc<LoopGeneration>>,
 }
 
@@ -33,8 +40,13 @@ impl StreamLoop {
     }
 
     /// Returns true if sessions begin on this listening address.
-    pub fn listens_on(&self, address: &Addr) -> bool {
-        self.generation.borrow().listening.find(address).is_some()
+    pub fn listens_on(&self, address: &Addr, kind: SocketKind) -> bool {
+        self.generation.borrow().listening.find(address, kind).is_some()
+    }
+
+    /// Ends all sessions over datagrams: no address is listened on any more.
+    pub fn end_datagram_sessions(&self) {
+        self.datagram_sessions.end(|_| true);
     }
 }
 
@@ -52,7 +64,8 @@ impl Application for StreamLoop {
     fn new(core: Rc<LoopCore>, generation: GenerationRef) -> Rc<Self> {
         let upstreams = UpstreamConnections::new(core.clone());
         let generation = RefCell::new(LoopGeneration::new(generation));
-        Rc::new(Self { core, upstreams, generation })
+        let datagram_sessions = DatagramSessions::new(&core);
+        Rc::new(Self { core, upstreams, datagram_sessions, generation })
     }
 
     fn set_generation(&self, generation: GenerationRef) {
@@ -61,8 +74,16 @@ impl Application for StreamLoop {
 
     async fn serve(self: Rc<Self>, connection: AcceptedConnection) {
         let AcceptedConnection { id, socket, peer, listen } = connection;
-        let Some(client) = Client::new(id, peer, listen, self) else { return };
-        phases::run(client, socket).await;
+        let Some(client) = Client::new(id, peer, (listen, SocketKind::Stream), self) else { return };
+        phases::run(StreamSession::new(client, SessionTransport::Connection(Rc::new(Transport::Plain(socket))))).await;
+    }
+
+    fn receive(self: &Rc<Self>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {
+        datagrams::receive(self, listener, datagram);
+    }
+
+    fn stop_receiving(&self, listener: &DatagramListener) {
+        self.datagram_sessions.end(|id| id == listener.id);
     }
 
     /// Refreshes the addresses of the names in the `upstream` blocks that are this loop's.

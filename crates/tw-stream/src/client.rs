@@ -9,6 +9,7 @@ use tw_accept::Host;
 use tw_core::event_loop::{ClientInfo, ConnectionSlot, EvictableConnection};
 use tw_core::generation::DebugLines;
 use tw_log::{ErrorLog, Level};
+use tw_net::listen::SocketKind;
 use tw_net::{Addr, proxy_protocol};
 
 use crate::application::StreamLoop;
@@ -24,6 +25,8 @@ pub struct Client {
     pub generation: Rc<LoopGeneration>,
     /// The listening address it came by.
     pub listen: Rc<Addr>,
+    /// Kind of the socket: a connection, or a session over datagrams.
+    pub kind: SocketKind,
     /// Time of accept.
     pub accepted: Instant,
     /// PROXY protocol header.
@@ -48,10 +51,16 @@ enum Verbosity {
 }
 
 impl Client {
-    /// A client whose connection was just accepted; `None` if a reload took its listening address away meanwhile.
-    pub(crate) fn new(id: u64, peer: Addr, listen: Rc<Addr>, home: Rc<StreamLoop>) -> Option<Rc<Self>> {
+    /// A client whose connection was just accepted, or whose first datagram has arrived; `None` if a reload took its listening
+    /// address away meanwhile.
+    pub(crate) fn new(
+        id: u64,
+        peer: Addr,
+        (listen, kind): (Rc<Addr>, SocketKind),
+        home: Rc<StreamLoop>,
+    ) -> Option<Rc<Self>> {
         let generation = home.generation();
-        let group = generation.listening.find(&listen)?;
+        let group = generation.listening.find(&listen, kind)?;
         let (server, sends_proxy_header) = (group.default_server, group.proxy_protocol);
         let is_debugged = generation.main.debug_connections.iter().any(|peers| peers.has(&peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
@@ -61,6 +70,7 @@ impl Client {
             home,
             generation,
             listen,
+            kind,
             accepted: tw_rt::clock::now(),
             proxy: OnceCell::new(),
             sends_proxy_header,
@@ -74,6 +84,14 @@ impl Client {
     /// The server of the configuration that its session belongs to.
     pub fn server(&self) -> &Server {
         self.generation.server(self.server)
+    }
+
+    /// `udp ` for a session over datagrams, for log lines.
+    pub(crate) fn log_prefix(&self) -> &'static str {
+        match self.kind {
+            SocketKind::Stream => "",
+            SocketKind::Datagram => "udp ",
+        }
     }
 
     /// The peer's address.
@@ -147,11 +165,12 @@ impl ClientInfo for Client {
     }
 }
 
-/// End of a line of the error log: `, client: …, server: …`.
+/// End of a line of the error log: `, client: …, server: …`, or `, udp client: …`.
 pub(crate) struct ClientContext<'a>(pub(crate) &'a Client);
 
 impl fmt::Display for ClientContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, ", client: {}, server: {}", self.0.peer_text(), self.0.listen)
+        let client = self.0;
+        write!(f, ", {}client: {}, server: {}", client.log_prefix(), client.peer_text(), client.listen)
     }
 }

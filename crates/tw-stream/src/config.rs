@@ -10,6 +10,7 @@ use tw_core::config_thread::yield_if_due;
 use tw_core::generation::{Configuration, ProcessConfig};
 use tw_core::vars::Slots;
 use tw_net::Addr;
+use tw_net::listen::SocketKind;
 
 use crate::plan::Plan;
 use crate::protocol::Stream;
@@ -49,18 +50,19 @@ pub struct Server {
 /// Servers by listening address: a range of ports may be thousands of them.
 pub(crate) struct Listening {
     servers: Vec<AddressServers<ServerId>>,
-    by_address: HashMap<Addr, usize>,
+    by_address: HashMap<(Addr, SocketKind), usize>,
 }
 
 impl Listening {
     pub(crate) fn new(servers: Vec<AddressServers<ServerId>>) -> Self {
-        let by_address = servers.iter().enumerate().map(|(at, group)| (group.address.clone(), at)).collect();
+        let key = |group: &AddressServers<ServerId>| (group.address.clone(), group.kind);
+        let by_address = servers.iter().enumerate().map(|(at, group)| (key(group), at)).collect();
         Self { servers, by_address }
     }
 
     /// The servers of an address; `None` if `stream` does not listen there.
-    pub(crate) fn find(&self, address: &Addr) -> Option<&AddressServers<ServerId>> {
-        self.servers.get(*self.by_address.get(address)?)
+    pub(crate) fn find(&self, address: &Addr, kind: SocketKind) -> Option<&AddressServers<ServerId>> {
+        self.servers.get(*self.by_address.get(&(address.clone(), kind))?)
     }
 }
 

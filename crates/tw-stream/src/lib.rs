@@ -1,10 +1,12 @@
-//! The `stream` block: sessions over TCP, which have a client, variables and a log, and whose bytes no one here understands.
+//! The `stream` block: sessions over TCP and UDP, which have a client, variables and a log, and whose bytes no one here understands.
 //!
 //! ```text
 //! accept ─► Client ─► phases: post-accept ─► preaccess ─► access ─► ssl ─► preread ─► content ─► log
 //!                                                                                       └─ proxy: name, peer, connection ─► relay
 //!                                                                                          or another module
 //! ```
+//! A client over UDP has no connection: [`datagrams`] finds the session of a datagram, and the phases are the same.
+//!
 //! [`phases`] is the life of a session from its first byte to its line in the access log. A server is compiled to a
 //! [`Plan`](plan::Plan): flat lists of handlers for each phase. The modules are in `tw-modules`; [`proxy`] is the engine of
 //! `proxy_pass`. Peers, names and connections are those of `tw-connect`, which http has, too.
@@ -12,6 +14,7 @@
 mod application;
 pub mod client;
 pub mod config;
+pub mod datagrams;
 pub mod load;
 pub mod phases;
 pub mod plan;
@@ -29,4 +32,5 @@ pub use load::StreamBlocks;
 pub use protocol::{Block, Stream};
 
 /// Limits of sessions; those of a module are in its settings.
-pub const LIMITS: &[&[Limit]] = &[server::LIMITS, tw_connect::relay::LIMITS];
+pub const LIMITS: &[&[Limit]] =
+    &[server::LIMITS, datagrams::LIMITS, proxy::DATAGRAM_LIMITS, tw_connect::relay::LIMITS];

@@ -10,18 +10,13 @@
 //! | content | `proxy_pass`, `return` |
 //! | log | `access_log` |
 
-use std::rc::Rc;
-
 use bytes::Bytes;
 use tw_accept::{ProxyHeader, read_proxy_header};
 use tw_core::access_check::AccessDecision;
 use tw_core::session::Session;
 use tw_core::vars::EvalStatus;
 use tw_log::Level;
-use tw_net::Transport;
-use tw_rt::Socket;
 
-use crate::client::Client;
 use crate::plan::Check;
 use crate::preread;
 use crate::session::{SessionStatus, StreamSession};
@@ -30,9 +25,10 @@ use crate::session::{SessionStatus, StreamSession};
 pub(crate) type PhaseResult = Result<(), SessionStatus>;
 
 /// Serves a session until it is over, and logs it.
-pub(crate) async fn run(client: Rc<Client>, socket: Socket) {
-    client.write(Level::Info, format_args!("client {} connected to {}", client.peer(), client.listen));
-    let mut s = StreamSession::new(client, Transport::Plain(socket));
+pub(crate) async fn run(mut s: StreamSession) {
+    let client = &s.client;
+    let (udp, peer, listen) = (client.log_prefix(), client.peer(), &client.listen);
+    client.write(Level::Info, format_args!("{udp}client {peer} connected to {listen}"));
     s.status = match before_content(&mut s).await {
         Ok(()) => content(&mut s).await,
         Err(status) => status,
@@ -60,7 +56,8 @@ async fn before_content(s: &mut StreamSession) -> PhaseResult {
 /// Reads the PROXY protocol header.
 async fn post_accept(s: &mut StreamSession) -> PhaseResult {
     let timeout = s.server().settings.proxy_protocol_timeout;
-    match read_proxy_header(&*s.client, s.transport.socket(), timeout).await {
+    let Some(transport) = s.transport.connection().cloned() else { return Ok(()) };
+    match read_proxy_header(&*s.client, transport.socket(), timeout).await {
         ProxyHeader::Accepted(rest) => {
             s.received += rest.len() as u64;
             s.preread = Bytes::from(rest);
@@ -101,9 +98,9 @@ pub(crate) fn evaluated(s: &StreamSession) -> PhaseResult {
 async fn content(s: &mut StreamSession) -> SessionStatus {
     let client = s.client.clone();
     let server = client.server();
-    if server.settings.tcp_nodelay {
+    if let (Some(transport), true) = (s.transport.connection(), server.settings.tcp_nodelay) {
         // A Unix socket has no such option.
-        let _ = s.transport.socket().set_nodelay(true);
+        let _ = transport.socket().set_nodelay(true);
     }
     match &server.plan.content {
         Some(handler) => handler.serve(s).await,

@@ -45,7 +45,7 @@ pub(crate) async fn run(handlers: &[Arc<dyn PrereadHandler>], s: &mut StreamSess
             }
             while !read(s)? {
                 let left = timeout.saturating_sub(tw_rt::clock::now().saturating_duration_since(began));
-                let transport = s.transport.clone();
+                let Some(transport) = s.transport.connection().cloned() else { return Ok(()) };
                 let evictable = s.client.evictable();
                 let ready =
                     ready_or_evicted(evictable, &deadline, left, |cx| transport.poll_readable(cx)).await;
@@ -62,15 +62,17 @@ pub(crate) async fn run(handlers: &[Arc<dyn PrereadHandler>], s: &mut StreamSess
 fn read(s: &mut StreamSession) -> Result<bool, SessionStatus> {
     let max = s.server().settings.preread_buffer_size;
     let room = max.saturating_sub(s.preread.len());
-    if room == 0 {
+    let transport = s.transport.connection().cloned();
+    // All that can be looked at of datagrams is the first one.
+    let (1.., Some(transport)) = (room, transport) else {
         s.log(Level::Error, format_args!("preread buffer full while prereading client data"));
         return Err(SessionStatus::BAD_REQUEST);
-    }
+    };
     let mut bytes = Vec::with_capacity(max);
     bytes.extend_from_slice(&s.preread);
     bytes.resize(max, 0);
     let len = s.preread.len();
-    match s.transport.try_read_into(&mut bytes[len..]) {
+    match transport.try_read_into(&mut bytes[len..]) {
         Ok(0) => Err(SessionStatus::OK),
         Ok(n) => {
             bytes.truncate(len + n);

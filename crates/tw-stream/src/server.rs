@@ -13,6 +13,7 @@ use tw_connect::resolving::RawResolving;
 use tw_core::load::Resolve;
 use tw_core::log::{LogTarget, SharedErrorLog};
 use tw_core::module::Settings;
+use tw_net::listen::SocketKind;
 
 use crate::protocol::Stream;
 
@@ -149,14 +150,32 @@ const fn without_effect(name: &'static str) -> Directive<Raw> {
 /// Reads the arguments of `listen`.
 fn read_listen(node: &Node, cx: &mut Cx<'_>) -> Result<Listen, ConfError> {
     let mut listen = Listen::address(node, None)?;
+    if node.args.iter().skip(1).any(|word| word.is("udp")) {
+        refuse_options_of_connections(node)?;
+        listen.options.kind = SocketKind::Datagram;
+    }
     for word in node.args.iter().skip(1) {
         match word.as_str() {
-            Some("udp") => return Err(missing(node, word, "ngx_stream_core_module")),
+            Some("udp") => {}
             Some("ssl") => return Err(missing(node, word, "ngx_stream_ssl_module")),
             _ => listen.parameter(node, word, cx)?,
         }
     }
     Ok(listen)
+}
+
+/// Refuses parameters beside `udp` that mean connections.
+fn refuse_options_of_connections(node: &Node) -> Result<(), ConfError> {
+    const OF_CONNECTIONS: [&str; 7] =
+        ["ssl", "proxy_protocol", "fastopen", "backlog", "deferred", "multipath", "so_keepalive"];
+    for word in node.args.iter().skip(1) {
+        let has_name = |name: &&str| word.is(name) || word.param(name).is_some();
+        if let Some(name) = OF_CONNECTIONS.iter().find(|name| has_name(name)) {
+            let message = format!("\"{name}\" parameter is incompatible with \"udp\"");
+            return Err(node.error(&message).at(word.span));
+        }
+    }
+    Ok(())
 }
 
 /// Error for a parameter of nginx's that is not here yet.

@@ -20,6 +20,7 @@ use tw_rt::Deadline;
 
 use crate::client::{Client, ClientContext};
 use crate::config::Server;
+use crate::datagrams::DatagramClient;
 use crate::proxy::upstream_state::{UpstreamContext, UpstreamState};
 
 /// End of a session, as `$status` has it.
@@ -37,14 +38,16 @@ impl SessionStatus {
     pub const INTERNAL_SERVER_ERROR: Self = Self(500);
     /// No upstream server could be connected to.
     pub const BAD_GATEWAY: Self = Self(502);
+    /// Its place was needed.
+    pub const SERVICE_UNAVAILABLE: Self = Self(503);
 }
 
 /// A client being served.
 pub struct StreamSession {
     /// The client.
     pub client: Rc<Client>,
-    /// Connection of the client.
-    pub transport: Rc<Transport>,
+    /// Connection of the client, or its datagrams.
+    pub transport: SessionTransport,
     /// Bytes that were read of the client and not passed on.
     pub preread: Bytes,
     /// Bytes read of the client.
@@ -60,6 +63,33 @@ pub struct StreamSession {
     held: Vec<Rc<dyn Any>>,
 }
 
+/// Carrier of the bytes of a session.
+#[derive(Clone)]
+pub enum SessionTransport {
+    /// Connection.
+    Connection(Rc<Transport>),
+    /// Datagrams.
+    Datagrams(Rc<DatagramClient>),
+}
+
+impl SessionTransport {
+    /// The connection, if there is one.
+    pub fn connection(&self) -> Option<&Rc<Transport>> {
+        match self {
+            Self::Connection(transport) => Some(transport),
+            Self::Datagrams(_) => None,
+        }
+    }
+
+    /// The client's end of the datagrams, if it sends such.
+    pub fn datagrams(&self) -> Option<&Rc<DatagramClient>> {
+        match self {
+            Self::Connection(_) => None,
+            Self::Datagrams(client) => Some(client),
+        }
+    }
+}
+
 /// Reason why bytes could not be sent to a client.
 #[derive(Debug)]
 pub enum SendFailure {
@@ -71,10 +101,10 @@ pub enum SendFailure {
 
 impl StreamSession {
     /// Begins the session of a client.
-    pub(crate) fn new(client: Rc<Client>, transport: Transport) -> Self {
+    pub(crate) fn new(client: Rc<Client>, transport: SessionTransport) -> Self {
         Self {
             client,
-            transport: Rc::new(transport),
+            transport,
             preread: Bytes::new(),
             received: 0,
             sent: 0,
@@ -93,26 +123,40 @@ impl StreamSession {
 
     /// Address that took the connection. One system call, the first time.
     pub fn local_addr(&self) -> &Addr {
-        self.local
-            .get_or_init(|| self.transport.local_addr().unwrap_or_else(|_| (*self.client.listen).clone()))
+        self.local.get_or_init(|| match &self.transport {
+            SessionTransport::Connection(transport) => {
+                transport.local_addr().unwrap_or_else(|_| (*self.client.listen).clone())
+            }
+            SessionTransport::Datagrams(client) => client.local_addr(),
+        })
     }
 
-    /// Sends bytes to the client, who may take nothing for `timeout` at most.
+    /// Sends bytes to the client, who may take nothing for `timeout` at most; without a connection, as one datagram.
     ///
     /// # Errors
     /// The connection is broken, or the time is over.
     pub async fn send(&mut self, mut bytes: &[u8], timeout: Duration) -> Result<(), SendFailure> {
+        let transport = match &self.transport {
+            SessionTransport::Connection(transport) => transport.clone(),
+            SessionTransport::Datagrams(client) if !bytes.is_empty() => {
+                let outcome = client.send(&[client.message(bytes, None)]);
+                self.sent += outcome.bytes;
+                let is_full = || outcome.datagrams == 0;
+                let error = outcome.error.or_else(|| is_full().then(|| io::ErrorKind::WouldBlock.into()));
+                return error.map_or(Ok(()), |error| Err(SendFailure::Broken(error)));
+            }
+            SessionTransport::Datagrams(_) => return Ok(()),
+        };
         let mut deadline = Deadline::new();
         deadline.set(timeout);
         while !bytes.is_empty() {
-            match self.transport.try_write(bytes) {
+            match transport.try_write(bytes) {
                 Ok(n) => {
                     self.sent += n as u64;
                     bytes = bytes.get(n..).unwrap_or_default();
                     deadline.set(timeout);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let transport = &self.transport;
                     poll_fn(|cx| match transport.poll_writable(cx) {
                         Poll::Ready(ready) => Poll::Ready(ready.map_err(SendFailure::Broken)),
                         Poll::Pending => deadline.poll_elapsed(cx).map(|()| Err(SendFailure::Timeout)),

@@ -2,6 +2,7 @@
 //! each block is one call with a SAFETY line, and everything public is safe to use in any order.
 
 pub mod daemon;
+pub mod datagram;
 pub mod epoll;
 pub mod exit;
 pub mod file;

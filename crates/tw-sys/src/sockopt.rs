@@ -83,6 +83,20 @@ pub fn tcp_info(fd: impl AsFd) -> io::Result<TcpInfo> {
     })
 }
 
+/// `IP_PKTINFO` or, for an IPv6 socket, `IPV6_RECVPKTINFO`: tells with each datagram which local address it was sent to.
+pub fn set_receive_local_address(fd: impl AsFd, is_ipv6: bool) -> io::Result<()> {
+    match is_ipv6 {
+        true => set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1),
+        false => set_int(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
+    }
+}
+
+/// `UDP_GRO`: the kernel may hand over several datagrams of one size and sender as one message, see
+/// [`ReceivedMessage::segment`](crate::datagram::ReceivedMessage). Errors: not known before Linux 5.0.
+pub fn set_udp_gro(fd: impl AsFd, on: bool) -> io::Result<()> {
+    set_int(fd, libc::SOL_UDP, libc::UDP_GRO, libc::c_int::from(on))
+}
+
 fn clamp(value: u32) -> libc::c_int {
     libc::c_int::try_from(value).unwrap_or(libc::c_int::MAX)
 }

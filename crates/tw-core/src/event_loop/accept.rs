@@ -14,6 +14,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -112,7 +113,7 @@ struct Task {
 
 /// Signal for a task to accept the pending connections of its socket, and to end.
 #[derive(Default)]
-struct End {
+pub(super) struct End {
     is_requested: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
@@ -126,7 +127,7 @@ impl End {
     }
 
     /// Runs `future`, or returns `None` once the task is told to end.
-    async fn or<F: Future>(&self, future: F) -> Option<F::Output> {
+    pub(super) async fn or<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut future = pin!(future);
         poll_fn(|cx| {
             if self.is_requested.get() {
@@ -193,7 +194,8 @@ impl Accepting {
 
     /// Prepares the loop of this thread, which starts with these sockets.
     pub(super) fn prepare(sockets: &[ListenSocket]) {
-        Acceptor::prepare(sockets.len() + SPARE_GATES);
+        let count = sockets.iter().filter(|socket| socket.kind() == SocketKind::Stream).count();
+        Acceptor::prepare(count + SPARE_GATES);
     }
 
     /// Guess for a connection that was just accepted: are its first bytes there?
@@ -221,13 +223,9 @@ impl<A: Application> Running<A> {
                 tasks.push(old.swap_remove(at));
                 continue;
             }
-            match Acceptor::new(socket) {
-                Ok(acceptor) => {
-                    let subject = Subject { kind: "accept", id: 0 };
-                    let end = Rc::new(End::default());
-                    let handle = tw_rt::spawn_local(subject, self.clone().accept(acceptor, end.clone()));
-                    tasks.push(Task { socket: cookie, share, end, handle });
-                }
+            let end = Rc::new(End::default());
+            match self.start_accepting(socket, end.clone()) {
+                Ok(handle) => tasks.push(Task { socket: cookie, share, end, handle }),
                 Err(e) => tw_log::emerg!(self.process().error_log, "cannot accept connections: {e}"),
             }
         }
@@ -235,6 +233,21 @@ impl<A: Application> Running<A> {
         self.accepting.tasks.replace(tasks);
         // Whether there are turns may have changed.
         self.accepting.turn.notify_waiters();
+    }
+
+    /// Starts the task that accepts or receives from a socket.
+    fn start_accepting(&self, socket: ListenSocket, end: Rc<End>) -> io::Result<JoinHandle<()>> {
+        let subject = Subject { kind: "accept", id: 0 };
+        match socket.kind() {
+            SocketKind::Stream => {
+                let acceptor = Acceptor::new(socket)?;
+                Ok(tw_rt::spawn_local(subject, self.clone().accept(acceptor, end)))
+            }
+            SocketKind::Datagram => {
+                let (socket, listener) = Self::datagram_socket(socket)?;
+                Ok(tw_rt::spawn_local(subject, self.clone().receive(socket, listener, end)))
+            }
+        }
     }
 
     async fn accept(self, mut acceptor: Acceptor, end: Rc<End>) {

@@ -11,7 +11,7 @@ const NONE: u32 = u32::MAX;
 
 /// The clients of a loop.
 #[derive(Debug)]
-pub(super) struct ConnectionList<T> {
+pub struct ConnectionList<T> {
     entries: Vec<Entry<T>>,
     /// The client that has been idle longest.
     first: u32,
@@ -45,7 +45,7 @@ impl<T> Default for ConnectionList<T> {
 
 impl<T> ConnectionList<T> {
     /// Adds `client` and returns its slot.
-    pub(super) fn insert(&mut self, client: T) -> ConnectionSlot {
+    pub fn insert(&mut self, client: T) -> ConnectionSlot {
         self.client_count += 1;
         let entry = Entry { client: Some(client), waker: None, before: NONE, after: NONE };
         let free = self.free;
@@ -63,7 +63,7 @@ impl<T> ConnectionList<T> {
     }
 
     /// Removes a client.
-    pub(super) fn remove(&mut self, slot: &ConnectionSlot) {
+    pub fn remove(&mut self, slot: &ConnectionSlot) {
         self.mark_busy(slot);
         let free = self.free;
         let Some(entry) = self.entries.get_mut(slot.0 as usize) else { return };
@@ -80,7 +80,7 @@ impl<T> ConnectionList<T> {
     }
 
     /// Marks a client as idle, behind those that are idle already. `waker` is returned when it is evicted.
-    pub(super) fn mark_idle(&mut self, slot: &ConnectionSlot, waker: Waker) {
+    pub fn mark_idle(&mut self, slot: &ConnectionSlot, waker: Waker) {
         self.mark_busy(slot);
         let last = self.last;
         let Some(entry) = self.entries.get_mut(slot.0 as usize) else { return };
@@ -95,7 +95,7 @@ impl<T> ConnectionList<T> {
     }
 
     /// Returns true if the client is idle and has not been evicted.
-    pub(super) fn is_idle(&self, slot: &ConnectionSlot) -> bool {
+    pub fn is_idle(&self, slot: &ConnectionSlot) -> bool {
         self.entries.get(slot.0 as usize).is_some_and(|entry| entry.waker.is_some())
     }
 
@@ -105,17 +105,17 @@ impl<T> ConnectionList<T> {
     }
 
     /// Evicts the client that has been idle longest, and returns its waker.
-    pub(super) fn evict_oldest(&mut self) -> Option<Waker> {
+    pub fn evict_oldest(&mut self) -> Option<Waker> {
         self.unlink(self.first)
     }
 
     /// Number of idle clients.
-    pub(super) fn idle_count(&self) -> usize {
+    pub fn idle_count(&self) -> usize {
         self.idle_count
     }
 
     /// All clients, in no order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().filter_map(|entry| entry.client.as_ref())
     }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use tw_base::Limit;
 use tw_disk::{DiskError, Errno};
+use tw_log::Level;
 use tw_net::AcceptError;
 use tw_rt::TaskGroup;
 use tw_rt::watch::Subject;
@@ -164,9 +165,10 @@ impl LoopCore {
             Eviction::NothingIdle => self.connections.close_idle_clients(),
         };
         if eviction == Eviction::Done {
-            self.warn_once_a_second(format_args!(
-                "{limit} worker_connections are not enough, reusing connections"
-            ));
+            self.log_once_a_second(
+                Level::Warn,
+                format_args!("{limit} worker_connections are not enough, reusing connections"),
+            );
         }
         eviction
     }
@@ -179,7 +181,9 @@ impl LoopCore {
         }
         let eviction = self.free_own_descriptors();
         match eviction {
-            Eviction::Done => self.warn_once_a_second(format_args!("{error}, reusing connections")),
+            Eviction::Done => {
+                self.log_once_a_second(Level::Warn, format_args!("{error}, reusing connections"));
+            }
             Eviction::NothingIdle => {
                 self.request_descriptors_from_siblings();
             }
@@ -241,11 +245,11 @@ impl LoopCore {
         }
     }
 
-    /// Writes a warning, at most once a second.
-    fn warn_once_a_second(&self, message: fmt::Arguments<'_>) {
+    /// Writes a line about connections into the error log, at most one a second.
+    pub fn log_once_a_second(&self, level: Level, message: fmt::Arguments<'_>) {
         let now = tw_rt::clock::unix().secs;
         if self.connections.warned_at.replace(now) != now {
-            tw_log::warn!(self.process().error_log, "{message}");
+            tw_log::write_at!(self.process().error_log, level, "{message}");
         }
     }
 }

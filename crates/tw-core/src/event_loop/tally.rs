@@ -54,6 +54,10 @@ pub struct Tally {
     pub waiting: LoopCounter,
     /// Connections closed at once for want of `worker_connections`.
     pub refused: LoopCounter,
+    /// Datagrams from clients or for them that were dropped: no room, no session, or more than one may get.
+    pub datagrams_dropped: LoopCounter,
+    /// Sessions over datagrams that ended to make room.
+    pub datagram_sessions_evicted: LoopCounter,
     /// Sessions begun.
     pub sessions: LoopCounter,
     /// Sessions that are over by class of status: index 1 to 5; 0 is none of them.

@@ -24,4 +24,19 @@ pub(super) const METRICS: &[Metric] = &[
         doc: "Connections closed at once for want of worker_connections.",
         read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.refused)),
     },
+    Metric {
+        name: "udp_datagrams_dropped_total",
+        kind: MetricKind::Counter,
+        labels: &[],
+        doc: "Datagrams from clients or for them that were dropped: the queue of the session or the socket was full, no session \
+            could begin, or the upstream server sent more than proxy_responses allows.",
+        read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.datagrams_dropped)),
+    },
+    Metric {
+        name: "udp_sessions_evicted_total",
+        kind: MetricKind::Counter,
+        labels: &[],
+        doc: "Sessions over UDP that ended to make room, the longest idle first.",
+        read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.datagram_sessions_evicted)),
+    },
 ];

@@ -4,6 +4,7 @@
 //! master or start-up:  ListenOptions + Addr ─► ListenSocket ─┬─► sibling()   one more socket, SO_REUSEPORT
 //!                      inherited descriptor ─► ListenSocket ─┴─► try_clone() the same socket once more
 //! each worker's loop:  ListenSocket ─► Acceptor ─► Accepted { stream, peer }
+//!                      ListenSocket ─► DatagramSocket (tw-rt): no connections, the loop knows clients by their address
 //! ```
 
 mod accept;
@@ -33,10 +34,10 @@ pub enum Keepalive {
     },
 }
 
-/// Loops that accept from a socket.
+/// Loops that accept or receive from a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcceptingLoops {
-    /// One loop: the kernel spreads connections over it and its siblings (`reuseport`).
+    /// One loop: the kernel spreads connections over it and its siblings (`reuseport`). Always so for datagrams.
     Alone,
     /// All loops: the first one to accept gets the connection.
     All,

@@ -174,8 +174,8 @@ impl ListenSocket {
         Ok(this)
     }
 
-    /// One more socket on the address of this TCP one, with a queue of its own: the kernel spreads connections over
-    /// all of them. Errors: it is a Unix socket; the first socket belongs to another user.
+    /// One more socket on the address of this TCP or UDP one, with a queue of its own: the kernel spreads connections and clients
+    /// over all of them. Errors: it is a Unix socket; the first socket belongs to another user.
     pub fn sibling(
         &self,
         options: &ListenOptions,
@@ -256,6 +256,14 @@ impl ListenSocket {
         }
         if let Some(size) = options.sndbuf {
             set(format_args!("SO_SNDBUF, {size}"), socket.set_send_buffer_size(size));
+        }
+        if self.kind == SocketKind::Datagram {
+            if let Some(addr) = self.addr.inet().filter(|addr| addr.ip().is_unspecified()) {
+                let name = if addr.is_ipv6() { "IPV6_RECVPKTINFO" } else { "IP_PKTINFO" };
+                let result = tw_sys::sockopt::set_receive_local_address(socket, addr.is_ipv6());
+                set(format_args!("{name}, 1"), result);
+            }
+            return;
         }
         match options.keepalive {
             Keepalive::System => {}

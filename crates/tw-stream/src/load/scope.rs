@@ -36,7 +36,7 @@ impl BlockKind {
 
 /// The blocks that give `stream` its structure, as records for documents and checks.
 pub(super) const STRUCTURE: &[DirectiveInfo] = &[
-    block("stream", "{ … }", MAIN, Args::NONE).doc("Servers for sessions over TCP."),
+    block("stream", "{ … }", MAIN, Args::NONE).doc("Servers for sessions over TCP and UDP."),
     block("server", "{ … }", STREAM, Args::NONE).doc("A server for sessions."),
     block("upstream", "name { … }", STREAM, Args::exact(1))
         .doc("A group of servers that sessions are passed to."),

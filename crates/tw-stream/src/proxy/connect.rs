@@ -1,14 +1,15 @@
 //! Attempts to connect to one peer after the other (`proxy_next_upstream`), until there is a connection.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use tw_connect::group::now_ms;
 use tw_connect::{UpstreamConnection, UpstreamGroup, queue, upstream_names};
-use tw_core::event_loop::ConnectionPermit;
+use tw_core::event_loop::{ConnectionPermit, LoopCore};
 use tw_core::session::Session;
 use tw_log::Level;
-use tw_net::{ConnectOptions, Transport};
+use tw_net::{Addr, ConnectOptions, Transport, connect_datagrams};
+use tw_rt::DatagramSocket;
 use tw_upstream::{BalanceKey, KeyKind, Lease, PeerChange, PeerOutcome, PeerSelection};
 
 use super::settings::ProxySettings;
@@ -16,20 +17,58 @@ use super::upstream_state::AttemptPeer;
 use crate::protocol::Stream;
 use crate::session::{SessionStatus, StreamSession};
 
-/// A connection to the peer of a lease.
-pub(super) struct ConnectedPeer {
-    pub(super) transport: Transport,
+/// A connection to the peer of a lease, or a socket for datagrams.
+pub(super) struct ConnectedPeer<T> {
+    pub(super) transport: T,
     pub(super) lease: Lease,
     /// Held while the connection is open.
     pub(super) permit: ConnectionPermit,
 }
 
+/// Carrier of the bytes of a session to and from an upstream server.
+pub(super) trait ServerTransport: Sized {
+    /// Connects to `to`, and takes a place among `worker_connections`.
+    async fn open(
+        core: &LoopCore,
+        to: &Addr,
+        options: &ConnectOptions,
+        timeout: Duration,
+    ) -> Result<(Self, ConnectionPermit), AttemptFailure>;
+}
+
+impl ServerTransport for Transport {
+    async fn open(
+        core: &LoopCore,
+        to: &Addr,
+        options: &ConnectOptions,
+        timeout: Duration,
+    ) -> Result<(Self, ConnectionPermit), AttemptFailure> {
+        // A handshake of TLS with the server would be the last argument (`proxy_ssl`).
+        UpstreamConnection::open_transport(core, to, options, timeout, None).await
+    }
+}
+
+impl ServerTransport for DatagramSocket {
+    async fn open(
+        core: &LoopCore,
+        to: &Addr,
+        options: &ConnectOptions,
+        _: Duration,
+    ) -> Result<(Self, ConnectionPermit), AttemptFailure> {
+        let connecting = |failure: UpstreamFailure| failure.at(AttemptStage::Connecting);
+        let permit = core.reserve_upstream_connection().map_err(UpstreamFailure::ConnectionLimit);
+        let permit = permit.map_err(connecting)?;
+        let socket = connect_datagrams(to, options).map_err(UpstreamFailure::Connect).map_err(connecting)?;
+        Ok((socket, permit))
+    }
+}
+
 /// Connects `s` to a peer of `group`. The error is the end of the session, and is logged.
-pub(super) async fn try_peers(
+pub(super) async fn try_peers<T: ServerTransport>(
     s: &mut StreamSession,
     group: &UpstreamGroup<Stream>,
     settings: &ProxySettings,
-) -> Result<ConnectedPeer, SessionStatus> {
+) -> Result<ConnectedPeer<T>, SessionStatus> {
     let began = tw_rt::clock::now();
     resolve_names(s, group).await?;
     let mut selection = begin_selection(s, group, settings);
@@ -105,18 +144,15 @@ async fn select_peer(
 }
 
 /// Connects to the peer of `lease`. A failure is logged and counts against the peer.
-async fn attempt(
+async fn attempt<T: ServerTransport>(
     s: &mut StreamSession,
     settings: &ProxySettings,
     mut lease: Lease,
     options: Option<&ConnectOptions>,
-) -> Result<ConnectedPeer, AttemptFailure> {
+) -> Result<ConnectedPeer<T>, AttemptFailure> {
     let options = options.cloned().unwrap_or_else(|| settings.connection.options(s));
     let (home, to) = (s.client.home.clone(), lease.peer().addr().clone());
-    // A handshake of TLS with the server would be the last argument (`proxy_ssl`).
-    let opened =
-        UpstreamConnection::open_transport(&home, &to, &options, settings.connect_timeout, None).await;
-    match opened {
+    match T::open(&home, &to, &options, settings.connect_timeout).await {
         Ok((transport, permit)) => {
             lease.connected(now_ms());
             if let Some(attempt) = s.upstream.as_mut().and_then(|upstream| upstream.current()) {

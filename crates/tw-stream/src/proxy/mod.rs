@@ -5,8 +5,10 @@
 //!                               ▲                        │
 //!                               └── next peer ◄── failure┘
 //! ```
+//! A session over datagrams has a connected socket of its own, and [`datagrams`] in the place of the relay.
 
 mod connect;
+mod datagrams;
 mod relaying;
 pub mod settings;
 pub mod target;
@@ -14,8 +16,9 @@ pub mod upstream_state;
 
 use tw_base::Limit;
 
-use crate::session::{SessionStatus, StreamSession};
+use crate::session::{SessionStatus, SessionTransport, StreamSession};
 
+pub(crate) use datagrams::LIMITS as DATAGRAM_LIMITS;
 pub use settings::{ProxySettings, RawProxy};
 pub use target::PassTarget;
 
@@ -25,6 +28,11 @@ pub const LIMITS: &[Limit] = &[
         "proxy_connect_timeout",
         "Time until a connection is there",
         "the next server, or the session ends with status 502",
+    ),
+    Limit::directive(
+        "proxy_responses",
+        "Datagrams of a server for each datagram of a client",
+        "further ones are dropped, and the session is over",
     ),
     Limit::directive("proxy_timeout", "Time without traffic in either direction", "the session ends"),
     Limit::directive(
@@ -39,17 +47,23 @@ pub const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// Passes `s` to a server of `target` until one of them has closed.
+/// Passes `s` to a server of `target` until one of them has closed, or all datagrams are there.
 pub async fn serve(s: &mut StreamSession, target: &PassTarget, settings: &ProxySettings) -> SessionStatus {
     s.upstream = Some(Box::default());
     let group = match target.group(s) {
         Ok(group) => group,
         Err(status) => return status,
     };
+    let downstream = match s.transport.clone() {
+        SessionTransport::Connection(transport) => transport,
+        SessionTransport::Datagrams(client) => {
+            return Box::pin(datagrams::serve(s, client, &group, settings)).await;
+        }
+    };
     // Boxed: the relay runs longest, and stays smaller without this state.
     let connected = match Box::pin(connect::try_peers(s, &group, settings)).await {
         Ok(connected) => connected,
         Err(status) => return status,
     };
-    relaying::run(s, connected, settings).await
+    relaying::run(s, downstream, connected, settings).await
 }

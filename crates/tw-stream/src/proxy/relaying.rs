@@ -1,5 +1,6 @@
 //! The relay of a session, once an upstream server is connected: what is sent first, what ends it, and what is recorded.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -8,6 +9,7 @@ use tw_connect::group::now_ms;
 use tw_connect::relay::{RelayEnding, RelayFailure, RelayLimits, RelaySide, Relayed, relay};
 use tw_core::session::Session;
 use tw_log::Level;
+use tw_net::Transport;
 use tw_net::proxy_protocol::write_v1;
 use tw_upstream::PeerOutcome;
 
@@ -18,7 +20,8 @@ use crate::session::{SessionStatus, StreamSession};
 /// Relays the bytes of `s` until the session is over.
 pub(super) async fn run(
     s: &mut StreamSession,
-    connected: ConnectedPeer,
+    downstream: Rc<Transport>,
+    connected: ConnectedPeer<Transport>,
     settings: &ProxySettings,
 ) -> SessionStatus {
     let ConnectedPeer { transport, mut lease, permit } = connected;
@@ -28,7 +31,6 @@ pub(super) async fn run(
     let limits = limits(s, settings);
     let first = first_bytes(s, settings);
     let client = s.client.clone();
-    let downstream = s.transport.clone();
     let relayed = relay(&client.home, (&*downstream, first), (&transport, Bytes::new()), limits).await;
     record(s, &relayed);
     if let Some(first_byte) = relayed.first_byte {
@@ -57,7 +59,7 @@ fn limits(s: &StreamSession, settings: &ProxySettings) -> RelayLimits {
 }
 
 /// Bytes for the server in front of what the client will send: PROXY protocol header, and what was read before.
-fn first_bytes(s: &mut StreamSession, settings: &ProxySettings) -> Bytes {
+pub(super) fn first_bytes(s: &mut StreamSession, settings: &ProxySettings) -> Bytes {
     let preread = std::mem::take(&mut s.preread);
     match settings.proxy_protocol {
         ProxyProtocol::Off => preread,
@@ -82,7 +84,7 @@ fn record(s: &mut StreamSession, relayed: &Relayed) {
     (attempt.sent, attempt.received) = (relayed.to_server, relayed.from_server);
 }
 
-fn log_connection(s: &StreamSession, transport: &tw_net::Transport, peer: &str) {
+fn log_connection(s: &StreamSession, transport: &Transport, peer: &str) {
     // The address costs a system call.
     if s.client.writes(Level::Info)
         && let Ok(local) = transport.local_addr()

@@ -33,6 +33,10 @@ pub struct RawProxy {
     pub proxy_protocol: Setting<ProxyProtocol>,
     /// `proxy_half_close`
     pub half_close: Setting<bool>,
+    /// `proxy_requests`
+    pub requests: Setting<u64>,
+    /// `proxy_responses`
+    pub responses: Setting<u64>,
     /// `proxy_upload_rate`
     pub upload_rate: Setting<Word>,
     /// `proxy_download_rate`
@@ -57,6 +61,10 @@ pub struct ProxySettings {
     pub(super) retry: RetryPolicy,
     pub(super) proxy_protocol: ProxyProtocol,
     pub(super) half_close: bool,
+    /// Datagrams of a client that belong to one session; 0 is no limit.
+    pub(super) requests: u64,
+    /// Datagrams of a server for each of a client; `None` is any number.
+    pub(super) responses: Option<u64>,
     upload_rate: Option<Template<StreamSession>>,
     download_rate: Option<Template<StreamSession>>,
 }
@@ -97,6 +105,8 @@ impl ProxySettings {
             },
             proxy_protocol: raw.proxy_protocol.or(outer.map(|o| o.proxy_protocol), ProxyProtocol::Off),
             half_close: raw.half_close.or(outer.map(|o| o.half_close), false),
+            requests: raw.requests.or(outer.map(|o| o.requests), 0),
+            responses: raw.responses.take().or(outer.and_then(|o| o.responses)),
             upload_rate: rate(raw.upload_rate, outer.and_then(|o| o.upload_rate.as_ref()), cx)?,
             download_rate: rate(raw.download_rate, outer.and_then(|o| o.download_rate.as_ref()), cx)?,
         })

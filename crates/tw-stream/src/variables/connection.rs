@@ -7,6 +7,7 @@ use tw_core::vars::write::{put, put_ip, put_number, put_port, put_seconds};
 use tw_core::vars::{Value, VarDef};
 use tw_log::Level;
 use tw_net::Addr;
+use tw_net::listen::SocketKind;
 use tw_net::proxy_protocol::{Addrs, Tlv};
 
 use crate::session::StreamSession;
@@ -21,7 +22,7 @@ pub(super) static VARIABLES: &[VarDef<StreamSession>] = &[
         |s, out| put_port(out, port(s.local_addr())),
         "Port that took the connection.",
     ),
-    VarDef::one("protocol", |_, out| put(out, b"TCP"), "Protocol of the client: `TCP`."),
+    VarDef::one("protocol", protocol, "Protocol of the client: `TCP` or `UDP`."),
     VarDef::one("connection", |s, out| put_number(out, s.client.id), "Number of the connection."),
     VarDef::one("status", status, "End of the session: 200, 400, 403, 500, 502 or 503."),
     VarDef::one("session_time", session_time, "Duration of the session in seconds with milliseconds."),
@@ -53,6 +54,13 @@ pub(super) static VARIABLES: &[VarDef<StreamSession>] = &[
         "Value of the PROXY protocol by its name or number.",
     ),
 ];
+
+fn protocol(s: &StreamSession, out: &mut Vec<u8>) -> Value {
+    match s.client.kind {
+        SocketKind::Stream => put(out, b"TCP"),
+        SocketKind::Datagram => put(out, b"UDP"),
+    }
+}
 
 fn port(addr: &Addr) -> Option<u16> {
     addr.inet().map(|addr| addr.port())

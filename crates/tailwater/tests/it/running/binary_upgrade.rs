@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
@@ -217,6 +217,49 @@ fn request_until(done: &AtomicBool, addr: SocketAddr, keeps: bool, answers: &Ato
         }
     }
     Ok(())
+}
+
+#[test]
+fn old_process_answers_its_datagrams_and_the_new_one_gets_the_next() {
+    let socket = || {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
+        socket
+    };
+    let (upstream, client) = (socket(), socket());
+    let conf = format!(
+        "{} stream {{ server {{ listen 127.0.0.1:{{port1}} udp; return $pid; }}
+         server {{ listen 127.0.0.1:{{port2}} udp; proxy_pass {}; proxy_responses 1; }} }}",
+        http(LISTEN),
+        upstream.local_addr().unwrap()
+    );
+    let daemon = Daemon::start_as(Path::new(TAILWATER), &conf);
+    let receive = |socket: &UdpSocket| {
+        let mut buffer = [0; 64];
+        let (len, from) = socket.recv_from(&mut buffer).unwrap();
+        (String::from_utf8_lossy(&buffer[..len]).into_owned(), from)
+    };
+    client.send_to(b"early", daemon.addr(2)).unwrap();
+    let (_, session) = receive(&upstream);
+    let old = daemon.master().unwrap();
+    let new = daemon.upgrade();
+    kill(old, Signal::QUIT);
+    let is_served_by_new = || {
+        let other = socket();
+        other.send_to(b"who", daemon.addr(1)).unwrap();
+        parent(receive(&other).0.parse().unwrap()) == new
+    };
+    let is_all_new = || (0..8).all(|_| is_served_by_new());
+    assert!(wait::until(wait::TIMEOUT, is_all_new), "{}", daemon.log());
+    assert!(!has_ended(old), "it waits for the response");
+    client.send_to(b"next", daemon.addr(2)).unwrap();
+    let (text, next) = receive(&upstream);
+    assert!(text == "next" && next != session);
+    upstream.send_to(b"late", session).unwrap();
+    assert_eq!(receive(&client), ("late".to_owned(), daemon.addr(2)));
+    upstream.send_to(b"new", next).unwrap();
+    assert_eq!(receive(&client).0, "new");
+    daemon.wait_end(old);
 }
 
 #[test]

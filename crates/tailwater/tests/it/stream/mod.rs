@@ -1,10 +1,11 @@
-//! `stream`: sessions over TCP, their phases, and the proxy.
+//! `stream`: sessions over TCP and UDP, their phases, and the proxy.
 
 mod access;
 mod configuration;
 mod proxy;
 mod relay;
 mod reload;
+mod udp;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,0 +1,175 @@
+//! Receiving from listening datagram sockets: a loop reads those that are its own, and hands each datagram to the protocol that owns
+//! the address, with what an answer needs.
+//!
+//! ```text
+//! recvmmsg ─► ReceivedDatagram { sender, address it was sent to } ─► Application::receive ─► session of the protocol
+//!                                                                                          │
+//! sendmmsg ◄──────────────────── DatagramListener::send ◄──────────────────────────────────┘
+//! ```
+//! The kernel chooses the socket, and so the loop, by the addresses of a datagram, so all datagrams of a client reach one loop. A loop
+//! that stops receiving keeps its sessions: their answers leave by the [`DatagramListener`] that they hold.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::net::SocketAddrAny;
+use tw_base::{Errno, Limit};
+use tw_log::Level;
+use tw_net::listen::SocketKind;
+use tw_net::{Addr, ListenSocket};
+use tw_rt::{DatagramPeers, DatagramSender, DatagramSocket, OutgoingMessage, ReceiveBatch, SendOutcome};
+
+use super::accept::End;
+use super::counts::CONNECTION;
+use super::{Application, ConnectionsExhausted, LoopCore, Open, OpenConnection, Running};
+use crate::generation::SocketSharing;
+use tw_rt::watch::Subject;
+
+/// Largest number of datagrams that a loop takes from a socket before its other tasks have their turn.
+const RECEIVED_AT_ONCE_MAX: usize = tw_rt::BATCH;
+/// Pause after an error of a listening socket, which would otherwise be there again at once.
+const PAUSE: Duration = Duration::from_millis(500);
+
+pub(super) const LIMIT: Limit = Limit::count(
+    "RECEIVED_AT_ONCE_MAX",
+    RECEIVED_AT_ONCE_MAX as u64,
+    "Datagrams that a loop takes from one socket at once",
+    "the others have their turn first; what does not fit into the socket meanwhile is dropped by the kernel",
+);
+
+/// Listening datagram socket of a loop, for those who answer by it.
+pub struct DatagramListener {
+    /// Number of the socket, whichever loop or process has it.
+    pub id: u64,
+    /// Address it listens on.
+    pub address: Rc<Addr>,
+    sender: DatagramSender,
+}
+
+/// A datagram that has arrived.
+pub struct ReceivedDatagram<'a> {
+    /// Its content; empty for a datagram without any.
+    pub bytes: &'a [u8],
+    /// Sender, as an answer needs it; `None` if it is a Unix socket without a name.
+    pub peer: Option<&'a SocketAddrAny>,
+    /// Local address that it was sent to, if the socket takes those of several.
+    pub local: Option<IpAddr>,
+    /// Listening address of the configuration that it belongs to.
+    pub listen: &'a Rc<Addr>,
+}
+
+impl DatagramListener {
+    /// Sends messages as far as the socket takes them.
+    pub fn send(&self, messages: &[OutgoingMessage<'_>]) -> SendOutcome {
+        self.sender.send(messages)
+    }
+}
+
+/// Room for the datagrams of one call, which the sockets of a loop share one after another.
+#[derive(Default)]
+pub struct DatagramBuffer(Cell<Option<Box<ReceiveBatch>>>);
+
+impl DatagramBuffer {
+    /// Lends the room to `receive`. A megabyte, of which small datagrams touch a page each.
+    pub fn with<T>(&self, receive: impl FnOnce(&mut ReceiveBatch) -> T) -> T {
+        let mut batch = self.0.take().unwrap_or_default();
+        let outcome = receive(&mut batch);
+        self.0.set(Some(batch));
+        outcome
+    }
+}
+
+impl LoopCore {
+    /// Starts a task that counts as a connection of a client, with the number of it.
+    ///
+    /// # Errors
+    /// All `worker_connections` are in use, and none is idle.
+    pub fn spawn_connection<F>(self: &Rc<Self>, serve: impl FnOnce(u64) -> F) -> Result<(), ConnectionsExhausted>
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        self.tally.accepted.add(1);
+        self.ensure_connection_available().inspect_err(|_| self.tally.refused.add(1))?;
+        let id = self.counts.next_connection();
+        let connection = OpenConnection { serving: serve(id), _open: Open::new(self.clone()) };
+        self.connections.tasks.spawn(Subject { kind: CONNECTION, id }, connection);
+        Ok(())
+    }
+
+    /// Returns true if the current configuration listens for datagrams on `address`.
+    fn receives_on(&self, address: &Addr) -> bool {
+        let process = self.process();
+        process.listens.iter().any(|listen| {
+            listen.options.kind == SocketKind::Datagram && listen.address == *address
+        })
+    }
+
+    /// Configured address of a datagram, if that shares the socket of another address.
+    fn shared_datagram_address(&self, listener: &DatagramListener, local: Option<IpAddr>) -> Option<Rc<Addr>> {
+        let port = listener.address.inet()?.port();
+        let local = Addr::Inet(SocketAddr::new(local?, port));
+        let process = self.process();
+        let is_shared = process.listens.iter().any(|listen| {
+            let is_datagram = listen.options.kind == SocketKind::Datagram;
+            is_datagram && listen.socket == SocketSharing::UsesWildcard && listen.address == local
+        });
+        is_shared.then(|| Rc::new(local))
+    }
+}
+
+impl<A: Application> Running<A> {
+    /// Brings a listening datagram socket to this loop.
+    pub(super) fn datagram_socket(socket: ListenSocket) -> io::Result<(DatagramSocket, Rc<DatagramListener>)> {
+        let (id, address) = (socket.cookie()?, Rc::new(socket.addr().clone()));
+        let socket = DatagramSocket::new(socket.into(), DatagramPeers::Many)?;
+        let listener = DatagramListener { id, address, sender: socket.sender()? };
+        Ok((socket, Rc::new(listener)))
+    }
+
+    /// Receives datagrams until told to end.
+    pub(super) async fn receive(self, socket: DatagramSocket, listener: Rc<DatagramListener>, end: Rc<End>) {
+        while let Some(ready) = end.or(poll_fn(|cx| socket.poll_readable(cx))).await {
+            let outcome = ready.and_then(|()| self.receive_batch(&socket, &listener));
+            match outcome {
+                Ok(RECEIVED_AT_ONCE_MAX..) => tw_rt::yield_now().await,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => {
+                    let (log, errno) = (&self.process().error_log, Errno::from(&error));
+                    tw_log::alert!(log, "recvmsg() on {} failed ({errno})", listener.address);
+                    if end.or(tokio::time::sleep(PAUSE)).await.is_none() {
+                        break;
+                    }
+                }
+            }
+        }
+        if !self.receives_on(&listener.address) {
+            self.app.stop_receiving(&listener);
+        }
+    }
+
+    fn receive_batch(&self, socket: &DatagramSocket, listener: &Rc<DatagramListener>) -> io::Result<usize> {
+        self.datagrams.with(|batch| {
+            let count = tw_rt::watch::operation("receiving datagrams", || socket.try_receive(batch))?;
+            for message in batch.iter() {
+                if message.is_truncated {
+                    self.log_once_a_second(Level::Alert, format_args!("recvmsg() truncated data"));
+                    continue;
+                }
+                // What panics with one datagram keeps nobody from receiving the next; the hook has told it.
+                let _ = catch_unwind(AssertUnwindSafe(|| {
+                    let shared = self.shared_datagram_address(listener, message.local);
+                    let listen = shared.as_ref().unwrap_or(&listener.address);
+                    let (bytes, peer, local) = (message.bytes, message.peer, message.local);
+                    self.app.receive(listener, &ReceivedDatagram { bytes, peer, local, listen });
+                }));
+            }
+            Ok(count)
+        })
+    }
+}

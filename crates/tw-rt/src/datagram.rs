@@ -1,0 +1,312 @@
+//! Datagram sockets on a loop: received in batches when the kernel said that there is something, sent in batches at any time.
+//!
+//! A listening socket is a [`DatagramSocket`], which receives, and a [`DatagramSender`] with a descriptor of its own, which sessions
+//! share. They may outlive the receiver: another loop or process receives by then, and their answers still leave.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::{Context, Poll};
+
+use rustix::io::Errno;
+use rustix::net::SocketAddrAny;
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+use tw_sys::datagram::{OutgoingMessage, ReceiveBatch, SEGMENTS_MAX};
+
+/// Peers of a datagram socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DatagramPeers {
+    /// One: the socket is connected, and the network reports errors.
+    One,
+    /// Any.
+    Many,
+}
+
+/// A datagram socket that the loop of this thread watches.
+#[derive(Debug)]
+pub struct DatagramSocket {
+    /// For readiness alone, which does not depend on the family.
+    watched: UdpSocket,
+    segments: SegmentUse,
+    peers: DatagramPeers,
+}
+
+/// The sending half of a datagram socket, which no loop watches.
+#[derive(Debug)]
+pub struct DatagramSender {
+    fd: OwnedFd,
+    segments: SegmentUse,
+}
+
+/// Use of messages of several datagrams by a socket.
+#[derive(Debug)]
+struct SegmentUse {
+    /// False once the kernel or the interface has refused one.
+    is_on: Cell<bool>,
+}
+
+/// Result of sending a batch.
+#[derive(Debug, Default)]
+pub struct SendOutcome {
+    /// Messages that are done with: sent or failed. Those behind them would have to wait.
+    pub done: usize,
+    /// Datagrams that were sent.
+    pub datagrams: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Error of the first message that failed.
+    pub error: Option<io::Error>,
+}
+
+impl DatagramSocket {
+    /// Brings a non-blocking datagram socket to the loop of this thread.
+    ///
+    /// # Errors
+    /// The loop cannot watch it.
+    pub fn new(fd: OwnedFd, peers: DatagramPeers) -> io::Result<Self> {
+        let watched = UdpSocket::from_std(fd.into())?;
+        Ok(Self { watched, segments: SegmentUse::on(), peers })
+    }
+
+    /// A sending half with a descriptor of its own.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn sender(&self) -> io::Result<DatagramSender> {
+        let fd = self.watched.as_fd().try_clone_to_owned()?;
+        Ok(DatagramSender { fd, segments: SegmentUse::on() })
+    }
+
+    /// Ready when datagrams may be there.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.watched.poll_recv_ready(cx)
+    }
+
+    /// Ready when datagrams can be sent.
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.watched.poll_send_ready(cx)
+    }
+
+    /// Receives what is there, one batch at most, and returns the number of messages.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is nothing; for a connected socket what the network has reported, such as a port without a
+    /// listener.
+    pub fn try_receive(&self, batch: &mut ReceiveBatch) -> io::Result<usize> {
+        let mut received = 0;
+        let outcome = self.watched.try_io(Interest::READABLE, || {
+            received = batch.receive(&self.watched)?;
+            // An error that stopped a batch of a connected socket is told by the next call only.
+            if received < tw_sys::datagram::BATCH && self.peers == DatagramPeers::Many {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(received)
+        });
+        if received > 0 { Ok(received) } else { outcome }
+    }
+
+    /// Sends messages as far as the socket takes them, see [`DatagramSender::send`].
+    pub fn send(&self, messages: &[OutgoingMessage<'_>]) -> SendOutcome {
+        let outcome = self.segments.send(self.watched.as_fd(), messages);
+        if outcome.done < messages.len() {
+            let full = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
+            // Told so, tokio waits for the next notification.
+            let _ = self.watched.try_io(Interest::WRITABLE, full);
+        }
+        outcome
+    }
+
+    /// Address of the socket.
+    ///
+    /// # Errors
+    /// Those of `getsockname()`.
+    pub fn local_addr(&self) -> io::Result<SocketAddrAny> {
+        Ok(rustix::net::getsockname(&self.watched)?)
+    }
+}
+
+impl DatagramSender {
+    /// Sends messages as far as the socket takes them. A message that fails is passed over, as the network might lose it. One of
+    /// several datagrams that the kernel or the interface refuses is sent datagram by datagram.
+    pub fn send(&self, messages: &[OutgoingMessage<'_>]) -> SendOutcome {
+        self.segments.send(self.fd.as_fd(), messages)
+    }
+}
+
+impl SegmentUse {
+    fn on() -> Self {
+        Self { is_on: Cell::new(true) }
+    }
+
+    fn send(&self, fd: BorrowedFd<'_>, messages: &[OutgoingMessage<'_>]) -> SendOutcome {
+        let mut outcome = SendOutcome::default();
+        while let Some(rest @ [first, ..]) = messages.get(outcome.done..) {
+            let may_be_sent = self.is_on.get() && datagrams(first) <= SEGMENTS_MAX as u64;
+            if first.segment.is_some() && !may_be_sent {
+                match self.send_split(fd, first, &mut outcome) {
+                    Room::Some => continue,
+                    Room::Full => break,
+                }
+            }
+            match tw_sys::datagram::send(fd, rest) {
+                Ok(0) => break,
+                Ok(count) => rest.iter().take(count).for_each(|message| outcome.count(message)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if first.segment.is_some() && is_of_segments(&error) => {
+                    if Errno::from_io_error(&error) == Some(Errno::IO) {
+                        self.is_on.set(false);
+                    }
+                    if self.send_split(fd, first, &mut outcome) == Room::Full {
+                        break;
+                    }
+                }
+                Err(error) => outcome.fail(error),
+            }
+        }
+        outcome
+    }
+
+    /// Sends the datagrams of one message each for itself. What the socket does not take of them is lost.
+    fn send_split(&self, fd: BorrowedFd<'_>, message: &OutgoingMessage<'_>, outcome: &mut SendOutcome) -> Room {
+        let size = usize::from(message.segment.unwrap_or(u16::MAX)).max(1);
+        let parts = message.bytes.chunks(size).map(|bytes| OutgoingMessage { bytes, segment: None, ..*message });
+        let parts: Vec<_> = parts.collect();
+        let sent = self.send(fd, &parts);
+        if sent.done == 0 && !parts.is_empty() {
+            return Room::Full;
+        }
+        outcome.done += 1;
+        outcome.datagrams += sent.datagrams;
+        outcome.bytes += sent.bytes;
+        outcome.error = outcome.error.take().or(sent.error);
+        Room::Some
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Some,
+    Full,
+}
+
+impl SendOutcome {
+    fn count(&mut self, message: &OutgoingMessage<'_>) {
+        self.done += 1;
+        self.datagrams += datagrams(message);
+        self.bytes += message.bytes.len() as u64;
+    }
+
+    fn fail(&mut self, error: io::Error) {
+        self.done += 1;
+        self.error.get_or_insert(error);
+    }
+}
+
+/// Number of datagrams in a message.
+fn datagrams(message: &OutgoingMessage<'_>) -> u64 {
+    match message.segment {
+        Some(size) => message.bytes.len().div_ceil(usize::from(size.max(1))) as u64,
+        None => 1,
+    }
+}
+
+/// Returns true for errors that say nothing of a datagram, but of several in one message: an interface without checksums, segments
+/// larger than the path takes, an old kernel.
+fn is_of_segments(error: &io::Error) -> bool {
+    let of_segments = [Errno::IO, Errno::INVAL, Errno::MSGSIZE, Errno::OPNOTSUPP, Errno::NOPROTOOPT];
+    Errno::from_io_error(error).is_some_and(|errno| of_segments.contains(&errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::net::UdpSocket;
+
+    use super::{DatagramPeers, DatagramSocket, Errno, OutgoingMessage, ReceiveBatch, io};
+    use crate::testing::on_loop;
+
+    fn socket() -> UdpSocket {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    }
+
+    #[test]
+    fn datagrams_are_received_and_answered() {
+        on_loop(|| async {
+            let (ours, peer) = (socket(), UdpSocket::bind("127.0.0.1:0").unwrap());
+            let to = ours.local_addr().unwrap();
+            let ours = DatagramSocket::new(ours.into(), DatagramPeers::Many).unwrap();
+            let mut batch = ReceiveBatch::default();
+            for round in 0..3 {
+                assert_eq!(ours.try_receive(&mut batch).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+                for _ in 0..20 {
+                    peer.send_to(b"x", to).unwrap();
+                }
+                let mut count = 0;
+                while count < 20 {
+                    poll_fn(|cx| ours.poll_readable(cx)).await.unwrap();
+                    count += ours.try_receive(&mut batch).unwrap_or(0);
+                }
+                let message = batch.iter().next().unwrap();
+                let answer = OutgoingMessage { bytes: b"answer", to: message.peer, from: None, segment: None };
+                let sent = ours.sender().unwrap().send(&[answer, answer]);
+                assert_eq!((sent.done, sent.datagrams, sent.bytes), (2, 2, 12), "{round}");
+                assert_eq!(peer.recv(&mut [0; 9]).unwrap(), 6);
+                assert_eq!(peer.recv(&mut [0; 9]).unwrap(), 6);
+            }
+        });
+    }
+
+    #[test]
+    fn refused_port_is_an_error_of_a_connected_socket() {
+        on_loop(|| async {
+            let nobody = tw_testkit::ports::Port::reserve().unwrap();
+            let ours = socket();
+            ours.connect(("127.0.0.1", nobody.number())).unwrap();
+            let ours = DatagramSocket::new(ours.into(), DatagramPeers::One).unwrap();
+            let message = OutgoingMessage { bytes: b"x", to: None, from: None, segment: None };
+            assert_eq!(ours.send(&[message]).datagrams, 1);
+            let mut batch = ReceiveBatch::default();
+            let error = loop {
+                poll_fn(|cx| ours.poll_readable(cx)).await.unwrap();
+                match ours.try_receive(&mut batch) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    outcome => break outcome.unwrap_err(),
+                }
+            };
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        });
+    }
+
+    #[test]
+    fn message_that_fails_is_passed_over() {
+        on_loop(|| async {
+            let (ours, peer) = (socket(), UdpSocket::bind("127.0.0.1:0").unwrap());
+            ours.connect(peer.local_addr().unwrap()).unwrap();
+            let ours = DatagramSocket::new(ours.into(), DatagramPeers::One).unwrap();
+            let large = vec![0; 65_508];
+            let message = |bytes| OutgoingMessage { bytes, to: None, from: None, segment: None };
+            let sent = ours.send(&[message(b"a"), message(&large), message(b"b")]);
+            assert_eq!((sent.done, sent.datagrams), (3, 2));
+            let too_large = Some(Errno::MSGSIZE.raw_os_error());
+            assert_eq!(sent.error.and_then(|error| error.raw_os_error()), too_large);
+        });
+    }
+
+    #[test]
+    fn segments_that_are_refused_are_sent_one_by_one() {
+        on_loop(|| async {
+            let (ours, peer) = (socket(), UdpSocket::bind("127.0.0.1:0").unwrap());
+            ours.connect(peer.local_addr().unwrap()).unwrap();
+            let ours = DatagramSocket::new(ours.into(), DatagramPeers::One).unwrap();
+            ours.segments.is_on.set(false);
+            let message = OutgoingMessage { bytes: b"aaabbbc", to: None, from: None, segment: Some(3) };
+            let sent = ours.send(&[message]);
+            assert_eq!((sent.done, sent.datagrams, sent.bytes), (1, 3, 7));
+            let sizes = [0; 3].map(|_: u8| peer.recv(&mut [0; 9]).unwrap());
+            assert_eq!(sizes, [3, 3, 1]);
+        });
+    }
+}

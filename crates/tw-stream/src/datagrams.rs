@@ -1,0 +1,368 @@
+//! Sessions over datagrams: one for each client address and address that it sends to. A datagram that belongs to none begins one.
+//!
+//! ```text
+//! datagram ─► receive ─┬─► session of these addresses: its queue ─► content handler
+//!                      └─► none: Client, phases ─ first datagram ─►      │
+//!                                                                        └─ over: what is left in the queue begins the next one
+//! ```
+//! Senders can be forged, so nothing grows with them: sessions, queues and the queues of a loop together have limits. A session that is
+//! one too many ends the one that has been idle longest.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::{Rc, Weak};
+use std::task::{Context, Waker};
+
+use bytes::Bytes;
+use rustix::net::SocketAddrAny;
+use tw_base::Limit;
+use tw_core::event_loop::{
+    ConnectionList, ConnectionSlot, DatagramListener, Eviction, IdleResources, LoopCore, ReceivedDatagram,
+};
+use tw_log::Level;
+use tw_net::Addr;
+use tw_net::listen::SocketKind;
+use tw_rt::{OutgoingMessage, SendOutcome};
+
+use crate::application::StreamLoop;
+use crate::client::Client;
+use crate::phases;
+use crate::session::{SessionTransport, StreamSession};
+
+/// Largest number of datagrams that wait for one session.
+const QUEUED_DATAGRAMS_MAX: usize = 64;
+/// Largest number of bytes of them, unless it is one datagram.
+const QUEUED_BYTES_MAX: usize = 256 << 10;
+/// Largest number of bytes that wait for all sessions of a loop.
+const QUEUED_OF_LOOP_MAX: usize = 16 << 20;
+/// Part of `worker_connections` that sessions over datagrams may be: each has a connection to an upstream server beside it.
+const SESSIONS_PART: u64 = 2;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::directive(
+        "worker_connections",
+        "Sessions over UDP on one loop: half as many",
+        "the session ends that has been idle longest",
+    ),
+    Limit::count(
+        "QUEUED_DATAGRAMS_MAX",
+        QUEUED_DATAGRAMS_MAX as u64,
+        "Datagrams of a client that wait for its session",
+        "further ones are dropped, and counted",
+    ),
+    Limit::bytes(
+        "QUEUED_BYTES_MAX",
+        QUEUED_BYTES_MAX as u64,
+        "Bytes of datagrams of a client that wait for its session",
+        "further ones are dropped, and counted",
+    ),
+    Limit::bytes(
+        "QUEUED_OF_LOOP_MAX",
+        QUEUED_OF_LOOP_MAX as u64,
+        "Bytes of datagrams that wait for all sessions of one loop",
+        "further ones are dropped, and counted",
+    ),
+];
+
+/// Addresses that a session is known by.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct SessionKey {
+    /// Number of the listening socket.
+    listener: u64,
+    peer: Addr,
+    local: Option<IpAddr>,
+}
+
+/// Origin of the datagrams of a session.
+struct Origin {
+    listener: Rc<DatagramListener>,
+    peer: Option<SocketAddrAny>,
+    /// Address that answers come from; `None` if the socket has one address.
+    from: Option<IpAddr>,
+    listen: Rc<Addr>,
+    /// `None` for a Unix socket without a name: each of its datagrams is a session.
+    key: Option<SessionKey>,
+}
+
+/// Sessions over datagrams of one loop.
+pub(crate) struct DatagramSessions {
+    /// Sessions that take further datagrams.
+    by_key: RefCell<HashMap<SessionKey, Rc<DatagramClient>>>,
+    /// All sessions, the longest idle first.
+    all: RefCell<ConnectionList<Weak<DatagramClient>>>,
+    /// Bytes in all queues.
+    queued: Cell<usize>,
+    core: Weak<LoopCore>,
+}
+
+/// End of a session that does not come from the session itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DatagramEnding {
+    /// Its place is needed.
+    Evicted,
+    /// The address it came by is not listened on any more.
+    AddressGone,
+}
+
+/// Client end of a session over datagrams.
+pub struct DatagramClient {
+    origin: Rc<Origin>,
+    queue: RefCell<Queue>,
+    slot: ConnectionSlot,
+    is_address_gone: Cell<bool>,
+    sessions: Rc<DatagramSessions>,
+}
+
+/// Datagrams that wait for the session.
+#[derive(Default)]
+struct Queue {
+    datagrams: VecDeque<Bytes>,
+    bytes: usize,
+    /// Task of the session, once it has looked at the queue.
+    waker: Option<Waker>,
+}
+
+impl DatagramSessions {
+    pub(crate) fn new(core: &Rc<LoopCore>) -> Rc<Self> {
+        let sessions = Rc::new(Self {
+            by_key: RefCell::default(),
+            all: RefCell::default(),
+            queued: Cell::new(0),
+            core: Rc::downgrade(core),
+        });
+        let resources: Weak<dyn IdleResources> = Rc::downgrade(&(sessions.clone() as Rc<dyn IdleResources>));
+        core.add_idle_resources(resources);
+        sessions
+    }
+
+    /// Ends all sessions of the listening sockets that `is_of` selects.
+    pub(crate) fn end(&self, is_of: impl Fn(u64) -> bool) {
+        let all: Vec<_> = self.all.borrow().iter().filter_map(Weak::upgrade).collect();
+        for client in all.iter().filter(|client| is_of(client.origin.listener.id)) {
+            client.is_address_gone.set(true);
+            client.wake();
+        }
+    }
+
+    /// Ends the session that has been idle longest.
+    fn evict_oldest(&self) -> Eviction {
+        let Some(waker) = self.all.borrow_mut().evict_oldest() else { return Eviction::NothingIdle };
+        waker.wake();
+        if let Some(core) = self.core.upgrade() {
+            core.tally.datagram_sessions_evicted.add(1);
+        }
+        Eviction::Done
+    }
+
+    // DIFF(nginx): an older session ends, not the new one.
+    /// Makes room for one more session.
+    fn make_room(&self, home: &StreamLoop) {
+        let max = (home.process().main.worker_connections / SESSIONS_PART).max(1);
+        if self.all.borrow().idle_count() as u64 >= max && self.evict_oldest() == Eviction::Done {
+            home.log_once_a_second(
+                Level::Warn,
+                format_args!("{max} sessions over UDP are not enough (worker_connections), reusing the longest idle"),
+            );
+        }
+    }
+}
+
+impl IdleResources for DatagramSessions {
+    fn close_idle_upstream(&self) -> Eviction {
+        self.evict_oldest()
+    }
+
+    fn free_descriptor(&self) -> Eviction {
+        self.evict_oldest()
+    }
+}
+
+/// Hands a datagram to its session, or begins one with it.
+pub(crate) fn receive(home: &Rc<StreamLoop>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {
+    let (id, local) = (listener.id, datagram.local);
+    let key = match Addr::from(datagram.peer.cloned()) {
+        Addr::Unix(None) => None,
+        peer => Some(SessionKey { listener: id, peer, local }),
+    };
+    let sessions = &home.datagram_sessions;
+    let known = key.as_ref().and_then(|key| sessions.by_key.borrow().get(key).cloned());
+    match known {
+        Some(client) => client.push(home, Bytes::copy_from_slice(datagram.bytes)),
+        None => {
+            let (peer, listen) = (datagram.peer.cloned(), datagram.listen.clone());
+            let origin = Origin { listener: listener.clone(), peer, from: local, listen, key };
+            begin(home, Rc::new(origin), Bytes::copy_from_slice(datagram.bytes));
+        }
+    }
+}
+
+/// Begins a session with its first datagram.
+fn begin(home: &Rc<StreamLoop>, origin: Rc<Origin>, first: Bytes) {
+    home.datagram_sessions.make_room(home);
+    let client = DatagramClient::new(origin, home);
+    let over = Over { client, home: home.clone() };
+    let started = home.core.spawn_connection(|id| async move {
+        over.client.serve(id, first, &over.home).await;
+        over.client.begin_next(&over.home);
+    });
+    if let Err(exhausted) = started {
+        home.tally.datagrams_dropped.add(1);
+        home.log_once_a_second(Level::Alert, format_args!("{exhausted}"));
+    }
+}
+
+/// Removes a session from the table when it is dropped.
+struct Over {
+    client: Rc<DatagramClient>,
+    home: Rc<StreamLoop>,
+}
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.client.detach();
+    }
+}
+
+impl DatagramClient {
+    fn new(origin: Rc<Origin>, home: &Rc<StreamLoop>) -> Rc<Self> {
+        let sessions = home.datagram_sessions.clone();
+        let client = Rc::new_cyclic(|client| {
+            let mut all = sessions.all.borrow_mut();
+            let slot = all.insert(client.clone());
+            all.mark_idle(&slot, Waker::noop().clone());
+            drop(all);
+            let (queue, is_address_gone) = (RefCell::default(), Cell::new(false));
+            Self { origin, queue, slot, is_address_gone, sessions: sessions.clone() }
+        });
+        if let Some(key) = &client.origin.key {
+            sessions.by_key.borrow_mut().insert(key.clone(), client.clone());
+        }
+        client
+    }
+
+    /// Serves the session.
+    async fn serve(self: &Rc<Self>, id: u64, first: Bytes, home: &Rc<StreamLoop>) {
+        let (peer, listen) = (Addr::from(self.origin.peer.clone()), self.origin.listen.clone());
+        let client = Client::new(id, peer, (listen, SocketKind::Datagram), home.clone());
+        let Some(client) = client else { return };
+        let mut s = StreamSession::new(client, SessionTransport::Datagrams(self.clone()));
+        s.received = first.len() as u64;
+        s.preread = first;
+        phases::run(s).await;
+    }
+
+    /// Adds a datagram to the queue, or drops it if that is full.
+    fn push(&self, home: &StreamLoop, datagram: Bytes) {
+        let mut queue = self.queue.borrow_mut();
+        let (len, queued) = (datagram.len(), self.sessions.queued.get());
+        let is_full = queue.datagrams.len() >= QUEUED_DATAGRAMS_MAX
+            || !queue.datagrams.is_empty() && queue.bytes + len > QUEUED_BYTES_MAX
+            || queued + len > QUEUED_OF_LOOP_MAX;
+        if is_full {
+            return home.tally.datagrams_dropped.add(1);
+        }
+        self.sessions.queued.set(queued + len);
+        queue.bytes += len;
+        queue.datagrams.push_back(datagram);
+        if let Some(waker) = &queue.waker {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Takes the next datagram out of the queue.
+    pub(crate) fn take(&self) -> Option<Bytes> {
+        let mut queue = self.queue.borrow_mut();
+        let datagram = queue.datagrams.pop_front()?;
+        queue.bytes -= datagram.len();
+        self.sessions.queued.set(self.sessions.queued.get() - datagram.len());
+        Some(datagram)
+    }
+
+    /// Wakes the task of `cx` for a datagram, and when the session is to end.
+    pub(crate) fn register(&self, cx: &Context<'_>) {
+        let waker = &mut self.queue.borrow_mut().waker;
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+            self.touch(cx.waker());
+        }
+    }
+
+    /// Records that something has happened: it is the last one now that is idle.
+    pub(crate) fn touch(&self, waker: &Waker) {
+        let mut all = self.sessions.all.borrow_mut();
+        if all.is_idle(&self.slot) {
+            all.mark_idle(&self.slot, waker.clone());
+        }
+    }
+
+    /// Reason for the session to end now, if there is one.
+    pub(crate) fn ending(&self) -> Option<DatagramEnding> {
+        if self.is_address_gone.get() {
+            return Some(DatagramEnding::AddressGone);
+        }
+        (!self.sessions.all.borrow().is_idle(&self.slot)).then_some(DatagramEnding::Evicted)
+    }
+
+    /// Takes no further datagrams: the next one of this client begins another session, as do those in the queue.
+    pub(crate) fn close_queue(&self, home: &Rc<StreamLoop>) {
+        self.detach();
+        self.begin_next(home);
+    }
+
+    fn detach(&self) {
+        let Some(key) = &self.origin.key else { return };
+        let mut by_key = self.sessions.by_key.borrow_mut();
+        if by_key.get(key).is_some_and(|known| std::ptr::eq(&**known, self)) {
+            by_key.remove(key);
+        }
+    }
+
+    /// Begins another session with what is left in the queue, unless there is none to be begun.
+    fn begin_next(&self, home: &Rc<StreamLoop>) {
+        self.detach();
+        let may_begin = self.ending().is_none()
+            && !home.connections.is_stopping()
+            && home.listens_on(&self.origin.listen, SocketKind::Datagram);
+        let Some(first) = self.take().filter(|_| may_begin) else { return };
+        begin(home, self.origin.clone(), first);
+        let key = self.origin.key.as_ref();
+        let next = key.and_then(|key| self.sessions.by_key.borrow().get(key).cloned());
+        while let (Some(next), Some(datagram)) = (&next, self.take()) {
+            next.push(home, datagram);
+        }
+    }
+
+    /// A message for the client.
+    pub(crate) fn message<'a>(&'a self, bytes: &'a [u8], segment: Option<u16>) -> OutgoingMessage<'a> {
+        OutgoingMessage { bytes, to: self.origin.peer.as_ref(), from: self.origin.from, segment }
+    }
+
+    /// Sends messages to the client. What the socket does not take is lost, as in the network.
+    pub(crate) fn send(&self, messages: &[OutgoingMessage<'_>]) -> SendOutcome {
+        self.origin.listener.send(messages)
+    }
+
+    /// Address that the datagrams were sent to.
+    pub(crate) fn local_addr(&self) -> Addr {
+        let address = &self.origin.listener.address;
+        match (self.origin.from, address.inet()) {
+            (Some(from), Some(address)) => Addr::Inet(SocketAddr::new(from, address.port())),
+            _ => (**address).clone(),
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &self.queue.borrow().waker {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+impl Drop for DatagramClient {
+    fn drop(&mut self) {
+        self.sessions.all.borrow_mut().remove(&self.slot);
+        let queued = self.queue.borrow().bytes;
+        self.sessions.queued.set(self.sessions.queued.get() - queued);
+    }
+}

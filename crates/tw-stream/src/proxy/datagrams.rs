@@ -1,0 +1,417 @@
+//! Datagrams of a session in both directions: each that comes goes on at once, as a datagram of its own, and some number of them ends
+//! the session (`proxy_requests`, `proxy_responses`).
+//!
+//! ```text
+//! client ─► queue of the session ─► socket of the session ─► server
+//! client ◄── listening socket ◄──────┘ recvmmsg into the buffer of the loop, sendmmsg out of it
+//! ```
+//! The counts and the ends are nginx's: a session whose number of responses is not known lasts until nothing has come for
+//! `proxy_timeout`. The network reports a server that does not listen only after a datagram was sent, so the session is over then, and
+//! the next one goes to another server.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tw_base::{Errno, Limit};
+use tw_connect::UpstreamGroup;
+use tw_connect::group::now_ms;
+use tw_connect::read_rate::ReadRate;
+use tw_core::session::Session;
+use tw_log::Level;
+use tw_net::Addr;
+use tw_rt::{BATCH, DatagramSocket, Deadline, OutgoingMessage, ReceivedMessage};
+use tw_upstream::{Lease, PeerChange, PeerOutcome};
+
+use super::connect::{self, ConnectedPeer};
+use super::relaying::first_bytes;
+use super::settings::ProxySettings;
+use crate::application::StreamLoop;
+use crate::datagrams::{DatagramClient, DatagramEnding};
+use crate::protocol::Stream;
+use crate::session::{SessionStatus, StreamSession};
+
+/// Largest number of batches that a session moves before other tasks have their turn.
+const BATCHES_AT_ONCE_MAX: usize = 4;
+// DIFF(nginx): a session goes on after its loop has stopped.
+/// Longest silence of a server after which a session ends whose loop has stopped, if the number of responses is not known.
+const LAST_SILENCE_MAX: Duration = Duration::from_secs(1);
+
+/// Limits of sessions over datagrams.
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "BATCHES_AT_ONCE_MAX",
+        BATCHES_AT_ONCE_MAX as u64,
+        "Batches of 16 datagrams that a session moves at once",
+        "the others have their turn first",
+    ),
+    Limit::micros(
+        "LAST_SILENCE_MAX",
+        LAST_SILENCE_MAX.as_micros() as u64,
+        "Silence of a server after which a session over UDP ends whose loop has stopped, without `proxy_responses`",
+        "the session ends",
+    ),
+];
+
+/// End of a session.
+enum SessionEnd {
+    /// All responses that were expected are there.
+    Done,
+    /// Nothing has come in time.
+    Timeout,
+    /// The network has reported an error.
+    Failed(io::Error),
+    /// The loop needs its place, or its address is gone.
+    Client(DatagramEnding),
+    /// The loop has stopped, and nothing more is to be expected.
+    Stopped,
+}
+
+/// What a direction has done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Moved,
+    /// Nothing is there, or the other side takes nothing.
+    Nothing,
+}
+
+/// Datagrams between a client and a server.
+struct Exchange<'a> {
+    home: &'a Rc<StreamLoop>,
+    client: &'a Rc<DatagramClient>,
+    server: DatagramSocket,
+    settings: &'a ProxySettings,
+    /// Datagrams for the server.
+    outgoing: VecDeque<Bytes>,
+    upload: Option<ReadRate>,
+    download: Option<ReadRate>,
+    deadline: Deadline,
+    /// True while a rate holds back one of the directions: that is no silence.
+    is_paused: bool,
+    is_stopping: bool,
+    takes_requests: bool,
+    count: Counts,
+    first_byte: Option<Instant>,
+}
+
+/// Datagrams and bytes.
+#[derive(Default)]
+struct Counts {
+    requests: u64,
+    responses: u64,
+    from_client: u64,
+    to_client: u64,
+    from_server: u64,
+    to_server: u64,
+}
+
+/// Passes the datagrams of `s` to a server of `group` until the session is over.
+pub(super) async fn serve(
+    s: &mut StreamSession,
+    client: Rc<DatagramClient>,
+    group: &UpstreamGroup<Stream>,
+    settings: &ProxySettings,
+) -> SessionStatus {
+    let connected = match Box::pin(connect::try_peers::<DatagramSocket>(s, group, settings)).await {
+        Ok(connected) => connected,
+        Err(status) => return status,
+    };
+    let ConnectedPeer { transport: server, mut lease, permit } = connected;
+    if let Ok(local) = server.local_addr() {
+        let (local, peer) = (Addr::from(Some(local)), lease.peer().text());
+        s.client.write(Level::Info, format_args!("udp proxy {local} connected to {peer}"));
+    }
+    let home = s.client.home.clone();
+    let mut exchange = Exchange::new(s, (&home, &client), server, settings);
+    let end = poll_fn(|cx| exchange.poll(cx)).await;
+    let is_complete = exchange.is_complete();
+    let Exchange { count, first_byte, server, .. } = exchange;
+    record(s, &mut lease, &count, first_byte);
+    let status = log_end(s, &end, &count, is_complete);
+    end_lease(s, lease, if status == SessionStatus::BAD_GATEWAY { PeerOutcome::Failed } else { PeerOutcome::Success });
+    drop((server, permit));
+    status
+}
+
+impl<'a> Exchange<'a> {
+    /// Begins with the first datagram of the client, which the session has.
+    fn new(
+        s: &mut StreamSession,
+        (home, client): (&'a Rc<StreamLoop>, &'a Rc<DatagramClient>),
+        server: DatagramSocket,
+        settings: &'a ProxySettings,
+    ) -> Self {
+        let first_len = s.preread.len();
+        let rate = |rate: Option<u64>, read| rate.map(|rate| ReadRate::new(rate, read));
+        let mut deadline = Deadline::new();
+        deadline.set(settings.timeout);
+        Self {
+            home,
+            client,
+            server,
+            settings,
+            upload: rate(settings.upload_rate(s), first_len),
+            download: rate(settings.download_rate(s), 0),
+            // As in nginx the first datagram alone has the header of the PROXY protocol.
+            outgoing: VecDeque::from([first_bytes(s, settings)]),
+            deadline,
+            is_paused: false,
+            is_stopping: false,
+            takes_requests: true,
+            count: Counts { requests: 1, ..Counts::default() },
+            first_byte: None,
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<SessionEnd> {
+        self.client.register(cx);
+        if let Some(ending) = self.client.ending() {
+            return Poll::Ready(SessionEnd::Client(ending));
+        }
+        let mut moved = false;
+        for _ in 0..BATCHES_AT_ONCE_MAX {
+            self.is_paused = false;
+            let steps = self.upload(cx).and_then(|up| Ok((up, self.download(cx)?)));
+            let (up, down) = match steps {
+                Ok(steps) => steps,
+                Err(error) => return Poll::Ready(SessionEnd::Failed(error)),
+            };
+            if self.is_done() {
+                return Poll::Ready(SessionEnd::Done);
+            }
+            if (up, down) == (Step::Nothing, Step::Nothing) {
+                return self.poll_silence(cx, moved);
+            }
+            moved = true;
+        }
+        self.heard(cx);
+        // The rest has its turn when the others have had theirs.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Waits for the end of the longest silence.
+    fn poll_silence(&mut self, cx: &mut Context<'_>, moved: bool) -> Poll<SessionEnd> {
+        let was_running = !self.is_stopping;
+        self.is_stopping = self.home.connections.is_stopping();
+        if moved || self.is_stopping && was_running {
+            self.heard(cx);
+        }
+        if self.is_stopping && self.settings.responses.is_some() && self.is_complete() {
+            return Poll::Ready(SessionEnd::Stopped);
+        }
+        if self.is_paused {
+            self.deadline.set(self.silence_max());
+            return Poll::Pending;
+        }
+        self.deadline.poll_elapsed(cx).map(|()| match self.is_stopping && self.is_complete() {
+            true => SessionEnd::Stopped,
+            false => SessionEnd::Timeout,
+        })
+    }
+
+    /// Records that something has come.
+    fn heard(&mut self, cx: &Context<'_>) {
+        self.deadline.set(self.silence_max());
+        self.client.touch(cx.waker());
+    }
+
+    fn silence_max(&self) -> Duration {
+        match (self.is_stopping, self.settings.responses) {
+            (true, None) => self.settings.timeout.min(LAST_SILENCE_MAX),
+            _ => self.settings.timeout,
+        }
+    }
+
+    /// Sends what is there of the client to the server.
+    fn upload(&mut self, cx: &mut Context<'_>) -> io::Result<Step> {
+        while self.outgoing.len() < BATCH && self.takes_requests && has_room(&mut self.upload, cx, &mut self.is_paused) {
+            let Some(datagram) = self.client.take() else { break };
+            self.count.requests += 1;
+            self.count.from_client += datagram.len() as u64;
+            if let Some(rate) = &mut self.upload {
+                rate.count(datagram.len());
+            }
+            self.outgoing.push_back(datagram);
+            self.check_requests();
+        }
+        // The first datagram was there before.
+        self.check_requests();
+        if self.outgoing.is_empty() {
+            return Ok(Step::Nothing);
+        }
+        let messages: Vec<_> = self.outgoing.iter().map(|bytes| to_server(bytes)).collect();
+        let outcome = self.server.send(&messages);
+        let all = outcome.done == messages.len();
+        self.outgoing.drain(..outcome.done);
+        self.count.to_server += outcome.bytes;
+        if let Some(error) = outcome.error {
+            if !is_of_datagram(&error) {
+                return Err(error);
+            }
+            self.home.tally.datagrams_dropped.add(1);
+        }
+        if !all && let Poll::Ready(ready) = self.server.poll_writable(cx) {
+            ready?;
+            cx.waker().wake_by_ref();
+        }
+        Ok(if outcome.done > 0 { Step::Moved } else { Step::Nothing })
+    }
+
+    /// Takes no further datagrams once the session has as many as belong to it.
+    fn check_requests(&mut self) {
+        let max = self.settings.requests;
+        if max > 0 && self.count.requests >= max && std::mem::replace(&mut self.takes_requests, false) {
+            self.client.close_queue(self.home);
+        }
+    }
+
+    /// Sends what is there of the server to the client.
+    fn download(&mut self, cx: &mut Context<'_>) -> io::Result<Step> {
+        if !has_room(&mut self.download, cx, &mut self.is_paused) {
+            return Ok(Step::Nothing);
+        }
+        match self.server.poll_readable(cx) {
+            Poll::Ready(ready) => ready?,
+            Poll::Pending => return Ok(Step::Nothing),
+        }
+        let home = self.home;
+        home.datagrams.with(|batch| {
+            match tw_rt::watch::operation("receiving datagrams", || self.server.try_receive(batch)) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // That it is not ready any more is known now: the loop wakes the session for the next one.
+                    let is_ready = self.server.poll_readable(cx).is_ready();
+                    return Ok(if is_ready { Step::Moved } else { Step::Nothing });
+                }
+                Err(error) => return Err(error),
+            }
+            self.first_byte.get_or_insert_with(tw_rt::clock::now);
+            let mut messages = Vec::with_capacity(BATCH);
+            for message in batch.iter() {
+                if let Some(message) = self.admit(&message) {
+                    messages.push(self.client.message(message.0, message.1));
+                }
+            }
+            let outcome = self.client.send(&messages);
+            self.count.to_client += outcome.bytes;
+            let lost = messages.len().saturating_sub(outcome.done) as u64 + u64::from(outcome.error.is_some());
+            home.tally.datagrams_dropped.add(lost);
+            Ok(Step::Moved)
+        })
+    }
+
+    /// Counts a message of the server, and returns the part of it that the client may get.
+    fn admit<'b>(&mut self, message: &ReceivedMessage<'b>) -> Option<(&'b [u8], Option<u16>)> {
+        let (bytes, len) = (message.bytes, message.bytes.len());
+        self.count.from_server += len as u64;
+        if let Some(rate) = &mut self.download {
+            rate.count(len);
+        }
+        let size = message.segment.map(usize::from);
+        let datagrams = size.map_or(1, |size| len.div_ceil(size) as u64);
+        // DIFF(nginx): with `proxy_requests` nginx passes on any number, as long as the client has not sent all of its datagrams.
+        let admitted = self.expected().map_or(datagrams, |max| datagrams.min(max - self.count.responses.min(max)));
+        self.count.responses += admitted;
+        if admitted == datagrams {
+            return Some((bytes, message.segment));
+        }
+        self.home.tally.datagrams_dropped.add(datagrams - admitted);
+        let (admitted, size) = (usize::try_from(admitted).ok().filter(|admitted| *admitted > 0)?, size?);
+        Some((bytes.get(..admitted * size)?, message.segment.filter(|_| admitted > 1)))
+    }
+
+    /// Number of responses that are expected so far; `None` if any number may come.
+    fn expected(&self) -> Option<u64> {
+        Some(self.settings.responses?.saturating_mul(self.count.requests))
+    }
+
+    /// Returns true if no response is missing.
+    fn is_complete(&self) -> bool {
+        self.expected().is_none_or(|expected| self.count.responses >= expected)
+    }
+
+    fn is_done(&self) -> bool {
+        let all_requests = self.settings.requests == 0 || !self.takes_requests;
+        all_requests && self.settings.responses.is_some() && self.is_complete() && self.outgoing.is_empty()
+    }
+}
+
+fn to_server(bytes: &[u8]) -> OutgoingMessage<'_> {
+    OutgoingMessage { bytes, to: None, from: None, segment: None }
+}
+
+/// Returns true if something may be read now. If not, wakes the task when it may.
+fn has_room(rate: &mut Option<ReadRate>, cx: &mut Context<'_>, is_paused: &mut bool) -> bool {
+    let has_room = rate.as_mut().is_none_or(|rate| rate.poll_room(cx).is_ready());
+    *is_paused |= !has_room;
+    has_room
+}
+
+/// Returns true for an error of one datagram: it is too large for the way. Others are of the server.
+fn is_of_datagram(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error())
+}
+
+/// Takes over what was counted.
+fn record(s: &mut StreamSession, lease: &mut Lease, count: &Counts, first_byte: Option<Instant>) {
+    s.received += count.from_client;
+    s.sent += count.to_client;
+    if let Some(first_byte) = first_byte {
+        let ago = tw_rt::clock::now().saturating_duration_since(first_byte);
+        lease.header(now_ms().saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(0)));
+    }
+    lease.sent(count.to_server);
+    lease.received(count.from_server);
+    let Some(attempt) = s.upstream.as_mut().and_then(|upstream| upstream.current()) else { return };
+    attempt.end();
+    attempt.first_byte = first_byte.map(|at| attempt.span(at));
+    (attempt.sent, attempt.received) = (count.to_server, count.from_server);
+}
+
+fn end_lease(s: &StreamSession, lease: Lease, outcome: PeerOutcome) {
+    if lease.done(outcome, now_ms()) == PeerChange::Disabled {
+        s.log(Level::Warn, format_args!("upstream server temporarily disabled while proxying connection"));
+    }
+}
+
+/// Logs the end of a session, and returns its status.
+fn log_end(s: &StreamSession, end: &SessionEnd, count: &Counts, is_complete: bool) -> SessionStatus {
+    let info = |what: &str| {
+        let Counts { requests, responses, from_server, to_server, .. } = count;
+        let (received, sent) = (s.received, s.sent);
+        s.client.write(
+            Level::Info,
+            format_args!(
+                "{what}, packets from/to client:{requests}/{responses}, bytes from/to client:{received}/{sent}, \
+                 bytes from/to upstream:{from_server}/{to_server}"
+            ),
+        );
+        SessionStatus::OK
+    };
+    match end {
+        SessionEnd::Done => info("udp done"),
+        SessionEnd::Timeout if is_complete => info("udp timed out"),
+        SessionEnd::Timeout => {
+            let message = "upstream timed out (110: Connection timed out) while proxying connection";
+            s.log(Level::Error, format_args!("{message}"));
+            SessionStatus::BAD_GATEWAY
+        }
+        SessionEnd::Stopped => info("disconnected on shutdown"),
+        SessionEnd::Client(DatagramEnding::AddressGone) => info("listening socket closed"),
+        SessionEnd::Client(DatagramEnding::Evicted) => {
+            info("session ended to make room");
+            SessionStatus::SERVICE_UNAVAILABLE
+        }
+        // DIFF(nginx): nginx waits for `proxy_timeout` unless it counts the error as the response that it expects, with status 200.
+        SessionEnd::Failed(error) => {
+            let errno = Errno(error.raw_os_error().unwrap_or_default());
+            s.log(Level::Error, format_args!("recv() failed ({errno}) while proxying and reading from upstream"));
+            SessionStatus::BAD_GATEWAY
+        }
+    }
+}
