@@ -330,7 +330,8 @@ fn clone_all(sockets: &[ListenSocket]) -> io::Result<Vec<ListenSocket>> {
     sockets.iter().map(ListenSocket::try_clone).collect()
 }
 
-/// Adds siblings of the first socket until there are `count`.
+/// Adds siblings of the first socket until there are `count`. Datagrams can do with fewer, which some loops then receive: a process
+/// that has changed its user may add none.
 fn grow(
     mut sockets: Vec<ListenSocket>,
     count: usize,
@@ -338,8 +339,14 @@ fn grow(
     report: &mut dyn FnMut(ListenReport),
 ) -> io::Result<Vec<ListenSocket>> {
     while let (Some(first), true) = (sockets.first(), sockets.len() < count) {
-        let sibling = first.sibling(options, report).map_err(io::Error::other)?;
-        sockets.push(sibling);
+        match first.sibling(options, report) {
+            Ok(sibling) => sockets.push(sibling),
+            Err(error) if options.kind == SocketKind::Datagram => {
+                report(ListenReport::Ignored(error));
+                break;
+            }
+            Err(error) => return Err(io::Error::other(error)),
+        }
     }
     Ok(sockets)
 }
@@ -372,7 +379,8 @@ mod tests {
 
     #[test]
     fn datagram_sockets_belong_to_one_loop_each() {
-        let address = Addr::Inet(([127, 0, 0, 1], tw_testkit::ports::Port::reserve().unwrap().number()).into());
+        let address =
+            Addr::Inet(([127, 0, 0, 1], tw_testkit::ports::Port::reserve().unwrap().number()).into());
         let options = ListenOptions { kind: SocketKind::Datagram, ..ListenOptions::default() };
         let groups = [ListenAddress { address, options, socket: SocketSharing::Own, span: None }];
         let of_loops = |sockets: &Sockets, loops: usize| -> Vec<usize> {

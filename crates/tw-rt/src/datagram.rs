@@ -30,6 +30,18 @@ pub struct DatagramSocket {
     watched: UdpSocket,
     segments: SegmentUse,
     peers: DatagramPeers,
+    event: Cell<ErrorEvent>,
+    /// True if the next call receives whatever is known of the readiness.
+    asks_kernel: Cell<bool>,
+}
+
+/// Knowledge about errors that the network has reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ErrorEvent {
+    /// There was none.
+    None,
+    /// There was one: the loop does not notify of the next one.
+    Seen,
 }
 
 /// The sending half of a datagram socket, which no loop watches.
@@ -66,7 +78,8 @@ impl DatagramSocket {
     /// The loop cannot watch it.
     pub fn new(fd: OwnedFd, peers: DatagramPeers) -> io::Result<Self> {
         let watched = UdpSocket::from_std(fd.into())?;
-        Ok(Self { watched, segments: SegmentUse::on(), peers })
+        let (event, asks_kernel) = (Cell::new(ErrorEvent::None), Cell::new(false));
+        Ok(Self { watched, segments: SegmentUse::on(), peers, event, asks_kernel })
     }
 
     /// A sending half with a descriptor of its own.
@@ -78,12 +91,25 @@ impl DatagramSocket {
         Ok(DatagramSender { fd, segments: SegmentUse::on() })
     }
 
-    /// Ready when datagrams may be there.
+    /// Ready when datagrams may be there, or the network may have reported an error.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.watched.poll_recv_ready(cx)
+        let readable = self.watched.poll_recv_ready(cx);
+        if readable.is_ready() || self.peers == DatagramPeers::Many || self.event.get() == ErrorEvent::Seen {
+            return readable;
+        }
+        // The kernel tells an error with the readiness to send, which it tells anew with every event.
+        let event = self.watched.poll_send_ready(cx);
+        if event.is_ready() {
+            self.forget_writable();
+            // After an error it can be sent to for good.
+            let is_error = self.watched.poll_send_ready(cx).is_ready();
+            self.event.set(if is_error { ErrorEvent::Seen } else { ErrorEvent::None });
+            self.asks_kernel.set(true);
+        }
+        event
     }
 
-    /// Ready when datagrams can be sent.
+    /// Ready when datagrams can be sent, after some could not.
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.watched.poll_send_ready(cx)
     }
@@ -94,6 +120,9 @@ impl DatagramSocket {
     /// `WouldBlock` if there is nothing; for a connected socket what the network has reported, such as a port without a
     /// listener.
     pub fn try_receive(&self, batch: &mut ReceiveBatch) -> io::Result<usize> {
+        if self.asks_kernel.take() {
+            return batch.receive(&self.watched);
+        }
         let mut received = 0;
         let outcome = self.watched.try_io(Interest::READABLE, || {
             received = batch.receive(&self.watched)?;
@@ -110,11 +139,15 @@ impl DatagramSocket {
     pub fn send(&self, messages: &[OutgoingMessage<'_>]) -> SendOutcome {
         let outcome = self.segments.send(self.watched.as_fd(), messages);
         if outcome.done < messages.len() {
-            let full = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
-            // Told so, tokio waits for the next notification.
-            let _ = self.watched.try_io(Interest::WRITABLE, full);
+            self.forget_writable();
         }
         outcome
+    }
+
+    /// Waits for the next event that tells the readiness to send.
+    fn forget_writable(&self) {
+        // That is how tokio is told; there is nothing to know of the outcome.
+        let _ = self.watched.try_io(Interest::WRITABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
     }
 
     /// Address of the socket.
@@ -168,9 +201,15 @@ impl SegmentUse {
     }
 
     /// Sends the datagrams of one message each for itself. What the socket does not take of them is lost.
-    fn send_split(&self, fd: BorrowedFd<'_>, message: &OutgoingMessage<'_>, outcome: &mut SendOutcome) -> Room {
+    fn send_split(
+        &self,
+        fd: BorrowedFd<'_>,
+        message: &OutgoingMessage<'_>,
+        outcome: &mut SendOutcome,
+    ) -> Room {
         let size = usize::from(message.segment.unwrap_or(u16::MAX)).max(1);
-        let parts = message.bytes.chunks(size).map(|bytes| OutgoingMessage { bytes, segment: None, ..*message });
+        let parts =
+            message.bytes.chunks(size).map(|bytes| OutgoingMessage { bytes, segment: None, ..*message });
         let parts: Vec<_> = parts.collect();
         let sent = self.send(fd, &parts);
         if sent.done == 0 && !parts.is_empty() {
@@ -250,7 +289,8 @@ mod tests {
                     count += ours.try_receive(&mut batch).unwrap_or(0);
                 }
                 let message = batch.iter().next().unwrap();
-                let answer = OutgoingMessage { bytes: b"answer", to: message.peer, from: None, segment: None };
+                let answer =
+                    OutgoingMessage { bytes: b"answer", to: message.peer, from: None, segment: None };
                 let sent = ours.sender().unwrap().send(&[answer, answer]);
                 assert_eq!((sent.done, sent.datagrams, sent.bytes), (2, 2, 12), "{round}");
                 assert_eq!(peer.recv(&mut [0; 9]).unwrap(), 6);

@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use tw_connect::UpstreamConnections;
 use tw_connect::upstream_names::refresh_names;
-use tw_core::event_loop::{
-    AcceptedConnection, Application, DatagramListener, LoopCore, ReceivedDatagram,
-};
+use tw_core::event_loop::{AcceptedConnection, Application, DatagramListener, LoopCore, ReceivedDatagram};
 use tw_net::listen::SocketKind;
 use tw_net::{Addr, Transport};
 
@@ -75,7 +73,11 @@ impl Application for StreamLoop {
     async fn serve(self: Rc<Self>, connection: AcceptedConnection) {
         let AcceptedConnection { id, socket, peer, listen } = connection;
         let Some(client) = Client::new(id, peer, (listen, SocketKind::Stream), self) else { return };
-        phases::run(StreamSession::new(client, SessionTransport::Connection(Rc::new(Transport::Plain(socket))))).await;
+        phases::run(StreamSession::new(
+            client,
+            SessionTransport::Connection(Rc::new(Transport::Plain(socket))),
+        ))
+        .await;
     }
 
     fn receive(self: &Rc<Self>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {

@@ -162,7 +162,9 @@ impl DatagramSessions {
         if self.all.borrow().idle_count() as u64 >= max && self.evict_oldest() == Eviction::Done {
             home.log_once_a_second(
                 Level::Warn,
-                format_args!("{max} sessions over UDP are not enough (worker_connections), reusing the longest idle"),
+                format_args!(
+                    "{max} sessions over UDP are not enough (worker_connections), reusing the longest idle"
+                ),
             );
         }
     }
@@ -179,7 +181,11 @@ impl IdleResources for DatagramSessions {
 }
 
 /// Hands a datagram to its session, or begins one with it.
-pub(crate) fn receive(home: &Rc<StreamLoop>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {
+pub(crate) fn receive(
+    home: &Rc<StreamLoop>,
+    listener: &Rc<DatagramListener>,
+    datagram: &ReceivedDatagram<'_>,
+) {
     let (id, local) = (listener.id, datagram.local);
     let key = match Addr::from(datagram.peer.cloned()) {
         Addr::Unix(None) => None,

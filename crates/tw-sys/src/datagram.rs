@@ -143,10 +143,8 @@ pub fn send(fd: impl AsFd, messages: &[OutgoingMessage<'_>]) -> io::Result<usize
     let mut parts = [const { libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 } }; BATCH];
     let mut headers: [libc::mmsghdr; BATCH] = std::array::from_fn(|_| empty_header());
     for (at, message) in messages.iter().enumerate() {
-        parts[at] = libc::iovec {
-            iov_base: message.bytes.as_ptr().cast_mut().cast(),
-            iov_len: message.bytes.len(),
-        };
+        parts[at] =
+            libc::iovec { iov_base: message.bytes.as_ptr().cast_mut().cast(), iov_len: message.bytes.len() };
         let header = &mut headers[at].msg_hdr;
         header.msg_iov = &mut parts[at];
         header.msg_iovlen = 1;
@@ -221,7 +219,10 @@ fn write_control(header: &mut libc::msghdr, control: &mut Control, message: &Out
     let mut put = |level: libc::c_int, kind: libc::c_int, data: &[u8]| {
         // SAFETY: arithmetic on a length.
         let (len, space) = unsafe {
-            (libc::CMSG_LEN(data.len() as libc::c_uint), libc::CMSG_SPACE(data.len() as libc::c_uint) as usize)
+            (
+                libc::CMSG_LEN(data.len() as libc::c_uint),
+                libc::CMSG_SPACE(data.len() as libc::c_uint) as usize,
+            )
         };
         assert!(used + space <= size_of::<Control>(), "two entries fit");
         // SAFETY: the entry and its data are within the control data by the check, which is aligned for entries, as each takes a multiple
@@ -292,7 +293,9 @@ mod tests {
         assert_eq!(wait(&two, &mut batch), 3);
         let sizes: Vec<_> = batch.iter().map(|message| message.bytes.len()).collect();
         assert_eq!(sizes, [0, 1, 65_507]);
-        assert!(batch.iter().all(|message| peer(&message) == one.local_addr().unwrap() && !message.is_truncated));
+        assert!(
+            batch.iter().all(|message| peer(&message) == one.local_addr().unwrap() && !message.is_truncated)
+        );
         assert_eq!(batch.receive(&two).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert_eq!(batch.iter().count(), 0);
     }

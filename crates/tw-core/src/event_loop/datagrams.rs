@@ -89,7 +89,10 @@ impl LoopCore {
     ///
     /// # Errors
     /// All `worker_connections` are in use, and none is idle.
-    pub fn spawn_connection<F>(self: &Rc<Self>, serve: impl FnOnce(u64) -> F) -> Result<(), ConnectionsExhausted>
+    pub fn spawn_connection<F>(
+        self: &Rc<Self>,
+        serve: impl FnOnce(u64) -> F,
+    ) -> Result<(), ConnectionsExhausted>
     where
         F: Future<Output = ()> + 'static,
     {
@@ -104,13 +107,18 @@ impl LoopCore {
     /// Returns true if the current configuration listens for datagrams on `address`.
     fn receives_on(&self, address: &Addr) -> bool {
         let process = self.process();
-        process.listens.iter().any(|listen| {
-            listen.options.kind == SocketKind::Datagram && listen.address == *address
-        })
+        process
+            .listens
+            .iter()
+            .any(|listen| listen.options.kind == SocketKind::Datagram && listen.address == *address)
     }
 
     /// Configured address of a datagram, if that shares the socket of another address.
-    fn shared_datagram_address(&self, listener: &DatagramListener, local: Option<IpAddr>) -> Option<Rc<Addr>> {
+    fn shared_datagram_address(
+        &self,
+        listener: &DatagramListener,
+        local: Option<IpAddr>,
+    ) -> Option<Rc<Addr>> {
         let port = listener.address.inet()?.port();
         let local = Addr::Inet(SocketAddr::new(local?, port));
         let process = self.process();
@@ -124,7 +132,9 @@ impl LoopCore {
 
 impl<A: Application> Running<A> {
     /// Brings a listening datagram socket to this loop.
-    pub(super) fn datagram_socket(socket: ListenSocket) -> io::Result<(DatagramSocket, Rc<DatagramListener>)> {
+    pub(super) fn datagram_socket(
+        socket: ListenSocket,
+    ) -> io::Result<(DatagramSocket, Rc<DatagramListener>)> {
         let (id, address) = (socket.cookie()?, Rc::new(socket.addr().clone()));
         let socket = DatagramSocket::new(socket.into(), DatagramPeers::Many)?;
         let listener = DatagramListener { id, address, sender: socket.sender()? };

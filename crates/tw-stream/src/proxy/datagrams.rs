@@ -75,6 +75,8 @@ enum SessionEnd {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Moved,
+    /// Something has happened to the socket: both directions are to be tried again.
+    Again,
     /// Nothing is there, or the other side takes nothing.
     Nothing,
 }
@@ -132,7 +134,11 @@ pub(super) async fn serve(
     let Exchange { count, first_byte, server, .. } = exchange;
     record(s, &mut lease, &count, first_byte);
     let status = log_end(s, &end, &count, is_complete);
-    end_lease(s, lease, if status == SessionStatus::BAD_GATEWAY { PeerOutcome::Failed } else { PeerOutcome::Success });
+    end_lease(
+        s,
+        lease,
+        if status == SessionStatus::BAD_GATEWAY { PeerOutcome::Failed } else { PeerOutcome::Success },
+    );
     drop((server, permit));
     status
 }
@@ -186,9 +192,11 @@ impl<'a> Exchange<'a> {
             if (up, down) == (Step::Nothing, Step::Nothing) {
                 return self.poll_silence(cx, moved);
             }
-            moved = true;
+            moved |= up == Step::Moved || down == Step::Moved;
         }
-        self.heard(cx);
+        if moved {
+            self.heard(cx);
+        }
         // The rest has its turn when the others have had theirs.
         cx.waker().wake_by_ref();
         Poll::Pending
@@ -229,7 +237,10 @@ impl<'a> Exchange<'a> {
 
     /// Sends what is there of the client to the server.
     fn upload(&mut self, cx: &mut Context<'_>) -> io::Result<Step> {
-        while self.outgoing.len() < BATCH && self.takes_requests && has_room(&mut self.upload, cx, &mut self.is_paused) {
+        while self.outgoing.len() < BATCH
+            && self.takes_requests
+            && has_room(&mut self.upload, cx, &mut self.is_paused)
+        {
             let Some(datagram) = self.client.take() else { break };
             self.count.requests += 1;
             self.count.from_client += datagram.len() as u64;
@@ -283,10 +294,8 @@ impl<'a> Exchange<'a> {
         home.datagrams.with(|batch| {
             match tw_rt::watch::operation("receiving datagrams", || self.server.try_receive(batch)) {
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // That it is not ready any more is known now: the loop wakes the session for the next one.
-                    let is_ready = self.server.poll_readable(cx).is_ready();
-                    return Ok(if is_ready { Step::Moved } else { Step::Nothing });
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock || is_of_datagram(&error) => {
+                    return Ok(Step::Again);
                 }
                 Err(error) => return Err(error),
             }
@@ -299,7 +308,8 @@ impl<'a> Exchange<'a> {
             }
             let outcome = self.client.send(&messages);
             self.count.to_client += outcome.bytes;
-            let lost = messages.len().saturating_sub(outcome.done) as u64 + u64::from(outcome.error.is_some());
+            let lost =
+                messages.len().saturating_sub(outcome.done) as u64 + u64::from(outcome.error.is_some());
             home.tally.datagrams_dropped.add(lost);
             Ok(Step::Moved)
         })
@@ -315,7 +325,8 @@ impl<'a> Exchange<'a> {
         let size = message.segment.map(usize::from);
         let datagrams = size.map_or(1, |size| len.div_ceil(size) as u64);
         // DIFF(nginx): with `proxy_requests` nginx passes on any number, as long as the client has not sent all of its datagrams.
-        let admitted = self.expected().map_or(datagrams, |max| datagrams.min(max - self.count.responses.min(max)));
+        let admitted =
+            self.expected().map_or(datagrams, |max| datagrams.min(max - self.count.responses.min(max)));
         self.count.responses += admitted;
         if admitted == datagrams {
             return Some((bytes, message.segment));
@@ -410,7 +421,10 @@ fn log_end(s: &StreamSession, end: &SessionEnd, count: &Counts, is_complete: boo
         // DIFF(nginx): nginx waits for `proxy_timeout` unless it counts the error as the response that it expects, with status 200.
         SessionEnd::Failed(error) => {
             let errno = Errno(error.raw_os_error().unwrap_or_default());
-            s.log(Level::Error, format_args!("recv() failed ({errno}) while proxying and reading from upstream"));
+            s.log(
+                Level::Error,
+                format_args!("recv() failed ({errno}) while proxying and reading from upstream"),
+            );
             SessionStatus::BAD_GATEWAY
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -99,7 +100,9 @@ fn every_datagram_is_a_session_of_return() {
          server { listen 127.0.0.1:{port} udp; return $connection; }",
     );
     let client = client();
-    (0..20).for_each(|_| drop(client.send_to(b"ab", server.addr()).unwrap()));
+    for _ in 0..20 {
+        client.send_to(b"ab", server.addr()).unwrap();
+    }
     let numbers: HashSet<_> = (0..20).map(|_| receive(&client)).collect();
     assert_eq!(numbers.len(), 20);
     let lines = server.access_log(20).unwrap();
@@ -138,7 +141,9 @@ fn datagrams_of_any_size_keep_their_borders() {
         assert!(ask(&client, server.addr(), bytes) == bytes, "{}", bytes.len());
     }
     // Of a burst, some may be lost in buffers; what comes is whole.
-    (0..32).for_each(|at| drop(client.send_to(&vec![at; 100 + usize::from(at)], server.addr()).unwrap()));
+    for at in 0..32 {
+        client.send_to(&vec![at; 100 + usize::from(at)], server.addr()).unwrap();
+    }
     for _ in 0..32 {
         let bytes = receive(&client);
         assert!(bytes.len() == 100 + usize::from(bytes[0]) && bytes.iter().all(|byte| *byte == bytes[0]));
@@ -186,7 +191,9 @@ fn proxy_requests_ends_what_belongs_to_a_session() {
          server {{ listen 127.0.0.1:{{port}} udp; proxy_pass {addr}; proxy_requests 2; proxy_responses 1; }}"
     ));
     let client = client();
-    (0..5).for_each(|_| drop(client.send_to(b"x", server.addr()).unwrap()));
+    for _ in 0..5 {
+        client.send_to(b"x", server.addr()).unwrap();
+    }
     let mut counts = std::collections::HashMap::new();
     (0..5).for_each(|_| *counts.entry(receive(&client)).or_insert(0) += 1);
     let mut counts: Vec<_> = counts.into_values().collect();
@@ -233,7 +240,9 @@ fn refused_datagram_disables_the_server_for_the_next_session() {
     client.send_to(b"one", server.addr()).unwrap();
     assert_eq!(server.access_log(1).unwrap(), ["502"]);
     server
-        .wait_error_log("recv() failed (111: Connection refused) while proxying and reading from upstream, udp client: ")
+        .wait_error_log(
+            "recv() failed (111: Connection refused) while proxying and reading from upstream, udp client: ",
+        )
         .unwrap();
     server.wait_error_log("upstream server temporarily disabled while proxying connection").unwrap();
     for _ in 0..4 {
@@ -271,11 +280,12 @@ fn reload_changes_the_number_of_loops() {
              server {{ listen 127.0.0.1:{{port1}} udp; return {loops}; }} }}"
         )
     };
-    let mut server = server().start(&conf(1)).unwrap();
+    let mut server = server().with_master().start(&conf(1)).unwrap();
     for loops in [3, 1, 2] {
         reload(&mut server, &conf(loops));
         // One that is read by no loop any more would leave some clients without an answer.
-        let is_new = || (0..16).all(|_| ask(&client(), server.addr_of(1), b"x") == loops.to_string().into_bytes());
+        let is_new =
+            || (0..16).all(|_| ask(&client(), server.addr_of(1), b"x") == loops.to_string().into_bytes());
         assert!(wait::until(wait::TIMEOUT, is_new), "{}", server.error_log());
         assert!((0..16).all(|_| ask(&client(), server.addr(), b"x") == b"x"));
     }
@@ -389,7 +399,9 @@ fn too_many_sessions_end_the_longest_idle_one() {
         assert_eq!(ask(&favourite, server.addr(), b"x"), port, "a session in use stays");
     }
     assert!(server.access_log(11).unwrap().iter().all(|line| line == "503"));
-    server.wait_error_log("sessions over UDP are not enough (worker_connections), reusing the longest idle").unwrap();
+    server
+        .wait_error_log("sessions over UDP are not enough (worker_connections), reusing the longest idle")
+        .unwrap();
 }
 
 #[test]
@@ -414,9 +426,8 @@ fn access_rules_and_limits_hold_for_datagrams() {
 #[test]
 fn proxy_protocol_header_stands_in_front_of_the_first_datagram() {
     let addr = echo();
-    let server = start(&format!(
-        "server {{ listen 127.0.0.1:{{port}} udp; proxy_pass {addr}; proxy_protocol on; }}"
-    ));
+    let server =
+        start(&format!("server {{ listen 127.0.0.1:{{port}} udp; proxy_pass {addr}; proxy_protocol on; }}"));
     let client = client();
     let (from, to) = (client.local_addr().unwrap().port(), server.addr().port());
     let header = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {from} {to}\r\none");
@@ -445,6 +456,8 @@ fn unix_socket_takes_datagrams() {
         "server { listen 127.0.0.1:{port}; listen unix:{prefix}/d udp; return '$protocol $remote_addr'; }",
     );
     let client = std::os::unix::net::UnixDatagram::bind(server.prefix().join("c")).unwrap();
+    // The worker process is another user.
+    std::fs::set_permissions(server.prefix().join("c"), std::fs::Permissions::from_mode(0o777)).unwrap();
     client.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
     client.send_to(b"x", server.prefix().join("d")).unwrap();
     let mut buffer = [0; 64];
@@ -454,13 +467,18 @@ fn unix_socket_takes_datagrams() {
 
 #[test]
 fn parameters_of_connections_are_refused() {
-    for name in ["ssl", "proxy_protocol", "fastopen=3", "backlog=5", "deferred", "multipath", "so_keepalive=on"] {
-        let refused = refusal_of(&format!("stream {{ server {{ listen 127.0.0.1:{{port}} {name} udp; return x; }} }}"));
+    for name in
+        ["ssl", "proxy_protocol", "fastopen=3", "backlog=5", "deferred", "multipath", "so_keepalive=on"]
+    {
+        let refused =
+            refusal_of(&format!("stream {{ server {{ listen 127.0.0.1:{{port}} {name} udp; return x; }} }}"));
         let shown = name.split('=').next().unwrap();
         let expected = format!("\"listen\" directive \"{shown}\" parameter is incompatible with \"udp\"");
         assert!(refused.contains(&expected), "{refused}");
     }
     let twice = "server { listen 127.0.0.1:{port} udp; return x; }";
-    let refused = refusal_of(&format!("stream {{ {twice} server {{ listen 127.0.0.1:{{port}} udp; listen 127.0.0.1:{{port}} udp; }} }}"));
+    let refused = refusal_of(&format!(
+        "stream {{ {twice} server {{ listen 127.0.0.1:{{port}} udp; listen 127.0.0.1:{{port}} udp; }} }}"
+    ));
     assert!(refused.contains("a duplicate listen 127.0.0.1:"), "{refused}");
 }
