@@ -12,7 +12,7 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
@@ -22,13 +22,13 @@ use tw_base::{Errno, Limit};
 use tw_log::Level;
 use tw_net::listen::SocketKind;
 use tw_net::{Addr, ListenSocket};
+use tw_rt::watch::Subject;
 use tw_rt::{DatagramPeers, DatagramSender, DatagramSocket, OutgoingMessage, ReceiveBatch, SendOutcome};
 
 use super::accept::End;
 use super::counts::CONNECTION;
 use super::{Application, ConnectionsExhausted, LoopCore, Open, OpenConnection, Running};
-use crate::generation::SocketSharing;
-use tw_rt::watch::Subject;
+use crate::generation::{ListenAddress, SocketSharing};
 
 /// Largest number of datagrams that a loop takes from a socket before its other tasks have their turn.
 const RECEIVED_AT_ONCE_MAX: usize = tw_rt::BATCH;
@@ -113,20 +113,19 @@ impl LoopCore {
             .any(|listen| listen.options.kind == SocketKind::Datagram && listen.address == *address)
     }
 
-    /// Configured address of a datagram, if that shares the socket of another address.
-    fn shared_datagram_address(
-        &self,
-        listener: &DatagramListener,
-        local: Option<IpAddr>,
-    ) -> Option<Rc<Addr>> {
-        let port = listener.address.inet()?.port();
-        let local = Addr::Inet(SocketAddr::new(local?, port));
+    /// Other addresses of the configuration whose datagrams arrive on the same socket.
+    fn addresses_sharing(&self, listener: &DatagramListener) -> Vec<Rc<Addr>> {
+        let Some(own) = listener.address.inet().filter(|own| own.ip().is_unspecified()) else {
+            return Vec::new();
+        };
         let process = self.process();
-        let is_shared = process.listens.iter().any(|listen| {
-            let is_datagram = listen.options.kind == SocketKind::Datagram;
-            is_datagram && listen.socket == SocketSharing::UsesWildcard && listen.address == local
-        });
-        is_shared.then(|| Rc::new(local))
+        let is_shared = |listen: &&ListenAddress| {
+            let is_of_port = listen.address.inet().is_some_and(|address| address.port() == own.port());
+            is_of_port
+                && listen.options.kind == SocketKind::Datagram
+                && listen.socket == SocketSharing::UsesWildcard
+        };
+        process.listens.iter().filter(is_shared).map(|listen| Rc::new(listen.address.clone())).collect()
     }
 }
 
@@ -166,6 +165,7 @@ impl<A: Application> Running<A> {
     fn receive_batch(&self, socket: &DatagramSocket, listener: &Rc<DatagramListener>) -> io::Result<usize> {
         self.datagrams.with(|batch| {
             let count = tw_rt::watch::operation("receiving datagrams", || socket.try_receive(batch))?;
+            let sharing = self.addresses_sharing(listener);
             for message in batch.iter() {
                 if message.is_truncated {
                     self.log_once_a_second(Level::Alert, format_args!("recvmsg() truncated data"));
@@ -173,8 +173,8 @@ impl<A: Application> Running<A> {
                 }
                 // What panics with one datagram keeps nobody from receiving the next; the hook has told it.
                 let _ = catch_unwind(AssertUnwindSafe(|| {
-                    let shared = self.shared_datagram_address(listener, message.local);
-                    let listen = shared.as_ref().unwrap_or(&listener.address);
+                    let is_for = |address: &&Rc<Addr>| address.inet().map(|to| to.ip()) == message.local;
+                    let listen = sharing.iter().find(is_for).unwrap_or(&listener.address);
                     let (bytes, peer, local) = (message.bytes, message.peer, message.local);
                     self.app.receive(listener, &ReceivedDatagram { bytes, peer, local, listen });
                 }));

@@ -123,7 +123,10 @@ pub(super) async fn serve(
         Err(status) => return status,
     };
     let ConnectedPeer { transport: server, mut lease, permit } = connected;
-    if let Ok(local) = server.local_addr() {
+    // The address costs a system call.
+    if s.client.writes(Level::Info)
+        && let Ok(local) = server.local_addr()
+    {
         let (local, peer) = (Addr::from(Some(local)), lease.peer().text());
         s.client.write(Level::Info, format_args!("udp proxy {local} connected to {peer}"));
     }
