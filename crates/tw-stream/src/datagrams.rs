@@ -99,7 +99,7 @@ pub(crate) struct DatagramSessions {
 /// End of a session that does not come from the session itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DatagramEnding {
-    /// Its place is needed.
+    /// Need of its place.
     Evicted,
     /// The address it came by is not listened on any more.
     AddressGone,

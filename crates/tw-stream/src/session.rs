@@ -38,7 +38,7 @@ impl SessionStatus {
     pub const INTERNAL_SERVER_ERROR: Self = Self(500);
     /// No upstream server could be connected to.
     pub const BAD_GATEWAY: Self = Self(502);
-    /// Its place was needed.
+    /// End of a session whose place was needed.
     pub const SERVICE_UNAVAILABLE: Self = Self(503);
 }
 

@@ -53,7 +53,7 @@ pub struct DatagramListener {
 
 /// A datagram that has arrived.
 pub struct ReceivedDatagram<'a> {
-    /// Its content; empty for a datagram without any.
+    /// Content; empty for a datagram without any.
     pub bytes: &'a [u8],
     /// Sender, as an answer needs it; `None` if it is a Unix socket without a name.
     pub peer: Option<&'a SocketAddrAny>,

@@ -71,7 +71,7 @@ enum SessionEnd {
     Stopped,
 }
 
-/// What a direction has done.
+/// Result of a look at one direction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Moved,
