@@ -217,23 +217,21 @@ fn write_control(header: &mut libc::msghdr, control: &mut Control, message: &Out
     let base: *mut u8 = control.as_mut_ptr().cast();
     let mut used = 0;
     let mut put = |level: libc::c_int, kind: libc::c_int, data: &[u8]| {
+        let len = data.len() as libc::c_uint;
         // SAFETY: arithmetic on a length.
-        let (len, space) = unsafe {
-            (
-                libc::CMSG_LEN(data.len() as libc::c_uint),
-                libc::CMSG_SPACE(data.len() as libc::c_uint) as usize,
-            )
-        };
+        let head_len = unsafe { libc::CMSG_LEN(0) } as usize;
+        // SAFETY: arithmetic on a length.
+        let space = unsafe { libc::CMSG_SPACE(len) } as usize;
         assert!(used + space <= size_of::<Control>(), "two entries fit");
-        // SAFETY: the entry and its data are within the control data by the check, which is aligned for entries, as each takes a multiple
-        // of their alignment.
-        unsafe {
-            let entry: *mut libc::cmsghdr = base.add(used).cast();
-            (*entry).cmsg_len = len as _;
-            (*entry).cmsg_level = level;
-            (*entry).cmsg_type = kind;
-            ptr::copy_nonoverlapping(data.as_ptr(), libc::CMSG_DATA(entry), data.len());
-        }
+        // SAFETY: a head holds integers only, for which zero bytes are valid.
+        let mut head: libc::cmsghdr = unsafe { zeroed() };
+        head.cmsg_len = (head_len + data.len()) as _;
+        head.cmsg_level = level;
+        head.cmsg_type = kind;
+        // SAFETY: the entry is within the control data by the check, and aligned, as each takes a multiple of its alignment.
+        unsafe { ptr::write(base.wrapping_add(used).cast(), head) };
+        // SAFETY: its data follows the head, within the control data by the same check; no other reference to it is used meanwhile.
+        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), base.wrapping_add(used + head_len), data.len()) };
         used += space;
     };
     match message.from {
