@@ -57,6 +57,7 @@ mod status_zone;
 mod stream_proxy;
 mod stream_return;
 mod stream_set;
+mod stream_status_zone;
 mod stub_status;
 mod sub;
 #[cfg(debug_assertions)]
@@ -162,6 +163,8 @@ pub static STREAM_MODULES: &[StreamModule] = &[
     // Content: of several in one block the last holds.
     StreamModule::of::<stream_return::StreamReturn>("stream_return"),
     StreamModule::of::<stream_proxy::StreamProxy>("stream_proxy"),
+    // Counters of sessions.
+    StreamModule::of::<stream_status_zone::StreamStatusZone>("stream_status_zone"),
     // Log.
     StreamModule::of::<log::AccessLog<StreamSession>>("log"),
 ];

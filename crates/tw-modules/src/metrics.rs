@@ -3,7 +3,8 @@
 //! The numbers are the records of `tw_core::metrics` and of every module ([`Settings::METRICS`]). A scrape copies
 //! counters and histograms; it takes no lock that a request takes.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
@@ -70,9 +71,22 @@ impl Handler for Metrics {
 
 /// The metrics of the core and of every module, in the order in which they are written.
 pub fn all() -> impl Iterator<Item = &'static Metric> {
-    let modules = tw_server::load::modules(crate::MODULES).flat_map(|module| module.metrics());
-    metrics::core().chain(tw_server::metrics::METRICS).chain(modules)
+    ALL.iter().flat_map(|(_, metrics)| metrics.iter().copied())
 }
+
+/// The metrics of the core and of every module, each with its title. A module of several protocols has one set of metrics, which
+/// counts for all of them.
+pub static ALL: LazyLock<Vec<(&str, Vec<&Metric>)>> = LazyLock::new(|| {
+    let http = tw_server::load::modules(crate::MODULES).map(|module| (module.name, module.metrics()));
+    let stream =
+        tw_stream::load::modules(crate::STREAM_MODULES).map(|module| (module.name, module.metrics()));
+    let core = metrics::CORE.iter().copied().chain([("requests", tw_server::metrics::METRICS)]);
+    let mut seen = HashSet::new();
+    let mut first = |metrics: &'static [Metric]| -> Vec<&'static Metric> {
+        metrics.iter().filter(|metric| seen.insert(metric.name)).collect()
+    };
+    core.chain(http).chain(stream).map(|(title, metrics)| (title, first(metrics))).collect()
+});
 
 /// Appends all metrics to `out`, in one of their forms. Others have their turns meanwhile.
 pub(crate) async fn write(r: &Request, memory: Option<u64>, format: Format, out: &mut String) {

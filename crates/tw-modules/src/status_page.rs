@@ -56,7 +56,7 @@ impl Settings<Http> for StatusPage {
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::new("status_page", "", LOCATION, Args::NONE)
         .since("Tailwater 0.1")
         .doc(
-            "Returns a page with live plots of event loops, thread pools and devices, and the last stalls; with `?format=json`, \
+            "Returns a page with live plots of event loops, thread pools and devices, tables of servers and upstreams, and the last stalls; with `?format=json`, \
              its numbers; with `?format=history`, the values of the plots of the last ten minutes.",
         )
         .set(|raw, node, _| raw.on.set_once(node, ()))];

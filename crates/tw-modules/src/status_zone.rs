@@ -4,12 +4,14 @@
 //! A finished request is counted in the zone of its server and in that of its last location. A zone has a set of
 //! counters for each loop, which are added up on reading, and outlives configurations.
 
+mod loop_sets;
+
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{
     AtomicU16, AtomicU64,
     Ordering::{Relaxed, Release},
 };
-use std::sync::{Arc, OnceLock};
 
 use tw_base::hist::{Histogram, Snapshot};
 use tw_base::{FatalMutex, Limit};
@@ -22,12 +24,12 @@ use tw_server::http::plan::{LogHandler, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
+pub(crate) use self::loop_sets::LoopSets;
+
 /// Zones of one configuration. Each takes some 3 KiB for every loop that served one of its requests.
-const ZONES_MAX: usize = 256;
+pub(crate) const ZONES_MAX: usize = 256;
 /// Most different statuses of one zone.
 const STATUSES_MAX: usize = 32;
-/// Sets of counters of one zone; with more loops, some share one.
-const SETS: usize = 64;
 
 /// `status_zone` as written.
 #[derive(Default)]
@@ -68,15 +70,14 @@ enum ZoneKind {
     Location,
 }
 
-/// A zone. Each loop has its own set, made when it first counts.
+/// A zone. Each loop has its own set of counters.
 struct Zone {
     of: ZoneKind,
     name: Box<str>,
-    sets: [OnceLock<Box<Set>>; SETS],
+    sets: LoopSets<Set>,
 }
 
-/// Counters of one loop. A loop that leaves and the one in its place may count at the same time, so they are added to by
-/// atomic operations; no other thread writes here.
+/// Counters of one loop.
 #[derive(Default)]
 struct Set {
     received: AtomicU64,
@@ -229,7 +230,7 @@ impl LogHandler for StatusZone {
             time_ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
         };
         for zone in [&self.server, &self.location].into_iter().flatten() {
-            zone.set(r.client().home.index).count(&over);
+            zone.sets.of_loop(r.client().home.index).count(&over);
         }
     }
 }
@@ -265,32 +266,19 @@ impl ZoneKind {
 
 impl Zone {
     fn new(of: ZoneKind, name: &[u8]) -> Self {
-        Self { of, name: String::from_utf8_lossy(name).into(), sets: [const { OnceLock::new() }; SETS] }
-    }
-
-    /// The counters of a loop.
-    fn set(&self, index: usize) -> &Set {
-        self.sets[index % SETS].get_or_init(Box::default)
-    }
-
-    fn sets(&self) -> impl Iterator<Item = &Set> {
-        self.sets.iter().filter_map(|set| set.get().map(|set| &**set))
-    }
-
-    fn total(&self, which: impl Fn(&Set) -> &AtomicU64) -> u64 {
-        self.sets().fold(0, |sum: u64, set| sum.wrapping_add(which(set).load(Relaxed)))
+        Self { of, name: String::from_utf8_lossy(name).into(), sets: LoopSets::default() }
     }
 
     fn times(&self) -> Snapshot {
         let mut times = Snapshot::empty();
-        self.sets().for_each(|set| times.merge(&set.times.snapshot()));
+        self.sets.iter().for_each(|set| times.merge(&set.times.snapshot()));
         times
     }
 
     /// Requests by status.
     fn statuses(&self) -> BTreeMap<u16, u64> {
         let mut found = BTreeMap::new();
-        for status in self.sets().flat_map(|set| &set.statuses) {
+        for status in self.sets.iter().flat_map(|set| &set.statuses) {
             let count = status.count.load(Relaxed);
             if count > 0 {
                 *found.entry(status.code.load(Relaxed)).or_default() += count;
@@ -330,7 +318,7 @@ fn statuses(zone: &Zone, labels: &[&str; 2], out: &mut Samples<'_>) {
     for (code, count) in zone.statuses() {
         out.value(&[of, name, &code.to_string()], count);
     }
-    let others = zone.total(|set| &set.others);
+    let others = zone.sets.total(|set| &set.others);
     if others > 0 {
         out.value(&[of, name, "other"], others);
     }
@@ -345,11 +333,12 @@ fn for_each_zone(scrape: &Scrape<'_>, mut read: impl FnMut(&Zone, &[&str; 2])) {
 
 /// A number of every zone.
 fn totals(scrape: &Scrape<'_>, out: &mut Samples<'_>, which: impl Fn(&Set) -> &AtomicU64) {
-    for_each_zone(scrape, |zone, labels| out.value(labels, zone.total(&which)));
+    for_each_zone(scrape, |zone, labels| out.value(labels, zone.sets.total(&which)));
 }
 
 #[cfg(test)]
 mod tests {
+    use super::loop_sets::SETS;
     use super::*;
 
     #[test]
@@ -357,12 +346,12 @@ mod tests {
         let zone = Zone::new(ZoneKind::Server, b"a");
         let over = |status| FinishedRequest { status, received: 3, sent: 5, time_ns: 1_000_000 };
         for (index, status) in [(0, 200), (1, 200), (SETS, 404), (7, 200), (7, 0)] {
-            zone.set(index).count(&over(status));
+            zone.sets.of_loop(index).count(&over(status));
         }
-        assert_eq!(zone.sets().count(), 3, "loop {SETS} counts where loop 0 does");
+        assert_eq!(zone.sets.iter().count(), 3, "loop {SETS} counts where loop 0 does");
         assert_eq!(zone.statuses().into_iter().collect::<Vec<_>>(), [(200, 3), (404, 1)]);
-        assert_eq!(zone.total(|set| &set.others), 1, "0 is no status");
-        assert_eq!((zone.total(|set| &set.received), zone.total(|set| &set.sent)), (15, 25));
+        assert_eq!(zone.sets.total(|set| &set.others), 1, "0 is no status");
+        assert_eq!((zone.sets.total(|set| &set.received), zone.sets.total(|set| &set.sent)), (15, 25));
         assert_eq!(zone.times().count(), 5);
     }
 

@@ -253,7 +253,7 @@ impl DatagramClient {
         let client = Client::new(id, peer, (listen, SocketKind::Datagram), home.clone());
         let Some(client) = client else { return };
         let mut s = StreamSession::new(client, SessionTransport::Datagrams(self.clone()));
-        s.received = first.len() as u64;
+        s.add_received(first.len());
         s.preread = first;
         phases::run(s).await;
     }

@@ -16,6 +16,7 @@ pub mod client;
 pub mod config;
 pub mod datagrams;
 pub mod load;
+pub mod meter;
 pub mod phases;
 pub mod plan;
 pub mod preread;

@@ -29,10 +29,15 @@ pub(crate) async fn run(mut s: StreamSession) {
     let client = &s.client;
     let (udp, peer, listen) = (client.log_prefix(), client.peer(), &client.listen);
     client.write(Level::Info, format_args!("{udp}client {peer} connected to {listen}"));
-    s.status = match before_content(&mut s).await {
+    let before = before_content(&mut s).await;
+    s.status = match before {
         Ok(()) => content(&mut s).await,
         Err(status) => status,
     };
+    // A client that left before anything was decided had no session.
+    if before != Err(SessionStatus::OK) {
+        s.meter.end(s.status);
+    }
     s.client.debug(format_args!("finalize stream session: {}", s.status.0));
     log(&s);
 }
@@ -59,7 +64,7 @@ async fn post_accept(s: &mut StreamSession) -> PhaseResult {
     let Some(transport) = s.transport.connection().cloned() else { return Ok(()) };
     match read_proxy_header(&*s.client, transport.socket(), timeout).await {
         ProxyHeader::Accepted(rest) => {
-            s.received += rest.len() as u64;
+            s.add_received(rest.len());
             s.preread = Bytes::from(rest);
             Ok(())
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage};
 use tw_core::log::{LogPlan, SessionLogger};
 
+use crate::meter::ServerCounters;
 use crate::preread::PrereadHandler;
 use crate::session::{SessionStatus, StreamSession};
 
@@ -28,6 +29,7 @@ pub struct Plan {
     pub(crate) preread: Vec<Arc<dyn PrereadHandler>>,
     pub(crate) content: Option<Arc<dyn ContentHandler>>,
     pub(crate) loggers: Vec<Box<dyn Record>>,
+    pub(crate) counters: Option<Arc<dyn ServerCounters>>,
 }
 
 impl Plan {
@@ -39,6 +41,11 @@ impl Plan {
     /// Sets the handler of the content phase. Of several modules in one block the last holds.
     pub fn set_content(&mut self, handler: Arc<dyn ContentHandler>) {
         self.content = Some(handler);
+    }
+
+    /// Sets the counters of the sessions of the server.
+    pub fn set_counters(&mut self, counters: Arc<dyn ServerCounters>) {
+        self.counters = Some(counters);
     }
 }
 

@@ -76,7 +76,7 @@ fn read(s: &mut StreamSession) -> Result<bool, SessionStatus> {
         Ok(0) => Err(SessionStatus::OK),
         Ok(n) => {
             bytes.truncate(len + n);
-            s.received += n as u64;
+            s.add_received(n);
             s.preread = Bytes::copy_from_slice(&bytes);
             Ok(true)
         }

@@ -21,6 +21,7 @@ use tw_rt::Deadline;
 use crate::client::{Client, ClientContext};
 use crate::config::Server;
 use crate::datagrams::DatagramClient;
+use crate::meter::SessionMeter;
 use crate::proxy::upstream_state::{UpstreamContext, UpstreamState};
 
 /// End of a session, as `$status` has it.
@@ -58,6 +59,8 @@ pub struct StreamSession {
     pub status: SessionStatus,
     /// Upstream servers; `None` if the session is not passed to one.
     pub upstream: Option<Box<UpstreamState>>,
+    /// Counters of its server.
+    pub(crate) meter: Rc<SessionMeter>,
     local: OnceCell<Addr>,
     bindings: Bindings,
     held: Vec<Rc<dyn Any>>,
@@ -102,6 +105,8 @@ pub enum SendFailure {
 impl StreamSession {
     /// Begins the session of a client.
     pub(crate) fn new(client: Rc<Client>, transport: SessionTransport) -> Self {
+        let counters = client.server().plan.counters.clone();
+        let meter = SessionMeter::begin(counters, client.home.index, client.accepted);
         Self {
             client,
             transport,
@@ -110,6 +115,7 @@ impl StreamSession {
             sent: 0,
             status: SessionStatus::default(),
             upstream: None,
+            meter,
             local: OnceCell::new(),
             bindings: Bindings::default(),
             held: Vec::new(),
@@ -131,6 +137,12 @@ impl StreamSession {
         })
     }
 
+    /// Counts bytes that were read of the client.
+    pub(crate) fn add_received(&mut self, bytes: usize) {
+        self.received += bytes as u64;
+        self.meter.received(bytes as u64);
+    }
+
     /// Sends bytes to the client, who may take nothing for `timeout` at most; without a connection, as one datagram.
     ///
     /// # Errors
@@ -141,6 +153,7 @@ impl StreamSession {
             SessionTransport::Datagrams(client) if !bytes.is_empty() => {
                 let outcome = client.send(&[client.message(bytes, None)]);
                 self.sent += outcome.bytes;
+                self.meter.sent(outcome.bytes);
                 let is_full = || outcome.datagrams == 0;
                 let error = outcome.error.or_else(|| is_full().then(|| io::ErrorKind::WouldBlock.into()));
                 return error.map_or(Ok(()), |error| Err(SendFailure::Broken(error)));
@@ -153,6 +166,7 @@ impl StreamSession {
             match transport.try_write(bytes) {
                 Ok(n) => {
                     self.sent += n as u64;
+                    self.meter.sent(n as u64);
                     bytes = bytes.get(n..).unwrap_or_default();
                     deadline.set(timeout);
                 }

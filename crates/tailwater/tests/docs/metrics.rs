@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use tw_core::metrics::{BOUNDS_NS, CORE, Metric, MetricKind, PREFIX};
+use tw_core::metrics::{BOUNDS_NS, Metric, MetricKind, PREFIX};
 
 use crate::{cell, check, heading};
 
@@ -37,9 +37,7 @@ Counters start at zero when the process starts and survive a reload. A histogram
 fn metrics_are_documented() {
     let mut out = format!("# Metrics\n\n{INTRO}\n");
     let mut seen = BTreeSet::new();
-    let core = CORE.iter().copied().chain([("requests", tw_server::metrics::METRICS)]);
-    let modules = tw_server::load::modules(tw_modules::MODULES).map(|module| (module.name, module.metrics()));
-    for (title, metrics) in core.chain(modules).filter(|(_, metrics)| !metrics.is_empty()) {
+    for (title, metrics) in tw_modules::metrics::ALL.iter().filter(|(_, metrics)| !metrics.is_empty()) {
         let heading = heading(title);
         writeln!(out, "## {heading}\n\n| metric | kind | labels | meaning |\n|---|---|---|---|").unwrap();
         for Metric { name, kind, labels, doc, .. } in metrics {

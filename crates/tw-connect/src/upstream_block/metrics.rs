@@ -1,37 +1,38 @@
-//! Metrics of upstream groups and their peers.
+//! Metrics of upstream groups and their peers, of all protocols.
 //!
-//! The label `id` tells peers apart that have one address: a group may name it twice.
+//! The label `protocol` tells groups of one name apart: it is the block that a group stands in. The label `id` tells peers apart that
+//! have one address: a group may name it twice.
 
 use tw_base::hist::Histogram;
 use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
 use tw_upstream::{Group, Peer, PeerCounters, PeerStatus};
 
 /// Labels of a peer.
-const PEER: &[&str] = &["upstream", "peer", "server", "id"];
+const PEER: &[&str] = &["protocol", "upstream", "peer", "server", "id"];
 
 /// The records of groups and peers.
 pub(super) const METRICS: &[Metric] = &[
     Metric {
         name: "upstream_waiting",
         kind: MetricKind::Gauge,
-        labels: &["upstream"],
-        doc: "Requests that wait until a server of a group may be asked.",
+        labels: &["protocol", "upstream"],
+        doc: "Requests or sessions that wait until a server of a group may be asked.",
         read: |scrape, out| {
-            for (name, group) in groups(scrape) {
-                out.value(&[&name], u64::try_from(group.queue_len()).unwrap_or(u64::MAX));
+            for (protocol, group) in groups(scrape) {
+                out.value(&[protocol, group.name()], u64::try_from(group.queue_len()).unwrap_or(u64::MAX));
             }
         },
     },
     Metric {
         name: "upstream_peer_info",
         kind: MetricKind::Gauge,
-        labels: &["upstream", "peer", "server", "id", "state", "role"],
+        labels: &["protocol", "upstream", "peer", "server", "id", "state", "role"],
         doc: "Always 1: an address of a group, whether it can get requests (up, down, draining, unavailable after failures, \
               unhealthy or checking for health checks), and whether it is primary or backup.",
         read: |scrape, out| {
-            each(scrape, out, |peer, [upstream, addr, server, id], out| {
+            each(scrape, out, |peer, [protocol, upstream, addr, server, id], out| {
                 let role = if peer.params().backup { "backup" } else { "primary" };
-                out.value(&[upstream, addr, server, id, word(peer.status()), role], 1);
+                out.value(&[protocol, upstream, addr, server, id, word(peer.status()), role], 1);
             });
         },
     },
@@ -48,7 +49,7 @@ pub(super) const METRICS: &[Metric] = &[
         name: "upstream_peer_connections",
         kind: MetricKind::Gauge,
         labels: PEER,
-        doc: "Requests and tunnels that are under way there.",
+        doc: "Requests, tunnels and sessions that are under way there.",
         read: |scrape, out| {
             each(scrape, out, |peer, labels, out| out.value(&labels, peer.state().connections().into()))
         },
@@ -57,18 +58,18 @@ pub(super) const METRICS: &[Metric] = &[
         name: "upstream_peer_requests_total",
         kind: MetricKind::Counter,
         labels: PEER,
-        doc: "How often it was asked.",
+        doc: "How often it was asked: requests, and attempts to pass a session to it.",
         read: |scrape, out| count(scrape, out, |counters| counters.requests.value()),
     },
     Metric {
         name: "upstream_peer_responses_total",
         kind: MetricKind::Counter,
-        labels: &["upstream", "peer", "server", "id", "class"],
+        labels: &["protocol", "upstream", "peer", "server", "id", "class"],
         doc: "Its responses, by class of their status: 1xx to 5xx.",
         read: |scrape, out| {
-            each(scrape, out, |peer, [upstream, addr, server, id], out| {
+            each(scrape, out, |peer, [protocol, upstream, addr, server, id], out| {
                 for (class, responses) in CLASSES.into_iter().zip(&peer.state().counters.responses) {
-                    out.value(&[upstream, addr, server, id, class], responses.value());
+                    out.value(&[protocol, upstream, addr, server, id, class], responses.value());
                 }
             });
         },
@@ -77,7 +78,7 @@ pub(super) const METRICS: &[Metric] = &[
         name: "upstream_peer_failures_total",
         kind: MetricKind::Counter,
         labels: PEER,
-        doc: "How often it failed: what proxy_next_upstream names.",
+        doc: "How often it failed: what proxy_next_upstream names; for a session, that it could not be connected to.",
         read: |scrape, out| count(scrape, out, |counters| counters.fails.value()),
     },
     Metric {
@@ -137,14 +138,14 @@ pub(super) const METRICS: &[Metric] = &[
         name: "upstream_peer_sent_bytes_total",
         kind: MetricKind::Counter,
         labels: PEER,
-        doc: "Bytes that were sent to it.",
+        doc: "Bytes that were sent to it. Those of sessions grow while the sessions run.",
         read: |scrape, out| count(scrape, out, |counters| counters.sent.value()),
     },
     Metric {
         name: "upstream_peer_received_bytes_total",
         kind: MetricKind::Counter,
         labels: PEER,
-        doc: "Bytes that it has sent.",
+        doc: "Bytes that it has sent. Those of sessions grow while the sessions run.",
         read: |scrape, out| count(scrape, out, |counters| counters.received.value()),
     },
     Metric {
@@ -158,14 +159,14 @@ pub(super) const METRICS: &[Metric] = &[
         name: "upstream_peer_header_seconds",
         kind: MetricKind::Histogram,
         labels: PEER,
-        doc: "Time until the head of its response was there.",
+        doc: "Time until the head of its response, or the first byte of a session, was there.",
         read: |scrape, out| times(scrape, out, |counters| &counters.header),
     },
     Metric {
         name: "upstream_peer_response_seconds",
         kind: MetricKind::Histogram,
         labels: PEER,
-        doc: "Time until the end of its response.",
+        doc: "Time until the end of its response, or of a session with it.",
         read: |scrape, out| times(scrape, out, |counters| &counters.response),
     },
 ];
@@ -183,10 +184,13 @@ const fn word(status: PeerStatus) -> &'static str {
     }
 }
 
-/// Every group of the configuration, with its name.
-fn groups<'a>(scrape: &Scrape<'a>) -> impl Iterator<Item = (String, &'a Group)> {
+/// Every group of the configuration, with its protocol.
+fn groups<'a>(scrape: &Scrape<'a>) -> impl Iterator<Item = (&'a str, &'a Group)> {
     let all = scrape.config().shared_objects.of_type::<Group>();
-    all.into_iter().map(|(_, group)| (group.name().to_string(), group))
+    all.into_iter().map(|(name, group)| {
+        let protocol = name.split(|byte| *byte == b'/').next().unwrap_or_default();
+        (std::str::from_utf8(protocol).unwrap_or_default(), group)
+    })
 }
 
 /// Writes samples of every peer.
@@ -195,10 +199,10 @@ fn each(
     out: &mut Samples<'_>,
     write: impl Fn(&Peer, [&str; PEER.len()], &mut Samples<'_>),
 ) {
-    for (upstream, group) in groups(scrape) {
+    for (protocol, group) in groups(scrape) {
         for peer in group.list().peers() {
             let id = peer.id().0.to_string();
-            write(peer, [&upstream, peer.text(), peer.name(), &id], out);
+            write(peer, [protocol, group.name(), peer.text(), peer.name(), &id], out);
         }
     }
 }

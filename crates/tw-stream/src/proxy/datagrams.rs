@@ -21,6 +21,7 @@ use tw_base::{Errno, Limit};
 use tw_connect::UpstreamGroup;
 use tw_connect::group::now_ms;
 use tw_connect::read_rate::ReadRate;
+use tw_connect::relay::RelaySide;
 use tw_core::session::Session;
 use tw_log::Level;
 use tw_net::Addr;
@@ -28,6 +29,7 @@ use tw_rt::{BATCH, DatagramSocket, Deadline, OutgoingMessage, ReceivedMessage};
 use tw_upstream::{Lease, PeerChange, PeerOutcome};
 
 use super::connect::{self, ConnectedPeer};
+use super::metered::RelayMeter;
 use super::relaying::first_bytes;
 use super::settings::ProxySettings;
 use crate::application::StreamLoop;
@@ -87,6 +89,7 @@ struct Exchange<'a> {
     client: &'a Rc<DatagramClient>,
     server: DatagramSocket,
     settings: &'a ProxySettings,
+    meter: &'a RelayMeter,
     /// Datagrams for the server.
     outgoing: VecDeque<Bytes>,
     upload: Option<ReadRate>,
@@ -122,7 +125,7 @@ pub(super) async fn serve(
         Ok(connected) => connected,
         Err(status) => return status,
     };
-    let ConnectedPeer { transport: server, mut lease, permit } = connected;
+    let ConnectedPeer { transport: server, lease, permit } = connected;
     // The address costs a system call.
     if s.client.writes(Level::Info)
         && let Ok(local) = server.local_addr()
@@ -131,17 +134,15 @@ pub(super) async fn serve(
         s.client.write(Level::Info, format_args!("udp proxy {local} connected to {peer}"));
     }
     let home = s.client.home.clone();
-    let mut exchange = Exchange::new(s, (&home, &client), server, settings);
+    let meter = RelayMeter::new(s.meter.clone(), lease);
+    let mut exchange = Exchange::new(s, (&home, &client), server, (settings, &meter));
     let end = poll_fn(|cx| exchange.poll(cx)).await;
     let is_complete = exchange.is_complete();
     let Exchange { count, first_byte, server, .. } = exchange;
-    record(s, &mut lease, &count, first_byte);
+    record(s, &count, first_byte);
     let status = log_end(s, &end, &count, is_complete);
-    end_lease(
-        s,
-        lease,
-        if status == SessionStatus::BAD_GATEWAY { PeerOutcome::Failed } else { PeerOutcome::Success },
-    );
+    let has_failed = status == SessionStatus::BAD_GATEWAY;
+    end_lease(s, meter.into_lease(), if has_failed { PeerOutcome::Failed } else { PeerOutcome::Success });
     drop((server, permit));
     status
 }
@@ -152,7 +153,7 @@ impl<'a> Exchange<'a> {
         s: &mut StreamSession,
         (home, client): (&'a Rc<StreamLoop>, &'a Rc<DatagramClient>),
         server: DatagramSocket,
-        settings: &'a ProxySettings,
+        (settings, meter): (&'a ProxySettings, &'a RelayMeter),
     ) -> Self {
         let first_len = s.preread.len();
         let rate = |rate: Option<u64>, read| rate.map(|rate| ReadRate::new(rate, read));
@@ -163,6 +164,7 @@ impl<'a> Exchange<'a> {
             client,
             server,
             settings,
+            meter,
             upload: rate(settings.upload_rate(s), first_len),
             download: rate(settings.download_rate(s), 0),
             // As in nginx the first datagram alone has the header of the PROXY protocol.
@@ -247,6 +249,7 @@ impl<'a> Exchange<'a> {
             let Some(datagram) = self.client.take() else { break };
             self.count.requests += 1;
             self.count.from_client += datagram.len() as u64;
+            self.meter.read(RelaySide::Client, datagram.len());
             if let Some(rate) = &mut self.upload {
                 rate.count(datagram.len());
             }
@@ -263,6 +266,7 @@ impl<'a> Exchange<'a> {
         let all = outcome.done == messages.len();
         self.outgoing.drain(..outcome.done);
         self.count.to_server += outcome.bytes;
+        self.meter.wrote(RelaySide::Server, outcome.bytes);
         if let Some(error) = outcome.error {
             if !is_of_datagram(&error) {
                 return Err(error);
@@ -311,6 +315,7 @@ impl<'a> Exchange<'a> {
             }
             let outcome = self.client.send(&messages);
             self.count.to_client += outcome.bytes;
+            self.meter.wrote(RelaySide::Client, outcome.bytes);
             let lost =
                 messages.len().saturating_sub(outcome.done) as u64 + u64::from(outcome.error.is_some());
             home.tally.datagrams_dropped.add(lost);
@@ -322,6 +327,7 @@ impl<'a> Exchange<'a> {
     fn admit<'b>(&mut self, message: &ReceivedMessage<'b>) -> Option<(&'b [u8], Option<u16>)> {
         let (bytes, len) = (message.bytes, message.bytes.len());
         self.count.from_server += len as u64;
+        self.meter.read(RelaySide::Server, len);
         if let Some(rate) = &mut self.download {
             rate.count(len);
         }
@@ -372,15 +378,9 @@ fn is_of_datagram(error: &io::Error) -> bool {
 }
 
 /// Takes over what was counted.
-fn record(s: &mut StreamSession, lease: &mut Lease, count: &Counts, first_byte: Option<Instant>) {
+fn record(s: &mut StreamSession, count: &Counts, first_byte: Option<Instant>) {
     s.received += count.from_client;
     s.sent += count.to_client;
-    if let Some(first_byte) = first_byte {
-        let ago = tw_rt::clock::now().saturating_duration_since(first_byte);
-        lease.header(now_ms().saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(0)));
-    }
-    lease.sent(count.to_server);
-    lease.received(count.from_server);
     let Some(attempt) = s.upstream.as_mut().and_then(|upstream| upstream.current()) else { return };
     attempt.end();
     attempt.first_byte = first_byte.map(|at| attempt.span(at));

@@ -9,6 +9,7 @@
 
 mod connect;
 mod datagrams;
+mod metered;
 mod relaying;
 pub mod settings;
 pub mod target;

@@ -1,7 +1,7 @@
 //! The relay of a session, once an upstream server is connected: what is sent first, what ends it, and what is recorded.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use tw_base::Errno;
@@ -14,6 +14,7 @@ use tw_net::proxy_protocol::write_v1;
 use tw_upstream::PeerOutcome;
 
 use super::connect::ConnectedPeer;
+use super::metered::RelayMeter;
 use super::settings::{ProxyProtocol, ProxySettings};
 use crate::session::{SessionStatus, StreamSession};
 
@@ -24,24 +25,21 @@ pub(super) async fn run(
     connected: ConnectedPeer<Transport>,
     settings: &ProxySettings,
 ) -> SessionStatus {
-    let ConnectedPeer { transport, mut lease, permit } = connected;
+    let ConnectedPeer { transport, lease, permit } = connected;
     log_connection(s, &transport, lease.peer().text());
     // A server without a response has succeeded when it is connected, as in nginx.
     let _ = lease.passed(now_ms());
     let limits = limits(s, settings);
     let first = first_bytes(s, settings);
     let client = s.client.clone();
-    let relayed = relay(&client.home, (&*downstream, first), (&transport, Bytes::new()), limits).await;
-    record(s, &relayed);
-    if let Some(first_byte) = relayed.first_byte {
-        let ago = tw_rt::clock::now().saturating_duration_since(first_byte);
-        lease.header(now_ms().saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(0)));
-    }
-    lease.sent(relayed.to_server);
-    lease.received(relayed.from_server);
-    let _ = lease.done(PeerOutcome::Success, now_ms());
-    log_end(s, &relayed);
+    let meter = RelayMeter::new(s.meter.clone(), lease);
+    let ends = [(RelaySide::Client, &*downstream), (RelaySide::Server, &transport)];
+    let [to_client, to_server] = ends.map(|(side, transport)| meter.end(side, transport));
+    let relayed = relay(&client.home, (to_client, first), (to_server, Bytes::new()), limits).await;
+    record(s, &meter, relayed.first_byte);
+    let _ = meter.into_lease().done(PeerOutcome::Success, now_ms());
     drop(permit);
+    log_end(s, &relayed);
     SessionStatus::OK
 }
 
@@ -75,13 +73,13 @@ pub(super) fn first_bytes(s: &mut StreamSession, settings: &ProxySettings) -> By
 }
 
 /// Takes over what the relay has counted.
-fn record(s: &mut StreamSession, relayed: &Relayed) {
-    s.received += relayed.from_client;
-    s.sent += relayed.to_client;
+fn record(s: &mut StreamSession, meter: &RelayMeter, first_byte: Option<Instant>) {
+    s.received += meter.from_client.get();
+    s.sent += meter.to_client.get();
     let Some(attempt) = s.upstream.as_mut().and_then(|upstream| upstream.current()) else { return };
     attempt.end();
-    attempt.first_byte = relayed.first_byte.map(|at| attempt.span(at));
-    (attempt.sent, attempt.received) = (relayed.to_server, relayed.from_server);
+    attempt.first_byte = first_byte.map(|at| attempt.span(at));
+    (attempt.sent, attempt.received) = (meter.to_server.get(), meter.from_server.get());
 }
 
 fn log_connection(s: &StreamSession, transport: &Transport, peer: &str) {

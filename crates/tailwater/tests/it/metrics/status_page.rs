@@ -125,7 +125,9 @@ fn upstream_servers_are_listed() {
     let becomes = |line: String| {
         assert!(wait::until(wait::TIMEOUT, || metrics().contains(&line)), "{line}: {}", metrics());
     };
-    let of = |addr, id| format!("{{upstream=\"app\",peer=\"{addr}\",server=\"{addr}\",id=\"{id}\"");
+    let of = |addr, id| {
+        format!("{{protocol=\"http\",upstream=\"app\",peer=\"{addr}\",server=\"{addr}\",id=\"{id}\"")
+    };
     for expected in [
         format!("info{},state=\"up\",role=\"primary\"}} 1", of(up, 0)),
         format!("info{},state=\"unavailable\",role=\"primary\"}} 1", of(down, 1)),
@@ -141,11 +143,13 @@ fn upstream_servers_are_listed() {
         format!("connect_seconds_count{}}} 5", of(up, 0)),
         format!("header_seconds_count{}}} 5", of(up, 0)),
         format!("response_seconds_count{}}} 5", of(up, 0)),
-        format!("requests_total{{upstream=\"{up}\",peer=\"{up}\",server=\"{up}\",id=\"0\"}} 1"),
+        format!(
+            "requests_total{{protocol=\"http\",upstream=\"{up}\",peer=\"{up}\",server=\"{up}\",id=\"0\"}} 1"
+        ),
     ] {
         becomes(format!("\ntailwater_upstream_peer_{expected}\n"));
     }
-    becomes("\ntailwater_upstream_waiting{upstream=\"app\"} 0\n".to_owned());
+    becomes("\ntailwater_upstream_waiting{protocol=\"http\",upstream=\"app\"} 0\n".to_owned());
     let Some(document) = rendered(&server, "/status") else { return };
     let words = words(&document);
     for expected in [
@@ -313,4 +317,29 @@ fn content_security_policy_allows_only_the_page_itself() {
     );
     assert_eq!(request(&server, "HEAD /status", &[]).status, 200);
     assert_eq!(request(&server, "DELETE /status", &[]).status, 405);
+}
+
+#[test]
+fn stream_servers_and_upstreams_are_listed() {
+    let nobody = Port::reserve().unwrap();
+    let down = SocketAddr::from((Ipv4Addr::LOCALHOST, nobody.number()));
+    let conf = format!(
+        "http {{ server {{ listen 127.0.0.1:{{port}}; location = /status {{ status_page; }} }} }}
+         stream {{ upstream db {{ server {down} fail_timeout=1h; server {down} backup; }}
+         server {{ listen 127.0.0.1:{{port1}}; status_zone sessions; proxy_pass db; }} }}"
+    );
+    let server = server().start(&conf).unwrap();
+    let mut client = tw_testkit::Client::connect(server.addr_of(1)).unwrap();
+    assert_eq!(client.read_until_close().unwrap_or_default(), b"");
+    let Some(document) = rendered(&server, "/status") else { return };
+    let words = words(&document);
+    for expected in [
+        "Stream sessions of servers with status_zone ".to_owned(),
+        "sessions 0 0/s 0 0 0 0 ".to_owned(),
+        format!("db {down} unavailable "),
+        format!("db {down}, backup "),
+    ] {
+        assert!(words.contains(&expected), "{expected} is not in: {words}");
+    }
+    assert!(document.contains("id=\"stream\">"), "the section is hidden");
 }

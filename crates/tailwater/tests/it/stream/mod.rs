@@ -2,6 +2,7 @@
 
 mod access;
 mod configuration;
+mod metrics;
 mod proxy;
 mod relay;
 mod reload;

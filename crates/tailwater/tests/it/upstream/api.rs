@@ -126,8 +126,9 @@ fn api_adds_changes_and_removes_servers_under_load() {
     let numbers = get(&server, "/metrics").text();
     let state = format!("server=\"{b}\",id=\"{added}\",state=\"draining\"");
     assert!(numbers.contains(&state), "{state}: {numbers}");
-    let weight =
-        format!("upstream_peer_weight{{upstream=\"u\",peer=\"{b}\",server=\"{b}\",id=\"{added}\"}} 3");
+    let weight = format!(
+        "upstream_peer_weight{{protocol=\"http\",upstream=\"u\",peer=\"{b}\",server=\"{b}\",id=\"{added}\"}} 3"
+    );
     assert!(numbers.contains(&weight), "{weight}: {numbers}");
 
     let left = change(&server, &format!("DELETE {}", one(0)), "");

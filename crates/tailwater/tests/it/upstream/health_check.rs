@@ -138,7 +138,7 @@ fn unhealthy_server_gets_no_requests_until_it_recovers() {
     assert_eq!(server.error_log().matches("peer is").count(), 2, "{}", server.error_log());
     let metrics = get(&server, "/metrics").text();
     let of_b = |name: &str| {
-        let labels = format!("upstream_peer_{name}{{upstream=\"u\",peer=\"{}\"", b.addr);
+        let labels = format!("upstream_peer_{name}{{protocol=\"http\",upstream=\"u\",peer=\"{}\"", b.addr);
         let line = metrics.lines().find(|line| line.contains(&labels)).unwrap();
         line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
     };
