@@ -332,6 +332,16 @@ pub fn shared_groups<P: ConnectingProtocol>(objects: &SharedObjects) -> impl Ite
     all.filter(move |(name, _)| name.starts_with(&prefix)).map(|(_, group)| group)
 }
 
+/// Keeps the groups of a configuration for modules of other protocols: [`configured_groups`].
+pub fn keep_groups<P: ConnectingProtocol>(groups: Groups<P>, cx: &mut Resolve<'_, P>) -> Arc<Groups<P>> {
+    cx.keep(P::NAME.as_bytes(), |_| false, || groups)
+}
+
+/// Groups of the `upstream` blocks of a protocol; `None` if the configuration has no block of the protocol.
+pub fn configured_groups<P: ConnectingProtocol>(objects: &SharedObjects) -> Option<Arc<Groups<P>>> {
+    objects.find::<Groups<P>>(P::NAME.as_bytes())
+}
+
 /// A group that goes on from the one of the same name before.
 fn group<P: ConnectingProtocol>(
     name: &str,

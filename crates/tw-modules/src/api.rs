@@ -1,9 +1,11 @@
-//! `api`: upstream groups and caches as JSON, and changes of them (nginx: ngx_http_api_module of its commercial
-//! edition). Content phase.
+//! `api`: upstream groups, zones of `stream` and caches as JSON, and changes of them (nginx: ngx_http_api_module of its
+//! commercial edition). Content phase.
 //!
 //! ```text
-//! /[VERSION/]http/upstreams/NAME/servers/ID
-//!                     GET     GET  GET, POST  GET, PATCH, DELETE
+//! /[VERSION/]{http,stream}/upstreams/NAME/servers/ID
+//!                              GET     GET  GET, POST  GET, PATCH, DELETE
+//! /[VERSION/]stream/server_zones/NAME
+//!                              GET  GET
 //! /[VERSION/]http/caches/NAME/purge
 //!                     GET  GET  POST
 //! ```
@@ -16,25 +18,27 @@ mod caches;
 mod change;
 mod response;
 mod show;
+mod zones;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
+use tw_connect::upstream_block::{Groups, configured_groups};
+use tw_connect::{ConnectingProtocol, UpstreamGroup};
 use tw_core::module::Settings;
 use tw_http::{Method, RequestHead};
-use tw_server::config::upstream::Groups;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
-use tw_server::http::proxy::UpstreamGroup;
 use tw_server::http::request::Request;
 use tw_server::http::route::Pattern;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
+use tw_stream::Stream;
 
-use change::ServerChange;
+use change::{GroupToChange, ServerChange};
 use response::{ApiError, ApiFailure, ApiResponse};
 
 /// Versions of nginx's API that a path may name; the content is the same in all of them.
@@ -64,7 +68,7 @@ struct Here {
     mode: Mode,
     /// The path of the location.
     prefix: Arc<[u8]>,
-    upstreams: Arc<Groups>,
+    upstreams: Arc<Groups<Http>>,
     request_id: Template,
 }
 
@@ -74,7 +78,7 @@ impl Settings<Http> for Api {
     const DIRECTIVES: &'static [Directive<Raw>] =
         &[record::new("api", "[write=on|off]", LOCATION, Args::range(0, 1))
             .since("1.13.3")
-            .doc("Shows groups of servers and caches below this location as JSON; with write=on changes groups and purges caches.")
+            .doc("Shows groups of servers of http and stream, zones of stream, and caches below this location as JSON; with write=on changes groups and purges caches.")
             .set(|raw, node, _| {
                 let mode = match node.args.first().map(|word| (word, &*word.bytes)) {
                     None | Some((_, b"write=off")) => Mode::Read,
@@ -114,20 +118,30 @@ impl Settings<Http> for Api {
     }
 }
 
-// DIFF(nginx): groups of HTTP, those without `zone` too, and caches, which can be purged; nothing else, and statistics are not
-// reset.
+// DIFF(nginx): groups of `http` and `stream`, those without `zone` too, zones of `stream`, and caches, which can be purged; nothing
+// else, and statistics are not reset.
 /// Object that a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Endpoint<'a> {
     Root,
     Http,
-    Upstreams,
-    Upstream(&'a str),
-    Servers(&'a str),
-    Server(&'a str, u32),
+    Stream,
+    Upstreams(Block),
+    Upstream(Block, &'a str),
+    Servers(Block, &'a str),
+    Server(Block, &'a str, u32),
+    ServerZones,
+    ServerZone(&'a str),
     Caches,
     Cache(&'a str),
     Purge(&'a str),
+}
+
+/// Block that upstream groups stand in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Block {
+    Http,
+    Stream,
 }
 
 impl<'a> Endpoint<'a> {
@@ -152,11 +166,23 @@ impl<'a> Endpoint<'a> {
             ["http", "caches"] => Self::Caches,
             ["http", "caches", name] => Self::Cache(name),
             ["http", "caches", name, "purge"] => Self::Purge(name),
-            ["http", "upstreams"] => Self::Upstreams,
-            ["http", "upstreams", name] => Self::Upstream(name),
-            ["http", "upstreams", name, "servers"] => Self::Servers(name),
-            ["http", "upstreams", name, "servers", id] => match id.parse() {
-                Ok(id) => Self::Server(name, id),
+            ["http", "upstreams", rest @ ..] => Self::of_upstreams(Block::Http, rest)?,
+            ["stream"] => Self::Stream,
+            ["stream", "server_zones"] => Self::ServerZones,
+            ["stream", "server_zones", name] => Self::ServerZone(name),
+            ["stream", "upstreams", rest @ ..] => Self::of_upstreams(Block::Stream, rest)?,
+            _ => return Err(ApiError::NO_PATH),
+        })
+    }
+
+    /// Object that the rest of a path below `upstreams` names.
+    fn of_upstreams(block: Block, rest: &[&'a str]) -> Result<Self, ApiError> {
+        Ok(match rest {
+            [] => Self::Upstreams(block),
+            [name] => Self::Upstream(block, name),
+            [name, "servers"] => Self::Servers(block, name),
+            [name, "servers", id] => match id.parse() {
+                Ok(id) => Self::Server(block, name, id),
                 Err(_) => return Err(ApiError::new(400, "UpstreamBadServerId", "invalid server ID")),
             },
             _ => return Err(ApiError::NO_PATH),
@@ -166,7 +192,7 @@ impl<'a> Endpoint<'a> {
     /// The methods that it has, for `Allow`.
     fn methods(self, mode: Mode) -> &'static str {
         match (self, mode) {
-            (Self::Servers(_), Mode::Write) => "GET, HEAD, POST",
+            (Self::Servers(..), Mode::Write) => "GET, HEAD, POST",
             (Self::Server(..), Mode::Write) => "GET, HEAD, PATCH, DELETE",
             (Self::Purge(_), Mode::Write) => "POST",
             (Self::Purge(_), Mode::Read) => "",
@@ -203,46 +229,47 @@ impl Here {
         if !r.method().is_safe() && is_cross_origin(&r.head) {
             return Err(ApiError::CROSS_ORIGIN.into());
         }
-        let order = match (r.method(), endpoint, self.mode) {
+        let (block, order) = match (r.method(), endpoint, self.mode) {
             (Method::Post, Endpoint::Purge(name), Mode::Write) => return caches::purge(r, name).await,
             (Method::Get | Method::Head, endpoint, _) if !matches!(endpoint, Endpoint::Purge(_)) => {
                 return Ok(ApiResponse::ok(self.show(r, endpoint)?));
             }
-            (Method::Post, Endpoint::Servers(name), Mode::Write) => {
-                (self.group(name)?, ServerChange::Add(body::read(r).await?.server()?))
+            (Method::Post, Endpoint::Servers(block, name), Mode::Write) => (block, Order::Add(name)),
+            (Method::Patch, Endpoint::Server(block, name, id), Mode::Write) => {
+                (block, Order::Change(name, id))
             }
-            (Method::Patch, Endpoint::Server(name, id), Mode::Write) => {
-                let group = self.group(name)?;
-                change::exists(&group, id)?;
-                (group, ServerChange::Change(id, body::read(r).await?.change()?))
-            }
-            (Method::Delete, Endpoint::Server(name, id), Mode::Write) => {
-                (self.group(name)?, ServerChange::Remove(id))
+            (Method::Delete, Endpoint::Server(block, name, id), Mode::Write) => {
+                (block, Order::Remove(name, id))
             }
             _ => return Err(ApiError::method(endpoint.methods(self.mode)).into()),
         };
-        let (group, order) = order;
-        order.run(r, group).await
+        match block {
+            Block::Http => order.run(r, block, Some(&*self.upstreams)).await,
+            Block::Stream => {
+                let groups = stream_groups(r);
+                order.run(r, block, groups.as_deref()).await
+            }
+        }
     }
 
     fn show(&self, r: &Request, endpoint: Endpoint<'_>) -> Result<Vec<u8>, ApiError> {
         Ok(match endpoint {
-            Endpoint::Root => response::json(&["http"]),
+            Endpoint::Root => response::json(&["http", "stream"]),
             Endpoint::Http => response::json(&["caches", "upstreams"]),
+            Endpoint::Stream => response::json(&["server_zones", "upstreams"]),
             Endpoint::Caches => caches::all(r),
             Endpoint::Cache(name) => caches::cache(r, name)?,
             Endpoint::Purge(_) => return Err(ApiError::NO_PATH),
-            Endpoint::Upstreams => show::upstreams(&self.upstreams),
-            Endpoint::Upstream(name) => show::upstream(name, &*self.group(name)?),
-            Endpoint::Servers(name) => show::servers(&self.group(name)?.peers.list()),
-            Endpoint::Server(name, id) => {
-                show::server(&self.group(name)?.peers.list(), id).ok_or(ApiError::NO_SERVER)?
-            }
+            Endpoint::ServerZones => zones::all(r),
+            Endpoint::ServerZone(name) => zones::zone(r, name)?,
+            Endpoint::Upstreams(block)
+            | Endpoint::Upstream(block, _)
+            | Endpoint::Servers(block, _)
+            | Endpoint::Server(block, ..) => match block {
+                Block::Http => show_groups(Some(&*self.upstreams), endpoint)?,
+                Block::Stream => show_groups(stream_groups(r).as_deref(), endpoint)?,
+            },
         })
-    }
-
-    fn group(&self, name: &str) -> Result<Arc<UpstreamGroup>, ApiError> {
-        self.upstreams.find(name).cloned().ok_or(ApiError::NO_UPSTREAM)
     }
 
     fn request_id(&self, r: &Request) -> String {
@@ -250,6 +277,66 @@ impl Here {
         self.request_id.eval(r, &mut id);
         String::from_utf8_lossy(&id).into_owned()
     }
+}
+
+/// Change of a group that a request asks for; its body is not read yet.
+enum Order<'a> {
+    Add(&'a str),
+    Change(&'a str, u32),
+    Remove(&'a str, u32),
+}
+
+impl Order<'_> {
+    /// Carries it out in one of these groups.
+    async fn run<P: ConnectingProtocol>(
+        self,
+        r: &mut Request,
+        block: Block,
+        groups: Option<&Groups<P>>,
+    ) -> Result<ApiResponse, ApiFailure> {
+        let (group, change) = match self {
+            Self::Add(name) => {
+                let group = find(groups, name)?;
+                (group, ServerChange::Add(body::read(r).await?.server(P::SERVER_PORT)?))
+            }
+            Self::Change(name, id) => {
+                let group = find(groups, name)?;
+                change::exists(&group.peers, id)?;
+                (group, ServerChange::Change(id, body::read(r).await?.change()?))
+            }
+            Self::Remove(name, id) => (find(groups, name)?, ServerChange::Remove(id)),
+        };
+        change.run(r, GroupToChange::new(&group, block)).await
+    }
+}
+
+/// Describes what `endpoint` names of these groups.
+fn show_groups<P: ConnectingProtocol>(
+    groups: Option<&Groups<P>>,
+    endpoint: Endpoint<'_>,
+) -> Result<Vec<u8>, ApiError> {
+    Ok(match endpoint {
+        Endpoint::Upstream(block, name) => show::upstream(name, &*find(groups, name)?, block),
+        Endpoint::Servers(block, name) => show::servers(&find(groups, name)?.peers.list(), block),
+        Endpoint::Server(block, name, id) => {
+            show::server(&find(groups, name)?.peers.list(), id, block).ok_or(ApiError::NO_SERVER)?
+        }
+        Endpoint::Upstreams(block) => show::upstreams(groups, block),
+        _ => return Err(ApiError::NO_PATH),
+    })
+}
+
+/// The group of this name.
+fn find<P: ConnectingProtocol>(
+    groups: Option<&Groups<P>>,
+    name: &str,
+) -> Result<Arc<UpstreamGroup<P>>, ApiError> {
+    groups.and_then(|groups| groups.find(name)).cloned().ok_or(ApiError::NO_UPSTREAM)
+}
+
+/// Groups of `stream`; `None` without such a block.
+fn stream_groups(r: &Request) -> Option<Arc<Groups<Stream>>> {
+    configured_groups::<Stream>(&r.generation().shared_objects)
 }
 
 /// Returns true if a browser sent the request for a page of another origin.
@@ -277,21 +364,27 @@ mod tests {
             ("9/", Ok(Endpoint::Root)),
             ("/1/http", Ok(Endpoint::Http)),
             ("/http/", Ok(Endpoint::Http)),
-            ("http/upstreams", Ok(Endpoint::Upstreams)),
-            ("/9/http/upstreams/u", Ok(Endpoint::Upstream("u"))),
-            ("/http/upstreams/9/servers/", Ok(Endpoint::Servers("9"))),
-            ("/http/upstreams/u/servers/12", Ok(Endpoint::Server("u", 12))),
+            ("http/upstreams", Ok(Endpoint::Upstreams(Block::Http))),
+            ("/9/http/upstreams/u", Ok(Endpoint::Upstream(Block::Http, "u"))),
+            ("/http/upstreams/9/servers/", Ok(Endpoint::Servers(Block::Http, "9"))),
+            ("/http/upstreams/u/servers/12", Ok(Endpoint::Server(Block::Http, "u", 12))),
             ("/http/upstreams/u/servers/x", Err("UpstreamBadServerId")),
             ("/http/upstreams/u/servers/-1", Err("UpstreamBadServerId")),
             ("/http/upstreams/u/servers/4294967296", Err("UpstreamBadServerId")),
             ("/http/upstreams/u/servers/1/x", Err("PathNotFound")),
             // A name that no group has.
-            ("/http/upstreams//servers", Ok(Endpoint::Servers(""))),
+            ("/http/upstreams//servers", Ok(Endpoint::Servers(Block::Http, ""))),
             ("/9/http/caches/", Ok(Endpoint::Caches)),
             ("/http/caches/a.b", Ok(Endpoint::Cache("a.b"))),
             ("/http/caches/a/purge", Ok(Endpoint::Purge("a"))),
             ("/http/caches/a/b", Err("PathNotFound")),
-            ("/stream", Err("PathNotFound")),
+            ("/9/stream/", Ok(Endpoint::Stream)),
+            ("/stream/upstreams", Ok(Endpoint::Upstreams(Block::Stream))),
+            ("/stream/upstreams/u/servers/3", Ok(Endpoint::Server(Block::Stream, "u", 3))),
+            ("/stream/server_zones", Ok(Endpoint::ServerZones)),
+            ("/stream/server_zones/a", Ok(Endpoint::ServerZone("a"))),
+            ("/stream/caches", Err("PathNotFound")),
+            ("/http/server_zones", Err("PathNotFound")),
             ("x/http", Err("PathNotFound")),
             ("/0/http", Err("UnknownVersion")),
             ("/10/http", Err("UnknownVersion")),
@@ -307,9 +400,9 @@ mod tests {
     fn methods_are_those_that_the_mode_allows() {
         for (endpoint, mode, expected) in [
             (Endpoint::Root, Mode::Write, "GET, HEAD"),
-            (Endpoint::Servers("u"), Mode::Read, "GET, HEAD"),
-            (Endpoint::Servers("u"), Mode::Write, "GET, HEAD, POST"),
-            (Endpoint::Server("u", 0), Mode::Write, "GET, HEAD, PATCH, DELETE"),
+            (Endpoint::Servers(Block::Http, "u"), Mode::Read, "GET, HEAD"),
+            (Endpoint::Servers(Block::Http, "u"), Mode::Write, "GET, HEAD, POST"),
+            (Endpoint::Server(Block::Stream, "u", 0), Mode::Write, "GET, HEAD, PATCH, DELETE"),
             (Endpoint::Cache("a"), Mode::Write, "GET, HEAD"),
             (Endpoint::Purge("a"), Mode::Write, "POST"),
             (Endpoint::Purge("a"), Mode::Read, ""),

@@ -9,10 +9,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tw_base::Limit;
 use tw_conf::units;
-use tw_connect::ConnectingProtocol;
 use tw_connect::upstream_block::server;
 use tw_http::Framing;
-use tw_server::http::Http;
 use tw_server::http::request::Request;
 use tw_server::http::request_body;
 use tw_upstream::{AdminState, PeerParams, Server};
@@ -126,12 +124,12 @@ pub(super) fn object<T: DeserializeOwned>(
 }
 
 impl ServerBody {
-    /// A server to be added.
-    pub(super) fn server(self) -> Result<Server, ApiError> {
+    /// A server to be added, which listens on `default_port` if it is given without a port.
+    pub(super) fn server(self, default_port: Option<u16>) -> Result<Server, ApiError> {
         let name = text("server", "UpstreamConfFormatError", self.server.as_ref())?;
         let name = name.ok_or_else(|| ApiError::format("missing \"server\" argument"))?;
         let service = text("service", "UpstreamBadService", self.service.as_ref())?;
-        let mut server = server::named(name, service, Http::SERVER_PORT)
+        let mut server = server::named(name, service, default_port)
             .map_err(|error| ApiError::new(400, "UpstreamBadAddress", format!("{error} in \"{name}\"")))?;
         let change = self.parameters()?;
         server.params.backup = change.backup.unwrap_or_default();
@@ -236,7 +234,7 @@ mod tests {
     use super::*;
 
     fn added(body: &str) -> Result<Server, &'static str> {
-        parse(body.as_bytes()).and_then(ServerBody::server).map_err(|refusal| refusal.code)
+        parse(body.as_bytes()).and_then(|body| body.server(Some(80))).map_err(|refusal| refusal.code)
     }
 
     #[test]

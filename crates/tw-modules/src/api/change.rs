@@ -3,14 +3,16 @@
 use std::ffi::CString;
 use std::sync::Arc;
 
+use tw_connect::upstream_block::StateFile;
+use tw_connect::{ConnectingProtocol, UpstreamGroup};
 use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
 use tw_http::escape::Escape;
 use tw_log::Level;
 use tw_rt::watch::Subject;
-use tw_server::http::proxy::UpstreamGroup;
 use tw_server::http::request::Request;
-use tw_upstream::{PeerId, Server, ServerId, UnknownPeer};
+use tw_upstream::{Group, PeerId, Server, ServerId, UnknownPeer};
 
+use super::Block;
 use super::body::ParameterChange;
 use super::response::{ApiError, ApiFailure, ApiResponse};
 use super::show;
@@ -20,6 +22,20 @@ pub(super) enum ServerChange {
     Add(Server),
     Change(u32, ParameterChange),
     Remove(u32),
+}
+
+/// Group that is changed, whatever its protocol.
+#[derive(Clone)]
+pub(super) struct GroupToChange {
+    peers: Arc<Group>,
+    state: Option<Arc<StateFile>>,
+    block: Block,
+}
+
+impl GroupToChange {
+    pub(super) fn new<P: ConnectingProtocol>(group: &UpstreamGroup<P>, block: Block) -> Self {
+        Self { peers: group.peers.clone(), state: group.state.clone(), block }
+    }
 }
 
 /// Result of a change.
@@ -39,19 +55,15 @@ enum ChangeError {
 }
 
 /// Checks that the group has a server or an address of this number.
-pub(super) fn exists(group: &UpstreamGroup, id: u32) -> Result<(), ApiError> {
-    let list = group.peers.list();
+pub(super) fn exists(group: &Group, id: u32) -> Result<(), ApiError> {
+    let list = group.list();
     let is_server = list.servers().iter().any(|(known, _)| known.0 == id);
     if is_server || list.peer(PeerId(id)).is_some() { Ok(()) } else { Err(ApiError::NO_SERVER) }
 }
 
 impl ServerChange {
     /// Carries it out, whatever becomes of the client meanwhile.
-    pub(super) async fn run(
-        self,
-        r: &mut Request,
-        group: Arc<UpstreamGroup>,
-    ) -> Result<ApiResponse, ApiFailure> {
+    pub(super) async fn run(self, r: &mut Request, group: GroupToChange) -> Result<ApiResponse, ApiFailure> {
         let disk = r.generation().disks.default_disk().clone();
         let subject = Subject { kind: "connection", id: r.client().id };
         let of_task = group.clone();
@@ -64,7 +76,7 @@ impl ServerChange {
         }
     }
 
-    async fn run_on(self, disk: &Disk, group: &Arc<UpstreamGroup>) -> Result<ChangeResult, ChangeError> {
+    async fn run_on(self, disk: &Disk, group: &GroupToChange) -> Result<ChangeResult, ChangeError> {
         let (mut by, peers) = (Account::new(JobClass::Hit, JobSource::NONE), group.peers.clone());
         let made = disk.pool().run(&mut by, move || self.make(&peers)).await;
         let changed = made.map_err(ChangeError::Change)?.map_err(ChangeError::Refused)?;
@@ -76,7 +88,7 @@ impl ServerChange {
     }
 
     /// Makes another list of peers.
-    fn make(self, group: &tw_upstream::Group) -> Result<ChangeResult, ApiError> {
+    fn make(self, group: &Group) -> Result<ChangeResult, ApiError> {
         let unknown = |_: UnknownPeer| ApiError::NO_SERVER;
         match self {
             Self::Add(server) => {
@@ -114,10 +126,10 @@ impl ServerChange {
 }
 
 impl ChangeResult {
-    fn answer(&self, r: &Request, group: &UpstreamGroup) -> ApiResponse {
+    fn answer(&self, r: &Request, group: &GroupToChange) -> ApiResponse {
         let list = group.peers.list();
         // Another change may have removed it by now.
-        let shown = |id| show::server(&list, id).unwrap_or_else(|| b"{}".to_vec());
+        let shown = |id| show::server(&list, id, group.block).unwrap_or_else(|| b"{}".to_vec());
         match *self {
             Self::Added(id) => {
                 let above = r.uri.path.strip_suffix(b"/").unwrap_or(&r.uri.path);
@@ -127,7 +139,7 @@ impl ChangeResult {
                 ApiResponse { status: 201, fields: vec![("Location", location)], json: shown(id) }
             }
             Self::Changed(id) => ApiResponse::ok(shown(id)),
-            Self::Removed => ApiResponse::ok(show::servers(&list)),
+            Self::Removed => ApiResponse::ok(show::servers(&list, group.block)),
         }
     }
 }

@@ -53,6 +53,8 @@ impl ApiError {
     pub(super) const NO_UPSTREAM: Self = Self::fixed(404, "UpstreamNotFound", "upstream not found");
     pub(super) const NO_SERVER: Self = Self::fixed(404, "UpstreamServerNotFound", "server not found");
 
+    pub(super) const NO_ZONE: Self = Self::fixed(404, "ServerZoneNotFound", "server zone not found");
+
     pub(super) const NO_CACHE: Self = Self::fixed(404, "CacheNotFound", "cache not found");
 
     pub(super) const CROSS_ORIGIN: Self =

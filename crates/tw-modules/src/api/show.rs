@@ -5,32 +5,34 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
+use tw_connect::upstream_block::Groups;
+use tw_connect::{ConnectingProtocol, UpstreamGroup};
 use tw_rt::clock;
-use tw_server::config::upstream::Groups;
-use tw_server::http::proxy::UpstreamGroup;
 use tw_upstream::{
     AdminState, Peer, PeerId, PeerList, PeerParams, PeerSnapshot, PeerStatus, Server, ServerAddress,
 };
 
+use super::Block;
 use super::response::json;
 
 /// Group and statistics of its peers.
 #[derive(Serialize)]
-struct GroupView<'a> {
+struct GroupView {
     peers: Peers,
     #[serde(skip_serializing_if = "Option::is_none")]
     queue: Option<QueueView>,
-    zone: &'a str,
+    zone: Box<str>,
 }
 
 /// Peers of a list, each read when it is written: there may be thousands.
 struct Peers {
     list: Arc<PeerList>,
     now: u64,
+    block: Block,
 }
 
 /// The servers of a list in the order of the configuration; the addresses of a name behind it. Each likewise.
-struct Servers<'a>(&'a PeerList);
+struct Servers<'a>(&'a PeerList, Block);
 
 #[derive(Serialize)]
 struct QueueView {
@@ -48,8 +50,8 @@ struct PeerView {
     state: &'static str,
     active: u32,
     max_conns: u32,
-    requests: u64,
-    responses: Responses,
+    #[serde(flatten)]
+    load: Load,
     sent: u64,
     received: u64,
     fails: u64,
@@ -59,8 +61,15 @@ struct PeerView {
     #[serde(skip_serializing_if = "Option::is_none")]
     selected: Option<String>,
     connect_time: u64,
-    header_time: u64,
     response_time: u64,
+}
+
+/// Numbers that only peers of one protocol have.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Load {
+    Http { requests: u64, responses: Responses, header_time: u64 },
+    Stream { connections: u64, first_byte_time: u64 },
 }
 
 #[derive(Serialize)]
@@ -97,7 +106,9 @@ struct ServerView<'a> {
     max_fails: u32,
     fail_timeout: String,
     slow_start: String,
-    route: Cow<'a, str>,
+    /// Only of servers of `http`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route: Option<Cow<'a, str>>,
     backup: bool,
     down: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -111,64 +122,65 @@ struct ServerView<'a> {
 }
 
 /// All groups by their names.
-pub(super) fn upstreams(all: &Groups) -> Vec<u8> {
-    let views = all.iter().map(|group| (&**group.peers.name(), GroupView::of(group.peers.name(), group)));
+pub(super) fn upstreams<P: ConnectingProtocol>(all: Option<&Groups<P>>, block: Block) -> Vec<u8> {
+    let groups = all.into_iter().flat_map(Groups::iter);
+    let views = groups.map(|group| (&**group.peers.name(), GroupView::of(group, block)));
     json(&views.collect::<BTreeMap<_, _>>())
 }
 
 /// Description of one group.
-pub(super) fn upstream(name: &str, group: &UpstreamGroup) -> Vec<u8> {
-    json(&GroupView::of(name, group))
+pub(super) fn upstream<P: ConnectingProtocol>(name: &str, group: &UpstreamGroup<P>, block: Block) -> Vec<u8> {
+    json(&GroupView { zone: name.into(), ..GroupView::of(group, block) })
 }
 
 /// The servers of a group.
-pub(super) fn servers(list: &PeerList) -> Vec<u8> {
-    json(&Servers(list))
+pub(super) fn servers(list: &PeerList, block: Block) -> Vec<u8> {
+    json(&Servers(list, block))
 }
 
 /// Description of one server; `None` if the group has none of this number.
-pub(super) fn server(list: &PeerList, id: u32) -> Option<Vec<u8>> {
+pub(super) fn server(list: &PeerList, id: u32, block: Block) -> Option<Vec<u8>> {
     let find = |id: u32| list.servers().iter().find(|(known, _)| known.0 == id);
     if let Some((_, server)) = find(id) {
-        return Some(json(&ServerView::of(id, server)));
+        return Some(json(&ServerView::of(id, server, block)));
     }
     let peer = list.peer(PeerId(id))?;
     let (parent, server) = find(peer.server().0)?;
-    Some(json(&ServerView::of_address(peer, parent.0, server)))
+    Some(json(&ServerView::of_address(peer, parent.0, server, block)))
 }
 
 impl Serialize for Servers<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let list = self.0;
+        let Self(list, block) = *self;
         serializer.collect_seq(list.servers().iter().flat_map(|(id, server)| {
             let addresses = move || list.peers().filter(move |peer| peer.server() == *id);
             let addresses = server.has_host_name().then(addresses).into_iter().flatten();
-            let addresses = addresses.map(|peer| ServerView::of_address(peer, id.0, server));
-            std::iter::once(ServerView::of(id.0, server)).chain(addresses)
+            let addresses = addresses.map(|peer| ServerView::of_address(peer, id.0, server, block));
+            std::iter::once(ServerView::of(id.0, server, block)).chain(addresses)
         }))
     }
 }
 
 impl Serialize for Peers {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.list.peers().map(|peer| PeerView::of(peer.snapshot(self.now), self.now)))
+        let view = |peer: &Arc<Peer>| PeerView::of(peer.snapshot(self.now), self.now, self.block);
+        serializer.collect_seq(self.list.peers().map(view))
     }
 }
 
-impl<'a> GroupView<'a> {
-    fn of(name: &'a str, group: &UpstreamGroup) -> Self {
+impl GroupView {
+    fn of<P: ConnectingProtocol>(group: &UpstreamGroup<P>, block: Block) -> Self {
         let (now, peers) = (clock::millis(), &group.peers);
         let queue = group.queue.map(|queue| QueueView { size: peers.queue_len(), max_size: queue.most });
-        let peers = Peers { list: peers.list(), now };
-        Self { peers, queue, zone: name }
+        let list = peers.list();
+        Self { peers: Peers { list, now, block }, queue, zone: (&**peers.name()).into() }
     }
 }
 
 impl PeerView {
-    fn of(peer: PeerSnapshot, now: u64) -> Self {
-        let [informational, successful, redirection, client_error, server_error] = peer.responses;
-        let total = peer.responses.iter().sum();
+    fn of(peer: PeerSnapshot, now: u64, block: Block) -> Self {
         Self {
+            load: Load::of(&peer, block),
             id: peer.id.0,
             server: peer.addr,
             name: (&*peer.name).into(),
@@ -177,15 +189,6 @@ impl PeerView {
             state: word(peer.status),
             active: peer.connections,
             max_conns: peer.params.max_conns,
-            requests: peer.requests,
-            responses: Responses {
-                informational,
-                successful,
-                redirection,
-                client_error,
-                server_error,
-                total,
-            },
             sent: peer.sent,
             received: peer.received,
             fails: peer.fails,
@@ -198,14 +201,34 @@ impl PeerView {
             downtime: peer.downtime_ms,
             selected: peer.selected_ms.and_then(|then| moment(now.saturating_sub(then))),
             connect_time: peer.connect_ms,
-            header_time: peer.header_ms,
             response_time: peer.response_ms,
         }
     }
 }
 
+impl Load {
+    fn of(peer: &PeerSnapshot, block: Block) -> Self {
+        match block {
+            Block::Http => Self::Http {
+                requests: peer.requests,
+                responses: Responses::of(peer.responses),
+                header_time: peer.header_ms,
+            },
+            Block::Stream => Self::Stream { connections: peer.requests, first_byte_time: peer.header_ms },
+        }
+    }
+}
+
+impl Responses {
+    fn of(by_class: [u64; 5]) -> Self {
+        let [informational, successful, redirection, client_error, server_error] = by_class;
+        let total = by_class.iter().sum();
+        Self { informational, successful, redirection, client_error, server_error, total }
+    }
+}
+
 impl<'a> ServerView<'a> {
-    fn of(id: u32, server: &'a Server) -> Self {
+    fn of(id: u32, server: &'a Server, block: Block) -> Self {
         let (text, service) = match &server.address {
             ServerAddress::Fixed(addrs) => match addrs.first() {
                 Some(addr) => (addr.to_string().into(), None),
@@ -213,15 +236,16 @@ impl<'a> ServerView<'a> {
             },
             ServerAddress::Named { service, .. } => ((&*server.name).into(), service.as_deref()),
         };
-        Self { service, ..Self::with(id, text, &server.params) }
+        Self { service, ..Self::with(id, text, &server.params, block) }
     }
 
-    fn of_address(peer: &'a Peer, parent: u32, server: &'a Server) -> Self {
-        let view = Self::with(peer.id().0, peer.text().into(), peer.params());
+    fn of_address(peer: &'a Peer, parent: u32, server: &'a Server, block: Block) -> Self {
+        let view = Self::with(peer.id().0, peer.text().into(), peer.params(), block);
         Self { parent: Some(parent), host: Some(&server.name), ..view }
     }
 
-    fn with(id: u32, server: Cow<'a, str>, params: &'a PeerParams) -> Self {
+    fn with(id: u32, server: Cow<'a, str>, params: &'a PeerParams, block: Block) -> Self {
+        let route = || String::from_utf8_lossy(params.route.as_deref().unwrap_or_default());
         Self {
             id,
             server,
@@ -231,7 +255,7 @@ impl<'a> ServerView<'a> {
             max_fails: params.max_fails,
             fail_timeout: seconds(params.fail_timeout_ms),
             slow_start: seconds(params.slow_start_ms),
-            route: String::from_utf8_lossy(params.route.as_deref().unwrap_or_default()),
+            route: (block == Block::Http).then(route),
             backup: params.backup,
             down: params.admin == AdminState::Down,
             drain: params.admin == AdminState::Drain,
@@ -282,7 +306,7 @@ mod tests {
         group.resolved(ServerId(0), &[ResolvedAddress::from(addr("10.0.0.1:80"))]).unwrap();
         let list = group.list();
         assert_eq!(
-            String::from_utf8(servers(&list)).unwrap(),
+            String::from_utf8(servers(&list, Block::Http)).unwrap(),
             concat!(
                 r#"[{"id":0,"server":"app.test","weight":1,"max_conns":0,"max_fails":1,"fail_timeout":"10s","#,
                 r#""slow_start":"0s","route":"r1","backup":false,"down":false},"#,
@@ -292,6 +316,9 @@ mod tests {
                 r#""slow_start":"0s","route":"","backup":false,"down":false,"drain":true}]"#,
             )
         );
-        assert!(server(&list, 2).is_some() && server(&list, 3).is_none());
+        // A server of `stream` has no route.
+        let of_stream = String::from_utf8(servers(&list, Block::Stream)).unwrap();
+        assert!(!of_stream.contains("route") && of_stream.contains(r#""drain":true"#), "{of_stream}");
+        assert!(server(&list, 2, Block::Http).is_some() && server(&list, 3, Block::Stream).is_none());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tw_accept::listen::ListenTable;
 use tw_conf::{ConfError, Diagnostics, Sources, Span};
 use tw_connect::UpstreamGroup;
-use tw_connect::upstream_block::{Groups, Upstream, lacks_servers};
+use tw_connect::upstream_block::{Groups, Upstream, keep_groups, lacks_servers};
 use tw_core::config_thread::yield_if_due;
 use tw_core::load::{RawSettings, Resolve, Table};
 use tw_core::module::Resolved;
@@ -57,7 +57,7 @@ pub(super) fn build(
             groups.insert(group.clone());
         }
     }
-    cx.block.upstream.groups = Arc::new(groups);
+    cx.block.upstream.groups = keep_groups(groups, cx);
     for scope in servers {
         yield_if_due();
         let settings = resolve(scope.raws, Some(&outer), table, cx)?;

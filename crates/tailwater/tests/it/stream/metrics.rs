@@ -1,10 +1,11 @@
-//! Counters of sessions, of servers and of upstream groups: metrics.
+//! Counters of sessions, of servers and of upstream groups: metrics, and the API.
 
 use std::net::SocketAddr;
 
 use tw_testkit::{Client, Server, wait};
 
 use super::{echo, text, upstream};
+use crate::support::get;
 use crate::support::metrics::{metric, metrics_text, try_metric};
 
 /// Starts a server with metrics on its first address, beside a `stream` block with this content.
@@ -85,6 +86,12 @@ fn sessions_are_counted_by_class() {
     assert_eq!(metric(&server, "stream_zone_active{zone=\"other\"}"), 0);
     let failed = peer("127.0.0.1:9".parse().unwrap(), "failures_total");
     assert_eq!(metric(&server, &failed), 1);
+    let view = get(&server, "/api/9/stream/server_zones").text();
+    let site = "\"site\":{\"processing\":0,\"connections\":3,\"sessions\":{\"2xx\":1,\"4xx\":1,\"5xx\":1,\"total\":3},\
+                \"discarded\":0,\"received\":0,\"sent\":5}";
+    assert!(view.contains(site), "{view}");
+    assert_eq!(format!("\"site\":{}", get(&server, "/api/stream/server_zones/site").text()), site);
+    assert_eq!(get(&server, "/api/stream/server_zones/none").status, 404);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `stream`: sessions over TCP and UDP, their phases, and the proxy.
 
 mod access;
+mod api;
 mod configuration;
 mod metrics;
 mod proxy;

@@ -201,7 +201,7 @@ fn invalid_api_request_changes_nothing() {
         ))
         .unwrap();
     assert_eq!(client.read_response().unwrap().status, 413);
-    assert_eq!(client.read_response().unwrap().text(), "[\"http\"]");
+    assert_eq!(client.read_response().unwrap().text(), "[\"http\",\"stream\"]");
     for (line, allow) in [
         (format!("PUT {SERVERS}"), "GET, HEAD, POST"),
         (format!("POST {SERVERS}/0"), "GET, HEAD, PATCH, DELETE"),
