@@ -2,19 +2,21 @@
 //! commercial edition). A background task; the gateway of the location makes the checks.
 
 mod match_block;
+mod parameters;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, Setting, Word, record, units};
+use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, Setting, record};
 use tw_core::module::Settings;
 use tw_server::http::Http;
 use tw_server::http::plan::Plan;
 use tw_server::http::proxy::health::{
-    self, CheckProtocol, Checkable, HealthCheck, HealthCheckParams, HealthCriteria, PassTarget,
+    self, CheckProtocol, Checkable, HealthCheck, HealthCriteria, PassTarget,
 };
 use tw_server::load::Resolve;
+
+pub(crate) use self::parameters::{CheckParameters, MatchBlocks};
 
 use match_block::{MatchBlock, RawMatchBlock};
 
@@ -28,11 +30,9 @@ pub(crate) struct Raw {
 /// `health_check` as written.
 struct RawCheck {
     node: Node,
-    params: HealthCheckParams,
+    common: CheckParameters,
     kind: Kind,
     uri: Option<Box<[u8]>>,
-    expected: Option<Word>,
-    port: Option<u16>,
 }
 
 /// `type=`
@@ -45,7 +45,7 @@ enum Kind {
 /// The checks of one location.
 pub(crate) struct HealthChecks {
     /// All `match` blocks by name.
-    matches: Arc<HashMap<Box<[u8]>, Arc<MatchBlock>>>,
+    matches: Arc<MatchBlocks<MatchBlock>>,
     here: Option<Arc<HealthCheck>>,
 }
 
@@ -107,38 +107,16 @@ impl Settings<Http> for HealthChecks {
 
 /// Reads `health_check`.
 fn read(node: &Node) -> Result<RawCheck, ConfError> {
-    let mut check = RawCheck {
-        node: node.clone(),
-        params: HealthCheckParams::default(),
-        kind: Kind::Http,
-        uri: None,
-        expected: None,
-        port: None,
-    };
-    let params = &mut check.params;
+    let mut check =
+        RawCheck { node: node.clone(), common: CheckParameters::default(), kind: Kind::Http, uri: None };
     for word in &node.args {
         let invalid = || node.fail(format!("invalid parameter \"{word}\""));
-        let count = |value: &[u8]| {
-            let count = units::number(value).and_then(|n| u32::try_from(n).ok());
-            count.filter(|count| *count > 0).ok_or_else(invalid)
-        };
-        let millis = |value: &[u8]| units::msec(value).map(as_ms).ok_or_else(invalid);
-        if let Some(value) = word.param("interval") {
-            params.interval_ms = millis(value).ok().filter(|ms| *ms > 0).ok_or_else(invalid)?;
-        } else if let Some(value) = word.param("jitter") {
-            params.jitter_ms = millis(value)?;
-        } else if let Some(value) = word.param("fails") {
-            params.fails = count(value)?;
-        } else if let Some(value) = word.param("passes") {
-            params.passes = count(value)?;
-        } else if let Some(value) = word.param("uri") {
+        if check.common.read(node, word)? {
+            continue;
+        }
+        if let Some(value) = word.param("uri") {
             let uri = Some(value).filter(|uri| health::is_uri(uri)).ok_or_else(invalid)?;
             check.uri = Some(uri.into());
-        } else if word.param("match").is_some_and(|name| !name.is_empty()) {
-            check.expected = Some(word.clone());
-        } else if let Some(value) = word.param("port") {
-            let port = count(value).ok().and_then(|port| u16::try_from(port).ok());
-            check.port = Some(port.ok_or_else(invalid)?);
         } else if let Some(value) = word.param("type") {
             check.kind = match value {
                 b"http" => Kind::Http,
@@ -151,17 +129,11 @@ fn read(node: &Node) -> Result<RawCheck, ConfError> {
                 "each check has a connection of its own, so that it also tells whether there can be one",
             ));
         } else {
-            match &*word.bytes {
-                b"mandatory" => params.mandatory = true,
-                b"persistent" => params.persistent = true,
-                _ => return Err(invalid()),
-            }
+            return Err(invalid());
         }
     }
-    if params.persistent && !params.mandatory {
-        return Err(node.fail("\"persistent\" of \"health_check\" needs \"mandatory\""));
-    }
-    if check.kind == Kind::Tcp && (check.uri.is_some() || check.expected.is_some()) {
+    check.common.check(node)?;
+    if check.kind == Kind::Tcp && (check.uri.is_some() || check.common.expected.is_some()) {
         return Err(node
             .fail("\"type=tcp\" of \"health_check\" has neither \"uri\" nor \"match\"")
             .hint("it is passed by a server that takes the connection"));
@@ -170,30 +142,20 @@ fn read(node: &Node) -> Result<RawCheck, ConfError> {
 }
 
 impl RawCheck {
-    fn resolve(
-        self,
-        matches: &HashMap<Box<[u8]>, Arc<MatchBlock>>,
-        cx: &Resolve<'_>,
-    ) -> Result<HealthCheck, ConfError> {
+    fn resolve(self, matches: &MatchBlocks<MatchBlock>, cx: &Resolve<'_>) -> Result<HealthCheck, ConfError> {
         let of = self.group(cx)?;
         let protocol = match self.kind {
             Kind::Tcp => CheckProtocol::Connect,
             Kind::Http => {
-                let find = |word: Word| {
-                    let name = word.param("match").unwrap_or_default();
-                    let shown = String::from_utf8_lossy(name);
-                    let unknown = || ConfError::new(format!("unknown match \"{shown}\"")).at(word.span);
-                    let found: Arc<dyn HealthCriteria> = matches.get(name).ok_or_else(unknown)?.clone();
-                    Ok(found)
-                };
-                let criteria = self.expected.map(find).transpose()?;
+                let criteria = self.common.criteria(matches)?.map(|found| found as Arc<dyn HealthCriteria>);
                 CheckProtocol::Request { uri: self.uri.unwrap_or_else(|| b"/".as_slice().into()), criteria }
             }
         };
-        if self.params.mandatory {
+        let CheckParameters { params, port, .. } = self.common;
+        if params.mandatory {
             of.group().peers.require_checks();
         }
-        Ok(HealthCheck { params: self.params, protocol, port: self.port, of })
+        Ok(HealthCheck { params, protocol, port, of })
     }
 
     /// The location, whose requests must go to a group.
@@ -224,8 +186,4 @@ impl RawCheck {
         }
         Ok(of.clone())
     }
-}
-
-fn as_ms(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }

@@ -54,6 +54,7 @@ mod ssi;
 mod static_files;
 mod status_page;
 mod status_zone;
+mod stream_health_check;
 mod stream_proxy;
 mod stream_return;
 mod stream_set;
@@ -167,6 +168,8 @@ pub static STREAM_MODULES: &[StreamModule] = &[
     StreamModule::of::<stream_status_zone::StreamStatusZone>("stream_status_zone"),
     // Log.
     StreamModule::of::<log::AccessLog<StreamSession>>("log"),
+    // Beside sessions; after the module that passes them on.
+    StreamModule::of::<stream_health_check::StreamHealthChecks>("stream_health_check"),
 ];
 
 /// Tests measure how much memory something takes.

@@ -12,7 +12,9 @@ use tw_core::load::Resolve;
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_stream::Stream;
+use tw_stream::health::CheckTarget;
 use tw_stream::plan::{ContentHandler, LocalFuture, Plan};
+use tw_stream::protocol::Passing;
 use tw_stream::proxy::settings::ProxyProtocol;
 use tw_stream::proxy::{self, PassTarget, ProxySettings, RawProxy};
 use tw_stream::server::ServerSettings;
@@ -31,7 +33,7 @@ pub(crate) struct Raw {
 pub(crate) struct StreamProxy {
     /// `proxy_pass`; not inherited.
     target: Option<PassTarget>,
-    settings: ProxySettings,
+    settings: Arc<ProxySettings>,
 }
 
 impl Settings<Stream> for StreamProxy {
@@ -103,16 +105,6 @@ impl Settings<Stream> for StreamProxy {
             .since("1.21.4")
             .doc("Lets one side close its direction while the other one still sends.")
             .set(|raw, node, _| raw.proxy.half_close.set_flag(node)),
-        record::number("proxy_requests", ALL)
-            .default("0")
-            .since("1.15.7")
-            .doc("Datagrams of a client that belong to one session; the next one begins another. 0 means no limit.")
-            .set(|raw, node, _| raw.proxy.requests.set_number(node)),
-        record::number("proxy_responses", ALL)
-            .since("1.9.13")
-            .doc("Datagrams that an upstream server sends for each of a client; a session over UDP is over when all are there. \
-                  Without it, a session lasts until proxy_timeout.")
-            .set(|raw, node, _| raw.proxy.responses.set_number(node)),
         record::new("proxy_upload_rate", "rate", ALL, Args::exact(1))
             .default("0")
             .since("1.9.3")
@@ -126,10 +118,16 @@ impl Settings<Stream> for StreamProxy {
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, Stream>) -> Result<Self, ConfError> {
-        Ok(Self {
-            target: raw.pass.take().map(|word| PassTarget::resolve(&word, cx)).transpose()?,
-            settings: ProxySettings::resolve(raw.proxy, outer.map(|o| &o.settings), cx)?,
-        })
+        let target = raw.pass.take().map(|word| PassTarget::resolve(&word, cx)).transpose()?;
+        let settings = Arc::new(ProxySettings::resolve(raw.proxy, outer.map(|o| &*o.settings), cx)?);
+        cx.block.passing = match &target {
+            None => Passing::Nowhere,
+            Some(PassTarget::Variable { .. }) => Passing::Anywhere,
+            Some(PassTarget::Fixed(group)) => {
+                Passing::To(CheckTarget { group: group.clone(), proxy: settings.clone() })
+            }
+        };
+        Ok(Self { target, settings })
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {

@@ -1,7 +1,7 @@
 //! `stream` on one loop.
 
 use std::cell::RefCell;
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::ops::Deref;
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,12 +11,14 @@ use tw_connect::upstream_names::refresh_names;
 use tw_core::event_loop::{AcceptedConnection, Application, DatagramListener, LoopCore, ReceivedDatagram};
 use tw_net::listen::SocketKind;
 use tw_net::{Addr, Transport};
+use tw_rt::TaskSet;
+use tw_rt::watch::Subject;
 
 use crate::client::Client;
 use crate::config::{GenerationRef, LoopGeneration};
 use crate::datagrams::{self, DatagramSessions};
-use crate::phases;
 use crate::session::{SessionTransport, StreamSession};
+use crate::{health, phases};
 
 /// Interval of looks for something unused: nothing is kept open here.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -88,8 +90,24 @@ impl Application for StreamLoop {
         self.datagram_sessions.end(|id| id == listener.id);
     }
 
-    /// Refreshes the addresses of the names in the `upstream` blocks that are this loop's.
     async fn run_background_tasks(self: Rc<Self>) {
+        let mut background_tasks = TaskSet::default();
+        let subject = |kind| Subject { kind, id: self.index as u64 };
+        background_tasks.spawn((), subject("names"), self.clone().refresh_names());
+        background_tasks.spawn((), subject("health checks"), health::run(self.clone()));
+        while let ((), Ok(())) = poll_fn(|cx| background_tasks.poll_ended(cx)).await {}
+    }
+
+    fn sweep(&self) -> Duration {
+        SWEEP
+    }
+
+    fn close_files(&self) {}
+}
+
+impl StreamLoop {
+    /// Refreshes the addresses of the names in the `upstream` blocks that are this loop's. Never ends by itself.
+    async fn refresh_names(self: Rc<Self>) {
         let generation = self.generation();
         let loops = generation.main.worker_count().max(1);
         let own = generation.upstreams.iter().map(|group| &**group);
@@ -99,10 +117,4 @@ impl Application for StreamLoop {
         }
         refresh_names(&own, generation.disks.default_disk().pool()).await;
     }
-
-    fn sweep(&self) -> Duration {
-        SWEEP
-    }
-
-    fn close_files(&self) {}
 }

@@ -12,6 +12,7 @@ use tw_core::vars::Slots;
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
 
+use crate::health::HealthCheckGroup;
 use crate::plan::Plan;
 use crate::protocol::Stream;
 use crate::server::ServerSettings;
@@ -35,6 +36,8 @@ pub struct Config {
     pub(crate) servers: Box<[Server]>,
     /// The groups of all `upstream` blocks.
     pub(crate) upstreams: Box<[Arc<UpstreamGroup<Stream>>]>,
+    /// Health checks by group.
+    pub(crate) health_checks: Arc<[HealthCheckGroup]>,
     pub(crate) listening: Listening,
     pub(crate) slots: Slots<StreamSession>,
 }

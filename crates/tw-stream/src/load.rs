@@ -22,6 +22,7 @@ use tw_core::vars::VarTable;
 use self::blocks::LoadedStream;
 use self::scope::BlockScope;
 use crate::config::{Config, Listening};
+use crate::health::HealthCheckGroup;
 use crate::protocol::{Block, Stream};
 use crate::server::ServerSettings;
 use crate::session::StreamSession;
@@ -96,6 +97,7 @@ impl ProtocolBlocks for StreamBlocks {
         let assemble = Box::new(move |process| {
             Some(Config {
                 process,
+                health_checks: HealthCheckGroup::gather(&servers),
                 servers: servers.into(),
                 upstreams: upstreams.into(),
                 listening: Listening::new(members),

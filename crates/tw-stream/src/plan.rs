@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage};
 use tw_core::log::{LogPlan, SessionLogger};
 
+use crate::health::HealthCheck;
 use crate::meter::ServerCounters;
 use crate::preread::PrereadHandler;
 use crate::session::{SessionStatus, StreamSession};
@@ -30,6 +31,7 @@ pub struct Plan {
     pub(crate) content: Option<Arc<dyn ContentHandler>>,
     pub(crate) loggers: Vec<Box<dyn Record>>,
     pub(crate) counters: Option<Arc<dyn ServerCounters>>,
+    pub(crate) health_check: Option<Arc<HealthCheck>>,
 }
 
 impl Plan {
@@ -46,6 +48,11 @@ impl Plan {
     /// Sets the counters of the sessions of the server.
     pub fn set_counters(&mut self, counters: Arc<dyn ServerCounters>) {
         self.counters = Some(counters);
+    }
+
+    /// Sets the health check of the group that the sessions of the server are passed to.
+    pub fn set_health_check(&mut self, check: Arc<HealthCheck>) {
+        self.health_check = Some(check);
     }
 }
 

@@ -6,6 +6,7 @@ use tw_core::load::Resolve;
 use tw_core::module::Protocol;
 use tw_upstream::TimeKind;
 
+use crate::health::CheckTarget;
 use crate::plan::Plan;
 use crate::server::ServerSettings;
 use crate::session::StreamSession;
@@ -18,6 +19,20 @@ pub struct Stream;
 pub struct Block {
     /// Upstream servers and the resolution of their names.
     pub upstream: UpstreamBlock<Stream>,
+    /// Destination of the sessions of a server.
+    pub passing: Passing,
+}
+
+/// Destination of the sessions of a server, as far as it is known when the configuration is loaded.
+#[derive(Default)]
+pub enum Passing {
+    /// To no other server.
+    #[default]
+    Nowhere,
+    /// A server that depends on the session.
+    Anywhere,
+    /// There.
+    To(CheckTarget),
 }
 
 impl Protocol for Stream {

@@ -8,6 +8,9 @@ use tw_conf::{ConfError, Node, Span, Word, units};
 use tw_net::Addr;
 use tw_upstream::{AdminState, PeerParams, Server, ServerAddress};
 
+/// Port of a server whose ports are those of a DNS service.
+const SERVICE_PORT: u16 = 0;
+
 /// Parses the address of a server; it listens on `usual` if `text` has no port. A name is asked for later.
 ///
 /// # Errors
@@ -78,7 +81,7 @@ pub fn host_and_port(text: &str) -> Option<(&str, &str)> {
 pub fn named(text: &str, service: Option<&str>, usual: Option<u16>) -> Result<Server, String> {
     // Who asks is not who wrote the configuration: a name is one of a host, and a path has no control characters.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let mut place = place(text, usual)?;
+    let mut place = place(text, usual.or(service.map(|_| SERVICE_PORT)))?;
     match &mut place {
         ServerAddress::Named { host, .. } if !host.bytes().all(is_plain) => {
             return Err("invalid host".to_owned());
@@ -115,6 +118,8 @@ fn set_service(place: &mut ServerAddress, text: &str, name: &str) -> Result<(), 
 pub fn read(node: &Node, usual: Option<u16>) -> Result<Server, ConfError> {
     let address = node.arg(0)?;
     let text = address.lossy();
+    let has_service = node.args.iter().any(|word| word.param("service").is_some());
+    let usual = usual.or(has_service.then_some(SERVICE_PORT));
     let mut place =
         place(&text, usual).map_err(|error| node.fail(format!("{error} in upstream \"{address}\"")))?;
     let mut params = PeerParams::default();

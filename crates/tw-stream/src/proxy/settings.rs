@@ -8,6 +8,7 @@ use tw_connect::settings::{ConnectionSettings, RawConnection};
 use tw_core::load::Resolve;
 use tw_core::reach::Reach;
 use tw_core::vars::Template;
+use tw_net::ConnectOptions;
 
 use crate::protocol::Stream;
 use crate::session::StreamSession;
@@ -110,6 +111,16 @@ impl ProxySettings {
             upload_rate: rate(raw.upload_rate, outer.and_then(|o| o.upload_rate.as_ref()), cx)?,
             download_rate: rate(raw.download_rate, outer.and_then(|o| o.download_rate.as_ref()), cx)?,
         })
+    }
+
+    /// Socket options of connections that belong to no session.
+    pub(crate) fn options_apart(&self) -> ConnectOptions {
+        self.connection.options_apart()
+    }
+
+    /// `proxy_connect_timeout`
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
     }
 
     /// Adds to `reach` what the sandbox must allow.

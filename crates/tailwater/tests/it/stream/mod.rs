@@ -3,6 +3,8 @@
 mod access;
 mod api;
 mod configuration;
+mod groups;
+mod health_check;
 mod metrics;
 mod proxy;
 mod relay;
