@@ -105,6 +105,21 @@ impl Settings<Stream> for StreamProxy {
             .since("1.21.4")
             .doc("Lets one side close its direction while the other one still sends.")
             .set(|raw, node, _| raw.proxy.half_close.set_flag(node)),
+        record::flag("proxy_session_drop", ALL)
+            .default("off")
+            .since("1.15.8")
+            .doc("Ends sessions whose server was removed from its group, marked as down, or found unhealthy.")
+            .set(|raw, node, _| raw.proxy.session_drop.set_flag(node)),
+        record::number("proxy_requests", ALL)
+            .default("0")
+            .since("1.15.7")
+            .doc("Datagrams of a client that belong to one session; the next one begins another. 0 means no limit.")
+            .set(|raw, node, _| raw.proxy.requests.set_number(node)),
+        record::number("proxy_responses", ALL)
+            .since("1.9.13")
+            .doc("Datagrams that an upstream server sends for each of a client; a session over UDP is over when all are there. \
+                  Without it, a session lasts until proxy_timeout.")
+            .set(|raw, node, _| raw.proxy.responses.set_number(node)),
         record::new("proxy_upload_rate", "rate", ALL, Args::exact(1))
             .default("0")
             .since("1.9.3")

@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ use tw_upstream::{Lease, PeerChange, PeerOutcome};
 use super::connect::{self, ConnectedPeer};
 use super::metered::RelayMeter;
 use super::relaying::first_bytes;
+use super::session_drop::{log_drop, until_dropped};
 use super::settings::ProxySettings;
 use crate::application::StreamLoop;
 use crate::datagrams::{DatagramClient, DatagramEnding};
@@ -71,6 +73,8 @@ enum SessionEnd {
     Client(DatagramEnding),
     /// The loop has stopped, and nothing more is to be expected.
     Stopped,
+    /// The server gets no sessions any more (`proxy_session_drop`).
+    Dropped,
 }
 
 /// Result of a look at one direction.
@@ -134,14 +138,22 @@ pub(super) async fn serve(
         s.client.write(Level::Info, format_args!("udp proxy {local} connected to {peer}"));
     }
     let home = s.client.home.clone();
+    let peer = lease.peer().id();
     let meter = RelayMeter::new(s.meter.clone(), lease);
     let mut exchange = Exchange::new(s, (&home, &client), server, (settings, &meter));
-    let end = poll_fn(|cx| exchange.poll(cx)).await;
+    let end = {
+        let mut dropped = pin!(until_dropped(settings, &home, group, peer));
+        poll_fn(|cx| match exchange.poll(cx) {
+            Poll::Ready(end) => Poll::Ready(end),
+            Poll::Pending => dropped.as_mut().poll(cx).map(|()| SessionEnd::Dropped),
+        })
+        .await
+    };
     let is_complete = exchange.is_complete();
     let Exchange { count, first_byte, server, .. } = exchange;
     record(s, &count, first_byte);
     let status = log_end(s, &end, &count, is_complete);
-    let has_failed = status == SessionStatus::BAD_GATEWAY;
+    let has_failed = status == SessionStatus::BAD_GATEWAY && !matches!(end, SessionEnd::Dropped);
     end_lease(s, meter.into_lease(), if has_failed { PeerOutcome::Failed } else { PeerOutcome::Success });
     drop((server, permit));
     status
@@ -416,6 +428,10 @@ fn log_end(s: &StreamSession, end: &SessionEnd, count: &Counts, is_complete: boo
             SessionStatus::BAD_GATEWAY
         }
         SessionEnd::Stopped => info("disconnected on shutdown"),
+        SessionEnd::Dropped => {
+            log_drop(s);
+            SessionStatus::BAD_GATEWAY
+        }
         SessionEnd::Client(DatagramEnding::AddressGone) => info("listening socket closed"),
         SessionEnd::Client(DatagramEnding::Evicted) => {
             info("session ended to make room");

@@ -11,6 +11,7 @@ mod connect;
 mod datagrams;
 mod metered;
 mod relaying;
+mod session_drop;
 pub mod settings;
 pub mod target;
 pub mod upstream_state;
@@ -66,5 +67,5 @@ pub async fn serve(s: &mut StreamSession, target: &PassTarget, settings: &ProxyS
         Ok(connected) => connected,
         Err(status) => return status,
     };
-    relaying::run(s, downstream, connected, settings).await
+    relaying::run(s, &group, downstream, connected, settings).await
 }

@@ -1,10 +1,14 @@
 //! The relay of a session, once an upstream server is connected: what is sent first, what ends it, and what is recorded.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use tw_base::Errno;
+use tw_connect::UpstreamGroup;
 use tw_connect::group::now_ms;
 use tw_connect::relay::{RelayEnding, RelayFailure, RelayLimits, RelaySide, Relayed, relay};
 use tw_core::session::Session;
@@ -15,12 +19,15 @@ use tw_upstream::PeerOutcome;
 
 use super::connect::ConnectedPeer;
 use super::metered::RelayMeter;
+use super::session_drop::{log_drop, until_dropped};
 use super::settings::{ProxyProtocol, ProxySettings};
+use crate::protocol::Stream;
 use crate::session::{SessionStatus, StreamSession};
 
 /// Relays the bytes of `s` until the session is over.
 pub(super) async fn run(
     s: &mut StreamSession,
+    group: &UpstreamGroup<Stream>,
     downstream: Rc<Transport>,
     connected: ConnectedPeer<Transport>,
     settings: &ProxySettings,
@@ -32,15 +39,32 @@ pub(super) async fn run(
     let limits = limits(s, settings);
     let first = first_bytes(s, settings);
     let client = s.client.clone();
+    let peer = lease.peer().id();
     let meter = RelayMeter::new(s.meter.clone(), lease);
     let ends = [(RelaySide::Client, &*downstream), (RelaySide::Server, &transport)];
     let [to_client, to_server] = ends.map(|(side, transport)| meter.end(side, transport));
-    let relayed = relay(&client.home, (to_client, first), (to_server, Bytes::new()), limits).await;
-    record(s, &meter, relayed.first_byte);
+    let relayed = {
+        let mut relaying = pin!(relay(&client.home, (to_client, first), (to_server, Bytes::new()), limits));
+        let mut dropped = pin!(until_dropped(settings, &client.home, group, peer));
+        poll_fn(|cx| match relaying.as_mut().poll(cx) {
+            Poll::Ready(relayed) => Poll::Ready(Some(relayed)),
+            Poll::Pending => dropped.as_mut().poll(cx).map(|()| None),
+        })
+        .await
+    };
+    record(s, &meter, relayed.as_ref().and_then(|relayed| relayed.first_byte));
     let _ = meter.into_lease().done(PeerOutcome::Success, now_ms());
     drop(permit);
-    log_end(s, &relayed);
-    SessionStatus::OK
+    match relayed {
+        Some(relayed) => {
+            log_end(s, &relayed);
+            SessionStatus::OK
+        }
+        None => {
+            log_drop(s);
+            SessionStatus::BAD_GATEWAY
+        }
+    }
 }
 
 fn limits(s: &StreamSession, settings: &ProxySettings) -> RelayLimits {

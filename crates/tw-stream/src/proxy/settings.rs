@@ -34,6 +34,8 @@ pub struct RawProxy {
     pub proxy_protocol: Setting<ProxyProtocol>,
     /// `proxy_half_close`
     pub half_close: Setting<bool>,
+    /// `proxy_session_drop`
+    pub session_drop: Setting<bool>,
     /// `proxy_requests`
     pub requests: Setting<u64>,
     /// `proxy_responses`
@@ -62,6 +64,7 @@ pub struct ProxySettings {
     pub(super) retry: RetryPolicy,
     pub(super) proxy_protocol: ProxyProtocol,
     pub(super) half_close: bool,
+    pub(super) session_drop: bool,
     /// Datagrams of a client that belong to one session; 0 is no limit.
     pub(super) requests: u64,
     /// Datagrams of a server for each of a client; `None` is any number.
@@ -106,6 +109,7 @@ impl ProxySettings {
             },
             proxy_protocol: raw.proxy_protocol.or(outer.map(|o| o.proxy_protocol), ProxyProtocol::Off),
             half_close: raw.half_close.or(outer.map(|o| o.half_close), false),
+            session_drop: raw.session_drop.or(outer.map(|o| o.session_drop), false),
             requests: raw.requests.or(outer.map(|o| o.requests), 0),
             responses: raw.responses.take().or(outer.and_then(|o| o.responses)),
             upload_rate: rate(raw.upload_rate, outer.and_then(|o| o.upload_rate.as_ref()), cx)?,

@@ -12,7 +12,7 @@ use tw_testkit::{Client, Server, wait};
 use super::metrics::start;
 use super::{echo, text, upstream};
 use crate::support::metrics::metrics_text;
-use crate::support::refusal_of;
+use crate::support::{refusal_of, request};
 
 /// An upstream server that answers each text with the one that a test sets, and a session that sends nothing with its name.
 #[derive(Clone)]
@@ -173,6 +173,30 @@ fn mandatory_server_gets_sessions_after_its_first_check() {
     let mut client = Client::connect(server.addr_of(1)).unwrap();
     client.send("hello").unwrap();
     assert_eq!(client.read_bytes(3).unwrap(), b"yes");
+}
+
+#[test]
+fn sessions_of_a_lost_server_are_dropped() {
+    let (kept, other) = (upstream(echo), upstream(echo));
+    let server = start(&format!(
+        "log_format l $status; access_log logs/access.log l;
+         upstream u {{ server {kept}; server {other} backup; }}
+         server {{ listen 127.0.0.1:{{port1}}; proxy_pass u; proxy_session_drop on; }}
+         server {{ listen 127.0.0.1:{{port2}}; proxy_pass u; }}"
+    ));
+    let [mut dropped, mut stays] = [1, 2].map(|nth| {
+        let mut client = Client::connect(server.addr_of(nth)).unwrap();
+        client.send("hello").unwrap();
+        assert_eq!(client.read_bytes(5).unwrap(), b"hello");
+        client
+    });
+    let answer = request(&server, "DELETE /api/stream/upstreams/u/servers/0", &[]);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    // Without another byte from either side.
+    assert_eq!(dropped.read_until_close().unwrap_or_default(), b"");
+    assert_eq!(server.access_log(1).unwrap(), ["502"]);
+    stays.send("again").unwrap();
+    assert_eq!(stays.read_bytes(5).unwrap(), b"again");
 }
 
 #[test]
