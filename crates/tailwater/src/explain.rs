@@ -1,13 +1,14 @@
-//! `--explain URL`: the routing of a request, without a server.
+//! `--explain URL`: the routing of a request, or of a session of `stream`, without a server.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 
-use tw_app::explain::{Explanation, Line, RequestToExplain};
+use tw_app::explain::{Explanation, Line, RequestToExplain, SessionToExplain};
 use tw_core::config_thread::ConfigThread;
 use tw_core::pools::Disks;
 use tw_disk::Pool;
+use tw_net::listen::SocketKind;
 use tw_sys::heap::purge;
 
 use crate::conf::{Loaded, path};
@@ -18,9 +19,19 @@ const TEXT_COLUMNS: usize = 72;
 
 /// Explains a URL, perhaps with a method in front of it; the error says why that cannot be.
 pub(crate) fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
-    let request = parse(url).ok_or_else(|| {
-        let url = String::from_utf8_lossy(url);
-        format!("invalid URL \"{url}\" in option \"--explain\" (as http://example.com/a?b)")
+    let shown_url = String::from_utf8_lossy(url);
+    if url.starts_with(b"tls://") {
+        return Err(format!(
+            "\"{shown_url}\" in option \"--explain\": sessions over TLS cannot be explained, use tcp:// with the port"
+        ));
+    }
+    let subject = match (url.strip_prefix(b"tcp://"), url.strip_prefix(b"udp://")) {
+        (Some(rest), _) => parse_session(rest, SocketKind::Stream).map(Subject::Session),
+        (None, Some(rest)) => parse_session(rest, SocketKind::Datagram).map(Subject::Session),
+        (None, None) => parse(url).map(Subject::Request),
+    };
+    let subject = subject.ok_or_else(|| {
+        format!("invalid URL \"{shown_url}\" in option \"--explain\" (as http://example.com/a?b)")
     })?;
     let failed = |what: &str, error: io::Error| format!("{what} failed ({})", tw_base::Errno::from(&error));
     let Loaded { tree, config } = loaded;
@@ -31,8 +42,43 @@ pub(crate) fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
         Disks::new(pools.map_err(|errno| failed("starting a thread", errno.into()))?, config.ring).into();
     let config_thread = ConfigThread::start(purge).map_err(|error| failed("starting a thread", error))?;
     let generation = config.publish(1, disks, &config_thread);
-    let explanation = generation.explain(request).map_err(|error| failed("starting a loop", error))??;
+    let explanation = match subject {
+        Subject::Request(request) => {
+            generation.explain(request).map_err(|error| failed("starting a loop", error))??
+        }
+        Subject::Session(session) => generation.explain_session(&session)?,
+    };
     Ok(shown(&explanation, |line| line.span.map_or_else(String::new, |span| tree.sources.tail(span))))
+}
+
+/// Subject of an explanation.
+enum Subject {
+    Request(RequestToExplain),
+    Session(SessionToExplain),
+}
+
+/// Reads `host:port`, what follows `tcp://` or `udp://`.
+fn parse_session(rest: &[u8], kind: SocketKind) -> Option<SessionToExplain> {
+    let rest = rest.strip_suffix(b"/").unwrap_or(rest);
+    let (host, port) = host_and_port(rest)?;
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'?' | b'#');
+    rest.iter().all(is_plain).then_some(SessionToExplain {
+        host: host.to_ascii_lowercase(),
+        port: port?,
+        kind,
+    })
+}
+
+/// Host and port of an authority: neither may be empty, and a port not 0.
+fn host_and_port(authority: &[u8]) -> Option<(&[u8], Option<u16>)> {
+    // A colon inside of brackets is part of the address.
+    let after = authority.iter().rposition(|byte| *byte == b']').map_or(0, |at| at + 1);
+    let colon = authority[after..].iter().position(|byte| *byte == b':').map(|at| after + at);
+    let (host, port) = match colon {
+        Some(at) => (&authority[..at], Some(std::str::from_utf8(&authority[at + 1..]).ok()?.parse().ok()?)),
+        None => (authority, None),
+    };
+    (!host.is_empty() && port != Some(0)).then_some((host, port))
 }
 
 /// Reads `[METHOD ]http[s]://host[:port][/path][?arguments]`; the scheme may be left out.
@@ -54,21 +100,15 @@ fn parse(url: &[u8]) -> Option<RequestToExplain> {
     let rest = rest.split(|byte| *byte == b'#').next().unwrap_or_default();
     let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     let (authority, target) = rest.split_at(end);
-    // A colon inside of brackets is part of the address.
-    let after = authority.iter().rposition(|byte| *byte == b']').map_or(0, |at| at + 1);
-    let colon = authority[after..].iter().position(|byte| *byte == b':').map(|at| after + at);
-    let (host, port) = match colon {
-        Some(at) => (&authority[..at], std::str::from_utf8(&authority[at + 1..]).ok()?.parse().ok()?),
-        None => (authority, default_port),
-    };
-    if host.is_empty() || port == 0 || url.iter().any(u8::is_ascii_control) {
+    let (host, port) = host_and_port(authority)?;
+    if url.iter().any(u8::is_ascii_control) {
         return None;
     }
     let slash: &[u8] = if target.starts_with(b"/") { b"" } else { b"/" };
     Some(RequestToExplain {
         method: method.into(),
         host: host.to_ascii_lowercase(),
-        port,
+        port: port.unwrap_or(default_port),
         target: [slash, target].concat(),
     })
 }
@@ -114,6 +154,23 @@ fn file_text(name: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sessions_have_a_host_and_a_port() {
+        for (rest, expected) in [
+            ("A.example:81", Some(("a.example", 81))),
+            ("[::1]:82/", Some(("[::1]", 82))),
+            ("a.example", None),
+            ("a:0", None),
+            (":80", None),
+            ("a:80/b", None),
+            ("a b:80", None),
+        ] {
+            let kind = SocketKind::Datagram;
+            let expected = expected.map(|(host, port)| SessionToExplain { host: host.into(), port, kind });
+            assert_eq!(parse_session(rest.as_bytes(), kind), expected, "{rest}");
+        }
+    }
 
     #[test]
     fn urls() {

@@ -10,6 +10,7 @@
 
 mod acme_challenge;
 mod connection;
+mod destination;
 mod handshake;
 mod handshake_budget;
 mod host;
@@ -25,6 +26,7 @@ mod wait;
 use tw_base::Limit;
 
 pub use connection::{AcceptedTransport, Steps, accept, read_proxy_header};
+pub use destination::{find_destination, literal, no_destination};
 pub use host::{ChosenServer, Host, TlsHost};
 pub use ocsp_client::OcspClient;
 pub use preface::Preface;

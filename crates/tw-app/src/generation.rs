@@ -13,7 +13,7 @@ use tw_server::http::generation::Generation as HttpGeneration;
 use tw_server::http::phases::explain::explain;
 use tw_stream::config::Generation as StreamGeneration;
 
-use crate::explain::{Explanation, RequestToExplain};
+use crate::explain::{Explanation, Line, RequestToExplain, SessionToExplain};
 
 /// A live configuration of all protocols. Clones refer to the same one.
 #[derive(Clone)]
@@ -42,6 +42,20 @@ impl Generation {
     /// Failure to start a thread with a loop.
     pub fn explain(self, request: RequestToExplain) -> io::Result<Result<Explanation, String>> {
         explain(self.http, request)
+    }
+}
+
+impl Generation {
+    /// Explains a session of `stream`, as [`explain`](Self::explain) does a request.
+    ///
+    /// # Errors
+    /// Reason why there is nothing to explain.
+    pub fn explain_session(&self, session: &SessionToExplain) -> Result<Explanation, String> {
+        let stream = self.stream.as_ref().ok_or("there is no \"stream\" block")?;
+        let lines = tw_stream::explain::explain(&stream.config, session)?;
+        let lines =
+            lines.into_iter().map(|line| Line { about: line.about, text: line.text, span: line.span });
+        Ok(Explanation { lines: lines.collect(), file: None })
     }
 }
 

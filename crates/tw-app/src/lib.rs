@@ -25,7 +25,8 @@ pub mod cache {
     pub use tw_server::http::cache::{Cache, PURGES_MAX, Purge, PurgeOutcome, PurgeScope};
 }
 
-/// Explanation of the routing of one request.
+/// Explanation of the routing of one request, or of one session.
 pub mod explain {
     pub use tw_server::http::phases::explain::{Explanation, Line, RequestToExplain};
+    pub use tw_stream::explain::SessionToExplain;
 }

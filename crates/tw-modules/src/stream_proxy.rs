@@ -174,6 +174,10 @@ fn read_protocol(node: &Node) -> Result<ProxyProtocol, ConfError> {
 }
 
 impl ContentHandler for StreamProxy {
+    fn explain(&self) -> Vec<(&'static str, String)> {
+        self.target.as_ref().map_or_else(Vec::new, PassTarget::explain)
+    }
+
     fn serve<'a>(&'a self, s: &'a mut StreamSession) -> LocalFuture<'a, SessionStatus> {
         Box::pin(async move {
             match &self.target {

@@ -63,6 +63,11 @@ impl Listening {
         Self { servers, by_address }
     }
 
+    /// All addresses of sockets of this kind, in the order of the configuration.
+    pub(crate) fn addresses(&self, kind: SocketKind) -> impl Iterator<Item = &Addr> + Clone {
+        self.servers.iter().filter(move |group| group.kind == kind).map(|group| &group.address)
+    }
+
     /// The servers of an address; `None` if `stream` does not listen there.
     pub(crate) fn find(&self, address: &Addr, kind: SocketKind) -> Option<&AddressServers<ServerId>> {
         self.servers.get(*self.by_address.get(&(address.clone(), kind))?)

@@ -15,6 +15,7 @@ mod application;
 pub mod client;
 pub mod config;
 pub mod datagrams;
+pub mod explain;
 pub mod health;
 pub mod load;
 pub mod meter;

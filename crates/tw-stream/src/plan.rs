@@ -20,6 +20,28 @@ pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 pub trait ContentHandler: Send + Sync {
     /// Serves `s` until it is over.
     fn serve<'a>(&'a self, s: &'a mut StreamSession) -> LocalFuture<'a, SessionStatus>;
+
+    /// Describes the effect on sessions for `--explain`: subject of each line, empty if it continues the one before, and text.
+    fn explain(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+}
+
+/// Names of the modules whose handlers are in a plan, by phase.
+#[derive(Default)]
+pub(crate) struct PlannedModules {
+    preaccess: Vec<&'static str>,
+    access: Vec<&'static str>,
+    preread: Vec<&'static str>,
+    pub(crate) content: Option<&'static str>,
+    pub(crate) log: Vec<&'static str>,
+}
+
+impl PlannedModules {
+    /// The phases in front of the content, with the modules of each.
+    pub(crate) fn before_content(&self) -> [(&'static str, &[&'static str]); 3] {
+        [("preaccess", &self.preaccess), ("access", &self.access), ("preread", &self.preread)]
+    }
 }
 
 /// Handlers of the sessions of one server.
@@ -30,11 +52,33 @@ pub struct Plan {
     pub(crate) preread: Vec<Arc<dyn PrereadHandler>>,
     pub(crate) content: Option<Arc<dyn ContentHandler>>,
     pub(crate) loggers: Vec<Box<dyn Record>>,
+    pub(crate) modules: PlannedModules,
     pub(crate) counters: Option<Arc<dyn ServerCounters>>,
     pub(crate) health_check: Option<Arc<HealthCheck>>,
 }
 
 impl Plan {
+    /// Has the module of this name add its handlers.
+    pub(crate) fn install(&mut self, module: &'static str, install: impl FnOnce(&mut Self)) {
+        let lens =
+            |plan: &Self| [plan.preaccess.len(), plan.access.len(), plan.preread.len(), plan.loggers.len()];
+        let (before, content) = (lens(self), self.content.take());
+        install(self);
+        let after = lens(self);
+        let PlannedModules { preaccess, access, preread, content: content_module, log } = &mut self.modules;
+        for (modules, (before, after)) in
+            [preaccess, access, preread, log].into_iter().zip(before.into_iter().zip(after))
+        {
+            if before < after {
+                modules.push(module);
+            }
+        }
+        match self.content {
+            Some(_) => *content_module = Some(module),
+            None => self.content = content,
+        }
+    }
+
     /// Appends a handler that looks at the first bytes of the client.
     pub fn add_preread(&mut self, handler: Arc<dyn PrereadHandler>) {
         self.preread.push(handler);

@@ -157,6 +157,12 @@ pub fn read(node: &Node, usual: Option<u16>) -> Result<Server, ConfError> {
     Ok(Server { name: text.into(), address: place, params })
 }
 
+/// The server as it is written, without the name of the directive: `10.0.0.1:81 weight=2 backup`.
+pub fn text(server: &Server) -> String {
+    let words = written(server).args;
+    words.iter().map(|word| word.to_string()).collect::<Vec<_>>().join(" ")
+}
+
 /// The directive that reads as this server, with what is not as by default.
 pub(crate) fn written(server: &Server) -> Node {
     let (usual, params) = (PeerParams::default(), &server.params);

@@ -79,7 +79,7 @@ fn server(settings: &[Resolved], table: &Table<Stream>, reach: &mut Reach) -> Se
     let core = core::<ServerSettings>(settings, CORE_SERVER);
     let mut plan = Plan::default();
     for (module, settings) in table.modules().iter().zip(settings) {
-        module.install(settings, &mut plan);
+        plan.install(module.name, |plan| module.install(settings, plan));
         module.reach(settings, &core, reach);
     }
     Server { settings: core, plan }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tw_conf::{ConfError, Word};
 use tw_connect::UpstreamGroup;
-use tw_connect::upstream_block::{self, Groups, warn_without_resolver};
+use tw_connect::upstream_block::{self, Groups, server, warn_without_resolver};
 use tw_core::load::Resolve;
 use tw_core::session::Session;
 use tw_core::vars::Template;
@@ -37,6 +37,19 @@ impl PassTarget {
         }
         warn_without_resolver(word, &word.bytes, cx);
         Ok(Self::Variable { address: cx.template(word)?, groups: cx.block.upstream.groups.clone() })
+    }
+
+    /// Describes the servers for `--explain`.
+    pub fn explain(&self) -> Vec<(&'static str, String)> {
+        let Self::Fixed(group) = self else {
+            return vec![("upstream", "depends on the session: \"proxy_pass\" has variables".to_owned())];
+        };
+        let mut lines = vec![("upstream", group.peers.name().to_string())];
+        if group.is_named {
+            let list = group.peers.list();
+            lines.extend(list.servers().iter().map(|(_, server)| ("", server::text(server))));
+        }
+        lines
     }
 
     /// The group for a session. An error is logged.

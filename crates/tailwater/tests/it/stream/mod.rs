@@ -3,6 +3,7 @@
 mod access;
 mod api;
 mod configuration;
+mod explain;
 mod groups;
 mod health_check;
 mod metrics;

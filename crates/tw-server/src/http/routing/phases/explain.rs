@@ -4,12 +4,13 @@
 //! server. Handlers after the rewrite phases are only named: they may ask other servers or change something.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use tw_accept::{find_destination, literal, no_destination};
 use tw_conf::Span;
 use tw_core::event_loop::{Application, Counts, LoopConfiguration, LoopCore};
 use tw_core::host_names::HostName;
@@ -95,10 +96,9 @@ async fn explain_here(
     request: &RequestToExplain,
 ) -> io::Result<Result<Explanation, String>> {
     let mut explanation = Explanation::default();
-    let Some(at) = listen_for(&generation.groups, request) else {
-        let known: Vec<_> = generation.groups.iter().map(|listen| listen.address.to_string()).collect();
-        let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
-        return Ok(Err(format!("no server listens on port {} (listening: {known})", request.port)));
+    let addresses = generation.groups.iter().map(|listen| &listen.address);
+    let Some(at) = find_destination(addresses.clone(), &request.host, request.port) else {
+        return Ok(Err(no_destination(addresses, request.port)));
     };
     let address = generation.groups[at].address.clone();
     let (ours, _theirs) = UnixStream::pair()?;
@@ -126,31 +126,6 @@ async fn explain_here(
     };
     home.app.give_back(r);
     Ok(outcome)
-}
-
-/// The listening address a request for this host and port comes to: the host's own, else that of all addresses.
-fn listen_for(listens: &[ListenGroup], request: &RequestToExplain) -> Option<usize> {
-    let host = literal(&request.host);
-    let inet = |listen: &ListenGroup| listen.address.inet().filter(|addr| addr.port() == request.port);
-    let exact = |addr: SocketAddr| host == Some(addr.ip());
-    let every = |addr: SocketAddr| {
-        addr.ip().is_unspecified() && host.is_none_or(|host| host.is_ipv4() == addr.is_ipv4())
-    };
-    let position = |fits: &dyn Fn(SocketAddr) -> bool| listens.iter().position(|g| inet(g).is_some_and(fits));
-    // Of a name it is not known where it leads: any address will do.
-    position(&exact).or_else(|| position(&every)).or_else(|| match host {
-        None => position(&|_| true),
-        Some(_) => None,
-    })
-}
-
-/// The address that a host is, if it is no name.
-fn literal(host: &[u8]) -> Option<IpAddr> {
-    let host = std::str::from_utf8(host).ok()?;
-    match host.strip_prefix('[') {
-        Some(rest) => rest.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
-        None => host.parse::<Ipv4Addr>().ok().map(IpAddr::V4),
-    }
 }
 
 /// Our end of the connection, for variables and redirects.
