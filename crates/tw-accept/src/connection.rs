@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tw_net::Transport;
 use tw_rt::{Deadline, Socket};
@@ -37,12 +37,17 @@ pub struct AcceptedTransport {
     pub preface: Preface,
 }
 
-/// Takes a connection through the steps of its address. `None` if it ends here; the reason is logged.
-pub async fn accept<H: TlsHost>(host: &H, socket: Socket, steps: Steps) -> Option<AcceptedTransport> {
-    let pending = PendingConnection::new(host, steps.timeout);
-    let mut early = Vec::new();
+/// Takes a connection, of which `early` was read already, through the steps of its address. `None` if it ends here; the reason is
+/// logged.
+pub async fn accept<H: TlsHost>(
+    host: &H,
+    socket: Socket,
+    mut early: Vec<u8>,
+    steps: Steps,
+) -> Option<AcceptedTransport> {
+    let pending = PendingConnection::new(host, host.accepted(), steps.timeout);
     if steps.proxy_protocol {
-        match proxy_protocol::read(&pending, &socket).await {
+        match proxy_protocol::read(&pending, &socket, early).await {
             ProxyHeader::Accepted(rest) => early = rest,
             ProxyHeader::Invalid | ProxyHeader::Absent => return None,
         }
@@ -58,22 +63,42 @@ pub async fn accept<H: TlsHost>(host: &H, socket: Socket, steps: Steps) -> Optio
     Some(AcceptedTransport { transport: Transport::Plain(socket), early, preface })
 }
 
-/// Reads the PROXY protocol header alone, for a protocol that decides between its steps.
-pub async fn read_proxy_header<H: Host>(host: &H, socket: &Socket, timeout: Duration) -> ProxyHeader {
-    proxy_protocol::read(&PendingConnection::new(host, timeout), socket).await
+/// Reads the PROXY protocol header alone, for a protocol that decides between its steps. `early` was read before.
+pub async fn read_proxy_header<H: Host>(
+    host: &H,
+    socket: &Socket,
+    early: Vec<u8>,
+    timeout: Duration,
+) -> ProxyHeader {
+    proxy_protocol::read(&PendingConnection::new(host, host.accepted(), timeout), socket, early).await
+}
+
+/// Completes the TLS handshake alone, for a protocol that decides between its steps. `timeout` begins now; `early` was read before.
+/// `None` if the handshake failed, or the client does not speak TLS; the reason is logged.
+pub async fn accept_tls<H: TlsHost>(
+    host: &H,
+    socket: Socket,
+    early: Vec<u8>,
+    timeout: Duration,
+) -> Option<Transport> {
+    let pending = PendingConnection::new(host, tw_rt::clock::now(), timeout);
+    let (transport, _) = handshake::accept(&pending, socket, early).await?;
+    transport.tls().is_some().then_some(transport)
 }
 
 /// A connection that goes through its steps.
 pub(crate) struct PendingConnection<'a, H> {
     pub(crate) host: &'a H,
     deadline: RefCell<Deadline>,
+    /// Begin of the steps.
+    begun: Instant,
     /// Time in which all steps must be complete.
     timeout: Duration,
 }
 
 impl<'a, H: Host> PendingConnection<'a, H> {
-    fn new(host: &'a H, timeout: Duration) -> Self {
-        Self { host, deadline: RefCell::new(Deadline::new()), timeout }
+    fn new(host: &'a H, begun: Instant, timeout: Duration) -> Self {
+        Self { host, deadline: RefCell::new(Deadline::new()), begun, timeout }
     }
 
     /// Waits for `ready` until the time is over, or the loop closes the connection to make room.
@@ -81,7 +106,7 @@ impl<'a, H: Host> PendingConnection<'a, H> {
         &self,
         ready: impl FnMut(&mut Context<'_>) -> Poll<io::Result<()>>,
     ) -> Result<(), WaitError> {
-        let until = self.host.accepted() + self.timeout;
+        let until = self.begun + self.timeout;
         let left = until.saturating_duration_since(tw_rt::clock::now());
         ready_or_evicted(self.host.evictable(), &self.deadline, left, ready).await
     }

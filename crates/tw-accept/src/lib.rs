@@ -25,14 +25,14 @@ mod wait;
 
 use tw_base::Limit;
 
-pub use connection::{AcceptedTransport, Steps, accept, read_proxy_header};
+pub use connection::{AcceptedTransport, Steps, accept, accept_tls, read_proxy_header};
 pub use destination::{find_destination, literal, no_destination};
 pub use host::{ChosenServer, Host, TlsHost};
 pub use ocsp_client::OcspClient;
 pub use preface::Preface;
 pub use proxy_protocol::ProxyHeader;
 pub use stapling_task::{StaplingHost, keep_stapled};
-pub use tls_info::{ClientCertificate, ClientHelloInfo, TlsInfo};
+pub use tls_info::{ClientCertificate, ClientHelloInfo, TlsInfo, TlsSession};
 pub use wait::{WaitError, ready_or_evicted};
 
 /// Limits of connections; those of TLS settings are [`ssl::LIMITS`].

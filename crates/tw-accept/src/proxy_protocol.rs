@@ -31,15 +31,17 @@ pub enum ProxyHeader {
     Absent,
 }
 
-/// Reads the header.
-pub(crate) async fn read<H: Host>(pending: &PendingConnection<'_, H>, socket: &Socket) -> ProxyHeader {
+/// Reads the header. It begins with `sent`, which was read before.
+pub(crate) async fn read<H: Host>(
+    pending: &PendingConnection<'_, H>,
+    socket: &Socket,
+    mut sent: Vec<u8>,
+) -> ProxyHeader {
     let host = pending.host;
-    let mut sent = Vec::new();
+    let mut is_new = !sent.is_empty();
     loop {
-        sent.reserve(READ_SIZE);
-        match socket.try_read(&mut sent) {
-            Ok(0) => return ProxyHeader::Invalid,
-            Ok(_) => match parse(&sent) {
+        if is_new {
+            match parse(&sent) {
                 Ok(Some((header, len))) => {
                     host.set_proxy_header(header);
                     return ProxyHeader::Accepted(sent.split_off(len));
@@ -53,7 +55,13 @@ pub(crate) async fn read<H: Host>(pending: &PendingConnection<'_, H>, socket: &S
                     host.log(Level::Error, format_args!("{error} while reading PROXY protocol"));
                     return ProxyHeader::Invalid;
                 }
-            },
+            }
+        }
+        is_new = false;
+        sent.reserve(READ_SIZE);
+        match socket.try_read(&mut sent) {
+            Ok(0) => return ProxyHeader::Invalid,
+            Ok(_) => is_new = true,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 if sent.is_empty() {
                     // A client that has sent nothing holds no buffer.

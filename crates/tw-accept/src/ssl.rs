@@ -15,14 +15,18 @@ mod server_tls;
 pub(crate) mod stapling;
 mod ticket_keys_handover;
 mod tls_parameters;
+mod variables;
 mod watched_certificate;
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tw_acme::CurrentCertificate;
 use tw_base::Limit;
-use tw_conf::{Args, ConfError, Directive, HTTP, Node, SERVER, Setting, Word, record, units};
+use tw_conf::{
+    Args, ConfError, Directive, HTTP, Node, SERVER, STREAM, STREAM_SERVER, Setting, Span, Word, record, units,
+};
 use tw_core::load::Resolve;
 use tw_core::module::{Protocol, Settings};
 use tw_core::pools::{DiskMode, Disks, PoolSettings};
@@ -31,7 +35,10 @@ use tw_core::session::Session;
 use tw_disk::{Pool, PoolSize};
 use tw_tls::ClientVerification;
 
-pub use client_authentication::ClientAuthentication;
+use crate::listen::AddressServers;
+use crate::tls_info::TlsSession;
+
+pub use client_authentication::{ClientAuthentication, ClientRefusal};
 pub use client_ocsp::{ClientOcsp, RevocationStatus};
 pub use dynamic_certificate::{
     CertificateCache, CertificateNames, CertificateReader, DynamicCertificate, is_dynamic,
@@ -41,14 +48,26 @@ pub use server_tls::{ServerTls, warm_up};
 pub use stapling::Stapling;
 pub use ticket_keys_handover::{export_keys, inherit_keys};
 pub use tls_parameters::TlsParameters;
+pub use variables::TlsVariables;
 pub use watched_certificate::{CertificateFiles, CertificateVersion, WatchedCertificate, renew};
 
+const HANDSHAKE_LIMITS: &[Limit] = &[Limit::directive(
+    "ssl_handshake_timeout",
+    "Time of a TLS handshake in `stream`; in `http`, client_header_timeout includes it",
+    "the session ends with status 500",
+)];
+
 /// Limits of TLS settings.
-pub const LIMITS: &[&[Limit]] =
-    &[server_tls::LIMITS, ticket_keys_handover::LIMITS, dynamic_certificate::LIMITS, client_ocsp::LIMITS];
+pub const LIMITS: &[&[Limit]] = &[
+    HANDSHAKE_LIMITS,
+    server_tls::LIMITS,
+    ticket_keys_handover::LIMITS,
+    dynamic_certificate::LIMITS,
+    client_ocsp::LIMITS,
+];
 
 /// Protocol of the configuration whose servers can use TLS.
-pub trait SecureProtocol: Protocol {
+pub trait SecureProtocol: Protocol<Session: TlsSession> {
     /// Lists of protocols that a server may offer (ALPN, RFC 7301), each in the order of preference. For each handshake the host of
     /// the connection chooses one by its index.
     const ALPN: &'static [&'static [&'static [u8]]];
@@ -74,6 +93,8 @@ pub struct Ssl<S: Session> {
     pub sign_pool: SignPool,
     /// `ssl_early_data`
     pub early_data: EarlyData,
+    /// `ssl_handshake_timeout`
+    pub handshake_timeout: Duration,
 }
 
 /// Requests that are accepted before the handshake is complete, in data that may be replayed.
@@ -155,6 +176,9 @@ struct Directives {
     reject_handshake: bool,
     sign_pool: SignPool,
     early_data: EarlyData,
+    handshake_timeout: Duration,
+    /// Protocols instead of those of [`SecureProtocol::ALPN`].
+    alpn: Vec<Box<[u8]>>,
     verify_client: Option<ClientVerification>,
     verify_depth: u32,
     client_certificate: Option<Word>,
@@ -187,6 +211,8 @@ pub struct Raw {
     ssl_reject_handshake: Setting<bool>,
     ssl_sign_pool: Setting<Word>,
     ssl_early_data: Setting<EarlyData>,
+    ssl_handshake_timeout: Setting<Duration>,
+    ssl_alpn: Setting<Vec<Box<[u8]>>>,
     ssl_dhparam: Setting<Word>,
     ssl_verify_client: Setting<Option<ClientVerification>>,
     ssl_verify_depth: Setting<usize>,
@@ -211,7 +237,9 @@ const VERIFY_CLIENT: &[(&str, Option<ClientVerification>)] = &[
     ("optional_no_ca", Some(ClientVerification::OptionalNoCa)),
 ];
 
-const EVERYWHERE: u32 = HTTP | SERVER;
+const EVERYWHERE: u32 = HTTP | SERVER | STREAM | STREAM_SERVER;
+const IN_HTTP: u32 = HTTP | SERVER;
+const IN_STREAM: u32 = STREAM | STREAM_SERVER;
 const ONE: Args = Args::exact(1);
 
 impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
@@ -269,7 +297,7 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
             .since("0.7.2")
             .doc("Accepted with a warning and without effect: DHE key exchange is not offered.")
             .set(|raw, node, _| raw.ssl_dhparam.set_once(node, node.arg(0)?.clone())),
-        record::size("ssl_buffer_size", EVERYWHERE)
+        record::size("ssl_buffer_size", IN_HTTP)
             .default("16k")
             .since("1.5.9")
             .doc("Maximum size of a TLS record. A client can decrypt a record only after it has received all of it.")
@@ -312,12 +340,23 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
             .doc("Thread pool for RSA signatures, which would block an event loop; `off` makes them on the loop. ECDSA signatures are always \
                 made on the loop.")
             .set(|raw, node, _| raw.ssl_sign_pool.set_once(node, node.arg(0)?.clone())),
-        record::new("ssl_early_data", "on | off | any", EVERYWHERE, ONE)
+        record::new("ssl_early_data", "on | off | any", IN_HTTP, ONE)
             .default("off")
             .since("1.15.3")
             .doc("Allows returning TLSv1.3 clients to send requests as early data (0-RTT). Requests with unsafe methods get 425, except with `any`.")
             // DIFF(nginx): unsafe requests are rejected until the handshake is complete.
             .set(|raw, node, _| raw.ssl_early_data.set_one_of(node, EARLY_DATA)),
+        record::time("ssl_handshake_timeout", IN_STREAM)
+            .default("60s")
+            .doc("Time in which a TLS handshake must be complete.")
+            .set(|raw, node, _| raw.ssl_handshake_timeout.set_msec(node)),
+        record::new("ssl_alpn", "protocol …", IN_STREAM, Args::at_least(1))
+            .since("1.21.4")
+            .doc("Protocols of which a client that offers some (ALPN) has to offer one, in the order of preference.")
+            .set(|raw, node, _| {
+                let alpn = read_protocols(node)?;
+                raw.ssl_alpn.set_once(node, alpn)
+            }),
         record::new("ssl_verify_client", "on | off | optional | optional_no_ca", EVERYWHERE, ONE)
             .default("off")
             .doc("Requests client certificates, and decides about clients without one, or with one that is not trusted.")
@@ -428,6 +467,10 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
                 Some(word) => SignPool::Named(cx.pool(&word.bytes, word.span)?),
             },
             early_data: raw.ssl_early_data.or(outer_written.map(|o| o.early_data), EarlyData::Off),
+            handshake_timeout: raw
+                .ssl_handshake_timeout
+                .or(outer_written.map(|o| o.handshake_timeout), Duration::from_secs(60)),
+            alpn: raw.ssl_alpn.or_else(|| outer_written.map(|o| o.alpn.clone()), Vec::new),
             verify_client: raw.ssl_verify_client.or(outer_written.map(|o| o.verify_client), None),
             verify_depth: raw
                 .ssl_verify_depth
@@ -469,9 +512,9 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
                 tls = Some(server_tls::resolve(&written, hints, cx)?);
             }
         }
-        let Directives { reject_handshake, sign_pool, early_data, .. } = written;
+        let Directives { reject_handshake, sign_pool, early_data, handshake_timeout, .. } = written;
         let level = if outer.is_some() { Level::Server } else { Level::Protocol };
-        Ok(Self { written, level, tls, clients, reject_handshake, sign_pool, early_data })
+        Ok(Self { written, level, tls, clients, reject_handshake, sign_pool, early_data, handshake_timeout })
     }
 
     fn reach(&self, _core: &P::Core, reach: &mut Reach) {
@@ -488,6 +531,37 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
         let is_nothing = certificates.is_empty() && !self.reject_handshake && verify_client.is_none();
         self.level == Level::Server || is_nothing
     }
+}
+
+/// Checks that handshakes can be done on an address: with the default server at least, unless that refuses all. `places` are those
+/// of a server's `listen … ssl` for the address, and of the server.
+///
+/// # Errors
+/// A server that lacks a certificate.
+pub fn require_certificates<'a, I: Copy, S: Session>(
+    group: &AddressServers<I>,
+    ssl: impl Fn(I) -> &'a Ssl<S>,
+    places: impl Fn(I) -> (Option<Span>, Option<Span>),
+) -> Result<(), ConfError> {
+    let others = if ssl(group.default_server).reject_handshake { &group.members[..] } else { &[] };
+    let mut needed = iter::once(group.default_server).chain(others.iter().copied());
+    let Some(lacking) = needed.find(|id| ssl(*id).tls.is_none()) else { return Ok(()) };
+    let error = ConfError::new("no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive");
+    // Where TLS is asked for, by that server or by another one of the address.
+    let mut asking = iter::once(lacking).chain(group.members.iter().copied());
+    Err(match asking.find_map(|id| places(id).0).or(places(lacking).1) {
+        Some(span) => error.at(span),
+        None => error,
+    })
+}
+
+/// Reads names of protocols; ALPN has one byte for the length of each (RFC 7301).
+fn read_protocols(node: &Node) -> Result<Vec<Box<[u8]>>, ConfError> {
+    let read = |word: &Word| match word.bytes.len() {
+        0..=255 => Ok(word.bytes.clone()),
+        _ => Err(node.error("protocol too long")),
+    };
+    node.args.iter().map(read).collect()
 }
 
 fn push_word(setting: &mut Setting<Vec<Word>>, node: &Node) -> Result<(), ConfError> {

@@ -6,13 +6,14 @@ use std::rc::Rc;
 use rustls::pki_types::CertificateDer;
 use rustls::server::{Accepted, ServerConnection};
 use rustls::{CipherSuite, HandshakeKind, NamedGroup, ProtocolVersion, SignatureScheme};
+use tw_core::session::Session;
 use tw_net::tls::Handshake;
 use tw_tls::Verdict;
 
 use crate::ssl::RevocationStatus;
 
 /// Parameters of a TLS connection.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct TlsInfo {
     /// Server name that the client sent (SNI), in lower case.
     pub server_name: Option<Box<str>>,
@@ -38,8 +39,14 @@ pub struct TlsInfo {
     pub is_early: Rc<Cell<bool>>,
 }
 
+/// Session of a client that may use TLS.
+pub trait TlsSession: Session {
+    /// Result of the handshake, or the client hello as long as the handshake goes on; `None` without TLS.
+    fn tls(&self) -> Option<&TlsInfo>;
+}
+
 /// Certificate of a client that has proved to have its key.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ClientCertificate {
     /// Certificate as DER.
     pub der: CertificateDer<'static>,
@@ -51,8 +58,15 @@ pub struct ClientCertificate {
     pub scheme: Option<SignatureScheme>,
 }
 
+impl ClientCertificate {
+    /// Returns true if the certificate is revoked, or that is not known.
+    pub fn is_revoked(&self) -> bool {
+        self.revocation != RevocationStatus::Good
+    }
+}
+
 /// Abilities of a client, from its hello.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct ClientHelloInfo {
     /// Cipher suites.
     pub suites: Box<[CipherSuite]>,

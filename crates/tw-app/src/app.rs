@@ -1,30 +1,62 @@
 //! State of all protocols on one loop.
 
 use std::cell::RefCell;
-use std::future::poll_fn;
+use std::future::{poll_fn, ready};
 use std::pin::{Pin, pin};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
+use tw_accept::OcspClient;
 use tw_core::event_loop::{AcceptedConnection, Application, DatagramListener, LoopCore, ReceivedDatagram};
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
 use tw_server::event_loop::Loop as HttpLoop;
-use tw_stream::StreamLoop;
+use tw_server::http::proxy::ocsp_client::LoopOcspClient;
+use tw_stream::{LoopServices, OcspQuery, StreamLoop};
 
 use crate::generation::Generation;
 
 /// State of all protocols on one loop.
 pub struct App {
+    this: Weak<Self>,
     core: Rc<LoopCore>,
     http: Rc<HttpLoop>,
     /// `None` as long as the configuration has no `stream` block.
     stream: RefCell<Option<Rc<StreamLoop>>>,
 }
 
+/// Services of a loop that `stream` uses.
+struct AppServices(Weak<App>);
+
+impl LoopServices for AppServices {
+    fn serve(&self, connection: AcceptedConnection) -> Pin<Box<dyn Future<Output = ()>>> {
+        match self.0.upgrade() {
+            Some(app) => Box::pin(app.serve(connection)),
+            None => Box::pin(ready(())),
+        }
+    }
+
+    fn query_ocsp(&self, query: OcspQuery) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>>>> {
+        let Some(app) = self.0.upgrade() else { return Box::pin(ready(Err("no OCSP client".to_owned()))) };
+        let client = LoopOcspClient { home: app.http.clone(), resolving: query.resolving };
+        Box::pin(async move { client.query(&query.url, &query.der, query.size_max).await })
+    }
+}
+
 impl App {
+    /// State of `stream`, with the services of the loop.
+    fn new_stream(
+        app: &Weak<Self>,
+        core: &Rc<LoopCore>,
+        generation: <StreamLoop as Application>::Generation,
+    ) -> Rc<StreamLoop> {
+        let stream = StreamLoop::new(core.clone(), generation);
+        stream.set_services(Rc::new(AppServices(app.clone())));
+        stream
+    }
+
     /// State of `stream`, if it owns a listening address.
     fn stream_of(&self, listen: &Addr, kind: SocketKind) -> Option<Rc<StreamLoop>> {
         let stream = self.stream.borrow();
@@ -37,8 +69,11 @@ impl Application for App {
 
     fn new(core: Rc<LoopCore>, generation: Generation) -> Rc<Self> {
         let Generation { http, stream, .. } = generation;
-        let stream = stream.map(|generation| StreamLoop::new(core.clone(), generation));
-        Rc::new(Self { http: HttpLoop::new(core.clone(), http), stream: RefCell::new(stream), core })
+        let http = HttpLoop::new(core.clone(), http);
+        Rc::new_cyclic(|app| {
+            let stream = stream.map(|generation| Self::new_stream(app, &core, generation));
+            Self { http, stream: RefCell::new(stream), this: app.clone(), core }
+        })
     }
 
     fn set_generation(&self, generation: Generation) {
@@ -47,7 +82,7 @@ impl Application for App {
         let mut own = self.stream.borrow_mut();
         match (&*own, stream) {
             (Some(own), Some(generation)) => own.set_generation(generation),
-            (None, Some(generation)) => *own = Some(StreamLoop::new(self.core.clone(), generation)),
+            (None, Some(generation)) => *own = Some(Self::new_stream(&self.this, &self.core, generation)),
             // Its sessions hold what they need.
             (_, None) => {
                 if let Some(own) = own.take() {

@@ -51,6 +51,6 @@ impl Config {
 
     /// Certificates whose files are watched.
     pub fn watched_certificates(&self) -> impl Iterator<Item = &Arc<WatchedCertificate>> {
-        self.http.watched()
+        self.http.watched().chain(self.stream.iter().flat_map(|stream| stream.watched()))
     }
 }

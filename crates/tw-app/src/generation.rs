@@ -32,7 +32,7 @@ impl Generation {
 
     /// Certificates whose files are watched.
     pub fn watched_certificates(&self) -> impl Iterator<Item = &Arc<WatchedCertificate>> {
-        self.http.watched()
+        self.http.watched().chain(self.stream.iter().flat_map(|stream| stream.watched()))
     }
 
     /// Explains the routing of a request by this generation, which no loop uses. The inner error is the reason why there is

@@ -22,6 +22,7 @@ pub mod reading;
 pub mod relay;
 pub mod resolving;
 pub mod settings;
+pub mod tls_directives;
 pub mod tls_settings;
 pub mod upstream_block;
 pub mod upstream_connection;

@@ -18,11 +18,18 @@ pub struct TlsSettings<S: Session> {
     written: Arc<TlsDirectives<S>>,
     /// `ssl_name`
     name: Option<Template<S>>,
+    /// `ssl_alpn`
+    alpn: Arc<[Template<S>]>,
 }
 
 impl<S: Session> Clone for TlsSettings<S> {
     fn clone(&self) -> Self {
-        Self { tls: self.tls.clone(), written: self.written.clone(), name: self.name.clone() }
+        Self {
+            tls: self.tls.clone(),
+            written: self.written.clone(),
+            name: self.name.clone(),
+            alpn: self.alpn.clone(),
+        }
     }
 }
 
@@ -40,8 +47,12 @@ impl<S: Session> TlsSettings<S> {
             Some(word) => Some(cx.template(&word)?),
             None => outer.and_then(|o| o.name.clone()),
         };
+        let alpn = match std::mem::take(&mut raw.alpn).take() {
+            Some(words) => words.iter().map(|word| cx.template(word)).collect::<Result<_, _>>()?,
+            None => outer.map_or_else(|| Arc::new([]) as Arc<[_]>, |o| o.alpn.clone()),
+        };
         let written = TlsDirectives::resolve(raw, outer.map(|o| &o.written));
-        Ok(Self { tls: None, written, name })
+        Ok(Self { tls: None, written, name, alpn })
     }
 
     /// Reads certificates and authorities, for a location whose servers are, or may be, reached over TLS.
@@ -61,10 +72,16 @@ impl<S: Session> TlsSettings<S> {
     /// TLS of the connections for `s` to a server called `host`; `None` unless [enabled](Self::enable).
     pub fn for_host(&self, s: &S, host: &[u8]) -> Option<UpstreamTls> {
         let tls = self.tls.as_ref()?;
-        Some(match &self.name {
+        let connections = match &self.name {
             Some(name) => tls.connections(&name.value(s), s),
             None => tls.connections(host, s),
-        })
+        };
+        if self.alpn.is_empty() {
+            return Some(connections);
+        }
+        // Names of which a variable makes none, or a longer one than there can be, are left out, as in nginx.
+        let protocols = self.alpn.iter().map(|protocol| protocol.value(s));
+        Some(connections.offering(protocols.filter(|name| (1..=255).contains(&name.len())).collect()))
     }
 
     /// Returns true if `ssl_name` has variables, so that it may differ between servers.

@@ -55,7 +55,7 @@ impl UpstreamConnection {
         secured: Option<(&UpstreamTls, TlsPools)>,
     ) -> Result<Self, AttemptFailure> {
         let secured = secured.as_ref().map(|(secured, by)| (*secured, by));
-        let (transport, permit) = Self::open_transport(core, to, options, timeout, secured).await?;
+        let (transport, permit) = Self::open_transport(core, to, options, timeout, &[], secured).await?;
         Ok(Self::new(Carrier::Own(transport, permit), to))
     }
 
@@ -107,7 +107,8 @@ impl UpstreamConnection {
         }
     }
 
-    /// Transport of a new connection to `to`, as [`open`](Self::open) makes it, and its place among `worker_connections`.
+    /// Transport of a new connection to `to`, as [`open`](Self::open) makes it, and its place among `worker_connections`. `header` is
+    /// sent before a handshake.
     ///
     /// # Errors
     /// No connection, none in time, or none that may be opened.
@@ -116,12 +117,17 @@ impl UpstreamConnection {
         to: &Addr,
         options: &ConnectOptions,
         timeout: Duration,
+        header: &[u8],
         secured: Option<(&UpstreamTls, &TlsPools)>,
     ) -> Result<(Transport, ConnectionPermit), AttemptFailure> {
         let mut deadline = Deadline::new();
         let connecting = |failure: UpstreamFailure| failure.at(AttemptStage::Connecting);
         let permit = Self::reserve(core).map_err(connecting)?;
         let socket = Self::connect(to, options, timeout, &mut deadline).await.map_err(connecting)?;
+        if !header.is_empty() {
+            let sent = Self::send_header(&socket, header, &mut deadline).await;
+            sent.map_err(|failure| failure.at(AttemptStage::Sending))?;
+        }
         match secured {
             None => Ok((Transport::Plain(socket), permit)),
             Some((secured, by)) => {
@@ -150,6 +156,29 @@ impl UpstreamConnection {
             socket.take_error().map_err(UpstreamFailure::Connect)?;
         }
         Ok(socket)
+    }
+
+    async fn send_header(
+        socket: &Socket,
+        mut header: &[u8],
+        deadline: &mut Deadline,
+    ) -> Result<(), UpstreamFailure> {
+        while !header.is_empty() {
+            match socket.try_write(header) {
+                Ok(n) => header = header.get(n..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll_fn(|cx| match socket.poll_writable(cx) {
+                        Poll::Ready(ready) => Poll::Ready(ready.map_err(UpstreamFailure::Send)),
+                        Poll::Pending => {
+                            deadline.poll_elapsed(cx).map(|()| Err(UpstreamFailure::SendTimeout))
+                        }
+                    })
+                    .await?;
+                }
+                Err(error) => return Err(UpstreamFailure::Send(error)),
+            }
+        }
+        Ok(())
     }
 
     /// Transport of a connection of its own; `None` for a stream.

@@ -80,6 +80,8 @@ const ALPN_HTTP2: &[u8] = b"h2";
 pub struct RawUpstreamTls {
     /// `ssl_name`
     pub name: Setting<Word>,
+    /// `ssl_alpn`
+    pub alpn: Setting<Vec<Word>>,
     /// `ssl_server_name`
     pub server_name: Setting<bool>,
     /// `ssl_verify`
@@ -419,11 +421,16 @@ pub struct UpstreamTls {
     name: Arc<str>,
     /// Names of the certificate files, if they contain variables.
     shown: Option<CertificateNames>,
+    /// Protocols to offer (ALPN), if some are configured.
+    alpn: Arc<[Vec<u8>]>,
 }
 
 impl PartialEq for UpstreamTls {
     fn eq(&self, other: &Self) -> bool {
-        self.tls.number == other.tls.number && self.name == other.name && self.shown == other.shown
+        self.tls.number == other.tls.number
+            && self.name == other.name
+            && self.shown == other.shown
+            && self.alpn == other.alpn
     }
 }
 
@@ -434,6 +441,7 @@ impl Hash for UpstreamTls {
         self.tls.number.hash(state);
         self.name.hash(state);
         self.shown.hash(state);
+        self.alpn.hash(state);
     }
 }
 
@@ -447,7 +455,25 @@ impl UpstreamTls {
     /// For a server called `name`, perhaps with a port behind it, which does not count; `shown` names the certificate.
     fn new(tls: Arc<UpstreamTlsConfig>, name: &[u8], shown: Option<CertificateNames>) -> Self {
         let shown = shown.filter(|names| !names.is_empty());
-        Self { tls, name: strip_port(&String::from_utf8_lossy(name)).into(), shown }
+        let name = strip_port(&String::from_utf8_lossy(name)).into();
+        Self { tls, name, shown, alpn: Arc::new([]) }
+    }
+
+    /// Offers these protocols (ALPN).
+    pub(crate) fn offering(mut self, protocols: Vec<Vec<u8>>) -> Self {
+        self.alpn = protocols.into();
+        self
+    }
+
+    /// Settings of a session with the server at `to`.
+    fn config_for(&self, to: &Addr, shown: Option<(&CertificateNames, Identity)>) -> Arc<ClientConfig> {
+        let config = self.tls.config_for(to, shown);
+        if self.alpn.is_empty() {
+            return config;
+        }
+        let mut config = ClientConfig::clone(&config);
+        config.alpn_protocols = self.alpn.to_vec();
+        Arc::new(config)
     }
 
     /// The certificate that variables name, read before `deadline`.
@@ -482,14 +508,14 @@ impl UpstreamTls {
     ) -> Result<Box<ClientConnection>, rustls::Error> {
         let shown = self.shown.as_ref().zip(shown);
         if let Ok(name) = ServerName::try_from(self.name.to_string()) {
-            return tls::connect(self.tls.config_for(to, shown), name);
+            return tls::connect(self.config_for(to, shown), name);
         }
         // No name that a certificate could be for.
         if self.tls.verifies {
             return Err(UpstreamError::Name(self.name.to_string()).into());
         }
         // DIFF(nginx): what is no name of a host is not sent.
-        let mut config = ClientConfig::clone(&self.tls.config_for(to, shown));
+        let mut config = ClientConfig::clone(&self.config_for(to, shown));
         config.resumption = Resumption::disabled();
         config.enable_sni = false;
         tls::connect(Arc::new(config), ServerName::from(IpAddr::from([0, 0, 0, 0])))

@@ -1,6 +1,7 @@
 //! One event loop: the state that every protocol shares ([`LoopCore`]), and the life of a loop, which accepts connections
 //! for an [`Application`] and replaces its generation at a reload.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::ops::Deref;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 use tokio::task::JoinHandle;
 use tw_base::Limit;
-use tw_net::{Addr, ListenSocket};
+use tw_net::{Addr, ListenSocket, Transport};
 use tw_rt::watch::Subject;
 use tw_rt::{Inbox, MemoryRelease, Socket, TaskGroup, TaskSet};
 
@@ -142,12 +143,26 @@ pub trait ClientInfo {
 pub struct AcceptedConnection {
     /// Number of the connection: `*id` in log lines.
     pub id: u64,
-    /// The socket.
-    pub socket: Socket,
+    /// The socket; for a connection that was passed on, perhaps a TLS stream over it.
+    pub transport: Transport,
     /// Address of the peer.
     pub peer: Addr,
-    /// Listening address on which it was accepted.
+    /// Listening address on which it was accepted, or to which it was passed.
     pub listen: Rc<Addr>,
+    /// Facts about a connection that a session has passed on; `None` for one that was just accepted.
+    pub passed: Option<Box<PassedConnection>>,
+}
+
+/// Facts about a connection that was accepted on another listening address and passed on.
+pub struct PassedConnection {
+    /// Address that stands for that of the socket.
+    pub local: Addr,
+    /// Bytes of the client that were read and not used.
+    pub early: Vec<u8>,
+    /// Number of times that the connection was passed on.
+    pub passes: u32,
+    /// Result of a TLS handshake, in the type of the crate that does handshakes.
+    pub tls: Option<Box<dyn Any>>,
 }
 
 /// Commands to a loop.
@@ -280,7 +295,8 @@ impl<A: Application> Running<A> {
     /// Starts the task of a new connection.
     fn accepted(&self, socket: Socket, peer: Addr, listen: &Rc<Addr>) {
         let (app, listen) = (self.app.clone(), listen.clone());
-        let serve = |id| app.serve(AcceptedConnection { id, socket, peer, listen });
+        let transport = Transport::Plain(socket);
+        let serve = |id| app.serve(AcceptedConnection { id, transport, peer, listen, passed: None });
         if let Err(exhausted) = self.core.spawn_connection(serve) {
             tw_log::alert!(self.process().error_log, "{exhausted}");
         }

@@ -150,12 +150,7 @@ fn find_special(value: &[u8], specials: impl Specials) -> Option<usize> {
     value.iter().position(|byte| specials.has(*byte))
 }
 
-fn escape_from(
-    out: &mut Vec<u8>,
-    start: usize,
-    specials: impl Specials,
-    push: impl Fn(&mut Vec<u8>, u8),
-) {
+fn escape_from(out: &mut Vec<u8>, start: usize, specials: impl Specials, push: impl Fn(&mut Vec<u8>, u8)) {
     let Some(first) = find_special(&out[start..], specials) else { return };
     // The escaped form is made behind the value, which then gives way.
     let (first, end) = (start + first, out.len());
@@ -229,7 +224,11 @@ mod tests {
                         let mut step = [around; STEP];
                         step[at] = byte;
                         let expected = specials.has(byte);
-                        assert_eq!(specials.marks(u64::from_le_bytes(step)) != 0, expected, "{byte} {at} {around}");
+                        assert_eq!(
+                            specials.marks(u64::from_le_bytes(step)) != 0,
+                            expected,
+                            "{byte} {at} {around}"
+                        );
                     }
                 }
             }

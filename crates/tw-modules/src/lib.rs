@@ -55,14 +55,19 @@ mod static_files;
 mod status_page;
 mod status_zone;
 mod stream_health_check;
+mod stream_mqtt;
+mod stream_pass;
 mod stream_proxy;
+mod stream_real_ip;
 mod stream_return;
 mod stream_set;
+mod stream_ssl_preread;
 mod stream_status_zone;
 mod stub_status;
 mod sub;
 #[cfg(debug_assertions)]
 mod trap;
+mod trusted_proxies;
 mod try_files;
 mod tunnel;
 mod types;
@@ -156,13 +161,19 @@ pub static STREAM_MODULES: &[StreamModule] = &[
     StreamModule::of::<map::Map>("map"),
     StreamModule::of::<geo::Geo>("geo"),
     StreamModule::of::<split_clients::SplitClients>("split_clients"),
+    // Post-accept.
+    StreamModule::of::<stream_real_ip::StreamRealIp>("stream_real_ip"),
     // Preaccess.
     StreamModule::of::<stream_set::StreamSet>("stream_set"),
     StreamModule::of::<limit_conn::LimitConn<StreamSession>>("limit_conn"),
     // Access.
     StreamModule::of::<access::Access>("access"),
+    // Preread.
+    StreamModule::of::<stream_ssl_preread::StreamSslPreread>("stream_ssl_preread"),
+    StreamModule::of::<stream_mqtt::Mqtt>("stream_mqtt"),
     // Content: of several in one block the last holds.
     StreamModule::of::<stream_return::StreamReturn>("stream_return"),
+    StreamModule::of::<stream_pass::StreamPass>("stream_pass"),
     StreamModule::of::<stream_proxy::StreamProxy>("stream_proxy"),
     // Counters of sessions.
     StreamModule::of::<stream_status_zone::StreamStatusZone>("stream_status_zone"),

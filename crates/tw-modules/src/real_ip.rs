@@ -3,11 +3,9 @@
 //!
 //! An address is believed only if the connection, or the proxy named last, is one of the trusted.
 
-use std::net::ToSocketAddrs;
 use std::sync::Arc;
 
-use tw_conf::network::Network;
-use tw_conf::{Args, ConfError, Cx, Directive, HTTP, LOCATION, Node, SERVER, Setting, record};
+use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
 use tw_http::Known;
 use tw_net::Addr;
@@ -18,6 +16,7 @@ use tw_server::load::Resolve;
 use tw_server::vars::{Value, VarDef};
 
 use crate::forwarded::{ProxyChain, forwarded};
+use crate::trusted_proxies::TrustedProxies;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
@@ -27,14 +26,6 @@ pub(crate) struct Raw {
     from: TrustedProxies,
     header: Setting<Source>,
     chain: Setting<ProxyChain>,
-}
-
-/// Proxies that may name the client's address.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct TrustedProxies {
-    networks: Vec<Network>,
-    /// Set if clients of Unix sockets are trusted proxies.
-    unix: bool,
 }
 
 /// Source of the client's address.
@@ -152,40 +143,6 @@ impl RealIp {
             }
         };
         found.map(Addr::Inet)
-    }
-}
-
-impl TrustedProxies {
-    fn is_empty(&self) -> bool {
-        self.networks.is_empty() && !self.unix
-    }
-
-    /// Takes in a `set_real_ip_from`. May wait for the resolver: at configuration time only.
-    fn add(&mut self, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
-        let word = node.arg(0)?;
-        if word.is("unix:") {
-            self.unix = true;
-        } else if let Some(written) = Network::parse(&word.bytes) {
-            if written.has_low_bits {
-                cx.warn(word.span, format!("low address bits of {word} are meaningless"));
-            }
-            self.networks.push(written.network);
-        } else {
-            let name = word.as_str().filter(|name| !name.is_empty());
-            let found = name.and_then(|name| (name, 0).to_socket_addrs().ok());
-            let found =
-                found.ok_or_else(|| node.fail(format!("host not found in set_real_ip_from \"{word}\"")))?;
-            self.networks.extend(found.map(|addr| Network::new(addr.ip(), u8::MAX)));
-        }
-        Ok(())
-    }
-
-    /// Returns `true` if `addr` is that of a trusted proxy.
-    fn has(&self, addr: &Addr) -> bool {
-        match addr.inet() {
-            Some(addr) => self.networks.iter().any(|network| network.contains(addr.ip())),
-            None => self.unix,
-        }
     }
 }
 

@@ -7,12 +7,12 @@ use tw_conf::{Args, ConfError, Directive, LOCATION, Node, SERVER, Setting, Span,
 use tw_core::host_names::{DuplicateHostName, HostName, HostNames, InvalidHostName, Wildcards};
 use tw_core::module::Settings;
 use tw_core::regex::{BacktrackLimit, Caseless, Match, Regex};
+use tw_core::server_names::ServerName;
 use tw_http::Known;
 use tw_log::Level;
 use tw_server::http::Http;
 use tw_server::http::plan::Plan;
 use tw_server::http::request::Request;
-use tw_server::http::route::ServerName;
 use tw_server::load::Resolve;
 use tw_server::vars::{Value, VarDef};
 

@@ -286,7 +286,7 @@ impl Application for PlainLoop {
             matches!(session.decision(), AccessDecision::Refused(_) | AccessDecision::Forbidden(_));
         let text = if is_refused { "refused".to_owned() } else { session.text() };
         let line = format!("{text} by loop {}\n", self.core.index);
-        connection.socket.try_write(line.as_bytes()).expect("a new socket takes a line");
+        connection.transport.try_write(line.as_bytes()).expect("a new socket takes a line");
         session.config.clone().plan.loggers.iter().for_each(|log| log(&session));
     }
 

@@ -4,9 +4,7 @@
 use std::sync::Arc;
 
 use tw_base::Limit;
-use tw_conf::{
-    Args, ConfError, Directive, MissingFeature, Node, STREAM, STREAM_SERVER, Setting, Word, record,
-};
+use tw_conf::{Args, ConfError, Directive, Node, STREAM, STREAM_SERVER, Setting, Word, record};
 use tw_connect::bind::read_bind;
 use tw_core::load::Resolve;
 use tw_core::module::Settings;
@@ -41,7 +39,43 @@ impl Settings<Stream> for StreamProxy {
 
     const LIMITS: &'static [Limit] = proxy::LIMITS;
 
-    const DIRECTIVES: &'static [Directive<Raw>] = &[
+    const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, Stream>) -> Result<Self, ConfError> {
+        let target = raw.pass.take().map(|word| PassTarget::resolve(&word, cx)).transpose()?;
+        let mut settings = ProxySettings::resolve(raw.proxy, outer.map(|o| &*o.settings), cx)?;
+        if target.is_some() {
+            settings.enable_tls(cx)?;
+        }
+        let settings = Arc::new(settings);
+        cx.block.passing = match &target {
+            None => Passing::Nowhere,
+            Some(PassTarget::Variable { .. }) => Passing::Anywhere,
+            Some(PassTarget::Fixed(group)) => {
+                Passing::To(CheckTarget { group: group.clone(), proxy: settings.clone() })
+            }
+        };
+        Ok(Self { target, settings })
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if self.target.is_some() {
+            plan.set_content(self.clone());
+        }
+    }
+
+    fn reach(&self, _: &ServerSettings, reach: &mut Reach) {
+        if self.target.is_some() {
+            self.settings.reach(reach);
+        }
+    }
+}
+
+/// All lists.
+const LISTS: &[&[Directive<Raw>]] = &[PROXY, TLS, STREAM_TLS];
+
+/// Directives but those of TLS.
+const PROXY: &[Directive<Raw>] = &[
         record::new("proxy_pass", "address", STREAM_SERVER, Args::exact(1))
             .doc("Passes sessions to this address and port, name and port, or upstream; variables are allowed.")
             .set(|raw, node, _| raw.pass.set_once(node, node.arg(0)?.clone())),
@@ -95,10 +129,10 @@ impl Settings<Stream> for StreamProxy {
             .default("0")
             .doc("Time in which a session may be passed to a next server; 0 means no limit.")
             .set(|raw, node, _| raw.proxy.next_upstream_timeout.set_msec(node)),
-        record::new("proxy_protocol", "on | off", ALL, Args::exact(1))
+        record::new("proxy_protocol", "on | off | v2", ALL, Args::exact(1))
             .default("off")
             .since("1.9.2")
-            .doc("Sends a PROXY protocol header, version 1, to upstream servers.")
+            .doc("Sends a PROXY protocol header to upstream servers: version 1, or version 2 with the facts of a TLS handshake.")
             .set(|raw, node, _| raw.proxy.proxy_protocol.set_with(node, read_protocol)),
         record::flag("proxy_half_close", ALL)
             .default("off")
@@ -130,33 +164,29 @@ impl Settings<Stream> for StreamProxy {
             .since("1.9.3")
             .doc("Bytes per second that are read from the upstream server; 0 means no limit.")
             .set(|raw, node, _| raw.proxy.download_rate.set_once(node, node.arg(0)?.clone())),
-    ];
+];
 
-    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, Stream>) -> Result<Self, ConfError> {
-        let target = raw.pass.take().map(|word| PassTarget::resolve(&word, cx)).transpose()?;
-        let settings = Arc::new(ProxySettings::resolve(raw.proxy, outer.map(|o| &*o.settings), cx)?);
-        cx.block.passing = match &target {
-            None => Passing::Nowhere,
-            Some(PassTarget::Variable { .. }) => Passing::Anywhere,
-            Some(PassTarget::Fixed(group)) => {
-                Passing::To(CheckTarget { group: group.clone(), proxy: settings.clone() })
+/// Directives of TLS to upstream servers.
+const TLS: &[Directive<Raw>] = tw_connect::upstream_tls_directives!(
+    "proxy_", "ngx_stream_proxy_module", "host from proxy_pass", STREAM | STREAM_SERVER, raw => raw.proxy.tls
+);
+
+/// Directives of TLS that `stream` has alone.
+const STREAM_TLS: &[Directive<Raw>] = &[
+    record::flag("proxy_ssl", ALL)
+        .default("off")
+        .doc("Connects to upstream servers over TLS.")
+        .set(|raw, node, _| raw.proxy.ssl.set_flag(node)),
+    record::new("proxy_ssl_alpn", "protocol …", ALL, Args::at_least(1))
+        .since("1.31.0")
+        .doc("Protocols that are offered to upstream servers (ALPN); may hold variables.")
+        .set(|raw, node, _| {
+            if node.args.iter().any(|word| word.bytes.len() > 255) {
+                return Err(node.error("protocol too long"));
             }
-        };
-        Ok(Self { target, settings })
-    }
-
-    fn install(self: &Arc<Self>, plan: &mut Plan) {
-        if self.target.is_some() {
-            plan.set_content(self.clone());
-        }
-    }
-
-    fn reach(&self, _: &ServerSettings, reach: &mut Reach) {
-        if self.target.is_some() {
-            self.settings.reach(reach);
-        }
-    }
-}
+            raw.proxy.tls.alpn.set_once(node, node.args.clone())
+        }),
+];
 
 /// Reads the version of the PROXY protocol.
 fn read_protocol(node: &Node) -> Result<ProxyProtocol, ConfError> {
@@ -164,11 +194,7 @@ fn read_protocol(node: &Node) -> Result<ProxyProtocol, ConfError> {
     match word.as_str() {
         Some("off") => Ok(ProxyProtocol::Off),
         Some("on") => Ok(ProxyProtocol::V1),
-        Some("v2") => {
-            let message = "\"proxy_protocol v2\" is not supported by this version of Tailwater";
-            let missing = MissingFeature::new("proxy_protocol v2", "ngx_stream_proxy_module");
-            Err(node.fail(message).at(word.span).missing(missing))
-        }
+        Some("v2") => Ok(ProxyProtocol::V2),
         _ => Err(node.invalid_value(word)),
     }
 }

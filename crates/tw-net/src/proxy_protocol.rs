@@ -8,6 +8,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::Addr;
+use crate::listen::SocketKind;
 
 /// Longest header of either version that is taken, in bytes.
 pub const MAX_HEADER: usize = 4096;
@@ -274,6 +275,83 @@ pub fn write_v1(out: &mut Vec<u8>, src: &Addr, dst: &Addr) {
     write!(out, "PROXY {family} {src_ip} {dst_ip} {} {}\r\n", src.port(), dst.port())
         .expect("writing to memory does not fail");
 }
+
+/// Appends a version 2 header that says `src` connected to `dst`, or sent a datagram there, with these values and a checksum behind
+/// them.
+pub fn write_v2(out: &mut Vec<u8>, kind: SocketKind, src: &Addr, dst: &Addr, tlvs: &[(u8, Vec<u8>)]) {
+    let begin = out.len();
+    out.extend_from_slice(&SIGNATURE);
+    let mut body = Vec::new();
+    let family = match (src.inet(), dst.inet()) {
+        (Some(src), Some(dst)) => {
+            let family = match (src.ip(), dst.ip()) {
+                (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                    body.extend_from_slice(&src.octets());
+                    body.extend_from_slice(&dst.octets());
+                    FAMILY_INET
+                }
+                (one, other) => {
+                    for ip in [one, other] {
+                        match to_v6(ip) {
+                            IpAddr::V6(ip) => body.extend_from_slice(&ip.octets()),
+                            IpAddr::V4(_) => {}
+                        }
+                    }
+                    FAMILY_INET6
+                }
+            };
+            body.extend_from_slice(&src.port().to_be_bytes());
+            body.extend_from_slice(&dst.port().to_be_bytes());
+            match kind {
+                SocketKind::Stream => family | 1,
+                SocketKind::Datagram => family | 2,
+            }
+        }
+        _ => FAMILY_UNSPECIFIED,
+    };
+    for (kind, value) in tlvs {
+        put_tlv(&mut body, *kind, value);
+    }
+    put_tlv(&mut body, TLV_CRC32C, &[0; 4]);
+    out.extend_from_slice(&[VERSION_2_PROXY, family]);
+    // Names and protocols of a handshake are some hundred bytes at most.
+    out.extend_from_slice(&u16::try_from(body.len()).unwrap_or(u16::MAX).to_be_bytes());
+    out.extend_from_slice(&body);
+    let sum = crc32c(&out[begin..]);
+    let end = out.len() - 4;
+    out[end..].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Appends a value with its type and length; one that is too long is left out.
+pub fn put_tlv(out: &mut Vec<u8>, kind: u8, value: &[u8]) {
+    if let Ok(len) = u16::try_from(value.len()) {
+        out.push(kind);
+        out.extend_from_slice(&len.to_be_bytes());
+        out.extend_from_slice(value);
+    }
+}
+
+/// Checksum of version 2 (CRC-32C, RFC 9260 appendix A). A header has some hundred bytes, for which no table is needed.
+fn crc32c(bytes: &[u8]) -> u32 {
+    const REVERSED: u32 = 0x82f6_3b78;
+    let mut sum = u32::MAX;
+    for byte in bytes {
+        sum ^= u32::from(*byte);
+        for _ in 0..8 {
+            sum = (sum >> 1) ^ (REVERSED & (sum & 1).wrapping_neg());
+        }
+    }
+    !sum
+}
+
+/// Version 2, command PROXY.
+const VERSION_2_PROXY: u8 = 0x21;
+/// Families, without the transport protocol.
+const FAMILY_INET: u8 = 0x10;
+const FAMILY_INET6: u8 = 0x20;
+const FAMILY_UNSPECIFIED: u8 = 0x00;
+/// Type of the checksum.
+const TLV_CRC32C: u8 = 0x03;
 
 fn to_v6(ip: IpAddr) -> IpAddr {
     match ip {

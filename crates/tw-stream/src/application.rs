@@ -1,22 +1,25 @@
 //! `stream` on one loop.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::future::{pending, poll_fn};
 use std::ops::Deref;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use tw_accept::keep_stapled;
 use tw_connect::UpstreamConnections;
 use tw_connect::upstream_names::refresh_names;
 use tw_core::event_loop::{AcceptedConnection, Application, DatagramListener, LoopCore, ReceivedDatagram};
+use tw_net::Addr;
 use tw_net::listen::SocketKind;
-use tw_net::{Addr, Transport};
 use tw_rt::TaskSet;
 use tw_rt::watch::Subject;
 
 use crate::client::Client;
-use crate::config::{GenerationRef, LoopGeneration};
+use crate::config::{GenerationRef, LoopGeneration, ServerId};
 use crate::datagrams::{self, DatagramSessions};
+use crate::loop_services::{LoopServices, StapledServer};
 use crate::session::{SessionTransport, StreamSession};
 use crate::{health, phases};
 
@@ -31,12 +34,23 @@ pub struct StreamLoop {
     /// Sessions over datagrams.
     pub(crate) datagram_sessions: Rc<DatagramSessions>,
     generation: RefCell<Rc<LoopGeneration>>,
+    services: OnceCell<Rc<dyn LoopServices>>,
 }
 
 impl StreamLoop {
     /// Returns the configuration of new sessions.
     pub(crate) fn generation(&self) -> Rc<LoopGeneration> {
         self.generation.borrow().clone()
+    }
+
+    /// Sets the services of the application. Called once.
+    pub fn set_services(&self, services: Rc<dyn LoopServices>) {
+        let _ = self.services.set(services);
+    }
+
+    /// The services of the application; `None` without one.
+    pub(crate) fn services(&self) -> Option<&Rc<dyn LoopServices>> {
+        self.services.get()
     }
 
     /// Returns true if sessions begin on this listening address.
@@ -65,7 +79,7 @@ impl Application for StreamLoop {
         let upstreams = UpstreamConnections::new(core.clone());
         let generation = RefCell::new(LoopGeneration::new(generation));
         let datagram_sessions = DatagramSessions::new(&core);
-        Rc::new(Self { core, upstreams, datagram_sessions, generation })
+        Rc::new(Self { core, upstreams, datagram_sessions, generation, services: OnceCell::new() })
     }
 
     fn set_generation(&self, generation: GenerationRef) {
@@ -73,13 +87,13 @@ impl Application for StreamLoop {
     }
 
     async fn serve(self: Rc<Self>, connection: AcceptedConnection) {
-        let AcceptedConnection { id, socket, peer, listen } = connection;
+        let AcceptedConnection { id, transport, peer, listen, passed } = connection;
         let Some(client) = Client::new(id, peer, (listen, SocketKind::Stream), self) else { return };
-        phases::run(StreamSession::new(
-            client,
-            SessionTransport::Connection(Rc::new(Transport::Plain(socket))),
-        ))
-        .await;
+        let mut session = StreamSession::new(client, SessionTransport::Connection(Rc::new(transport)));
+        if let Some(passed) = passed {
+            session.take_passed(*passed);
+        }
+        phases::run(session).await;
     }
 
     fn receive(self: &Rc<Self>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {
@@ -94,6 +108,7 @@ impl Application for StreamLoop {
         let mut background_tasks = TaskSet::default();
         let subject = |kind| Subject { kind, id: self.index as u64 };
         background_tasks.spawn((), subject("names"), self.clone().refresh_names());
+        background_tasks.spawn((), subject("stapling"), self.clone().keep_stapled());
         background_tasks.spawn((), subject("health checks"), health::run(self.clone()));
         while let ((), Ok(())) = poll_fn(|cx| background_tasks.poll_ended(cx)).await {}
     }
@@ -106,6 +121,25 @@ impl Application for StreamLoop {
 }
 
 impl StreamLoop {
+    /// Keeps the OCSP responses of the loop's certificates up to date. Never ends by itself.
+    async fn keep_stapled(self: Rc<Self>) {
+        let generation = self.generation();
+        let loops = generation.main.worker_count().max(1);
+        let certificates = generation.servers.iter().enumerate().flat_map(|(at, server)| {
+            let id = ServerId(at as u32);
+            let stapled = |stapling: &_| {
+                let (home, generation) = (self.clone(), generation.clone());
+                (Arc::clone(stapling), StapledServer { home, generation, server: id })
+            };
+            server.ssl.tls.iter().flat_map(|tls| tls.staplings()).map(stapled).collect::<Vec<_>>()
+        });
+        let certificates: Vec<_> = certificates.collect();
+        if certificates.is_empty() {
+            return pending().await;
+        }
+        keep_stapled(certificates.into_iter(), (self.index, loops)).await;
+    }
+
     /// Refreshes the addresses of the names in the `upstream` blocks that are this loop's. Never ends by itself.
     async fn refresh_names(self: Rc<Self>) {
         let generation = self.generation();

@@ -1,11 +1,11 @@
 //! Facts about the connection of a client, from accept to close. No I/O.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::rc::{Rc, Weak};
 use std::time::Instant;
 
-use tw_accept::Host;
+use tw_accept::{Host, TlsInfo};
 use tw_core::event_loop::{ClientInfo, ConnectionSlot, EvictableConnection};
 use tw_core::generation::DebugLines;
 use tw_log::{ErrorLog, Level};
@@ -13,7 +13,7 @@ use tw_net::listen::SocketKind;
 use tw_net::{Addr, proxy_protocol};
 
 use crate::application::StreamLoop;
-use crate::config::{LoopGeneration, Server, ServerId};
+use crate::config::{AddressGroup, LoopGeneration, Server, ServerId};
 
 /// A client. It keeps the configuration that was current when it was accepted.
 pub struct Client {
@@ -33,12 +33,21 @@ pub struct Client {
     pub proxy: OnceCell<Box<proxy_protocol::Header>>,
     /// True if its listening address has `proxy_protocol`.
     pub(crate) sends_proxy_header: bool,
-    /// Default server of its listening address.
-    server: ServerId,
+    /// True if its listening address has `ssl`.
+    pub(crate) is_tls: bool,
+    /// Result of the TLS handshake.
+    tls: OnceCell<Box<TlsInfo>>,
+    /// Client hello of a handshake that goes on.
+    hello: OnceCell<Box<TlsInfo>>,
+    /// Server of the session: the default server of its listening address, until the client has named another one.
+    server: Cell<ServerId>,
     slot: ConnectionSlot,
     verbosity: Verbosity,
     peer: Addr,
+    /// Address that a trusted proxy has named instead of `peer`.
+    named: OnceCell<Addr>,
     peer_text: OnceCell<Box<str>>,
+    named_text: OnceCell<Box<str>>,
 }
 
 /// Verbosity of the log lines of a client.
@@ -60,7 +69,8 @@ impl Client {
         home: Rc<StreamLoop>,
     ) -> Option<Rc<Self>> {
         let generation = home.generation();
-        let group = generation.listening.find(&listen, kind)?;
+        let group = &generation.listening.find(&listen, kind)?.servers;
+        let is_tls = group.ssl;
         let (server, sends_proxy_header) = (group.default_server, group.proxy_protocol);
         let is_debugged = generation.main.debug_connections.iter().any(|peers| peers.has(&peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
@@ -74,16 +84,21 @@ impl Client {
             accepted: tw_rt::clock::now(),
             proxy: OnceCell::new(),
             sends_proxy_header,
-            server,
+            is_tls,
+            tls: OnceCell::new(),
+            hello: OnceCell::new(),
+            server: Cell::new(server),
             verbosity,
             peer,
+            named: OnceCell::new(),
+            named_text: OnceCell::new(),
             peer_text: OnceCell::new(),
         }))
     }
 
     /// The server of the configuration that its session belongs to.
     pub fn server(&self) -> &Server {
-        self.generation.server(self.server)
+        self.generation.server(self.server.get())
     }
 
     /// `udp ` for a session over datagrams, for log lines.
@@ -94,7 +109,57 @@ impl Client {
         }
     }
 
-    /// The peer's address.
+    /// The servers of its listening address; `None` if that is not one of the configuration.
+    pub(crate) fn group(&self) -> Option<&AddressGroup> {
+        self.generation.listening.find(&self.listen, self.kind)
+    }
+
+    /// Index of the server that its session belongs to.
+    pub(crate) fn server_id(&self) -> ServerId {
+        self.server.get()
+    }
+
+    /// Makes `server` that of the session.
+    pub(crate) fn set_server(&self, server: ServerId) {
+        self.server.set(server);
+    }
+
+    /// Result of the TLS handshake, or the client hello as long as it goes on.
+    pub(crate) fn tls(&self) -> Option<&TlsInfo> {
+        self.tls.get().or(self.hello.get()).map(|tls| &**tls)
+    }
+
+    /// Stores the client hello of a handshake.
+    pub(crate) fn set_hello(&self, hello: TlsInfo) {
+        // Set once: a connection has one handshake.
+        let _ = self.hello.set(Box::new(hello));
+    }
+
+    /// Stores the result of the handshake.
+    pub(crate) fn set_tls(&self, tls: TlsInfo) {
+        // Set once: a connection has one handshake.
+        let _ = self.tls.set(Box::new(tls));
+    }
+
+    /// The client's address, as trusted proxies tell it.
+    pub fn addr(&self) -> &Addr {
+        self.named.get().unwrap_or(&self.peer)
+    }
+
+    /// The client's address as text without port, as trusted proxies tell it.
+    pub fn addr_text(&self) -> &str {
+        match self.named.get() {
+            None => self.peer_text(),
+            Some(addr) => self.named_text.get_or_init(|| addr.client_text()),
+        }
+    }
+
+    /// Takes `addr`, which a trusted proxy has named, as the client's address. Only the first one counts.
+    pub fn set_addr(&self, addr: Addr) {
+        let _ = self.named.set(addr);
+    }
+
+    /// The peer's address, whatever proxies tell.
     pub fn peer(&self) -> &Addr {
         &self.peer
     }
@@ -171,6 +236,6 @@ pub(crate) struct ClientContext<'a>(pub(crate) &'a Client);
 impl fmt::Display for ClientContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let client = self.0;
-        write!(f, ", {}client: {}, server: {}", client.log_prefix(), client.peer_text(), client.listen)
+        write!(f, ", {}client: {}, server: {}", client.log_prefix(), client.addr_text(), client.listen)
     }
 }

@@ -5,9 +5,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use tw_accept::listen::AddressServers;
+use tw_accept::ssl::{Ssl, WatchedCertificate};
+use tw_conf::Span;
 use tw_connect::UpstreamGroup;
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::{Configuration, ProcessConfig};
+use tw_core::server_names::ServerNames;
 use tw_core::vars::Slots;
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
@@ -46,31 +49,44 @@ pub struct Config {
 pub struct Server {
     /// Core settings.
     pub settings: Arc<ServerSettings>,
+    /// TLS of its sessions.
+    pub ssl: Arc<Ssl<StreamSession>>,
     /// Handlers of its sessions.
     pub plan: Plan,
+    /// Place of the directive.
+    pub(crate) span: Span,
+}
+
+/// The servers of a listening address.
+pub(crate) struct AddressGroup {
+    /// The part that every protocol has.
+    pub(crate) servers: AddressServers<ServerId>,
+    /// Servers by name.
+    pub(crate) names: ServerNames<ServerId>,
 }
 
 /// Servers by listening address: a range of ports may be thousands of them.
 pub(crate) struct Listening {
-    servers: Vec<AddressServers<ServerId>>,
+    groups: Vec<AddressGroup>,
     by_address: HashMap<(Addr, SocketKind), usize>,
 }
 
 impl Listening {
-    pub(crate) fn new(servers: Vec<AddressServers<ServerId>>) -> Self {
-        let key = |group: &AddressServers<ServerId>| (group.address.clone(), group.kind);
-        let by_address = servers.iter().enumerate().map(|(at, group)| (key(group), at)).collect();
-        Self { servers, by_address }
+    pub(crate) fn new(groups: Vec<AddressGroup>) -> Self {
+        let key = |servers: &AddressServers<ServerId>| (servers.address.clone(), servers.kind);
+        let by_address = groups.iter().enumerate().map(|(at, group)| (key(&group.servers), at)).collect();
+        Self { groups, by_address }
     }
 
     /// All addresses of sockets of this kind, in the order of the configuration.
     pub(crate) fn addresses(&self, kind: SocketKind) -> impl Iterator<Item = &Addr> + Clone {
-        self.servers.iter().filter(move |group| group.kind == kind).map(|group| &group.address)
+        let servers = self.groups.iter().map(|group| &group.servers);
+        servers.filter(move |servers| servers.kind == kind).map(|servers| &servers.address)
     }
 
     /// The servers of an address; `None` if `stream` does not listen there.
-    pub(crate) fn find(&self, address: &Addr, kind: SocketKind) -> Option<&AddressServers<ServerId>> {
-        self.servers.get(*self.by_address.get(&(address.clone(), kind))?)
+    pub(crate) fn find(&self, address: &Addr, kind: SocketKind) -> Option<&AddressGroup> {
+        self.groups.get(*self.by_address.get(&(address.clone(), kind))?)
     }
 }
 
@@ -96,6 +112,11 @@ impl Configuration for Config {
 }
 
 impl Config {
+    /// Certificates whose files are watched.
+    pub fn watched(&self) -> impl Iterator<Item = &Arc<WatchedCertificate>> {
+        self.servers.iter().flat_map(|server| server.ssl.tls.iter().flat_map(|tls| tls.watched()))
+    }
+
     /// A server by its index.
     pub fn server(&self, id: ServerId) -> &Server {
         &self.servers[id.0 as usize]

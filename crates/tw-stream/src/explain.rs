@@ -41,6 +41,7 @@ pub fn explain(config: &Config, session: &SessionToExplain) -> Result<Vec<Line>,
         return Err(no_destination(addresses, session.port));
     };
     let Some(group) = config.listening.find(address, session.kind) else { return Ok(Vec::new()) };
+    let group = &group.servers;
     let server = config.server(group.default_server);
     let listen = server.settings.listens.iter().find(|listen| listen.addresses.contains(address));
     let note = if group.proxy_protocol { ", behind the PROXY protocol" } else { "" };

@@ -16,15 +16,20 @@ pub mod client;
 pub mod config;
 pub mod datagrams;
 pub mod explain;
+mod handshake;
 pub mod health;
 pub mod load;
+mod loop_services;
 pub mod meter;
+pub mod mqtt;
+pub mod pass;
 pub mod phases;
 pub mod plan;
 pub mod preread;
 pub mod protocol;
 pub mod proxy;
 pub mod server;
+pub mod server_choice;
 pub mod session;
 pub mod variables;
 
@@ -32,6 +37,7 @@ use tw_base::Limit;
 
 pub use application::StreamLoop;
 pub use load::StreamBlocks;
+pub use loop_services::{LoopServices, OcspQuery};
 pub use protocol::{Block, Stream};
 
 /// Limits of sessions; those of a module are in its settings.

@@ -9,7 +9,7 @@ mod scope;
 
 use std::sync::{Arc, OnceLock};
 
-use tw_accept::listen::ListenTable;
+use tw_accept::ssl::{self, Ssl};
 use tw_conf::{ConfError, Contexts, DirectiveInfo, Node};
 use tw_connect::upstream_block::Upstream;
 use tw_core::load::{
@@ -19,7 +19,7 @@ use tw_core::load::{
 use tw_core::module::Protocol;
 use tw_core::vars::VarTable;
 
-use self::blocks::LoadedStream;
+use self::blocks::{Listens, LoadedStream};
 use self::scope::BlockScope;
 use crate::config::{Config, Listening};
 use crate::health::HealthCheckGroup;
@@ -32,10 +32,14 @@ use crate::variables;
 pub type Module = tw_core::module::Module<Stream>;
 
 /// Core modules of the stream context; they come before THE LIST.
-static CORE: [Module; 2] =
-    [Module::of::<ServerSettings>("stream_core"), Module::of::<Upstream<Stream>>("upstream")];
+static CORE: [Module; 3] = [
+    Module::of::<ServerSettings>("stream_core"),
+    Module::of::<Upstream<Stream>>("upstream"),
+    Module::of::<Ssl<StreamSession>>("ssl"),
+];
 const CORE_SERVER: usize = 0;
 const CORE_UPSTREAM: usize = 1;
+const CORE_SSL: usize = 2;
 
 /// `stream` while a configuration is loaded. Its configuration is `None` if there is no such block.
 pub struct StreamBlocks {
@@ -87,20 +91,23 @@ impl ProtocolBlocks for StreamBlocks {
     }
 
     fn finish(self, process: &mut ConfigBuilder<'_>) -> Result<LoadedBlocks<Self::Config>, ConfError> {
-        let Some(LoadedStream { servers, upstreams, reach }) = self.loaded else {
+        let Some(LoadedStream { servers, upstreams, reach, secures_upstreams }) = self.loaded else {
             return Ok(LoadedBlocks { parts: ProtocolParts::default(), assemble: Box::new(|_| None) });
         };
-        let ListenTable { addresses, servers: members, .. } =
+        let Listens { addresses, groups } =
             blocks::listens(&servers, process.sources, &mut *process.diagnostics)?;
         let slots = self.vars.finish()?;
-        let parts = ProtocolParts { listens: addresses, reach, ..ProtocolParts::default() };
+        let is_secured = secures_upstreams || groups.iter().any(|group| group.servers.ssl);
+        let pools = is_secured.then(|| ssl::pool_settings(process.main.worker_count())).into_iter().collect();
+        let parts =
+            ProtocolParts { listens: addresses, reach, pools, is_secured, ..ProtocolParts::default() };
         let assemble = Box::new(move |process| {
             Some(Config {
                 process,
                 health_checks: HealthCheckGroup::gather(&servers),
                 servers: servers.into(),
                 upstreams: upstreams.into(),
-                listening: Listening::new(members),
+                listening: Listening::new(groups),
                 slots,
             })
         });

@@ -2,10 +2,10 @@
 //!
 //! | phase | who runs there |
 //! |---|---|
-//! | post-accept | the PROXY protocol header |
+//! | post-accept | the PROXY protocol header, `set_real_ip_from` |
 //! | preaccess | `set`, `limit_conn` |
 //! | access | `allow`, `deny` |
-//! | ssl | nothing yet: a TLS handshake, which replaces the transport of the session |
+//! | ssl | the TLS handshake, which replaces the transport of the session ([`handshake`](crate::handshake)) |
 //! | preread | modules that look at the first bytes of the client ([`preread`](crate::preread)) |
 //! | content | `proxy_pass`, `return` |
 //! | log | `access_log` |
@@ -16,7 +16,9 @@ use tw_core::access_check::AccessDecision;
 use tw_core::session::Session;
 use tw_core::vars::EvalStatus;
 use tw_log::Level;
+use tw_net::Transport;
 
+use crate::handshake;
 use crate::plan::Check;
 use crate::preread;
 use crate::session::{SessionStatus, StreamSession};
@@ -34,6 +36,9 @@ pub(crate) async fn run(mut s: StreamSession) {
         Ok(()) => content(&mut s).await,
         Err(status) => status,
     };
+    if s.status == SessionStatus::PASSED {
+        return;
+    }
     // A client that left before anything was decided had no session.
     if before != Err(SessionStatus::OK) {
         s.meter.end(s.status);
@@ -50,10 +55,15 @@ async fn before_content(s: &mut StreamSession) -> PhaseResult {
     }
     let client = s.client.clone();
     let plan = &client.server().plan;
+    run_checks(&plan.post_accept, s)?;
     run_checks(&plan.preaccess, s)?;
     run_checks(&plan.access, s)?;
-    if !plan.preread.is_empty() {
-        Box::pin(preread::run(&plan.preread, s)).await?;
+    if client.is_tls {
+        Box::pin(handshake::run(s)).await?;
+    }
+    // The handshake may have led to another server.
+    if !client.server().plan.preread.is_empty() {
+        Box::pin(preread::run(s)).await?;
     }
     Ok(())
 }
@@ -62,8 +72,14 @@ async fn before_content(s: &mut StreamSession) -> PhaseResult {
 async fn post_accept(s: &mut StreamSession) -> PhaseResult {
     let timeout = s.server().settings.proxy_protocol_timeout;
     let Some(transport) = s.transport.connection().cloned() else { return Ok(()) };
-    match read_proxy_header(&*s.client, transport.socket(), timeout).await {
+    let Transport::Plain(socket) = &*transport else {
+        s.log(Level::Error, format_args!("PROXY protocol inside of TLS is not supported"));
+        return Err(SessionStatus::INTERNAL_SERVER_ERROR);
+    };
+    let early = std::mem::take(&mut s.preread).to_vec();
+    match read_proxy_header(&*s.client, socket, early, timeout).await {
         ProxyHeader::Accepted(rest) => {
+            s.received = 0;
             s.add_received(rest.len());
             s.preread = Bytes::from(rest);
             Ok(())

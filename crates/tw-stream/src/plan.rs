@@ -47,6 +47,7 @@ impl PlannedModules {
 /// Handlers of the sessions of one server.
 #[derive(Default)]
 pub struct Plan {
+    pub(crate) post_accept: Vec<Box<dyn Check>>,
     pub(crate) preaccess: Vec<Box<dyn Check>>,
     pub(crate) access: Vec<Box<dyn Check>>,
     pub(crate) preread: Vec<Arc<dyn PrereadHandler>>,
@@ -77,6 +78,11 @@ impl Plan {
             Some(_) => *content_module = Some(module),
             None => self.content = content,
         }
+    }
+
+    /// Appends a handler that runs before all others.
+    pub fn add_post_accept(&mut self, check: Arc<impl AccessCheck<StreamSession>>) {
+        self.post_accept.push(Box::new(check));
     }
 
     /// Appends a handler that looks at the first bytes of the client.

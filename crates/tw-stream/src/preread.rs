@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_accept::{Host, WaitError, ready_or_evicted};
@@ -13,37 +12,50 @@ use tw_rt::Deadline;
 use crate::phases::{PhaseResult, evaluated};
 use crate::session::{SessionStatus, StreamSession};
 
+/// Bytes requested of the connection at once.
+const READ_SIZE: usize = 16 << 10;
+
 /// Looks at the bytes of a client that have arrived so far ([`StreamSession::preread`]).
 pub trait PrereadHandler: Send + Sync {
     /// Decides whether they are enough. Never waits.
     fn preread(&self, s: &mut StreamSession) -> PrereadStep;
+
+    /// Bytes that it may need at most.
+    fn size_max(&self, s: &StreamSession) -> usize {
+        s.server().settings.preread_buffer_size
+    }
 }
 
 /// Decision of a preread handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrereadStep {
-    /// Done: the next handler looks.
+    /// The bytes are not for this handler: the next one looks.
     Pass,
+    /// Done: no other handler looks.
+    Done,
     /// More bytes are needed.
     More,
     /// The session ends. The handler has logged the reason.
     End(SessionStatus),
 }
 
-/// Runs the handlers of a server one after the other. All of their waits together take `preread_timeout` at most.
-pub(crate) async fn run(handlers: &[Arc<dyn PrereadHandler>], s: &mut StreamSession) -> PhaseResult {
-    let (began, timeout) = (tw_rt::clock::now(), s.server().settings.preread_timeout);
+/// Runs the handlers of the server one after the other. All of their waits together take `preread_timeout` at most.
+pub(crate) async fn run(s: &mut StreamSession) -> PhaseResult {
+    let client = s.client.clone();
+    let server = client.server();
+    let (began, timeout) = (tw_rt::clock::now(), server.settings.preread_timeout);
     let deadline = RefCell::new(Deadline::new());
-    for handler in handlers {
+    for handler in &server.plan.preread {
         loop {
             let step = handler.preread(s);
             evaluated(s)?;
             match step {
                 PrereadStep::Pass => break,
+                PrereadStep::Done => return Ok(()),
                 PrereadStep::More => {}
                 PrereadStep::End(status) => return Err(status),
             }
-            while !read(s)? {
+            while !read(s, handler.size_max(s))? {
                 let left = timeout.saturating_sub(tw_rt::clock::now().saturating_duration_since(began));
                 let Some(transport) = s.transport.connection().cloned() else { return Ok(()) };
                 let evictable = s.client.evictable();
@@ -59,8 +71,7 @@ pub(crate) async fn run(handlers: &[Arc<dyn PrereadHandler>], s: &mut StreamSess
 }
 
 /// Reads what is there. Returns false if there is nothing now.
-fn read(s: &mut StreamSession) -> Result<bool, SessionStatus> {
-    let max = s.server().settings.preread_buffer_size;
+fn read(s: &mut StreamSession, max: usize) -> Result<bool, SessionStatus> {
     let room = max.saturating_sub(s.preread.len());
     let transport = s.transport.connection().cloned();
     // All that can be looked at of datagrams is the first one.
@@ -68,16 +79,18 @@ fn read(s: &mut StreamSession) -> Result<bool, SessionStatus> {
         s.log(Level::Error, format_args!("preread buffer full while prereading client data"));
         return Err(SessionStatus::BAD_REQUEST);
     };
-    let mut bytes = Vec::with_capacity(max);
+    // A large buffer is filled in steps.
+    let room = room.min(READ_SIZE);
+    let mut bytes = Vec::with_capacity(s.preread.len() + room);
     bytes.extend_from_slice(&s.preread);
-    bytes.resize(max, 0);
+    bytes.resize(s.preread.len() + room, 0);
     let len = s.preread.len();
     match transport.try_read_into(&mut bytes[len..]) {
         Ok(0) => Err(SessionStatus::OK),
         Ok(n) => {
             bytes.truncate(len + n);
             s.add_received(n);
-            s.preread = Bytes::copy_from_slice(&bytes);
+            s.preread = Bytes::from(bytes);
             Ok(true)
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),

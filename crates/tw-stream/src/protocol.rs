@@ -1,5 +1,6 @@
 //! `stream` as a protocol of configurations: its blocks, sessions and plans.
 
+use tw_accept::ssl::SecureProtocol;
 use tw_conf::{ConfError, Contexts, Node, STREAM, STREAM_SERVER, STREAM_UPSTREAM};
 use tw_connect::{ConnectingProtocol, UpstreamBlock};
 use tw_core::load::Resolve;
@@ -43,6 +44,11 @@ impl Protocol for Stream {
     type Plan = Plan;
     type Core = ServerSettings;
     type Block = Block;
+}
+
+impl SecureProtocol for Stream {
+    /// None: `ssl_alpn` names protocols.
+    const ALPN: &'static [&'static [&'static [u8]]] = &[&[]];
 }
 
 /// Method by which a group binds sessions to servers: there is none, `sticky` stands in `http` only.

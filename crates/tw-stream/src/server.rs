@@ -5,14 +5,15 @@ use std::time::Duration;
 use tw_accept::listen::Listen;
 use tw_base::Limit;
 use tw_conf::{
-    Args, ConfError, Cx, Directive, IneffectiveDirectives, MissingFeature, Node, STREAM, STREAM_SERVER,
-    Setting, Word, record,
+    Args, ConfError, Cx, Directive, IneffectiveDirectives, Node, STREAM, STREAM_SERVER, Setting, Span, Word,
+    record,
 };
 use tw_connect::Resolving;
 use tw_connect::resolving::RawResolving;
 use tw_core::load::Resolve;
 use tw_core::log::{LogTarget, SharedErrorLog};
 use tw_core::module::Settings;
+use tw_core::server_names::{ServerName, display_name};
 use tw_net::listen::SocketKind;
 
 use crate::protocol::Stream;
@@ -37,6 +38,12 @@ pub(crate) const LIMITS: &[Limit] = &[
 pub struct ServerSettings {
     /// Addresses on which its sessions begin.
     pub listens: Vec<Listen>,
+    /// `server_name`, as they are looked up: the empty name if there is none, for clients that name none.
+    pub names: Vec<ServerName>,
+    /// The first `server_name`, for `$server_name`.
+    pub name: Box<[u8]>,
+    /// Places of the [`names`](Self::names); fewer if one is not written.
+    pub name_spans: Vec<Span>,
     /// `error_log`
     pub error_log: SharedErrorLog,
     /// Name resolution while sessions are served.
@@ -54,6 +61,7 @@ pub struct ServerSettings {
 /// Directives as written.
 #[derive(Default)]
 pub struct Raw {
+    server_name: Setting<Vec<Word>>,
     listen: Setting<Vec<Listen>>,
     error_log: Setting<Vec<LogTarget>>,
     resolving: RawResolving,
@@ -80,6 +88,16 @@ impl Settings<Stream> for ServerSettings {
             raw.listen.push(node, listen);
             Ok(())
         }),
+        record::new("server_name", "name …", STREAM_SERVER, Args::at_least(1))
+            .default("\"\"")
+            .since("1.25.5")
+            .doc("Names of the server, by which clients select it in a TLS handshake (SNI): exact, *.example.com, www.example.*, .example.com, or ~regex.")
+            .set(|raw, node, _| {
+                for word in &node.args {
+                    raw.server_name.push(node, word.clone());
+                }
+                Ok(())
+            }),
         record::new("error_log", "file | stderr | syslog:… | memory:size [level]", ALL, Args::at_least(1))
             .default("logs/error.log error")
             .doc("Log file or syslog server for errors of sessions, and the minimum level.")
@@ -117,6 +135,8 @@ impl Settings<Stream> for ServerSettings {
             .since("1.11.5")
             .doc("Time in which these bytes must arrive.")
             .set(|raw, node, _| raw.preread_timeout.set_msec(node)),
+        without_effect("server_names_hash_max_size"),
+        without_effect("server_names_hash_bucket_size"),
         without_effect("variables_hash_max_size"),
         without_effect("variables_hash_bucket_size"),
     ];
@@ -126,9 +146,13 @@ impl Settings<Stream> for ServerSettings {
             Some(targets) => cx.error_log(targets)?,
             None => outer.map_or_else(|| cx.main_error_log(), |o| o.error_log.clone()),
         };
+        let words = raw.server_name.take().unwrap_or_default();
         let half_minute = Duration::from_secs(30);
         Ok(Self {
             listens: raw.listen.take().unwrap_or_default(),
+            names: ServerName::resolve_all(&words, cx)?,
+            name: display_name(&words, cx),
+            name_spans: words.iter().map(|word| word.span).collect(),
             error_log,
             resolving: Resolving::resolve(raw.resolving, outer.map(|o| &o.resolving), cx),
             tcp_nodelay: raw.tcp_nodelay.or(outer.map(|o| o.tcp_nodelay), true),
@@ -157,7 +181,6 @@ fn read_listen(node: &Node, cx: &mut Cx<'_>) -> Result<Listen, ConfError> {
     for word in node.args.iter().skip(1) {
         match word.as_str() {
             Some("udp") => {}
-            Some("ssl") => return Err(missing(node, word, "ngx_stream_ssl_module")),
             _ => listen.parameter(node, word, cx)?,
         }
     }
@@ -176,11 +199,4 @@ fn refuse_options_of_connections(node: &Node) -> Result<(), ConfError> {
         }
     }
     Ok(())
-}
-
-/// Error for a parameter of nginx's that is not here yet.
-fn missing(node: &Node, word: &Word, module: &'static str) -> ConfError {
-    let message =
-        format!("the \"{word}\" parameter of \"listen\" is not supported by this version of Tailwater");
-    node.fail(message).at(word.span).missing(MissingFeature::new(format!("listen … {word}"), module))
 }

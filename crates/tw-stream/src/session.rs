@@ -11,6 +11,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tw_accept::{TlsInfo, TlsSession};
+use tw_core::event_loop::PassedConnection;
 use tw_core::log::LoggedSession;
 use tw_core::session::Session;
 use tw_core::vars::{Bindings, Slots};
@@ -37,6 +39,8 @@ impl SessionStatus {
     pub const FORBIDDEN: Self = Self(403);
     /// Failure of this server.
     pub const INTERNAL_SERVER_ERROR: Self = Self(500);
+    /// The connection was passed to another listening address, where the session goes on: it is not logged.
+    pub const PASSED: Self = Self(0);
     /// No upstream server could be connected to.
     pub const BAD_GATEWAY: Self = Self(502);
     /// End of a session whose place was needed.
@@ -61,6 +65,8 @@ pub struct StreamSession {
     pub upstream: Option<Box<UpstreamState>>,
     /// Counters of its server.
     pub(crate) meter: Rc<SessionMeter>,
+    /// Number of times that its connection was passed on.
+    pub(crate) passes: u32,
     local: OnceCell<Addr>,
     bindings: Bindings,
     held: Vec<Rc<dyn Any>>,
@@ -73,6 +79,8 @@ pub enum SessionTransport {
     Connection(Rc<Transport>),
     /// Datagrams.
     Datagrams(Rc<DatagramClient>),
+    /// None: a TLS handshake has the connection, or it was passed on.
+    Away,
 }
 
 impl SessionTransport {
@@ -80,14 +88,14 @@ impl SessionTransport {
     pub fn connection(&self) -> Option<&Rc<Transport>> {
         match self {
             Self::Connection(transport) => Some(transport),
-            Self::Datagrams(_) => None,
+            Self::Datagrams(_) | Self::Away => None,
         }
     }
 
     /// The client's end of the datagrams, if it sends such.
     pub fn datagrams(&self) -> Option<&Rc<DatagramClient>> {
         match self {
-            Self::Connection(_) => None,
+            Self::Connection(_) | Self::Away => None,
             Self::Datagrams(client) => Some(client),
         }
     }
@@ -116,9 +124,22 @@ impl StreamSession {
             status: SessionStatus::default(),
             upstream: None,
             meter,
+            passes: 0,
             local: OnceCell::new(),
             bindings: Bindings::default(),
             held: Vec::new(),
+        }
+    }
+
+    /// Takes over the facts about a connection that was passed on.
+    pub(crate) fn take_passed(&mut self, passed: PassedConnection) {
+        let PassedConnection { local, early, passes, tls } = passed;
+        self.local = OnceCell::from(local);
+        self.received = early.len() as u64;
+        self.preread = Bytes::from(early);
+        self.passes = passes;
+        if let Some(Ok(tls)) = tls.map(|tls| tls.downcast::<TlsInfo>()) {
+            self.client.set_tls(*tls);
         }
     }
 
@@ -134,6 +155,7 @@ impl StreamSession {
                 transport.local_addr().unwrap_or_else(|_| (*self.client.listen).clone())
             }
             SessionTransport::Datagrams(client) => client.local_addr(),
+            SessionTransport::Away => (*self.client.listen).clone(),
         })
     }
 
@@ -141,6 +163,25 @@ impl StreamSession {
     pub(crate) fn add_received(&mut self, bytes: usize) {
         self.received += bytes as u64;
         self.meter.received(bytes as u64);
+    }
+
+    /// Takes the connection out of the session; `None` if it has none, or something else has it, too.
+    pub(crate) fn take_connection(&mut self) -> Option<Transport> {
+        // The address is that of the socket.
+        self.local_addr();
+        match std::mem::replace(&mut self.transport, SessionTransport::Away) {
+            SessionTransport::Connection(transport) => match Rc::try_unwrap(transport) {
+                Ok(transport) => Some(transport),
+                Err(shared) => {
+                    self.transport = SessionTransport::Connection(shared);
+                    None
+                }
+            },
+            other => {
+                self.transport = other;
+                None
+            }
+        }
     }
 
     /// Sends bytes to the client, who may take nothing for `timeout` at most; without a connection, as one datagram.
@@ -159,6 +200,7 @@ impl StreamSession {
                 return error.map_or(Ok(()), |error| Err(SendFailure::Broken(error)));
             }
             SessionTransport::Datagrams(_) => return Ok(()),
+            SessionTransport::Away => return Err(SendFailure::Broken(io::ErrorKind::NotConnected.into())),
         };
         let mut deadline = Deadline::new();
         deadline.set(timeout);
@@ -183,6 +225,11 @@ impl StreamSession {
         Ok(())
     }
 
+    /// Value of this type that a handler holds for the session.
+    pub fn held<T: 'static>(&self) -> Option<&T> {
+        self.held.iter().find_map(|held| held.downcast_ref::<T>())
+    }
+
     /// The bindings, to end what they say of the last evaluations.
     pub(crate) fn bindings(&self) -> &Bindings {
         &self.bindings
@@ -191,7 +238,7 @@ impl StreamSession {
 
 impl Session for StreamSession {
     fn client_addr(&self) -> &Addr {
-        self.client.peer()
+        self.client.addr()
     }
 
     fn log(&self, level: Level, message: fmt::Arguments<'_>) {
@@ -213,6 +260,12 @@ impl Session for StreamSession {
     fn hold<T: 'static>(&mut self, value: Rc<T>) {
         self.held.retain(|held| !held.is::<T>());
         self.held.push(value);
+    }
+}
+
+impl TlsSession for StreamSession {
+    fn tls(&self) -> Option<&TlsInfo> {
+        self.client.tls()
     }
 }
 

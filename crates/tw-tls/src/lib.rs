@@ -16,6 +16,7 @@
 mod base64;
 pub mod certificate;
 mod chain;
+pub mod client_hello;
 mod context;
 mod der;
 mod handshake;

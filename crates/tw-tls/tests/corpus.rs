@@ -4,6 +4,8 @@ use tw_testkit::corpus::Mutations;
 
 #[path = "../../../fuzz/checks/certificate.rs"]
 mod certificate;
+#[path = "../../../fuzz/checks/client_hello.rs"]
+mod client_hello;
 #[path = "../../../fuzz/checks/pem.rs"]
 mod pem;
 #[path = "../../../fuzz/checks/tls_words.rs"]
@@ -16,6 +18,11 @@ const MUTATIONS: Mutations<'_> =
 #[test]
 fn certificates_and_ocsp_responses() {
     MUTATIONS.run("certificate", certificate::check);
+}
+
+#[test]
+fn client_hellos() {
+    MUTATIONS.run("client_hello", client_hello::check);
 }
 
 #[test]

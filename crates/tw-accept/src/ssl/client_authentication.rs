@@ -1,16 +1,18 @@
 //! Authentication of clients by certificates (`ssl_verify_client`): trusted authorities, revocation lists, OCSP.
 
+use std::fmt;
 use std::sync::Arc;
 
 use rustls::DistinguishedName;
 use tw_conf::{ConfError, Word};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
-use tw_tls::{Authorities, ClientVerification, Purpose, Trust, TrustError};
+use tw_tls::{Authorities, ClientVerification, Purpose, Trust, TrustError, Verdict};
 
 use super::Directives;
 use super::certificate_file::{crls, trusted};
-use super::client_ocsp::{self, ClientOcsp};
+use super::client_ocsp::{self, ClientOcsp, RevocationStatus};
+use crate::tls_info::TlsInfo;
 
 /// Settings of client certificates: verification, trusted authorities, revocation.
 #[derive(Debug, Clone)]
@@ -21,6 +23,46 @@ pub struct ClientAuthentication {
     pub trust: Arc<Trust>,
     /// Revocation check by OCSP, if it is on.
     pub ocsp: Option<Arc<ClientOcsp>>,
+}
+
+/// Reason why a client is not served. Its text is a line of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientRefusal {
+    /// A certificate that is not trusted.
+    Untrusted(Verdict),
+    /// A certificate that is revoked, or of which that is not known.
+    Revocation(RevocationStatus),
+    /// No certificate.
+    NoCertificate,
+}
+
+impl fmt::Display for ClientRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Untrusted(verdict) => {
+                write!(f, "client SSL certificate verify error: ({}:{verdict})", verdict.code())
+            }
+            Self::Revocation(status) => write!(f, "client SSL certificate verify error: {status}"),
+            Self::NoCertificate => f.write_str("client sent no required SSL certificate"),
+        }
+    }
+}
+
+impl ClientAuthentication {
+    /// Checks the certificate of a client whose handshake is complete.
+    ///
+    /// # Errors
+    /// The client is not served.
+    pub fn check(&self, tls: &TlsInfo) -> Result<(), ClientRefusal> {
+        let verdict = tls.client.as_ref().map(|client| client.verdict);
+        let revocation = tls.client.as_ref().map_or(RevocationStatus::Good, |client| client.revocation);
+        match (self.verification.admits(verdict), verdict) {
+            (true, _) if revocation == RevocationStatus::Good => Ok(()),
+            (true, _) => Err(ClientRefusal::Revocation(revocation)),
+            (false, Some(verdict)) => Err(ClientRefusal::Untrusted(verdict)),
+            (false, None) => Err(ClientRefusal::NoCertificate),
+        }
+    }
 }
 
 /// Resolves the directives: settings, and names of authorities that clients are told; `None` if clients are not asked for a certificate.

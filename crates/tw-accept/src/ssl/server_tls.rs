@@ -171,7 +171,13 @@ pub(super) fn resolve<P: SecureProtocol>(
         config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
         Arc::new(config)
     };
-    let configs = P::ALPN.iter().map(offering).collect();
+    let configs: Box<[_]> = match &written.alpn[..] {
+        [] => P::ALPN.iter().map(offering).collect(),
+        own => {
+            let own: Vec<&[u8]> = own.iter().map(|protocol| &**protocol).collect();
+            Box::new([offering(&&*own)])
+        }
+    };
     Ok(Arc::new(ServerTls { configs, resolver, dynamic }))
 }
 

@@ -81,6 +81,7 @@ async fn open(
         &h2_connection.to,
         &h2_connection.options,
         timeout,
+        &[],
         secured,
     )
     .await

@@ -20,6 +20,7 @@ use tw_conf::{Args, ConfError, Directive, HTTP, Node, SERVER, Setting, Span, Wor
 use tw_connect::{Resolving, resolving};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
+use tw_core::server_names::ServerName;
 use tw_http::Method;
 
 use self::issuer::{Declared, RawIssuer};
@@ -29,7 +30,6 @@ use crate::http::body::Body;
 use crate::http::generation::Generation;
 use crate::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use crate::http::request::Request;
-use crate::http::route::ServerName;
 use crate::load::Resolve;
 use crate::vars::{Template, Value, VarDef};
 

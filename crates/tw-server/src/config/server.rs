@@ -7,14 +7,12 @@ use tw_base::Limit;
 use tw_conf::{
     Args, Buffers, ConfError, Directive, HTTP, IneffectiveDirectives, SERVER, Setting, Span, Word, record,
 };
-use tw_core::host_names::{HostName, InvalidHostName, Wildcards};
 use tw_core::module::Settings;
-use tw_core::regex::Caseless;
+use tw_core::server_names::{ServerName, display_name};
 use tw_http::HeadLimits;
 
 use super::listen::Listen;
 use crate::http::Http;
-use crate::http::route::ServerName;
 use crate::load::Resolve;
 use crate::vars::Template;
 
@@ -150,11 +148,8 @@ impl Settings<Http> for ServerSettings {
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let words = raw.server_name.take().unwrap_or_default();
-        let mut names = words.iter().map(|word| name_of(word, cx)).collect::<Result<Vec<_>, _>>()?;
-        if names.is_empty() {
-            names.push(ServerName::Host(HostName::Exact(Box::default())));
-        }
-        let name = words.first().map_or_else(Box::default, |word| display_name(&word.bytes, cx));
+        let names = ServerName::resolve_all(&words, cx)?;
+        let name = display_name(&words, cx);
         let head = outer.map(|o| o.head);
         let large = raw.large_client_header_buffers.or(
             head.map(|h| Buffers { count: h.large_buffers_count, size: h.large_buffer_size }),
@@ -213,39 +208,4 @@ const fn without_effect(name: &'static str, contexts: u32) -> Directive<Raw> {
     record::new(name, "size", contexts, Args::exact(1))
         .doc("Accepted and without effect: there is no table or buffer here that needs this size.")
         .set(|raw, node, _| raw.without_effect.set_once(node))
-}
-
-fn name_of(word: &Word, cx: &mut Resolve<'_>) -> Result<ServerName, ConfError> {
-    let below_nothing = word.bytes.starts_with(b"*") && !matches!(&*word.bytes, [_, b'.', _, ..]);
-    if below_nothing || word.is(".") {
-        return Err(ConfError::new(format!("server name \"{word}\" is invalid")).at(word.span));
-    }
-    if word.bytes.contains(&b'/') {
-        cx.warn(word.span, format!("server name \"{word}\" has suspicious symbols"));
-    }
-    if let Some(pattern) = word.bytes.strip_prefix(b"~") {
-        if pattern.is_empty() {
-            return Err(ConfError::new(format!("empty regex in server name \"{word}\"")).at(word.span));
-        }
-        // A pattern of lower-case letters only is matched as written; host names arrive in lower case anyway.
-        let regex = cx.regex(pattern, Caseless::Yes).map_err(|e| {
-            ConfError::new(format!("regex compilation failed: {e} in \"{word}\"")).at(word.span)
-        })?;
-        for (_, name) in regex.names() {
-            cx.vars.capture(name).map_err(|error| error.at(word.span))?;
-        }
-        return Ok(ServerName::Regex(regex));
-    }
-    let name = if word.bytes.eq_ignore_ascii_case(b"$hostname") { cx.hostname } else { &*word.bytes };
-    HostName::parse(name, Wildcards::Allowed).map(ServerName::Host).map_err(|InvalidHostName| {
-        ConfError::new(format!("invalid server name or wildcard \"{word}\"")).at(word.span)
-    })
-}
-
-fn display_name(bytes: &[u8], cx: &Resolve<'_>) -> Box<[u8]> {
-    match bytes {
-        b"$hostname" => cx.hostname.into(),
-        [b'.', rest @ ..] => rest.into(),
-        _ => bytes.into(),
-    }
 }

@@ -16,7 +16,6 @@ use tw_core::regex::Captures;
 use tw_disk::Disk;
 use tw_log::Level;
 use tw_net::{Transport, proxy_protocol};
-use tw_rt::Socket;
 
 use super::client::Client;
 use super::generation::{ListenGroup, LoopGeneration, PlanId, ServerId};
@@ -32,17 +31,18 @@ const HTTP_2: &[u8] = b"h2";
 /// Protocols that servers offer in ALPN: without HTTP/2, and with it.
 pub(crate) const ALPN: &[&[&[u8]]] = &[&[b"http/1.1", b"http/1.0"], &[HTTP_2, b"http/1.1", b"http/1.0"]];
 
-/// Serves a connection until it is closed.
-pub(crate) fn serve(client: Rc<Client>, socket: Socket) -> impl Future<Output = ()> {
+/// Serves a connection, of which `early` was read already, until it is closed.
+pub(crate) fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) -> impl Future<Output = ()> {
     let generation = client.home.generation();
     let Some(group) = client.group(&generation) else { return Serving::Over };
     match steps(group, &generation) {
-        None => {
-            let conn = Http1Connection::new(client, Transport::Plain(socket));
-            Serving::Http1 { serving: h1::serve::serve(conn, None) }
+        None if transport.is_plain() => {
+            let conn = Http1Connection::new(client, transport);
+            let early = (!early.is_empty()).then(|| Box::new(early));
+            Serving::Http1 { serving: h1::serve::serve(conn, early) }
         }
         // A connection without steps does not carry their size.
-        Some(steps) => Serving::WithSteps { serving: Box::pin(serve_with_steps(client, socket, steps)) },
+        steps => Serving::WithSteps { serving: Box::pin(serve_with_steps(client, transport, early, steps)) },
     }
 }
 
@@ -68,8 +68,19 @@ impl<H: Future<Output = ()>, S: Future<Output = ()>> Future for Serving<H, S> {
     }
 }
 
-async fn serve_with_steps(client: Rc<Client>, socket: Socket, steps: Steps) {
-    let Some(accepted) = Box::pin(tw_accept::accept(&*client, socket, steps)).await else { return };
+async fn serve_with_steps(client: Rc<Client>, transport: Transport, early: Vec<u8>, steps: Option<Steps>) {
+    let accepted = match (transport, steps) {
+        (Transport::Plain(socket), Some(steps)) => {
+            let accepted = Box::pin(tw_accept::accept(&*client, socket, early, steps)).await;
+            let Some(accepted) = accepted else { return };
+            accepted
+        }
+        // Passed on after its handshake, which chose the protocol.
+        (transport, steps) if steps.is_none_or(|steps| !steps.tls && !steps.proxy_protocol) => {
+            AcceptedTransport { transport, early, preface: Preface::Absent }
+        }
+        _ => return client.log(Level::Error, format_args!("TLS inside of TLS is not supported")),
+    };
     let AcceptedTransport { transport, early, preface } = accepted;
     let chosen = client.tls.get().and_then(|tls| tls.protocol.as_deref());
     match preface == Preface::Found || chosen == Some(HTTP_2) {
@@ -174,7 +185,7 @@ impl TlsHost for Client {
 mod tests {
     use super::*;
 
-    fn size_of_future<A, B, F>(_: impl Fn(A, B) -> F) -> usize {
+    fn size_of_future<A, B, C, F>(_: impl Fn(A, B, C) -> F) -> usize {
         size_of::<F>()
     }
 

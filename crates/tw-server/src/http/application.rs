@@ -108,10 +108,11 @@ impl Application for Loop {
     }
 
     fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> + 'static {
-        let AcceptedConnection { id, socket, peer, listen } = connection;
+        let AcceptedConnection { id, transport, peer, listen, passed } = connection;
         let client = Client::new(id, peer, listen, self);
         client.debug(format_args!("accept: {}", client.peer()));
-        accept::serve(client, socket)
+        let early = passed.map_or_else(Vec::new, |passed| client.take_passed(*passed));
+        accept::serve(client, transport, early)
     }
 
     async fn run_background_tasks(self: Rc<Self>) {

@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 use std::time::Instant;
 
 use tw_accept::TlsInfo;
-use tw_core::event_loop::{ClientInfo, ConnectionSlot, EvictableConnection};
+use tw_core::event_loop::{ClientInfo, ConnectionSlot, EvictableConnection, PassedConnection};
 use tw_core::generation::DebugLines;
 use tw_log::{ErrorLog, Level};
 use tw_net::{Addr, proxy_protocol};
@@ -102,6 +102,17 @@ impl Client {
             let _ = client.proxy.set(header.clone());
         }
         client
+    }
+
+    /// Takes over the facts about a connection that was passed on, and returns the bytes that were read of it.
+    pub(crate) fn take_passed(&self, passed: PassedConnection) -> Vec<u8> {
+        let PassedConnection { local, early, tls, .. } = passed;
+        self.local_or(|| Some(local));
+        if let Some(Ok(tls)) = tls.map(|tls| tls.downcast::<TlsInfo>()) {
+            // The connection has no other handshake.
+            let _ = self.tls.set(tls);
+        }
+        early
     }
 
     /// Client of requests that the server makes itself again and again, whose log lines are never above `info`.

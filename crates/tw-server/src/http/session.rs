@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
 
+use tw_accept::{TlsInfo, TlsSession};
 use tw_core::session::Session;
 use tw_core::vars::Bindings;
 use tw_log::Level;
@@ -49,5 +50,11 @@ impl Session for Request {
 
     fn warns_of_uninitialized(&self) -> bool {
         self.plan().core.uninitialized_variable_warn
+    }
+}
+
+impl TlsSession for Request {
+    fn tls(&self) -> Option<&TlsInfo> {
+        self.client().tls.get().map(|tls| &**tls)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tw_conf::Span;
 use tw_connect::upstream_block::UpstreamBlock;
+use tw_core::server_names::ServerName;
 
 use super::directories::{Directory, DirectoryPurpose};
 use crate::config::acme::CollectedCertificates;
@@ -13,7 +14,7 @@ use crate::config::server::ServerSettings;
 use crate::config::upstream::Groups;
 use crate::http::Http;
 use crate::http::proxy::health::PassTarget;
-use crate::http::route::{Pattern, ServerName};
+use crate::http::route::Pattern;
 
 /// The block of `http` that is being resolved.
 #[derive(Default)]

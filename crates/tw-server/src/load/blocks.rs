@@ -3,18 +3,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tw_accept::listen::{AddressServers, ListenTable};
-use tw_accept::ssl::Ssl;
+use tw_accept::listen::ListenTable;
+use tw_accept::ssl::{Ssl, require_certificates};
 use tw_conf::{ConfError, Diagnostics, Sources};
 use tw_connect::upstream_block::lacks_servers;
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::ListenAddress;
-use tw_core::host_names::DuplicateHostName;
 use tw_core::load::{RawSettings, Table};
 use tw_core::module::Resolved;
 use tw_core::reach::Reach;
+use tw_core::server_names::{ServerNames, WrittenNames};
 use tw_http::HeadLimits;
-use tw_net::Addr;
 
 use super::scope::{BlockKind, BlockScope};
 use super::{CORE_ACME, CORE_HTTP2, CORE_LOCATION, CORE_SERVER, CORE_SSL, CORE_UPSTREAM, Resolve};
@@ -30,7 +29,7 @@ use crate::http::plan::{self, Plan};
 use crate::http::proxy::UpstreamGroup;
 use crate::http::proxy::health::PassTarget;
 use crate::http::request::Request;
-use crate::http::route::{Locations, Pattern, ServerNames, WrittenLocation};
+use crate::http::route::{Locations, Pattern, WrittenLocation};
 
 /// Plans and servers as they are built.
 #[derive(Default)]
@@ -209,7 +208,7 @@ pub(super) struct Listens {
 #[derive(Default)]
 struct HttpListen {
     http2: bool,
-    names: ServerNames,
+    names: ServerNames<ServerId>,
 }
 
 /// Gathers the servers of every listening address.
@@ -238,9 +237,13 @@ pub(super) fn listens(
                     own.push(HttpListen::default());
                 }
                 own[at].http2 |= listen.http2;
-                add_names(&mut own[at].names, &table.servers[at], id, servers, &mut |conflict| {
-                    diagnostics.push(conflict.warning(servers, address, sources));
-                });
+                let members = &table.servers[at].members;
+                let written = |id: ServerId| {
+                    let server = &servers[id.0 as usize];
+                    let (names, spans) = (&*server.settings.names, &*server.settings.name_spans);
+                    WrittenNames { names, spans, server: server.span }
+                };
+                own[at].names.add_server(id, members, written, address, (sources, diagnostics));
             }
         }
     }
@@ -248,78 +251,12 @@ pub(super) fn listens(
     let join = |(servers, HttpListen { http2, names })| ListenGroup { servers, http2, names };
     let groups: Vec<_> = members.into_iter().zip(own).map(join).collect();
     for group in groups.iter().filter(|group| group.ssl) {
-        have_certificates(group, servers)?;
+        let server = |id: ServerId| &servers[id.0 as usize];
+        let asking = |id: ServerId| {
+            let mut listens = server(id).settings.listens.iter();
+            listens.find(|listen| listen.ssl && listen.addresses.contains(&group.address))?.span
+        };
+        require_certificates(&group.servers, |id| &*server(id).ssl, |id| (asking(id), server(id).span))?;
     }
     Ok(Listens { addresses, groups })
-}
-
-/// Checks that a handshake can be done on an address: with the default server at least, unless that refuses all.
-fn have_certificates(group: &ListenGroup, servers: &[Server]) -> Result<(), ConfError> {
-    let server = |id: ServerId| &servers[id.0 as usize];
-    let default = &server(group.default_server).ssl;
-    let others = if default.reject_handshake { &group.members[..] } else { &[] };
-    let mut needed = std::iter::once(group.default_server).chain(others.iter().copied());
-    match needed.find(|id| server(*id).ssl.tls.is_none()) {
-        None => Ok(()),
-        Some(id) => {
-            let error =
-                ConfError::new("no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive");
-            // Where TLS is asked for, by that server or by another one of the address.
-            let asking = std::iter::once(id).chain(group.members.iter().copied());
-            let mut listens = asking.flat_map(|id| &servers[id.0 as usize].settings.listens);
-            let listen = listens.find(|listen| listen.ssl && listen.addresses.contains(&group.address));
-            Err(match listen.and_then(|listen| listen.span).or(server(id).span) {
-                Some(span) => error.at(span),
-                None => error,
-            })
-        }
-    }
-}
-
-/// Adds the names of server `id` to those of its address.
-fn add_names(
-    names: &mut ServerNames,
-    group: &AddressServers<ServerId>,
-    id: ServerId,
-    servers: &[Server],
-    conflict: &mut dyn FnMut(NameConflict),
-) {
-    for (at, name) in servers[id.0 as usize].settings.names.iter().enumerate() {
-        if names.add(name, id) == Err(DuplicateHostName) {
-            let written = name.written();
-            let has_it = |id: &ServerId| {
-                let names = &servers[id.0 as usize].settings.names;
-                names.iter().position(|other| other.written() == written).map(|at| (*id, at))
-            };
-            let first = group.members.iter().find_map(has_it).unwrap_or((id, at));
-            conflict(NameConflict { first, second: (id, at) });
-        }
-    }
-}
-
-/// A name that two servers of an address have: which servers, and the place of the name in the list of each.
-struct NameConflict {
-    first: (ServerId, usize),
-    second: (ServerId, usize),
-}
-
-impl NameConflict {
-    fn warning(&self, servers: &[Server], address: &Addr, sources: &Sources) -> ConfError {
-        let place = |(id, at): (ServerId, usize)| {
-            let server = &servers[id.0 as usize];
-            server.settings.name_spans.get(at).copied().or(server.span)
-        };
-        let (id, at) = self.second;
-        let name = servers[id.0 as usize].settings.names[at].written();
-        let name = String::from_utf8_lossy(&name);
-        let error = ConfError::warn(format!("conflicting server name \"{name}\" on {address}, ignored"));
-        let error = match place(self.second) {
-            Some(span) => error.at(span),
-            None => error,
-        };
-        match place(self.first) {
-            Some(span) => error.hint(format!("the name was given before{}", sources.tail(span))),
-            None => error,
-        }
-    }
 }

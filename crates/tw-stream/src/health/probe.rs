@@ -46,7 +46,7 @@ fn reading(failure: UpstreamFailure) -> CheckFailure {
 async fn check_connection(core: &LoopCore, check: &HealthCheck, to: &Addr) -> Result<(), CheckFailure> {
     let proxy = &check.target.proxy;
     let (options, timeout) = (proxy.options_apart(), proxy.connect_timeout());
-    let opened = UpstreamConnection::open_transport(core, to, &options, timeout, None).await;
+    let opened = UpstreamConnection::open_transport(core, to, &options, timeout, &[], None).await;
     let (transport, _permit) = opened.map_err(CheckFailure::Upstream)?;
     let Some(criteria) = &check.criteria else { return Ok(()) };
     // DIFF(nginx): sending and reading have this time together, so that no server can make a check last.

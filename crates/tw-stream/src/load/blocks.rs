@@ -4,17 +4,20 @@ use std::any::Any;
 use std::sync::Arc;
 
 use tw_accept::listen::ListenTable;
+use tw_accept::ssl::require_certificates;
 use tw_conf::{ConfError, Diagnostics, Sources, Span};
 use tw_connect::UpstreamGroup;
 use tw_connect::upstream_block::{Groups, Upstream, keep_groups, lacks_servers};
 use tw_core::config_thread::yield_if_due;
+use tw_core::generation::ListenAddress;
 use tw_core::load::{RawSettings, Resolve, Table};
 use tw_core::module::Resolved;
 use tw_core::reach::Reach;
+use tw_core::server_names::{ServerNames, WrittenNames};
 
 use super::scope::{BlockKind, BlockScope};
-use super::{CORE_SERVER, CORE_UPSTREAM};
-use crate::config::{Server, ServerId};
+use super::{CORE_SERVER, CORE_SSL, CORE_UPSTREAM};
+use crate::config::{AddressGroup, Server, ServerId};
 use crate::plan::Plan;
 use crate::protocol::Stream;
 use crate::server::ServerSettings;
@@ -25,6 +28,8 @@ pub(super) struct LoadedStream {
     pub(super) servers: Vec<Server>,
     pub(super) upstreams: Vec<Arc<UpstreamGroup<Stream>>>,
     pub(super) reach: Reach,
+    /// True if upstream servers are connected to over TLS.
+    pub(super) secures_upstreams: bool,
 }
 
 /// Resolves the `stream` block and everything in it.
@@ -61,12 +66,13 @@ pub(super) fn build(
     for scope in servers {
         yield_if_due();
         let settings = resolve(scope.raws, Some(&outer), table, cx)?;
-        let server = server(&settings, table, &mut loaded.reach);
+        let server = server(&settings, scope.span, table, &mut loaded.reach);
         if server.settings.listens.is_empty() {
             cx.mistakes.add(no_listen(scope.span));
         }
         loaded.servers.push(server);
     }
+    loaded.secures_upstreams = cx.block.upstream.uses_tls;
     Ok(loaded)
 }
 
@@ -75,14 +81,14 @@ fn no_listen(span: Span) -> ConfError {
 }
 
 /// Makes the plan of a server.
-fn server(settings: &[Resolved], table: &Table<Stream>, reach: &mut Reach) -> Server {
+fn server(settings: &[Resolved], span: Span, table: &Table<Stream>, reach: &mut Reach) -> Server {
     let core = core::<ServerSettings>(settings, CORE_SERVER);
     let mut plan = Plan::default();
     for (module, settings) in table.modules().iter().zip(settings) {
         plan.install(module.name, |plan| module.install(settings, plan));
         module.reach(settings, &core, reach);
     }
-    Server { settings: core, plan }
+    Server { settings: core, ssl: self::core(settings, CORE_SSL), plan, span }
 }
 
 fn resolve(
@@ -103,37 +109,48 @@ fn core<T: Any + Send + Sync>(settings: &[Resolved], at: usize) -> Arc<T> {
     settings[at].clone().downcast().expect("the core modules stand first in every scope")
 }
 
+/// Listening addresses, and the servers of each.
+pub(super) struct Listens {
+    pub(super) addresses: Vec<ListenAddress>,
+    pub(super) groups: Vec<AddressGroup>,
+}
+
 /// Gathers the servers of every listening address.
 pub(super) fn listens(
     servers: &[Server],
     sources: &Sources,
     diagnostics: &mut Diagnostics,
-) -> Result<ListenTable<ServerId>, ConfError> {
+) -> Result<Listens, ConfError> {
     let mut table = ListenTable::default();
-    for (index, server) in servers.iter().enumerate() {
+    let mut names: Vec<ServerNames<ServerId>> = Vec::new();
+    let server = |id: ServerId| &servers[id.0 as usize];
+    for (index, own) in servers.iter().enumerate() {
         yield_if_due();
         let id = ServerId(index as u32);
-        for listen in &server.settings.listens {
+        for listen in &own.settings.listens {
             for address in &listen.addresses {
                 let at = table.add(id, listen, address)?;
-                // Servers have no names by which one of several could be meant.
-                if let Some(first) = table.servers[at].members.first().filter(|first| **first != id) {
-                    let message = format!("conflicting server name \"\" on {address}, ignored");
-                    let first = servers[first.0 as usize].settings.listens.iter().find_map(|l| l.span);
-                    let warning = ConfError::warn(message);
-                    let warning = match listen.span {
-                        Some(span) => warning.at(span),
-                        None => warning,
-                    };
-                    diagnostics.push(match first {
-                        Some(first) => {
-                            warning.hint(format!("the first server of it stands{}", sources.tail(first)))
-                        }
-                        None => warning,
-                    });
+                if names.len() <= at {
+                    names.push(ServerNames::default());
                 }
+                let written = |id: ServerId| {
+                    let Server { settings, span, .. } = server(id);
+                    WrittenNames { names: &settings.names, spans: &settings.name_spans, server: Some(*span) }
+                };
+                let members = &table.servers[at].members;
+                names[at].add_server(id, members, written, address, (sources, &mut *diagnostics));
             }
         }
     }
-    Ok(table)
+    let ListenTable { addresses, servers: members, .. } = table;
+    let join = |(servers, names)| AddressGroup { servers, names };
+    let groups: Vec<_> = members.into_iter().zip(names).map(join).collect();
+    for group in groups.iter().map(|group| &group.servers).filter(|group| group.ssl) {
+        let asking = |id: ServerId| {
+            let mut listens = server(id).settings.listens.iter();
+            listens.find(|listen| listen.ssl && listen.addresses.contains(&group.address))?.span
+        };
+        require_certificates(group, |id| &*server(id).ssl, |id| (asking(id), Some(server(id).span)))?;
+    }
+    Ok(Listens { addresses, groups })
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use tw_connect::group::now_ms;
+use tw_connect::upstream_tls::{TlsPools, UpstreamTls};
 use tw_connect::{UpstreamConnection, UpstreamGroup, queue, upstream_names};
 use tw_core::event_loop::{ConnectionPermit, LoopCore};
 use tw_core::session::Session;
@@ -12,6 +13,7 @@ use tw_net::{Addr, ConnectOptions, Transport, connect_datagrams};
 use tw_rt::DatagramSocket;
 use tw_upstream::{BalanceKey, KeyKind, Lease, PeerChange, PeerOutcome, PeerSelection};
 
+use super::proxy_header::proxy_header;
 use super::settings::ProxySettings;
 use super::upstream_state::AttemptPeer;
 use crate::protocol::Stream;
@@ -23,16 +25,21 @@ pub(super) struct ConnectedPeer<T> {
     pub(super) lease: Lease,
     /// Held while the connection is open.
     pub(super) permit: ConnectionPermit,
+    /// PROXY protocol header that is still to be sent.
+    pub(super) header: Vec<u8>,
 }
 
 /// Carrier of the bytes of a session to and from an upstream server.
 pub(super) trait ServerTransport: Sized {
-    /// Connects to `to`, and takes a place among `worker_connections`.
+    /// Connects to `to`, over TLS if it is to be secured, and takes a place among `worker_connections`. `header` is sent before a
+    /// handshake.
     async fn open(
         core: &LoopCore,
         to: &Addr,
         options: &ConnectOptions,
         timeout: Duration,
+        header: &[u8],
+        secured: Option<(&UpstreamTls, &TlsPools)>,
     ) -> Result<(Self, ConnectionPermit), AttemptFailure>;
 }
 
@@ -42,9 +49,10 @@ impl ServerTransport for Transport {
         to: &Addr,
         options: &ConnectOptions,
         timeout: Duration,
+        header: &[u8],
+        secured: Option<(&UpstreamTls, &TlsPools)>,
     ) -> Result<(Self, ConnectionPermit), AttemptFailure> {
-        // A handshake of TLS with the server would be the last argument (`proxy_ssl`).
-        UpstreamConnection::open_transport(core, to, options, timeout, None).await
+        UpstreamConnection::open_transport(core, to, options, timeout, header, secured).await
     }
 }
 
@@ -54,6 +62,8 @@ impl ServerTransport for DatagramSocket {
         to: &Addr,
         options: &ConnectOptions,
         _: Duration,
+        _: &[u8],
+        _: Option<(&UpstreamTls, &TlsPools)>,
     ) -> Result<(Self, ConnectionPermit), AttemptFailure> {
         let connecting = |failure: UpstreamFailure| failure.at(AttemptStage::Connecting);
         let permit = core.reserve_upstream_connection().map_err(UpstreamFailure::ConnectionLimit);
@@ -73,9 +83,14 @@ pub(super) async fn try_peers<T: ServerTransport>(
     resolve_names(s, group).await?;
     let mut selection = begin_selection(s, group, settings);
     let options = settings.connection.options_once(s);
+    // Datagrams have no handshake.
+    let secured = match s.transport.connection() {
+        Some(_) => settings.tls.for_host(s, group.peers.name().as_bytes()),
+        None => None,
+    };
     loop {
         let lease = select_peer(s, group, &mut selection).await?;
-        let failure = match attempt(s, settings, lease, options.as_ref()).await {
+        let failure = match attempt(s, settings, lease, options.as_ref(), secured.as_ref()).await {
             Ok(connected) => return Ok(connected),
             Err(failure) => failure,
         };
@@ -149,16 +164,23 @@ async fn attempt<T: ServerTransport>(
     settings: &ProxySettings,
     mut lease: Lease,
     options: Option<&ConnectOptions>,
+    secured: Option<&UpstreamTls>,
 ) -> Result<ConnectedPeer<T>, AttemptFailure> {
     let options = options.cloned().unwrap_or_else(|| settings.connection.options(s));
+    let header = proxy_header(s, settings.proxy_protocol);
     let (home, to) = (s.client.home.clone(), lease.peer().addr().clone());
-    match T::open(&home, &to, &options, settings.connect_timeout).await {
+    let pools = secured.map(|_| TlsPools::of(&s.client.generation.disks));
+    let secured = secured.zip(pools.as_ref());
+    // Without a handshake, the header leaves with the first bytes of the session.
+    let before = if secured.is_some() { &*header } else { &[] };
+    match T::open(&home, &to, &options, settings.connect_timeout, before, secured).await {
         Ok((transport, permit)) => {
             lease.connected(now_ms());
             if let Some(attempt) = s.upstream.as_mut().and_then(|upstream| upstream.current()) {
                 attempt.connect();
             }
-            Ok(ConnectedPeer { transport, lease, permit })
+            let header = if secured.is_some() { Vec::new() } else { header };
+            Ok(ConnectedPeer { transport, lease, permit, header })
         }
         Err(failure) => {
             if let Some(level) = failure.cause.level() {

@@ -129,7 +129,7 @@ pub(super) async fn serve(
         Ok(connected) => connected,
         Err(status) => return status,
     };
-    let ConnectedPeer { transport: server, lease, permit } = connected;
+    let ConnectedPeer { transport: server, lease, permit, header } = connected;
     // The address costs a system call.
     if s.client.writes(Level::Info)
         && let Ok(local) = server.local_addr()
@@ -140,7 +140,7 @@ pub(super) async fn serve(
     let home = s.client.home.clone();
     let peer = lease.peer().id();
     let meter = RelayMeter::new(s.meter.clone(), lease);
-    let mut exchange = Exchange::new(s, (&home, &client), server, (settings, &meter));
+    let mut exchange = Exchange::new(s, (&home, &client), (server, &header), (settings, &meter));
     let end = {
         let mut dropped = pin!(until_dropped(settings, &home, group, peer));
         poll_fn(|cx| match exchange.poll(cx) {
@@ -164,7 +164,7 @@ impl<'a> Exchange<'a> {
     fn new(
         s: &mut StreamSession,
         (home, client): (&'a Rc<StreamLoop>, &'a Rc<DatagramClient>),
-        server: DatagramSocket,
+        (server, header): (DatagramSocket, &[u8]),
         (settings, meter): (&'a ProxySettings, &'a RelayMeter),
     ) -> Self {
         let first_len = s.preread.len();
@@ -180,7 +180,7 @@ impl<'a> Exchange<'a> {
             upload: rate(settings.upload_rate(s), first_len),
             download: rate(settings.download_rate(s), 0),
             // As in nginx the first datagram alone has the header of the PROXY protocol.
-            outgoing: VecDeque::from([first_bytes(s, settings)]),
+            outgoing: VecDeque::from([first_bytes(s, header)]),
             deadline,
             is_paused: false,
             is_stopping: false,

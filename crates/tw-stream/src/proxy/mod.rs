@@ -10,6 +10,7 @@
 mod connect;
 mod datagrams;
 mod metered;
+mod proxy_header;
 mod relaying;
 mod session_drop;
 pub mod settings;
@@ -61,6 +62,7 @@ pub async fn serve(s: &mut StreamSession, target: &PassTarget, settings: &ProxyS
         SessionTransport::Datagrams(client) => {
             return Box::pin(datagrams::serve(s, client, &group, settings)).await;
         }
+        SessionTransport::Away => return SessionStatus::INTERNAL_SERVER_ERROR,
     };
     // Boxed: the relay runs longest, and stays smaller without this state.
     let connected = match Box::pin(connect::try_peers(s, &group, settings)).await {

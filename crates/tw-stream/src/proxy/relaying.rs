@@ -14,13 +14,12 @@ use tw_connect::relay::{RelayEnding, RelayFailure, RelayLimits, RelaySide, Relay
 use tw_core::session::Session;
 use tw_log::Level;
 use tw_net::Transport;
-use tw_net::proxy_protocol::write_v1;
 use tw_upstream::PeerOutcome;
 
 use super::connect::ConnectedPeer;
 use super::metered::RelayMeter;
 use super::session_drop::{log_drop, until_dropped};
-use super::settings::{ProxyProtocol, ProxySettings};
+use super::settings::ProxySettings;
 use crate::protocol::Stream;
 use crate::session::{SessionStatus, StreamSession};
 
@@ -32,12 +31,12 @@ pub(super) async fn run(
     connected: ConnectedPeer<Transport>,
     settings: &ProxySettings,
 ) -> SessionStatus {
-    let ConnectedPeer { transport, lease, permit } = connected;
+    let ConnectedPeer { transport, lease, permit, header } = connected;
     log_connection(s, &transport, lease.peer().text());
     // A server without a response has succeeded when it is connected, as in nginx.
     let _ = lease.passed(now_ms());
     let limits = limits(s, settings);
-    let first = first_bytes(s, settings);
+    let first = first_bytes(s, &header);
     let client = s.client.clone();
     let peer = lease.peer().id();
     let meter = RelayMeter::new(s.meter.clone(), lease);
@@ -81,19 +80,15 @@ fn limits(s: &StreamSession, settings: &ProxySettings) -> RelayLimits {
 }
 
 /// Bytes for the server in front of what the client will send: PROXY protocol header, and what was read before.
-pub(super) fn first_bytes(s: &mut StreamSession, settings: &ProxySettings) -> Bytes {
+pub(super) fn first_bytes(s: &mut StreamSession, header: &[u8]) -> Bytes {
     let preread = std::mem::take(&mut s.preread);
-    match settings.proxy_protocol {
-        ProxyProtocol::Off => preread,
-        ProxyProtocol::V1 => {
-            let mut header = Vec::new();
-            write_v1(&mut header, s.client_addr(), s.local_addr());
-            let mut first = BytesMut::with_capacity(header.len() + preread.len());
-            first.extend_from_slice(&header);
-            first.extend_from_slice(&preread);
-            first.freeze()
-        }
+    if header.is_empty() {
+        return preread;
     }
+    let mut first = BytesMut::with_capacity(header.len() + preread.len());
+    first.extend_from_slice(header);
+    first.extend_from_slice(&preread);
+    first.freeze()
 }
 
 /// Takes over what the relay has counted.

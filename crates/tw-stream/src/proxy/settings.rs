@@ -5,6 +5,8 @@ use std::time::Duration;
 use tw_conf::{ConfError, Setting, Word};
 use tw_connect::resolving;
 use tw_connect::settings::{ConnectionSettings, RawConnection};
+use tw_connect::tls_settings::TlsSettings;
+use tw_connect::upstream_tls::{RawUpstreamTls, TlsProtocol};
 use tw_core::load::Resolve;
 use tw_core::reach::Reach;
 use tw_core::vars::Template;
@@ -40,6 +42,10 @@ pub struct RawProxy {
     pub requests: Setting<u64>,
     /// `proxy_responses`
     pub responses: Setting<u64>,
+    /// `proxy_ssl`
+    pub ssl: Setting<bool>,
+    /// `proxy_ssl_verify` and the other directives of TLS.
+    pub tls: RawUpstreamTls,
     /// `proxy_upload_rate`
     pub upload_rate: Setting<Word>,
     /// `proxy_download_rate`
@@ -53,6 +59,8 @@ pub enum ProxyProtocol {
     Off,
     /// Version 1.
     V1,
+    /// Version 2.
+    V2,
 }
 
 /// Settings of the proxy.
@@ -69,6 +77,9 @@ pub struct ProxySettings {
     pub(super) requests: u64,
     /// Datagrams of a server for each of a client; `None` is any number.
     pub(super) responses: Option<u64>,
+    /// `proxy_ssl`
+    ssl: bool,
+    pub(super) tls: TlsSettings<StreamSession>,
     upload_rate: Option<Template<StreamSession>>,
     download_rate: Option<Template<StreamSession>>,
 }
@@ -95,6 +106,8 @@ impl ProxySettings {
         cx: &mut Resolve<'_, Stream>,
     ) -> Result<Self, ConfError> {
         let retry = outer.map(|o| o.retry);
+        let ssl = raw.ssl.or(outer.map(|o| o.ssl), false);
+        let tls = TlsSettings::resolve(raw.tls, outer.map(|o| &o.tls), cx)?;
         Ok(Self {
             connect_timeout: raw
                 .connect_timeout
@@ -108,6 +121,8 @@ impl ProxySettings {
                 timeout: raw.next_upstream_timeout.or(retry.map(|r| r.timeout), Duration::ZERO),
             },
             proxy_protocol: raw.proxy_protocol.or(outer.map(|o| o.proxy_protocol), ProxyProtocol::Off),
+            ssl,
+            tls,
             half_close: raw.half_close.or(outer.map(|o| o.half_close), false),
             session_drop: raw.session_drop.or(outer.map(|o| o.session_drop), false),
             requests: raw.requests.or(outer.map(|o| o.requests), 0),
@@ -127,11 +142,20 @@ impl ProxySettings {
         self.connect_timeout
     }
 
+    /// Reads certificates and authorities, for a server whose sessions are passed on over TLS.
+    ///
+    /// # Errors
+    /// A file that cannot be used.
+    pub fn enable_tls(&mut self, cx: &mut Resolve<'_, Stream>) -> Result<(), ConfError> {
+        if self.ssl { self.tls.enable("proxy_", TlsProtocol::Any, cx) } else { Ok(()) }
+    }
+
     /// Adds to `reach` what the sandbox must allow.
     pub fn reach(&self, reach: &mut Reach) {
         reach.connects();
         resolving::reach(reach);
         self.connection.reach(reach);
+        self.tls.reach(reach);
     }
 
     /// Bytes per second from the client; `None` is no limit.

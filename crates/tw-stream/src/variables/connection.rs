@@ -14,8 +14,13 @@ use crate::session::StreamSession;
 
 pub(super) static VARIABLES: &[VarDef<StreamSession>] = &[
     VarDef::one("binary_remote_addr", binary_remote_addr, "Address of the client as 4 or 16 bytes."),
-    VarDef::one("remote_addr", |s, out| put(out, s.client.peer_text().as_bytes()), "Address of the client."),
+    VarDef::one("remote_addr", |s, out| put(out, s.client.addr_text().as_bytes()), "Address of the client."),
     VarDef::one("remote_port", |s, out| put_port(out, port(s.client_addr())), "Port of the client."),
+    VarDef::one(
+        "server_name",
+        |s, out| put(out, &s.server().settings.name),
+        "First name of the server of the session.",
+    ),
     VarDef::one("server_addr", server_addr, "Address that took the connection."),
     VarDef::one(
         "server_port",
@@ -70,7 +75,7 @@ fn binary_remote_addr(s: &StreamSession, out: &mut Vec<u8>) -> Value {
     match s.client_addr().inet().map(|addr| addr.ip()) {
         Some(IpAddr::V4(ip)) => put(out, &ip.octets()),
         Some(IpAddr::V6(ip)) => put(out, &ip.octets()),
-        None => put(out, s.client.peer_text().as_bytes()),
+        None => put(out, s.client.addr_text().as_bytes()),
     }
 }
 

@@ -73,10 +73,6 @@ fn mistakes_are_refused_in_the_words_of_nginx() {
         (format!("server {{ {address} proxi_pass a:1; }}"), "unknown directive \"proxi_pass\""),
         (format!("access_log logs/a.log; server {{ {address} return x; }}"), "log format is not specified"),
         ("server { listen 127.0.0.1:{port} http2; }".to_owned(), "invalid parameter \"http2\""),
-        (
-            format!("server {{ {address} server_name a; }}"),
-            "directive \"server_name\" (ngx_stream_core_module) is not supported by this version",
-        ),
     ] {
         let refused = refusal_of(&format!("stream {{ {conf} }}"));
         assert!(refused.contains(expected), "{conf}: {refused}");

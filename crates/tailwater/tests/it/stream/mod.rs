@@ -7,9 +7,11 @@ mod explain;
 mod groups;
 mod health_check;
 mod metrics;
+mod preread;
 mod proxy;
 mod relay;
 mod reload;
+mod tls;
 mod udp;
 
 use std::io::{Read, Write};

@@ -72,7 +72,12 @@ type Rank = (u8, u64, u32);
 
 impl StreamPriority {
     pub(super) fn new(id: u32) -> Rc<Self> {
-        Rc::new(Self { id, priority: Cell::new(UNSAID), last: Cell::new(0), size: Cell::new(BodySize::Small) })
+        Rc::new(Self {
+            id,
+            priority: Cell::new(UNSAID),
+            last: Cell::new(0),
+            size: Cell::new(BodySize::Small),
+        })
     }
 
     /// Takes over the priority of a request.

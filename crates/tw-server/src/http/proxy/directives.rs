@@ -9,9 +9,6 @@
 //! | `gateway_directives`, `cache_directives` | those of them that keep bodies |
 //! | `gateway_tls_directives` | those that may reach their servers over TLS |
 
-use std::sync::Arc;
-
-use tw_accept::ssl::{CertificateCache, certificate_file};
 use tw_conf::{ConfError, Node, Word};
 
 /// Number of entries at the head of [`gateway_limits`](crate::gateway_limits) that are about connections, which every module
@@ -315,115 +312,10 @@ macro_rules! gateway_directives {
 #[macro_export]
 macro_rules! gateway_tls_directives {
     ($prefix:literal, $module:literal, $name:expr) => {{
-        use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
-        use $crate::http::proxy::directives::{read_certificate_cache, read_file_of_tls};
+        use tw_conf::{HTTP, LOCATION, SERVER};
         use $crate::http::proxy::settings::HasUpstream;
-        const ALL: u32 = HTTP | SERVER | LOCATION;
-        &[
-            record::new(concat!($prefix, "ssl_name"), "name", ALL, Args::exact(1))
-                .default($name)
-                .since("1.7.0")
-                .doc("The name that an upstream server's certificate must be for, and that it is told; may hold variables.")
-                .set(|raw, node, _| raw.upstream().tls.name.set_once(node, node.arg(0)?.clone())),
-            record::flag(concat!($prefix, "ssl_server_name"), ALL)
-                .default("off")
-                .since("1.7.0")
-                .doc("Whether an upstream server is told the name (SNI).")
-                .set(|raw, node, _| raw.upstream().tls.server_name.set_flag(node)),
-            record::flag(concat!($prefix, "ssl_verify"), ALL)
-                .default("off")
-                .since("1.7.0")
-                .doc("Whether the certificates of upstream servers are verified.")
-                .set(|raw, node, _| raw.upstream().tls.verify.set_flag(node)),
-            record::number(concat!($prefix, "ssl_verify_depth"), ALL)
-                .default("1")
-                .since("1.7.0")
-                .doc("How many certificates may stand between an upstream server's and one that is trusted.")
-                .set(|raw, node, _| raw.upstream().tls.verify_depth.set_number(node)),
-            record::new(concat!($prefix, "ssl_trusted_certificate"), "file", ALL, Args::exact(1))
-                .since("1.7.0")
-                .doc("Authorities that are trusted with the certificates of upstream servers, in PEM.")
-                .set(|raw, node, _| raw.upstream().tls.trusted_certificate.set_once(node, node.arg(0)?.clone())),
-            record::new(concat!($prefix, "ssl_crl"), "file", ALL, Args::exact(1))
-                .since("1.7.0")
-                .doc("Lists of certificates of upstream servers that were revoked, in PEM: one of each authority on the way.")
-                .set(|raw, node, _| raw.upstream().tls.crl.set_once(node, node.arg(0)?.clone())),
-            record::new(concat!($prefix, "ssl_certificate"), "file | data:certificate", ALL, Args::exact(1))
-                .since("1.7.8")
-                .doc("The certificate that upstream servers are shown, and those between it and an authority, in PEM.")
-                .set(|raw, node, _| {
-                    let word = read_file_of_tls(node, $module)?;
-                    raw.upstream().tls.certificate.set_once(node, word)
-                }),
-            record::new(concat!($prefix, "ssl_certificate_key"), "file | data:key", ALL, Args::exact(1))
-                .since("1.7.8")
-                .doc("The private key of the certificate, in PEM (PKCS#8, PKCS#1 or SEC1).")
-                .set(|raw, node, _| {
-                    let word = read_file_of_tls(node, $module)?;
-                    raw.upstream().tls.certificate_key.set_once(node, word)
-                }),
-            record::new(
-                concat!($prefix, "ssl_certificate_cache"),
-                "off | max=number [inactive=time] [valid=time]",
-                ALL,
-                Args::range(1, 3),
-            )
-                .default("off")
-                .since("1.27.4")
-                .doc("Cache for certificates whose file names contain variables: number of entries, time without use, and time until a file is read again.")
-                .set(|raw, node, _| {
-                    let cache = read_certificate_cache(node)?;
-                    raw.upstream().tls.certificate_cache.set_once(node, cache)
-                }),
-            record::new(concat!($prefix, "ssl_password_file"), "file", ALL, Args::exact(1))
-                .since("1.7.8")
-                .doc("Pass phrases of the private key, one a line, tried in turn.")
-                .set(|raw, node, _| raw.upstream().tls.password_file.set_once(node, node.arg(0)?.clone())),
-            record::new(
-                concat!($prefix, "ssl_protocols"),
-                "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]",
-                ALL,
-                Args::at_least(1),
-            )
-            .default("TLSv1.2 TLSv1.3")
-            .since("1.5.6")
-            .doc("Protocol versions. Versions before TLSv1.2 are accepted with a warning and never offered.")
-            .set(|raw, node, _| raw.upstream().tls.protocols.set_once(node, node.args.clone())),
-            record::new(concat!($prefix, "ssl_ciphers"), "ciphers", ALL, Args::exact(1))
-                .default("DEFAULT")
-                .since("1.5.6")
-                .doc("Cipher suites for TLSv1.2, by their OpenSSL names; only suites with forward secrecy are offered.")
-                .set(|raw, node, _| raw.upstream().tls.ciphers.set_once(node, node.arg(0)?.clone())),
-            record::flag(concat!($prefix, "ssl_session_reuse"), ALL)
-                .default("on")
-                .doc("Whether sessions with upstream servers are taken up again.")
-                .set(|raw, node, _| raw.upstream().tls.session_reuse.set_flag(node)),
-            record::new(concat!($prefix, "ssl_key_log"), "path", ALL, Args::exact(1))
-                .since("1.27.2")
-                .doc("Secrets of connections to upstream servers go to this file, so that somebody can read what was sent: not for production.")
-                .set(|raw, node, _| raw.upstream().tls.key_log.set_once(node, node.arg(0)?.clone())),
-            record::new(concat!($prefix, "ssl_conf_command"), "name value", ALL, Args::exact(2))
-                .since("1.19.4")
-                .doc("OpenSSL configuration command: MinProtocol, MaxProtocol, CipherString, Ciphersuites, Curves, Groups, Options.")
-                .set(|raw, node, _| {
-                    let [name, value] = node.words()?;
-                    raw.upstream().tls.conf_command.push(node, (name.clone(), value.clone()));
-                    Ok(())
-                }),
-        ]
+        tw_connect::upstream_tls_directives!($prefix, $module, $name, HTTP | SERVER | LOCATION, raw => raw.upstream().tls)
     }};
-}
-
-/// Reads the name of a certificate or a key for a directive of `module`.
-pub fn read_file_of_tls(node: &Node, module: &'static str) -> Result<Word, ConfError> {
-    let word = node.arg(0)?;
-    certificate_file::check_name(node, word, module)?;
-    Ok(word.clone())
-}
-
-/// Reads how many certificates are kept, and how long.
-pub fn read_certificate_cache(node: &Node) -> Result<Option<Arc<CertificateCache>>, ConfError> {
-    CertificateCache::parse(node)
 }
 
 /// Reads a rate, which may hold variables: checked now if it does not.

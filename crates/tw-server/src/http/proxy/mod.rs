@@ -17,7 +17,7 @@ mod early_hints;
 mod exchange;
 pub mod health;
 pub(crate) mod names;
-pub(crate) mod ocsp_client;
+pub mod ocsp_client;
 mod pass;
 mod read_body;
 mod response;

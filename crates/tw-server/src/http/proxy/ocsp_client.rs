@@ -42,11 +42,11 @@ pub(crate) const LIMITS: &[Limit] = &[
 ];
 
 /// OCSP client of a loop.
-pub(crate) struct LoopOcspClient {
+pub struct LoopOcspClient {
     /// Loop of the connections.
-    pub(crate) home: Rc<Loop>,
+    pub home: Rc<Loop>,
     /// Name servers for hosts of responders.
-    pub(crate) resolving: Resolving,
+    pub resolving: Resolving,
 }
 
 impl OcspClient for LoopOcspClient {

@@ -9,6 +9,7 @@ use tw_accept::ssl::{Ssl, WatchedCertificate};
 use tw_conf::Span;
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::{Configuration, ProcessConfig};
+use tw_core::server_names::ServerNames;
 use tw_http::HeadLimits;
 
 use super::plan::Plan;
@@ -20,7 +21,7 @@ use crate::config::memory::Memory;
 use crate::config::server::ServerSettings;
 use crate::config::upstream::UpstreamGroup;
 pub use crate::http::ids::{PlanId, ServerId};
-use crate::http::route::{Locations, ServerNames};
+use crate::http::route::Locations;
 use crate::load::Directory;
 use crate::vars::Slots;
 
@@ -86,7 +87,7 @@ pub struct ListenGroup {
     /// `listen … http2`: every server of it speaks HTTP/2.
     pub http2: bool,
     /// Servers by name.
-    pub names: ServerNames,
+    pub names: ServerNames<ServerId>,
 }
 
 impl Deref for ListenGroup {

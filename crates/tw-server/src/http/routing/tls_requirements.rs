@@ -1,7 +1,7 @@
 //! Requirements of a server on the TLS of a connection, checked before a request is routed further: plain HTTP on a TLS port,
 //! early data, client certificates.
 
-use tw_accept::ssl::{EarlyData, RevocationStatus};
+use tw_accept::ssl::{ClientRefusal, EarlyData};
 use tw_log::Level;
 
 use crate::http::request::Request;
@@ -45,34 +45,10 @@ pub(crate) fn check(r: &Request) -> Option<u16> {
         );
         return Some(MISDIRECTED_REQUEST);
     }
-    let verdict = secured.client.as_ref().map(|client| client.verdict);
-    let revocation = secured.client.as_ref().map_or(RevocationStatus::Good, |client| client.revocation);
-    let reading = r.head.reading();
-    match (clients.verification.admits(verdict), revocation) {
-        (true, RevocationStatus::Good) => return None,
-        (true, revocation) => {
-            let said =
-                format_args!("client SSL certificate verify error: {revocation} while reading {reading}");
-            r.log(Level::Info, said);
-            return Some(CERTIFICATE_ERROR);
-        }
-        (false, _) => {}
-    }
-    match verdict {
-        Some(verdict) => {
-            let code = verdict.code();
-            let said = format_args!(
-                "client SSL certificate verify error: ({code}:{verdict}) while reading {reading}"
-            );
-            r.log(Level::Info, said);
-            Some(CERTIFICATE_ERROR)
-        }
-        None => {
-            r.log(
-                Level::Info,
-                format_args!("client sent no required SSL certificate while reading {reading}"),
-            );
-            Some(NO_CERTIFICATE)
-        }
-    }
+    let refusal = clients.check(secured).err()?;
+    r.log(Level::Info, format_args!("{refusal} while reading {}", r.head.reading()));
+    Some(match refusal {
+        ClientRefusal::Untrusted(_) | ClientRefusal::Revocation(_) => CERTIFICATE_ERROR,
+        ClientRefusal::NoCertificate => NO_CERTIFICATE,
+    })
 }

@@ -10,6 +10,7 @@ mod response;
 mod tls;
 mod upstream;
 
+use tw_accept::ssl::TlsVariables;
 use tw_core::vars::write::{
     put, put_decimals, put_ip, put_maybe, put_number, put_port, put_seconds, put_some,
 };
@@ -21,9 +22,10 @@ pub use super::random_id::random_id;
 pub use client::{basic_user, find_cookie};
 
 /// All variables of the core.
-pub static VARIABLES: [&[VarDef]; 6] = [
+pub static VARIABLES: [&[VarDef]; 7] = [
     client::VARIABLES,
     connection::VARIABLES,
+    TlsVariables::<Request>::ALL,
     tls::VARIABLES,
     response::VARIABLES,
     process::VARIABLES,

@@ -1,0 +1,139 @@
+//! `pass` of `stream`: hands the accepted connection to another listening address of the configuration, without another connection
+//! (nginx: ngx_stream_pass_module). Content phase. The engine is [`tw_stream::pass`].
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use tw_base::Limit;
+use tw_conf::{Args, ConfError, Directive, STREAM_SERVER, Setting, Word, record};
+use tw_core::load::Resolve;
+use tw_core::module::Settings;
+use tw_core::session::Session;
+use tw_core::vars::Template;
+use tw_log::{Level, Text};
+use tw_net::{Addr, parse_listen};
+use tw_stream::Stream;
+use tw_stream::pass;
+use tw_stream::plan::{ContentHandler, LocalFuture, Plan};
+use tw_stream::session::{SessionStatus, StreamSession};
+
+/// `pass` as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    address: Setting<Written>,
+}
+
+/// Argument of `pass`.
+enum Written {
+    Address(Addr),
+    WithVariables(Word),
+}
+
+/// `pass` of a server; not inherited.
+pub(crate) struct StreamPass {
+    target: Option<Target>,
+}
+
+/// Listening address that takes the connections.
+enum Target {
+    Fixed(Addr),
+    Variable(Template<StreamSession>),
+}
+
+impl Settings<Stream> for StreamPass {
+    type Raw = Raw;
+
+    const LIMITS: &'static [Limit] = pass::LIMITS;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[record::new("pass", "address", STREAM_SERVER, Args::exact(1))
+        .since("1.25.5")
+        .doc("Hands accepted connections to the server that listens on this address, in `stream` or `http`; variables are allowed.")
+        .set(|raw, node, _| {
+            let word = node.arg(0)?;
+            let written = match word.bytes.contains(&b'$') {
+                true => Written::WithVariables(word.clone()),
+                false => Written::Address(address(&word.bytes).map_err(|error| node.error(&format!("has {error}")))?),
+            };
+            raw.address.set_once(node, written)
+        })];
+
+    fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_, Stream>) -> Result<Self, ConfError> {
+        let target = match raw.address.take() {
+            None => None,
+            Some(Written::Address(address)) => Some(Target::Fixed(address)),
+            Some(Written::WithVariables(word)) => Some(Target::Variable(cx.template(&word)?)),
+        };
+        Ok(Self { target })
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if self.target.is_some() {
+            plan.set_content(self.clone());
+        }
+    }
+}
+
+/// Reads an address with a port, or a path. Names are not resolved.
+fn address(text: &[u8]) -> Result<Addr, &'static str> {
+    const NO_ADDRESSES: &str = "no addresses";
+    let text = std::str::from_utf8(text).map_err(|_| NO_ADDRESSES)?;
+    if text.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case("unix:")) {
+        let paths = parse_listen(text, 0).map_err(|_| NO_ADDRESSES)?;
+        return paths.into_iter().next().ok_or(NO_ADDRESSES);
+    }
+    let host = text.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(text);
+    match (text.parse::<SocketAddr>(), host.parse::<IpAddr>()) {
+        (Ok(address), _) if address.port() > 0 => Ok(Addr::Inet(address)),
+        (Ok(_), _) | (_, Ok(_)) => Err("no port"),
+        _ => Err(NO_ADDRESSES),
+    }
+}
+
+impl ContentHandler for StreamPass {
+    fn serve<'a>(&'a self, s: &'a mut StreamSession) -> LocalFuture<'a, SessionStatus> {
+        Box::pin(async move {
+            let target = match &self.target {
+                Some(Target::Fixed(target)) => target.clone(),
+                Some(Target::Variable(target)) => {
+                    let text = target.value(s);
+                    match address(&text) {
+                        Ok(target) => target,
+                        Err(error) => {
+                            s.log(Level::Error, format_args!("{error} in pass \"{}\"", Text(&text)));
+                            return SessionStatus::INTERNAL_SERVER_ERROR;
+                        }
+                    }
+                }
+                None => return SessionStatus::INTERNAL_SERVER_ERROR,
+            };
+            pass::pass(s, &target).await
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_not_resolved() {
+        for (text, expected) in [
+            ("127.0.0.1:80", Ok("127.0.0.1:80")),
+            ("[::1]:80", Ok("[::1]:80")),
+            ("unix:/a", Ok("unix:/a")),
+            ("127.0.0.1", Err("no port")),
+            ("127.0.0.1:0", Err("no port")),
+            ("[::1]", Err("no port")),
+            ("localhost:80", Err("no addresses")),
+            ("unix:", Err("no addresses")),
+            ("80", Err("no addresses")),
+            ("", Err("no addresses")),
+        ] {
+            assert_eq!(
+                address(text.as_bytes()).map(|address| address.to_string()),
+                expected.map(str::to_owned),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! `ssl_preread`: server name, protocols and version of the client hello of a session whose TLS is passed on (nginx:
+//! ngx_stream_ssl_preread_module). Preread phase. The server name selects the virtual server, too.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tw_conf::{ConfError, Directive, STREAM, STREAM_SERVER, Setting, record};
+use tw_core::load::Resolve;
+use tw_core::module::Settings;
+use tw_core::session::Session;
+use tw_core::vars::write::put;
+use tw_core::vars::{Value, VarDef};
+use tw_stream::Stream;
+use tw_stream::plan::Plan;
+use tw_stream::preread::{PrereadHandler, PrereadStep};
+use tw_stream::server_choice::choose_server;
+use tw_stream::session::StreamSession;
+use tw_tls::client_hello::{FirstBytes, PeekedHello, peek};
+
+/// `ssl_preread` as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    is_on: Setting<bool>,
+}
+
+/// `ssl_preread`
+pub(crate) struct StreamSslPreread {
+    is_on: bool,
+}
+
+impl Settings<Stream> for StreamSslPreread {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[record::flag("ssl_preread", STREAM | STREAM_SERVER)
+        .default("off")
+        .since("1.11.5")
+        .doc("Reads the TLS client hello of a session before it goes on, without taking part in the handshake.")
+        .set(|raw, node, _| raw.is_on.set_flag(node))];
+
+    const VARIABLES: &'static [VarDef<StreamSession>] = &[
+        VarDef::one(
+            "ssl_preread_protocol",
+            |s, out| of(s, out, |hello, out| put(out, hello.version_name().unwrap_or_default().as_bytes())),
+            "Highest TLS version that the client can do.",
+        ),
+        VarDef::one(
+            "ssl_preread_server_name",
+            |s, out| of(s, out, |hello, out| put(out, &hello.server_name)),
+            "Server name of the client hello (SNI).",
+        ),
+        VarDef::one(
+            "ssl_preread_alpn_protocols",
+            |s, out| of(s, out, |hello, out| put(out, &hello.alpn.join(&b','))),
+            "Protocols of the client hello (ALPN), separated by commas.",
+        ),
+    ];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, _: &mut Resolve<'_, Stream>) -> Result<Self, ConfError> {
+        Ok(Self { is_on: raw.is_on.or(outer.map(|outer| outer.is_on), false) })
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        if self.is_on {
+            plan.add_preread(self.clone());
+        }
+    }
+}
+
+fn of(s: &StreamSession, out: &mut Vec<u8>, put: impl FnOnce(&PeekedHello, &mut Vec<u8>) -> Value) -> Value {
+    s.held::<PeekedHello>().map_or(Value::Missing, |hello| put(hello, out))
+}
+
+impl PrereadHandler for StreamSslPreread {
+    fn preread(&self, s: &mut StreamSession) -> PrereadStep {
+        if s.transport.datagrams().is_some() {
+            return PrereadStep::Pass;
+        }
+        match peek(&s.preread) {
+            FirstBytes::Incomplete => PrereadStep::More,
+            FirstBytes::Other => PrereadStep::Pass,
+            FirstBytes::ClientHello(hello) => {
+                let hello = Rc::new(hello);
+                s.hold(hello.clone());
+                choose_server(s, &hello.server_name);
+                PrereadStep::Done
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `set_real_ip_from`: proxies that may name the address of their client, in every protocol (nginx: ngx_http_realip_module,
+//! ngx_stream_realip_module).
+
+use std::net::ToSocketAddrs;
+
+use tw_conf::network::Network;
+use tw_conf::{ConfError, Cx, Node};
+use tw_net::Addr;
+
+/// Proxies that may name the client's address.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TrustedProxies {
+    networks: Vec<Network>,
+    /// Set if clients of Unix sockets are trusted proxies.
+    unix: bool,
+}
+
+impl TrustedProxies {
+    /// Returns `true` if no proxy is trusted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.networks.is_empty() && !self.unix
+    }
+
+    /// Takes in a `set_real_ip_from`. May wait for the resolver: at configuration time only.
+    pub(crate) fn add(&mut self, node: &Node, cx: &mut Cx<'_>) -> Result<(), ConfError> {
+        let word = node.arg(0)?;
+        if word.is("unix:") {
+            self.unix = true;
+        } else if let Some(written) = Network::parse(&word.bytes) {
+            if written.has_low_bits {
+                cx.warn(word.span, format!("low address bits of {word} are meaningless"));
+            }
+            self.networks.push(written.network);
+        } else {
+            let name = word.as_str().filter(|name| !name.is_empty());
+            let found = name.and_then(|name| (name, 0).to_socket_addrs().ok());
+            let found =
+                found.ok_or_else(|| node.fail(format!("host not found in set_real_ip_from \"{word}\"")))?;
+            self.networks.extend(found.map(|addr| Network::new(addr.ip(), u8::MAX)));
+        }
+        Ok(())
+    }
+
+    /// Returns `true` if `addr` is that of a trusted proxy.
+    pub(crate) fn has(&self, addr: &Addr) -> bool {
+        match addr.inet() {
+            Some(addr) => self.networks.iter().any(|network| network.contains(addr.ip())),
+            None => self.unix,
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! PROXY protocol header for upstream servers (`proxy_protocol`), with the facts of a TLS handshake in version 2.
+
+use tw_accept::TlsInfo;
+use tw_core::session::Session;
+use tw_net::listen::SocketKind;
+use tw_net::proxy_protocol::{put_tlv, write_v1, write_v2};
+use tw_tls::{Verdict, names};
+
+use super::settings::ProxyProtocol;
+use crate::session::StreamSession;
+
+/// Types of values, and of those in the value of TLS.
+const ALPN: u8 = 0x01;
+const AUTHORITY: u8 = 0x02;
+const SSL: u8 = 0x20;
+const SSL_VERSION: u8 = 0x21;
+const SSL_CIPHER: u8 = 0x23;
+/// The client is connected over TLS; it has sent a certificate on this connection; in this session.
+const CLIENT_SSL: u8 = 0x01;
+const CLIENT_CERT_CONN: u8 = 0x02;
+const CLIENT_CERT_SESS: u8 = 0x04;
+/// Codes of results of a verification that is none, and of a certificate that is revoked.
+const UNSPECIFIED: u32 = 1;
+const REVOKED: u32 = 23;
+
+/// The header for the session; empty without one.
+pub(super) fn proxy_header(s: &StreamSession, version: ProxyProtocol) -> Vec<u8> {
+    let mut header = Vec::new();
+    match version {
+        ProxyProtocol::Off => {}
+        ProxyProtocol::V1 => write_v1(&mut header, s.client_addr(), s.local_addr()),
+        ProxyProtocol::V2 => {
+            let tlvs = s.client.tls().map(tls_values).unwrap_or_default();
+            let kind = match s.transport.datagrams() {
+                Some(_) => SocketKind::Datagram,
+                None => SocketKind::Stream,
+            };
+            write_v2(&mut header, kind, s.client_addr(), s.local_addr(), &tlvs);
+        }
+    }
+    header
+}
+
+// DIFF(nginx): without the name of the client and the algorithms of certificates.
+/// Values about a handshake.
+fn tls_values(tls: &TlsInfo) -> Vec<(u8, Vec<u8>)> {
+    let mut values = Vec::new();
+    if let Some(name) = &tls.server_name {
+        values.push((AUTHORITY, name.as_bytes().to_vec()));
+    }
+    if let Some(protocol) = &tls.protocol {
+        values.push((ALPN, protocol.to_vec()));
+    }
+    let (mut flags, mut verified) = (CLIENT_SSL, UNSPECIFIED);
+    if let Some(client) = &tls.client {
+        flags |= CLIENT_CERT_SESS | if tls.is_resumed { 0 } else { CLIENT_CERT_CONN };
+        verified = match client.verdict {
+            Verdict::Good if client.is_revoked() => REVOKED,
+            verdict => verdict.code(),
+        };
+    }
+    let mut ssl = vec![flags];
+    ssl.extend_from_slice(&verified.to_be_bytes());
+    if let Some(version) = tls.version {
+        put_tlv(&mut ssl, SSL_VERSION, names::protocol(version).to_string().as_bytes());
+    }
+    if let Some(suite) = tls.suite {
+        put_tlv(&mut ssl, SSL_CIPHER, names::suite(suite).to_string().as_bytes());
+    }
+    values.push((SSL, ssl));
+    values
+}

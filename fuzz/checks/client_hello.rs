@@ -1,0 +1,21 @@
+//! Invariants for any first bytes of a client: no panic, and more bytes never change what was found before.
+
+use tw_tls::client_hello::{FirstBytes, peek};
+
+pub(crate) fn check(data: &[u8]) {
+    let all = peek(data);
+    let mut found = FirstBytes::Incomplete;
+    for end in 0..=data.len().min(1024) {
+        let now = peek(data.get(..end).unwrap_or_default());
+        assert!(found == FirstBytes::Incomplete || found == now, "{end}");
+        found = now;
+    }
+    if found != FirstBytes::Incomplete {
+        assert_eq!(found, all);
+    }
+    if let FirstBytes::ClientHello(hello) = &all {
+        let len = hello.server_name.len() + hello.alpn.iter().map(Vec::len).sum::<usize>();
+        assert!(len <= data.len());
+        let _ = hello.version_name();
+    }
+}
