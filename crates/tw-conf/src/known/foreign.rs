@@ -64,7 +64,7 @@ const HINTS: &[(&str, &str)] = &[
 
 /// Hints for all directives of a module.
 const MODULES: &[(&str, &str)] = &[
-    ("ngx_mail_", "only HTTP and TCP are served: mail needs another program"),
+    ("ngx_mail_", "only HTTP, TCP and UDP are served: mail needs another program"),
     ("ngx_http_v3_", NO_QUIC),
     ("ngx_http_js_", NO_SCRIPTS),
     ("ngx_http_perl_", NO_SCRIPTS),
