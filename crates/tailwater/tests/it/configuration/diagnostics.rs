@@ -85,7 +85,7 @@ tailwater: [emerg] in all, 5 directives and 2 variables are not supported by thi
         $jwt_claim_sub    in n.conf:16
     ngx_mail_core_module
         mail  in n.conf:26
-        = only HTTP and TCP are served: mail needs another program
+        = only HTTP, TCP and UDP are served: mail needs another program
     ngx_mail_proxy_module
         proxy  in n.conf:29
 tailwater: configuration file n.conf test failed
