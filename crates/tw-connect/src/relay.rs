@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use tw_base::Limit;
-use tw_core::event_loop::{Buffers, LoopCore};
+use tw_core::event_loop::{Buffers, BulkTurn, LoopCore};
 use tw_net::Transport;
 use tw_rt::Deadline;
 
@@ -250,6 +250,8 @@ struct Direction<F, T> {
     /// Time at which the first bytes were read.
     first_byte: Option<Instant>,
     size: ReadSize,
+    /// Position among the large transfers of the loop, once this is one.
+    turn: Option<Box<BulkTurn>>,
     /// True if the end of this direction closes both connections.
     closes: bool,
     /// Longest time for which the receiver may take nothing.
@@ -283,6 +285,11 @@ impl ReadSize {
 
     fn get(self) -> usize {
         self.now as usize
+    }
+
+    /// Returns true if more is read at once than usual.
+    fn is_bulk(self) -> bool {
+        self.now > self.least
     }
 
     /// Notes that so many bytes were read, all of which the receiver has taken at once.
@@ -338,6 +345,7 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
             passed: 0,
             first_byte: None,
             size: ReadSize::new(size),
+            turn: None,
             closes,
             patience,
             stalled: Deadline::new(),
@@ -397,7 +405,13 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
                 }
                 DirectionStage::Closed => return Ok(moved),
             }
-            if moved == Progress::Something && !core.budget.may_copy(0) {
+            if self.size.is_bulk() {
+                // Small messages on the same loop do not wait for many large transfers.
+                let turn = self.turn.get_or_insert_default();
+                if core.budget.poll_bulk(turn, cx).is_pending() {
+                    return Ok(moved);
+                }
+            } else if moved == Progress::Something && !core.budget.may_copy(0) {
                 cx.waker().wake_by_ref();
                 return Ok(moved);
             }
@@ -411,7 +425,7 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
             };
             match read {
                 (ReadOutcome::Some, bytes) => {
-                    let _ = core.budget.may_copy(bytes.len());
+                    core.budget.spent(bytes.len());
                     self.take(bytes);
                     moved = Progress::Something;
                 }
