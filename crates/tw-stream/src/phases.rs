@@ -5,8 +5,8 @@
 //! | post-accept | the PROXY protocol header, `set_real_ip_from` |
 //! | preaccess | `set`, `limit_conn` |
 //! | access | `allow`, `deny` |
-//! | ssl | the TLS handshake, which replaces the transport of the session ([`handshake`](crate::handshake)) |
-//! | preread | modules that look at the first bytes of the client ([`preread`](crate::preread)) |
+//! | ssl | the TLS handshake, which replaces the transport of the session (`handshake`) |
+//! | preread | modules that look at the first bytes of the client (`preread`) |
 //! | content | `proxy_pass`, `return` |
 //! | log | `access_log` |
 

@@ -134,9 +134,10 @@ impl CopyBudget {
         polled
     }
 
-    /// Ready like [`poll_bulk`](Self::poll_bulk), but the sender keeps the front of the queue for its next pieces, as many as
-    /// [`RUN_MAX`] in a row, as long as no sender waits that sends one each time. Bytes that its socket takes beyond the window of the client are sent by the kernel when the client
-    /// acknowledges others. The sender has to [leave](BulkTurn::leave) when its socket takes no more, or when it has nothing to send.
+    /// Ready like [`poll_bulk`](Self::poll_bulk), but the sender keeps the front of the queue for its next pieces, up to a named
+    /// number of them in a row, as long as no sender waits that sends one each time. Bytes that its socket takes beyond the
+    /// window of the client are sent by the kernel when the client acknowledges others. The sender has to
+    /// [leave](BulkTurn::leave) when its socket takes no more, or when it has nothing to send.
     pub fn poll_bulk_run(&self, place: &mut BulkTurn, cx: &mut Context<'_>) -> Poll<()> {
         let polled = self.poll_front(place, Pieces::Run, cx);
         if polled.is_ready() {

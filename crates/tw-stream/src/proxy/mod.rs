@@ -5,7 +5,7 @@
 //!                               ▲                        │
 //!                               └── next peer ◄── failure┘
 //! ```
-//! A session over datagrams has a connected socket of its own, and [`datagrams`] in the place of the relay.
+//! A session over datagrams has a connected socket of its own, and `datagrams` in the place of the relay.
 
 mod connect;
 mod datagrams;

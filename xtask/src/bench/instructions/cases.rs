@@ -20,10 +20,7 @@ pub(super) struct Case {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Server {
     /// Files, with directives for `http {}` and for `server {}`.
-    Static {
-        http: &'static str,
-        server: &'static str,
-    },
+    Static { http: &'static str, server: &'static str },
     /// Upstream server with persistent connections.
     Proxy,
     /// Upstream server with persistent connections, and a cache.
@@ -71,7 +68,12 @@ pub(super) const CASES: &[Case] = &[
         script: Script { is_numbered: true, ..http1("/1k", 1 << 10) },
         server: Server::Cache,
     },
-    Case { name: "fastcgi", about: "FastCGI, 1 KiB", script: http1("/1k", 1 << 10), server: Server::FastCgi(true) },
+    Case {
+        name: "fastcgi",
+        about: "FastCGI, 1 KiB",
+        script: http1("/1k", 1 << 10),
+        server: Server::FastCgi(true),
+    },
     Case {
         name: "fastcgi-close",
         about: "FastCGI, 1 KiB, a connection each",
