@@ -21,7 +21,11 @@ fn every_example_passes_the_configuration_test() {
             let dir = TempDir::new("proxying").unwrap();
             fs::create_dir(dir.join("logs")).unwrap();
             let example = example.replace("/var/cache/", "");
-            let conf = dir.write("nginx.conf", format!("events {{ }} http {{ {example} }}")).unwrap();
+            let whole = match example.starts_with("stream {") {
+                true => format!("events {{ }} {example}"),
+                false => format!("events {{ }} http {{ {example} }}"),
+            };
+            let conf = dir.write("nginx.conf", whole).unwrap();
             let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
             let output = command.arg("-tp").arg(dir.path()).arg("-c").arg(conf).output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
