@@ -72,7 +72,7 @@ impl ServerName {
     /// Reads all arguments. A server without a name has the empty one, for clients that name none.
     ///
     /// # Errors
-    /// Those of [`resolve`](Self::resolve).
+    /// The errors of [`resolve`](Self::resolve).
     pub fn resolve_all<P: Protocol>(words: &[Word], cx: &mut Resolve<'_, P>) -> Result<Vec<Self>, ConfError> {
         let mut names = words.iter().map(|word| Self::resolve(word, cx)).collect::<Result<Vec<_>, _>>()?;
         if names.is_empty() {

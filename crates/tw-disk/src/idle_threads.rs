@@ -1,7 +1,7 @@
 //! Threads of a pool that wait for jobs, in a stack: the thread that became idle last is woken first.
 //!
-//! What it needs is in the processor's caches, and under a small load the other threads sleep on, so that they can give back
-//! their memory.
+//! Its stack and memory are still in the processor's caches. Under a small load the other threads sleep on, so that they can give
+//! back their memory.
 
 use std::sync::{Arc, Condvar};
 

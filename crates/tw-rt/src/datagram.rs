@@ -153,7 +153,7 @@ impl DatagramSocket {
     /// Address of the socket.
     ///
     /// # Errors
-    /// Those of `getsockname()`.
+    /// The errors of `getsockname()`.
     pub fn local_addr(&self) -> io::Result<SocketAddrAny> {
         Ok(rustix::net::getsockname(&self.watched)?)
     }
