@@ -148,7 +148,8 @@ impl Budget {
     }
 
     /// Memory for an encoder that is kept from piece to piece, if with this one at work all take no more than `max` bytes, and with
-    /// pieces no more than a part of what is available.
+    /// pieces no more than a part of what is available. An encoder other than gzip's has to leave as many bytes as it takes, so a
+    /// few expensive ones do not take the memory of many cheap ones.
     pub(super) fn admit(
         self: &Arc<Self>,
         coding: Coding,
@@ -157,7 +158,8 @@ impl Budget {
         available: u64,
     ) -> Option<MemoryPermit> {
         let max = max.min(self.remaining(&[State::Piece], available));
-        self.reserve(State::Used, memory, max).or_else(|| self.refuse(coding))
+        let left = if coding == Coding::Gzip { 0 } else { memory.peak };
+        self.reserve(State::Used, memory, max.saturating_sub(left)).or_else(|| self.refuse(coding))
     }
 
     /// Memory for a body of one piece, of which so many bytes wait for an encoder or for the client, if an encoder for it fits
@@ -303,7 +305,7 @@ mod tests {
     #[test]
     fn shares_stay_within_the_budget_and_are_returned() {
         let budget = Arc::new(Budget::default());
-        let admit = |bytes, max| budget.admit(Coding::Brotli, memory(bytes, bytes), max, u64::MAX);
+        let admit = |bytes, max| budget.admit(Coding::Gzip, memory(bytes, bytes), max, u64::MAX);
         let first = admit(60, 100).unwrap();
         assert!(admit(41, 100).is_none() && admit(u64::MAX, u64::MAX).is_none());
         let mut second = admit(40, 100).unwrap();
@@ -321,18 +323,30 @@ mod tests {
         }
         drop((second, spare));
         assert_eq!(budget.levels(), (0, 0));
-        assert_eq!(budget.refusals.each_ref().map(Counter::value), [0, 3, 0]);
+        assert_eq!(budget.refusals.each_ref().map(Counter::value), [3, 0, 0]);
     }
 
     #[test]
     fn budget_needs_room_for_the_peak_and_reserves_kept_bytes() {
         let budget = Arc::new(Budget::default());
-        let admit = || budget.admit(Coding::Zstd, memory(20, 70), 100, u64::MAX);
+        let admit = || budget.admit(Coding::Gzip, memory(20, 70), 100, u64::MAX);
         let both = [admit().unwrap(), admit().unwrap()];
         assert!(admit().is_none());
-        assert_eq!((budget.levels().0, budget.refusals[Coding::Zstd as usize].value()), (40, 1));
+        assert_eq!((budget.levels().0, budget.refusals[Coding::Gzip as usize].value()), (40, 1));
         drop(both);
         assert_eq!(budget.levels().0, 0);
+    }
+
+    #[test]
+    fn expensive_encoders_leave_memory_for_cheap_ones() {
+        let budget = Arc::new(Budget::default());
+        let admit = |coding, bytes| budget.admit(coding, memory(bytes, bytes), 100, u64::MAX);
+        assert!(admit(Coding::Brotli, 51).is_none());
+        let expensive = admit(Coding::Zstd, 40).unwrap();
+        assert!(admit(Coding::Zstd, 40).is_none());
+        let cheap = admit(Coding::Gzip, 60).unwrap();
+        drop((expensive, cheap));
+        assert_eq!(budget.levels(), (0, 0));
     }
 
     #[test]
