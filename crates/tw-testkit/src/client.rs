@@ -8,6 +8,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::net::sockopt;
 use rustls::{ClientConfig, ClientConnection};
 
 use crate::tls::Stream;
@@ -153,6 +154,15 @@ impl Client {
             self.send(part)?;
             wait::pause(GAP);
         }
+        Ok(())
+    }
+
+    /// Closes the connection with a reset, whatever it has read.
+    ///
+    /// # Errors
+    /// The error of `setsockopt`.
+    pub fn reset(self) -> io::Result<()> {
+        sockopt::set_socket_linger(self.stream.socket(), Some(Duration::ZERO))?;
         Ok(())
     }
 
