@@ -50,6 +50,7 @@ impl CreatedFile {
             (io::ErrorKind::NotADirectory, _, Some(directory)) => {
                 format!("{} must be a directory", directory.display())
             }
+            (io::ErrorKind::IsADirectory, Self::Pid, _) => format!("{} must be a file", path.display()),
             (io::ErrorKind::PermissionDenied, Self::Log, _) => {
                 "logs are opened by the user who starts the server".to_owned()
             }
@@ -129,6 +130,15 @@ fn is_missing(error: &io::Error) -> bool {
 pub(crate) fn check(config: &Config, prefix: &Path) -> Option<(CreatedFile, Fault)> {
     let mut note = None;
     for (made, path) in all(config) {
+        match (existing(path), made) {
+            (Some(true), CreatedFile::Log | CreatedFile::Pid) => {
+                return Some((made, made.fault(path, &rustix::io::Errno::ISDIR.into())));
+            }
+            (Some(false), CreatedFile::Directory) => {
+                return Some((made, made.fault(path, &rustix::io::Errno::EXIST.into())));
+            }
+            _ => {}
+        }
         let Some(directory) = directory_of(path) else { continue };
         match fs::metadata(directory) {
             Ok(found) if found.is_dir() => {

@@ -11,6 +11,7 @@ use tw_conf::{
     Contexts, EVENTS, HTTP, LOCATION, MAIL_SERVER, MAIN, SERVER, STREAM, STREAM_SERVER, STREAM_UPSTREAM,
     UPSTREAM,
 };
+use tw_core::NGINX_VERSION;
 
 use crate::cli::Show;
 use crate::conf::{DEFAULT_FILE, DEFAULT_PREFIX};
@@ -25,8 +26,6 @@ pub(crate) const COMPILER: &str = env!("TAILWATER_COMPILER");
 const COMMIT: &str = env!("TAILWATER_COMMIT");
 /// Libraries of TLS, with versions.
 const TLS_LIBRARY: &str = env!("TAILWATER_TLS_LIBRARY");
-/// The nginx whose words we speak.
-const NGINX: &str = "nginx/1.31.4";
 
 /// Directives by which a module of nginx is recognised, in any of these contexts.
 struct Module {
@@ -133,7 +132,10 @@ pub(crate) fn text(show: Show) -> String {
     match show {
         Show::Version => {}
         Show::Configuration => {
-            let _ = writeln!(text, "nginx version: {NGINX}\nbuilt by {COMPILER}\nTLS SNI support enabled");
+            let _ = writeln!(
+                text,
+                "nginx version: nginx/{NGINX_VERSION}\nbuilt by {COMPILER}\nTLS SNI support enabled"
+            );
             if !COMMIT.is_empty() {
                 let _ = writeln!(text, "commit: {COMMIT}");
             }
@@ -286,7 +288,10 @@ mod tests {
     fn configuration_is_machine_readable() {
         let text = text(Show::Configuration);
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[..2], [format!("tailwater version: {PROGRAM}"), format!("nginx version: {NGINX}")]);
+        assert_eq!(
+            lines[..2],
+            [format!("tailwater version: {PROGRAM}"), format!("nginx version: nginx/{NGINX_VERSION}")]
+        );
         assert!(lines[2].starts_with("built by rustc "), "{text}");
         assert_eq!(lines[3], "TLS SNI support enabled");
         let line = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name));

@@ -24,4 +24,4 @@ mod testing;
 pub mod vars;
 
 /// The version of nginx whose configuration, variables and texts these are: `$nginx_version`, `-v`.
-pub const NGINX_VERSION: &str = "1.31.4";
+pub const NGINX_VERSION: &str = "1.31.5";

@@ -134,6 +134,8 @@ fn configuration_test_finds_files_that_a_start_could_not_create() {
     let none = elsewhere.join("none");
     fs::write(elsewhere.join("file"), "").unwrap();
     let file = elsewhere.join("file");
+    let directory = elsewhere.join("directory");
+    fs::create_dir_all(directory.join("nginx.pid")).unwrap();
     let globals = |logs: &Path, pid: &Path| {
         format!("error_log {}/e.log; pid {}/nginx.pid; daemon off;", logs.display(), pid.display())
     };
@@ -161,6 +163,12 @@ fn configuration_test_finds_files_that_a_start_could_not_create() {
             file.join("e.log"),
             "20: Not a directory",
             format!("{} must be a directory", file.display()),
+        ),
+        (
+            globals(here, &directory),
+            directory.join("nginx.pid"),
+            "21: Is a directory",
+            format!("{} must be a file", directory.join("nginx.pid").display()),
         ),
     ] {
         let said = format!("[emerg] open() \"{}\" failed ({errno})", path.display());
