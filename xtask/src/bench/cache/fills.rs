@@ -24,6 +24,8 @@ const NGINX_WRITES: &str = "nginx, aio threads, aio_write";
 const CPU_MAX: f64 = 0.9;
 /// Limit in milliseconds of the 99th percentile of hot responses beside fills.
 const P99_MAX_MS: f64 = 5.0;
+/// Fills that are not measured.
+const WARM_UP: usize = 500;
 /// Time between two fills, and between two hot requests beside them: neither core is busy, so any delay is caused by
 /// the other load.
 const FILL_TICK: Duration = Duration::from_millis(2);
@@ -48,7 +50,12 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usiz
     let running: Vec<Running> =
         contestants.iter().map(|contestant| contestant.start(&place)).collect::<Outcome<_>>()?;
     let mut results: Vec<Score> = running.iter().map(|_| Score::default()).collect();
-    let mut first = 0;
+    // Threads, connections and directories are there afterwards.
+    let mut first = WARM_UP;
+    for server in &running {
+        fetch(server.addr(), FILES[1], (0, WARM_UP), Duration::ZERO, plan.load_cpu)?;
+        written(server)?;
+    }
     for round in 1..=plan.rounds {
         progress(&format!("fills: round {round} of {}", plan.rounds));
         for (server, result) in running.iter().zip(&mut results) {
