@@ -1,14 +1,20 @@
 //! `listen`: an address and the options of its socket, and the servers of each address. The part of it that every protocol
 //! has; a protocol reads its own parameters first.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::time::Duration;
 
 use tw_base::Limit;
-use tw_conf::{ConfError, Cx, Node, Span, Word, units};
+use tw_conf::{ConfError, Cx, Diagnostics, Node, Sources, Span, Word, units};
+use tw_core::config_thread::yield_if_due;
 use tw_core::generation::{ListenAddress, SocketSharing};
+use tw_core::server_names::{ServerId, ServerNames, WrittenNames};
+use tw_core::session::Session;
 use tw_net::listen::SocketKind;
 use tw_net::{Addr, Keepalive, ListenOptions, parse_listen};
+
+use crate::ssl::{Ssl, require_certificates};
 
 /// Limits of listening sockets.
 pub const LIMITS: &[Limit] = &[Limit::parameter(
@@ -190,11 +196,10 @@ struct Given {
 }
 
 /// Listening addresses of one protocol, and the servers of each.
-pub struct ListenTable<I> {
-    /// The addresses with their sockets.
-    pub addresses: Vec<ListenAddress>,
+struct ListenTable<I> {
+    addresses: Vec<ListenAddress>,
     /// The servers of each, in the same order.
-    pub servers: Vec<AddressServers<I>>,
+    servers: Vec<AddressServers<I>>,
     known: HashMap<(Addr, SocketKind), usize>,
 }
 
@@ -210,7 +215,7 @@ impl<I: Copy + PartialEq> ListenTable<I> {
     ///
     /// # Errors
     /// nginx's, for what may stand once for an address.
-    pub fn add(&mut self, id: I, listen: &Listen, address: &Addr) -> Result<usize, ConfError> {
+    fn add(&mut self, id: I, listen: &Listen, address: &Addr) -> Result<usize, ConfError> {
         let fail = |message: String| {
             let error = ConfError::new(message);
             Err(match listen.span {
@@ -266,6 +271,77 @@ impl<I: Copy + PartialEq> ListenTable<I> {
         });
         self.known.insert(key, self.servers.len() - 1);
         self.servers.len() - 1
+    }
+}
+
+/// A server of a protocol, with what its listening addresses need.
+pub trait VirtualServer {
+    /// A client being served.
+    type Session: Session;
+    /// `listen` with the parameters of the protocol.
+    type Listen: Borrow<Listen>;
+
+    /// Its `listen` directives.
+    fn listens(&self) -> &[Self::Listen];
+
+    /// Its names.
+    fn names(&self) -> WrittenNames<'_>;
+
+    /// Its settings of TLS.
+    fn ssl(&self) -> &Ssl<Self::Session>;
+}
+
+/// Listening addresses of a protocol, with the servers of each in the same order.
+pub struct ServersByAddress {
+    /// The addresses with their sockets.
+    pub addresses: Vec<ListenAddress>,
+    /// The servers of each.
+    pub servers: Vec<AddressServers<ServerId>>,
+    /// The servers of each by name.
+    pub names: Vec<ServerNames<ServerId>>,
+}
+
+impl ServersByAddress {
+    /// Gathers the servers of every listening address. A server without `listen` has those of `implied`. `added` gets the index of each
+    /// address that a `listen` means.
+    ///
+    /// # Errors
+    /// nginx's, for what may stand once for an address, and for a server that lacks a certificate.
+    pub fn gather<S: VirtualServer>(
+        servers: &[S],
+        implied: &[S::Listen],
+        mut added: impl FnMut(usize, &S::Listen),
+        (sources, diagnostics): (&Sources, &mut Diagnostics),
+    ) -> Result<Self, ConfError> {
+        let mut table = ListenTable::default();
+        let mut names: Vec<ServerNames<ServerId>> = Vec::new();
+        let server = |id: ServerId| &servers[id.0 as usize];
+        for (index, own) in servers.iter().enumerate() {
+            yield_if_due();
+            let id = ServerId(index as u32);
+            let listens = if own.listens().is_empty() { implied } else { own.listens() };
+            for listen in listens {
+                let shared: &Listen = listen.borrow();
+                for address in &shared.addresses {
+                    let at = table.add(id, shared, address)?;
+                    if names.len() <= at {
+                        names.push(ServerNames::default());
+                    }
+                    added(at, listen);
+                    let members = &table.servers[at].members;
+                    let written = |id: ServerId| server(id).names();
+                    names[at].add_server(id, members, written, address, (sources, &mut *diagnostics));
+                }
+            }
+        }
+        for group in table.servers.iter().filter(|group| group.ssl) {
+            let asking = |id: ServerId| {
+                let mut listens = server(id).listens().iter().map(Borrow::borrow);
+                listens.find(|listen: &&Listen| listen.ssl && listen.addresses.contains(&group.address))?.span
+            };
+            require_certificates(group, |id| server(id).ssl(), |id| (asking(id), server(id).names().server))?;
+        }
+        Ok(Self { addresses: table.addresses, servers: table.servers, names })
     }
 }
 

@@ -538,7 +538,7 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
 ///
 /// # Errors
 /// A server that lacks a certificate.
-pub fn require_certificates<'a, I: Copy, S: Session>(
+pub(crate) fn require_certificates<'a, I: Copy, S: Session>(
     group: &AddressServers<I>,
     ssl: impl Fn(I) -> &'a Ssl<S>,
     places: impl Fn(I) -> (Option<Span>, Option<Span>),

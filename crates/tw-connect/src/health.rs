@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tw_core::shared_objects::SharedObjects;
 use tw_disk::Pool;
 use tw_log::{ErrorLog, Level};
 use tw_rt::watch::Subject;
@@ -21,7 +22,9 @@ use tw_upstream::{CheckAction, Group, Health, HealthCheckParams, HealthChecker, 
 
 use crate::failure::AttemptFailure;
 use crate::group::now_ms;
+use crate::protocol::ConnectingProtocol;
 use crate::resolving::Resolving;
+use crate::upstream_block::shared_groups;
 use crate::upstream_names::{self, UpstreamNames};
 
 /// Interval in which the peer list of a group is compared, and names are checked for expiry.
@@ -80,10 +83,26 @@ impl fmt::Display for CheckFailure {
     }
 }
 
-/// Runs the checks of these groups, which have numbers for the names of their tasks. Ends if a task of one of them panics.
-pub async fn run<C: GroupChecks>(checks: impl IntoIterator<Item = (u64, C)>) {
+/// Runs the checks of the groups of a generation that fall to loop `index` of `loops`. `checks` finds those of a group; one without is not
+/// checked any more. Ends if a task of one of them panics.
+pub async fn run<P: ConnectingProtocol, C: GroupChecks>(
+    objects: &SharedObjects,
+    generation: u64,
+    (index, loops): (usize, usize),
+    checks: impl Fn(&Group) -> Option<C>,
+) {
+    let mut own = Vec::new();
+    for (nth, group) in shared_groups::<P>(objects).enumerate() {
+        if nth % loops != index {
+            continue;
+        }
+        match checks(group) {
+            None => group.disable_checks(generation, now_ms()),
+            Some(checks) => own.push((nth as u64, checks)),
+        }
+    }
     let mut groups = TaskSet::default();
-    for (id, checks) in checks {
+    for (id, checks) in own {
         groups.spawn((), Subject { kind: "health checks", id }, check_group(checks));
     }
     // One that has panicked is made again with the loop.

@@ -1,6 +1,7 @@
 //! `upstream`: groups of servers that sessions can be passed to (nginx: ngx_http_upstream_module, ngx_stream_upstream_module
 //! and the balancers beside them).
 
+mod blocks;
 mod groups;
 mod metrics;
 pub mod server;
@@ -30,6 +31,7 @@ use crate::queue::{self, UpstreamQueue};
 use crate::resolving::{RawResolving, Resolving};
 use crate::upstream_names::UpstreamNames;
 
+pub use blocks::{WrittenUpstream, read_name, resolve_blocks};
 pub use groups::Groups;
 pub use state_file::StateFile;
 
@@ -333,7 +335,7 @@ pub fn shared_groups<P: ConnectingProtocol>(objects: &SharedObjects) -> impl Ite
 }
 
 /// Keeps the groups of a configuration for modules of other protocols: [`configured_groups`].
-pub fn keep_groups<P: ConnectingProtocol>(groups: Groups<P>, cx: &mut Resolve<'_, P>) -> Arc<Groups<P>> {
+fn keep_groups<P: ConnectingProtocol>(groups: Groups<P>, cx: &mut Resolve<'_, P>) -> Arc<Groups<P>> {
     cx.keep(P::NAME.as_bytes(), |_| false, || groups)
 }
 
@@ -381,7 +383,7 @@ fn group_of<P: ConnectingProtocol>(
 
 /// Describes why the group of an `upstream` block has no server, in nginx's words; `None` if it has one. A `state` file may have no
 /// servers yet.
-pub fn lacks_servers<P: ConnectingProtocol>(name: &str, group: Option<&UpstreamGroup<P>>) -> Option<String> {
+fn lacks_servers<P: ConnectingProtocol>(name: &str, group: Option<&UpstreamGroup<P>>) -> Option<String> {
     let Some(group) = group else { return Some(format!("no servers are inside upstream \"{name}\"")) };
     let has_primary = group.peers.list().servers().iter().any(|(_, server)| !server.params.backup);
     (group.state.is_none() && !has_primary).then(|| format!("no servers in upstream \"{name}\""))

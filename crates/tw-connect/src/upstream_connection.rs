@@ -41,6 +41,23 @@ pub struct UpstreamConnection {
     write: RefCell<Deadline>,
 }
 
+/// Parameters of a connection that is opened.
+#[derive(Clone, Copy)]
+pub struct OpenParams<'a> {
+    /// Loop of the connection.
+    pub core: &'a LoopCore,
+    /// Address of the server.
+    pub to: &'a Addr,
+    /// Socket options.
+    pub options: &'a ConnectOptions,
+    /// Time for connecting and the handshake together.
+    pub timeout: Duration,
+    /// Bytes that are sent before a handshake.
+    pub header: &'a [u8],
+    /// TLS, if the connection is secured.
+    pub secured: Option<(&'a UpstreamTls, &'a TlsPools)>,
+}
+
 impl UpstreamConnection {
     /// Connects to `to`, and shakes hands if the connection is to be secured; the time is for both. What takes long, the pool
     /// does.
@@ -55,7 +72,8 @@ impl UpstreamConnection {
         secured: Option<(&UpstreamTls, TlsPools)>,
     ) -> Result<Self, AttemptFailure> {
         let secured = secured.as_ref().map(|(secured, by)| (*secured, by));
-        let (transport, permit) = Self::open_transport(core, to, options, timeout, &[], secured).await?;
+        let params = OpenParams { core, to, options, timeout, header: &[], secured };
+        let (transport, permit) = Self::open_transport(params).await?;
         Ok(Self::new(Carrier::Own(transport, permit), to))
     }
 
@@ -107,19 +125,14 @@ impl UpstreamConnection {
         }
     }
 
-    /// Transport of a new connection to `to`, as [`open`](Self::open) makes it, and its place among `worker_connections`. `header` is
-    /// sent before a handshake.
+    /// Transport of a new connection, as [`open`](Self::open) makes it, and its place among `worker_connections`.
     ///
     /// # Errors
     /// No connection, none in time, or none that may be opened.
     pub async fn open_transport(
-        core: &LoopCore,
-        to: &Addr,
-        options: &ConnectOptions,
-        timeout: Duration,
-        header: &[u8],
-        secured: Option<(&UpstreamTls, &TlsPools)>,
+        params: OpenParams<'_>,
     ) -> Result<(Transport, ConnectionPermit), AttemptFailure> {
+        let OpenParams { core, to, options, timeout, header, secured } = params;
         let mut deadline = Deadline::new();
         let connecting = |failure: UpstreamFailure| failure.at(AttemptStage::Connecting);
         let permit = Self::reserve(core).map_err(connecting)?;

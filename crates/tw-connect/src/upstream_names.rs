@@ -1,7 +1,7 @@
 //! The addresses of servers that have names. Those of `upstream` blocks are asked for beside the start, and again when they hold
 //! no more, all others when a request needs them; requests go on with those there are meanwhile.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -151,8 +151,16 @@ fn spawn_refresh(named: &Arc<NamedServer>, group: &Arc<Group>, resolving: &Resol
     });
 }
 
-/// Asks for the names of servers of these groups when they are due. Never ends by itself.
-pub async fn refresh_names<P: ConnectingProtocol>(groups: &[&UpstreamGroup<P>], pool: &Pool) {
+/// Asks for the names of servers when they are due, for those of `groups` that fall to loop `index` of `loops`. Never ends by itself.
+pub async fn refresh_names<P: ConnectingProtocol>(
+    groups: &[Arc<UpstreamGroup<P>>],
+    (index, loops): (usize, usize),
+    pool: &Pool,
+) {
+    let groups: Vec<_> = groups.iter().skip(index % loops).step_by(loops).collect();
+    if groups.is_empty() {
+        return pending().await;
+    }
     loop {
         let now = now_ms();
         let mut next = now + LOOK.as_millis() as u64;

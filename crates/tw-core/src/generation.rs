@@ -131,6 +131,32 @@ impl Configuration for ProcessConfig {
     fn free(self) {}
 }
 
+/// Configuration of one protocol: the part that every protocol shares, and its own.
+pub struct ProtocolConfig<T> {
+    /// Part that every protocol shares.
+    pub process: ProcessConfig,
+    /// Part of the protocol.
+    pub own: T,
+}
+
+impl<T> Deref for ProtocolConfig<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.own
+    }
+}
+
+impl<T: FreeInSteps> Configuration for ProtocolConfig<T> {
+    fn process(&self) -> &ProcessConfig {
+        &self.process
+    }
+
+    fn free(self) {
+        self.own.free();
+    }
+}
+
 /// A configuration that is live: its logs are open and its pools run.
 pub struct Generation<C> {
     /// Number of this generation, from 1.

@@ -6,6 +6,7 @@
 //! Nothing is opened, created or started here: `-t` runs exactly this. The block of a protocol reads and resolves itself
 //! ([`ProtocolBlocks`]); the [`Loader`] has the rest.
 
+mod block_scope;
 mod config_builder;
 mod known_directives;
 mod loader;
@@ -27,11 +28,12 @@ use crate::regex::{Caseless, Regex, Regexes};
 use crate::shared_objects::SharedObjects;
 use crate::vars::{SlotKind, Template, VarTable};
 
+pub use block_scope::BlockScope;
 pub use config_builder::{ConfigBuilder, ProtocolParts};
 pub use known_directives::{CollectDirectives, block};
 pub use loader::{IfBlock, LoadedBlocks, Loader, ProtocolBlocks, load, structure_directives};
 pub use mistakes::{LIMITS, Mistakes};
-pub use table::{RawSettings, Record, Table};
+pub use table::{RawSettings, Record, Table, settings_of};
 
 /// Directories and names that relative names of a configuration depend on.
 #[derive(Debug, Clone)]

@@ -11,6 +11,10 @@ use crate::load::Resolve;
 use crate::module::Protocol;
 use crate::regex::{BacktrackLimit, Captures, Caseless, Match, Regex};
 
+/// Index of a server in the configuration of its protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ServerId(pub u32);
+
 /// Servers of one listening address by name. `I` names a server.
 pub struct ServerNames<I> {
     hosts: HostNames<I>,

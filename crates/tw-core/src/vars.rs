@@ -4,6 +4,7 @@
 //! slot that `set`, a named capture or a module fills. Evaluating a [`Template`] is a walk over its parts and never waits.
 
 pub(crate) mod bindings;
+mod session_variables;
 mod table;
 mod template;
 mod values;
@@ -17,6 +18,7 @@ use tw_base::Limit;
 use crate::session::Session;
 
 pub use bindings::{Bindings, EvalStatus};
+pub use session_variables::{ServedSession, SessionVariables};
 pub use table::VarTable;
 pub use template::{Template, names_in};
 

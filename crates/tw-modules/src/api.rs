@@ -336,7 +336,7 @@ fn find<P: ConnectingProtocol>(
 
 /// Groups of `stream`; `None` without such a block.
 fn stream_groups(r: &Request) -> Option<Arc<Groups<Stream>>> {
-    configured_groups::<Stream>(&r.generation().shared_objects)
+    configured_groups::<Stream>(&r.generation().process.shared_objects)
 }
 
 /// Returns true if a browser sent the request for a page of another origin.

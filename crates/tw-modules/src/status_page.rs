@@ -127,8 +127,8 @@ async fn numbers(r: &mut Request) -> Outcome {
     // Writing into a string cannot fail.
     let now = tw_rt::clock::unix();
     let _ = write!(out, "{{\"now\":{}.{:03},\"host\":", now.secs, now.msec);
-    json_string(&String::from_utf8_lossy(&r.generation().hostname), &mut out);
-    let threshold = r.generation().main.stall_threshold;
+    json_string(&String::from_utf8_lossy(&r.generation().process.hostname), &mut out);
+    let threshold = r.generation().process.main.stall_threshold;
     let _ = write!(out, ",\"stall_threshold\":{},\"bounds\":[", threshold.as_secs_f64());
     for (at, bound) in BOUNDS_NS.iter().enumerate() {
         let comma = if at == 0 { "" } else { "," };

@@ -35,7 +35,7 @@ use crate::config::memory::{self, Memory};
 use crate::config::server::ServerSettings;
 use crate::config::upstream::Upstream;
 use crate::http::Http;
-use crate::http::generation::Config;
+use crate::http::generation::{Config, HttpConfig};
 use crate::http::proxy::health::HealthCheckGroup;
 use crate::http::request::{Parts, Request};
 use crate::vars::VarTable;
@@ -195,9 +195,8 @@ impl ProtocolBlocks for HttpBlocks {
             hot_files_size: memory.hot_files_size,
         };
         let slots = self.vars.finish()?;
-        let assemble = Box::new(move |process| Config {
+        let own = HttpConfig {
             parts: modules,
-            process,
             memory,
             plans: plans.into(),
             servers: servers.into(),
@@ -207,7 +206,8 @@ impl ProtocolBlocks for HttpBlocks {
             temp_paths: self.temp_paths,
             directories: self.directories,
             acme: Arc::new(self.acme),
-        });
+        };
+        let assemble = Box::new(move |process| Config { process, own });
         Ok(LoadedBlocks { parts, assemble })
     }
 }

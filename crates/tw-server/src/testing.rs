@@ -44,7 +44,7 @@ pub(crate) fn generation(conf: &str) -> Generation {
         &mut Diagnostics::default(),
     )
     .unwrap_or_else(|error| panic!("{}", error.line(&tree.sources)));
-    let disks = Disks::new([Pool::with_defaults().unwrap()], config.ring).into();
+    let disks = Disks::new([Pool::with_defaults().unwrap()], config.process.ring).into();
     Generation { id: 1, config, disks }
 }
 

@@ -1,7 +1,7 @@
 //! `stream` on one loop.
 
 use std::cell::{OnceCell, RefCell};
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -124,7 +124,7 @@ impl StreamLoop {
     /// Keeps the OCSP responses of the loop's certificates up to date. Never ends by itself.
     async fn keep_stapled(self: Rc<Self>) {
         let generation = self.generation();
-        let loops = generation.main.worker_count().max(1);
+        let loops = generation.process.main.worker_count().max(1);
         let certificates = generation.servers.iter().enumerate().flat_map(|(at, server)| {
             let id = ServerId(at as u32);
             let stapled = |stapling: &_| {
@@ -133,22 +133,14 @@ impl StreamLoop {
             };
             server.ssl.tls.iter().flat_map(|tls| tls.staplings()).map(stapled).collect::<Vec<_>>()
         });
-        let certificates: Vec<_> = certificates.collect();
-        if certificates.is_empty() {
-            return pending().await;
-        }
-        keep_stapled(certificates.into_iter(), (self.index, loops)).await;
+        keep_stapled(certificates, (self.index, loops)).await;
     }
 
     /// Refreshes the addresses of the names in the `upstream` blocks that are this loop's. Never ends by itself.
     async fn refresh_names(self: Rc<Self>) {
         let generation = self.generation();
-        let loops = generation.main.worker_count().max(1);
-        let own = generation.upstreams.iter().map(|group| &**group);
-        let own: Vec<_> = own.skip(self.index % loops).step_by(loops).collect();
-        if own.is_empty() {
-            return pending().await;
-        }
-        refresh_names(&own, generation.disks.default_disk().pool()).await;
+        let loops = generation.process.main.worker_count().max(1);
+        let pool = generation.disks.default_disk().pool();
+        refresh_names(&generation.upstreams, (self.index, loops), pool).await;
     }
 }

@@ -72,7 +72,7 @@ impl Client {
         let group = &generation.listening.find(&listen, kind)?.servers;
         let is_tls = group.ssl;
         let (server, sends_proxy_header) = (group.default_server, group.proxy_protocol);
-        let is_debugged = generation.main.debug_connections.iter().any(|peers| peers.has(&peer));
+        let is_debugged = generation.process.main.debug_connections.iter().any(|peers| peers.has(&peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
         Some(Rc::new_cyclic(|client| Self {
             id,
@@ -185,7 +185,7 @@ impl Client {
 
     /// Writes a debug line, if a log has level `debug`: one comparison if none has.
     pub fn debug(&self, message: fmt::Arguments<'_>) {
-        if self.generation.debug_lines == DebugLines::Possible {
+        if self.generation.process.debug_lines == DebugLines::Possible {
             self.write(Level::Debug, message);
         }
     }

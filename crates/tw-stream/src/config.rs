@@ -1,16 +1,16 @@
-//! Configuration of `stream`, beside the parts that every protocol has.
+//! Configuration of `stream`, beside the part that every protocol shares.
 
 use std::collections::HashMap;
-use std::ops::Deref;
 use std::sync::Arc;
 
-use tw_accept::listen::AddressServers;
+use tw_accept::listen::{AddressServers, Listen, VirtualServer};
 use tw_accept::ssl::{Ssl, WatchedCertificate};
 use tw_conf::Span;
 use tw_connect::UpstreamGroup;
-use tw_core::config_thread::yield_if_due;
-use tw_core::generation::{Configuration, ProcessConfig};
-use tw_core::server_names::ServerNames;
+use tw_core::config_thread::{FreeInSteps, yield_if_due};
+use tw_core::generation::ProtocolConfig;
+pub use tw_core::server_names::ServerId;
+use tw_core::server_names::{ServerNames, WrittenNames};
 use tw_core::vars::Slots;
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
@@ -28,13 +28,11 @@ pub type GenerationRef = tw_core::config_thread::GenerationRef<Generation>;
 /// One as a loop holds it.
 pub type LoopGeneration = tw_core::generation::LoopGeneration<Config>;
 
-/// Index of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ServerId(pub(crate) u32);
-
 /// A loaded configuration: nothing in it is open or running.
-pub struct Config {
-    pub(crate) process: ProcessConfig,
+pub type Config = ProtocolConfig<StreamConfig>;
+
+/// The part of a configuration that only `stream` has.
+pub struct StreamConfig {
     /// All servers.
     pub(crate) servers: Box<[Server]>,
     /// The groups of all `upstream` blocks.
@@ -55,6 +53,24 @@ pub struct Server {
     pub plan: Plan,
     /// Place of the directive.
     pub(crate) span: Span,
+}
+
+impl VirtualServer for Server {
+    type Session = StreamSession;
+    type Listen = Listen;
+
+    fn listens(&self) -> &[Listen] {
+        &self.settings.listens
+    }
+
+    fn names(&self) -> WrittenNames<'_> {
+        let ServerSettings { names, name_spans: spans, .. } = &*self.settings;
+        WrittenNames { names, spans, server: Some(self.span) }
+    }
+
+    fn ssl(&self) -> &Ssl<StreamSession> {
+        &self.ssl
+    }
 }
 
 /// The servers of a listening address.
@@ -90,19 +106,7 @@ impl Listening {
     }
 }
 
-impl Deref for Config {
-    type Target = tw_core::generation::Config;
-
-    fn deref(&self) -> &Self::Target {
-        &self.process
-    }
-}
-
-impl Configuration for Config {
-    fn process(&self) -> &ProcessConfig {
-        &self.process
-    }
-
+impl FreeInSteps for StreamConfig {
     fn free(self) {
         for server in self.servers {
             drop(server);
@@ -111,7 +115,7 @@ impl Configuration for Config {
     }
 }
 
-impl Config {
+impl StreamConfig {
     /// Certificates whose files are watched.
     pub fn watched(&self) -> impl Iterator<Item = &Arc<WatchedCertificate>> {
         self.servers.iter().flat_map(|server| server.ssl.tls.iter().flat_map(|tls| tls.watched()))

@@ -15,9 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tw_base::Limit;
-use tw_connect::group::now_ms;
 use tw_connect::health::{self, CheckFailure, GroupChecks};
-use tw_connect::upstream_block::shared_groups;
 use tw_connect::upstream_names::UpstreamNames;
 use tw_connect::{Resolving, UpstreamGroup};
 use tw_core::regex::{Match, Regex};
@@ -152,20 +150,14 @@ impl HealthCheckGroup {
 /// Makes the checks of the loop's generation: those of the groups that are this loop's. Never ends by itself.
 pub(crate) async fn run(home: Rc<StreamLoop>) {
     let generation = home.generation();
-    let loops = generation.main.worker_count().max(1);
-    let mut own = Vec::new();
-    for (nth, group) in shared_groups::<Stream>(&generation.shared_objects).enumerate() {
-        if nth % loops != home.index {
-            continue;
-        }
+    let loops = generation.process.main.worker_count().max(1);
+    let checks = |group: &Group| {
         let is_of_group = |checks: &HealthCheckGroup| std::ptr::eq(&*checks.group.peers, group);
-        match generation.health_checks.iter().position(is_of_group) {
-            None => group.disable_checks(generation.id, now_ms()),
-            Some(at) => own
-                .push((nth as u64, LocatedChecks { home: home.clone(), generation: generation.clone(), at })),
-        }
-    }
-    health::run(own).await;
+        let at = generation.health_checks.iter().position(is_of_group)?;
+        Some(LocatedChecks { home: home.clone(), generation: generation.clone(), at })
+    };
+    let objects = &generation.process.shared_objects;
+    health::run::<Stream, _>(objects, generation.id, (home.index, loops), checks).await;
 }
 
 /// Checks of one group.

@@ -21,7 +21,7 @@ use tw_core::vars::VarTable;
 
 use self::blocks::{Listens, LoadedStream};
 use self::scope::BlockScope;
-use crate::config::{Config, Listening};
+use crate::config::{Config, Listening, StreamConfig};
 use crate::health::HealthCheckGroup;
 use crate::protocol::{Block, Stream};
 use crate::server::ServerSettings;
@@ -102,14 +102,14 @@ impl ProtocolBlocks for StreamBlocks {
         let parts =
             ProtocolParts { listens: addresses, reach, pools, is_secured, ..ProtocolParts::default() };
         let assemble = Box::new(move |process| {
-            Some(Config {
-                process,
+            let own = StreamConfig {
                 health_checks: HealthCheckGroup::gather(&servers),
                 servers: servers.into(),
                 upstreams: upstreams.into(),
                 listening: Listening::new(groups),
                 slots,
-            })
+            };
+            Some(Config { process, own })
         });
         Ok(LoadedBlocks { parts, assemble })
     }

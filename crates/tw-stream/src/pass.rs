@@ -47,7 +47,8 @@ pub async fn pass(s: &mut StreamSession, to: &Addr) -> SessionStatus {
         }
         _ => listen == to,
     };
-    let mut listens = generation.listens.iter().filter(|listen| listen.options.kind == SocketKind::Stream);
+    let mut listens =
+        generation.process.listens.iter().filter(|listen| listen.options.kind == SocketKind::Stream);
     let found = listens.find(|listen| takes(&listen.address)).map(|listen| listen.address.clone());
     let (Some(listen), Some(services)) = (found, home.services()) else {
         s.log(Level::Error, format_args!("port not found for \"{to}\""));

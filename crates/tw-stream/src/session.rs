@@ -12,19 +12,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tw_accept::{TlsInfo, TlsSession};
+use tw_connect::PassedSession;
 use tw_core::event_loop::PassedConnection;
 use tw_core::log::LoggedSession;
 use tw_core::session::Session;
-use tw_core::vars::{Bindings, Slots};
+use tw_core::vars::{Bindings, ServedSession, Slots};
 use tw_log::{Level, PushResult, Sink};
-use tw_net::{Addr, Transport};
+use tw_net::{Addr, Transport, proxy_protocol};
 use tw_rt::Deadline;
 
 use crate::client::{Client, ClientContext};
 use crate::config::Server;
 use crate::datagrams::DatagramClient;
 use crate::meter::SessionMeter;
-use crate::proxy::upstream_state::{UpstreamContext, UpstreamState};
+use crate::proxy::upstream_state::{Attempt, UpstreamContext, UpstreamState};
 
 /// End of a session, as `$status` has it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -260,6 +261,40 @@ impl Session for StreamSession {
     fn hold<T: 'static>(&mut self, value: Rc<T>) {
         self.held.retain(|held| !held.is::<T>());
         self.held.push(value);
+    }
+}
+
+impl ServedSession for StreamSession {
+    fn loop_index(&self) -> usize {
+        self.client.home.index
+    }
+
+    fn hostname(&self) -> &[u8] {
+        &self.client.generation.process.hostname
+    }
+
+    fn connection_id(&self) -> u64 {
+        self.client.id
+    }
+
+    fn client_text(&self) -> &str {
+        self.client.addr_text()
+    }
+
+    fn local_addr(&self) -> &Addr {
+        Self::local_addr(self)
+    }
+
+    fn proxy_header(&self) -> Option<&proxy_protocol::Header> {
+        self.client.proxy.get().map(|header| &**header)
+    }
+}
+
+impl PassedSession for StreamSession {
+    type Attempt = Attempt;
+
+    fn attempts(&self) -> &[Attempt] {
+        self.upstream.as_ref().map_or(&[], |upstream| &upstream.attempts)
     }
 }
 

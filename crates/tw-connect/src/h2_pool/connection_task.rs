@@ -23,7 +23,7 @@ use super::{
     STREAM_WINDOW,
 };
 use crate::failure::AttemptFailure;
-use crate::upstream_connection::UpstreamConnection;
+use crate::upstream_connection::{OpenParams, UpstreamConnection};
 use crate::upstream_connections::UpstreamConnections;
 use crate::upstream_tls::{TlsPools, UpstreamTls};
 
@@ -76,15 +76,9 @@ async fn open(
 ) -> Result<(Transport, ConnectionPermit), AttemptFailure> {
     let ConnectParams { timeout, secured } = opening;
     let secured = secured.as_ref().map(|(secured, by)| (secured, by));
-    UpstreamConnection::open_transport(
-        &connections.core,
-        &h2_connection.to,
-        &h2_connection.options,
-        timeout,
-        &[],
-        secured,
-    )
-    .await
+    let H2Connection { to, options, .. } = h2_connection;
+    let params = OpenParams { core: &connections.core, to, options, timeout, header: &[], secured };
+    UpstreamConnection::open_transport(params).await
 }
 
 /// HTTP/2 settings that the server is told.

@@ -1,5 +1,6 @@
 //! Directives by name with the module they belong to, and raw settings by module.
 
+use std::any::Any;
 use std::collections::hash_map::Entry;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
@@ -129,6 +130,14 @@ impl<P: Protocol> Table<P> {
         }
         Ok(settings)
     }
+}
+
+/// Settings of the module at index `at`, whose type is `T`.
+///
+/// # Panics
+/// The settings of the module have another type.
+pub fn settings_of<T: Any + Send + Sync>(settings: &[Resolved], at: usize) -> Arc<T> {
+    settings[at].clone().downcast().expect("the type of the settings of the module")
 }
 
 #[cfg(test)]

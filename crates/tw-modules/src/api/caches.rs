@@ -57,7 +57,7 @@ struct Done {
 
 /// All caches by their names.
 pub(super) fn all(r: &Request) -> Vec<u8> {
-    let caches = r.generation().shared_objects.of_type::<Cache>();
+    let caches = r.generation().process.shared_objects.of_type::<Cache>();
     let views =
         caches.into_iter().map(|(name, cache)| (String::from_utf8_lossy(name), View::of(&cache.snapshot())));
     json(&views.collect::<BTreeMap<_, _>>())
@@ -65,13 +65,15 @@ pub(super) fn all(r: &Request) -> Vec<u8> {
 
 /// Description of one cache.
 pub(super) fn cache(r: &Request, name: &str) -> Result<Vec<u8>, ApiError> {
-    let cache = r.generation().shared_objects.find::<Cache>(name.as_bytes()).ok_or(ApiError::NO_CACHE)?;
+    let cache =
+        r.generation().process.shared_objects.find::<Cache>(name.as_bytes()).ok_or(ApiError::NO_CACHE)?;
     Ok(json(&View::of(&cache.snapshot())))
 }
 
 /// Purges what the body of `r` names. Waits for the client and for the disk.
 pub(super) async fn purge(r: &mut Request, name: &str) -> Result<ApiResponse, ApiFailure> {
-    let cache = r.generation().shared_objects.find::<Cache>(name.as_bytes()).ok_or(ApiError::NO_CACHE)?;
+    let cache =
+        r.generation().process.shared_objects.find::<Cache>(name.as_bytes()).ok_or(ApiError::NO_CACHE)?;
     let (scope, mode) = parse(&body::read_bytes(r).await?)?;
     let disk = r.generation().disks.default_disk().clone();
     match cache.purge(&disk, &scope, mode, |level, message| r.log(level, message)).await {

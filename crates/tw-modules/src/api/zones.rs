@@ -32,13 +32,14 @@ struct SessionsView {
 
 /// All zones by their names.
 pub(super) fn all(r: &Request) -> Vec<u8> {
-    let zones = r.generation().shared_objects.of_type::<StreamZone>();
+    let zones = r.generation().process.shared_objects.of_type::<StreamZone>();
     json(&zones.into_iter().map(|(_, zone)| (&*zone.name, ZoneView::of(zone))).collect::<BTreeMap<_, _>>())
 }
 
 /// Description of one zone.
 pub(super) fn zone(r: &Request, name: &str) -> Result<Vec<u8>, ApiError> {
-    let zone = r.generation().shared_objects.find::<StreamZone>(name.as_bytes()).ok_or(ApiError::NO_ZONE)?;
+    let zone =
+        r.generation().process.shared_objects.find::<StreamZone>(name.as_bytes()).ok_or(ApiError::NO_ZONE)?;
     Ok(json(&ZoneView::of(&zone)))
 }
 

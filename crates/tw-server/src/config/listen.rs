@@ -1,5 +1,6 @@
 //! `listen` of HTTP servers.
 
+use std::borrow::Borrow;
 use std::ops::{Deref, DerefMut};
 
 use tw_conf::{ConfError, Cx, MissingFeature, Node, Word};
@@ -61,6 +62,12 @@ impl Listen {
             _ => return self.shared.parameter(node, word, cx),
         }
         Ok(())
+    }
+}
+
+impl Borrow<tw_accept::listen::Listen> for Listen {
+    fn borrow(&self) -> &tw_accept::listen::Listen {
+        &self.shared
     }
 }
 

@@ -1,8 +1,6 @@
 //! Groups of upstream servers as HTTP has them.
 
 use tw_connect::upstream_block;
-use tw_core::shared_objects::SharedObjects;
-use tw_upstream::Group;
 
 use crate::http::Http;
 
@@ -12,8 +10,3 @@ pub type UpstreamGroup = tw_connect::UpstreamGroup<Http>;
 pub type Groups = upstream_block::Groups<Http>;
 /// An `upstream` block.
 pub type Upstream = upstream_block::Upstream<Http>;
-
-/// All groups of a configuration, by name.
-pub(crate) fn shared_groups(objects: &SharedObjects) -> impl Iterator<Item = &Group> {
-    upstream_block::shared_groups::<Http>(objects)
-}

@@ -61,11 +61,11 @@ impl Http {
     /// Creates the state of a loop that starts with `generation`.
     fn new(core: Rc<LoopCore>, generation: &Generation) -> Self {
         let memory = &generation.memory;
-        if generation.is_secured {
+        if generation.process.is_secured {
             ssl::warm_up();
         }
         // The limit is the process's, and every loop has a table.
-        let files_max = FILES_MAX.min(descriptor_limit() / 4 / generation.main.worker_count().max(1));
+        let files_max = FILES_MAX.min(descriptor_limit() / 4 / generation.process.main.worker_count().max(1));
         let files = FileTable::new(memory.hot_files_size, (files_max, memory.open_files_inactive));
         Self {
             files_max,

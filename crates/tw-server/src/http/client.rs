@@ -87,7 +87,8 @@ enum Verbosity {
 impl Client {
     /// A client whose connection was just accepted.
     pub(crate) fn new(id: u64, peer: Addr, listen: Rc<Addr>, home: Rc<Loop>) -> Rc<Self> {
-        let is_debugged = home.generation().main.debug_connections.iter().any(|peers| peers.has(&peer));
+        let is_debugged =
+            home.generation().process.main.debug_connections.iter().any(|peers| peers.has(&peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
         Self::make(id, peer, listen, home, verbosity)
     }
@@ -169,14 +170,14 @@ impl Client {
     pub(crate) fn log(&self, level: Level, message: fmt::Arguments<'_>) {
         let generation = self.home.generation();
         let message = format_args!("{message}{}", Whence(self));
-        self.write(&generation.error_log, level, message);
+        self.write(&generation.process.error_log, level, message);
     }
 
     /// Writes a debug line into the main error log, if a log has level `debug`.
     pub(crate) fn debug(&self, message: fmt::Arguments<'_>) {
         let generation = self.home.generation();
-        if generation.debug_lines == DebugLines::Possible {
-            self.write(&generation.error_log, Level::Debug, message);
+        if generation.process.debug_lines == DebugLines::Possible {
+            self.write(&generation.process.error_log, Level::Debug, message);
         }
     }
 

@@ -25,7 +25,8 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::micros(
 /// Records moments if this is the first loop and there is a page. Never ends by itself then.
 pub(crate) async fn run(home: Rc<Loop>) {
     let generation = home.generation();
-    let Some(history) = generation.config.shared_objects.find::<History>(b"").filter(|_| home.index == 0)
+    let Some(history) =
+        generation.config.process.shared_objects.find::<History>(b"").filter(|_| home.index == 0)
     else {
         return;
     };

@@ -1,8 +1,6 @@
 //! Indices of servers and plans in a configuration.
 
-/// Index of a server in its configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ServerId(pub u32);
+pub use tw_core::server_names::ServerId;
 
 /// Index of a plan in its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

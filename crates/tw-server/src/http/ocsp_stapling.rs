@@ -15,7 +15,7 @@ use crate::event_loop::Loop;
 /// Keeps the responses of the loop's certificates up to date. Never ends by itself.
 pub(crate) async fn run(home: Rc<Loop>) {
     let generation = home.generation();
-    let loops = generation.main.worker_count().max(1);
+    let loops = generation.process.main.worker_count().max(1);
     let certificates = generation.servers.iter().flat_map(|server| {
         let stapled = |stapling: &_| {
             let (home, generation) = (home.clone(), generation.clone());

@@ -5,12 +5,14 @@ use std::fmt;
 use std::rc::Rc;
 
 use tw_accept::{TlsInfo, TlsSession};
+use tw_connect::PassedSession;
 use tw_core::session::Session;
-use tw_core::vars::Bindings;
+use tw_core::vars::{Bindings, ServedSession};
 use tw_log::Level;
-use tw_net::Addr;
+use tw_net::{Addr, proxy_protocol};
 
 use super::request::Request;
+use super::upstream_state::Attempt;
 use crate::vars::{Computed, Slots};
 
 impl Session for Request {
@@ -50,6 +52,40 @@ impl Session for Request {
 
     fn warns_of_uninitialized(&self) -> bool {
         self.plan().core.uninitialized_variable_warn
+    }
+}
+
+impl ServedSession for Request {
+    fn loop_index(&self) -> usize {
+        self.client().home.index
+    }
+
+    fn hostname(&self) -> &[u8] {
+        &self.generation().process.hostname
+    }
+
+    fn connection_id(&self) -> u64 {
+        self.client().id
+    }
+
+    fn client_text(&self) -> &str {
+        Self::client_text(self)
+    }
+
+    fn local_addr(&self) -> &Addr {
+        Self::local_addr(self)
+    }
+
+    fn proxy_header(&self) -> Option<&proxy_protocol::Header> {
+        self.client().proxy.get().map(|header| &**header)
+    }
+}
+
+impl PassedSession for Request {
+    type Attempt = Attempt;
+
+    fn attempts(&self) -> &[Attempt] {
+        &self.facts.upstream.attempts
     }
 }
 

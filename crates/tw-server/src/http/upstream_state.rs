@@ -2,11 +2,12 @@
 //! proxy and the cache fill it in.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use tw_upstream::Peer;
+use tw_connect::{AttemptPeer, UpstreamAttempt};
 
 use super::cache_info::CacheInfo;
 use super::header_names::HeaderNames;
@@ -33,39 +34,16 @@ pub struct UpstreamState {
 
 /// Attempt to get a response from one upstream server.
 pub struct Attempt {
-    /// Peer, or name of a group without one.
-    pub(crate) to: AttemptPeer,
+    attempt: UpstreamAttempt,
     /// Status of the response, or of the failure; 0 if there is none yet.
     pub status: u16,
     /// Cause of the failure.
     pub(crate) failure: Option<Box<str>>,
     /// Time in the queue of the group (`queue`).
     pub(crate) queued: Option<Duration>,
-    begun: Instant,
-    pub(crate) connected: Option<Duration>,
     pub(crate) header: Option<Duration>,
-    pub(crate) ended: Option<Duration>,
-    pub(crate) sent: u64,
-    pub(crate) received: u64,
     /// Bytes of the body.
     pub(crate) length: u64,
-}
-
-/// Target of an attempt.
-pub(crate) enum AttemptPeer {
-    Peer(Arc<Peer>),
-    /// Name of a group without an available peer.
-    Nobody(Arc<str>),
-}
-
-impl AttemptPeer {
-    /// Address of the peer, or name of the group.
-    pub(crate) fn text(&self) -> &str {
-        match self {
-            Self::Peer(peer) => peer.text(),
-            Self::Nobody(name) => name,
-        }
-    }
 }
 
 impl UpstreamState {
@@ -85,19 +63,8 @@ impl UpstreamState {
         self.answer.clear();
         // Most requests ask one server.
         self.attempts.reserve_exact(1);
-        self.attempts.push(Attempt {
-            to,
-            status: 0,
-            failure: None,
-            queued,
-            begun: tw_rt::clock::now(),
-            connected: None,
-            header: None,
-            ended: None,
-            sent: 0,
-            received: 0,
-            length: 0,
-        });
+        let attempt = UpstreamAttempt::begin(to);
+        self.attempts.push(Attempt { attempt, status: 0, failure: None, queued, header: None, length: 0 });
     }
 
     /// Sets the cause of the failure of the last attempt.
@@ -120,20 +87,25 @@ impl UpstreamState {
     }
 }
 
+impl Deref for Attempt {
+    type Target = UpstreamAttempt;
+
+    fn deref(&self) -> &UpstreamAttempt {
+        &self.attempt
+    }
+}
+
+impl DerefMut for Attempt {
+    fn deref_mut(&mut self) -> &mut UpstreamAttempt {
+        &mut self.attempt
+    }
+}
+
 impl Attempt {
-    /// Duration so far, or the whole one.
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.ended.unwrap_or_else(|| tw_rt::clock::now().saturating_duration_since(self.begun))
-    }
-
-    /// Sets the duration.
-    pub(crate) fn end(&mut self) {
-        self.ended = Some(self.elapsed());
-    }
-
     /// Sets the sums of an attempt that went on without its request.
     pub(crate) fn record_totals(&mut self, sent: u64, received: u64, length: u64, took: Option<Duration>) {
-        (self.sent, self.received, self.length, self.ended) = (sent, received, length, took);
+        self.length = length;
+        (self.attempt.sent, self.attempt.received, self.attempt.ended) = (sent, received, took);
     }
 }
 

@@ -3,16 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tw_accept::listen::ListenTable;
-use tw_accept::ssl::{Ssl, require_certificates};
+use tw_accept::listen::ServersByAddress;
+use tw_accept::ssl::Ssl;
 use tw_conf::{ConfError, Diagnostics, Sources};
-use tw_connect::upstream_block::lacks_servers;
+use tw_connect::upstream_block::{WrittenUpstream, resolve_blocks};
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::ListenAddress;
-use tw_core::load::{RawSettings, Table};
+use tw_core::load::{RawSettings, Table, settings_of};
 use tw_core::module::Resolved;
 use tw_core::reach::Reach;
-use tw_core::server_names::{ServerNames, WrittenNames};
 use tw_http::HeadLimits;
 
 use super::scope::{BlockKind, BlockScope};
@@ -22,9 +21,8 @@ use crate::config::http2::Http2;
 use crate::config::listen::Listen;
 use crate::config::location::Location;
 use crate::config::server::ServerSettings;
-use crate::config::upstream::{Groups, Upstream};
 use crate::http::Http;
-use crate::http::generation::{ListenGroup, PlanId, Server, ServerId};
+use crate::http::generation::{ListenGroup, PlanId, Server};
 use crate::http::plan::{self, Plan};
 use crate::http::proxy::UpstreamGroup;
 use crate::http::proxy::health::PassTarget;
@@ -49,39 +47,26 @@ pub(super) fn build(
     let mut built = LoadedHttp::default();
     let resolved = resolve(http.raws, None, table, cx)?;
     let prepared = cx.vars.prepared;
-    let (upstreams, servers): (Vec<_>, Vec<_>) =
-        http.children.into_iter().partition(|child| matches!(child.kind, BlockKind::Upstream(_)));
-    // Groups come first: a location may name one that stands further down.
-    cx.block.upstream.resolving = Some(core::<Location>(&resolved, CORE_LOCATION).resolving.clone());
-    let mut groups = Groups::default();
-    for scope in upstreams {
-        let BlockKind::Upstream(name) = scope.kind else { continue };
-        cx.block.upstream.name = Some(name.clone());
-        let settings = resolve(scope.raws, Some(&resolved), table, cx)?;
-        cx.block.upstream.name = None;
-        let upstream = core::<Upstream>(&settings, CORE_UPSTREAM);
-        if let Some(message) = lacks_servers(&name, upstream.group.as_deref()) {
-            let error = ConfError::new(message);
-            cx.mistakes.add(match scope.span {
-                Some(span) => error.at(span),
-                None => error,
-            });
-        }
-        if let Some(group) = &upstream.group {
-            if let Some(state) = &group.state {
-                built.reach.replaces_file(state.path().to_bytes());
+    let (mut upstreams, mut servers) = (Vec::new(), Vec::new());
+    for scope in http.children {
+        match scope.kind {
+            BlockKind::Upstream(name) => {
+                upstreams.push(WrittenUpstream { name, raws: scope.raws, span: scope.span });
             }
-            built.upstreams.push(group.clone());
-            groups.insert(group.clone());
+            _ => servers.push(scope),
         }
     }
-    cx.block.upstream.groups = Arc::new(groups);
+    // Groups come first: a location may name one that stands further down.
+    let resolving = settings_of::<Location>(&resolved, CORE_LOCATION).resolving.clone();
+    let from = (table, CORE_UPSTREAM);
+    built.upstreams = resolve_blocks(upstreams, (&resolved, resolving), from, cx, &mut built.reach)?;
     for server in servers {
         let span = server.span;
         let settings = resolve(server.raws, Some(&resolved), table, cx)?;
-        let (ssl, http2) = (core::<Ssl<Request>>(&settings, CORE_SSL), core::<Http2>(&settings, CORE_HTTP2));
-        let acme = core::<Acme>(&settings, CORE_ACME);
-        let core = core::<ServerSettings>(&settings, CORE_SERVER);
+        let (ssl, http2) =
+            (settings_of::<Ssl<Request>>(&settings, CORE_SSL), settings_of::<Http2>(&settings, CORE_HTTP2));
+        let acme = settings_of::<Acme>(&settings, CORE_ACME);
+        let core = settings_of::<ServerSettings>(&settings, CORE_SERVER);
         let plan = add_plan(&mut built, None, &settings, &core, table, cx);
         let mut of_server = OfServer { built: &mut built, settings: core.clone(), named: HashMap::new() };
         let locations = locations(server.children, &settings, plan, &mut of_server, table, cx)?;
@@ -121,7 +106,8 @@ fn locations(
         let nameless =
             std::mem::replace(&mut cx.block.nameless, !matches!(scope.kind, BlockKind::Location(_)));
         let settings = resolve(scope.raws, Some(outer), table, cx)?;
-        let written = cx.block.location.clone().map(|pattern| plan::Heading { pattern, span: scope.span });
+        let written =
+            cx.block.location.clone().map(|pattern| plan::Heading { pattern, span: Some(scope.span) });
         let inner_plan = add_plan(server.built, written, &settings, &server.settings, table, cx);
         let inner = locations(scope.children, &settings, inner_plan, server, table, cx)?;
         cx.block.location = location;
@@ -161,10 +147,11 @@ fn resolve(
     cx.block.passing = PassTarget::Nowhere;
     table.resolve(raws, outer, cx, |at, settings, block| {
         if at == CORE_LOCATION {
-            block.upstream.has_resolver = core::<Location>(settings, CORE_LOCATION).resolving.is_said();
+            block.upstream.has_resolver =
+                settings_of::<Location>(settings, CORE_LOCATION).resolving.is_said();
         }
         if at == CORE_SERVER && block.location.is_none() {
-            block.server = Some(core(settings, CORE_SERVER));
+            block.server = Some(settings_of(settings, CORE_SERVER));
         }
     })
 }
@@ -178,7 +165,7 @@ fn add_plan(
     cx: &mut Resolve<'_>,
 ) -> PlanId {
     let name = written.as_ref().map_or_else(Box::default, |written| name_of(&written.pattern));
-    let mut plan = Plan::new(name, server.clone(), core::<Location>(settings, CORE_LOCATION));
+    let mut plan = Plan::new(name, server.clone(), settings_of::<Location>(settings, CORE_LOCATION));
     plan.written = written;
     plan.prepared = cx.vars.prepared;
     for (module, settings) in table.modules().iter().zip(settings) {
@@ -194,21 +181,10 @@ fn add_plan(
     id
 }
 
-fn core<T: std::any::Any + Send + Sync>(settings: &[Resolved], at: usize) -> Arc<T> {
-    settings[at].clone().downcast().expect("the core modules stand first in every scope")
-}
-
 /// Listening addresses, and the servers of each.
 pub(super) struct Listens {
     pub(super) addresses: Vec<ListenAddress>,
     pub(super) groups: Vec<ListenGroup>,
-}
-
-/// Parts of a [`ListenGroup`] that only HTTP has.
-#[derive(Default)]
-struct HttpListen {
-    http2: bool,
-    names: ServerNames<ServerId>,
 }
 
 /// Gathers the servers of every listening address.
@@ -217,46 +193,16 @@ pub(super) fn listens(
     sources: &Sources,
     diagnostics: &mut Diagnostics,
 ) -> Result<Listens, ConfError> {
-    let mut table = ListenTable::default();
-    let mut own: Vec<HttpListen> = Vec::new();
-    for (index, server) in servers.iter().enumerate() {
-        yield_if_due();
-        let id = ServerId(index as u32);
-        let implied;
-        let listens = match server.settings.listens.as_slice() {
-            [] => {
-                implied = [Listen::implied()];
-                &implied[..]
-            }
-            listens => listens,
-        };
-        for listen in listens {
-            for address in &listen.addresses {
-                let at = table.add(id, listen, address)?;
-                if own.len() <= at {
-                    own.push(HttpListen::default());
-                }
-                own[at].http2 |= listen.http2;
-                let members = &table.servers[at].members;
-                let written = |id: ServerId| {
-                    let server = &servers[id.0 as usize];
-                    let (names, spans) = (&*server.settings.names, &*server.settings.name_spans);
-                    WrittenNames { names, spans, server: server.span }
-                };
-                own[at].names.add_server(id, members, written, address, (sources, diagnostics));
-            }
+    let mut http2: Vec<bool> = Vec::new();
+    let added = |at: usize, listen: &Listen| {
+        if http2.len() <= at {
+            http2.push(false);
         }
-    }
-    let ListenTable { addresses, servers: members, .. } = table;
-    let join = |(servers, HttpListen { http2, names })| ListenGroup { servers, http2, names };
-    let groups: Vec<_> = members.into_iter().zip(own).map(join).collect();
-    for group in groups.iter().filter(|group| group.ssl) {
-        let server = |id: ServerId| &servers[id.0 as usize];
-        let asking = |id: ServerId| {
-            let mut listens = server(id).settings.listens.iter();
-            listens.find(|listen| listen.ssl && listen.addresses.contains(&group.address))?.span
-        };
-        require_certificates(&group.servers, |id| &*server(id).ssl, |id| (asking(id), server(id).span))?;
-    }
+        http2[at] |= listen.http2;
+    };
+    let ServersByAddress { addresses, servers, names } =
+        ServersByAddress::gather(servers, &[Listen::implied()], added, (sources, diagnostics))?;
+    let join = |((servers, names), http2)| ListenGroup { servers, http2, names };
+    let groups = servers.into_iter().zip(names).zip(http2).map(join).collect();
     Ok(Listens { addresses, groups })
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use foldhash::HashSet;
 use tw_conf::{
     Args, ConfError, DirectiveInfo, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LIMIT_EXCEPT, LOCATION, MAIN, Node,
-    SERVER, Span, UPSTREAM,
+    SERVER, UPSTREAM,
 };
-use tw_core::load::{IfBlock, Loader, RawSettings, block};
+use tw_connect::upstream_block::read_name;
+use tw_core::load::{IfBlock, Loader, block};
 use tw_core::regex::Caseless;
 use tw_http::Method;
 
@@ -16,12 +17,7 @@ use crate::http::plan::MethodSet;
 use crate::http::route::Pattern;
 
 /// Settings as written of one block and of the blocks in it.
-pub(super) struct BlockScope {
-    pub(super) raws: RawSettings,
-    pub(super) kind: BlockKind,
-    pub(super) children: Vec<BlockScope>,
-    pub(super) span: Option<Span>,
-}
+pub(super) type BlockScope = tw_core::load::BlockScope<BlockKind>;
 
 /// Kind of a block.
 pub(super) enum BlockKind {
@@ -48,6 +44,14 @@ impl BlockKind {
             Self::Upstream(_) => UPSTREAM,
         }
     }
+
+    /// Name of an `upstream`.
+    fn upstream(&self) -> Option<&str> {
+        match self {
+            Self::Upstream(name) => Some(name),
+            _ => None,
+        }
+    }
 }
 
 /// The blocks that give `http` its structure, as records for documents and checks.
@@ -72,15 +76,12 @@ pub fn directives() -> impl Iterator<Item = DirectiveInfo> {
 
 impl HttpBlocks {
     pub(super) fn walk_http(&mut self, node: &Node, loader: &mut Loader<'_>) -> Result<(), ConfError> {
-        loader.check_block(node, MAIN)?;
-        if self.http.is_some() {
-            return Err(node.error("is duplicate"));
-        }
+        loader.check_protocol_block(node, self.http.as_ref())?;
         self.http = Some(self.walk_scope(node, MAIN, BlockKind::Http, loader)?);
         Ok(())
     }
 
-    /// Reads `block`, which stands in the context `outer`, and goes on after mistakes in it.
+    /// Reads `block`, which stands in the context `outer`.
     fn walk_scope(
         &mut self,
         block: &Node,
@@ -89,13 +90,10 @@ impl HttpBlocks {
         loader: &mut Loader<'_>,
     ) -> Result<BlockScope, ConfError> {
         let context = kind.context(outer);
-        let mut scope =
-            BlockScope { raws: RawSettings::default(), kind, children: Vec::new(), span: Some(block.span) };
         let mut seen = Siblings::default();
-        loader.walk(block.children()?, context, |loader, node| {
-            self.walk_node(&mut scope, &mut seen, node, context, loader)
-        });
-        Ok(scope)
+        loader.walk_scope(block, context, kind, |loader, scope, node| {
+            self.walk_node(scope, &mut seen, node, context, loader)
+        })
     }
 
     /// Reads what stands in a block. An error means that nothing of it was taken in.
@@ -113,13 +111,8 @@ impl HttpBlocks {
                 BlockKind::Server
             }
             Some("upstream") => {
-                loader.check_block(node, context)?;
-                let name: Arc<str> = node.arg(0)?.lossy().into();
-                let is_known = |child: &BlockScope| matches!(&child.kind, BlockKind::Upstream(known) if known.eq_ignore_ascii_case(&name));
-                if scope.children.iter().any(is_known) {
-                    return Err(node.fail(format!("duplicate upstream \"{name}\"")));
-                }
-                BlockKind::Upstream(name)
+                let known = scope.children.iter().filter_map(|child| child.kind.upstream());
+                BlockKind::Upstream(read_name(node, context, known, loader)?)
             }
             Some("location") => {
                 loader.check_block(node, context)?;

@@ -11,7 +11,7 @@ use tokio::net::UdpSocket;
 use tw_connect::failure::{AttemptStage, UpstreamFailure};
 use tw_connect::health::CheckFailure;
 use tw_connect::reading::read_bytes;
-use tw_connect::{ReadOutcome, UpstreamConnection};
+use tw_connect::{OpenParams, ReadOutcome, UpstreamConnection};
 use tw_core::event_loop::LoopCore;
 use tw_net::{Addr, Transport};
 use tw_rt::Deadline;
@@ -46,7 +46,8 @@ fn reading(failure: UpstreamFailure) -> CheckFailure {
 async fn check_connection(core: &LoopCore, check: &HealthCheck, to: &Addr) -> Result<(), CheckFailure> {
     let proxy = &check.target.proxy;
     let (options, timeout) = (proxy.options_apart(), proxy.connect_timeout());
-    let opened = UpstreamConnection::open_transport(core, to, &options, timeout, &[], None).await;
+    let params = OpenParams { core, to, options: &options, timeout, header: &[], secured: None };
+    let opened = UpstreamConnection::open_transport(params).await;
     let (transport, _permit) = opened.map_err(CheckFailure::Upstream)?;
     let Some(criteria) = &check.criteria else { return Ok(()) };
     // DIFF(nginx): sending and reading have this time together, so that no server can make a check last.

@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 
-use tw_conf::{Args, ConfError, DirectiveInfo, MAIN, Node, STREAM, STREAM_SERVER, STREAM_UPSTREAM, Span};
-use tw_core::load::{Loader, RawSettings, block};
+use tw_conf::{Args, ConfError, DirectiveInfo, MAIN, Node, STREAM, STREAM_SERVER, STREAM_UPSTREAM};
+use tw_connect::upstream_block::read_name;
+use tw_core::load::{Loader, block};
 
 use super::StreamBlocks;
 
 /// Settings as written of one block and of the blocks in it.
-pub(super) struct BlockScope {
-    pub(super) raws: RawSettings,
-    pub(super) kind: BlockKind,
-    pub(super) children: Vec<BlockScope>,
-    pub(super) span: Span,
-}
+pub(super) type BlockScope = tw_core::load::BlockScope<BlockKind>;
 
 /// Kind of a block.
 pub(super) enum BlockKind {
@@ -32,6 +28,14 @@ impl BlockKind {
             Self::Upstream(_) => STREAM_UPSTREAM,
         }
     }
+
+    /// Name of an `upstream`.
+    fn upstream(&self) -> Option<&str> {
+        match self {
+            Self::Stream | Self::Server => None,
+            Self::Upstream(name) => Some(name),
+        }
+    }
 }
 
 /// The blocks that give `stream` its structure, as records for documents and checks.
@@ -44,15 +48,11 @@ pub(super) const STRUCTURE: &[DirectiveInfo] = &[
 
 impl StreamBlocks {
     pub(super) fn walk_stream(&mut self, node: &Node, loader: &mut Loader<'_>) -> Result<(), ConfError> {
-        loader.check_block(node, MAIN)?;
-        if self.stream.is_some() {
-            return Err(node.error("is duplicate"));
-        }
+        loader.check_protocol_block(node, self.stream.as_ref())?;
         self.stream = Some(self.walk_scope(node, BlockKind::Stream, loader)?);
         Ok(())
     }
 
-    /// Reads `block`, and goes on after mistakes in it.
     fn walk_scope(
         &mut self,
         block: &Node,
@@ -60,12 +60,9 @@ impl StreamBlocks {
         loader: &mut Loader<'_>,
     ) -> Result<BlockScope, ConfError> {
         let context = kind.context();
-        let mut scope =
-            BlockScope { raws: RawSettings::default(), kind, children: Vec::new(), span: block.span };
-        loader.walk(block.children()?, context, |loader, node| {
-            self.walk_node(&mut scope, node, context, loader)
-        });
-        Ok(scope)
+        loader.walk_scope(block, context, kind, |loader, scope, node| {
+            self.walk_node(scope, node, context, loader)
+        })
     }
 
     /// Reads what stands in a block. An error means that nothing of it was taken in.
@@ -82,13 +79,8 @@ impl StreamBlocks {
                 BlockKind::Server
             }
             Some("upstream") => {
-                loader.check_block(node, context)?;
-                let name: Arc<str> = node.arg(0)?.lossy().into();
-                let is_known = |child: &BlockScope| matches!(&child.kind, BlockKind::Upstream(known) if known.eq_ignore_ascii_case(&name));
-                if scope.children.iter().any(is_known) {
-                    return Err(node.fail(format!("duplicate upstream \"{name}\"")));
-                }
-                BlockKind::Upstream(name)
+                let known = scope.children.iter().filter_map(|child| child.kind.upstream());
+                BlockKind::Upstream(read_name(node, context, known, loader)?)
             }
             _ => return loader.set(&self.table, &mut scope.raws, node, context),
         };

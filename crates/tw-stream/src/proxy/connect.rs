@@ -1,21 +1,20 @@
 //! Attempts to connect to one peer after the other (`proxy_next_upstream`), until there is a connection.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use tw_connect::group::now_ms;
 use tw_connect::upstream_tls::{TlsPools, UpstreamTls};
-use tw_connect::{UpstreamConnection, UpstreamGroup, queue, upstream_names};
-use tw_core::event_loop::{ConnectionPermit, LoopCore};
+use tw_connect::{AttemptPeer, OpenParams, UpstreamConnection, UpstreamGroup, queue, upstream_names};
+use tw_core::event_loop::ConnectionPermit;
 use tw_core::session::Session;
 use tw_log::Level;
-use tw_net::{Addr, ConnectOptions, Transport, connect_datagrams};
+use tw_net::{ConnectOptions, Transport, connect_datagrams};
 use tw_rt::DatagramSocket;
 use tw_upstream::{BalanceKey, KeyKind, Lease, PeerChange, PeerOutcome, PeerSelection};
 
 use super::proxy_header::proxy_header;
 use super::settings::ProxySettings;
-use super::upstream_state::AttemptPeer;
 use crate::protocol::Stream;
 use crate::session::{SessionStatus, StreamSession};
 
@@ -31,40 +30,19 @@ pub(super) struct ConnectedPeer<T> {
 
 /// Carrier of the bytes of a session to and from an upstream server.
 pub(super) trait ServerTransport: Sized {
-    /// Connects to `to`, over TLS if it is to be secured, and takes a place among `worker_connections`. `header` is sent before a
-    /// handshake.
-    async fn open(
-        core: &LoopCore,
-        to: &Addr,
-        options: &ConnectOptions,
-        timeout: Duration,
-        header: &[u8],
-        secured: Option<(&UpstreamTls, &TlsPools)>,
-    ) -> Result<(Self, ConnectionPermit), AttemptFailure>;
+    /// Connects, over TLS if that is to be secured, and takes a place among `worker_connections`.
+    async fn open(params: OpenParams<'_>) -> Result<(Self, ConnectionPermit), AttemptFailure>;
 }
 
 impl ServerTransport for Transport {
-    async fn open(
-        core: &LoopCore,
-        to: &Addr,
-        options: &ConnectOptions,
-        timeout: Duration,
-        header: &[u8],
-        secured: Option<(&UpstreamTls, &TlsPools)>,
-    ) -> Result<(Self, ConnectionPermit), AttemptFailure> {
-        UpstreamConnection::open_transport(core, to, options, timeout, header, secured).await
+    async fn open(params: OpenParams<'_>) -> Result<(Self, ConnectionPermit), AttemptFailure> {
+        UpstreamConnection::open_transport(params).await
     }
 }
 
 impl ServerTransport for DatagramSocket {
-    async fn open(
-        core: &LoopCore,
-        to: &Addr,
-        options: &ConnectOptions,
-        _: Duration,
-        _: &[u8],
-        _: Option<(&UpstreamTls, &TlsPools)>,
-    ) -> Result<(Self, ConnectionPermit), AttemptFailure> {
+    async fn open(params: OpenParams<'_>) -> Result<(Self, ConnectionPermit), AttemptFailure> {
+        let OpenParams { core, to, options, .. } = params;
         let connecting = |failure: UpstreamFailure| failure.at(AttemptStage::Connecting);
         let permit = core.reserve_upstream_connection().map_err(UpstreamFailure::ConnectionLimit);
         let permit = permit.map_err(connecting)?;
@@ -173,11 +151,19 @@ async fn attempt<T: ServerTransport>(
     let secured = secured.zip(pools.as_ref());
     // Without a handshake, the header leaves with the first bytes of the session.
     let before = if secured.is_some() { &*header } else { &[] };
-    match T::open(&home, &to, &options, settings.connect_timeout, before, secured).await {
+    let params = OpenParams {
+        core: &home,
+        to: &to,
+        options: &options,
+        timeout: settings.connect_timeout,
+        header: before,
+        secured,
+    };
+    match T::open(params).await {
         Ok((transport, permit)) => {
             lease.connected(now_ms());
             if let Some(attempt) = s.upstream.as_mut().and_then(|upstream| upstream.current()) {
-                attempt.connect();
+                attempt.connected = Some(attempt.elapsed());
             }
             let header = if secured.is_some() { Vec::new() } else { header };
             Ok(ConnectedPeer { transport, lease, permit, header })

@@ -55,7 +55,8 @@ async fn peer_is_gone(home: &StreamLoop, group: &UpstreamGroup<Stream>, peer: Pe
 /// The group of this name in the newest configuration.
 fn current(home: &StreamLoop, group: &UpstreamGroup<Stream>) -> Arc<Group> {
     let generation = home.generation();
-    let groups = group.is_named.then(|| configured_groups::<Stream>(&generation.shared_objects)).flatten();
+    let groups =
+        group.is_named.then(|| configured_groups::<Stream>(&generation.process.shared_objects)).flatten();
     let known = groups.and_then(|groups| groups.find(group.peers.name()).cloned());
     known.map_or_else(|| group.peers.clone(), |known| known.peers.clone())
 }

@@ -1,10 +1,10 @@
 //! Upstream state of a session: source of the `$upstream_*` variables, and of the end of error log lines. Plain data.
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
-use tw_upstream::Peer;
+use tw_connect::{AttemptPeer, UpstreamAttempt};
 
 /// Upstream servers that a session was passed to, in order.
 #[derive(Default)]
@@ -15,25 +15,9 @@ pub struct UpstreamState {
 
 /// Attempt to pass a session to one upstream server.
 pub struct Attempt {
-    to: AttemptPeer,
-    begun: Instant,
-    /// Time until the connection was there.
-    pub connected: Option<Duration>,
+    attempt: UpstreamAttempt,
     /// Time until the first byte of the server was there.
     pub first_byte: Option<Duration>,
-    /// Time until the attempt was over.
-    pub ended: Option<Duration>,
-    /// Bytes sent to the server.
-    pub sent: u64,
-    /// Bytes received from the server.
-    pub received: u64,
-}
-
-/// Target of an attempt.
-pub(super) enum AttemptPeer {
-    Peer(Arc<Peer>),
-    /// Name of a group without an available peer.
-    Nobody(Arc<str>),
 }
 
 impl UpstreamState {
@@ -41,16 +25,7 @@ impl UpstreamState {
     pub(super) fn begin(&mut self, to: AttemptPeer) {
         // Most sessions are passed to one server.
         self.attempts.reserve_exact(1);
-        let begun = tw_rt::clock::now();
-        self.attempts.push(Attempt {
-            to,
-            begun,
-            connected: None,
-            first_byte: None,
-            ended: None,
-            sent: 0,
-            received: 0,
-        });
+        self.attempts.push(Attempt { attempt: UpstreamAttempt::begin(to), first_byte: None });
     }
 
     /// The last attempt.
@@ -59,28 +34,17 @@ impl UpstreamState {
     }
 }
 
-impl Attempt {
-    /// Address of the peer, or name of the group.
-    pub fn address(&self) -> &str {
-        match &self.to {
-            AttemptPeer::Peer(peer) => peer.text(),
-            AttemptPeer::Nobody(name) => name,
-        }
-    }
+impl Deref for Attempt {
+    type Target = UpstreamAttempt;
 
-    /// Time from its begin to `at`.
-    pub(super) fn span(&self, at: Instant) -> Duration {
-        at.saturating_duration_since(self.begun)
+    fn deref(&self) -> &UpstreamAttempt {
+        &self.attempt
     }
+}
 
-    /// Sets the time until the connection was there.
-    pub(super) fn connect(&mut self) {
-        self.connected = Some(self.span(tw_rt::clock::now()));
-    }
-
-    /// Sets the time until it was over.
-    pub(super) fn end(&mut self) {
-        self.ended = Some(self.span(tw_rt::clock::now()));
+impl DerefMut for Attempt {
+    fn deref_mut(&mut self) -> &mut UpstreamAttempt {
+        &mut self.attempt
     }
 }
 
@@ -97,7 +61,7 @@ impl fmt::Display for UpstreamContext<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let attempt = self.upstream.attempts.last();
         if let Some(attempt) = attempt {
-            write!(f, ", upstream: \"{}\"", attempt.address())?;
+            write!(f, ", upstream: \"{}\"", attempt.to.text())?;
         }
         let (received, sent) = attempt.map_or((0, 0), |attempt| (attempt.received, attempt.sent));
         write!(f, ", bytes from/to client:{}/{}", self.received, self.sent)?;

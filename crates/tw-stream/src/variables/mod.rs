@@ -1,16 +1,22 @@
-//! Variables of the core (nginx: ngx_stream_core_module, ngx_stream_upstream_module), in three files by subject; those of TLS are in `tw-accept`.
+//! Variables of the core (nginx: ngx_stream_core_module, ngx_stream_upstream_module). Those that other protocols have, too, are in
+//! `tw-core` (connection, time, process), `tw-accept` (TLS) and `tw-connect` (upstream servers).
 //!
 //! Found or missing matters: an access log writes a missing value as `-`, an empty one as nothing. Nothing here waits.
 
-mod connection;
-mod process;
+mod session;
 mod upstream;
 
 use tw_accept::ssl::TlsVariables;
-use tw_core::vars::VarDef;
+use tw_connect::UpstreamVariables;
+use tw_core::vars::{SessionVariables, VarDef};
 
 use crate::session::StreamSession;
 
 /// All variables of the core.
-pub static VARIABLES: [&[VarDef<StreamSession>]; 4] =
-    [connection::VARIABLES, TlsVariables::<StreamSession>::ALL, process::VARIABLES, upstream::VARIABLES];
+pub static VARIABLES: [&[VarDef<StreamSession>]; 5] = [
+    SessionVariables::<StreamSession>::ALL,
+    session::VARIABLES,
+    TlsVariables::<StreamSession>::ALL,
+    UpstreamVariables::<StreamSession>::ALL,
+    upstream::VARIABLES,
+];

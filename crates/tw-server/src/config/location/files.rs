@@ -264,7 +264,11 @@ mod tests {
         ] {
             let generation = generation(conf);
             assert_eq!(generation.memory.hot_lock_size, 64 << 20);
-            assert_eq!((generation.lock_max, generation.locks.max()), (expected, 0), "{conf}");
+            assert_eq!(
+                (generation.process.lock_max, generation.process.locks.max()),
+                (expected, 0),
+                "{conf}"
+            );
         }
     }
 

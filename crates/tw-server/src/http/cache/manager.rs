@@ -48,16 +48,21 @@ pub(super) const LIMITS: &[Limit] = &[Limit::micros(
 /// Runs the managers of this loop's share of the caches. Never ends by itself.
 pub(crate) async fn run(home: Rc<Loop>) {
     let generation = home.generation();
-    let loops = generation.main.worker_count().max(1);
-    let names: Vec<Box<[u8]>> =
-        generation.shared_objects.of_type::<Cache>().into_iter().map(|(name, _)| name.into()).collect();
+    let loops = generation.process.main.worker_count().max(1);
+    let names: Vec<Box<[u8]>> = generation
+        .process
+        .shared_objects
+        .of_type::<Cache>()
+        .into_iter()
+        .map(|(name, _)| name.into())
+        .collect();
     let mut managers = TaskSet::default();
     for (nth, name) in names.iter().enumerate().filter(|(nth, _)| nth % loops == home.index) {
-        let Some(cache) = generation.shared_objects.find::<Cache>(name) else { continue };
+        let Some(cache) = generation.process.shared_objects.find::<Cache>(name) else { continue };
         let subject = Task { kind: "cache manager", id: nth as u64 };
         let disk =
             cache.own_disk(&generation.disks).unwrap_or_else(|| generation.disks.default_disk()).clone();
-        let log = generation.error_log.clone();
+        let log = generation.process.error_log.clone();
         let log = Box::new(move |level, message: fmt::Arguments<'_>| log.write(level, None, message));
         managers.spawn((), subject, manage(CacheMaintenance { cache, disk, log }));
     }

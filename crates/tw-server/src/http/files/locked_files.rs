@@ -30,7 +30,7 @@ pub(super) enum Lock {
 
 /// Returns true if the kernel sends locked files of the location of `r`, which it cannot do over TLS.
 fn is_wanted(r: &Request) -> bool {
-    r.generation().lock_max > 0 && r.plan().core.files.sendfile && r.client().tls.get().is_none()
+    r.generation().process.lock_max > 0 && r.plan().core.files.sendfile && r.client().tls.get().is_none()
 }
 
 impl OpenFile {
@@ -50,7 +50,7 @@ impl OpenFile {
         if !self.is_for_kernel(r) {
             return;
         }
-        let locks = &r.generation().locks;
+        let locks = &r.generation().process.locks;
         let mut lock = self.lock.borrow_mut();
         match &mut *lock {
             Lock::Uses(uses) => {

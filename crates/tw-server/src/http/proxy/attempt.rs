@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::task::{Poll, ready};
 
 use bytes::Bytes;
+use tw_connect::AttemptPeer;
 use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use tw_connect::group::now_ms;
 use tw_connect::h2_pool::{self, StreamParams};
@@ -26,7 +27,6 @@ use super::warnings::log_warnings;
 use crate::event_loop::Loop;
 use crate::http::request::Request;
 use crate::http::request_body::{BodyError, Source};
-use crate::http::upstream_state::AttemptPeer;
 
 /// State that the attempts of one request share.
 pub(super) struct AttemptContext {

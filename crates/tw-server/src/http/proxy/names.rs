@@ -10,9 +10,7 @@ use crate::event_loop::Loop;
 /// itself.
 pub(crate) async fn refresh(home: Rc<Loop>) {
     let generation = home.generation();
-    let loops = generation.main.worker_count().max(1);
+    let loops = generation.process.main.worker_count().max(1);
     let pool = generation.disks.default_disk().pool();
-    let own = generation.upstreams.iter().map(|group| &**group);
-    let own: Vec<_> = own.skip(home.index % loops).step_by(loops).collect();
-    refresh_names(&own, pool).await;
+    refresh_names(&generation.upstreams, (home.index, loops), pool).await;
 }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use tw_base::Limit;
+use tw_connect::AttemptPeer;
 use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use tw_connect::group::now_ms;
 use tw_connect::upstream_names;
@@ -19,7 +20,6 @@ use super::upstream_request::{UpstreamRequest, UpstreamRequestBody};
 use crate::http::request::Request;
 use crate::http::request_body;
 use crate::http::retry_conditions::RetryOn;
-use crate::http::upstream_state::AttemptPeer;
 
 /// Repetitions of a request that servers refused without processing it, beyond its tries.
 const REFUSALS_MAX: u32 = 3;

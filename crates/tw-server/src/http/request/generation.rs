@@ -1,21 +1,22 @@
-//! Configuration of HTTP, beside the parts that every protocol has.
+//! Configuration of HTTP, beside the part that every protocol shares.
 
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use tw_accept::listen::AddressServers;
+use tw_accept::listen::{AddressServers, VirtualServer};
 use tw_accept::ssl::{Ssl, WatchedCertificate};
 use tw_conf::Span;
-use tw_core::config_thread::yield_if_due;
-use tw_core::generation::{Configuration, ProcessConfig};
-use tw_core::server_names::ServerNames;
+use tw_core::config_thread::{FreeInSteps, yield_if_due};
+use tw_core::generation::ProtocolConfig;
+use tw_core::server_names::{ServerNames, WrittenNames};
 use tw_http::HeadLimits;
 
 use super::plan::Plan;
 use super::{Parts, Request};
 use crate::config::acme::Acme;
 use crate::config::http2::Http2;
+use crate::config::listen::Listen;
 use crate::config::location::TempPath;
 use crate::config::memory::Memory;
 use crate::config::server::ServerSettings;
@@ -33,9 +34,10 @@ pub type GenerationRef = tw_core::config_thread::GenerationRef<Generation>;
 pub type LoopGeneration = tw_core::generation::LoopGeneration<Config>;
 
 /// A loaded configuration: nothing in it is open or running.
-pub struct Config {
-    /// Settings of the process.
-    pub process: ProcessConfig,
+pub type Config = ProtocolConfig<HttpConfig>;
+
+/// The part of a configuration that only HTTP has.
+pub struct HttpConfig {
     /// Sizes of caches in memory.
     pub memory: Memory,
     /// All plans.
@@ -77,7 +79,25 @@ pub struct Server {
     /// Named locations.
     pub named: HashMap<Box<[u8]>, PlanId>,
     /// Place of the directive.
-    pub span: Option<Span>,
+    pub span: Span,
+}
+
+impl VirtualServer for Server {
+    type Session = Request;
+    type Listen = Listen;
+
+    fn listens(&self) -> &[Listen] {
+        &self.settings.listens
+    }
+
+    fn names(&self) -> WrittenNames<'_> {
+        let ServerSettings { names, name_spans: spans, .. } = &*self.settings;
+        WrittenNames { names, spans, server: Some(self.span) }
+    }
+
+    fn ssl(&self) -> &Ssl<Request> {
+        &self.ssl
+    }
 }
 
 /// The servers of a listening address.
@@ -105,19 +125,7 @@ impl ListenGroup {
     }
 }
 
-impl Deref for Config {
-    type Target = tw_core::generation::Config;
-
-    fn deref(&self) -> &Self::Target {
-        &self.process
-    }
-}
-
-impl Configuration for Config {
-    fn process(&self) -> &ProcessConfig {
-        &self.process
-    }
-
+impl FreeInSteps for HttpConfig {
     fn free(self) {
         for plan in self.plans {
             drop(plan);
@@ -130,7 +138,7 @@ impl Configuration for Config {
     }
 }
 
-impl Config {
+impl HttpConfig {
     /// A plan by its index.
     pub fn plan(&self, id: PlanId) -> &Plan {
         &self.plans[id.0 as usize]

@@ -17,7 +17,7 @@ impl Request {
 
     /// Writes a debug line into the location's error log, if that has level `debug`: one comparison if no log has.
     pub fn debug(&self, message: fmt::Arguments<'_>) {
-        if self.generation().debug_lines == DebugLines::Possible {
+        if self.generation().process.debug_lines == DebugLines::Possible {
             self.client().write(&self.plan().core.error_log, Level::Debug, message);
         }
     }

@@ -347,7 +347,7 @@ mod tests {
     /// Result for a request after these outcomes of handlers of the access phase.
     fn access_of(satisfy: &str, says: [fn() -> Outcome; 3]) -> String {
         let mut generation = generation(&format!("{satisfy} server {{ location / {{ }} }}"));
-        for plan in &mut generation.config.plans {
+        for plan in &mut generation.config.own.plans {
             says.into_iter().for_each(|say| plan.add(Phase::Access, Say(say)));
         }
         with_request_of(generation, "GET / HTTP/1.0\r\n\r\n", |r| {
@@ -406,7 +406,7 @@ mod tests {
     fn post_read_handlers_run_once() {
         let mut generation = generation("server { location / { } }");
         let (post_read, server_rewrite) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-        for plan in &mut generation.config.plans {
+        for plan in &mut generation.config.own.plans {
             plan.add(Phase::PostRead, post_read.clone());
             plan.add(Phase::ServerRewrite, server_rewrite.clone());
             plan.add(Phase::Content, Onward);

@@ -44,7 +44,7 @@ pub(crate) fn set_uri(r: &mut Request) {
             ),
         );
     }
-    if r.generation().debug_lines == DebugLines::Possible {
+    if r.generation().process.debug_lines == DebugLines::Possible {
         debug_head(r);
     }
 }

@@ -1,4 +1,5 @@
-//! Variables of the core (nginx: ngx_http_core_module), in six files by subject.
+//! Variables of the core (nginx: ngx_http_core_module), in six files by subject. Those that other protocols have, too, are in
+//! `tw-core` (connection, time, process), `tw-accept` (TLS) and `tw-connect` (upstream servers).
 //!
 //! Found or missing matters: an access log writes a missing value as `-`, an empty one as nothing. Nothing here waits, and
 //! nothing allocates but the output as it grows.
@@ -11,9 +12,9 @@ mod tls;
 mod upstream;
 
 use tw_accept::ssl::TlsVariables;
-use tw_core::vars::write::{
-    put, put_decimals, put_ip, put_maybe, put_number, put_port, put_seconds, put_some,
-};
+use tw_connect::UpstreamVariables;
+use tw_core::vars::SessionVariables;
+use tw_core::vars::write::{put, put_decimals, put_maybe, put_number, put_port, put_seconds, put_some};
 
 use crate::http::request::Request;
 use crate::vars::{Value, VarDef};
@@ -22,13 +23,15 @@ pub use super::random_id::random_id;
 pub use client::{basic_user, find_cookie};
 
 /// All variables of the core.
-pub static VARIABLES: [&[VarDef]; 7] = [
+pub static VARIABLES: [&[VarDef]; 9] = [
+    SessionVariables::<Request>::ALL,
     client::VARIABLES,
     connection::VARIABLES,
     TlsVariables::<Request>::ALL,
     tls::VARIABLES,
     response::VARIABLES,
     process::VARIABLES,
+    UpstreamVariables::<Request>::ALL,
     upstream::VARIABLES,
 ];
 

@@ -1,48 +1,21 @@
-//! Time, this process and this host, where files are, and what the disk cost.
+//! The request and its server, where files are, and what the disk cost.
 
 use std::time::Duration;
 
-use tw_core::NGINX_VERSION;
 use tw_http::num;
-use tw_log::time;
-use tw_rt::clock;
 
 use super::client::current_path;
 use super::random_id;
-use super::{Request, put, put_decimals, put_maybe, put_number, put_seconds};
+use super::{Request, put, put_decimals, put_maybe, put_seconds};
 use crate::vars::{self, Value, VarDef};
 
 pub(super) static VARIABLES: &[VarDef] = &[
-    VarDef::one("msec", msec, "Time in seconds with milliseconds."),
-    VarDef::one(
-        "time_local",
-        |_, out| put(out, &time::time_local(clock::unix().secs)),
-        "Time as `20/Nov/2026:11:00:00 +0000`.",
-    ),
-    VarDef::one(
-        "time_iso8601",
-        |_, out| put(out, &time::time_iso8601(clock::unix().secs)),
-        "Time as `2026-11-20T11:00:00+00:00`.",
-    ),
-    VarDef::one("time_iso8601_ms", time_iso8601_ms, "Time as `2026-11-20T11:00:00.000+00:00`."),
     VarDef::one(
         "request_time",
         |r, out| put_seconds(out, r.elapsed()),
         "Seconds since the request's first byte, with milliseconds.",
     ),
     VarDef::one("request_id", request_id, "16 random bytes of this request, in hexadecimal."),
-    VarDef::one("pid", |_, out| put_number(out, std::process::id().into()), "Number of the worker process."),
-    VarDef::one(
-        "worker",
-        |r, out| put_number(out, r.client().home.index as u64),
-        "Number of the loop that serves the request, from 0.",
-    ),
-    VarDef::one("hostname", |r, out| put(out, &r.generation().hostname), "Name of this host."),
-    VarDef::one(
-        "nginx_version",
-        |_, out| put(out, NGINX_VERSION.as_bytes()),
-        "Version of nginx whose configuration is understood.",
-    ),
     VarDef::one(
         "server_name",
         |r, out| put(out, &r.generation().server(r.route.server).settings.name),
@@ -68,21 +41,6 @@ pub(super) static VARIABLES: &[VarDef] = &[
     ),
     VarDef::one("disk_inline", disk_inline, "`1` if the request never waited for the disk, else `0`."),
 ];
-
-fn msec(_: &Request, out: &mut Vec<u8>) -> Value {
-    let now = clock::unix();
-    num::push_decimal(out, now.secs.unsigned_abs());
-    put_decimals(out, now.msec.into(), 100)
-}
-
-fn time_iso8601_ms(_: &Request, out: &mut Vec<u8>) -> Value {
-    let now = clock::unix();
-    let text = time::time_iso8601(now.secs);
-    let (time, zone) = text.split_at(b"2026-11-20T11:00:00".len());
-    out.extend_from_slice(time);
-    put_decimals(out, now.msec.into(), 100);
-    put(out, zone)
-}
 
 fn request_id(r: &Request, out: &mut Vec<u8>) -> Value {
     let id = r.facts.id.get().unwrap_or_else(random_id);

@@ -1,22 +1,18 @@
-//! `$upstream_*`: the servers behind this one that a request was sent to (nginx: ngx_http_upstream_module). One value for each,
-//! commas between.
+//! `$upstream_*`: the servers behind this one that a request was sent to (nginx: ngx_http_upstream_module);
+//! those that `stream` has, too, are in `tw-connect`.
+
+use tw_connect::upstream_attempt::{put_each, put_span};
 
 use super::client::find_cookie;
-use super::{put, put_fields, put_maybe, put_number, put_seconds};
+use super::{put_fields, put_maybe, put_number};
 use crate::http::request::Request;
-use crate::http::upstream_state::{Attempt, AttemptPeer};
 use crate::vars::{Value, VarDef};
 
 pub(super) const VARIABLES: &[VarDef] = &[
     VarDef::one(
-        "upstream_addr",
-        |r, out| each(r, out, |attempt, out| put(out, attempt.to.text().as_bytes())),
-        "Addresses of the upstream servers that were asked.",
-    ),
-    VarDef::one(
         "upstream_status",
         |r, out| {
-            each(r, out, |attempt, out| match attempt.status {
+            put_each(r, out, |attempt, out| match attempt.status {
                 0 => Value::Missing,
                 status => put_number(out, status.into()),
             })
@@ -25,61 +21,23 @@ pub(super) const VARIABLES: &[VarDef] = &[
     ),
     VarDef::one(
         "upstream_queue_time",
-        |r, out| {
-            each(r, out, |attempt, out| attempt.queued.map_or(Value::Missing, |span| put_seconds(out, span)))
-        },
+        |r, out| put_each(r, out, |attempt, out| put_span(out, attempt.queued)),
         "Seconds in which the request waited in the queue of the group.",
     ),
     VarDef::one(
-        "upstream_connect_time",
-        |r, out| {
-            each(r, out, |attempt, out| {
-                attempt.connected.map_or(Value::Missing, |span| put_seconds(out, span))
-            })
-        },
-        "Seconds until a connection to them was there.",
-    ),
-    VarDef::one(
         "upstream_header_time",
-        |r, out| {
-            each(r, out, |attempt, out| attempt.header.map_or(Value::Missing, |span| put_seconds(out, span)))
-        },
+        |r, out| put_each(r, out, |attempt, out| put_span(out, attempt.header)),
         "Seconds until the heads of their responses were there.",
     ),
     VarDef::one(
         "upstream_response_time",
-        |r, out| {
-            each(r, out, |attempt, out| attempt.ended.map_or(Value::Missing, |span| put_seconds(out, span)))
-        },
+        |r, out| put_each(r, out, |attempt, out| put_span(out, attempt.ended)),
         "Seconds until their responses were there.",
     ),
     VarDef::one(
         "upstream_response_length",
-        |r, out| each(r, out, |attempt, out| put_number(out, attempt.length)),
+        |r, out| put_each(r, out, |attempt, out| put_number(out, attempt.length)),
         "Bytes of the bodies of their responses.",
-    ),
-    VarDef::one(
-        "upstream_bytes_received",
-        |r, out| each(r, out, |attempt, out| put_number(out, attempt.received)),
-        "Bytes that they have sent.",
-    ),
-    VarDef::one(
-        "upstream_bytes_sent",
-        |r, out| each(r, out, |attempt, out| put_number(out, attempt.sent)),
-        "Bytes that were sent to them.",
-    ),
-    VarDef::one(
-        "upstream_last_addr",
-        |r, out| put_maybe(out, r.facts.upstream.attempts.last().map(|attempt| attempt.to.text().as_bytes())),
-        "Address of the upstream server that was asked last.",
-    ),
-    VarDef::one(
-        "upstream_last_server_name",
-        |r, out| match r.facts.upstream.attempts.last() {
-            Some(Attempt { to: AttemptPeer::Peer(peer), .. }) => put(out, peer.name().as_bytes()),
-            _ => Value::Missing,
-        },
-        "Name of the upstream server that was asked last, as the configuration has it.",
     ),
     VarDef::one(
         "upstream_faults",
@@ -134,19 +92,6 @@ pub(super) const VARIABLES: &[VarDef] = &[
 
 fn put_some(out: &mut Vec<u8>, text: &[u8]) -> Value {
     put_maybe(out, Some(text).filter(|text| !text.is_empty()))
-}
-
-fn each(r: &Request, out: &mut Vec<u8>, put_one: impl Fn(&Attempt, &mut Vec<u8>) -> Value) -> Value {
-    let attempts = &r.facts.upstream.attempts;
-    for (at, attempt) in attempts.iter().enumerate() {
-        if at > 0 {
-            out.extend_from_slice(b", ");
-        }
-        if put_one(attempt, out) == Value::Missing {
-            out.push(b'-');
-        }
-    }
-    if attempts.is_empty() { Value::Missing } else { Value::Found }
 }
 
 fn faults(r: &Request, out: &mut Vec<u8>) -> Value {

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tw_connect::Resolving;
-use tw_connect::group::now_ms;
 use tw_connect::health::{self, CheckFailure, GroupChecks};
 use tw_connect::upstream_names::UpstreamNames;
 use tw_disk::Pool;
@@ -14,30 +13,23 @@ use tw_upstream::{Group, HealthCheckParams, Peer, Rng};
 
 use super::probe::probe;
 use super::{CheckProtocol, HealthCheckGroup};
-use crate::config::upstream::shared_groups;
 use crate::event_loop::Loop;
+use crate::http::Http;
 use crate::http::generation::LoopGeneration;
 
 /// Makes the checks of the loop's generation: those of the groups that are this loop's. Never ends by itself.
 pub(crate) async fn run(home: Rc<Loop>) {
     let generation = home.generation();
-    let loops = generation.main.worker_count().max(1);
-    let mut own = Vec::new();
+    let loops = generation.process.main.worker_count().max(1);
     let all = generation.parts.get::<Vec<HealthCheckGroup>>().unwrap_or_default();
-    for (nth, group) in shared_groups(&generation.shared_objects).enumerate() {
-        if nth % loops != home.index {
-            continue;
-        }
+    let checks = |group: &Group| {
         let is_of_group = |checks: &HealthCheckGroup| std::ptr::eq(&*checks.group.peers, group);
-        match all.iter().position(is_of_group) {
-            None => group.disable_checks(generation.id, now_ms()),
-            Some(at) => {
-                let (home, generation, all) = (home.clone(), generation.clone(), all.clone());
-                own.push((nth as u64, LocatedChecks { home, generation, all, at }));
-            }
-        }
-    }
-    health::run(own).await;
+        let at = all.iter().position(is_of_group)?;
+        let (home, generation, all) = (home.clone(), generation.clone(), all.clone());
+        Some(LocatedChecks { home, generation, all, at })
+    };
+    let objects = &generation.process.shared_objects;
+    health::run::<Http, _>(objects, generation.id, (home.index, loops), checks).await;
 }
 
 /// Checks of one group.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tw_connect::AttemptPeer;
 use tw_connect::failure::{AttemptStage, UpstreamFailure};
 use tw_connect::h2_pool::{self, StreamEnd, StreamParams};
 use tw_connect::health::CheckFailure;
@@ -20,7 +21,6 @@ use crate::http::client::Client;
 use crate::http::proxy::codec::{Codec, Event};
 use crate::http::request::Request;
 use crate::http::synthetic_request;
-use crate::http::upstream_state::AttemptPeer;
 
 /// Checks a peer.
 pub(super) async fn probe(home: &Rc<Loop>, at: &PlacedCheck, peer: &Arc<Peer>) -> Result<(), CheckFailure> {

@@ -181,7 +181,7 @@ fn explain_server(r: &Request, at: usize, explanation: &mut Explanation) {
         b"" => "without a name".to_owned(),
         name => String::from_utf8_lossy(name).into_owned(),
     };
-    explanation.add("server", format!("{name}: {}", why_server(r, group, &host)), server.span);
+    explanation.add("server", format!("{name}: {}", why_server(r, group, &host)), Some(server.span));
 }
 
 fn why_server(r: &Request, group: &ListenGroup, host: &str) -> String {

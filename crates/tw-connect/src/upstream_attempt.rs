@@ -1,0 +1,141 @@
+//! Attempts to pass a session to upstream servers, and the `$upstream_*` variables that sessions of every protocol have (nginx:
+//! ngx_http_upstream_module, ngx_stream_upstream_module): one value for each attempt, commas between.
+
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tw_core::session::Session;
+use tw_core::vars::write::{put, put_maybe, put_number, put_seconds};
+use tw_core::vars::{Value, VarDef};
+use tw_upstream::Peer;
+
+/// Attempt to pass a session to one upstream server; a protocol has more about it.
+pub struct UpstreamAttempt {
+    /// Peer, or name of a group without one.
+    pub to: AttemptPeer,
+    begun: Instant,
+    /// Time until the connection was there.
+    pub connected: Option<Duration>,
+    /// Time until the attempt was over.
+    pub ended: Option<Duration>,
+    /// Bytes sent to the server.
+    pub sent: u64,
+    /// Bytes received from the server.
+    pub received: u64,
+}
+
+/// Target of an attempt.
+pub enum AttemptPeer {
+    /// Selected peer.
+    Peer(Arc<Peer>),
+    /// Name of a group without an available peer.
+    Nobody(Arc<str>),
+}
+
+impl AttemptPeer {
+    /// Address of the peer, or name of the group.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Peer(peer) => peer.text(),
+            Self::Nobody(name) => name,
+        }
+    }
+}
+
+impl UpstreamAttempt {
+    /// An attempt that begins now.
+    pub fn begin(to: AttemptPeer) -> Self {
+        Self { to, begun: tw_rt::clock::now(), connected: None, ended: None, sent: 0, received: 0 }
+    }
+
+    /// Time from its begin to `at`.
+    pub fn span(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(self.begun)
+    }
+
+    /// Duration so far, or the whole one.
+    pub fn elapsed(&self) -> Duration {
+        self.ended.unwrap_or_else(|| self.span(tw_rt::clock::now()))
+    }
+
+    /// Sets the duration.
+    pub fn end(&mut self) {
+        self.ended = Some(self.elapsed());
+    }
+}
+
+/// A session that can be passed to upstream servers.
+pub trait PassedSession: Session {
+    /// Attempt with what the protocol knows of it.
+    type Attempt: Deref<Target = UpstreamAttempt>;
+
+    /// All attempts, in order.
+    fn attempts(&self) -> &[Self::Attempt];
+}
+
+/// Variables of upstream servers for the sessions of one protocol.
+pub struct UpstreamVariables<S>(PhantomData<S>);
+
+impl<S: PassedSession> UpstreamVariables<S> {
+    /// The variables.
+    pub const ALL: &'static [VarDef<S>] = &[
+        VarDef::one(
+            "upstream_addr",
+            |s, out| put_each(s, out, |attempt, out| put(out, attempt.to.text().as_bytes())),
+            "Addresses of the upstream servers that were tried.",
+        ),
+        VarDef::one(
+            "upstream_connect_time",
+            |s, out| put_each(s, out, |attempt, out| put_span(out, attempt.connected)),
+            "Seconds until a connection to them was there.",
+        ),
+        VarDef::one(
+            "upstream_bytes_received",
+            |s, out| put_each(s, out, |attempt, out| put_number(out, attempt.received)),
+            "Bytes that they have sent.",
+        ),
+        VarDef::one(
+            "upstream_bytes_sent",
+            |s, out| put_each(s, out, |attempt, out| put_number(out, attempt.sent)),
+            "Bytes that were sent to them.",
+        ),
+        VarDef::one(
+            "upstream_last_addr",
+            |s, out| put_maybe(out, s.attempts().last().map(|attempt| attempt.to.text().as_bytes())),
+            "Address of the upstream server that was tried last.",
+        ),
+        VarDef::one(
+            "upstream_last_server_name",
+            |s, out| match s.attempts().last().map(|attempt| &attempt.to) {
+                Some(AttemptPeer::Peer(peer)) => put(out, peer.name().as_bytes()),
+                Some(AttemptPeer::Nobody(_)) | None => Value::Missing,
+            },
+            "Name of the upstream server that was tried last, as the configuration has it.",
+        ),
+    ];
+}
+
+/// Appends a value for each attempt.
+pub fn put_each<S: PassedSession>(
+    s: &S,
+    out: &mut Vec<u8>,
+    put_one: impl Fn(&S::Attempt, &mut Vec<u8>) -> Value,
+) -> Value {
+    let attempts = s.attempts();
+    for (at, attempt) in attempts.iter().enumerate() {
+        if at > 0 {
+            out.extend_from_slice(b", ");
+        }
+        if put_one(attempt, out) == Value::Missing {
+            out.push(b'-');
+        }
+    }
+    if attempts.is_empty() { Value::Missing } else { Value::Found }
+}
+
+/// Appends a time that may not have been reached.
+pub fn put_span(out: &mut Vec<u8>, span: Option<Duration>) -> Value {
+    span.map_or(Value::Missing, |span| put_seconds(out, span))
+}
