@@ -145,17 +145,6 @@ impl<S: Session> ConnectionSettings<S> {
         options
     }
 
-    /// Socket options of connections that belong to no session: an address with variables has no value, and is left out.
-    pub fn options_apart(&self) -> ConnectOptions {
-        let mut options = self.socket.clone();
-        if let Bind::From { address, is_transparent } = &self.bind
-            && let Some(address) = address.constant().and_then(bind_address)
-        {
-            (options.bind, options.transparent) = (Some(address), *is_transparent);
-        }
-        options
-    }
-
     /// Socket options of all connections for `s`, if `bind` is computed once for a request.
     pub fn options_once(&self, s: &S) -> Option<ConnectOptions> {
         let is_once = !self.bind_dynamic && matches!(self.bind, Bind::From { .. });

@@ -282,7 +282,7 @@ pub fn write_v2(out: &mut Vec<u8>, kind: SocketKind, src: &Addr, dst: &Addr, tlv
     let begin = out.len();
     out.extend_from_slice(&SIGNATURE);
     let mut body = Vec::new();
-    let family = match (src.inet(), dst.inet()) {
+    let (command, family) = match (src.inet(), dst.inet()) {
         (Some(src), Some(dst)) => {
             let family = match (src.ip(), dst.ip()) {
                 (IpAddr::V4(src), IpAddr::V4(dst)) => {
@@ -302,18 +302,19 @@ pub fn write_v2(out: &mut Vec<u8>, kind: SocketKind, src: &Addr, dst: &Addr, tlv
             };
             body.extend_from_slice(&src.port().to_be_bytes());
             body.extend_from_slice(&dst.port().to_be_bytes());
-            match kind {
-                SocketKind::Stream => family | 1,
-                SocketKind::Datagram => family | 2,
-            }
+            let transport = match kind {
+                SocketKind::Stream => 1,
+                SocketKind::Datagram => 2,
+            };
+            (VERSION_2_PROXY, family | transport)
         }
-        _ => FAMILY_UNSPECIFIED,
+        _ => (VERSION_2_LOCAL, FAMILY_UNSPECIFIED),
     };
     for (kind, value) in tlvs {
         put_tlv(&mut body, *kind, value);
     }
     put_tlv(&mut body, TLV_CRC32C, &[0; 4]);
-    out.extend_from_slice(&[VERSION_2_PROXY, family]);
+    out.extend_from_slice(&[command, family]);
     // Names and protocols of a handshake are some hundred bytes at most.
     out.extend_from_slice(&u16::try_from(body.len()).unwrap_or(u16::MAX).to_be_bytes());
     out.extend_from_slice(&body);
@@ -344,6 +345,8 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !sum
 }
 
+/// Version 2, command LOCAL: a connection of the proxy itself, or of a client without an IP address.
+const VERSION_2_LOCAL: u8 = 0x20;
 /// Version 2, command PROXY.
 const VERSION_2_PROXY: u8 = 0x21;
 /// Families, without the transport protocol.

@@ -59,6 +59,16 @@ enum Verbosity {
     Everything,
 }
 
+/// Facts about the listening address of a client.
+struct AddressFacts {
+    /// Server that the session begins with.
+    server: ServerId,
+    /// `proxy_protocol`
+    proxy_protocol: bool,
+    /// `ssl`
+    tls: bool,
+}
+
 impl Client {
     /// A client whose connection was just accepted, or whose first datagram has arrived; `None` if a reload took its listening
     /// address away meanwhile.
@@ -69,12 +79,39 @@ impl Client {
         home: Rc<StreamLoop>,
     ) -> Option<Rc<Self>> {
         let generation = home.generation();
-        let group = &generation.listening.find(&listen, kind)?.servers;
-        let is_tls = group.ssl;
-        let (server, sends_proxy_header) = (group.default_server, group.proxy_protocol);
+        let servers = &generation.listening.find(&listen, kind)?.servers;
+        let address = AddressFacts {
+            server: servers.default_server,
+            proxy_protocol: servers.proxy_protocol,
+            tls: servers.ssl,
+        };
         let is_debugged = generation.process.main.debug_connections.iter().any(|peers| peers.has(&peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
-        Some(Rc::new_cyclic(|client| Self {
+        Some(Self::make(id, peer, (listen, kind), address, (home, generation), verbosity))
+    }
+
+    /// Client of a session without a connection, in whose place `server` does something itself, such as a health check.
+    pub(crate) fn internal(
+        home: Rc<StreamLoop>,
+        generation: Rc<LoopGeneration>,
+        server: ServerId,
+    ) -> Rc<Self> {
+        let (id, nowhere) = (home.counts.next_connection(), Addr::Unix(None));
+        let address = AddressFacts { server, proxy_protocol: false, tls: false };
+        let listen = (Rc::new(nowhere.clone()), SocketKind::Stream);
+        Self::make(id, nowhere, listen, address, (home, generation), Verbosity::AsLogsSay)
+    }
+
+    fn make(
+        id: u64,
+        peer: Addr,
+        (listen, kind): (Rc<Addr>, SocketKind),
+        address: AddressFacts,
+        (home, generation): (Rc<StreamLoop>, Rc<LoopGeneration>),
+        verbosity: Verbosity,
+    ) -> Rc<Self> {
+        let AddressFacts { server, proxy_protocol: sends_proxy_header, tls: is_tls } = address;
+        Rc::new_cyclic(|client| Self {
             id,
             slot: home.connections.add_client(client.clone() as Weak<dyn ClientInfo>),
             home,
@@ -93,7 +130,7 @@ impl Client {
             named: OnceCell::new(),
             named_text: OnceCell::new(),
             peer_text: OnceCell::new(),
-        }))
+        })
     }
 
     /// The server of the configuration that its session belongs to.

@@ -25,9 +25,11 @@ pub use tw_upstream::HealthCheckParams;
 use tw_upstream::{Group, Peer, Rng};
 
 use crate::application::StreamLoop;
+use crate::client::Client;
 use crate::config::{LoopGeneration, Server, ServerId};
 use crate::protocol::Stream;
 use crate::proxy::ProxySettings;
+use crate::session::StreamSession;
 
 /// Bytes of an answer that are looked at.
 const ANSWER_MAX: usize = 64 << 10;
@@ -210,7 +212,9 @@ impl GroupChecks for LocatedChecks {
     }
 
     async fn probe(&self, nth: usize, peer: &Arc<Peer>) -> Result<(), CheckFailure> {
-        probe::probe(&self.home, &self.checks().checks[nth].1, peer.addr()).await
+        let (server, check) = &self.checks().checks[nth];
+        let client = Client::internal(self.home.clone(), self.generation.clone(), *server);
+        probe::probe(&StreamSession::internal(client), check, peer.addr()).await
     }
 
     fn criteria_name(&self, nth: usize) -> &str {

@@ -7,6 +7,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use tw_rt::Deadline;
 use crate::client::{Client, ClientContext};
 use crate::config::Server;
 use crate::datagrams::DatagramClient;
-use crate::meter::SessionMeter;
+use crate::meter::{ServerCounters, SessionMeter};
 use crate::proxy::upstream_state::{Attempt, UpstreamContext, UpstreamState};
 
 /// End of a session, as `$status` has it.
@@ -115,6 +116,19 @@ impl StreamSession {
     /// Begins the session of a client.
     pub(crate) fn new(client: Rc<Client>, transport: SessionTransport) -> Self {
         let counters = client.server().plan.counters.clone();
+        Self::counted(client, transport, counters)
+    }
+
+    /// A session without a connection, which counts nowhere.
+    pub(crate) fn internal(client: Rc<Client>) -> Self {
+        Self::counted(client, SessionTransport::Away, None)
+    }
+
+    fn counted(
+        client: Rc<Client>,
+        transport: SessionTransport,
+        counters: Option<Arc<dyn ServerCounters>>,
+    ) -> Self {
         let meter = SessionMeter::begin(counters, client.home.index, client.accepted);
         Self {
             client,

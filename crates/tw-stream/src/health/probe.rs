@@ -2,36 +2,34 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 
 use bytes::Bytes;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, connect, recv, socket_with};
-use tokio::io::Interest;
-use tokio::net::UdpSocket;
 use tw_connect::failure::{AttemptStage, UpstreamFailure};
 use tw_connect::health::CheckFailure;
 use tw_connect::reading::read_bytes;
+use tw_connect::upstream_tls::TlsPools;
 use tw_connect::{OpenParams, ReadOutcome, UpstreamConnection};
 use tw_core::event_loop::LoopCore;
-use tw_net::{Addr, Transport};
-use tw_rt::Deadline;
+use tw_net::{Addr, Transport, connect_datagrams};
+use tw_rt::{DatagramSocket, Deadline, OutgoingMessage, ReceivedMessage};
 
-use super::{ANSWER_MAX, AnswerState, CheckTransport, Expectation, HealthCheck};
+use super::{ANSWER_MAX, AnswerState, CheckTarget, CheckTransport, Expectation, HealthCheck};
+use crate::session::StreamSession;
 
 /// Datagram of a check without `send`, as nginx sends it.
 const DATAGRAM: &[u8] = b"nginx health check";
 /// Bytes of an answer that are read at once, and room for one datagram.
 const READ_SIZE: usize = 16 << 10;
 
-/// Checks the peer at `addr`.
-pub(super) async fn probe(core: &LoopCore, check: &HealthCheck, addr: &Addr) -> Result<(), CheckFailure> {
+/// Checks the peer at `addr`. `s` is the session in whose place that is done: variables in the settings of the proxy have its values.
+pub(super) async fn probe(s: &StreamSession, check: &HealthCheck, addr: &Addr) -> Result<(), CheckFailure> {
     let to = match (addr, check.port) {
         (Addr::Inet(addr), Some(port)) => Addr::Inet((addr.ip(), port).into()),
         _ => addr.clone(),
     };
     match check.transport {
-        CheckTransport::Tcp => check_connection(core, check, &to).await,
-        CheckTransport::Udp => check_datagrams(check, &to).await,
+        CheckTransport::Tcp => check_connection(s, check, &to).await,
+        CheckTransport::Udp => check_datagrams(s, check, &to).await,
     }
 }
 
@@ -43,12 +41,16 @@ fn reading(failure: UpstreamFailure) -> CheckFailure {
     CheckFailure::Upstream(failure.at(AttemptStage::ReadingBody))
 }
 
-async fn check_connection(core: &LoopCore, check: &HealthCheck, to: &Addr) -> Result<(), CheckFailure> {
-    let proxy = &check.target.proxy;
-    let (options, timeout) = (proxy.options_apart(), proxy.connect_timeout());
-    let params = OpenParams { core, to, options: &options, timeout, header: &[], secured: None };
-    let opened = UpstreamConnection::open_transport(params).await;
-    let (transport, _permit) = opened.map_err(CheckFailure::Upstream)?;
+async fn check_connection(s: &StreamSession, check: &HealthCheck, to: &Addr) -> Result<(), CheckFailure> {
+    let CheckTarget { group, proxy } = &check.target;
+    let (options, timeout) = (proxy.options(s), proxy.connect_timeout());
+    let (header, tls) = (proxy.proxy_header(s), proxy.tls(s, group.peers.name().as_bytes()));
+    let pools = tls.as_ref().map(|_| TlsPools::of(&s.client.generation.disks));
+    let secured = tls.as_ref().zip(pools.as_ref());
+    let core: &LoopCore = &s.client.home;
+    let params = OpenParams { core, to, options: &options, timeout, header: &header, secured };
+    let (transport, _permit) =
+        UpstreamConnection::open_transport(params).await.map_err(CheckFailure::Upstream)?;
     let Some(criteria) = &check.criteria else { return Ok(()) };
     // DIFF(nginx): sending and reading have this time together, so that no server can make a check last.
     let mut deadline = Deadline::new();
@@ -103,21 +105,22 @@ fn unexpected() -> CheckFailure {
 }
 
 /// Sends a datagram. Without `expect`, the check has failed if the kernel reports within the timeout that nobody takes it.
-async fn check_datagrams(check: &HealthCheck, to: &Addr) -> Result<(), CheckFailure> {
+async fn check_datagrams(s: &StreamSession, check: &HealthCheck, to: &Addr) -> Result<(), CheckFailure> {
     let connecting =
         |error| CheckFailure::Upstream(UpstreamFailure::Connect(error).at(AttemptStage::Connecting));
-    let Addr::Inet(to) = to else {
-        return Err(CheckFailure::Request("a Unix socket takes no datagrams of UDP".to_owned()));
-    };
-    let socket = connect_datagrams(*to, check.target.proxy.options_apart().bind).map_err(connecting)?;
+    let proxy = &check.target.proxy;
+    let socket = connect_datagrams(to, &proxy.options(s)).map_err(connecting)?;
     let criteria = check.criteria.as_deref();
     let bytes = criteria.and_then(|criteria| criteria.send.as_deref()).unwrap_or(DATAGRAM);
+    let bytes = [&*proxy.proxy_header(s), bytes].concat();
     let mut deadline = Deadline::new();
     deadline.set(check.timeout);
-    let sent = deadline.guard(socket.send(bytes)).await;
-    sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-        .map_err(|error| sending(UpstreamFailure::Send(error)))?;
-    let received = deadline.guard(receive(&socket)).await;
+    let outcome = socket.send(&[OutgoingMessage { bytes: &bytes, to: None, from: None, segment: None }]);
+    if outcome.datagrams == 0 {
+        let error = outcome.error.unwrap_or_else(|| io::ErrorKind::WouldBlock.into());
+        return Err(sending(UpstreamFailure::Send(error)));
+    }
+    let received = deadline.guard(receive(&s.client.home, &socket)).await;
     match (received, criteria.and_then(|criteria| criteria.expect.as_ref())) {
         (Ok(Err(error)), _) => Err(reading(UpstreamFailure::Receive(error))),
         // No error in all the time.
@@ -130,33 +133,21 @@ async fn check_datagrams(check: &HealthCheck, to: &Addr) -> Result<(), CheckFail
     }
 }
 
-/// Connects a socket for datagrams. Never waits.
-fn connect_datagrams(to: SocketAddr, from: Option<SocketAddr>) -> io::Result<UdpSocket> {
-    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
-    // Only if an address is configured: a process that serves may have given up the right.
-    if let Some(from) = from {
-        bind(&socket, &from)?;
-    }
-    connect(&socket, &to)?;
-    UdpSocket::from_std(socket.into())
-}
-
 /// Receives one datagram.
-async fn receive(socket: &UdpSocket) -> io::Result<Vec<u8>> {
+async fn receive(core: &LoopCore, socket: &DatagramSocket) -> io::Result<Vec<u8>> {
     loop {
-        // The report that nobody is there is an error, and no byte to read.
-        let ready = socket.ready(Interest::READABLE | Interest::ERROR).await?;
-        let interest = if ready.is_error() { Interest::ERROR } else { Interest::READABLE };
-        let mut datagram = vec![0; READ_SIZE];
-        let received =
-            socket.try_io(interest, || Ok(recv(socket, datagram.as_mut_slice(), RecvFlags::DONTWAIT)?));
+        poll_fn(|cx| socket.poll_readable(cx)).await?;
+        let received: io::Result<_> = core.datagrams.with(|batch| {
+            tw_rt::watch::operation("receiving datagrams", || socket.try_receive(batch))?;
+            let first = |message: ReceivedMessage<'_>| {
+                let len = message.segment.map_or(message.bytes.len(), usize::from).min(message.bytes.len());
+                message.bytes.get(..len).unwrap_or_default().to_vec()
+            };
+            Ok(batch.iter().next().map(first))
+        });
         match received {
-            Ok((count, _)) => {
-                datagram.truncate(count);
-                return Ok(datagram);
-            }
+            Ok(Some(datagram)) => return Ok(datagram),
+            Ok(None) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }

@@ -6,12 +6,13 @@ use tw_conf::{ConfError, Setting, Word};
 use tw_connect::resolving;
 use tw_connect::settings::{ConnectionSettings, RawConnection};
 use tw_connect::tls_settings::TlsSettings;
-use tw_connect::upstream_tls::{RawUpstreamTls, TlsProtocol};
+use tw_connect::upstream_tls::{RawUpstreamTls, TlsProtocol, UpstreamTls};
 use tw_core::load::Resolve;
 use tw_core::reach::Reach;
 use tw_core::vars::Template;
 use tw_net::ConnectOptions;
 
+use super::proxy_header::proxy_header;
 use crate::protocol::Stream;
 use crate::session::StreamSession;
 
@@ -132,9 +133,19 @@ impl ProxySettings {
         })
     }
 
-    /// Socket options of connections that belong to no session.
-    pub(crate) fn options_apart(&self) -> ConnectOptions {
-        self.connection.options_apart()
+    /// Socket options of a connection for `s`.
+    pub(crate) fn options(&self, s: &StreamSession) -> ConnectOptions {
+        self.connection.options(s)
+    }
+
+    /// TLS of the connections for `s` to a server called `host`; `None` without `proxy_ssl`.
+    pub(crate) fn tls(&self, s: &StreamSession, host: &[u8]) -> Option<UpstreamTls> {
+        self.tls.for_host(s, host)
+    }
+
+    /// PROXY protocol header for `s`; empty without one.
+    pub(crate) fn proxy_header(&self, s: &StreamSession) -> Vec<u8> {
+        proxy_header(s, self.proxy_protocol)
     }
 
     /// `proxy_connect_timeout`

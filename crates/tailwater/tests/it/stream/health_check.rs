@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use tw_testkit::ports::Port;
+use tw_testkit::tls::Authority;
 use tw_testkit::{Client, Server, wait};
 
 use super::metrics::start;
 use super::{echo, text, upstream};
 use crate::support::metrics::metrics_text;
-use crate::support::{refusal_of, request};
+use crate::support::{refusal_of, request, server};
 
 /// An upstream server that answers each text with the one that a test sets, and a session that sends nothing with its name.
 #[derive(Clone)]
@@ -232,4 +233,72 @@ fn mistakes() {
         let said = refusal_of(&format!("stream {{ upstream u {{ server 127.0.0.1:9; }} {conf} }}"));
         assert!(said.contains(expected), "{conf}: {said}");
     }
+}
+
+#[test]
+fn tls_check_has_the_settings_of_the_proxy() {
+    let authority = Authority::new();
+    let server = server()
+        .certificate("one", &authority.certify(&["one.example"]))
+        .certificate("client", &authority.certify(&["client.example"]))
+        .file("conf/ca.crt", authority.pem())
+        .start(
+            "http { access_log off; server { listen 127.0.0.1:{port}; location = /metrics { metrics; } } }
+             stream { match named { send \"x\"; expect ~ \"^one.example CN=client.example \"; }
+             server { listen 127.0.0.1:{port3} ssl; ssl_certificate one.crt; ssl_certificate_key one.key;
+                      ssl_client_certificate ca.crt; ssl_verify_client optional;
+                      return '$ssl_server_name $ssl_client_s_dn '; }
+             proxy_ssl on; proxy_ssl_trusted_certificate ca.crt; proxy_ssl_server_name on; proxy_ssl_verify on;
+             upstream good { server 127.0.0.1:{port3}; }
+             upstream other { server 127.0.0.1:{port3}; }
+             upstream wrong { server 127.0.0.1:{port3}; }
+             upstream plain { server 127.0.0.1:{port3}; }
+             server { listen 127.0.0.1:{port1}; proxy_pass good; health_check mandatory match=named interval=20ms;
+                      proxy_ssl_certificate client.crt; proxy_ssl_certificate_key client.key; proxy_ssl_name one.example; }
+             server { listen 127.0.0.1:{port2}; proxy_pass other; health_check match=named interval=20ms;
+                      proxy_ssl_name one.example; }
+             server { listen 127.0.0.1:{port4}; proxy_pass wrong; health_check interval=20ms;
+                      proxy_ssl_name two.example; }
+             server { listen 127.0.0.1:{port5}; proxy_pass plain; health_check match=named interval=20ms; proxy_ssl off; }
+             }",
+        )
+        .unwrap();
+    for (group, expected) in
+        [("good", "up"), ("other", "unhealthy"), ("wrong", "unhealthy"), ("plain", "unhealthy")]
+    {
+        let found = wait::until(wait::TIMEOUT, || state_in(&server, group) == expected);
+        assert!(found, "{group} is not {expected}: {}", server.error_log());
+    }
+    assert_eq!(text(server.addr_of(1)), "one.example CN=client.example ");
+    server.wait_error_log("while SSL handshaking to upstream, health check").unwrap();
+}
+
+/// State of the only peer of a group.
+fn state_in(server: &Server, group: &str) -> String {
+    let metrics = metrics_text(server);
+    let head = "tailwater_upstream_peer_info{protocol=\"stream\",";
+    let is_its = |line: &&str| line.starts_with(head) && line.contains(&format!("upstream=\"{group}\""));
+    let line = metrics.lines().find(is_its).unwrap_or_else(|| panic!("no {group} in {metrics}"));
+    line.split("state=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+}
+
+#[test]
+fn check_sends_the_proxy_protocol_header_of_sessions() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
+    let datagrams = socket.local_addr().unwrap();
+    let server = start(&format!(
+        "match ok {{ send x; expect hello; }}
+         upstream u {{ server 127.0.0.1:{{port2}}; }} upstream v {{ server {datagrams}; }}
+         server {{ listen 127.0.0.1:{{port1}}; proxy_pass u; proxy_protocol on; health_check match=ok interval=20ms; }}
+         server {{ listen 127.0.0.1:{{port2}} proxy_protocol; return hello; }}
+         server {{ listen 127.0.0.1:{{port3}} udp; proxy_pass v; proxy_protocol v2; health_check udp interval=20ms; }}"
+    ));
+    wait_state(&server, server.addr_of(2), "up");
+    assert_eq!(text(server.addr_of(1)), "hello");
+    let mut buffer = [0; 256];
+    let len = socket.recv(&mut buffer).unwrap();
+    // A header without addresses, as of a connection of the proxy itself (LOCAL).
+    assert!(buffer[..len].starts_with(b"\r\n\r\n\0\r\nQUIT\n\x20\0"), "{:?}", &buffer[..len]);
+    assert!(buffer[..len].ends_with(b"nginx health check"));
 }
