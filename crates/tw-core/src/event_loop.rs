@@ -14,7 +14,7 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 use tokio::task::JoinHandle;
 use tw_base::Limit;
-use tw_net::{Addr, ListenSocket, Transport};
+use tw_net::{Addr, ListenSocket, Transport, proxy_protocol};
 use tw_rt::watch::Subject;
 use tw_rt::{Inbox, MemoryRelease, Socket, TaskGroup, TaskSet};
 
@@ -163,6 +163,8 @@ pub struct PassedConnection {
     pub passes: u32,
     /// Result of a TLS handshake, in the type of the crate that does handshakes.
     pub tls: Option<Box<dyn Any>>,
+    /// PROXY protocol header of the connection.
+    pub proxy_header: Option<Box<proxy_protocol::Header>>,
 }
 
 /// Commands to a loop.

@@ -1,7 +1,7 @@
 //! Counters of sessions, which grow while sessions run. A module keeps them ([`ServerCounters`]); a session adds to those of its
-//! server from accept to its end.
+//! server from accept to its end. Its server is known once the client cannot name another one any more (SNI).
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,37 +39,63 @@ pub enum SessionEnd {
 
 /// Share of one session in the counters of its server. A session that is dropped without an [`end`](Self::end) is discarded.
 pub(crate) struct SessionMeter {
-    counters: Option<Arc<dyn ServerCounters>>,
+    state: RefCell<MeterState>,
     /// Index of the loop.
     index: usize,
     accepted: Instant,
-    is_over: Cell<bool>,
+}
+
+/// Counters of a session.
+enum MeterState {
+    /// The client may still name another server: these are the counters of the server so far, and the bytes that none has counted.
+    Undecided { counters: Option<Arc<dyn ServerCounters>>, received: u64, sent: u64 },
+    /// Counters of the server of the session.
+    Decided(Arc<dyn ServerCounters>),
+    /// The session is over, or nothing counts it.
+    Over,
 }
 
 impl SessionMeter {
-    /// Counts the begin of a session.
-    pub(crate) fn begin(
+    /// A meter for a session that was accepted at `accepted`, and may have these counters.
+    pub(crate) fn new(
         counters: Option<Arc<dyn ServerCounters>>,
         index: usize,
         accepted: Instant,
     ) -> Rc<Self> {
-        if let Some(counters) = &counters {
-            counters.begin(index);
-        }
-        Rc::new(Self { counters, index, accepted, is_over: Cell::new(false) })
+        let state = MeterState::Undecided { counters, received: 0, sent: 0 };
+        Rc::new(Self { state: RefCell::new(state), index, accepted })
+    }
+
+    /// Counts the begin of the session with the counters of its server, and what was counted before. Only the first call counts.
+    pub(crate) fn decide(&self, counters: Option<&Arc<dyn ServerCounters>>) {
+        let mut state = self.state.borrow_mut();
+        let MeterState::Undecided { received, sent, .. } = *state else { return };
+        *state = match counters {
+            Some(counters) => {
+                counters.begin(self.index);
+                counters.received(self.index, received);
+                counters.sent(self.index, sent);
+                MeterState::Decided(counters.clone())
+            }
+            None => MeterState::Over,
+        };
     }
 
     /// Counts bytes that were read of the client.
     pub(crate) fn received(&self, bytes: u64) {
-        if let Some(counters) = &self.counters {
-            counters.received(self.index, bytes);
+        match &mut *self.state.borrow_mut() {
+            MeterState::Undecided { received, .. } => *received += bytes,
+            MeterState::Decided(counters) => counters.received(self.index, bytes),
+            MeterState::Over => {}
         }
     }
 
     /// Counts bytes that the client has taken.
     pub(crate) fn sent(&self, bytes: u64) {
-        if let Some(counters) = &self.counters {
-            counters.sent(self.index, bytes);
+        match &mut *self.state.borrow_mut() {
+            MeterState::Undecided { sent, .. } => *sent += bytes,
+            MeterState::Decided(counters) => counters.sent(self.index, bytes),
+            MeterState::Over => {}
         }
     }
 
@@ -80,7 +106,12 @@ impl SessionMeter {
     }
 
     fn count_end(&self, end: SessionEnd) {
-        if let (Some(counters), false) = (&self.counters, self.is_over.replace(true)) {
+        let so_far = match &*self.state.borrow() {
+            MeterState::Undecided { counters, .. } => counters.clone(),
+            MeterState::Decided(_) | MeterState::Over => None,
+        };
+        self.decide(so_far.as_ref());
+        if let MeterState::Decided(counters) = self.state.replace(MeterState::Over) {
             counters.end(self.index, end);
         }
     }

@@ -63,6 +63,7 @@ pub async fn pass(s: &mut StreamSession, to: &Addr) -> SessionStatus {
         early: std::mem::take(&mut s.preread).to_vec(),
         passes: s.passes + 1,
         tls: s.client.tls().map(|tls| Box::new(tls.clone()) as Box<dyn Any>),
+        proxy_header: s.client.proxy.get().cloned(),
     };
     let connection = AcceptedConnection {
         id: s.client.id,
@@ -71,6 +72,8 @@ pub async fn pass(s: &mut StreamSession, to: &Addr) -> SessionStatus {
         listen: Rc::new(listen),
         passed: Some(Box::new(passed)),
     };
+    // Its share of the connection is over.
+    s.meter.end(SessionStatus::PASSED);
     services.serve(connection).await;
     SessionStatus::PASSED
 }

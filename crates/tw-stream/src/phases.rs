@@ -32,6 +32,7 @@ pub(crate) async fn run(mut s: StreamSession) {
     let (udp, peer, listen) = (client.log_prefix(), client.peer(), &client.listen);
     client.write(Level::Info, format_args!("{udp}client {peer} connected to {listen}"));
     let before = before_content(&mut s).await;
+    s.decide_counters();
     s.status = match before {
         Ok(()) => content(&mut s).await,
         Err(status) => status,

@@ -116,7 +116,11 @@ impl StreamSession {
     /// Begins the session of a client.
     pub(crate) fn new(client: Rc<Client>, transport: SessionTransport) -> Self {
         let counters = client.server().plan.counters.clone();
-        Self::counted(client, transport, counters)
+        let s = Self::counted(client, transport, counters);
+        if s.client.group().is_none_or(|group| group.servers.members.len() == 1) {
+            s.decide_counters();
+        }
+        s
     }
 
     /// A session without a connection, which counts nowhere.
@@ -129,7 +133,7 @@ impl StreamSession {
         transport: SessionTransport,
         counters: Option<Arc<dyn ServerCounters>>,
     ) -> Self {
-        let meter = SessionMeter::begin(counters, client.home.index, client.accepted);
+        let meter = SessionMeter::new(counters, client.home.index, client.accepted);
         Self {
             client,
             transport,
@@ -146,9 +150,18 @@ impl StreamSession {
         }
     }
 
+    /// Counts the session for its server, which the client cannot change any more.
+    pub(crate) fn decide_counters(&self) {
+        self.meter.decide(self.client.server().plan.counters.as_ref());
+    }
+
     /// Takes over the facts about a connection that was passed on.
     pub(crate) fn take_passed(&mut self, passed: PassedConnection) {
-        let PassedConnection { local, early, passes, tls } = passed;
+        let PassedConnection { local, early, passes, tls, proxy_header } = passed;
+        if let (Some(header), false) = (proxy_header, self.client.sends_proxy_header) {
+            // Nothing has set it: the connection is new here.
+            let _ = self.client.proxy.set(header);
+        }
         self.local = OnceCell::from(local);
         self.received = early.len() as u64;
         self.preread = Bytes::from(early);

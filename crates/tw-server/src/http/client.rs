@@ -107,7 +107,12 @@ impl Client {
 
     /// Takes over the facts about a connection that was passed on, and returns the bytes that were read of it.
     pub(crate) fn take_passed(&self, passed: PassedConnection) -> Vec<u8> {
-        let PassedConnection { local, early, tls, .. } = passed;
+        let PassedConnection { local, early, tls, proxy_header, .. } = passed;
+        let sends_header = self.group(&self.home.generation()).is_some_and(|group| group.proxy_protocol);
+        if let (Some(header), false) = (proxy_header, sends_header) {
+            // Nothing has set it: the connection is new here.
+            let _ = self.proxy.set(header);
+        }
         self.local_or(|| Some(local));
         if let Some(Ok(tls)) = tls.map(|tls| tls.downcast::<TlsInfo>()) {
             // The connection has no other handshake.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use tw_testkit::tls::Authority;
 use tw_testkit::{Client, Server, wait};
 
 use super::{echo, text, upstream};
@@ -130,4 +131,58 @@ fn counters_grow_while_datagrams_are_exchanged() {
     }
     assert_eq!(metric(&server, "stream_zone_active{zone=\"site\"}"), 1);
     assert_eq!(metric(&server, &peer(addr, "header_seconds_count")), 1);
+}
+
+#[test]
+fn session_counts_for_the_server_that_sni_selects() {
+    let authority = Authority::new();
+    let http =
+        "http { access_log off; server { listen 127.0.0.1:{port}; location = /metrics { metrics; } } }";
+    let server = crate::support::server()
+        .certificate("one", &authority.certify(&["one.example", "two.example"]))
+        .start(&format!(
+            "{http} stream {{ ssl_certificate one.crt; ssl_certificate_key one.key; preread_timeout 100ms; ssl_preread on;
+             server {{ listen 127.0.0.1:{{port1}} ssl; status_zone default; ssl_preread off; return default; }}
+             server {{ listen 127.0.0.1:{{port1}} ssl; server_name one.example; status_zone one; ssl_preread off; return one; }}
+             server {{ listen 127.0.0.1:{{port2}}; status_zone default; proxy_pass 127.0.0.1:{{port1}}; }}
+             server {{ listen 127.0.0.1:{{port2}}; server_name two.example; status_zone two; proxy_pass 127.0.0.1:{{port1}}; }} }}"
+        ))
+        .unwrap();
+    let config = authority.client(rustls::ALL_VERSIONS);
+    let text = |at, name| {
+        let mut client = Client::connect_tls(server.addr_of(at), &config, name).unwrap();
+        String::from_utf8(client.read_until_close().unwrap()).unwrap()
+    };
+    let zone = |zone: &str, name: &str| format!("stream_zone_{name}{{zone=\"{zone}\"}}");
+    assert_eq!(text(1, "one.example"), "one");
+    becomes(&server, "stream_zone_sessions_total{zone=\"one\",class=\"2xx\"}", 1);
+    becomes(&server, &zone("one", "sent_bytes_total"), 3);
+    assert_eq!(metric(&server, &zone("one", "connections_total")), 1);
+    assert_eq!(metric(&server, &zone("default", "connections_total")), 0);
+    // The second server of the other address is selected by a client hello that nothing answers there.
+    assert_eq!(text(2, "two.example"), "default");
+    becomes(&server, "stream_zone_sessions_total{zone=\"two\",class=\"2xx\"}", 1);
+    becomes(&server, &zone("default", "connections_total"), 1);
+    assert!(metric(&server, &zone("two", "received_bytes_total")) > 100);
+    // A client that leaves before it has named a server belongs to the default server.
+    Client::connect(server.addr_of(2)).unwrap().finish_sending().unwrap();
+    becomes(&server, &zone("default", "discarded_total"), 1);
+    for name in ["default", "one", "two"] {
+        becomes(&server, &zone(name, "active"), 0);
+    }
+    assert_eq!(metric(&server, &zone("two", "discarded_total")), 0);
+}
+
+#[test]
+fn passed_session_is_not_discarded() {
+    let server = start(
+        "server { listen 127.0.0.1:{port1}; status_zone first; pass 127.0.0.1:{port2}; }
+         server { listen 127.0.0.1:{port2}; status_zone second; return hello; }",
+    );
+    assert_eq!(text(server.addr_of(1)), "hello");
+    for zone in ["first", "second"] {
+        becomes(&server, &format!("stream_zone_sessions_total{{zone=\"{zone}\",class=\"2xx\"}}"), 1);
+        assert_eq!(metric(&server, &format!("stream_zone_discarded_total{{zone=\"{zone}\"}}")), 0);
+        assert_eq!(metric(&server, &format!("stream_zone_active{{zone=\"{zone}\"}}")), 0);
+    }
 }

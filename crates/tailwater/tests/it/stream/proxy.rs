@@ -125,3 +125,30 @@ fn connect_timeout_is_logged() {
         )
         .unwrap();
 }
+
+#[test]
+fn proxy_protocol_header_follows_a_passed_connection() {
+    // Version 2 with the value of type 0xea that AWS sends.
+    let tlv = [&[0xea, 0, 7, 1][..], b"vpce-1"].concat();
+    let addresses = [192, 0, 2, 1, 192, 0, 2, 2, 0, 5, 0, 6];
+    let length = u16::try_from(addresses.len() + tlv.len()).unwrap().to_be_bytes();
+    let header = [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11"[..], &length, &addresses, &tlv].concat();
+    let facts = "$proxy_protocol_addr:$proxy_protocol_port $proxy_protocol_server_port $proxy_protocol_tlv_0xea \
+                 $proxy_protocol_tlv_aws_vpce_id";
+    let server = crate::support::server()
+        .start(&format!(
+            "http {{ server {{ listen 127.0.0.1:{{port2}}; return 200 '{facts}'; }} }}
+             stream {{ server {{ listen 127.0.0.1:{{port}} proxy_protocol; pass 127.0.0.1:{{port1}}; }}
+             server {{ listen 127.0.0.1:{{port1}}; return '{facts}'; }}
+             server {{ listen 127.0.0.1:{{port3}} proxy_protocol; pass 127.0.0.1:{{port2}}; }} }}"
+        ))
+        .unwrap();
+    let expected = "192.0.2.1:5 6 \u{1}vpce-1 vpce-1";
+    let mut session = server.connect().unwrap();
+    session.send(&header).unwrap();
+    assert_eq!(String::from_utf8(session.read_until_close().unwrap()).unwrap(), expected);
+    let mut client = Client::connect(server.addr_of(3)).unwrap();
+    client.send([&header, &b"GET / HTTP/1.0\r\n\r\n"[..]].concat()).unwrap();
+    let answer = String::from_utf8(client.read_until_close().unwrap()).unwrap();
+    assert!(answer.ends_with(&format!("\r\n\r\n{expected}")), "{answer}");
+}
