@@ -284,7 +284,8 @@ pub fn write_v2(out: &mut Vec<u8>, kind: SocketKind, src: &Addr, dst: &Addr, tlv
     let mut body = Vec::new();
     let (command, family) = match (src.inet(), dst.inet()) {
         (Some(src), Some(dst)) => {
-            let family = match (src.ip(), dst.ip()) {
+            // Addresses of IPv4 that come by a socket of IPv6 are those of IPv4, if both are.
+            let family = match (src.ip().to_canonical(), dst.ip().to_canonical()) {
                 (IpAddr::V4(src), IpAddr::V4(dst)) => {
                     body.extend_from_slice(&src.octets());
                     body.extend_from_slice(&dst.octets());

@@ -1,5 +1,7 @@
 //! Certificate fields, as nginx's variables have them (`$ssl_client_s_dn` and its neighbours).
 
+mod algorithms;
+
 use std::fmt::Write;
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
@@ -24,6 +26,22 @@ impl<'a> CertificateFields<'a> {
     /// `$ssl_client_s_dn`: `CN=client,O=Example` (RFC 2253).
     pub fn subject(&self) -> String {
         rfc_2253(self.0.subject)
+    }
+
+    /// First common name of the subject.
+    pub fn common_name(&self) -> Option<String> {
+        let mut all = attributes(self.0.subject).into_iter().flatten();
+        all.find(|attribute| short_name(attribute.id) == Some("CN")).and_then(|name| text(name.value))
+    }
+
+    /// OpenSSL's name of the algorithm that the certificate is signed with: `ecdsa-with-SHA256`; `None` for an unknown one.
+    pub fn signature_algorithm(&self) -> Option<&'static str> {
+        algorithms::signature_name(self.0.signed.algorithm)
+    }
+
+    /// Kind of the key and its bits: `RSA2048`, `EC256`; `None` for an unknown one.
+    pub fn key_algorithm(&self) -> Option<String> {
+        algorithms::key_name(&self.0.key)
     }
 
     /// `$ssl_client_i_dn`.
@@ -307,7 +325,7 @@ mod tests {
     use rcgen::{DnType, DnValue, SerialNumber};
 
     use super::*;
-    use crate::testing::{Authority, NOW, ecdsa_key, wrap};
+    use crate::testing::{Authority, NOW, ecdsa_key, rsa_key, wrap};
 
     fn certificate() -> CertificateDer<'static> {
         let root = Authority::new("root");
@@ -364,6 +382,19 @@ mod tests {
         // From 2026-11-23 to 2030-01-01.
         assert_eq!((facts.days_left(NOW), facts.days_left(NOW + 1)), (1135, 1134));
         assert_eq!((facts.days_left(facts.ends_at() + 1), facts.days_left(u64::MAX)), (0, 0));
+    }
+
+    #[test]
+    fn algorithms_have_the_names_of_openssl() {
+        let root = Authority::new("root");
+        for (key, expected) in [(ecdsa_key(), "EC256"), (rsa_key(), "RSA2048")] {
+            let leaf = root.sign("client, of many", key, |_| {});
+            let der = CertificateDer::from(leaf.der());
+            let fields = CertificateFields::of(&der).unwrap();
+            assert_eq!(fields.common_name().as_deref(), Some("client, of many"));
+            assert_eq!(fields.signature_algorithm(), Some("ecdsa-with-SHA256"));
+            assert_eq!(fields.key_algorithm().as_deref(), Some(expected));
+        }
     }
 
     #[test]

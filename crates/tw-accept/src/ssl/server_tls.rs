@@ -5,11 +5,12 @@ use std::sync::Arc;
 use rustls::compress::ZLIB_COMPRESSOR;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::server::{ClientHello, NoServerSessionStorage, StoresServerSessions};
-use rustls::{DistinguishedName, ServerConfig};
+use rustls::{DistinguishedName, ServerConfig, SignatureScheme};
 use tw_base::Limit;
 use tw_conf::ConfError;
 use tw_core::load::Resolve;
 use tw_core::session::Session;
+use tw_tls::certificate::CertificateFields;
 use tw_tls::words::{Flag, Switch};
 use tw_tls::{Cache, ClientVerifier, Clock, Identity, Kind, SessionIdContext, SessionsInContext, Tickets};
 
@@ -61,6 +62,21 @@ impl<S: Session> ServerTls<S> {
     /// Signature that a client will get.
     pub(crate) fn signature_for(&self, hello: &ClientHello<'_>) -> ServerSignature {
         self.resolver.signature_for(hello)
+    }
+
+    /// Algorithms of the certificate that was shown in a handshake with this signature scheme: its signature and its key. They are
+    /// those of the first certificate if a session was resumed, and `None` if variables name the certificate.
+    pub fn certificate_algorithms(
+        &self,
+        scheme: Option<SignatureScheme>,
+    ) -> Option<(Option<&'static str>, Option<String>)> {
+        let mut identities = self.resolver.candidates.iter().map(|candidate| candidate.source.identity());
+        let signs = |identity: &Identity| {
+            scheme.is_none_or(|scheme| identity.certified.key.choose_scheme(&[scheme]).is_some())
+        };
+        let shown = identities.find(signs)?;
+        let fields = CertificateFields::of(shown.certified.cert.first()?)?;
+        Some((fields.signature_algorithm(), fields.key_algorithm()))
     }
 
     /// OCSP stapling of its certificates.

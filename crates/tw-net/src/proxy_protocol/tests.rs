@@ -226,3 +226,35 @@ fn header_is_parsed_alike_in_any_pieces() {
         }
     }
 }
+
+#[test]
+fn version_2_is_written_as_it_is_read() {
+    let inet = |text: &str| Addr::Inet(text.parse().unwrap());
+    let cases = [
+        (inet("192.0.2.1:5"), inet("192.0.2.2:6"), SocketKind::Stream, "\x21\x11"),
+        (inet("192.0.2.1:5"), inet("192.0.2.2:6"), SocketKind::Datagram, "\x21\x12"),
+        (inet("[2001:db8::1]:5"), inet("192.0.2.2:6"), SocketKind::Stream, "\x21\x21"),
+        (inet("[::ffff:192.0.2.1]:5"), inet("[::ffff:192.0.2.2]:6"), SocketKind::Stream, "\x21\x11"),
+        (Addr::Unix(None), inet("192.0.2.2:6"), SocketKind::Stream, "\x20\x00"),
+    ];
+    for (src, dst, kind, expected) in cases {
+        let mut out = Vec::new();
+        write_v2(&mut out, kind, &src, &dst, &[(0xea, b"value".to_vec())]);
+        assert_eq!(out[12..14].escape_ascii().to_string(), expected, "{src}");
+        let (header, len) = parse(&out).unwrap().unwrap();
+        assert_eq!(len, out.len());
+        if kind == SocketKind::Stream && expected != "\x20\x00" {
+            let addrs = header.addrs.unwrap();
+            assert_eq!(addrs.src.ip().to_canonical(), src.inet().unwrap().ip().to_canonical());
+            assert_eq!((addrs.src.port(), addrs.dst.port()), (5, 6));
+            assert_eq!(header.tlv(Tlv::Type(0xea)).unwrap().as_deref(), Some(&b"value"[..]));
+        }
+        // The sum is that of the header with zeros in its place.
+        let sum = header_sum(&out);
+        assert_eq!(sum, crc32c(&[&out[..out.len() - 4], &[0; 4]].concat()));
+    }
+}
+
+fn header_sum(header: &[u8]) -> u32 {
+    u32::from_be_bytes(*header.last_chunk().unwrap())
+}

@@ -253,16 +253,29 @@ fn proxy_protocol_header_goes_before_a_handshake_with_the_server() {
 #[test]
 fn proxy_protocol_v2_has_the_facts_of_the_handshake() {
     let authority = Authority::new();
-    let server = start(
-        [("one", &authority.certify(&["localhost"]))],
-        &format!(
-            "server {{ {LISTEN} ssl_alpn first; proxy_pass 127.0.0.1:{{port1}}; proxy_protocol v2; }}
+    let server = server()
+        .certificate("one", &authority.certify_rsa(&["localhost"]))
+        .file("conf/ca.crt", authority.pem())
+        .start(&format!(
+            "stream {{
+             server {{ {LISTEN} ssl_alpn first; ssl_client_certificate ca.crt; ssl_verify_client optional;
+                       proxy_pass 127.0.0.1:{{port1}}; proxy_protocol v2; }}
              server {{ listen 127.0.0.1:{{port1}} proxy_protocol;
-                       return '$proxy_protocol_addr $proxy_protocol_tlv_authority $proxy_protocol_tlv_ssl_version'; }}"
-        ),
-    );
-    let config = authority.client(&[&TLS13]);
-    assert_eq!(text(&server, &config, "localhost"), "127.0.0.1 localhost TLSv1.3");
+                       return '$proxy_protocol_addr $proxy_protocol_tlv_authority $proxy_protocol_tlv_alpn \
+                               $proxy_protocol_tlv_ssl_version [$proxy_protocol_tlv_ssl_cn] $proxy_protocol_tlv_ssl_verify \
+                               $proxy_protocol_tlv_ssl_cipher $proxy_protocol_tlv_ssl_sig_alg $proxy_protocol_tlv_ssl_key_alg'; }} }}"
+        ))
+        .unwrap();
+    let facts = |config: &ClientConfig, version: &str, cn: &str, verify: u32, cipher: &str| {
+        let mut config = config.clone();
+        config.alpn_protocols = vec![b"first".to_vec()];
+        let expected =
+            format!("127.0.0.1 localhost first {version} [{cn}] {verify} {cipher} ecdsa-with-SHA256 RSA2048");
+        assert_eq!(text(&server, &Arc::new(config), "localhost"), expected);
+    };
+    facts(&authority.client(&[&TLS13]), "TLSv1.3", "", 1, "TLS_AES_256_GCM_SHA384");
+    let client = authority.client_with(&[&TLS12], &authority.certify(&["client.example"]));
+    facts(&client, "TLSv1.2", "client.example", 0, "ECDHE-RSA-AES256-GCM-SHA384");
 }
 
 #[test]
