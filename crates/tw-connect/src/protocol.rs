@@ -20,6 +20,9 @@ pub trait ConnectingProtocol: Protocol {
     /// `sticky` as written.
     type RawSticky: 'static;
 
+    /// True if servers can have a `route`, by which `sticky` finds them.
+    const HAS_ROUTES: bool;
+
     /// Reads `sticky`.
     ///
     /// # Errors

@@ -35,6 +35,9 @@ pub use blocks::{WrittenUpstream, read_name, resolve_blocks};
 pub use groups::Groups;
 pub use state_file::StateFile;
 
+/// Addresses that variables can name and that are looked at for a warning.
+const POSSIBLE_ADDRESSES_MAX: usize = 1024;
+
 /// Contexts of directives that every protocol has.
 const ALL: Contexts = UPSTREAM | STREAM_UPSTREAM;
 
@@ -124,7 +127,7 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
         record::new("server", "address [parameters]", ALL, Args::at_least(1))
             .doc("A server of the group: weight, max_conns, max_fails, fail_timeout, backup, down, slow_start, route, drain.")
             .set(|raw, node, _| {
-                raw.servers.push(server::read(node, P::SERVER_PORT)?);
+                raw.servers.push(server::read_of::<P>(node)?);
                 Ok(())
             }),
         record::new("state", "file", ALL, Args::exact(1))
@@ -464,10 +467,19 @@ fn method<P: ConnectingProtocol>(raw: &mut Raw<P>, node: &Node, method: BalanceM
 // DIFF(nginx): such a name is resolved by the system, and that is said; nginx answers 502.
 /// Warns, once, of an address with variables where no `resolver` is. `host` is the part of `word` that names a server.
 pub fn warn_without_resolver<P: ConnectingProtocol>(word: &Word, host: &[u8], cx: &mut Resolve<'_, P>) {
+    let texts = cx.vars.possible_texts(host, POSSIBLE_ADDRESSES_MAX).unwrap_or_else(|| vec![host.to_vec()]);
     let block = P::upstream_block_mut(&mut cx.block);
-    let text = String::from_utf8_lossy(host);
-    let needs_none = is_address(&text) || block.groups.find(&text).is_some();
-    if block.has_resolver || needs_none || std::mem::replace(&mut block.is_resolver_missed, true) {
+    let needs_none = |text: &Vec<u8>| {
+        let text = String::from_utf8_lossy(text);
+        let address = text.split_once("://").map_or(&*text, |(_, address)| address);
+        let is_path = address.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case("unix:"));
+        let address = if is_path { address } else { address.split('/').next().unwrap_or_default() };
+        text.is_empty() || is_address(address) || block.groups.find(address).is_some()
+    };
+    if block.has_resolver
+        || texts.iter().all(needs_none)
+        || std::mem::replace(&mut block.is_resolver_missed, true)
+    {
         return;
     }
     let message =

@@ -5,6 +5,9 @@ use tw_core::load::Resolve;
 use tw_core::module::Protocol;
 use tw_core::vars::SlotKind;
 
+/// Values of one variable that are known while a configuration is loaded, at most.
+const KNOWN_VALUES_MAX: usize = 1024;
+
 /// The name in `$name`. Errors are nginx's.
 pub(crate) fn variable_name(node: &Node, word: &Word) -> Result<String, ConfError> {
     match &*word.bytes {
@@ -21,13 +24,19 @@ pub(crate) fn refuse_block(line: &Node) -> Result<(), ConfError> {
     }
 }
 
-/// Defines the variable of a block, `$name`.
+/// Defines the variable of a block, `$name`. `values` are all that it can have, if that is known.
 pub(crate) fn define<P: Protocol>(
     cx: &mut Resolve<'_, P>,
     variable: &Word,
     kind: SlotKind<P::Session>,
+    values: Option<Vec<Box<[u8]>>>,
 ) -> Result<(), ConfError> {
     let name = variable.lossy();
     let name = name.strip_prefix('$').unwrap_or(&name);
-    cx.vars.compute(name, kind).map_err(|error| error.at(variable.span))
+    cx.vars.compute(name, kind).map_err(|error| error.at(variable.span))?;
+    // Those of a large table are not worth their memory.
+    if let Some(values) = values.filter(|values| values.len() <= KNOWN_VALUES_MAX) {
+        cx.vars.set_possible_values(name, values);
+    }
+    Ok(())
 }

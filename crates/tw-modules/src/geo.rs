@@ -99,6 +99,7 @@ impl RawGeo {
         let text = self.source.map(|word| cx.template(&word)).transpose()?;
         let source = Source { text, proxies: self.proxies, chain: self.chain };
         let table = self.table;
+        let values = [&*table.values, &[Box::default()]].concat();
         let compute = Arc::new(move |s: &P::Session, out: &mut Vec<u8>| {
             let addr = source.address(s, out);
             out.extend_from_slice(table.find(addr));
@@ -106,7 +107,7 @@ impl RawGeo {
         });
         let kind: SlotKind<P::Session> =
             if self.is_volatile { SlotKind::Volatile(compute) } else { SlotKind::Computed(compute) };
-        crate::block::define(cx, &self.variable, kind)
+        crate::block::define(cx, &self.variable, kind, Some(values))
     }
 }
 

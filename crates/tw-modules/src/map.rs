@@ -189,6 +189,12 @@ impl RawMap {
             }
         }
         let mut values = Vec::with_capacity(self.values.len());
+        let mut known: Vec<_> = self.values.iter().map(|(text, _)| text.clone()).collect();
+        if self.default.is_none() {
+            known.push(Box::default());
+        }
+        let is_known = |known: &Vec<Box<[u8]>>| !known.iter().any(|text| text.contains(&b'$'));
+        let known = Some(known).filter(is_known);
         for (text, span) in self.values {
             values.push(match text.contains(&b'$') {
                 true => Text::Template(cx.template_text(&text, Some(span))?),
@@ -211,6 +217,6 @@ impl RawMap {
             ValueLifetime::Yes => SlotKind::Computed(compute),
             ValueLifetime::No => SlotKind::Volatile(compute),
         };
-        crate::block::define(cx, &self.variable, kind)
+        crate::block::define(cx, &self.variable, kind, known)
     }
 }

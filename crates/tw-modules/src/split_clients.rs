@@ -60,11 +60,13 @@ impl<P: Protocol> Settings<P> for SplitClients {
         for split in raw.splits {
             let source = cx.template(&split.source)?;
             let parts = split.parts;
+            let mut values: Vec<_> = parts.bounded.iter().map(|(_, value)| value.clone()).collect();
+            values.push(parts.rest.clone().unwrap_or_default());
             let compute = Arc::new(move |s: &P::Session, out: &mut Vec<u8>| {
                 parts.eval(s, &source, out);
                 Value::Found
             });
-            crate::block::define(cx, &split.variable, SlotKind::Computed(compute))?;
+            crate::block::define(cx, &split.variable, SlotKind::Computed(compute), Some(values))?;
         }
         Ok(Self)
     }

@@ -27,6 +27,7 @@ pub(crate) struct Raw {
     preread: Setting<bool>,
     is_on: Setting<bool>,
     buffers: Setting<Buffers>,
+    rewrite_buffer_size: Setting<usize>,
     assignments: Vec<(Field, Word)>,
 }
 
@@ -35,6 +36,8 @@ pub(crate) struct Mqtt {
     preread: bool,
     is_on: bool,
     buffers: Buffers,
+    /// `mqtt_rewrite_buffer_size`, bytes; not inherited.
+    rewrite_size: Option<usize>,
     /// `mqtt_set_connect`; not inherited.
     assignments: Vec<(Field, Template<StreamSession>)>,
 }
@@ -59,11 +62,18 @@ struct Identity {
 impl Settings<Stream> for Mqtt {
     type Raw = Raw;
 
-    const LIMITS: &'static [Limit] = &[Limit::directive(
-        "mqtt_buffers",
-        "Bytes of a CONNECT packet that is written anew: their number times their size",
-        "the session ends with status 400",
-    )];
+    const LIMITS: &'static [Limit] = &[
+        Limit::directive(
+            "mqtt_buffers",
+            "Bytes of a CONNECT packet: their number times their size",
+            "the session ends with status 400",
+        ),
+        Limit::directive(
+            "mqtt_rewrite_buffer_size",
+            "Bytes of a CONNECT packet with its new fields",
+            "the session ends with status 500",
+        ),
+    ];
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::flag("mqtt_preread", ALL)
@@ -81,6 +91,14 @@ impl Settings<Stream> for Mqtt {
             .since("1.25.1")
             .doc("Number and size of buffers for a CONNECT packet.")
             .set(|raw, node, _| raw.buffers.set_buffers(node)),
+        record::size("mqtt_rewrite_buffer_size", STREAM_SERVER)
+            .since("1.23.4")
+            .doc("Bytes of a CONNECT packet with the fields of mqtt_set_connect at most; mqtt_buffers sets them, too.")
+            .set(|raw, node, cx| {
+                let message = "the \"mqtt_rewrite_buffer_size\" directive is deprecated, use the \"mqtt_buffers\" directive instead";
+                cx.warn(node.name.span, message.to_owned());
+                raw.rewrite_buffer_size.set_size(node)
+            }),
         record::new("mqtt_set_connect", "clientid | username | password value", STREAM_SERVER, Args::exact(2))
             .since("1.23.4")
             .doc("Gives a field of the CONNECT packet another value; may hold variables.")
@@ -113,6 +131,7 @@ impl Settings<Stream> for Mqtt {
             preread: raw.preread.or(outer.map(|outer| outer.preread), false),
             is_on: raw.is_on.or(outer.map(|outer| outer.is_on), false),
             buffers: raw.buffers.or(outer.map(|outer| outer.buffers), Buffers { count: 100, size: 1 << 10 }),
+            rewrite_size: raw.rewrite_buffer_size.take(),
             assignments,
         })
     }
@@ -178,6 +197,10 @@ impl PrereadHandler for Mqtt {
         let mut written = Vec::new();
         if changed.write(&mut written).is_none() {
             s.log(Level::Error, format_args!("too long field of an MQTT CONNECT packet"));
+            return PrereadStep::End(SessionStatus::INTERNAL_SERVER_ERROR);
+        }
+        if written.len() > self.rewrite_size.unwrap_or_else(|| self.size_max(s)) {
+            s.log(Level::Error, format_args!("too large MQTT CONNECT packet with its new fields"));
             return PrereadStep::End(SessionStatus::INTERNAL_SERVER_ERROR);
         }
         written.extend_from_slice(bytes.get(len..).unwrap_or_default());

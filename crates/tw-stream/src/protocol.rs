@@ -62,6 +62,8 @@ impl ConnectingProtocol for Stream {
         ("last_byte", TimeKind::LastByte),
     ];
 
+    const HAS_ROUTES: bool = false;
+
     type Sticky = NoSticky;
     type RawSticky = NoSticky;
 

@@ -21,6 +21,8 @@ pub struct VarTable<S> {
     kinds: Vec<Option<SlotKind<S>>>,
     /// The names of the slots.
     names: Vec<Box<str>>,
+    /// All values that a variable can have, for those of which that is known.
+    values: HashMap<Box<str>, Vec<Box<[u8]>>>,
     /// Slots that were used before they were defined, for messages about unknown variables.
     open: Vec<(u16, Option<Span>)>,
     /// Preparations that the bound variables need ([`Availability::Prepared`]). The loader resets it at the end of a
@@ -57,6 +59,34 @@ impl<S: 'static> VarTable<S> {
                 }
             }
         }
+    }
+
+    /// Records all values that a computed variable can have.
+    pub fn set_possible_values(&mut self, name: &str, values: Vec<Box<[u8]>>) {
+        self.values.insert(name.to_ascii_lowercase().into(), values);
+    }
+
+    /// All texts that `text` can become once its variables have values; `None` if that is not known, or there are more than `max`.
+    pub fn possible_texts(&self, text: &[u8], max: usize) -> Option<Vec<Vec<u8>>> {
+        let mut texts: Vec<Vec<u8>> = vec![Vec::new()];
+        let mut rest = text;
+        while let Some(dollar) = rest.iter().position(|byte| *byte == b'$') {
+            let (before, at_name) = rest.split_at(dollar);
+            let (name, after) = super::template::split_name(at_name.get(1..)?)?;
+            let name = str::from_utf8(name).ok()?.to_ascii_lowercase();
+            let values = self.values.get(name.as_str())?;
+            if texts.len() * values.len() > max {
+                return None;
+            }
+            let extended = |text: &Vec<u8>| {
+                let text = text.clone();
+                values.iter().map(move |value| [&text, before, value].concat()).collect::<Vec<_>>()
+            };
+            texts = texts.iter().flat_map(extended).collect();
+            rest = after;
+        }
+        texts.iter_mut().for_each(|text| text.extend_from_slice(rest));
+        Some(texts)
     }
 
     /// Binds a name as used in a template. An undeclared name gets a slot and must be defined before [`finish`].
@@ -213,6 +243,7 @@ impl<S> Default for VarTable<S> {
             slots: HashMap::new(),
             kinds: Vec::new(),
             names: Vec::new(),
+            values: HashMap::new(),
             open: Vec::new(),
             prepared: Preparations::default(),
         }

@@ -16,6 +16,16 @@ pub fn names_in(text: &[u8]) -> impl Iterator<Item = String> + '_ {
     })
 }
 
+/// The name of a variable at the beginning of a text behind its `$`, and the rest; `None` if there is none, or a capture.
+pub(super) fn split_name(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let inner = text.strip_prefix(b"{");
+    let name_at = inner.unwrap_or(text);
+    let len = name_at.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
+    let (name, rest) = name_at.split_at(len);
+    let rest = if inner.is_some() { rest.strip_prefix(b"}")? } else { rest };
+    (!name.first()?.is_ascii_digit()).then_some((name, rest))
+}
+
 /// Text with variables, compiled at load.
 pub struct Template<S> {
     parts: Box<[Part<S>]>,

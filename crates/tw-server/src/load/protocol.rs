@@ -37,6 +37,8 @@ impl ConnectingProtocol for Http {
     const LEAST_TIME: &'static [(&'static str, TimeKind)] =
         &[("header", TimeKind::Header), ("last_byte", TimeKind::LastByte)];
 
+    const HAS_ROUTES: bool = true;
+
     type Sticky = Sticky;
     type RawSticky = RawSticky;
 

@@ -389,9 +389,24 @@ fn variables_without_a_resolver_are_warned_of_once() {
         ("location / { proxy_pass http://unix:/run/a.sock:/$arg_to; }", 0),
         ("location / { fastcgi_pass unix:/run/$arg_to; }", 0),
         ("location / { proxy_pass http://app.test; }", 0),
+        ("location / { proxy_pass $addresses; }", 0),
+        ("location / { proxy_pass http://$hosts:81/; }", 0),
+        ("location / { proxy_pass http://${hosts}:81; }", 0),
+        ("location / { fastcgi_pass $hosts:9000; }", 0),
+        ("location / { proxy_pass http://$names; }", 1),
+        ("location / { proxy_pass http://$split; }", 0),
+        ("location / { proxy_pass http://$by_address; }", 0),
+        ("location / { proxy_pass http://$computed; }", 1),
     ] {
         let said = tested(&format!(
-            "events {{ }} http {{ upstream u {{ server 127.0.0.1:1; }} server {{ listen 127.0.0.1:1; {conf} }} }}"
+            "events {{ }} http {{ upstream u {{ server 127.0.0.1:1; }}
+             map $arg_a $addresses {{ a http://10.0.0.1:81; b https://[::1]/path; c http://unix:/a; default http://u; }}
+             map $arg_a $hosts {{ default 10.0.0.1; b 10.0.0.2; }}
+             map $arg_a $names {{ default 10.0.0.1; b app.test; }}
+             map $arg_a $computed {{ default $arg_b; }}
+             split_clients $arg_a $split {{ 50% u; * 10.0.0.1:81; }}
+             geo $by_address {{ default u; 10.0.0.0/8 10.0.0.1:81; }}
+             server {{ listen 127.0.0.1:1; {conf} }} }}"
         ));
         assert_eq!(
             said.matches("no resolver is defined for the names in").count(),

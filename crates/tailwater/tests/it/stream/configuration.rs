@@ -73,6 +73,14 @@ fn mistakes_are_refused_in_the_words_of_nginx() {
         (format!("server {{ {address} proxi_pass a:1; }}"), "unknown directive \"proxi_pass\""),
         (format!("access_log logs/a.log; server {{ {address} return x; }}"), "log format is not specified"),
         ("server { listen 127.0.0.1:{port} http2; }".to_owned(), "invalid parameter \"http2\""),
+        (
+            format!("server {{ {address} proxy_pass u; }} upstream u {{ server 127.0.0.1:1 route=a; }}"),
+            "invalid parameter \"route=a\"",
+        ),
+        (
+            format!("server {{ {address} ssl_ech_file a; return x; }}"),
+            "\"ssl_ech_file\" (ngx_stream_ssl_module) is not supported",
+        ),
     ] {
         let refused = refusal_of(&format!("stream {{ {conf} }}"));
         assert!(refused.contains(expected), "{conf}: {refused}");
@@ -89,4 +97,17 @@ fn one_address_in_two_protocols_is_refused() {
         refused.contains("duplicate \"127.0.0.1:") && refused.contains("\" address and port pair"),
         "{refused}"
     );
+}
+
+#[test]
+fn resolver_is_missed_only_where_a_name_may_come() {
+    for (map, expected) in [("a 127.0.0.1:1; default u", 0), ("a 127.0.0.1:1; default app.test:1", 1)] {
+        let output = server().arg("-t").run(&format!(
+            "stream {{ upstream u {{ server 127.0.0.1:1; }} map $remote_addr $to {{ {map}; }}
+             server {{ listen 127.0.0.1:8391; proxy_pass $to; }} }}"
+        ));
+        let said = String::from_utf8(output.unwrap().stderr).unwrap();
+        let warnings = said.matches("no resolver is defined for the names in \"$to\"").count();
+        assert_eq!(warnings, expected, "{map}: {said}");
+    }
 }

@@ -180,3 +180,29 @@ fn mqtt_packet_has_variables_and_gets_other_fields() {
     assert_eq!(answer(3, &mqtt_connect("id", Some("name"))), "");
     server.wait_error_log("preread buffer full while prereading client data, client: ").unwrap();
 }
+
+#[test]
+fn rewritten_mqtt_packet_has_a_limit() {
+    let addr = upstream(echo);
+    let server = start(&format!(
+        "server {{ listen 127.0.0.1:{{port}}; mqtt on; mqtt_rewrite_buffer_size 64; mqtt_set_connect clientid $server_port-1;
+                   mqtt_set_connect password $ssl_preread_server_name; proxy_pass {addr}; }}
+         server {{ listen 127.0.0.1:{{port1}}; mqtt on; mqtt_rewrite_buffer_size 24; mqtt_buffers 100 1k;
+                   mqtt_set_connect username a-name-that-is-longer-than-the-buffer; proxy_pass {addr}; }}"
+    ));
+    let packet = mqtt_connect("id", Some("u"));
+    let mut client = server.connect().unwrap();
+    // The rest comes while the packet is rewritten.
+    client.send([&packet[..], b"rest"].concat()).unwrap();
+    let port = server.addr().port();
+    let id = format!("{port}-1");
+    let answer = client.read_bytes(packet.len() - 2 + id.len() + 2 + 4).unwrap();
+    assert!(
+        answer.ends_with(b"rest") && answer.windows(id.len()).any(|part| part == id.as_bytes()),
+        "{answer:?}"
+    );
+    let mut client = Client::connect(server.addr_of(1)).unwrap();
+    client.send(&packet).unwrap();
+    assert_eq!(client.read_until_close().unwrap_or_default(), b"");
+    server.wait_error_log("too large MQTT CONNECT packet with its new fields, client: ").unwrap();
+}
