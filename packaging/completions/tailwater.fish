@@ -10,7 +10,7 @@ complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge trus
 complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge trust' -s 'V' -d 'show version and what is built in, then exit'
 complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge trust' -s 't' -d 'test configuration and exit; changes nothing, needs no privileges'
 complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge trust' -s 'T' -d 'test configuration, dump it and exit'
-complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge trust' -l explain -x -d 'test configuration, tell which server, location and handlers a request (or a session, tcp://host:port or udp://host:port) would meet, and exit'
+complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge trust' -l explain -x -d 'test configuration, tell which server, location and handlers a request (or a session, tcp://host:port, udp://host:port or tls://name:port) would meet, and exit'
 complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge trust' -s 'q' -d 'suppress non-error messages during configuration testing'
 complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge trust' -s 's' -x -a 'stop quit reopen reload' -d 'tell the running server to: stop, quit, reopen, reload'
 complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge trust' -s 'p' -x -a '(__fish_complete_directories)' -d 'where relative names begin'

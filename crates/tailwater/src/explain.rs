@@ -4,11 +4,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 
-use tw_app::explain::{Explanation, Line, RequestToExplain, SessionToExplain};
+use tw_app::explain::{ExplainedProtocol, Explanation, Line, RequestToExplain, SessionToExplain};
 use tw_core::config_thread::ConfigThread;
 use tw_core::pools::Disks;
 use tw_disk::Pool;
-use tw_net::listen::SocketKind;
 use tw_sys::heap::purge;
 
 use crate::conf::{Loaded, path};
@@ -20,15 +19,10 @@ const TEXT_COLUMNS: usize = 72;
 /// Explains a URL, perhaps with a method in front of it; the error says why that cannot be.
 pub(crate) fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
     let shown_url = String::from_utf8_lossy(url);
-    if url.starts_with(b"tls://") {
-        return Err(format!(
-            "\"{shown_url}\" in option \"--explain\": sessions over TLS cannot be explained, use tcp:// with the port"
-        ));
-    }
-    let subject = match (url.strip_prefix(b"tcp://"), url.strip_prefix(b"udp://")) {
-        (Some(rest), _) => parse_session(rest, SocketKind::Stream).map(Subject::Session),
-        (None, Some(rest)) => parse_session(rest, SocketKind::Datagram).map(Subject::Session),
-        (None, None) => parse(url).map(Subject::Request),
+    let scheme = SCHEMES.iter().find_map(|(scheme, protocol)| Some((url.strip_prefix(*scheme)?, *protocol)));
+    let subject = match scheme {
+        Some((rest, protocol)) => parse_session(rest, protocol).map(Subject::Session),
+        None => parse(url).map(Subject::Request),
     };
     let subject = subject.ok_or_else(|| {
         format!("invalid URL \"{shown_url}\" in option \"--explain\" (as http://example.com/a?b)")
@@ -46,10 +40,19 @@ pub(crate) fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
         Subject::Request(request) => {
             generation.explain(request).map_err(|error| failed("starting a loop", error))??
         }
-        Subject::Session(session) => generation.explain_session(&session)?,
+        Subject::Session(session) => {
+            generation.explain_session(&session).map_err(|error| failed("starting a loop", error))??
+        }
     };
     Ok(shown(&explanation, |line| line.span.map_or_else(String::new, |span| tree.sources.tail(span))))
 }
+
+/// Schemes of sessions.
+const SCHEMES: [(&[u8], ExplainedProtocol); 3] = [
+    (b"tcp://", ExplainedProtocol::Tcp),
+    (b"udp://", ExplainedProtocol::Udp),
+    (b"tls://", ExplainedProtocol::Tls),
+];
 
 /// Subject of an explanation.
 enum Subject {
@@ -57,15 +60,15 @@ enum Subject {
     Session(SessionToExplain),
 }
 
-/// Reads `host:port`, what follows `tcp://` or `udp://`.
-fn parse_session(rest: &[u8], kind: SocketKind) -> Option<SessionToExplain> {
+/// Reads `host:port`, what follows `tcp://`, `udp://` or `tls://`.
+fn parse_session(rest: &[u8], protocol: ExplainedProtocol) -> Option<SessionToExplain> {
     let rest = rest.strip_suffix(b"/").unwrap_or(rest);
     let (host, port) = host_and_port(rest)?;
     let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'?' | b'#');
     rest.iter().all(is_plain).then_some(SessionToExplain {
         host: host.to_ascii_lowercase(),
         port: port?,
-        kind,
+        protocol,
     })
 }
 
@@ -166,9 +169,10 @@ mod tests {
             ("a:80/b", None),
             ("a b:80", None),
         ] {
-            let kind = SocketKind::Datagram;
-            let expected = expected.map(|(host, port)| SessionToExplain { host: host.into(), port, kind });
-            assert_eq!(parse_session(rest.as_bytes(), kind), expected, "{rest}");
+            let protocol = ExplainedProtocol::Udp;
+            let expected =
+                expected.map(|(host, port)| SessionToExplain { host: host.into(), port, protocol });
+            assert_eq!(parse_session(rest.as_bytes(), protocol), expected, "{rest}");
         }
     }
 

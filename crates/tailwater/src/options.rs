@@ -69,7 +69,7 @@ pub(crate) const MAIN: &[Opt] = &[
     with(
         &["--explain"],
         ("URL", Kind::Text),
-        "test configuration, tell which server, location and handlers a request (or a session, tcp://host:port or udp://host:port) would meet, and exit",
+        "test configuration, tell which server, location and handlers a request (or a session, tcp://host:port, udp://host:port or tls://name:port) would meet, and exit",
         "",
     ),
     flag(&["-q"], "suppress non-error messages during configuration testing", ""),

@@ -42,6 +42,21 @@ pub fn literal(host: &[u8]) -> Option<IpAddr> {
     }
 }
 
+/// Address that a client of this host connects to, by the listening address that takes it.
+pub fn local_address(listen: &Addr, host: &[u8]) -> Addr {
+    match listen.inet() {
+        Some(addr) if addr.ip().is_unspecified() => {
+            let ip = literal(host).unwrap_or(if addr.is_ipv4() {
+                Ipv4Addr::LOCALHOST.into()
+            } else {
+                Ipv6Addr::LOCALHOST.into()
+            });
+            Addr::Inet(SocketAddr::new(ip, addr.port()))
+        }
+        _ => listen.clone(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

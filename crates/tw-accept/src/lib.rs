@@ -26,7 +26,7 @@ mod wait;
 use tw_base::Limit;
 
 pub use connection::{AcceptedTransport, Steps, accept, accept_tls, read_proxy_header};
-pub use destination::{find_destination, literal, no_destination};
+pub use destination::{find_destination, literal, local_address, no_destination};
 pub use host::{ChosenServer, Host, TlsHost};
 pub use ocsp_client::OcspClient;
 pub use preface::Preface;

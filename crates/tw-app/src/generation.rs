@@ -49,13 +49,13 @@ impl Generation {
     /// Explains a session of `stream`, as [`explain`](Self::explain) does a request.
     ///
     /// # Errors
-    /// Reason why there is nothing to explain.
-    pub fn explain_session(&self, session: &SessionToExplain) -> Result<Explanation, String> {
-        let stream = self.stream.as_ref().ok_or("there is no \"stream\" block")?;
-        let lines = tw_stream::explain::explain(&stream.config, session)?;
-        let lines =
-            lines.into_iter().map(|line| Line { about: line.about, text: line.text, span: line.span });
-        Ok(Explanation { lines: lines.collect(), file: None })
+    /// Failure to start a thread with a loop.
+    pub fn explain_session(&self, session: &SessionToExplain) -> io::Result<Result<Explanation, String>> {
+        let Some(stream) = &self.stream else { return Ok(Err("there is no \"stream\" block".to_owned())) };
+        let explained = tw_stream::explain::explain(stream, session)?;
+        let of =
+            |line: tw_stream::explain::Line| Line { about: line.about, text: line.text, span: line.span };
+        Ok(explained.map(|lines| Explanation { lines: lines.into_iter().map(of).collect(), file: None }))
     }
 }
 

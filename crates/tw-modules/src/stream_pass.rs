@@ -89,24 +89,41 @@ fn address(text: &[u8]) -> Result<Addr, &'static str> {
     }
 }
 
+impl StreamPass {
+    /// Listening address that takes the connection of `s`. The error is for the log.
+    fn target(&self, s: &StreamSession) -> Result<Addr, String> {
+        match &self.target {
+            Some(Target::Fixed(target)) => Ok(target.clone()),
+            Some(Target::Variable(target)) => {
+                let text = target.value(s);
+                address(&text).map_err(|error| format!("{error} in pass \"{}\"", Text(&text)))
+            }
+            None => Err("no address".to_owned()),
+        }
+    }
+}
+
 impl ContentHandler for StreamPass {
+    fn explain(&self) -> Vec<(&'static str, String)> {
+        match &self.target {
+            Some(Target::Fixed(target)) => vec![("pass", target.to_string())],
+            _ => vec![("pass", "depends on the session: \"pass\" has variables".to_owned())],
+        }
+    }
+
+    fn explain_session(&self, s: &StreamSession) -> Vec<(&'static str, String)> {
+        vec![("pass", self.target(s).map_or_else(|error| format!("none: {error}"), |to| to.to_string()))]
+    }
+
     fn serve<'a>(&'a self, s: &'a mut StreamSession) -> LocalFuture<'a, SessionStatus> {
         Box::pin(async move {
-            let target = match &self.target {
-                Some(Target::Fixed(target)) => target.clone(),
-                Some(Target::Variable(target)) => {
-                    let text = target.value(s);
-                    match address(&text) {
-                        Ok(target) => target,
-                        Err(error) => {
-                            s.log(Level::Error, format_args!("{error} in pass \"{}\"", Text(&text)));
-                            return SessionStatus::INTERNAL_SERVER_ERROR;
-                        }
-                    }
+            match self.target(s) {
+                Ok(target) => pass::pass(s, &target).await,
+                Err(error) => {
+                    s.log(Level::Error, format_args!("{error}"));
+                    SessionStatus::INTERNAL_SERVER_ERROR
                 }
-                None => return SessionStatus::INTERNAL_SERVER_ERROR,
-            };
-            pass::pass(s, &target).await
+            }
         })
     }
 }

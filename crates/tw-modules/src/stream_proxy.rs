@@ -204,6 +204,10 @@ impl ContentHandler for StreamProxy {
         self.target.as_ref().map_or_else(Vec::new, PassTarget::explain)
     }
 
+    fn explain_session(&self, s: &StreamSession) -> Vec<(&'static str, String)> {
+        self.target.as_ref().map_or_else(Vec::new, |target| target.explain_session(s))
+    }
+
     fn serve<'a>(&'a self, s: &'a mut StreamSession) -> LocalFuture<'a, SessionStatus> {
         Box::pin(async move {
             match &self.target {

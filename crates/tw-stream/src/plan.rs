@@ -25,6 +25,11 @@ pub trait ContentHandler: Send + Sync {
     fn explain(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
+
+    /// Describes the effect on the session `s`, whose variables have values.
+    fn explain_session(&self, _s: &StreamSession) -> Vec<(&'static str, String)> {
+        self.explain()
+    }
 }
 
 /// Names of the modules whose handlers are in a plan, by phase.

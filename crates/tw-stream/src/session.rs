@@ -187,6 +187,12 @@ impl StreamSession {
         })
     }
 
+    /// Makes `local` the address that took the connection, of which there is none.
+    pub(crate) fn pretend_local(&self, local: Addr) {
+        // Nothing has asked for it.
+        let _ = self.local.set(local);
+    }
+
     /// Counts bytes that were read of the client.
     pub(crate) fn add_received(&mut self, bytes: usize) {
         self.received += bytes as u64;

@@ -53,6 +53,21 @@ impl PeekedHello {
     }
 }
 
+/// Shortest client hello that names a server: that of a client which can do TLS 1.2. Names are shorter than 64 KiB.
+pub fn of_name(name: &str) -> Vec<u8> {
+    let prefixed = |content: &[u8]| {
+        let len = u16::try_from(content.len()).unwrap_or(u16::MAX);
+        [&len.to_be_bytes(), content].concat()
+    };
+    // Extension server_name (RFC 6066, section 3): a list of one host_name.
+    let names = prefixed(&[&[0][..], &prefixed(name.as_bytes())].concat());
+    let extensions = prefixed(&[&[0, 0][..], &prefixed(&names)].concat());
+    // Version, random, session id, one cipher suite, no compression (RFC 5246, section 7.4.1.2).
+    let hello = [&[3, 3][..], &[0; 32], &[0], &[0, 2, 0xc0, 0x2f], &[1, 0], &extensions].concat();
+    let message = [&[1, 0][..], &prefixed(&hello)].concat();
+    [&[22, 3, 1][..], &prefixed(&message)].concat()
+}
+
 /// Reads the first bytes of a client. Allocates as many bytes as the message has in `bytes`.
 pub fn peek(bytes: &[u8]) -> FirstBytes {
     let mut message = Vec::new();
@@ -195,6 +210,12 @@ mod tests {
         let alpn = extension(ALPN, &vec_16(b"\x02h2\x08http/1.1"));
         let versions = extension(SUPPORTED_VERSIONS, &[2, 3, 4]);
         message(&vec_16(&[extension(10, &[]), name, alpn, versions].concat()))
+    }
+
+    #[test]
+    fn hello_of_a_name_is_read() {
+        let FirstBytes::ClientHello(hello) = peek(&of_name("a.example")) else { panic!("no client hello") };
+        assert_eq!((&*hello.server_name, hello.version_name()), (&b"a.example"[..], Some("TLSv1.2")));
     }
 
     #[test]

@@ -44,22 +44,32 @@ impl PassTarget {
         let Self::Fixed(group) = self else {
             return vec![("upstream", "depends on the session: \"proxy_pass\" has variables".to_owned())];
         };
-        let mut lines = vec![("upstream", group.peers.name().to_string())];
-        if group.is_named {
-            let list = group.peers.list();
-            lines.extend(list.servers().iter().map(|(_, server)| ("", server::text(server))));
+        explain_group(group)
+    }
+
+    /// Describes the servers for the session `s`, for `--explain`.
+    pub fn explain_session(&self, s: &StreamSession) -> Vec<(&'static str, String)> {
+        match self.find(s) {
+            Ok(group) => explain_group(&group),
+            Err(error) => vec![("upstream", format!("none: {error}"))],
         }
-        lines
     }
 
     /// The group for a session. An error is logged.
     pub(super) fn group(&self, s: &StreamSession) -> Result<Arc<UpstreamGroup<Stream>>, SessionStatus> {
+        self.find(s).map_err(|error| {
+            s.log(Level::Error, format_args!("{error}"));
+            SessionStatus::INTERNAL_SERVER_ERROR
+        })
+    }
+
+    /// The group for a session. The error is for the log.
+    fn find(&self, s: &StreamSession) -> Result<Arc<UpstreamGroup<Stream>>, String> {
         let (address, groups) = match self {
             Self::Fixed(group) => return Ok(group.clone()),
             Self::Variable { address, groups } => (address, groups),
         };
         let text = address.value(s);
-        let shown = Text(&text);
         let found = match std::str::from_utf8(&text) {
             Ok(text) => match groups.find(text) {
                 Some(group) => return Ok(group.clone()),
@@ -67,9 +77,16 @@ impl PassTarget {
             },
             Err(_) => Err("invalid host".to_owned()),
         };
-        found.map_err(|error| {
-            s.log(Level::Error, format_args!("{error} in upstream \"{shown}\""));
-            SessionStatus::INTERNAL_SERVER_ERROR
-        })
+        found.map_err(|error| format!("{error} in upstream \"{}\"", Text(&text)))
     }
+}
+
+/// Describes a group and its servers.
+fn explain_group(group: &UpstreamGroup<Stream>) -> Vec<(&'static str, String)> {
+    let mut lines = vec![("upstream", group.peers.name().to_string())];
+    if group.is_named {
+        let list = group.peers.list();
+        lines.extend(list.servers().iter().map(|(_, server)| ("", server::text(server))));
+    }
+    lines
 }

@@ -4,13 +4,13 @@
 //! server. Handlers after the rewrite phases are only named: they may ask other servers or change something.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use tw_accept::{find_destination, literal, no_destination};
+use tw_accept::{find_destination, local_address, no_destination};
 use tw_conf::Span;
 use tw_core::event_loop::{Application, Counts, LoopConfiguration, LoopCore};
 use tw_core::host_names::HostName;
@@ -110,7 +110,7 @@ async fn explain_here(
     let home = Loop::new(core, generation);
     let client = Client::new(1, client, Rc::new(address.clone()), home.clone());
     let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));
-    conn.pretend_local(local_of(&address, request));
+    conn.pretend_local(local_address(&address, &request.host));
     let mut r = home.app.take_request();
     r.bind(&client, Wire::H1(conn));
     r.begin();
@@ -127,21 +127,6 @@ async fn explain_here(
     };
     home.app.give_back(r);
     Ok(outcome)
-}
-
-/// Our end of the connection, for variables and redirects.
-fn local_of(address: &Addr, request: &RequestToExplain) -> Addr {
-    match address.inet() {
-        Some(addr) if addr.ip().is_unspecified() => {
-            let ip = literal(&request.host).unwrap_or(if addr.is_ipv4() {
-                Ipv4Addr::LOCALHOST.into()
-            } else {
-                Ipv6Addr::LOCALHOST.into()
-            });
-            Addr::Inet(SocketAddr::new(ip, addr.port()))
-        }
-        _ => address.clone(),
-    }
 }
 
 /// Makes the head and reads it as it would be read from a socket.
