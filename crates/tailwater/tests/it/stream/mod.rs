@@ -12,6 +12,7 @@ mod proxy;
 mod relay;
 mod reload;
 mod tls;
+mod transparent;
 mod udp;
 
 use std::io::{Read, Write};
