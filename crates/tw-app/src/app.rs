@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use tw_accept::OcspClient;
-use tw_core::event_loop::{AcceptedConnection, Application, DatagramListener, LoopCore, ReceivedDatagram};
+use tw_core::event_loop::{
+    AcceptedConnection, Application, DatagramListener, ForwardedDatagram, LoopCore, ReceivedDatagram,
+};
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
 use tw_server::event_loop::Loop as HttpLoop;
@@ -103,6 +105,12 @@ impl Application for App {
     fn receive(self: &Rc<Self>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {
         if let Some(stream) = self.stream_of(datagram.listen, SocketKind::Datagram) {
             stream.receive(listener, datagram);
+        }
+    }
+
+    fn receive_forwarded(self: &Rc<Self>, datagram: ForwardedDatagram) {
+        if let Some(stream) = &*self.stream.borrow() {
+            stream.receive_forwarded(datagram);
         }
     }
 

@@ -29,12 +29,14 @@ mod bulk_queue;
 mod connection_list;
 mod counts;
 mod datagrams;
+mod forwarded_datagrams;
 mod idle_eviction;
 mod tally;
 
 use self::accept::Accepting;
 use self::balance::Balance;
 use self::counts::ClientLookup;
+use self::forwarded_datagrams::ForwardingQueue;
 
 pub use balance::Sibling;
 pub use budget::{BULK_MIN, CopyBudget};
@@ -43,6 +45,7 @@ pub use bulk_queue::{BodySize, BulkTurn};
 pub use connection_list::{ConnectionList, ConnectionSlot};
 pub use counts::{Counts, PastStall, Stalls, StartTime};
 pub use datagrams::{DatagramBuffer, DatagramListener, ReceivedDatagram};
+pub use forwarded_datagrams::{ForwardOutcome, ForwardedDatagram};
 pub use idle_eviction::{ConnectionPermit, Connections, ConnectionsExhausted, EvictableConnection, Eviction};
 pub use tally::{LoopCounter, OwnTally, Tally};
 
@@ -77,6 +80,7 @@ pub const LIMITS: &[Limit] = &[
     ),
     accept::LIMIT,
     datagrams::LIMIT,
+    forwarded_datagrams::LIMIT,
     balance::LIMIT,
     counts::LIMIT,
 ];
@@ -98,6 +102,9 @@ pub trait Application: Sized + 'static {
     /// Takes a datagram that has arrived on a listening socket. Called for each, and never waits. A protocol without
     /// datagrams receives none.
     fn receive(self: &Rc<Self>, _listener: &Rc<DatagramListener>, _datagram: &ReceivedDatagram<'_>) {}
+
+    /// Takes a datagram that another loop has received. Called for each, and never waits.
+    fn receive_forwarded(self: &Rc<Self>, _datagram: ForwardedDatagram) {}
 
     /// Ends what still answers by a socket whose address the configuration has given up.
     fn stop_receiving(&self, _listener: &DatagramListener) {}
@@ -199,6 +206,7 @@ pub struct LoopCore {
     idle_resources: RefCell<Vec<Weak<dyn IdleResources>>>,
     accepting: Accepting,
     balance: Balance,
+    forwarding: ForwardingQueue,
 }
 
 impl LoopCore {
@@ -209,6 +217,7 @@ impl LoopCore {
             tally: counts.tallies.claim(),
             accepting: Accepting::new(&counts.accept_mutex),
             balance: Balance::default(),
+            forwarding: ForwardingQueue::default(),
             counts,
             connections: Connections::default(),
             buffers: Buffers::new(),

@@ -10,7 +10,9 @@ use std::time::Duration;
 use tw_accept::keep_stapled;
 use tw_connect::UpstreamConnections;
 use tw_connect::upstream_names::refresh_names;
-use tw_core::event_loop::{AcceptedConnection, Application, DatagramListener, LoopCore, ReceivedDatagram};
+use tw_core::event_loop::{
+    AcceptedConnection, Application, DatagramListener, ForwardedDatagram, LoopCore, ReceivedDatagram,
+};
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
 use tw_rt::TaskSet;
@@ -83,7 +85,12 @@ impl Application for StreamLoop {
     }
 
     fn set_generation(&self, generation: GenerationRef) {
-        *self.generation.borrow_mut() = LoopGeneration::new(generation);
+        let generation = LoopGeneration::new(generation);
+        let count = |generation: &LoopGeneration| generation.process.main.worker_count();
+        let old = self.generation.replace(generation.clone());
+        if count(&old) != count(&generation) {
+            self.datagram_sessions.mark_moved();
+        }
     }
 
     async fn serve(self: Rc<Self>, connection: AcceptedConnection) {
@@ -98,6 +105,10 @@ impl Application for StreamLoop {
 
     fn receive(self: &Rc<Self>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {
         datagrams::receive(self, listener, datagram);
+    }
+
+    fn receive_forwarded(self: &Rc<Self>, datagram: ForwardedDatagram) {
+        datagrams::receive_forwarded(self, datagram);
     }
 
     fn stop_receiving(&self, listener: &DatagramListener) {

@@ -5,6 +5,9 @@
 //!                      └─► none: Client, phases ─ first datagram ─►      │
 //!                                                                        └─ over: what is left in the queue begins the next one
 //! ```
+//! A session stays on its loop. When a reload changes the number of loops, the kernel sends the datagrams of some clients to another loop;
+//! as long as there are sessions from before, a datagram without a session passes the other loops before it begins one.
+//!
 //! Senders can be forged, so nothing grows with them: sessions, queues and the queues of a loop together have limits. A session that is
 //! one too many ends the one that has been idle longest.
 
@@ -12,13 +15,17 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::net::SocketAddrAny;
 use tw_base::Limit;
 use tw_core::event_loop::{
-    ConnectionList, ConnectionSlot, DatagramListener, Eviction, IdleResources, LoopCore, ReceivedDatagram,
+    ConnectionList, ConnectionSlot, Counts, DatagramListener, Eviction, ForwardOutcome, ForwardedDatagram,
+    IdleResources, LoopCore, ReceivedDatagram,
 };
 use tw_log::Level;
 use tw_net::Addr;
@@ -65,11 +72,14 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// Addresses that a session is known by.
+/// Time after a change of the number of loops in which a loop may not have heard of it.
+const CHANGE_TIME: Duration = Duration::from_secs(1);
+
+/// Addresses that a session is known by, on whichever loop.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct SessionKey {
-    /// Number of the listening socket.
-    listener: u64,
+    /// Listening address of the configuration.
+    listen: Addr,
     peer: Addr,
     local: Option<IpAddr>,
 }
@@ -93,6 +103,11 @@ pub(crate) struct DatagramSessions {
     all: RefCell<ConnectionList<Weak<DatagramClient>>>,
     /// Bytes in all queues.
     queued: Cell<usize>,
+    /// Time until which other loops may have older sessions that they have not counted.
+    forwards_until: Cell<Option<Instant>>,
+    /// Listening sockets whose datagrams are on their way through other loops.
+    listeners: RefCell<Vec<Weak<DatagramListener>>>,
+    counts: Arc<Counts>,
     core: Weak<LoopCore>,
 }
 
@@ -111,6 +126,8 @@ pub struct DatagramClient {
     queue: RefCell<Queue>,
     slot: ConnectionSlot,
     is_address_gone: Cell<bool>,
+    /// True if it is older than the present number of loops, so that its datagrams may arrive on another one.
+    is_moved: Cell<bool>,
     sessions: Rc<DatagramSessions>,
 }
 
@@ -129,6 +146,10 @@ impl DatagramSessions {
             by_key: RefCell::default(),
             all: RefCell::default(),
             queued: Cell::new(0),
+            // Others may have sessions already, if the loop is one that a reload has added.
+            forwards_until: Cell::new(core.has_siblings().then(|| tw_rt::clock::now() + CHANGE_TIME)),
+            listeners: RefCell::default(),
+            counts: core.counts.clone(),
             core: Rc::downgrade(core),
         });
         let resources: Weak<dyn IdleResources> = Rc::downgrade(&(sessions.clone() as Rc<dyn IdleResources>));
@@ -143,6 +164,44 @@ impl DatagramSessions {
             client.is_address_gone.set(true);
             client.wake();
         }
+    }
+
+    /// Records that the number of loops has changed.
+    pub(crate) fn mark_moved(&self) {
+        self.forwards_until.set(Some(tw_rt::clock::now() + CHANGE_TIME));
+        let all: Vec<_> = self.all.borrow().iter().filter_map(Weak::upgrade).collect();
+        let new = all.iter().filter(|client| !client.is_moved.replace(true)).count();
+        self.counts.moved_datagram_sessions.fetch_add(new as u64, Relaxed);
+    }
+
+    /// Returns true if the session of a datagram may be on another loop.
+    fn may_be_elsewhere(&self) -> bool {
+        if self.counts.moved_datagram_sessions.load(Relaxed) > 0 {
+            return true;
+        }
+        match self.forwards_until.get() {
+            Some(until) if tw_rt::clock::now() < until => true,
+            Some(_) => {
+                self.forwards_until.set(None);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Remembers a listening socket while its datagrams are elsewhere.
+    fn remember(&self, listener: &Rc<DatagramListener>) {
+        let mut listeners = self.listeners.borrow_mut();
+        listeners.retain(|known| known.upgrade().is_some_and(|known| known.id != listener.id));
+        listeners.push(Rc::downgrade(listener));
+    }
+
+    fn listener(&self, id: u64) -> Option<Rc<DatagramListener>> {
+        self.listeners.borrow().iter().filter_map(Weak::upgrade).find(|listener| listener.id == id)
+    }
+
+    fn find(&self, key: Option<&SessionKey>) -> Option<Rc<DatagramClient>> {
+        self.by_key.borrow().get(key?).cloned()
     }
 
     /// Ends the session that has been idle longest.
@@ -186,19 +245,58 @@ pub(crate) fn receive(
     listener: &Rc<DatagramListener>,
     datagram: &ReceivedDatagram<'_>,
 ) {
-    let (id, local) = (listener.id, datagram.local);
-    let key = match Addr::from(datagram.peer.cloned()) {
-        Addr::Unix(None) => None,
-        peer => Some(SessionKey { listener: id, peer, local }),
-    };
+    let ReceivedDatagram { bytes, peer, local, listen } = datagram;
+    let key = SessionKey::new(listen, peer.cloned(), *local);
     let sessions = &home.datagram_sessions;
-    let known = key.as_ref().and_then(|key| sessions.by_key.borrow().get(key).cloned());
-    match known {
-        Some(client) => client.push(home, Bytes::copy_from_slice(datagram.bytes)),
-        None => {
-            let (peer, listen) = (datagram.peer.cloned(), datagram.listen.clone());
-            let origin = Origin { listener: listener.clone(), peer, from: local, listen, key };
-            begin(home, Rc::new(origin), Bytes::copy_from_slice(datagram.bytes));
+    if let Some(client) = sessions.find(key.as_ref()) {
+        return client.push(home, Bytes::copy_from_slice(bytes));
+    }
+    if key.is_some()
+        && sessions.may_be_elsewhere()
+        && let Some(forwarded) = ForwardedDatagram::new(&home.core, listener.id, datagram)
+    {
+        sessions.remember(listener);
+        // One that cannot be sent begins a session here.
+        if let ForwardOutcome::Sent = forwarded.forward() {
+            return;
+        }
+    }
+    let (peer, from, listen) = (peer.cloned(), *local, Rc::clone(listen));
+    let origin = Origin { listener: listener.clone(), peer, from, listen, key };
+    begin(home, Rc::new(origin), Bytes::copy_from_slice(bytes));
+}
+
+/// Hands a datagram that another loop has received to its session, or to the next loop; one for which no loop has a session begins one
+/// where it was received.
+pub(crate) fn receive_forwarded(home: &Rc<StreamLoop>, datagram: ForwardedDatagram) {
+    let sessions = &home.datagram_sessions;
+    let key = SessionKey::new(&datagram.listen, Some(datagram.peer.clone()), datagram.local);
+    if let Some(client) = sessions.find(key.as_ref()) {
+        if !datagram.has_passed_all() {
+            home.tally.datagrams_forwarded.add(1);
+        }
+        return client.push(home, datagram.bytes);
+    }
+    let datagram = match datagram.has_passed_all() {
+        true => datagram,
+        false => match datagram.forward() {
+            ForwardOutcome::Sent => return,
+            ForwardOutcome::Failed(_) => return home.tally.datagrams_dropped.add(1),
+        },
+    };
+    let Some(listener) = sessions.listener(datagram.listener) else {
+        return home.tally.datagrams_dropped.add(1);
+    };
+    let ForwardedDatagram { bytes, peer, local: from, listen, .. } = datagram;
+    begin(home, Rc::new(Origin { listener, peer: Some(peer), from, listen: Rc::new(listen), key }), bytes);
+}
+
+impl SessionKey {
+    /// The key of a datagram; `None` for a Unix socket without a name.
+    fn new(listen: &Addr, peer: Option<SocketAddrAny>, local: Option<IpAddr>) -> Option<Self> {
+        match Addr::from(peer) {
+            Addr::Unix(None) => None,
+            peer => Some(Self { listen: listen.clone(), peer, local }),
         }
     }
 }
@@ -238,8 +336,8 @@ impl DatagramClient {
             let slot = all.insert(client.clone());
             all.mark_idle(&slot, Waker::noop().clone());
             drop(all);
-            let (queue, is_address_gone) = (RefCell::default(), Cell::new(false));
-            Self { origin, queue, slot, is_address_gone, sessions: sessions.clone() }
+            let (queue, is_address_gone, is_moved) = (RefCell::default(), Cell::new(false), Cell::new(false));
+            Self { origin, queue, slot, is_address_gone, is_moved, sessions: sessions.clone() }
         });
         if let Some(key) = &client.origin.key {
             sessions.by_key.borrow_mut().insert(key.clone(), client.clone());
@@ -367,6 +465,9 @@ impl DatagramClient {
 
 impl Drop for DatagramClient {
     fn drop(&mut self) {
+        if self.is_moved.get() {
+            self.sessions.counts.moved_datagram_sessions.fetch_sub(1, Relaxed);
+        }
         self.sessions.all.borrow_mut().remove(&self.slot);
         let queued = self.queue.borrow().bytes;
         self.sessions.queued.set(self.sessions.queued.get() - queued);

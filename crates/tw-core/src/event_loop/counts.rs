@@ -33,6 +33,8 @@ pub struct Counts {
     pub panics: Counter,
     /// The number that the last connection has got.
     last_connection: AtomicU64,
+    /// Sessions over datagrams that are older than the present number of loops.
+    pub moved_datagram_sessions: AtomicU64,
     pub(super) tallies: Tallies,
     pub(super) accept_mutex: AcceptMutex,
     pub(super) siblings: Siblings,

@@ -6,8 +6,8 @@
 //!                                                                                          │
 //! sendmmsg ◄──────────────────── DatagramListener::send ◄──────────────────────────────────┘
 //! ```
-//! The kernel chooses the socket, and so the loop, by the addresses of a datagram, so all datagrams of a client reach one loop. A loop
-//! that stops receiving keeps its sessions: their answers leave by the [`DatagramListener`] that they hold.
+//! The kernel chooses the socket, and so the loop, by the addresses of a datagram, so all datagrams of a client reach one loop, as long as
+//! the number of sockets stays the same (`forwarded_datagrams`). A loop that stops receiving keeps its sessions: their answers leave by the [`DatagramListener`] that they hold.
 
 use std::cell::Cell;
 use std::future::poll_fn;

@@ -56,6 +56,8 @@ pub struct Tally {
     pub refused: LoopCounter,
     /// Datagrams from clients or for them that were dropped: no room, no session, or more than one may get.
     pub datagrams_dropped: LoopCounter,
+    /// Datagrams that were handed to the loop with their session.
+    pub datagrams_forwarded: LoopCounter,
     /// Sessions over datagrams that ended to make room.
     pub datagram_sessions_evicted: LoopCounter,
     /// Sessions begun.

@@ -33,6 +33,13 @@ pub(super) const METRICS: &[Metric] = &[
         read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.datagrams_dropped)),
     },
     Metric {
+        name: "udp_datagrams_forwarded_total",
+        kind: MetricKind::Counter,
+        labels: &[],
+        doc: "Datagrams that one loop has received for a session of another, after a reload has changed the number of loops.",
+        read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.datagrams_forwarded)),
+    },
+    Metric {
         name: "udp_sessions_evicted_total",
         kind: MetricKind::Counter,
         labels: &[],

@@ -1,12 +1,14 @@
 //! Attempts to connect to one peer after the other (`proxy_next_upstream`), until there is a connection.
 
+use std::io;
 use std::time::Instant;
 
+use rustix::io::Errno;
 use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use tw_connect::group::now_ms;
 use tw_connect::upstream_tls::{TlsPools, UpstreamTls};
 use tw_connect::{AttemptPeer, OpenParams, UpstreamConnection, UpstreamGroup, queue, upstream_names};
-use tw_core::event_loop::ConnectionPermit;
+use tw_core::event_loop::{ConnectionPermit, Eviction};
 use tw_core::session::Session;
 use tw_log::Level;
 use tw_net::{ConnectOptions, Transport, connect_datagrams};
@@ -46,9 +48,21 @@ impl ServerTransport for DatagramSocket {
         let connecting = |failure: UpstreamFailure| failure.at(AttemptStage::Connecting);
         let permit = core.reserve_upstream_connection().map_err(UpstreamFailure::ConnectionLimit);
         let permit = permit.map_err(connecting)?;
-        let socket = connect_datagrams(to, options).map_err(UpstreamFailure::Connect).map_err(connecting)?;
-        Ok((socket, permit))
+        let socket = match connect_datagrams(to, options) {
+            // A session has no accepted connection whose want of a descriptor would have freed one.
+            Err(error) if is_exhaustion(&error) && core.free_descriptor().await == Eviction::Done => {
+                connect_datagrams(to, options)
+            }
+            socket => socket,
+        };
+        Ok((socket.map_err(UpstreamFailure::Connect).map_err(connecting)?, permit))
     }
+}
+
+/// Returns true if there was no descriptor left.
+fn is_exhaustion(error: &io::Error) -> bool {
+    let errno = error.raw_os_error();
+    [Errno::MFILE, Errno::NFILE].iter().any(|exhausted| errno == Some(exhausted.raw_os_error()))
 }
 
 /// Connects `s` to a peer of `group`. The error is the end of the session, and is logged.

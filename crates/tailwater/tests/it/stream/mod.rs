@@ -6,6 +6,7 @@ mod configuration;
 mod explain;
 mod groups;
 mod health_check;
+mod long_sessions;
 mod metrics;
 mod preread;
 mod proxy;
