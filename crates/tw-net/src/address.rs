@@ -26,6 +26,8 @@ pub enum AddressError {
     NoPath,
     /// A Unix socket path over 107 bytes.
     PathTooLong,
+    /// A Unix socket path with a zero byte.
+    InvalidPath,
     /// The name has no address.
     HostNotFound,
 }
@@ -40,6 +42,7 @@ impl fmt::Display for AddressError {
             Self::InvalidIpv6 => "invalid IPv6 address",
             Self::NoPath => "no path in the unix domain socket",
             Self::PathTooLong => "too long path in the unix domain socket",
+            Self::InvalidPath => "invalid path in the unix domain socket",
             Self::HostNotFound => "host not found",
         })
     }
@@ -95,6 +98,11 @@ pub fn parse_server(text: &str, default_port: u16) -> Result<Addr, AddressError>
 type Ports = std::ops::RangeInclusive<u16>;
 
 fn unix(path: &str) -> Result<Addr, AddressError> {
+    // DIFF(nginx): the kernel ends the path there, and a value of a client that begins an address would choose any socket of the
+    // machine, whatever is configured behind it. nginx connects.
+    if path.contains('\0') {
+        return Err(AddressError::InvalidPath);
+    }
     match path.len() {
         0 => Err(AddressError::NoPath),
         1..=UNIX_PATH_MAX => Ok(Addr::Unix(Some(Path::new(path).into()))),
@@ -238,6 +246,8 @@ mod tests {
             ("[127.0.0.1]:80", Err(AddressError::InvalidIpv6)),
             ("[::g]:80", Err(AddressError::InvalidIpv6)),
             ("unix:", Err(AddressError::NoPath)),
+            ("unix:/run/a.sock\0:443", Err(AddressError::InvalidPath)),
+            ("unix:\0a", Err(AddressError::InvalidPath)),
         ];
         for (text, expected) in cases {
             let got = parse_listen(text, 80);
