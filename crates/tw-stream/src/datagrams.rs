@@ -201,7 +201,9 @@ impl DatagramSessions {
     }
 
     fn find(&self, key: Option<&SessionKey>) -> Option<Rc<DatagramClient>> {
-        self.by_key.borrow().get(key?).cloned()
+        let client = self.by_key.borrow().get(key?).cloned();
+        // A session that is about to end, but has not run since, would lose the datagram.
+        client.filter(|client| client.ending().is_none())
     }
 
     /// Ends the session that has been idle longest.
@@ -369,9 +371,10 @@ impl DatagramClient {
         self.sessions.queued.set(queued + len);
         queue.bytes += len;
         queue.datagrams.push_back(datagram);
-        if let Some(waker) = &queue.waker {
-            waker.wake_by_ref();
-        }
+        let waker = queue.waker.as_ref().unwrap_or(Waker::noop());
+        // Now: until its task runs, others may need a place.
+        self.touch(waker);
+        waker.wake_by_ref();
     }
 
     /// Takes the next datagram out of the queue.
