@@ -2,6 +2,8 @@
 
 mod access;
 mod api;
+mod bad_datagrams;
+mod bad_peers;
 mod configuration;
 mod explain;
 mod groups;
@@ -14,6 +16,7 @@ mod proxy;
 mod real_clients;
 mod relay;
 mod reload;
+mod short_sessions;
 mod tls;
 mod transparent;
 mod udp;

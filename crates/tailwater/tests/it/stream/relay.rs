@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tw_testkit::{Client, wait};
+use tw_testkit::wait;
 
 use super::{echo, start, upstream};
 
@@ -134,23 +134,4 @@ fn download_rate_holds_the_server_back() {
     assert_eq!(server.connect().unwrap().read_until_close().unwrap().len(), 3000);
     // The first second that has begun has its share at once; what is held back is no idle time.
     assert!(began.elapsed() >= Duration::from_millis(1500), "{:?}", began.elapsed());
-}
-
-#[test]
-fn thousand_short_sessions_leave_no_descriptor_behind() {
-    let addr = upstream(echo);
-    let server = start(&format!("server {{ listen 127.0.0.1:{{port}}; proxy_pass {addr}; }}"));
-    let session = || {
-        let mut client = Client::connect(server.addr()).unwrap();
-        client.send("x").unwrap();
-        assert_eq!(client.read_bytes(1).unwrap(), b"x");
-    };
-    let open = || std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count();
-    session();
-    assert!(wait::until(wait::TIMEOUT, || server.error_log().contains("client disconnected")));
-    let before = open();
-    for _ in 0..1000 {
-        session();
-    }
-    assert!(wait::until(wait::TIMEOUT, || open() <= before), "{} of {before}", open());
 }
