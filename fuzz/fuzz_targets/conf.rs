@@ -8,8 +8,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use tw_conf::{
-    ConfError, Diagnostic, MAIN, MAX_BLOCK_DEPTH, MAX_PARAMETER_SIZE, MemoryFiles, Node, Reader, Sources,
-    Span, Tree, Word, reject, write_nodes,
+    ConfError, Diagnostic, Guess, MAIN, MAX_BLOCK_DEPTH, MAX_PARAMETER_SIZE, MemoryFiles, Node, Reader,
+    Sources, Span, Tree, Word, reject, write_nodes,
 };
 
 /// Files that include each other grow with a power of this; the reader's own limits are for real configurations.
@@ -56,7 +56,7 @@ fn visit(nodes: &[Node], sources: &Sources, depth: u32) {
             inside(word.span, sources);
             read(word);
         }
-        show(&reject(node, MAIN, &[]), sources);
+        show(&reject(node, MAIN, &[], Guess::Nearest), sources);
         visit(node.block.as_deref().unwrap_or_default(), sources, depth + 1);
     }
 }
