@@ -101,6 +101,7 @@ const REASONS: &[(&str, &str)] = &[
     ("ssl_proxy_upgrade", "As `proxy_upgrade`."),
     ("ssl_store_keys", "OpenSSL key stores are not supported."),
     ("sub_filter_multi", "Not investigated: one check of buffers at the boundary of a match."),
+    ("stream_error_log", "It expects `nginx` in the log. It passes with `tailwater` instead."),
     (
         "tunnel_next_upstream",
         "It needs a network in which 240.0.0.1 does not respond. Otherwise nginx fails the same checks.",
@@ -116,6 +117,7 @@ const REASONS: &[(&str, &str)] = &[
     ),
     ("worker_shutdown_timeout_h2", "As `worker_shutdown_timeout`."),
     ("worker_shutdown_timeout_proxy_upgrade", "As `worker_shutdown_timeout`."),
+    ("worker_shutdown_timeout_stream", "As `worker_shutdown_timeout`: a reload ends no session."),
 ];
 
 /// The reason why a file fails.
