@@ -5,6 +5,8 @@
 //! their load. Two loops or two workers run on both cores, which the load shares with them: the measure is what a
 //! server makes of the same machine.
 
+mod stream;
+
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -77,7 +79,10 @@ struct Score {
 
 /// Measures, prints, writes `accept.json`.
 pub(super) fn run(args: &[String]) -> Outcome {
-    let options = Options::parse(args, &["rounds", "seconds", "connections"], &[])?;
+    let options = Options::parse(args, &["rounds", "seconds", "connections"], &["stream"])?;
+    if options.flag("stream") {
+        return stream::run(&options);
+    }
     let quick = options.flag("quick");
     let plan = Plan {
         rounds: options.number("rounds", if quick { 1 } else { 5 })?,

@@ -58,6 +58,7 @@ common   --ours PATH      server under test              target/release/tailwate
 
 accept   short connections beside long ones that do different things, two loops: connections/s, latency, shares of loops
          --rounds N 5 · --seconds N 4 · --connections N 64 · cases as they are printed
+         --stream: short sessions over TCP instead, with a text as their answer and with a server behind
 
 static   CPU per request, requests/s and latency for 1 KiB, 16 KiB, 32 KiB and 4 MiB files, and for 1 KiB with
          an access log
@@ -106,10 +107,10 @@ h2       HTTP/2, plain and over TLS 1.3, many streams on each connection (h2load
          a small response beside a large download on its connection; memory of connections and of streams that wait
          --rounds N 5 · --seconds N 4 · --connections N 64 · --streams N 16 · --idle N 1000 · cases 1k 32k 1m beside idle
 
-stream   relays of TCP and UDP before a server of our own: CPU per megabyte, connection, message and datagram, latency of
-         messages beside transfers, memory of idle relays
+stream   relays of TCP and UDP before a server of our own: CPU per megabyte, connection, message and datagram, the same with TLS
+         from the client, latency of messages beside transfers, memory of idle relays
          --rounds N 5 · --seconds N 4 · --haproxy PATH (haproxy on the PATH) · --relays N 100000
-         cases transfer connect message udp beside idle
+         cases transfer connect message udp tls tls-message tls-connect beside idle
 
 instructions
          instructions and allocations of the server per request, counted by valgrind over a fixed script, without nginx:

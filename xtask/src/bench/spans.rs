@@ -23,6 +23,19 @@ impl Spans {
         self.0.get(index.saturating_sub(1)).copied().unwrap_or_default()
     }
 
+    /// Mean; zero of none.
+    pub(super) fn mean(&self) -> Duration {
+        let sum: f64 = self.0.iter().map(Duration::as_secs_f64).sum();
+        Duration::from_secs_f64(sum / self.0.len().max(1) as f64)
+    }
+
+    /// Standard deviation; zero of none.
+    pub(super) fn deviation(&self) -> Duration {
+        let mean = self.mean().as_secs_f64();
+        let sum: f64 = self.0.iter().map(|span| (span.as_secs_f64() - mean).powi(2)).sum();
+        Duration::from_secs_f64((sum / self.0.len().max(1) as f64).sqrt())
+    }
+
     /// Milliseconds by which they are longer than others; negative if they are shorter.
     pub(super) fn longer_ms(&self, others: &Self, share: f64) -> f64 {
         (self.percentile(share).as_secs_f64() - others.percentile(share).as_secs_f64()) * 1e3
@@ -42,5 +55,13 @@ mod tests {
         assert_eq!(spans(1).percentile(0.5), Duration::from_millis(100));
         assert_eq!(spans(2).longer_ms(&spans(1), 0.5), 100.0);
         assert_eq!(Spans::default().percentile(0.99), Duration::ZERO);
+    }
+
+    #[test]
+    fn mean_and_deviation_are_those_of_all_spans() {
+        let spans = Spans::new([2, 4, 4, 4, 5, 5, 7, 9].map(Duration::from_millis).to_vec());
+        let ms = |span: Duration| (span.as_secs_f64() * 1e3).round();
+        assert_eq!((ms(spans.mean()), ms(spans.deviation())), (5.0, 2.0));
+        assert_eq!((Spans::default().mean(), Spans::default().deviation()), (Duration::ZERO, Duration::ZERO));
     }
 }

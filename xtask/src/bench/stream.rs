@@ -4,7 +4,7 @@
 //! A bare relay, which copies what it reads, is the limit for messages.
 
 mod contestants;
-mod load;
+pub(super) mod load;
 pub(super) mod peer;
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tw_testkit::wait;
 
 use self::contestants::{Relays, Want};
-use self::load::Served;
+use self::load::{LoadTarget, Served};
 use super::Outcome;
 use super::contestant::{Contestant, NGINX, OURS, Running};
 use super::exec::{Pages, RunPlacement, raise_open_files};
@@ -38,7 +38,7 @@ struct Case {
     title: &'static str,
     /// Unit of which the cost is told.
     unit: &'static str,
-    load: fn(&Running, &Plan) -> Outcome<Served>,
+    load: fn(&LoadTarget<'_>) -> Outcome<Served>,
     want: Want,
     limit: Limit,
 }
@@ -46,7 +46,7 @@ struct Case {
 /// Bytes of a transfer are counted in millions.
 const MEGABYTE: f64 = 1e6;
 
-const CASES: [Case; 4] = [
+const CASES: [Case; 7] = [
     Case {
         name: "transfer",
         title: "one large transfer",
@@ -79,6 +79,30 @@ const CASES: [Case; 4] = [
         load: load::datagram,
         want: Want::Udp,
         limit: Limit::AtMost(1.0 / 1.5),
+    },
+    Case {
+        name: "tls",
+        title: "one large transfer over TLS",
+        unit: "MB",
+        load: load::tls_transfer,
+        want: Want::Tls,
+        limit: Limit::AtMost(1.0),
+    },
+    Case {
+        name: "tls-message",
+        title: "64 bytes each way on open connections over TLS",
+        unit: "message",
+        load: load::tls_message,
+        want: Want::Tls,
+        limit: Limit::AtMost(1.0),
+    },
+    Case {
+        name: "tls-connect",
+        title: "resumed handshake, 64 bytes each way, close",
+        unit: "connection",
+        load: load::tls_connect,
+        want: Want::Tls,
+        limit: Limit::AtMost(1.0),
     },
 ];
 
@@ -130,7 +154,7 @@ fn costs(report: &mut Report, case: &Case, relays: &Relays, plan: &Plan) -> Outc
         for (server, score) in running.iter().zip(&mut scores) {
             progress(&format!("{}: round {round} of {}, {}", case.title, plan.rounds, server.name));
             let before = usage::cpu_time(server.pid())?;
-            let served = (case.load)(server, plan)?;
+            let served = (case.load)(&LoadTarget { server, plan, tls: Some(&relays.tls) })?;
             let cpu = usage::cpu_time(server.pid())?.saturating_sub(before);
             if served.count < 1.0 {
                 return Err(format!("{}: {}: nothing was served", case.title, server.name).into());

@@ -1,7 +1,14 @@
 //! Relays under measurement, all before the same server.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use rustls::ClientConfig;
+use rustls::version::TLS13;
+use tw_testkit::TempDir;
+use tw_testkit::tls::{Authority, Certificate};
+
+use super::load::TLS_NAME;
 use crate::bench::Outcome;
 use crate::bench::contestant::{
     Binaries, Binary, CONF, Contestant, OtherProgram, PORT, PREFIX, Running, find_program,
@@ -9,6 +16,7 @@ use crate::bench::contestant::{
 pub(super) use crate::bench::contestant::{NGINX, OURS};
 use crate::bench::exec::RunPlacement;
 use crate::bench::options::Options;
+use crate::bench::tls::OFFERED;
 
 const HAPROXY: &str = "haproxy, splice-auto";
 const RELAY: &str = "bare relay";
@@ -18,6 +26,8 @@ const CONNECTIONS_MAX: usize = 8_192;
 pub(super) enum Want {
     Tcp,
     Udp,
+    /// TLS from the clients, TCP to the server.
+    Tls,
     /// TCP with so many descriptors of sockets.
     Connections(usize),
 }
@@ -26,6 +36,10 @@ pub(super) enum Want {
 pub(super) struct Relays {
     pub(super) binaries: Binaries,
     pub(super) haproxy: Option<OtherProgram>,
+    /// Settings of clients of relays that terminate TLS.
+    pub(super) tls: Arc<ClientConfig>,
+    /// Certificate and key; removed at the end.
+    dir: TempDir,
     server: Running,
 }
 
@@ -36,30 +50,53 @@ impl Relays {
         let given = options.text("haproxy").map(PathBuf::from);
         let haproxy = OtherProgram::at(given.or_else(|| find_program("haproxy")), "-v")?;
         let server = Contestant::own_loop("server", "stream-peer", &[]).start(&RunPlacement::on(load_cpu))?;
-        Ok(Self { binaries, haproxy, server })
+        let (authority, dir) = (Authority::new(), TempDir::new("certificates")?);
+        let Certificate { pem, key, .. } = authority.certify(&[TLS_NAME]);
+        dir.write("one.crt", &pem)?;
+        dir.write("one.key", &key)?;
+        dir.write("both.pem", pem + &key)?;
+        Ok(Self { binaries, haproxy, tls: authority.client(&[&TLS13]), dir, server })
     }
 
     /// The relays that can do what is wanted.
     pub(super) fn all(&self, want: &Want) -> Vec<Contestant> {
         let connections = match want {
             Want::Connections(count) => *count,
-            Want::Tcp | Want::Udp => CONNECTIONS_MAX,
+            Want::Tcp | Want::Udp | Want::Tls => CONNECTIONS_MAX,
         };
         // It listens over TCP, too: that shows that it has started.
         let server = self.server.addr();
-        let datagrams = match want {
-            Want::Udp => format!("server {{ listen 127.0.0.1:{PORT} udp; proxy_pass {server}; }}"),
-            Want::Tcp | Want::Connections(_) => String::new(),
+        let server = match want {
+            Want::Udp => format!(
+                "server {{ listen 127.0.0.1:{PORT} backlog=4096; proxy_pass {server}; }}
+    server {{ listen 127.0.0.1:{PORT} udp; proxy_pass {server}; }}"
+            ),
+            Want::Tls => format!(
+                "server {{ listen 127.0.0.1:{PORT} ssl backlog=4096; proxy_pass {server};
+        ssl_certificate \"{}\"; ssl_certificate_key \"{}\"; {OFFERED} }}",
+                self.dir.join("one.crt").display(),
+                self.dir.join("one.key").display(),
+            ),
+            Want::Tcp | Want::Connections(_) => {
+                format!("server {{ listen 127.0.0.1:{PORT} backlog=4096; proxy_pass {server}; }}")
+            }
         };
-        let like_nginx = |name, binary| self.like_nginx(name, binary, connections, &datagrams);
+        let like_nginx = |name, binary| like_nginx(name, binary, connections, &server);
         let mut all = vec![like_nginx(OURS, &self.binaries.ours), like_nginx(NGINX, &self.binaries.nginx)];
         match want {
             Want::Udp => {}
             Want::Tcp => {
-                all.extend(self.haproxy(connections));
+                all.extend(self.haproxy(connections, ""));
                 all.push(self.bare_relay());
             }
-            Want::Connections(_) => all.extend(self.haproxy(connections)),
+            Want::Tls => {
+                let tls = format!(
+                    "ssl crt {} ciphersuites TLS_AES_128_GCM_SHA256 curves X25519",
+                    self.dir.join("both.pem").display()
+                );
+                all.extend(self.haproxy(connections, &tls));
+            }
+            Want::Connections(_) => all.extend(self.haproxy(connections, "")),
         }
         all
     }
@@ -68,28 +105,8 @@ impl Relays {
         Contestant::own_loop(RELAY, "relay", &["--origin".to_owned(), self.server.port().to_string()])
     }
 
-    fn like_nginx(&self, name: &str, binary: &Binary, connections: usize, servers: &str) -> Contestant {
-        let guard = if binary.is_tailwater() { "loop_guard enforce;" } else { "" };
-        let server = self.server.addr();
-        let conf = format!(
-            "{guard}
-daemon off;
-master_process off;
-worker_processes 1;
-pid logs/server.pid;
-error_log logs/error.log;
-events {{ worker_connections {connections}; }}
-stream {{
-    server {{ listen 127.0.0.1:{PORT} backlog=4096; proxy_pass {server}; proxy_timeout 600s; }}
-    {servers}
-}}
-"
-        );
-        Contestant::other(name, &binary.path, &["-p", PREFIX, "-c", CONF], conf)
-    }
-
     /// The other proxy, with one thread and no log.
-    fn haproxy(&self, connections: usize) -> Option<Contestant> {
+    fn haproxy(&self, connections: usize, bind: &str) -> Option<Contestant> {
         let OtherProgram { path, .. } = self.haproxy.as_ref()?;
         let (server, clients) = (self.server.addr(), connections / 2);
         let conf = format!(
@@ -103,7 +120,7 @@ defaults
     timeout client 600s
     timeout server 600s
 frontend load
-    bind 127.0.0.1:{PORT} backlog 4096
+    bind 127.0.0.1:{PORT} backlog 4096 {bind}
     default_backend server
 backend server
     server server {server}
@@ -111,4 +128,24 @@ backend server
         );
         Some(Contestant::other(HAPROXY, path, &["-db", "-f", CONF], conf))
     }
+}
+
+/// A server that reads nginx's configuration: one loop, and these servers of `stream`.
+fn like_nginx(name: &str, binary: &Binary, connections: usize, servers: &str) -> Contestant {
+    let guard = if binary.is_tailwater() { "loop_guard enforce;" } else { "" };
+    let conf = format!(
+        "{guard}
+daemon off;
+master_process off;
+worker_processes 1;
+pid logs/server.pid;
+error_log logs/error.log;
+events {{ worker_connections {connections}; }}
+stream {{
+    proxy_timeout 600s;
+    {servers}
+}}
+"
+    );
+    Contestant::other(name, &binary.path, &["-p", PREFIX, "-c", CONF], conf)
 }

@@ -2,11 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tw_testkit::wait;
+use rustls::ClientConfig;
+use tw_testkit::{Client, wait};
 
 use super::peer::{BULK, ECHO};
 use super::{MEGABYTE, no_spans};
@@ -30,17 +32,39 @@ const READ_SIZE: usize = 1 << 20;
 /// Time between two messages beside large transfers.
 const MESSAGE_TICK: Duration = Duration::from_millis(5);
 
+/// Name in the certificate of relays that terminate TLS.
+pub(super) const TLS_NAME: &str = "localhost";
+
+/// Target of a load.
+pub(in crate::bench) struct LoadTarget<'a> {
+    pub(in crate::bench) server: &'a Running,
+    pub(in crate::bench) plan: &'a Plan,
+    /// Settings of clients of relays that terminate TLS.
+    pub(in crate::bench) tls: Option<&'a Arc<ClientConfig>>,
+}
+
+impl<'a> LoadTarget<'a> {
+    /// A target without TLS.
+    pub(in crate::bench) fn plain(server: &'a Running, plan: &'a Plan) -> Self {
+        Self { server, plan, tls: None }
+    }
+
+    fn tls(&self) -> Outcome<&'a Arc<ClientConfig>> {
+        Ok(self.tls.ok_or("the load has no certificates")?)
+    }
+}
+
 /// Result of a load.
-pub(super) struct Served {
+pub(in crate::bench) struct Served {
     /// Units that were served.
-    pub(super) count: f64,
-    pub(super) took: Duration,
+    pub(in crate::bench) count: f64,
+    pub(in crate::bench) took: Duration,
     /// Duration of each unit, if that was measured.
-    pub(super) spans: Spans,
+    pub(in crate::bench) spans: Spans,
 }
 
 /// One large transfer to the client, in megabytes.
-pub(super) fn transfer(server: &Running, plan: &Plan) -> Outcome<Served> {
+pub(super) fn transfer(&LoadTarget { server, plan, .. }: &LoadTarget<'_>) -> Outcome<Served> {
     let (addr, cpu, span) = (server.addr(), plan.load_cpu, Duration::from_secs(plan.seconds));
     let thread = thread::spawn(move || download(addr, cpu, span, &AtomicBool::new(false)));
     let (bytes, took) = joined(thread.join())?;
@@ -48,7 +72,7 @@ pub(super) fn transfer(server: &Running, plan: &Plan) -> Outcome<Served> {
 }
 
 /// A connection for each message.
-pub(super) fn connect(server: &Running, plan: &Plan) -> Outcome<Served> {
+pub(in crate::bench) fn connect(&LoadTarget { server, plan, .. }: &LoadTarget<'_>) -> Outcome<Served> {
     let addr = server.addr();
     repeat(plan, move || {
         Ok(move || {
@@ -58,8 +82,63 @@ pub(super) fn connect(server: &Running, plan: &Plan) -> Outcome<Served> {
     })
 }
 
+/// A connection for each text that the server sends before it closes.
+pub(in crate::bench) fn text(&LoadTarget { server, plan, .. }: &LoadTarget<'_>) -> Outcome<Served> {
+    let addr = server.addr();
+    repeat(plan, move || {
+        let mut bytes = Vec::new();
+        Ok(move || {
+            bytes.clear();
+            match stream(addr)?.read_to_end(&mut bytes)? {
+                0 => Err("a session without a text".into()),
+                _ => Ok(()),
+            }
+        })
+    })
+}
+
+/// A connection with a full or resumed handshake for each message.
+pub(super) fn tls_connect(target: &LoadTarget<'_>) -> Outcome<Served> {
+    let (addr, tls) = (target.server.addr(), target.tls()?);
+    repeat(target.plan, move || Ok(move || exchange_secured(&mut Client::connect_tls(addr, tls, TLS_NAME)?)))
+}
+
+/// Messages over TLS on connections that stay open.
+pub(super) fn tls_message(target: &LoadTarget<'_>) -> Outcome<Served> {
+    let (addr, tls) = (target.server.addr(), target.tls()?);
+    repeat(target.plan, move || {
+        let mut client = Client::connect_tls(addr, tls, TLS_NAME)?;
+        Ok(move || exchange_secured(&mut client))
+    })
+}
+
+/// One large transfer over TLS to the client, in megabytes.
+pub(super) fn tls_transfer(target: &LoadTarget<'_>) -> Outcome<Served> {
+    let &LoadTarget { server, plan, .. } = target;
+    let (addr, cpu, span) = (server.addr(), plan.load_cpu, Duration::from_secs(plan.seconds));
+    let tls = Arc::clone(target.tls()?);
+    let read = move || -> Outcome<(f64, Duration)> {
+        pin(cpu)?;
+        let mut client = Client::connect_tls(addr, &tls, TLS_NAME)?;
+        client.send([BULK])?;
+        let (mut bytes, began) = (0.0, Instant::now());
+        while began.elapsed() < span {
+            bytes += client.read_bytes(READ_SIZE)?.len() as f64;
+        }
+        Ok((bytes, began.elapsed()))
+    };
+    let (bytes, took) = joined(thread::spawn(move || read().map_err(|error| error.to_string())).join())?;
+    Ok(Served { count: bytes / MEGABYTE, took, spans: no_spans() })
+}
+
+fn exchange_secured(client: &mut Client) -> Outcome {
+    client.send([ECHO; MESSAGE_SIZE])?;
+    client.read_bytes(MESSAGE_SIZE)?;
+    Ok(())
+}
+
 /// Messages on connections that stay open.
-pub(super) fn message(server: &Running, plan: &Plan) -> Outcome<Served> {
+pub(super) fn message(&LoadTarget { server, plan, .. }: &LoadTarget<'_>) -> Outcome<Served> {
     let addr = server.addr();
     repeat(plan, move || {
         let mut stream = stream(addr)?;
@@ -68,7 +147,7 @@ pub(super) fn message(server: &Running, plan: &Plan) -> Outcome<Served> {
 }
 
 /// Datagrams and their echo; those that are lost are not counted.
-pub(super) fn datagram(server: &Running, plan: &Plan) -> Outcome<Served> {
+pub(super) fn datagram(&LoadTarget { server, plan, .. }: &LoadTarget<'_>) -> Outcome<Served> {
     let addr = server.addr();
     let (span, cpu) = (Duration::from_secs(plan.seconds), plan.load_cpu);
     let began = Instant::now();
