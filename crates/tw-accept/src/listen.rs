@@ -281,13 +281,13 @@ pub trait VirtualServer {
     /// `listen` with the parameters of the protocol.
     type Listen: Borrow<Listen>;
 
-    /// Its `listen` directives.
+    /// The `listen` directives of the server.
     fn listens(&self) -> &[Self::Listen];
 
-    /// Its names.
+    /// The names of the server.
     fn names(&self) -> WrittenNames<'_>;
 
-    /// Its settings of TLS.
+    /// The settings of TLS.
     fn ssl(&self) -> &Ssl<Self::Session>;
 }
 

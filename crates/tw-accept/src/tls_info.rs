@@ -91,15 +91,20 @@ impl TlsInfo {
     /// Information of a client hello, before the handshake.
     pub(crate) fn of_hello(accepted: &Accepted) -> Self {
         let name = accepted.client_hello().server_name().map(|name| name.to_ascii_lowercase().into());
+        Self { offered: ClientHelloInfo::new(accepted), ..Self::of_name(name) }
+    }
+
+    /// Information about a client of which nothing is known but the name that it sends.
+    pub fn of_name(server_name: Option<Box<str>>) -> Self {
         Self {
-            server_name: name,
+            server_name,
             version: None,
             suite: None,
             group: None,
             protocol: None,
             is_resumed: false,
             client: None,
-            offered: ClientHelloInfo::new(accepted),
+            offered: ClientHelloInfo::default(),
             id: None,
             scheme: None,
             is_early: Rc::default(),

@@ -2,7 +2,7 @@
 //! ngx_http_upstream_module, ngx_stream_upstream_module): one value for each attempt, commas between.
 
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use tw_core::vars::write::{put, put_maybe, put_number, put_seconds};
 use tw_core::vars::{Value, VarDef};
 use tw_upstream::Peer;
 
-/// Attempt to pass a session to one upstream server; a protocol has more about it.
-pub struct UpstreamAttempt {
+/// Attempt to pass a session to one upstream server. `O` is what the protocol knows of it besides.
+pub struct UpstreamAttempt<O> {
     /// Peer, or name of a group without one.
     pub to: AttemptPeer,
     begun: Instant,
@@ -24,6 +24,21 @@ pub struct UpstreamAttempt {
     pub sent: u64,
     /// Bytes received from the server.
     pub received: u64,
+    own: O,
+}
+
+impl<O> Deref for UpstreamAttempt<O> {
+    type Target = O;
+
+    fn deref(&self) -> &O {
+        &self.own
+    }
+}
+
+impl<O> DerefMut for UpstreamAttempt<O> {
+    fn deref_mut(&mut self) -> &mut O {
+        &mut self.own
+    }
 }
 
 /// Target of an attempt.
@@ -44,10 +59,10 @@ impl AttemptPeer {
     }
 }
 
-impl UpstreamAttempt {
+impl<O> UpstreamAttempt<O> {
     /// An attempt that begins now.
-    pub fn begin(to: AttemptPeer) -> Self {
-        Self { to, begun: tw_rt::clock::now(), connected: None, ended: None, sent: 0, received: 0 }
+    pub fn begin(to: AttemptPeer, own: O) -> Self {
+        Self { to, begun: tw_rt::clock::now(), connected: None, ended: None, sent: 0, received: 0, own }
     }
 
     /// Time from its begin to `at`.
@@ -68,11 +83,11 @@ impl UpstreamAttempt {
 
 /// A session that can be passed to upstream servers.
 pub trait PassedSession: Session {
-    /// Attempt with what the protocol knows of it.
-    type Attempt: Deref<Target = UpstreamAttempt>;
+    /// Knowledge of the protocol about an attempt.
+    type OwnAttempt;
 
     /// All attempts, in order.
-    fn attempts(&self) -> &[Self::Attempt];
+    fn attempts(&self) -> &[UpstreamAttempt<Self::OwnAttempt>];
 }
 
 /// Variables of upstream servers for the sessions of one protocol.
@@ -121,7 +136,7 @@ impl<S: PassedSession> UpstreamVariables<S> {
 pub fn put_each<S: PassedSession>(
     s: &S,
     out: &mut Vec<u8>,
-    put_one: impl Fn(&S::Attempt, &mut Vec<u8>) -> Value,
+    put_one: impl Fn(&UpstreamAttempt<S::OwnAttempt>, &mut Vec<u8>) -> Value,
 ) -> Value {
     let attempts = s.attempts();
     for (at, attempt) in attempts.iter().enumerate() {

@@ -3,7 +3,6 @@
 //! names a server in its TLS handshake (SNI): the code that serves sessions selects the server and the target by that name, on a loop of
 //! its own.
 
-use std::cell::Cell;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
@@ -132,7 +131,7 @@ fn explain_tls(generation: GenerationRef, address: &Addr, host: &[u8]) -> Result
     let [preaccess, access, _] = first.plan.modules.before_content();
     lines.extend([preaccess, access].into_iter().filter_map(phase_line));
     if client.is_tls {
-        client.set_hello(hello_of(&name));
+        client.set_hello(TlsInfo::of_name(Some(&*name).filter(|name| !name.is_empty()).map(Into::into)));
         choose_server(&s, name.as_bytes());
     } else {
         s.preread = Bytes::from(client_hello::of_name(&name));
@@ -153,23 +152,6 @@ fn explain_tls(generation: GenerationRef, address: &Addr, host: &[u8]) -> Result
     lines.extend(phase_line(preread));
     lines.extend(content(server, server.plan.content.as_ref().map(|handler| handler.explain_session(&s))));
     Ok(lines)
-}
-
-/// Facts of a handshake that has just begun.
-fn hello_of(name: &str) -> TlsInfo {
-    TlsInfo {
-        server_name: Some(name).filter(|name| !name.is_empty()).map(Into::into),
-        version: None,
-        suite: None,
-        group: None,
-        protocol: None,
-        is_resumed: false,
-        client: None,
-        offered: Default::default(),
-        id: None,
-        scheme: None,
-        is_early: Rc::new(Cell::new(false)),
-    }
 }
 
 fn line(about: &'static str, text: String) -> Line {

@@ -26,7 +26,7 @@ use crate::client::{Client, ClientContext};
 use crate::config::Server;
 use crate::datagrams::DatagramClient;
 use crate::meter::{ServerCounters, SessionMeter};
-use crate::proxy::upstream_state::{Attempt, UpstreamContext, UpstreamState};
+use crate::proxy::upstream_state::{Attempt, StreamAttempt, UpstreamContext, UpstreamState};
 
 /// End of a session, as `$status` has it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -324,7 +324,7 @@ impl ServedSession for StreamSession {
 }
 
 impl PassedSession for StreamSession {
-    type Attempt = Attempt;
+    type OwnAttempt = StreamAttempt;
 
     fn attempts(&self) -> &[Attempt] {
         self.upstream.as_ref().map_or(&[], |upstream| &upstream.attempts)

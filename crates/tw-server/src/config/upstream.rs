@@ -1,6 +1,9 @@
 //! Groups of upstream servers as HTTP has them.
 
+use tw_connect::health::{self, GroupChecks};
 use tw_connect::upstream_block;
+use tw_core::shared_objects::SharedObjects;
+use tw_upstream::Group;
 
 use crate::http::Http;
 
@@ -10,3 +13,13 @@ pub type UpstreamGroup = tw_connect::UpstreamGroup<Http>;
 pub type Groups = upstream_block::Groups<Http>;
 /// An `upstream` block.
 pub type Upstream = upstream_block::Upstream<Http>;
+
+/// Runs the health checks of the groups of a generation that fall to loop `index` of `loops`, see [`health::run`].
+pub(crate) async fn run_checks<C: GroupChecks>(
+    objects: &SharedObjects,
+    generation: u64,
+    (index, loops): (usize, usize),
+    checks: impl Fn(&Group) -> Option<C>,
+) {
+    health::run::<Http, C>(objects, generation, (index, loops), checks).await;
+}

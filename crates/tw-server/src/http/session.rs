@@ -12,7 +12,7 @@ use tw_log::Level;
 use tw_net::{Addr, proxy_protocol};
 
 use super::request::Request;
-use super::upstream_state::Attempt;
+use super::upstream_state::{Attempt, HttpAttempt};
 use crate::vars::{Computed, Slots};
 
 impl Session for Request {
@@ -82,7 +82,7 @@ impl ServedSession for Request {
 }
 
 impl PassedSession for Request {
-    type Attempt = Attempt;
+    type OwnAttempt = HttpAttempt;
 
     fn attempts(&self) -> &[Attempt] {
         &self.facts.upstream.attempts

@@ -2,7 +2,6 @@
 //! proxy and the cache fill it in.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,8 +32,10 @@ pub struct UpstreamState {
 }
 
 /// Attempt to get a response from one upstream server.
-pub struct Attempt {
-    attempt: UpstreamAttempt,
+pub type Attempt = UpstreamAttempt<HttpAttempt>;
+
+/// Part of an attempt that only HTTP has.
+pub struct HttpAttempt {
     /// Status of the response, or of the failure; 0 if there is none yet.
     pub status: u16,
     /// Cause of the failure.
@@ -63,8 +64,8 @@ impl UpstreamState {
         self.answer.clear();
         // Most requests ask one server.
         self.attempts.reserve_exact(1);
-        let attempt = UpstreamAttempt::begin(to);
-        self.attempts.push(Attempt { attempt, status: 0, failure: None, queued, header: None, length: 0 });
+        let own = HttpAttempt { status: 0, failure: None, queued, header: None, length: 0 };
+        self.attempts.push(Attempt::begin(to, own));
     }
 
     /// Sets the cause of the failure of the last attempt.
@@ -84,28 +85,6 @@ impl UpstreamState {
     /// The last attempt.
     pub(crate) fn current(&mut self) -> Option<&mut Attempt> {
         self.attempts.last_mut()
-    }
-}
-
-impl Deref for Attempt {
-    type Target = UpstreamAttempt;
-
-    fn deref(&self) -> &UpstreamAttempt {
-        &self.attempt
-    }
-}
-
-impl DerefMut for Attempt {
-    fn deref_mut(&mut self) -> &mut UpstreamAttempt {
-        &mut self.attempt
-    }
-}
-
-impl Attempt {
-    /// Sets the sums of an attempt that went on without its request.
-    pub(crate) fn record_totals(&mut self, sent: u64, received: u64, length: u64, took: Option<Duration>) {
-        self.length = length;
-        (self.attempt.sent, self.attempt.received, self.attempt.ended) = (sent, received, took);
     }
 }
 

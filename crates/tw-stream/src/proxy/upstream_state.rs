@@ -1,7 +1,6 @@
 //! Upstream state of a session: source of the `$upstream_*` variables, and of the end of error log lines. Plain data.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use tw_connect::{AttemptPeer, UpstreamAttempt};
@@ -14,8 +13,10 @@ pub struct UpstreamState {
 }
 
 /// Attempt to pass a session to one upstream server.
-pub struct Attempt {
-    attempt: UpstreamAttempt,
+pub type Attempt = UpstreamAttempt<StreamAttempt>;
+
+/// Part of an attempt that only `stream` has.
+pub struct StreamAttempt {
     /// Time until the first byte of the server was there.
     pub first_byte: Option<Duration>,
 }
@@ -25,26 +26,12 @@ impl UpstreamState {
     pub(super) fn begin(&mut self, to: AttemptPeer) {
         // Most sessions are passed to one server.
         self.attempts.reserve_exact(1);
-        self.attempts.push(Attempt { attempt: UpstreamAttempt::begin(to), first_byte: None });
+        self.attempts.push(Attempt::begin(to, StreamAttempt { first_byte: None }));
     }
 
     /// The last attempt.
     pub(super) fn current(&mut self) -> Option<&mut Attempt> {
         self.attempts.last_mut()
-    }
-}
-
-impl Deref for Attempt {
-    type Target = UpstreamAttempt;
-
-    fn deref(&self) -> &UpstreamAttempt {
-        &self.attempt
-    }
-}
-
-impl DerefMut for Attempt {
-    fn deref_mut(&mut self) -> &mut UpstreamAttempt {
-        &mut self.attempt
     }
 }
 

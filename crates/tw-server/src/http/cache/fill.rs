@@ -612,7 +612,8 @@ impl Follower {
         let Some(report) = self.fill.state.lock().report else { return };
         self.reports = false;
         if let Some(attempt) = r.facts.upstream.attempts.last_mut() {
-            attempt.record_totals(report.sent, report.received, report.length, report.took);
+            attempt.length = report.length;
+            (attempt.sent, attempt.received, attempt.ended) = (report.sent, report.received, report.took);
         }
     }
 

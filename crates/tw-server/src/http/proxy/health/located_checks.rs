@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use tw_connect::Resolving;
-use tw_connect::health::{self, CheckFailure, GroupChecks};
+use tw_connect::health::{CheckFailure, GroupChecks};
 use tw_connect::upstream_names::UpstreamNames;
 use tw_disk::Pool;
 use tw_log::ErrorLog;
@@ -13,8 +13,8 @@ use tw_upstream::{Group, HealthCheckParams, Peer, Rng};
 
 use super::probe::probe;
 use super::{CheckProtocol, HealthCheckGroup};
+use crate::config::upstream::run_checks;
 use crate::event_loop::Loop;
-use crate::http::Http;
 use crate::http::generation::LoopGeneration;
 
 /// Makes the checks of the loop's generation: those of the groups that are this loop's. Never ends by itself.
@@ -29,7 +29,7 @@ pub(crate) async fn run(home: Rc<Loop>) {
         Some(LocatedChecks { home, generation, all, at })
     };
     let objects = &generation.process.shared_objects;
-    health::run::<Http, _>(objects, generation.id, (home.index, loops), checks).await;
+    run_checks(objects, generation.id, (home.index, loops), checks).await;
 }
 
 /// Checks of one group.
