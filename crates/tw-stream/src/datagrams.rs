@@ -259,7 +259,7 @@ pub(crate) fn receive(
     {
         sessions.remember(listener);
         // One that cannot be sent begins a session here.
-        if let ForwardOutcome::Sent = forwarded.forward() {
+        if forwarded.forward() == ForwardOutcome::Sent {
             return;
         }
     }
@@ -283,7 +283,7 @@ pub(crate) fn receive_forwarded(home: &Rc<StreamLoop>, datagram: ForwardedDatagr
         true => datagram,
         false => match datagram.forward() {
             ForwardOutcome::Sent => return,
-            ForwardOutcome::Failed(_) => return home.tally.datagrams_dropped.add(1),
+            ForwardOutcome::Lost => return home.tally.datagrams_dropped.add(1),
         },
     };
     let Some(listener) = sessions.listener(datagram.listener) else {

@@ -59,7 +59,7 @@ enum Message {
     WantsDescriptors,
 }
 
-/// What a loop takes from others.
+/// Work that a loop takes from others.
 enum Passed {
     Message(Message),
     Datagram(ForwardedDatagram),

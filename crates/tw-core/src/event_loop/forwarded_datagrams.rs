@@ -11,7 +11,6 @@ use std::net::IpAddr;
 
 use bytes::Bytes;
 use rustix::net::SocketAddrAny;
-use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tw_base::Limit;
 use tw_net::Addr;
@@ -45,11 +44,12 @@ pub struct ForwardedDatagram {
 }
 
 /// Result of sending a datagram to the next loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForwardOutcome {
     /// The datagram is on its way.
     Sent,
-    /// The datagram could not be sent: the queue of the next loop is full, or the loop has left.
-    Failed(ForwardedDatagram),
+    /// The datagram is lost: the queue of the next loop is full, or the loop has left.
+    Lost,
 }
 
 /// Queue of one loop for the datagrams of others.
@@ -100,12 +100,9 @@ impl ForwardedDatagram {
 
     /// Sends the datagram to the next loop.
     pub fn forward(mut self) -> ForwardOutcome {
-        let Some(next) = self.path.pop() else { return ForwardOutcome::Failed(self) };
-        match next.try_send(self) {
-            Ok(()) => ForwardOutcome::Sent,
-            Err(TrySendError::Full(datagram) | TrySendError::Closed(datagram)) => {
-                ForwardOutcome::Failed(datagram)
-            }
+        match self.path.pop() {
+            Some(next) if next.try_send(self).is_ok() => ForwardOutcome::Sent,
+            _ => ForwardOutcome::Lost,
         }
     }
 }
