@@ -141,7 +141,7 @@ fn session_counts_for_the_server_that_sni_selects() {
     let server = crate::support::server()
         .certificate("one", &authority.certify(&["one.example", "two.example"]))
         .start(&format!(
-            "{http} stream {{ ssl_certificate one.crt; ssl_certificate_key one.key; preread_timeout 100ms; ssl_preread on;
+            "{http} stream {{ ssl_certificate one.crt; ssl_certificate_key one.key; ssl_preread on;
              server {{ listen 127.0.0.1:{{port1}} ssl; status_zone default; ssl_preread off; return default; }}
              server {{ listen 127.0.0.1:{{port1}} ssl; server_name one.example; status_zone one; ssl_preread off; return one; }}
              server {{ listen 127.0.0.1:{{port2}}; status_zone default; proxy_pass 127.0.0.1:{{port1}}; }}
