@@ -32,7 +32,7 @@ pub(crate) fn check(data: &[u8]) {
         }
     }
     let Some(addrs) = header.addrs else { return };
-    let [src, dst] = [addrs.src, addrs.dst].map(|addr| Addr::from(addr));
+    let [src, dst] = [addrs.src, addrs.dst].map(Addr::from);
     let mut written = Vec::new();
     write_v1(&mut written, &src, &dst);
     check_again(&written, addrs);
