@@ -33,6 +33,13 @@ fn memory(server: &Server) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kb| kb * 1024)
 }
 
+/// End of the error log.
+fn last_lines(server: &Server) -> String {
+    let log = server.error_log();
+    let lines: Vec<_> = log.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n")
+}
+
 /// Runs `session` so many times, by several clients at once.
 fn repeat(count: u64, session: impl Fn(u64) + Sync) {
     let session = &session;
@@ -85,7 +92,8 @@ fn sessions_over_tcp_leave_nothing_behind() {
         // Every second one is reset while its bytes are on their way.
         socket.write_all(b"x").unwrap();
         if nth % 2 == 0 {
-            socket.read_exact(&mut [0]).unwrap();
+            let read = socket.read_exact(&mut [0]);
+            assert!(read.is_ok(), "session {nth}: {read:?}\n{}", last_lines(&server));
         }
     });
 }
