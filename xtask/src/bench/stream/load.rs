@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustls::ClientConfig;
+use rustls::client::Resumption;
+use rustls::{ClientConfig, HandshakeKind};
 use tw_testkit::{Client, wait};
 
 use super::peer::{BULK, ECHO};
@@ -97,10 +98,24 @@ pub(in crate::bench) fn text(&LoadTarget { server, plan, .. }: &LoadTarget<'_>) 
     })
 }
 
-/// A connection with a full or resumed handshake for each message.
+/// A connection with a resumed handshake for each message.
 pub(super) fn tls_connect(target: &LoadTarget<'_>) -> Outcome<Served> {
     let (addr, tls) = (target.server.addr(), target.tls()?);
-    repeat(target.plan, move || Ok(move || exchange_secured(&mut Client::connect_tls(addr, tls, TLS_NAME)?)))
+    repeat(target.plan, move || {
+        // A store of its own for each thread: few tickets are kept for one name.
+        let mut own = ClientConfig::clone(tls);
+        own.resumption = Resumption::in_memory_sessions(1);
+        let own = Arc::new(own);
+        exchange_secured(&mut Client::connect_tls(addr, &own, TLS_NAME)?)?;
+        Ok(move || {
+            let mut client = Client::connect_tls(addr, &own, TLS_NAME)?;
+            exchange_secured(&mut client)?;
+            match client.session().and_then(|session| session.handshake_kind()) {
+                Some(HandshakeKind::Resumed) => Ok(()),
+                other => Err(format!("no resumed handshake: {other:?}").into()),
+            }
+        })
+    })
 }
 
 /// Messages over TLS on connections that stay open.
