@@ -9,10 +9,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll};
 
 use rustix::io::Errno;
-use rustix::net::SocketAddrAny;
+use rustix::net::{AddressFamily, SocketAddrAny, sockopt};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
-use tw_sys::datagram::{OutgoingMessage, ReceiveBatch, SEGMENTS_MAX};
+use tw_sys::datagram::{Joining, OutgoingMessage, ReceiveBatch, SEGMENTS_MAX, joined_count};
 
 /// Peers of a datagram socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,8 @@ pub struct DatagramSender {
 struct SegmentUse {
     /// False once the kernel or the interface has refused one.
     is_on: Cell<bool>,
+    /// True if the socket is one of UDP; `None` until that matters.
+    is_udp: Cell<Option<bool>>,
 }
 
 /// Result of sending a batch.
@@ -114,6 +116,12 @@ impl DatagramSocket {
         self.watched.poll_send_ready(cx)
     }
 
+    /// Returns true if the loop notifies of the next error of the network, also of one that has stopped a batch: the socket need not
+    /// be asked.
+    fn tells_errors(&self) -> bool {
+        self.peers == DatagramPeers::Many || self.event.get() == ErrorEvent::None
+    }
+
     /// Receives what is there, one batch at most, and returns the number of messages.
     ///
     /// # Errors
@@ -126,12 +134,15 @@ impl DatagramSocket {
         let mut received = 0;
         let outcome = self.watched.try_io(Interest::READABLE, || {
             received = batch.receive(&self.watched)?;
-            // An error that stopped a batch of a connected socket is told by the next call only.
-            if received < tw_sys::datagram::BATCH && self.peers == DatagramPeers::Many {
+            if received < tw_sys::datagram::BATCH && self.tells_errors() {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             Ok(received)
         });
+        if received > 0 && received < tw_sys::datagram::BATCH && self.peers == DatagramPeers::One {
+            // The readiness to send came with the one to receive, and tells nothing more. After an error it stays.
+            self.forget_writable();
+        }
         if received > 0 { Ok(received) } else { outcome }
     }
 
@@ -169,7 +180,22 @@ impl DatagramSender {
 
 impl SegmentUse {
     fn on() -> Self {
-        Self { is_on: Cell::new(true) }
+        Self { is_on: Cell::new(true), is_udp: Cell::new(None) }
+    }
+
+    /// Decides whether several of `messages` may leave as one.
+    fn joining(&self, fd: BorrowedFd<'_>, messages: &[OutgoingMessage<'_>]) -> Joining {
+        if messages.len() < 2 || !self.is_on.get() {
+            return Joining::Separate;
+        }
+        let is_udp = self.is_udp.get().unwrap_or_else(|| {
+            // A Unix socket would send one datagram with the bytes of all.
+            let family = sockopt::socket_domain(fd);
+            let is_udp = matches!(family, Ok(AddressFamily::INET | AddressFamily::INET6));
+            self.is_udp.set(Some(is_udp));
+            is_udp
+        });
+        if is_udp { Joining::Join } else { Joining::Separate }
     }
 
     fn send(&self, fd: BorrowedFd<'_>, messages: &[OutgoingMessage<'_>]) -> SendOutcome {
@@ -182,7 +208,8 @@ impl SegmentUse {
                     Room::Full => break,
                 }
             }
-            match tw_sys::datagram::send(fd, rest) {
+            let joining = self.joining(fd, rest);
+            match tw_sys::datagram::send(fd, rest, joining) {
                 Ok(0) => break,
                 Ok(count) => rest.iter().take(count).for_each(|message| outcome.count(message)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -194,10 +221,44 @@ impl SegmentUse {
                         break;
                     }
                 }
+                Err(error) if is_of_segments(&error) && joined_count(rest, joining) > 1 => {
+                    if Errno::from_io_error(&error) == Some(Errno::IO) {
+                        self.is_on.set(false);
+                    }
+                    let joined = rest.get(..joined_count(rest, joining)).unwrap_or_default();
+                    if self.send_separately(fd, joined, &mut outcome) == Room::Full {
+                        break;
+                    }
+                }
                 Err(error) => outcome.fail(error),
             }
         }
         outcome
+    }
+
+    /// Sends messages that were refused together each for itself.
+    fn send_separately(
+        &self,
+        fd: BorrowedFd<'_>,
+        messages: &[OutgoingMessage<'_>],
+        outcome: &mut SendOutcome,
+    ) -> Room {
+        let mut left = messages;
+        while !left.is_empty() {
+            match tw_sys::datagram::send(fd, left, Joining::Separate) {
+                Ok(0) => return Room::Full,
+                Ok(count) => {
+                    left.iter().take(count).for_each(|message| outcome.count(message));
+                    left = left.get(count..).unwrap_or_default();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Room::Full,
+                Err(error) => {
+                    outcome.fail(error);
+                    left = left.get(1..).unwrap_or_default();
+                }
+            }
+        }
+        Room::Some
     }
 
     /// Sends the datagrams of one message each for itself. What the socket does not take of them is lost.

@@ -3,9 +3,9 @@
 //! `UDP_SEGMENT`).
 
 use std::io;
-use std::mem::{MaybeUninit, size_of, zeroed};
+use std::mem::{self, MaybeUninit, size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 
 use rustix::net::SocketAddrAny;
@@ -17,6 +17,8 @@ pub const BATCH: usize = 16;
 pub const MESSAGE_SIZE: usize = 65_536;
 /// Largest number of segments in one message that every kernel with `UDP_SEGMENT` takes.
 pub const SEGMENTS_MAX: usize = 64;
+/// Largest datagram that is joined with others: it fits into the smallest packet that IPv6 lets a network have, 1,280 bytes.
+const JOINED_SIZE_MAX: usize = 1_232;
 
 /// Room for the ancillary data of one message: an address, and the size of its segments.
 type Control = [u64; 16];
@@ -25,6 +27,10 @@ type Control = [u64; 16];
 pub struct ReceiveBatch {
     /// [`BATCH`] times [`MESSAGE_SIZE`] bytes. Pages that no datagram has reached take no memory.
     bytes: Box<[u8]>,
+    /// Room for senders; zeroed where a call writes next.
+    names: Box<[MaybeUninit<SocketAddrStorage>; BATCH]>,
+    /// Room for ancillary data.
+    controls: Box<[Control; BATCH]>,
     received: Vec<Message>,
 }
 
@@ -52,7 +58,12 @@ pub struct ReceivedMessage<'a> {
 
 impl Default for ReceiveBatch {
     fn default() -> Self {
-        Self { bytes: vec![0; BATCH * MESSAGE_SIZE].into(), received: Vec::with_capacity(BATCH) }
+        Self {
+            bytes: vec![0; BATCH * MESSAGE_SIZE].into(),
+            names: Box::new([const { MaybeUninit::zeroed() }; BATCH]),
+            controls: Box::new([[0; 16]; BATCH]),
+            received: Vec::with_capacity(BATCH),
+        }
     }
 }
 
@@ -63,8 +74,7 @@ impl ReceiveBatch {
     /// `WouldBlock` if there is none; what the network has reported for a connected socket.
     pub fn receive(&mut self, fd: impl AsFd) -> io::Result<usize> {
         self.received.clear();
-        let mut names = [const { MaybeUninit::<SocketAddrStorage>::zeroed() }; BATCH];
-        let mut controls: [Control; BATCH] = [[0; 16]; BATCH];
+        let Self { names, controls, .. } = self;
         let base = self.bytes.as_mut_ptr();
         let mut parts: [libc::iovec; BATCH] = std::array::from_fn(|at| libc::iovec {
             // In the buffer: its length is that of all messages.
@@ -93,11 +103,11 @@ impl ReceiveBatch {
             )
         };
         let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
-        for (header, name) in headers.iter().zip(names).take(count) {
+        for (header, name) in headers.iter().zip(names.iter_mut()).take(count) {
             let message = &header.msg_hdr;
             let mut received = Message {
                 len: (header.msg_len as usize).min(MESSAGE_SIZE),
-                peer: peer_of(name, message.msg_namelen),
+                peer: peer_of(mem::replace(name, MaybeUninit::zeroed()), message.msg_namelen),
                 local: None,
                 segment: None,
                 is_truncated: message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0,
@@ -133,38 +143,96 @@ pub struct OutgoingMessage<'a> {
     pub segment: Option<u16>,
 }
 
+/// Use of one message for several datagrams (`UDP_SEGMENT`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Joining {
+    /// Datagrams of one size between the same two addresses are joined. The socket is one of UDP.
+    Join,
+    /// Each message is sent for itself.
+    Separate,
+}
+
+/// Number of messages at the front of `messages` that [`send`] joins: datagrams of one size with the same addresses, and one shorter
+/// one behind them.
+pub fn joined_count(messages: &[OutgoingMessage<'_>], joining: Joining) -> usize {
+    let [first, rest @ ..] = messages else { return 0 };
+    let size = first.bytes.len();
+    if joining == Joining::Separate || first.segment.is_some() || !(1..=JOINED_SIZE_MAX).contains(&size) {
+        return 1;
+    }
+    let has_same_addresses = |message: &OutgoingMessage<'_>| {
+        let is_same = match (first.to, message.to) {
+            (None, None) => true,
+            (Some(one), Some(other)) => ptr::eq(one, other),
+            _ => false,
+        };
+        is_same && first.from == message.from && message.segment.is_none()
+    };
+    let rest = &rest[..rest.len().min(BATCH - 1)];
+    let full = rest.iter().take_while(|next| next.bytes.len() == size && has_same_addresses(next)).count();
+    let is_last =
+        |next: &&OutgoingMessage<'_>| (1..size).contains(&next.bytes.len()) && has_same_addresses(next);
+    1 + full + usize::from(rest.get(full).filter(is_last).is_some())
+}
+
 /// Sends up to [`BATCH`] messages, and returns how many of them the kernel has taken. Never waits.
 ///
 /// # Errors
-/// The first message could not be sent.
-pub fn send(fd: impl AsFd, messages: &[OutgoingMessage<'_>]) -> io::Result<usize> {
-    let messages = &messages[..messages.len().min(BATCH)];
-    let mut controls: [Control; BATCH] = [[0; 16]; BATCH];
-    let mut parts = [const { libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 } }; BATCH];
-    let mut headers: [libc::mmsghdr; BATCH] = std::array::from_fn(|_| empty_header());
-    for (at, message) in messages.iter().enumerate() {
-        parts[at] =
-            libc::iovec { iov_base: message.bytes.as_ptr().cast_mut().cast(), iov_len: message.bytes.len() };
-        let header = &mut headers[at].msg_hdr;
-        header.msg_iov = &mut parts[at];
-        header.msg_iovlen = 1;
-        if let Some(to) = message.to {
+/// The first message could not be sent, with those that were joined with it.
+pub fn send(fd: impl AsFd, messages: &[OutgoingMessage<'_>], joining: Joining) -> io::Result<usize> {
+    // Most calls send one: the room for sixteen takes longer to be cleared than to be used.
+    match messages {
+        [_] => send_up_to::<1>(fd.as_fd(), messages, joining),
+        _ => send_up_to::<BATCH>(fd.as_fd(), messages, joining),
+    }
+}
+
+/// [`send`] with room for so many messages.
+fn send_up_to<const MAX: usize>(
+    fd: BorrowedFd<'_>,
+    messages: &[OutgoingMessage<'_>],
+    joining: Joining,
+) -> io::Result<usize> {
+    let messages = &messages[..messages.len().min(MAX)];
+    let mut controls: [Control; MAX] = [[0; 16]; MAX];
+    let mut parts = [const { libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 } }; MAX];
+    for (part, message) in parts.iter_mut().zip(messages) {
+        let base = message.bytes.as_ptr().cast_mut().cast();
+        *part = libc::iovec { iov_base: base, iov_len: message.bytes.len() };
+    }
+    let mut headers: [libc::mmsghdr; MAX] = std::array::from_fn(|_| empty_header());
+    let (mut begin, mut ends, mut rest) = (0, [0; MAX], &mut parts[..]);
+    let mut header_count = 0;
+    while let Some(first) = messages.get(begin) {
+        let count = joined_count(&messages[begin..], joining);
+        let (own, others) = rest.split_at_mut(count);
+        rest = others;
+        let header = &mut headers[header_count].msg_hdr;
+        header.msg_iov = own.as_mut_ptr();
+        header.msg_iovlen = count as _;
+        if let Some(to) = first.to {
             header.msg_name = to.as_ptr().cast_mut().cast();
             header.msg_namelen = to.addr_len();
         }
-        write_control(header, &mut controls[at], message);
+        // A joined datagram is no larger than a segment may be.
+        let size = if count > 1 { u16::try_from(first.bytes.len()).ok() } else { first.segment };
+        write_control(header, &mut controls[header_count], &OutgoingMessage { segment: size, ..*first });
+        begin += count;
+        ends[header_count] = begin;
+        header_count += 1;
     }
-    // SAFETY: every header points to an address, to bytes and to control data that are as long as it says and live until the call
-    // returns; the kernel only reads them.
+    // SAFETY: every header points to an address, to as many parts as it says, each with bytes that are as long as the part says, and to
+    // control data that are as long as it says; all live until the call returns, and the kernel only reads them.
     let count = unsafe {
         libc::sendmmsg(
-            fd.as_fd().as_raw_fd(),
+            fd.as_raw_fd(),
             headers.as_mut_ptr(),
-            messages.len() as libc::c_uint,
+            header_count as libc::c_uint,
             (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as _,
         )
     };
-    usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+    Ok(count.checked_sub(1).and_then(|last| ends.get(last)).copied().unwrap_or(0))
 }
 
 fn empty_header() -> libc::mmsghdr {
@@ -287,7 +355,7 @@ mod tests {
         let to = address(&two);
         let large = vec![7; 65_507];
         let message = |bytes| OutgoingMessage { bytes, to: Some(&to), from: None, segment: None };
-        assert_eq!(send(&one, &[message(b""), message(b"x"), message(&large)]).unwrap(), 3);
+        assert_eq!(send(&one, &[message(b""), message(b"x"), message(&large)], Joining::Join).unwrap(), 3);
         assert_eq!(wait(&two, &mut batch), 3);
         let sizes: Vec<_> = batch.iter().map(|message| message.bytes.len()).collect();
         assert_eq!(sizes, [0, 1, 65_507]);
@@ -309,7 +377,7 @@ mod tests {
         let message = batch.iter().next().unwrap();
         assert_eq!(message.local, Some(Ipv4Addr::new(127, 0, 0, 3).into()));
         let answer = OutgoingMessage { bytes: b"x", to: message.peer, from: message.local, segment: None };
-        assert_eq!(send(&wildcard, &[answer]).unwrap(), 1);
+        assert_eq!(send(&wildcard, &[answer], Joining::Join).unwrap(), 1);
         let (_, from) = client.recv_from(&mut [0; 9]).unwrap();
         assert_eq!(from.ip(), Ipv4Addr::new(127, 0, 0, 3));
     }
@@ -325,7 +393,7 @@ mod tests {
         let message = batch.iter().next().unwrap();
         assert_eq!(message.local, Some(Ipv4Addr::new(127, 0, 0, 3).to_ipv6_mapped().into()));
         let answer = OutgoingMessage { bytes: b"x", to: message.peer, from: message.local, segment: None };
-        assert_eq!(send(&wildcard, &[answer]).unwrap(), 1);
+        assert_eq!(send(&wildcard, &[answer], Joining::Join).unwrap(), 1);
         assert_eq!(client.recv_from(&mut [0; 9]).unwrap().1.ip(), Ipv4Addr::new(127, 0, 0, 3));
     }
 
@@ -335,7 +403,7 @@ mod tests {
         let to = address(&two);
         let message = OutgoingMessage { bytes: b"aaabbbc", to: Some(&to), from: None, segment: Some(3) };
         // A kernel or an interface without segments refuses.
-        if send(&one, &[message]).is_err() {
+        if send(&one, &[message], Joining::Separate).is_err() {
             return;
         }
         let mut batch = ReceiveBatch::default();
@@ -346,7 +414,7 @@ mod tests {
         }
         assert_eq!(came, [&b"aaa"[..], b"bbb", b"c"]);
         set_udp_gro(&two, true).unwrap();
-        send(&one, &[message]).unwrap();
+        send(&one, &[message], Joining::Separate).unwrap();
         let mut bytes = Vec::new();
         while bytes.len() < 7 {
             wait(&two, &mut batch);
@@ -356,5 +424,42 @@ mod tests {
             }
         }
         assert_eq!(bytes, b"aaabbbc");
+    }
+
+    #[test]
+    fn datagrams_that_are_joined_arrive_as_they_were() {
+        let (one, two) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        let three = UdpSocket::bind("127.0.0.1:0").unwrap();
+        two.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        let (to, other) = (address(&two), address(&three));
+        let message = |bytes| OutgoingMessage { bytes, to: Some(&to), from: None, segment: None };
+        let elsewhere = OutgoingMessage { to: Some(&other), ..message(b"aaa") };
+        let large = [7; 1_300];
+        let messages = [
+            &[message(b"aaa"), message(b"bbb"), message(b"c"), message(b"ddd")][..],
+            &[message(b""), message(b""), message(b"e"), message(b"ff"), elsewhere],
+            &[message(&large), message(&large), message(b"g")],
+        ]
+        .concat();
+        for (joining, expected) in
+            [(Joining::Join, &[3, 1, 1, 1, 1, 1, 1, 1, 1, 1][..]), (Joining::Separate, &[1; 12])]
+        {
+            let (mut counts, mut rest) = (Vec::new(), &messages[..]);
+            while !rest.is_empty() {
+                counts.push(joined_count(rest, joining));
+                rest = &rest[counts[counts.len() - 1]..];
+            }
+            assert_eq!(counts, expected, "{joining:?}");
+            // A kernel or an interface without segments refuses.
+            if send(&one, &messages, joining).is_err() {
+                return;
+            }
+            for sent in messages.iter().filter(|message| ptr::eq(message.to.unwrap(), &to)) {
+                let mut buffer = [0; 2_000];
+                let len = two.recv(&mut buffer).unwrap();
+                assert_eq!(buffer[..len], *sent.bytes, "{joining:?}");
+            }
+            assert_eq!(three.recv(&mut [0; 9]).unwrap(), 3);
+        }
     }
 }
