@@ -254,11 +254,16 @@ struct Direction<F, T> {
     turn: Option<Box<BulkTurn>>,
     /// True if the end of this direction closes both connections.
     closes: bool,
-    /// Longest time for which the receiver may take nothing.
+    /// Longest time for which the receiver may take nothing, if there is one. Boxed, as the rate is: most relays have neither.
+    stall: Option<Box<StallLimit>>,
+    rate: Option<Box<ReadRate>>,
+}
+
+/// Longest time for which a receiver may take nothing.
+struct StallLimit {
     patience: Duration,
-    /// End of that time.
-    stalled: Deadline,
-    rate: Option<ReadRate>,
+    /// End of that time, while something is kept.
+    end: Deadline,
 }
 
 /// Limits of one direction.
@@ -334,7 +339,9 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
     fn new(source: RelaySide, (from, early): (F, Bytes), to: T, limits: DirectionLimits) -> Self {
         let DirectionLimits { size, patience, rate, closes } = limits;
         // What was read before counts, too.
-        let rate = rate.map(|rate| ReadRate::new(rate, early.len()));
+        let rate = rate.map(|rate| Box::new(ReadRate::new(rate, early.len())));
+        let stall =
+            (patience < Duration::MAX).then(|| Box::new(StallLimit { patience, end: Deadline::new() }));
         Self {
             source,
             from,
@@ -347,15 +354,14 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
             size: ReadSize::new(size),
             turn: None,
             closes,
-            patience,
-            stalled: Deadline::new(),
+            stall,
             rate,
         }
     }
 
     /// Returns true if the rate has kept bytes back since the last call.
     fn has_paused(&mut self) -> bool {
-        self.rate.as_mut().is_some_and(ReadRate::has_paused)
+        self.rate.as_mut().is_some_and(|rate| rate.has_paused())
     }
 
     /// Bytes that may be read now.
@@ -369,14 +375,15 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
     /// Moves what can be moved now, and sees to it that the receiver does not take for ever.
     fn drive(&mut self, core: &LoopCore, cx: &mut Context<'_>) -> Result<Progress, RelayFailure> {
         let moved = self.advance(core, cx)?;
+        let Some(stall) = &mut self.stall else { return Ok(moved) };
         if self.kept.is_empty() {
-            self.stalled.clear();
+            stall.end.clear();
             return Ok(moved);
         }
-        if moved == Progress::Something || self.stalled.at().is_none() {
-            self.stalled.set(self.patience);
+        if moved == Progress::Something || stall.end.at().is_none() {
+            stall.end.set(stall.patience);
         }
-        match self.stalled.poll_elapsed(cx) {
+        match stall.end.poll_elapsed(cx) {
             Poll::Ready(()) => Err(RelayFailure::Timeout),
             Poll::Pending => Ok(moved),
         }

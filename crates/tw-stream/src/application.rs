@@ -93,14 +93,9 @@ impl Application for StreamLoop {
         }
     }
 
-    async fn serve(self: Rc<Self>, connection: AcceptedConnection) {
-        let AcceptedConnection { id, transport, peer, listen, passed } = connection;
-        let Some(client) = Client::new(id, peer, (listen, SocketKind::Stream), self) else { return };
-        let mut session = StreamSession::new(client, SessionTransport::Connection(Rc::new(transport)));
-        if let Some(passed) = passed {
-            session.take_passed(*passed);
-        }
-        phases::run(session).await;
+    /// It is no `async fn`, which would hold the connection beside the session for as long as that lasts.
+    fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> {
+        phases::run(self.begin_session(connection))
     }
 
     fn receive(self: &Rc<Self>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {
@@ -132,6 +127,17 @@ impl Application for StreamLoop {
 }
 
 impl StreamLoop {
+    /// Begins the session of a connection; `None` if a reload took its listening address away meanwhile.
+    fn begin_session(self: Rc<Self>, connection: AcceptedConnection) -> Option<StreamSession> {
+        let AcceptedConnection { id, transport, peer, listen, passed } = connection;
+        let client = Client::new(id, peer, (listen, SocketKind::Stream), self)?;
+        let mut session = StreamSession::new(client, SessionTransport::Connection(Rc::new(transport)));
+        if let Some(passed) = passed {
+            session.take_passed(*passed);
+        }
+        Some(session)
+    }
+
     /// Keeps the OCSP responses of the loop's certificates up to date. Never ends by itself.
     async fn keep_stapled(self: Rc<Self>) {
         let generation = self.generation();

@@ -355,7 +355,7 @@ impl DatagramClient {
         let mut s = StreamSession::new(client, SessionTransport::Datagrams(self.clone()));
         s.add_received(first.len());
         s.preread = first;
-        phases::run(s).await;
+        phases::run(Some(s)).await;
     }
 
     /// Adds a datagram to the queue, or drops it if that is full.

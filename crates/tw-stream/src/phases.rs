@@ -27,25 +27,34 @@ use crate::session::{SessionStatus, StreamSession};
 pub(crate) type PhaseResult = Result<(), SessionStatus>;
 
 /// Serves a session until it is over, and logs it.
-pub(crate) async fn run(mut s: StreamSession) {
+///
+/// It is no `async fn`, which would have the session twice.
+pub(crate) fn run(mut session: Option<StreamSession>) -> impl Future<Output = ()> {
+    async move {
+        let Some(s) = &mut session else { return };
+        log_begin(s);
+        let before = before_content(s).await;
+        s.decide_counters();
+        s.status = match before {
+            Ok(()) => content(s).await,
+            Err(status) => status,
+        };
+        if s.status == SessionStatus::PASSED {
+            return;
+        }
+        // A client that left before anything was decided had no session.
+        if before != Err(SessionStatus::OK) {
+            s.meter.end(s.status);
+        }
+        s.client.debug(format_args!("finalize stream session: {}", s.status.0));
+        log(s);
+    }
+}
+
+fn log_begin(s: &StreamSession) {
     let client = &s.client;
     let (udp, peer, listen) = (client.log_prefix(), client.peer(), &client.listen);
     client.write(Level::Info, format_args!("{udp}client {peer} connected to {listen}"));
-    let before = before_content(&mut s).await;
-    s.decide_counters();
-    s.status = match before {
-        Ok(()) => content(&mut s).await,
-        Err(status) => status,
-    };
-    if s.status == SessionStatus::PASSED {
-        return;
-    }
-    // A client that left before anything was decided had no session.
-    if before != Err(SessionStatus::OK) {
-        s.meter.end(s.status);
-    }
-    s.client.debug(format_args!("finalize stream session: {}", s.status.0));
-    log(&s);
 }
 
 /// All phases in front of the content.

@@ -70,7 +70,7 @@ pub(super) async fn try_peers<T: ServerTransport>(
     s: &mut StreamSession,
     group: &UpstreamGroup<Stream>,
     settings: &ProxySettings,
-) -> Result<ConnectedPeer<T>, SessionStatus> {
+) -> Result<Box<ConnectedPeer<T>>, SessionStatus> {
     let began = tw_rt::clock::now();
     resolve_names(s, group).await?;
     let mut selection = begin_selection(s, group, settings);
@@ -83,7 +83,7 @@ pub(super) async fn try_peers<T: ServerTransport>(
     loop {
         let lease = select_peer(s, group, &mut selection).await?;
         let failure = match attempt(s, settings, lease, options.as_ref(), secured.as_ref()).await {
-            Ok(connected) => return Ok(connected),
+            Ok(connected) => return Ok(Box::new(connected)),
             Err(failure) => failure,
         };
         if let UpstreamFailure::ConnectionLimit(_) | UpstreamFailure::Identity(_) = failure.cause {

@@ -12,7 +12,6 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -129,7 +128,7 @@ pub(super) async fn serve(
         Ok(connected) => connected,
         Err(status) => return status,
     };
-    let ConnectedPeer { transport: server, lease, permit, header } = connected;
+    let ConnectedPeer { transport: server, lease, permit, header } = *connected;
     // The address costs a system call.
     if s.client.writes(Level::Info)
         && let Ok(local) = server.local_addr()
@@ -142,7 +141,7 @@ pub(super) async fn serve(
     let meter = RelayMeter::new(s.meter.clone(), lease);
     let mut exchange = Exchange::new(s, (&home, &client), (server, &header), (settings, &meter));
     let end = {
-        let mut dropped = pin!(until_dropped(settings, &home, group, peer));
+        let mut dropped = until_dropped(settings, &home, group, peer);
         poll_fn(|cx| match exchange.poll(cx) {
             Poll::Ready(end) => Poll::Ready(end),
             Poll::Pending => dropped.as_mut().poll(cx).map(|()| SessionEnd::Dropped),

@@ -28,15 +28,16 @@ pub(super) async fn run(
     s: &mut StreamSession,
     group: &UpstreamGroup<Stream>,
     downstream: Rc<Transport>,
-    connected: ConnectedPeer<Transport>,
+    connected: Box<ConnectedPeer<Transport>>,
     settings: &ProxySettings,
 ) -> SessionStatus {
-    let ConnectedPeer { transport, lease, permit, header } = connected;
+    let ConnectedPeer { transport, lease, permit, header } = *connected;
     log_connection(s, &transport, lease.peer().text());
     // A server without a response has succeeded when it is connected, as in nginx.
     let _ = lease.passed(now_ms());
     let limits = limits(s, settings);
     let first = first_bytes(s, &header);
+    drop(header);
     let client = s.client.clone();
     let peer = lease.peer().id();
     let meter = RelayMeter::new(s.meter.clone(), lease);
@@ -44,7 +45,7 @@ pub(super) async fn run(
     let [to_client, to_server] = ends.map(|(side, transport)| meter.end(side, transport));
     let relayed = {
         let mut relaying = pin!(relay(&client.home, (to_client, first), (to_server, Bytes::new()), limits));
-        let mut dropped = pin!(until_dropped(settings, &client.home, group, peer));
+        let mut dropped = until_dropped(settings, &client.home, group, peer);
         poll_fn(|cx| match relaying.as_mut().poll(cx) {
             Poll::Ready(relayed) => Poll::Ready(Some(relayed)),
             Poll::Pending => dropped.as_mut().poll(cx).map(|()| None),

@@ -2,6 +2,7 @@
 //! unhealthy.
 
 use std::future::pending;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,15 +23,17 @@ use crate::session::StreamSession;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Waits until a session has to end because `peer` of `group` gets no sessions any more; for ever unless that is configured.
-pub(super) async fn until_dropped(
+///
+/// Boxed, which takes no memory unless it is configured.
+pub(super) fn until_dropped<'a>(
     settings: &ProxySettings,
-    home: &StreamLoop,
-    group: &UpstreamGroup<Stream>,
+    home: &'a StreamLoop,
+    group: &'a UpstreamGroup<Stream>,
     peer: PeerId,
-) {
+) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
     match settings.session_drop {
-        true => peer_is_gone(home, group, peer).await,
-        false => pending().await,
+        true => Box::pin(peer_is_gone(home, group, peer)),
+        false => Box::pin(pending()),
     }
 }
 
