@@ -243,8 +243,8 @@ fn idle(report: &mut Report, relays: &Relays, wanted: usize) -> Outcome {
     /// Bytes of heap that one of ours may cost.
     const HEAP_MAX: f64 = 2560.0;
     let files_max = raise_open_files()?;
-    // This process has one for each, the server behind the relay one, and the relay two.
-    let room = usize::try_from(files_max.saturating_sub(SPARE_FILES) / 2).unwrap_or(usize::MAX);
+    // This process has one for each, the server behind the relay one, and the relay two; HAProxy wants room for half of one more.
+    let room = usize::try_from(files_max.saturating_sub(SPARE_FILES) * 2 / 5).unwrap_or(usize::MAX);
     // Ports of one address.
     let count = wanted.min(room).min(25_000);
     if count < wanted {
