@@ -40,12 +40,12 @@ fn last_lines(server: &Server) -> String {
     lines[lines.len().saturating_sub(20)..].join("\n")
 }
 
-/// Runs `session` so many times, by several clients at once.
+/// Runs `session` so many times, by several clients at once; its argument is the number of the session of its client.
 fn repeat(count: u64, session: impl Fn(u64) + Sync) {
     let session = &session;
     thread::scope(|scope| {
-        for client in 0..CLIENTS {
-            scope.spawn(move || (0..count / CLIENTS).for_each(|nth| session(nth * CLIENTS + client)));
+        for _ in 0..CLIENTS {
+            scope.spawn(move || (0..count / CLIENTS).for_each(session));
         }
     });
 }
@@ -86,7 +86,9 @@ fn connect(addr: SocketAddr) -> TcpStream {
 #[test]
 fn sessions_over_tcp_leave_nothing_behind() {
     let addr = upstream(echo);
-    let server = start(&format!("server {{ listen 127.0.0.1:{{port}}; proxy_pass {addr}; }}"));
+    let server = start(&format!(
+        "server {{ listen 127.0.0.1:{{port}}; proxy_pass {addr}; error_log logs/error.log warn; }}"
+    ));
     check_baseline(&server, |nth| {
         let mut socket = connect(server.addr());
         // Every second one is reset while its bytes are on their way.
