@@ -93,7 +93,7 @@ impl Application for StreamLoop {
         }
     }
 
-    /// It is no `async fn`, which would hold the connection beside the session for as long as that lasts.
+    // No async fn: that would hold the connection beside the session for as long as the session lasts.
     fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> {
         phases::run(self.begin_session(connection))
     }

@@ -27,8 +27,7 @@ use crate::session::{SessionStatus, StreamSession};
 pub(crate) type PhaseResult = Result<(), SessionStatus>;
 
 /// Serves a session until it is over, and logs it.
-///
-/// It is no `async fn`, which would have the session twice.
+#[expect(clippy::manual_async_fn, reason = "an async fn would have the session twice")]
 pub(crate) fn run(mut session: Option<StreamSession>) -> impl Future<Output = ()> {
     async move {
         let Some(s) = &mut session else { return };
