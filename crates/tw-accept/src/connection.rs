@@ -97,7 +97,7 @@ pub(crate) struct PendingConnection<'a, H> {
 }
 
 impl<'a, H: Host> PendingConnection<'a, H> {
-    fn new(host: &'a H, begun: Instant, timeout: Duration) -> Self {
+    pub(crate) fn new(host: &'a H, begun: Instant, timeout: Duration) -> Self {
         Self { host, deadline: RefCell::new(Deadline::new()), begun, timeout }
     }
 

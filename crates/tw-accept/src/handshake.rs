@@ -7,6 +7,7 @@ use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
+use rustls::pki_types::CertificateDer;
 use rustls::server::{Accepted, ServerConnection};
 use rustls::{HandshakeKind, SignatureScheme};
 use tw_disk::{Account, JobSource, Pool};
@@ -69,7 +70,10 @@ pub(crate) async fn accept<H: TlsHost>(
     let (config, signature) = match &chosen.tls.dynamic[..] {
         [] => (chosen.tls.config(chosen.alpn).clone(), chosen.tls.signature_for(&accepted.client_hello())),
         _ => match pending.load_certificates(&chosen, &accepted).await? {
-            Ok(identities) => chosen.tls.with(identities, &accepted.client_hello(), chosen.alpn),
+            Ok(identities) => {
+                let base = chosen.tls.config(chosen.alpn);
+                chosen.tls.with(identities, &accepted.client_hello(), base)
+            }
             Err(error) => {
                 let _ = socket.try_write(&INTERNAL_ERROR);
                 pending.log_handshake(Level::Error, format_args!("{error}"));
@@ -105,7 +109,8 @@ pub(crate) async fn accept<H: TlsHost>(
             Err(failure) => return pending.failed(&failure),
         }
     }
-    let mut client = client_certificate(pending, handshake.session(), clients, pool.as_ref(), server).await?;
+    let chain = handshake.session().peer_certificates().unwrap_or_default();
+    let mut client = client_certificate(pending, chain, clients, pool.as_ref(), server).await?;
     if let Some(client) = &mut client {
         client.scheme = client_scheme;
     }
@@ -123,14 +128,14 @@ pub(crate) async fn accept<H: TlsHost>(
 }
 
 /// Verifies the certificate of the client, also where a session was resumed.
-async fn client_certificate<H: TlsHost>(
+pub(crate) async fn client_certificate<H: TlsHost>(
     pending: &PendingConnection<'_, H>,
-    session: &ServerConnection,
+    chain: &[CertificateDer<'_>],
     clients: Option<ClientAuthentication>,
     pool: Option<&Pool>,
     server: H::Server,
 ) -> Option<Option<ClientCertificate>> {
-    let (Some(clients), Some(chain)) = (clients, session.peer_certificates()) else { return Some(None) };
+    let Some(clients) = clients else { return Some(None) };
     let Some(der) = chain.first().map(|der| der.clone().into_owned()) else { return Some(None) };
     let now = tw_rt::clock::unix().secs.unsigned_abs();
     let pool = pool.filter(|_| chain.len() > CHAIN_INLINE_MAX);
@@ -177,7 +182,7 @@ async fn process<H: TlsHost>(
 impl<H: TlsHost> PendingConnection<'_, H> {
     /// Reads the certificates that variables name for this client. The inner error is a line of the log; `None` when the time is
     /// over.
-    async fn load_certificates(
+    pub(crate) async fn load_certificates(
         &self,
         chosen: &ChosenServer<H>,
         accepted: &Accepted,
@@ -214,7 +219,7 @@ impl<H: TlsHost> PendingConnection<'_, H> {
 
     /// Does work of the handshake on `pool`, or without one on the loop, within the budget. `None` if it cannot be done; the reason
     /// is logged.
-    async fn work<T: Send + 'static>(
+    pub(crate) async fn work<T: Send + 'static>(
         &self,
         pool: Option<&Pool>,
         work: impl FnOnce() -> T + Send + 'static,
@@ -232,7 +237,7 @@ impl<H: TlsHost> PendingConnection<'_, H> {
     }
 
     /// Waits for `event` as long as the handshake may take.
-    async fn in_time<T>(&self, event: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn in_time<T>(&self, event: impl Future<Output = T>) -> Option<T> {
         let (mut event, mut came) = (pin!(event), None);
         self.ready(|cx| {
             event.as_mut().poll(cx).map(|it| {
@@ -261,7 +266,7 @@ impl<H: TlsHost> PendingConnection<'_, H> {
         None
     }
 
-    fn log_handshake(&self, level: Level, message: std::fmt::Arguments<'_>) {
+    pub(crate) fn log_handshake(&self, level: Level, message: std::fmt::Arguments<'_>) {
         self.host.log(level, format_args!("{message} while SSL handshaking"));
     }
 }

@@ -18,6 +18,7 @@ pub mod listen;
 mod ocsp_client;
 mod preface;
 mod proxy_protocol;
+pub mod quic;
 pub mod ssl;
 mod stapling_task;
 mod tls_info;

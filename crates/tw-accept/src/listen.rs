@@ -11,7 +11,7 @@ use tw_core::config_thread::yield_if_due;
 use tw_core::generation::{ListenAddress, SocketSharing};
 use tw_core::server_names::{ServerId, ServerNames, WrittenNames};
 use tw_core::session::Session;
-use tw_net::listen::SocketKind;
+use tw_net::listen::{DatagramUse, SocketKind};
 use tw_net::{Addr, Keepalive, ListenOptions, parse_listen};
 
 use crate::ssl::{Ssl, require_certificates};
@@ -334,12 +334,32 @@ impl ServersByAddress {
                 }
             }
         }
-        for group in table.servers.iter().filter(|group| group.ssl) {
+        for (group, address) in table.servers.iter().zip(&table.addresses) {
+            let is_quic = |listen: &ListenOptions| listen.datagrams == DatagramUse::Quic;
+            let over_quic = is_quic(&address.options);
+            if !group.ssl && !over_quic {
+                continue;
+            }
+            let asks = |listen: &Listen| if over_quic { is_quic(&listen.options) } else { listen.ssl };
             let asking = |id: ServerId| {
                 let mut listens = server(id).listens().iter().map(Borrow::borrow);
-                listens.find(|listen: &&Listen| listen.ssl && listen.addresses.contains(&group.address))?.span
+                listens
+                    .find(|listen: &&Listen| asks(listen) && listen.addresses.contains(&group.address))?
+                    .span
             };
-            require_certificates(group, |id| server(id).ssl(), |id| (asking(id), server(id).names().server))?;
+            let places = |id| (asking(id), server(id).names().server);
+            let parameter = if over_quic { "quic" } else { "ssl" };
+            require_certificates(group, parameter, |id| server(id).ssl(), places)?;
+            let lacks_tls13 =
+                |id: &ServerId| server(*id).ssl().tls.as_ref().is_some_and(|tls| !tls.supports_quic());
+            if let Some(id) = group.members.iter().copied().find(lacks_tls13).filter(|_| over_quic) {
+                let message = "\"ssl_protocols\" must enable TLSv1.3 for the \"listen ... quic\" directive";
+                let error = ConfError::new(message);
+                return Err(match asking(id).or(server(id).names().server) {
+                    Some(span) => error.at(span),
+                    None => error,
+                });
+            }
         }
         Ok(Self { addresses: table.addresses, servers: table.servers, names })
     }

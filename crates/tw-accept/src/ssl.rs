@@ -72,6 +72,9 @@ pub trait SecureProtocol: Protocol<Session: TlsSession> {
     /// the connection chooses one by its index.
     const ALPN: &'static [&'static [&'static [u8]]];
 
+    /// Lists of protocols over QUIC; none for a protocol that does not run over it.
+    const QUIC_ALPN: &'static [&'static [&'static [u8]]] = &[];
+
     /// ACME certificate of the server that is being resolved.
     fn acme_certificate(_block: &Self::Block) -> Option<&Arc<CurrentCertificate>> {
         None
@@ -540,13 +543,15 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
 /// A server that lacks a certificate.
 pub(crate) fn require_certificates<'a, I: Copy, S: Session>(
     group: &AddressServers<I>,
+    parameter: &str,
     ssl: impl Fn(I) -> &'a Ssl<S>,
     places: impl Fn(I) -> (Option<Span>, Option<Span>),
 ) -> Result<(), ConfError> {
     let others = if ssl(group.default_server).reject_handshake { &group.members[..] } else { &[] };
     let mut needed = iter::once(group.default_server).chain(others.iter().copied());
     let Some(lacking) = needed.find(|id| ssl(*id).tls.is_none()) else { return Ok(()) };
-    let error = ConfError::new("no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive");
+    let message = format!("no \"ssl_certificate\" is defined for the \"listen ... {parameter}\" directive");
+    let error = ConfError::new(message);
     // Where TLS is asked for, by that server or by another one of the address.
     let mut asking = iter::once(lacking).chain(group.members.iter().copied());
     Err(match asking.find_map(|id| places(id).0).or(places(lacking).1) {

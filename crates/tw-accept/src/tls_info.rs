@@ -8,6 +8,7 @@ use rustls::server::{Accepted, ServerConnection};
 use rustls::{CipherSuite, HandshakeKind, NamedGroup, ProtocolVersion, SignatureScheme};
 use tw_core::session::Session;
 use tw_net::tls::Handshake;
+use tw_quic::TlsFacts;
 use tw_tls::Verdict;
 
 use crate::ssl::RevocationStatus;
@@ -108,6 +109,29 @@ impl TlsInfo {
             id: None,
             scheme: None,
             is_early: Rc::default(),
+        }
+    }
+
+    /// Information of a connection over QUIC, whose handshake is complete or far enough for early data.
+    pub(crate) fn of_quic(
+        facts: TlsFacts,
+        is_early: Rc<Cell<bool>>,
+        client: Option<ClientCertificate>,
+        (offered, scheme): (ClientHelloInfo, Option<SignatureScheme>),
+    ) -> Self {
+        let TlsFacts { server_name, protocol, suite, group, is_resumed, client_chain: _ } = facts;
+        Self {
+            server_name,
+            version: Some(ProtocolVersion::TLSv1_3),
+            suite,
+            group,
+            protocol,
+            is_resumed,
+            client,
+            offered,
+            id: None,
+            scheme: scheme.filter(|_| !is_resumed),
+            is_early,
         }
     }
 

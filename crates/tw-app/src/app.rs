@@ -10,7 +10,8 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 use tw_accept::OcspClient;
 use tw_core::event_loop::{
-    AcceptedConnection, Application, DatagramListener, ForwardedDatagram, LoopCore, ReceivedDatagram,
+    AcceptedConnection, Application, DatagramListener, ForwardedDatagram, LoopCore, PassedDatagram,
+    ReceivedDatagram,
 };
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
@@ -103,9 +104,22 @@ impl Application for App {
     }
 
     fn receive(self: &Rc<Self>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {
-        if let Some(stream) = self.stream_of(datagram.listen, SocketKind::Datagram) {
-            stream.receive(listener, datagram);
+        match self.stream_of(datagram.listen, SocketKind::Datagram) {
+            Some(stream) => stream.receive(listener, datagram),
+            None => self.http.receive(listener, datagram),
         }
+    }
+
+    fn receive_passed(self: &Rc<Self>, datagram: &PassedDatagram) {
+        self.http.receive_passed(datagram);
+    }
+
+    fn has_connections_over(&self, listener: &DatagramListener) -> bool {
+        self.http.has_connections_over(listener)
+    }
+
+    fn stop_connections(&self, listener: &DatagramListener) {
+        self.http.stop_connections(listener);
     }
 
     fn receive_forwarded(self: &Rc<Self>, datagram: ForwardedDatagram) {
@@ -118,6 +132,7 @@ impl Application for App {
         if let Some(stream) = &*self.stream.borrow() {
             stream.stop_receiving(listener);
         }
+        self.http.stop_receiving(listener);
     }
 
     async fn run_background_tasks(self: Rc<Self>) {

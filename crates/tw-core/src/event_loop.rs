@@ -2,7 +2,7 @@
 //! for an [`Application`] and replaces its generation at a reload.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::pin::{Pin, pin};
@@ -31,6 +31,7 @@ mod counts;
 mod datagrams;
 mod forwarded_datagrams;
 mod idle_eviction;
+mod passed_datagrams;
 mod tally;
 
 use self::accept::Accepting;
@@ -44,7 +45,7 @@ pub use buffers::{Buffers, INPUT_SIZE, SCRATCH_SIZE};
 pub use bulk_queue::{BodySize, BulkTurn};
 pub use connection_list::{ConnectionList, ConnectionSlot};
 pub use counts::{Counts, PastStall, Stalls, StartTime};
-pub use datagrams::{DatagramBuffer, DatagramListener, ReceivedDatagram};
+pub use datagrams::{DatagramBuffer, DatagramListener, PassedDatagram, ReceivedDatagram};
 pub use forwarded_datagrams::{ForwardOutcome, ForwardedDatagram};
 pub use idle_eviction::{ConnectionPermit, Connections, ConnectionsExhausted, EvictableConnection, Eviction};
 pub use tally::{LoopCounter, OwnTally, Tally};
@@ -80,6 +81,7 @@ pub const LIMITS: &[Limit] = &[
     ),
     accept::LIMIT,
     datagrams::LIMIT,
+    passed_datagrams::LIMIT,
     forwarded_datagrams::LIMIT,
     balance::LIMIT,
     counts::LIMIT,
@@ -102,6 +104,19 @@ pub trait Application: Sized + 'static {
     /// Takes a datagram that has arrived on a listening socket. Called for each, and never waits. A protocol without
     /// datagrams receives none.
     fn receive(self: &Rc<Self>, _listener: &Rc<DatagramListener>, _datagram: &ReceivedDatagram<'_>) {}
+
+    /// Takes a datagram that another loop has received for a connection of this one. Never waits.
+    fn receive_passed(self: &Rc<Self>, _datagram: &PassedDatagram) {}
+
+    /// Returns true if there are connections whose datagrams arrive on this socket. A loop that is about to end receives them
+    /// still.
+    fn has_connections_over(&self, _listener: &DatagramListener) -> bool {
+        false
+    }
+
+    /// Closes the connections whose datagrams arrive on this socket, because another process receives them now. Sessions stay that only
+    /// answer.
+    fn stop_connections(&self, _listener: &DatagramListener) {}
 
     /// Takes a datagram that another loop has received. Called for each, and never waits.
     fn receive_forwarded(self: &Rc<Self>, _datagram: ForwardedDatagram) {}
@@ -204,6 +219,7 @@ pub struct LoopCore {
     pub datagrams: DatagramBuffer,
     process: RefCell<Rc<LoopGeneration<ProcessConfig>>>,
     idle_resources: RefCell<Vec<Weak<dyn IdleResources>>>,
+    datagram_number: Cell<Option<u8>>,
     accepting: Accepting,
     balance: Balance,
     forwarding: ForwardingQueue,
@@ -225,6 +241,7 @@ impl LoopCore {
             datagrams: DatagramBuffer::default(),
             process: RefCell::new(LoopGeneration::new(process)),
             idle_resources: RefCell::default(),
+            datagram_number: Cell::default(),
         })
     }
 
@@ -400,6 +417,7 @@ async fn serve<A: Application>(
     drop(here);
     let _present = Present(running.core.clone());
     running.tally.generation.set(running.process().id);
+    running.start_taking_datagrams();
     running.listen(sockets);
     // Who knows of it finds it at work: what accepts has had its turn.
     tw_rt::yield_now().await;

@@ -394,6 +394,7 @@ pub const DIRECTIVES: &[Directive<RawMainSettings>] = &[
     without_effect("lock_file", "file", MAIN),
     warned_of("ssl_object_cache_inheritable", "on | off", "Every reload reads certificates anew."),
     warned_of("ssl_engine", "device", "There is no OpenSSL here that could use an engine."),
+    warned_of("quic_bpf", "on | off", "Datagrams find their connection without BPF."),
     warned_of("debug_points", "abort | stop", "There are no such points here."),
 ];
 
@@ -415,7 +416,7 @@ const fn warned_of(
     reason: &'static str,
 ) -> Directive<RawMainSettings> {
     record::new(name, syntax, MAIN, Args::exact(1)).doc(reason).set(|raw, node, cx| {
-        let is_flag = node.name.is("ssl_object_cache_inheritable");
+        let is_flag = ["ssl_object_cache_inheritable", "quic_bpf"].iter().any(|name| node.name.is(name));
         if is_flag {
             node.flag()?;
         } else if node.name.is("debug_points") && !(node.arg(0)?.is("stop") || node.arg(0)?.is("abort")) {
@@ -424,6 +425,7 @@ const fn warned_of(
         let reason = match &*node.name.bytes {
             b"ssl_engine" => "there is no OpenSSL here that could use an engine",
             b"debug_points" => "there are no such points here",
+            b"quic_bpf" => "datagrams find their connection without BPF",
             _ => "every reload reads certificates anew",
         };
         cx.warn(node.span, format!("\"{}\" has no effect: {reason}", node.name));

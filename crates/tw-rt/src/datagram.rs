@@ -176,6 +176,15 @@ impl DatagramSender {
     pub fn send(&self, messages: &[OutgoingMessage<'_>]) -> SendOutcome {
         self.segments.send(self.fd.as_fd(), messages)
     }
+
+    /// Waits until the socket may take messages again, after it has not taken some. Registers a descriptor for that time alone: a socket
+    /// is seldom full, and no sender is watched otherwise.
+    ///
+    /// # Errors
+    /// No descriptor is left, or the loop cannot watch it.
+    pub async fn writable(&self) -> io::Result<()> {
+        UdpSocket::from_std(self.fd.try_clone()?.into())?.writable().await
+    }
 }
 
 impl SegmentUse {
@@ -351,7 +360,7 @@ mod tests {
                 }
                 let message = batch.iter().next().unwrap();
                 let answer =
-                    OutgoingMessage { bytes: b"answer", to: message.peer, from: None, segment: None };
+                    OutgoingMessage { bytes: b"answer", to: message.peer, from: None, segment: None, ecn: 0 };
                 let sent = ours.sender().unwrap().send(&[answer, answer]);
                 assert_eq!((sent.done, sent.datagrams, sent.bytes), (2, 2, 12), "{round}");
                 assert_eq!(peer.recv(&mut [0; 9]).unwrap(), 6);
@@ -367,7 +376,7 @@ mod tests {
             let ours = socket();
             ours.connect(("127.0.0.1", nobody.number())).unwrap();
             let ours = DatagramSocket::new(ours.into(), DatagramPeers::One).unwrap();
-            let message = OutgoingMessage { bytes: b"x", to: None, from: None, segment: None };
+            let message = OutgoingMessage { bytes: b"x", to: None, from: None, segment: None, ecn: 0 };
             assert_eq!(ours.send(&[message]).datagrams, 1);
             let mut batch = ReceiveBatch::default();
             let error = loop {
@@ -388,7 +397,7 @@ mod tests {
             ours.connect(peer.local_addr().unwrap()).unwrap();
             let ours = DatagramSocket::new(ours.into(), DatagramPeers::One).unwrap();
             let large = vec![0; 65_508];
-            let message = |bytes| OutgoingMessage { bytes, to: None, from: None, segment: None };
+            let message = |bytes| OutgoingMessage { bytes, to: None, from: None, segment: None, ecn: 0 };
             let sent = ours.send(&[message(b"a"), message(&large), message(b"b")]);
             assert_eq!((sent.done, sent.datagrams), (3, 2));
             let too_large = Some(Errno::MSGSIZE.raw_os_error());
@@ -403,7 +412,8 @@ mod tests {
             ours.connect(peer.local_addr().unwrap()).unwrap();
             let ours = DatagramSocket::new(ours.into(), DatagramPeers::One).unwrap();
             ours.segments.is_on.set(false);
-            let message = OutgoingMessage { bytes: b"aaabbbc", to: None, from: None, segment: Some(3) };
+            let message =
+                OutgoingMessage { bytes: b"aaabbbc", to: None, from: None, segment: Some(3), ecn: 0 };
             let sent = ours.send(&[message]);
             assert_eq!((sent.done, sent.datagrams, sent.bytes), (1, 3, 7));
             let sizes = [0; 3].map(|_: u8| peer.recv(&mut [0; 9]).unwrap());

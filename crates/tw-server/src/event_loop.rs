@@ -27,6 +27,11 @@ impl Loop {
         self.generation.borrow().clone()
     }
 
+    /// State that every protocol shares.
+    pub(crate) fn core(&self) -> &Rc<LoopCore> {
+        &self.core
+    }
+
     pub(crate) fn replace_generation(&self, generation: GenerationRef) {
         *self.generation.borrow_mut() = LoopGeneration::new(generation);
     }

@@ -6,7 +6,7 @@ use tw_base::Limit;
 use tw_connect::{h2_pool, upstream_tls};
 use tw_core::{event_loop, load, metrics, pools, process};
 
-use crate::config::{http2, location, server};
+use crate::config::{http2, http3, location, server};
 use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
 use crate::http::proxy::{health, ocsp_client, retry};
 use crate::http::{
@@ -23,6 +23,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
                 .concat()
                 .concat(),
         ),
+        ("HTTP/3", [http3::LIMITS, tw_quic::LIMITS].concat()),
         ("HTTP/2", [http2::LIMITS, h2::serve::LIMITS, tw_http2::LIMITS].concat()),
         ("request headers", server::LIMITS.to_vec()),
         ("upstream response headers", tw_http::origin::LIMITS.to_vec()),

@@ -30,6 +30,7 @@ use self::blocks::LoadedHttp;
 use self::scope::BlockScope;
 use crate::config::acme::{self, Acme, NOT_IN_SANDBOX};
 use crate::config::http2::Http2;
+use crate::config::http3::Http3;
 use crate::config::location::{Location, TempPath};
 use crate::config::memory::{self, Memory};
 use crate::config::server::ServerSettings;
@@ -50,7 +51,7 @@ pub use tw_core::load::Prefixes;
 pub type Module = tw_core::module::Module<Http>;
 
 /// Core modules of the http context; they come before THE LIST.
-static CORE: [Module; 6] = [
+static CORE: [Module; 7] = [
     Module::of::<ServerSettings>("core_server"),
     Module::of::<Location>("core"),
     Module::of::<Upstream>("upstream"),
@@ -58,6 +59,7 @@ static CORE: [Module; 6] = [
     // Behind what its certificates may come by.
     Module::of::<Ssl<Request>>("ssl"),
     Module::of::<Http2>("http2"),
+    Module::of::<Http3>("http3"),
 ];
 pub(crate) const CORE_SERVER: usize = 0;
 pub(crate) const CORE_LOCATION: usize = 1;
@@ -65,6 +67,7 @@ pub(crate) const CORE_UPSTREAM: usize = 2;
 pub(crate) const CORE_ACME: usize = 3;
 pub(crate) const CORE_SSL: usize = 4;
 pub(crate) const CORE_HTTP2: usize = 5;
+pub(crate) const CORE_HTTP3: usize = 6;
 
 /// Loads a parsed configuration, and those of `files` that it names. What modules keep for the process is taken over from `previous`, the configuration before.
 /// Of the tree only the directives of the main context remain.
@@ -180,7 +183,8 @@ impl ProtocolBlocks for HttpBlocks {
         let memory = Memory::resolve(self.memory);
         let sends = plans.iter().any(|plan| plan.core.files.sendfile);
         let lock_max = if sends { memory.hot_lock_size } else { 0 };
-        let is_secured = self.secures_upstreams || listens.groups.iter().any(|group| group.ssl);
+        let is_secured =
+            self.secures_upstreams || listens.groups.iter().any(|group| group.ssl || group.is_quic());
         let pools = is_secured.then(|| ssl::pool_settings(process.main.worker_count())).into_iter().collect();
         let mut modules = Parts::default();
         modules.put(Arc::new(HealthCheckGroup::gather(&plans, &servers)));

@@ -12,6 +12,7 @@ use tw_core::shared_objects::SharedObjects;
 use tw_disk::Pool;
 use tw_http::Progress;
 use tw_net::Transport;
+use tw_net::listen::SocketKind;
 use tw_rt::{FirstBytes, LoopOptions, Socket};
 
 use crate::event_loop::Loop;
@@ -26,6 +27,11 @@ use crate::vars::{Template, Value, VarTable};
 
 /// Loads `http { CONF }`.
 pub(crate) fn generation(conf: &str) -> Generation {
+    try_generation(conf).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Loads `http { CONF }`; the error is a line of the log.
+pub(crate) fn try_generation(conf: &str) -> Result<Generation, String> {
     let mut tree = Tree::default();
     let text = format!("events {{ }} http {{ {conf} }}");
     Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"test.conf", text.as_bytes()).unwrap();
@@ -43,9 +49,9 @@ pub(crate) fn generation(conf: &str) -> Generation {
         &SharedObjects::default(),
         &mut Diagnostics::default(),
     )
-    .unwrap_or_else(|error| panic!("{}", error.line(&tree.sources)));
+    .map_err(|error| error.line(&tree.sources).to_string())?;
     let disks = Disks::new([Pool::with_defaults().unwrap()], config.process.ring).into();
-    Generation { id: 1, config, disks }
+    Ok(Generation { id: 1, config, disks })
 }
 
 /// Lets `look` see a request with this head, which a client at 127.0.0.1 sent to the first address of `conf`.
@@ -73,7 +79,7 @@ pub(crate) fn with_request_of<T: Send + 'static>(
         let listen = std::rc::Rc::new(generation.groups[0].address.clone());
         let core = LoopCore::new(3, Arc::new(Counts::default()), generation.process());
         let home = Loop::new(core, generation);
-        let client = Client::new(42, peer.into(), listen, home.clone());
+        let client = Client::new(42, peer.into(), (listen, SocketKind::Stream), home.clone());
         let socket = Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Later);
         let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));
         let mut r = home.app.take_request();

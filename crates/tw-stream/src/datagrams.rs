@@ -247,7 +247,7 @@ pub(crate) fn receive(
     listener: &Rc<DatagramListener>,
     datagram: &ReceivedDatagram<'_>,
 ) {
-    let ReceivedDatagram { bytes, peer, local, listen } = datagram;
+    let ReceivedDatagram { bytes, peer, local, listen, .. } = datagram;
     let key = SessionKey::new(listen, peer.cloned(), *local);
     let sessions = &home.datagram_sessions;
     if let Some(client) = sessions.find(key.as_ref()) {
@@ -442,7 +442,7 @@ impl DatagramClient {
 
     /// A message for the client.
     pub(crate) fn message<'a>(&'a self, bytes: &'a [u8], segment: Option<u16>) -> OutgoingMessage<'a> {
-        OutgoingMessage { bytes, to: self.origin.peer.as_ref(), from: self.origin.from, segment }
+        OutgoingMessage { bytes, to: self.origin.peer.as_ref(), from: self.origin.from, segment, ecn: 0 }
     }
 
     /// Sends messages to the client. What the socket does not take is lost, as in the network.

@@ -1,6 +1,6 @@
-//! Datagrams in batches: `recvmmsg` and `sendmmsg`, with the local address of each datagram (`IP_PKTINFO`,
-//! `IPV6_RECVPKTINFO`) and with segments: several datagrams of one size between the same two addresses in one message (`UDP_GRO`,
-//! `UDP_SEGMENT`).
+//! Datagrams in batches: `recvmmsg` and `sendmmsg`, with the local address of each datagram (`IP_PKTINFO`, `IPV6_RECVPKTINFO`), with marks
+//! of congestion (`IP_TOS`, `IPV6_TCLASS`) and with segments: several datagrams of one size between the same two addresses in one
+//! message (`UDP_GRO`, `UDP_SEGMENT`).
 
 use std::io;
 use std::mem::{self, MaybeUninit, size_of, zeroed};
@@ -20,7 +20,7 @@ pub const SEGMENTS_MAX: usize = 64;
 /// Largest datagram that is joined with others: it fits into the smallest packet that IPv6 lets a network have, 1,280 bytes.
 const JOINED_SIZE_MAX: usize = 1_232;
 
-/// Room for the ancillary data of one message: an address, and the size of its segments.
+/// Room for the ancillary data of one message: an address, the size of its segments, and its mark.
 type Control = [u64; 16];
 
 /// Room for the messages of one call, and what has arrived there.
@@ -39,6 +39,7 @@ struct Message {
     peer: Option<SocketAddrAny>,
     local: Option<IpAddr>,
     segment: Option<u16>,
+    ecn: u8,
     is_truncated: bool,
 }
 
@@ -52,6 +53,8 @@ pub struct ReceivedMessage<'a> {
     pub local: Option<IpAddr>,
     /// Size of the datagrams in `bytes`, if they are several.
     pub segment: Option<u16>,
+    /// Mark of explicit congestion notification (RFC 3168), the two low bits of the traffic class, if the socket tells; 0 for none.
+    pub ecn: u8,
     /// True if a part of it did not fit.
     pub is_truncated: bool,
 }
@@ -110,6 +113,7 @@ impl ReceiveBatch {
                 peer: peer_of(mem::replace(name, MaybeUninit::zeroed()), message.msg_namelen),
                 local: None,
                 segment: None,
+                ecn: 0,
                 is_truncated: message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0,
             };
             read_control(message, &mut received);
@@ -125,6 +129,7 @@ impl ReceiveBatch {
             peer: message.peer.as_ref(),
             local: message.local,
             segment: message.segment,
+            ecn: message.ecn,
             is_truncated: message.is_truncated,
         })
     }
@@ -141,6 +146,8 @@ pub struct OutgoingMessage<'a> {
     pub from: Option<IpAddr>,
     /// Size of the datagrams in `bytes`, if they are several: at most [`SEGMENTS_MAX`].
     pub segment: Option<u16>,
+    /// Mark of explicit congestion notification, the two low bits of the traffic class; 0 leaves the socket's.
+    pub ecn: u8,
 }
 
 /// Use of one message for several datagrams (`UDP_SEGMENT`).
@@ -166,7 +173,7 @@ pub fn joined_count(messages: &[OutgoingMessage<'_>], joining: Joining) -> usize
             (Some(one), Some(other)) => ptr::eq(one, other),
             _ => false,
         };
-        is_same && first.from == message.from && message.segment.is_none()
+        is_same && (first.from, first.ecn) == (message.from, message.ecn) && message.segment.is_none()
     };
     let rest = &rest[..rest.len().min(BATCH - 1)];
     let full = rest.iter().take_while(|next| next.bytes.len() == size && has_same_addresses(next)).count();
@@ -267,6 +274,16 @@ fn read_control(header: &libc::msghdr, message: &mut Message) {
                 let info: libc::in6_pktinfo = unsafe { ptr::read_unaligned(data.cast()) };
                 message.local = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
             }
+            (libc::IPPROTO_IP, libc::IP_TOS) => {
+                // SAFETY: the kernel writes a byte.
+                let class: u8 = unsafe { ptr::read_unaligned(data.cast()) };
+                message.ecn = class & 3;
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                // SAFETY: the kernel writes an int.
+                let class: libc::c_int = unsafe { ptr::read_unaligned(data.cast()) };
+                message.ecn = (class & 3) as u8;
+            }
             (libc::SOL_UDP, libc::UDP_GRO) => {
                 // SAFETY: the kernel writes an int.
                 let size: libc::c_int = unsafe { ptr::read_unaligned(data.cast()) };
@@ -290,7 +307,7 @@ fn write_control(header: &mut libc::msghdr, control: &mut Control, message: &Out
         let head_len = unsafe { libc::CMSG_LEN(0) } as usize;
         // SAFETY: arithmetic on a length.
         let space = unsafe { libc::CMSG_SPACE(len) } as usize;
-        assert!(used + space <= size_of::<Control>(), "two entries fit");
+        assert!(used + space <= size_of::<Control>(), "three entries fit");
         // SAFETY: a head holds integers only, for which zero bytes are valid.
         let mut head: libc::cmsghdr = unsafe { zeroed() };
         head.cmsg_len = (head_len + data.len()) as _;
@@ -319,6 +336,15 @@ fn write_control(header: &mut libc::msghdr, control: &mut Control, message: &Out
     }
     if let Some(segment) = message.segment {
         put(libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
+    }
+    if message.ecn != 0 {
+        let class = libc::c_int::from(message.ecn).to_ne_bytes();
+        // A socket of IPv6 sends to IPv4 addresses, too, which are mapped: the kernel takes the one of the address it sends to.
+        let is_ipv6 = message.to.is_some_and(|to| to.address_family() == rustix::net::AddressFamily::INET6);
+        match is_ipv6 {
+            true => put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class),
+            false => put(libc::IPPROTO_IP, libc::IP_TOS, &class),
+        }
     }
     if used > 0 {
         header.msg_control = base.cast();
@@ -354,7 +380,7 @@ mod tests {
         assert_eq!(batch.receive(&two).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         let to = address(&two);
         let large = vec![7; 65_507];
-        let message = |bytes| OutgoingMessage { bytes, to: Some(&to), from: None, segment: None };
+        let message = |bytes| OutgoingMessage { bytes, to: Some(&to), from: None, segment: None, ecn: 0 };
         assert_eq!(send(&one, &[message(b""), message(b"x"), message(&large)], Joining::Join).unwrap(), 3);
         assert_eq!(wait(&two, &mut batch), 3);
         let sizes: Vec<_> = batch.iter().map(|message| message.bytes.len()).collect();
@@ -376,7 +402,8 @@ mod tests {
         wait(&wildcard, &mut batch);
         let message = batch.iter().next().unwrap();
         assert_eq!(message.local, Some(Ipv4Addr::new(127, 0, 0, 3).into()));
-        let answer = OutgoingMessage { bytes: b"x", to: message.peer, from: message.local, segment: None };
+        let answer =
+            OutgoingMessage { bytes: b"x", to: message.peer, from: message.local, segment: None, ecn: 0 };
         assert_eq!(send(&wildcard, &[answer], Joining::Join).unwrap(), 1);
         let (_, from) = client.recv_from(&mut [0; 9]).unwrap();
         assert_eq!(from.ip(), Ipv4Addr::new(127, 0, 0, 3));
@@ -392,7 +419,8 @@ mod tests {
         wait(&wildcard, &mut batch);
         let message = batch.iter().next().unwrap();
         assert_eq!(message.local, Some(Ipv4Addr::new(127, 0, 0, 3).to_ipv6_mapped().into()));
-        let answer = OutgoingMessage { bytes: b"x", to: message.peer, from: message.local, segment: None };
+        let answer =
+            OutgoingMessage { bytes: b"x", to: message.peer, from: message.local, segment: None, ecn: 0 };
         assert_eq!(send(&wildcard, &[answer], Joining::Join).unwrap(), 1);
         assert_eq!(client.recv_from(&mut [0; 9]).unwrap().1.ip(), Ipv4Addr::new(127, 0, 0, 3));
     }
@@ -401,7 +429,8 @@ mod tests {
     fn segments_are_datagrams_of_their_own() {
         let (one, two) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         let to = address(&two);
-        let message = OutgoingMessage { bytes: b"aaabbbc", to: Some(&to), from: None, segment: Some(3) };
+        let message =
+            OutgoingMessage { bytes: b"aaabbbc", to: Some(&to), from: None, segment: Some(3), ecn: 0 };
         // A kernel or an interface without segments refuses.
         if send(&one, &[message], Joining::Separate).is_err() {
             return;
@@ -432,7 +461,7 @@ mod tests {
         let three = UdpSocket::bind("127.0.0.1:0").unwrap();
         two.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
         let (to, other) = (address(&two), address(&three));
-        let message = |bytes| OutgoingMessage { bytes, to: Some(&to), from: None, segment: None };
+        let message = |bytes| OutgoingMessage { bytes, to: Some(&to), from: None, segment: None, ecn: 0 };
         let elsewhere = OutgoingMessage { to: Some(&other), ..message(b"aaa") };
         let large = [7; 1_300];
         let messages = [

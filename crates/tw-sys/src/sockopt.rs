@@ -91,6 +91,23 @@ pub fn set_receive_local_address(fd: impl AsFd, is_ipv6: bool) -> io::Result<()>
     }
 }
 
+/// `IP_RECVTOS` or, for an IPv6 socket, `IPV6_RECVTCLASS`: tells with each datagram its mark of congestion.
+pub fn set_receive_ecn(fd: impl AsFd, is_ipv6: bool) -> io::Result<()> {
+    if is_ipv6 {
+        set_int(&fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+    }
+    // A socket of IPv6 may receive from IPv4, too.
+    set_int(&fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)
+}
+
+/// `IP_MTU_DISCOVER` or, for an IPv6 socket, `IPV6_MTU_DISCOVER`: datagrams are never fragmented, and their size is the sender's.
+pub fn set_dont_fragment(fd: impl AsFd, is_ipv6: bool) -> io::Result<()> {
+    if is_ipv6 {
+        set_int(&fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
+    }
+    set_int(&fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)
+}
+
 /// `UDP_GRO`: the kernel may hand over several datagrams of one size and sender as one message, see
 /// [`ReceivedMessage::segment`](crate::datagram::ReceivedMessage). Errors: not known before Linux 5.0.
 pub fn set_udp_gro(fd: impl AsFd, on: bool) -> io::Result<()> {

@@ -10,6 +10,7 @@
 //! - [`dns`]: scripted DNS server;
 //! - [`left_out`]: reports of tests that cannot run on this machine;
 //! - [`origin`]: scripted upstream server;
+//! - [`quic`]: QUIC client with an engine of others; [`quic_raw`]: one that sends any frame;
 //! - [`random`]: reproducible pseudo-random numbers;
 //! - [`tls`]: certificates, and clients that trust them;
 //! - [`mp4`]: hand-made video files, and a reader of their samples;
@@ -30,6 +31,8 @@ pub mod mp4;
 pub mod origin;
 pub mod ports;
 pub mod process;
+pub mod quic;
+pub mod quic_raw;
 pub mod random;
 pub mod server;
 pub mod temp;

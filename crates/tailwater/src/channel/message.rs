@@ -24,7 +24,10 @@ pub(crate) enum WorkerCommand {
     /// Purge. Is answered with the number ([`WorkerReply::Purged`]).
     Purge(u64, Purge),
     /// Accept nothing more, finish what is going on, end.
-    Quit,
+    Quit {
+        /// True if another process receives from the same sockets now.
+        is_replaced: bool,
+    },
     /// End now.
     Stop,
 }

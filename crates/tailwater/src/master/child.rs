@@ -464,7 +464,7 @@ pub(super) mod tests {
     }
 
     fn configure(child: &mut Child, deadline: Instant, inbox: &SignalQueue) -> Result<(), Failure> {
-        child.order_configuration(&WorkerCommand::Quit, &[])?;
+        child.order_configuration(&WorkerCommand::Quit { is_replaced: false }, &[])?;
         child.wait_until_configured(deadline, (inbox, false))
     }
 

@@ -83,7 +83,7 @@ impl Master {
 
     /// Lets who serves finish, and closes the sockets: another server may have the addresses.
     fn quit(&mut self) {
-        self.serving.release();
+        self.serving.release(self.binaries.new_one().is_some());
         self.close_sockets();
     }
 

@@ -45,11 +45,12 @@ impl Serving {
         }
     }
 
-    /// Stops accepting, so that the serving process or loops finish their open requests. The sockets stay open.
-    pub(super) fn release(&mut self) {
+    /// Stops accepting, so that the serving process or loops finish their open requests. The sockets stay open. `is_replaced` if another
+    /// process has them.
+    pub(super) fn release(&mut self, is_replaced: bool) {
         match self {
             Self::Here(server, _) => server.release_loops(),
-            Self::There(workers) => workers.release(),
+            Self::There(workers) => workers.release(is_replaced),
         }
     }
 

@@ -140,7 +140,7 @@ impl Master {
                 state
             }
             Signal::Winch if self.mode == Mode::Background => {
-                self.serving.release();
+                self.serving.release(self.binaries.new_one().is_some());
                 state
             }
             Signal::Usr2 if !self.main.master_process => state,

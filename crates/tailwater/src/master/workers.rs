@@ -119,7 +119,7 @@ impl Workers {
 
     /// Lets another process take the place of the one that serves.
     fn replace_by(&mut self, child: Child, rules: SandboxRules) {
-        self.release();
+        self.release(true);
         self.current = Some(child);
         self.rules = rules;
     }
@@ -246,14 +246,14 @@ impl Workers {
         }
     }
 
-    /// Lets the one that serves finish what it does, accepting nothing more.
-    pub(super) fn release(&mut self) {
+    /// Lets the one that serves finish what it does, accepting nothing more. `is_replaced` if another process has its sockets.
+    pub(super) fn release(&mut self, is_replaced: bool) {
         self.again_at = None;
         // It keeps the time itself, unless it hangs.
         let timeout = self.handover.shutdown_timeout.map(|timeout| timeout.saturating_add(STOP_TIMEOUT));
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if let Some(mut child) = self.current.take() {
-            if child.order(&WorkerCommand::Quit, &[]).is_err() {
+            if child.order(&WorkerCommand::Quit { is_replaced }, &[]).is_err() {
                 child.hang_up();
             }
             child.stop_listening();
@@ -577,8 +577,11 @@ mod tests {
         let ((current, worker, _process), (leaving, ..)) = (actor(), actor());
         let mut workers = workers(current, leaving);
         workers.handover.shutdown_timeout = Some(Duration::from_secs(5));
-        workers.release();
-        assert!(matches!(worker.receive::<WorkerCommand>(), Ok(Some((WorkerCommand::Quit, _)))));
+        workers.release(false);
+        assert!(matches!(
+            worker.receive::<WorkerCommand>(),
+            Ok(Some((WorkerCommand::Quit { is_replaced: false }, _)))
+        ));
         let until = |workers: &Workers| workers.leaving.iter().filter_map(|child| child.until).min();
         assert!(until(&workers).is_some_and(|until| until > Instant::now() + Duration::from_secs(5)));
         workers.stop();
@@ -638,7 +641,7 @@ mod tests {
     /// Worker process that does not read.
     fn deaf() -> (Child, Channel, Group) {
         let actor = actor();
-        while actor.0.order_until(Instant::now(), &WorkerCommand::Quit, &[]).is_ok() {}
+        while actor.0.order_until(Instant::now(), &WorkerCommand::Quit { is_replaced: false }, &[]).is_ok() {}
         actor
     }
 

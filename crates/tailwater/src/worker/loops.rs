@@ -160,6 +160,11 @@ impl Loops {
         self.leave(all, timeout);
     }
 
+    /// Notes that another process receives from the same sockets now.
+    pub(crate) fn set_replaced(&self) {
+        self.counts.set_replaced();
+    }
+
     /// Ends every loop and closes its connections; waits at most `timeout`.
     pub(crate) fn stop(&mut self, timeout: Duration) {
         let until = Instant::now() + timeout;

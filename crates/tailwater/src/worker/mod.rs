@@ -190,6 +190,11 @@ impl Server {
         self.loops.are_turning(now)
     }
 
+    /// Notes that another process receives from the same sockets now.
+    pub(crate) fn set_replaced(&self) {
+        self.loops.set_replaced();
+    }
+
     /// Lets all loops leave, which end with their last connection, or after `worker_shutdown_timeout`.
     pub(crate) fn release_loops(&mut self) {
         self.loops.quit(self.generation.main.shutdown_timeout);

@@ -333,7 +333,12 @@ impl Worker {
                     answer(&master, &WorkerReply::Purged { number, is_done, said });
                 });
             }
-            Ok(Some((WorkerCommand::Quit, _))) => self.drain(),
+            Ok(Some((WorkerCommand::Quit { is_replaced }, _))) => {
+                if is_replaced {
+                    self.server.set_replaced();
+                }
+                self.drain();
+            }
             Ok(Some((WorkerCommand::Stop, _))) => self.state = State::Ended,
             Ok(None) => self.shut_down_without_master("the master process is gone"),
             Err(error) if Errno::from(&error) == MFILE => {

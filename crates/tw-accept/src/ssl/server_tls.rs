@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustls::compress::ZLIB_COMPRESSOR;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::server::{ClientHello, NoServerSessionStorage, StoresServerSessions};
-use rustls::{DistinguishedName, ServerConfig, SignatureScheme};
+use rustls::{DistinguishedName, ProtocolVersion, ServerConfig, SignatureScheme};
 use tw_base::Limit;
 use tw_conf::ConfError;
 use tw_core::load::Resolve;
@@ -48,6 +48,8 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
 pub struct ServerTls<S: Session> {
     /// Configurations of rustls, one for each list of [`SecureProtocol::ALPN`].
     configs: Box<[Arc<ServerConfig>]>,
+    /// Configurations for QUIC, one for each list of [`SecureProtocol::QUIC_ALPN`]; none without TLSv1.3.
+    quic: Box<[Arc<ServerConfig>]>,
     resolver: Arc<CertificateResolver>,
     /// Certificates that variables name. If there are any, there are no others.
     pub(crate) dynamic: Vec<DynamicCertificate<S>>,
@@ -57,6 +59,16 @@ impl<S: Session> ServerTls<S> {
     /// Configuration of rustls that offers the list number `alpn` of [`SecureProtocol::ALPN`].
     pub(crate) fn config(&self, alpn: usize) -> &Arc<ServerConfig> {
         &self.configs[alpn]
+    }
+
+    /// Configuration of rustls for QUIC that offers the list number `alpn` of [`SecureProtocol::QUIC_ALPN`]; `None` without TLSv1.3.
+    pub(crate) fn quic_config(&self, alpn: usize) -> Option<&Arc<ServerConfig>> {
+        self.quic.get(alpn)
+    }
+
+    /// Returns true if the server can be used over QUIC, which needs TLSv1.3.
+    pub fn supports_quic(&self) -> bool {
+        !self.quic.is_empty()
     }
 
     /// Signature that a client will get.
@@ -92,18 +104,18 @@ impl<S: Session> ServerTls<S> {
         })
     }
 
-    /// Configuration with these certificates instead, and the signature that a client will get.
+    /// Configuration like `base` with these certificates instead, and the signature that a client will get.
     pub(crate) fn with(
         &self,
         identities: Vec<Identity>,
         hello: &ClientHello<'_>,
-        alpn: usize,
+        base: &ServerConfig,
     ) -> (Arc<ServerConfig>, ServerSignature) {
         let bare = |identity| Candidate { source: CertificateSource::Fixed(identity), stapling: None };
         let candidates = identities.into_iter().map(bare).collect();
         let resolver = CertificateResolver { candidates, preference: self.resolver.preference.clone() };
         let signature = resolver.signature_for(hello);
-        let mut config = ServerConfig::clone(self.config(alpn));
+        let mut config = base.clone();
         config.cert_resolver = Arc::new(resolver);
         (Arc::new(config), signature)
     }
@@ -182,19 +194,30 @@ pub(super) fn resolve<P: SecureProtocol>(
     // Without tickets that hold a session there are some that name one which is kept here.
     let is_kept = tickets || has_early_data || written.session_cache != SessionCache::None;
     config.send_tls13_tickets = if is_kept { settings.num_tickets.unwrap_or(TICKETS) } else { 0 };
-    let offering = |alpn: &&[&[u8]]| {
+    let offering = |config: &ServerConfig, alpn: &[&[u8]]| {
         let mut config = config.clone();
         config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
         Arc::new(config)
     };
     let configs: Box<[_]> = match &written.alpn[..] {
-        [] => P::ALPN.iter().map(offering).collect(),
+        [] => P::ALPN.iter().map(|alpn| offering(&config, alpn)).collect(),
         own => {
             let own: Vec<&[u8]> = own.iter().map(|protocol| &**protocol).collect();
-            Box::new([offering(&&*own)])
+            Box::new([offering(&config, &own)])
         }
     };
-    Ok(Arc::new(ServerTls { configs, resolver, dynamic }))
+    let mut over_quic = config;
+    // QUIC limits early data itself, and knows no other number (RFC 9001, section 4.6.1).
+    if has_early_data {
+        over_quic.max_early_data_size = u32::MAX;
+    }
+    let has_tls13 =
+        settings.protocols.versions().iter().any(|version| version.version == ProtocolVersion::TLSv1_3);
+    let quic = match has_tls13 {
+        true => P::QUIC_ALPN.iter().map(|alpn| offering(&over_quic, alpn)).collect(),
+        false => Box::default(),
+    };
+    Ok(Arc::new(ServerTls { configs, quic, resolver, dynamic }))
 }
 
 /// Context of sessions: a server resumes those of servers with the same certificates, or names of them, and the same authorities.

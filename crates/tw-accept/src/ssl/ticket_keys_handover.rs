@@ -12,8 +12,14 @@ use std::sync::{Arc, Weak};
 use tw_base::{FatalMutex, Limit};
 use tw_tls::{Clock, TicketError, Tickets, Zeroizing};
 
+use crate::quic::host_key;
+
 /// Bytes of all keys, which have to fit into one message to the master: enough for dozens of lifetimes.
 const TICKET_KEYS_SIZE_MAX: usize = 4 << 10;
+/// Bytes of the secret of QUIC with its head.
+const QUIC_SIZE_MAX: usize = 64;
+/// Stands for a lifetime in front of the random secret of QUIC.
+const QUIC_SECRET: u32 = u32::MAX;
 /// Bytes in front of the keys of each lifetime: the lifetime and their length.
 const HEAD_SIZE: usize = 4 + 2;
 
@@ -52,7 +58,7 @@ pub fn export_keys() -> Vec<u8> {
         keys.iter().filter_map(|(lifetime, tickets)| Some((*lifetime, tickets.upgrade()?))).collect()
     };
     // A buffer that grows would leave copies behind.
-    let mut all = Vec::with_capacity(if used.is_empty() { 0 } else { TICKET_KEYS_SIZE_MAX });
+    let mut all = Vec::with_capacity(TICKET_KEYS_SIZE_MAX + QUIC_SIZE_MAX);
     for (lifetime, tickets) in used {
         let Some(state) = tickets.export() else { continue };
         let Ok(len) = u16::try_from(state.len()) else { continue };
@@ -61,6 +67,11 @@ pub fn export_keys() -> Vec<u8> {
             all.extend(len.to_be_bytes());
             all.extend(state.iter());
         }
+    }
+    if let Some(secret) = host_key::export_secret() {
+        all.extend(QUIC_SECRET.to_be_bytes());
+        all.extend((secret.len() as u16).to_be_bytes());
+        all.extend(secret.iter());
     }
     all
 }
@@ -73,7 +84,10 @@ pub fn inherit_keys(mut all: &[u8]) {
         let [a, b, c, d, e, f] = *head;
         let len = usize::from(u16::from_be_bytes([e, f]));
         let Some((state, rest)) = rest.split_at_checked(len) else { return };
-        inherited.insert(u32::from_be_bytes([a, b, c, d]), Zeroizing::new(state.to_vec()));
+        match u32::from_be_bytes([a, b, c, d]) {
+            QUIC_SECRET => host_key::inherit_secret(state),
+            lifetime => drop(inherited.insert(lifetime, Zeroizing::new(state.to_vec()))),
+        }
         all = rest;
     }
 }

@@ -58,8 +58,6 @@ const HINTS: &[(&str, &str)] = &[
         "applications are asked with \"proxy_pass\", \"fastcgi_pass\", \"uwsgi_pass\" or \"scgi_pass\"",
     ),
     ("spdy_*", "\"http2 on;\" took the place of SPDY"),
-    ("http3*", NO_QUIC),
-    ("quic*", NO_QUIC),
 ];
 
 /// Hints for all directives of a module.
@@ -125,8 +123,6 @@ mod tests {
             ("upload_progress", "progress"),
             ("rtmp", "RTMP"),
             ("vod_mode", "slice"),
-            ("http3_hq", "http2 on"),
-            ("quic_retry", "http2 on"),
         ] {
             assert!(hint_for(name).is_some_and(|hint| hint.contains(part)), "{name}");
         }

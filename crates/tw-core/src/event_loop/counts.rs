@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Weak;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use tw_base::{Counter, FatalMutex, Limit};
@@ -14,6 +15,7 @@ use tw_rt::watch::Stall;
 
 use super::accept::AcceptMutex;
 use super::balance::{Sibling, Siblings};
+use super::passed_datagrams::DatagramInboxes;
 use super::tally::{LoopCounter, Tallies, Tally};
 
 /// Stalls that are remembered.
@@ -33,11 +35,14 @@ pub struct Counts {
     pub panics: Counter,
     /// The number that the last connection has got.
     last_connection: AtomicU64,
+    /// True once another process receives from the same sockets.
+    is_replaced: AtomicBool,
     /// Sessions over datagrams that are older than the present number of loops.
     pub moved_datagram_sessions: AtomicU64,
     pub(super) tallies: Tallies,
     pub(super) accept_mutex: AcceptMutex,
     pub(super) siblings: Siblings,
+    pub(super) datagram_inboxes: DatagramInboxes,
     /// Statistics of the turns of each loop.
     loops: FatalMutex<Vec<Arc<LoopStats>>>,
 }
@@ -46,6 +51,16 @@ impl Counts {
     /// The number of a connection that begins, the first is 1.
     pub fn next_connection(&self) -> u64 {
         self.last_connection.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Notes that another process receives from the same sockets now.
+    pub fn set_replaced(&self) {
+        self.is_replaced.store(true, Release);
+    }
+
+    /// Returns true if another process receives from the same sockets: a datagram goes to either of them.
+    pub(super) fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Acquire)
     }
 
     /// Statistics of the turns of each loop, in the order of the loops. Read by scrapes only.

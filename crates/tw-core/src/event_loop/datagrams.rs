@@ -12,8 +12,9 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -61,12 +62,36 @@ pub struct ReceivedDatagram<'a> {
     pub local: Option<IpAddr>,
     /// Listening address of the configuration that it belongs to.
     pub listen: &'a Rc<Addr>,
+    /// Mark of explicit congestion notification, if the socket tells; 0 for none.
+    pub ecn: u8,
+}
+
+/// A datagram that another loop has received for a connection of this one.
+pub struct PassedDatagram {
+    /// Content.
+    pub bytes: Box<[u8]>,
+    /// Sender.
+    pub peer: SocketAddr,
+    /// Local address that it was sent to, if the socket tells.
+    pub local: Option<IpAddr>,
+    /// Listening address of the configuration that it belongs to.
+    pub listen: Addr,
+    /// Mark of explicit congestion notification; 0 for none.
+    pub ecn: u8,
 }
 
 impl DatagramListener {
     /// Sends messages as far as the socket takes them.
     pub fn send(&self, messages: &[OutgoingMessage<'_>]) -> SendOutcome {
         self.sender.send(messages)
+    }
+
+    /// Waits until the socket may take messages again, after it has not taken some.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub async fn writable(&self) -> io::Result<()> {
+        self.sender.writable().await
     }
 }
 
@@ -158,8 +183,36 @@ impl<A: Application> Running<A> {
             }
         }
         if !self.receives_on(&listener.address) {
-            self.app.stop_receiving(&listener);
+            return self.app.stop_receiving(&listener);
         }
+        if !self.connections.is_stopping() {
+            return;
+        }
+        // Half of the datagrams would go to the other process. Clients connect to it anew.
+        if self.counts.is_replaced() {
+            return self.app.stop_connections(&listener);
+        }
+        // Connections over datagrams end like others, with the loop, and need their datagrams until then.
+        if self.app.has_connections_over(&listener) {
+            let subject = Subject { kind: "accept", id: 0 };
+            drop(tw_rt::spawn_local(subject, self.receive_rest(socket, listener)));
+        }
+    }
+
+    /// Receives datagrams until the loop ends.
+    fn receive_rest(
+        self,
+        socket: DatagramSocket,
+        listener: Rc<DatagramListener>,
+    ) -> Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(async move {
+            while poll_fn(|cx| socket.poll_readable(cx)).await.is_ok() {
+                match self.receive_batch(&socket, &listener) {
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => break,
+                    _ => tw_rt::yield_now().await,
+                }
+            }
+        })
     }
 
     fn receive_batch(&self, socket: &DatagramSocket, listener: &Rc<DatagramListener>) -> io::Result<usize> {
@@ -171,13 +224,22 @@ impl<A: Application> Running<A> {
                     self.log_once_a_second(Level::Alert, format_args!("recvmsg() truncated data"));
                     continue;
                 }
-                // What panics with one datagram keeps nobody from receiving the next; the hook has told it.
-                let _ = catch_unwind(AssertUnwindSafe(|| {
-                    let is_for = |address: &&Rc<Addr>| address.inet().map(|to| to.ip()) == message.local;
-                    let listen = sharing.iter().find(is_for).unwrap_or(&listener.address);
-                    let (bytes, peer, local) = (message.bytes, message.peer, message.local);
-                    self.app.receive(listener, &ReceivedDatagram { bytes, peer, local, listen });
-                }));
+                let is_for = |address: &&Rc<Addr>| address.inet().map(|to| to.ip()) == message.local;
+                let listen = sharing.iter().find(is_for).unwrap_or(&listener.address);
+                let (peer, local, ecn) = (message.peer, message.local, message.ecn);
+                let size = message.segment.map_or(message.bytes.len(), usize::from).max(1);
+                let mut rest = message.bytes;
+                loop {
+                    let (bytes, behind) = rest.split_at(size.min(rest.len()));
+                    // What panics with one datagram keeps nobody from receiving the next; the hook has told it.
+                    let _ = catch_unwind(AssertUnwindSafe(|| {
+                        self.app.receive(listener, &ReceivedDatagram { bytes, peer, local, listen, ecn });
+                    }));
+                    rest = behind;
+                    if rest.is_empty() {
+                        break;
+                    }
+                }
             }
             Ok(count)
         })

@@ -60,6 +60,16 @@ pub struct Tally {
     pub datagrams_forwarded: LoopCounter,
     /// Sessions over datagrams that ended to make room.
     pub datagram_sessions_evicted: LoopCounter,
+    /// Connections over QUIC that were accepted.
+    pub quic_accepted: LoopCounter,
+    /// Handshakes over QUIC that were refused or have failed at once.
+    pub quic_refused: LoopCounter,
+    /// Clients of QUIC that had to prove their address first.
+    pub quic_retries: LoopCounter,
+    /// Panics of the QUIC engine.
+    pub quic_panics: LoopCounter,
+    /// Datagrams passed on to the loop of their connection.
+    pub datagrams_passed_on: LoopCounter,
     /// Sessions begun.
     pub sessions: LoopCounter,
     /// Sessions that are over by class of status: index 1 to 5; 0 is none of them.

@@ -76,6 +76,18 @@ pub struct ListenOptions {
     pub ipv6only: bool,
     /// `multipath`: Multipath TCP.
     pub multipath: bool,
+    /// Use of datagrams by the protocol.
+    pub datagrams: DatagramUse,
+}
+
+/// Use of datagrams by the protocol of an address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DatagramUse {
+    /// Each is a message.
+    #[default]
+    Plain,
+    /// Packets of QUIC: with marks of congestion, never fragmented, several at once if the kernel can.
+    Quic,
 }
 
 impl Default for ListenOptions {
@@ -91,6 +103,7 @@ impl Default for ListenOptions {
             fastopen: None,
             ipv6only: true,
             multipath: false,
+            datagrams: DatagramUse::Plain,
         }
     }
 }

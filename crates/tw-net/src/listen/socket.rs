@@ -14,7 +14,7 @@ use rustix::net::sockopt;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tw_base::Errno;
 
-use super::{AcceptingLoops, Keepalive, ListenOptions, SocketKind};
+use super::{AcceptingLoops, DatagramUse, Keepalive, ListenOptions, SocketKind};
 
 /// Number of tries, and the pause between two of them, of a `bind()` whose address is in use: a program that is
 /// being replaced gets two seconds to leave.
@@ -262,6 +262,14 @@ impl ListenSocket {
                 let name = if addr.is_ipv6() { "IPV6_RECVPKTINFO" } else { "IP_PKTINFO" };
                 let result = tw_sys::sockopt::set_receive_local_address(socket, addr.is_ipv6());
                 set(format_args!("{name}, 1"), result);
+            }
+            if options.datagrams == DatagramUse::Quic {
+                let is_ipv6 = self.addr.inet().is_some_and(|addr| addr.is_ipv6());
+                set(format_args!("IP_RECVTOS, 1"), tw_sys::sockopt::set_receive_ecn(socket, is_ipv6));
+                let result = tw_sys::sockopt::set_dont_fragment(socket, is_ipv6);
+                set(format_args!("IP_MTU_DISCOVER, IP_PMTUDISC_PROBE"), result);
+                // Kernels without it pass on each datagram for itself.
+                let _ = tw_sys::sockopt::set_udp_gro(socket, true);
             }
             return;
         }

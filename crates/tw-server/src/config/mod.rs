@@ -5,6 +5,7 @@
 pub mod acme;
 pub mod error_page;
 pub mod http2;
+pub mod http3;
 pub mod listen;
 pub mod location;
 pub mod media_types;

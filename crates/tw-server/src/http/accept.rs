@@ -11,11 +11,13 @@ use pin_project_lite::pin_project;
 use rustls::ServerConfig;
 use tw_accept::ssl::{CertificateNames, DynamicCertificate};
 use tw_accept::{AcceptedTransport, ChosenServer, Host, OcspClient, Preface, Steps, TlsHost, TlsInfo};
-use tw_core::event_loop::EvictableConnection;
+use tw_core::event_loop::{DatagramListener, EvictableConnection, PassedDatagram, ReceivedDatagram};
 use tw_core::regex::Captures;
 use tw_disk::Disk;
 use tw_log::Level;
-use tw_net::{Transport, proxy_protocol};
+use tw_net::listen::SocketKind;
+use tw_net::{Addr, Transport, proxy_protocol};
+use tw_quic::IncomingConnection;
 
 use super::client::Client;
 use super::generation::{ListenGroup, LoopGeneration, PlanId, ServerId};
@@ -25,11 +27,69 @@ use super::proxy::ocsp_client::LoopOcspClient;
 use super::request::Request;
 use super::synthetic_request;
 use crate::config::acme;
+use crate::config::http3::Http3;
+use crate::event_loop::Loop;
 
 /// HTTP/2 in ALPN (RFC 9113, section 3.2).
 const HTTP_2: &[u8] = b"h2";
 /// Protocols that servers offer in ALPN: without HTTP/2, and with it.
 pub(crate) const ALPN: &[&[&[u8]]] = &[&[b"http/1.1", b"http/1.0"], &[HTTP_2, b"http/1.1", b"http/1.0"]];
+
+/// HTTP/3 in ALPN (RFC 9114, section 3.1).
+const HTTP_3: &[u8] = b"h3";
+/// HTTP/0.9 over QUIC, which tests of interoperability use.
+const HQ: &[u8] = b"hq-interop";
+/// Protocols that servers offer over QUIC: HTTP/3, with HTTP/0.9, that alone, and none, which is a name that no client offers.
+pub(crate) const QUIC_ALPN: &[&[&[u8]]] = &[&[HTTP_3], &[HTTP_3, HQ], &[HQ], &[b"\0"]];
+/// Error code of a connection that ends without an error (RFC 9114, section 8.1).
+pub(crate) const H3_NO_ERROR: u64 = 0x100;
+
+/// Takes a datagram of a listening socket for QUIC, and starts a task for the connection that it begins.
+pub(crate) fn receive(home: &Rc<Loop>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {
+    let generation = home.generation();
+    let settings = || {
+        let is_of = |group: &&ListenGroup| group.is_quic() && group.address == **datagram.listen;
+        let group = generation.groups.iter().find(is_of)?;
+        Some(generation.server(group.default_server).http3.address.clone())
+    };
+    if let Some(incoming) = home.app.quic.receive(listener, datagram, generation.id, settings) {
+        start_quic(home, datagram.listen.clone(), incoming);
+    }
+}
+
+/// Takes a datagram for QUIC that another loop has received.
+pub(crate) fn receive_passed(home: &Rc<Loop>, datagram: &PassedDatagram) {
+    if let Some(incoming) = home.app.quic.receive_passed(datagram) {
+        start_quic(home, Rc::new(datagram.listen.clone()), incoming);
+    }
+}
+
+/// Starts the task of a connection over QUIC.
+fn start_quic(home: &Rc<Loop>, listen: Rc<Addr>, incoming: IncomingConnection) {
+    let (peer, own) = (Addr::Inet(incoming.peer()), home.clone());
+    let started = home.core().spawn_connection(|id| {
+        let client = Client::new(id, peer, (listen, SocketKind::Datagram), own);
+        client.debug(format_args!("accept: {}", client.peer()));
+        serve_quic(client, incoming)
+    });
+    if let Err(exhausted) = started {
+        home.log_once_a_second(Level::Alert, format_args!("{exhausted}"));
+    }
+}
+
+/// Serves a connection over QUIC until it is closed.
+async fn serve_quic(client: Rc<Client>, incoming: IncomingConnection) {
+    let generation = client.home.generation();
+    let Some(group) = client.group(&generation) else { return };
+    let server = generation.server(group.default_server);
+    let local = group.address.inet().and_then(|listen| Some((incoming.local()?, listen.port())));
+    client.local_or(|| local.map(|local| Addr::Inet(local.into())));
+    let timeout = server.settings.client_header_timeout;
+    let accepted = Box::pin(tw_accept::quic::accept(&*client, incoming, &server.quic, timeout)).await;
+    let Some(connection) = accepted else { return };
+    connection.set_drop_code(H3_NO_ERROR);
+    drop((generation, connection));
+}
 
 /// Serves a connection, of which `early` was read already, until it is closed.
 pub(crate) fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) -> impl Future<Output = ()> {
@@ -98,6 +158,16 @@ fn steps(group: &ListenGroup, generation: &LoopGeneration) -> Option<Steps> {
     (proxy_protocol || tls || preface.is_some()).then_some(Steps { proxy_protocol, tls, preface, timeout })
 }
 
+/// Index of the list of [`QUIC_ALPN`] that a server offers.
+fn quic_alpn(http3: &Http3) -> usize {
+    match (http3.is_on, http3.has_hq) {
+        (true, false) => 0,
+        (true, true) => 1,
+        (false, true) => 2,
+        (false, false) => 3,
+    }
+}
+
 impl Host for Client {
     fn accepted(&self) -> Instant {
         self.accepted
@@ -150,7 +220,10 @@ impl TlsHost for Client {
         let tls = ssl.tls.as_ref().or(default.tls.as_ref())?.clone();
         let clients = ssl.clients.as_ref().or(default.clients.as_ref()).cloned();
         let pool = ssl.sign_pool.of(&generation.disks);
-        let alpn = usize::from(group.speaks_http2(server));
+        let alpn = match group.is_quic() {
+            false => usize::from(group.speaks_http2(server)),
+            true => quic_alpn(&server.http3),
+        };
         Some(ChosenServer { server: (id, server.plan), tls, alpn, pool, clients })
     }
 

@@ -5,12 +5,17 @@ use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+use tw_accept::quic::QuicEndpoints;
 use tw_accept::ssl;
 use tw_base::{FatalCell, Limit};
 use tw_connect::UpstreamConnections;
-use tw_core::event_loop::{AcceptedConnection, Application, ClientInfo, Eviction, IdleResources, LoopCore};
+use tw_core::event_loop::{
+    AcceptedConnection, Application, ClientInfo, DatagramListener, Eviction, IdleResources, LoopCore,
+    PassedDatagram, ReceivedDatagram,
+};
 use tw_disk::Errno;
 use tw_http::date::DateCache;
+use tw_net::listen::SocketKind;
 use tw_rt::TaskSet;
 use tw_rt::watch::Subject;
 
@@ -55,6 +60,8 @@ pub struct Http {
     pub(crate) made: Cell<usize>,
     /// Dates of heads, written as they are asked for.
     pub(crate) dates: DateCache,
+    /// Connections over QUIC.
+    pub(crate) quic: QuicEndpoints,
 }
 
 impl Http {
@@ -72,6 +79,7 @@ impl Http {
             files: FatalCell::new(files),
             requests: RefCell::new(Vec::new()),
             background: BackgroundSubrequests::default(),
+            quic: QuicEndpoints::new(&core),
             upstreams: UpstreamConnections::new(core),
             cached: FatalCell::new(OpenEntries::new(files_max, memory.hot_files_size)),
             made: Cell::default(),
@@ -109,10 +117,30 @@ impl Application for Loop {
 
     fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> + 'static {
         let AcceptedConnection { id, transport, peer, listen, passed } = connection;
-        let client = Client::new(id, peer, listen, self);
+        let client = Client::new(id, peer, (listen, SocketKind::Stream), self);
         client.debug(format_args!("accept: {}", client.peer()));
         let early = passed.map_or_else(Vec::new, |passed| client.take_passed(*passed));
         accept::serve(client, transport, early)
+    }
+
+    fn receive(self: &Rc<Self>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {
+        accept::receive(self, listener, datagram);
+    }
+
+    fn receive_passed(self: &Rc<Self>, datagram: &PassedDatagram) {
+        accept::receive_passed(self, datagram);
+    }
+
+    fn has_connections_over(&self, listener: &DatagramListener) -> bool {
+        self.app.quic.has_connections_over(listener)
+    }
+
+    fn stop_connections(&self, listener: &DatagramListener) {
+        self.app.quic.stop_receiving(listener, accept::H3_NO_ERROR);
+    }
+
+    fn stop_receiving(&self, listener: &DatagramListener) {
+        self.app.quic.stop_receiving(listener, accept::H3_NO_ERROR);
     }
 
     async fn run_background_tasks(self: Rc<Self>) {

@@ -9,6 +9,7 @@ use tw_accept::TlsInfo;
 use tw_core::event_loop::{ClientInfo, ConnectionSlot, EvictableConnection, PassedConnection};
 use tw_core::generation::DebugLines;
 use tw_log::{ErrorLog, Level};
+use tw_net::listen::SocketKind;
 use tw_net::{Addr, proxy_protocol};
 
 use crate::event_loop::Loop;
@@ -21,6 +22,8 @@ pub struct Client {
     pub home: Rc<Loop>,
     /// The listening address it came by.
     pub listen: Rc<Addr>,
+    /// Kind of its socket: datagrams for QUIC.
+    pub kind: SocketKind,
     /// Time of accept.
     pub accepted: Instant,
     /// Requests begun on its connection.
@@ -86,7 +89,7 @@ enum Verbosity {
 
 impl Client {
     /// A client whose connection was just accepted.
-    pub(crate) fn new(id: u64, peer: Addr, listen: Rc<Addr>, home: Rc<Loop>) -> Rc<Self> {
+    pub(crate) fn new(id: u64, peer: Addr, listen: (Rc<Addr>, SocketKind), home: Rc<Loop>) -> Rc<Self> {
         let is_debugged =
             home.generation().process.main.debug_connections.iter().any(|peers| peers.has(&peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
@@ -95,7 +98,7 @@ impl Client {
 
     /// Copy of the client with only the facts known during a handshake, for variables that are evaluated then.
     pub(crate) fn introduced(&self, secured: TlsInfo) -> Rc<Self> {
-        let (peer, listen) = (self.peer.clone(), self.listen.clone());
+        let (peer, listen) = (self.peer.clone(), (self.listen.clone(), self.kind));
         let client = Self::make(self.id, peer, listen, self.home.clone(), self.verbosity);
         // Both are new, and nobody has set them.
         let _ = client.tls.set(Box::new(secured));
@@ -124,15 +127,23 @@ impl Client {
     /// Client of requests that the server makes itself again and again, whose log lines are never above `info`.
     pub(crate) fn internal(home: Rc<Loop>) -> Rc<Self> {
         let (id, nowhere) = (home.counts.next_connection(), Addr::Unix(None));
-        Self::make(id, nowhere.clone(), Rc::new(nowhere), home, Verbosity::Quiet)
+        let listen = (Rc::new(nowhere.clone()), SocketKind::Stream);
+        Self::make(id, nowhere, listen, home, Verbosity::Quiet)
     }
 
-    fn make(id: u64, peer: Addr, listen: Rc<Addr>, home: Rc<Loop>, verbosity: Verbosity) -> Rc<Self> {
+    fn make(
+        id: u64,
+        peer: Addr,
+        (listen, kind): (Rc<Addr>, SocketKind),
+        home: Rc<Loop>,
+        verbosity: Verbosity,
+    ) -> Rc<Self> {
         Rc::new_cyclic(|client| Self {
             id,
             slot: home.connections.add_client(client.clone() as Weak<dyn ClientInfo>),
             home,
             listen,
+            kind,
             accepted: tw_rt::clock::now(),
             requests: Cell::new(0),
             tls: OnceCell::new(),

@@ -60,3 +60,6 @@ pub use self::response::{
 };
 pub use self::routing::{error_response, phases, route};
 pub(crate) use self::routing::{post_action, start, tls_requirements};
+
+#[cfg(test)]
+mod quic_tests;

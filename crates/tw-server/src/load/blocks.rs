@@ -15,9 +15,12 @@ use tw_core::reach::Reach;
 use tw_http::HeadLimits;
 
 use super::scope::{BlockKind, BlockScope};
-use super::{CORE_ACME, CORE_HTTP2, CORE_LOCATION, CORE_SERVER, CORE_SSL, CORE_UPSTREAM, Resolve};
+use super::{
+    CORE_ACME, CORE_HTTP2, CORE_HTTP3, CORE_LOCATION, CORE_SERVER, CORE_SSL, CORE_UPSTREAM, Resolve,
+};
 use crate::config::acme::Acme;
 use crate::config::http2::Http2;
+use crate::config::http3::Http3;
 use crate::config::listen::Listen;
 use crate::config::location::Location;
 use crate::config::server::ServerSettings;
@@ -65,14 +68,28 @@ pub(super) fn build(
         let settings = resolve(server.raws, Some(&resolved), table, cx)?;
         let (ssl, http2) =
             (settings_of::<Ssl<Request>>(&settings, CORE_SSL), settings_of::<Http2>(&settings, CORE_HTTP2));
-        let acme = settings_of::<Acme>(&settings, CORE_ACME);
+        let (acme, http3) =
+            (settings_of::<Acme>(&settings, CORE_ACME), settings_of::<Http3>(&settings, CORE_HTTP3));
+        let quic = http3.transport(&settings_of::<Location>(&settings, CORE_LOCATION).keepalive);
         let core = settings_of::<ServerSettings>(&settings, CORE_SERVER);
         let plan = add_plan(&mut built, None, &settings, &core, table, cx);
         let mut of_server = OfServer { built: &mut built, settings: core.clone(), named: HashMap::new() };
         let locations = locations(server.children, &settings, plan, &mut of_server, table, cx)?;
         let named = of_server.named;
         let head = HeadLimits { allow_connect: std::mem::take(&mut cx.block.opens_tunnels), ..core.head };
-        built.servers.push(Server { settings: core, head, ssl, http2, acme, plan, locations, named, span });
+        built.servers.push(Server {
+            settings: core,
+            head,
+            ssl,
+            http2,
+            http3,
+            quic,
+            acme,
+            plan,
+            locations,
+            named,
+            span,
+        });
         cx.vars.prepared = prepared;
     }
     Ok(built)

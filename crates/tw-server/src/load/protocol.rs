@@ -65,6 +65,7 @@ impl ConnectingProtocol for Http {
 
 impl SecureProtocol for Http {
     const ALPN: &'static [&'static [&'static [u8]]] = accept::ALPN;
+    const QUIC_ALPN: &'static [&'static [&'static [u8]]] = accept::QUIC_ALPN;
 
     fn acme_certificate(block: &Block) -> Option<&Arc<CurrentCertificate>> {
         block.acme.slot.as_ref()

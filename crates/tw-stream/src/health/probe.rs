@@ -115,7 +115,8 @@ async fn check_datagrams(s: &StreamSession, check: &HealthCheck, to: &Addr) -> R
     let bytes = [&*proxy.proxy_header(s), bytes].concat();
     let mut deadline = Deadline::new();
     deadline.set(check.timeout);
-    let outcome = socket.send(&[OutgoingMessage { bytes: &bytes, to: None, from: None, segment: None }]);
+    let outcome =
+        socket.send(&[OutgoingMessage { bytes: &bytes, to: None, from: None, segment: None, ecn: 0 }]);
     if outcome.datagrams == 0 {
         let error = outcome.error.unwrap_or_else(|| io::ErrorKind::WouldBlock.into());
         return Err(sending(UpstreamFailure::Send(error)));

@@ -373,7 +373,7 @@ impl<'a> Exchange<'a> {
 }
 
 fn to_server(bytes: &[u8]) -> OutgoingMessage<'_> {
-    OutgoingMessage { bytes, to: None, from: None, segment: None }
+    OutgoingMessage { bytes, to: None, from: None, segment: None, ecn: 0 }
 }
 
 /// Returns true if something may be read now. If not, wakes the task when it may.

@@ -11,11 +11,14 @@ use tw_core::config_thread::{FreeInSteps, yield_if_due};
 use tw_core::generation::ProtocolConfig;
 use tw_core::server_names::{ServerNames, WrittenNames};
 use tw_http::HeadLimits;
+use tw_net::listen::SocketKind;
+use tw_quic::TransportConfig;
 
 use super::plan::Plan;
 use super::{Parts, Request};
 use crate::config::acme::Acme;
 use crate::config::http2::Http2;
+use crate::config::http3::Http3;
 use crate::config::listen::Listen;
 use crate::config::location::TempPath;
 use crate::config::memory::Memory;
@@ -70,6 +73,10 @@ pub struct Server {
     pub ssl: Arc<Ssl<Request>>,
     /// HTTP/2 with it.
     pub http2: Arc<Http2>,
+    /// HTTP/3 with it.
+    pub http3: Arc<Http3>,
+    /// Transport of connections over QUIC.
+    pub quic: TransportConfig,
     /// Automatic certificate (ACME).
     pub acme: Arc<Acme>,
     /// The plan for requests that no location takes.
@@ -119,6 +126,11 @@ impl Deref for ListenGroup {
 }
 
 impl ListenGroup {
+    /// `listen … quic`
+    pub fn is_quic(&self) -> bool {
+        self.kind == SocketKind::Datagram
+    }
+
     /// Returns true if a server speaks HTTP/2 with clients of this address.
     pub fn speaks_http2(&self, server: &Server) -> bool {
         self.http2 || server.http2.is_on

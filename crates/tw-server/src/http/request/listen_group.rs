@@ -11,7 +11,7 @@ impl Client {
             return generation.groups.get(at);
         }
         // A reload seldom moves it.
-        let is_ours = |group: &ListenGroup| group.address == *self.listen;
+        let is_ours = |group: &ListenGroup| group.address == *self.listen && group.kind == self.kind;
         let at = match generation.groups.get(at) {
             Some(group) if is_ours(group) => at,
             _ => generation.groups.iter().position(is_ours)?,

@@ -101,14 +101,14 @@ async fn explain_here(
     let Some(at) = find_destination(addresses.clone(), &request.host, request.port) else {
         return Ok(Err(no_destination(addresses, request.port)));
     };
-    let address = generation.groups[at].address.clone();
+    let (address, kind) = (generation.groups[at].address.clone(), generation.groups[at].kind);
     let (ours, _theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let socket = Socket::unix(ours.into(), FirstBytes::Later);
     let client = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 50_000)));
     let core = LoopCore::new(0, Arc::new(Counts::default()), generation.process());
     let home = Loop::new(core, generation);
-    let client = Client::new(1, client, Rc::new(address.clone()), home.clone());
+    let client = Client::new(1, client, (Rc::new(address.clone()), kind), home.clone());
     let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));
     conn.pretend_local(local_address(&address, &request.host));
     let mut r = home.app.take_request();

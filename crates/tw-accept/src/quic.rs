@@ -1,0 +1,17 @@
+//! QUIC on a loop: endpoints of its listening addresses, the task that sends for each, and handshakes.
+//!
+//! ```text
+//! datagram ─► QuicEndpoints::receive ─┬─► connection of this loop ─► tasks that wait on it
+//!                                     ├─► connection of another loop ─► LoopCore::pass_datagram
+//!                                     └─► IncomingConnection ─► task of the protocol ─► accept ─► tw_quic::Connection
+//! ```
+//! A connection belongs to the loop whose socket the kernel chose for its first datagram, whatever its client's address is later: its
+//! connection IDs tell the loop. An endpoint belongs to a listening address, and lives over reloads.
+
+mod endpoints;
+mod handshake;
+pub(crate) mod host_key;
+
+pub use endpoints::{AddressSettings, QuicEndpoints};
+pub use handshake::accept;
+pub use host_key::HostKey;

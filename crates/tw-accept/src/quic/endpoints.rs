@@ -1,0 +1,298 @@
+//! Endpoints of a loop, one for each listening address, and the task that sends for each.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use rustix::net::SocketAddrAny;
+use tw_core::event_loop::{DatagramListener, LoopCore, PassedDatagram, ReceivedDatagram};
+use tw_log::Level;
+use tw_net::Addr;
+use tw_quic::{
+    Datagram, Endpoint, EndpointConfig, EndpointStatistics, IncomingConnection, Origin, Received,
+    RetryPolicy, TransmitBatch,
+};
+use tw_rt::watch::Subject;
+use tw_rt::{Deadline, OutgoingMessage};
+
+use super::host_key::HostKey;
+
+/// Batches of one endpoint in one turn; then other tasks run.
+const BATCHES_OF_TURN: usize = 4;
+/// Pause after the socket of an endpoint has failed.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Kind of the task of an endpoint, for the watch over the loop.
+const ENDPOINT: &str = "quic";
+
+/// Settings of QUIC of a listening address: those of its default server.
+#[derive(Debug, Clone)]
+pub struct AddressSettings {
+    /// `quic_host_key`
+    pub host_key: HostKey,
+    /// `quic_retry`
+    pub retry: RetryPolicy,
+}
+
+/// Endpoints of one loop.
+pub struct QuicEndpoints {
+    core: Weak<LoopCore>,
+    /// Number of this process among those that share a host key.
+    process: u16,
+    all: RefCell<Vec<Rc<LoopEndpoint>>>,
+}
+
+/// Endpoint of a listening address on this loop.
+struct LoopEndpoint {
+    listen: Rc<Addr>,
+    endpoint: Endpoint,
+    /// Socket that it sends by: the one that has received last.
+    listener: RefCell<Rc<DatagramListener>>,
+    /// Number of the generation whose settings it has.
+    generation: Cell<u64>,
+    /// Statistics that were counted.
+    counted: Cell<EndpointStatistics>,
+    /// True once the configuration has given up the address.
+    is_over: Cell<bool>,
+    core: Weak<LoopCore>,
+}
+
+/// Next step of the task of an endpoint.
+enum Next {
+    /// Connections may have packets to send.
+    Packets,
+    Timer,
+    End,
+}
+
+impl QuicEndpoints {
+    /// No endpoints yet.
+    pub fn new(core: &Rc<LoopCore>) -> Self {
+        // Two processes of one instance run at the same time only for a while, and have different numbers.
+        let process = rustix::process::getpid().as_raw_pid() as u16;
+        Self { core: Rc::downgrade(core), process, all: RefCell::default() }
+    }
+
+    /// Takes a datagram. Returns a connection whose client hello has arrived; the protocol starts a task for it. `settings` finds those of
+    /// the listening address in the generation with this number; `None` if it is not one of QUIC.
+    pub fn receive(
+        &self,
+        listener: &Rc<DatagramListener>,
+        datagram: &ReceivedDatagram<'_>,
+        generation: u64,
+        settings: impl FnOnce() -> Option<AddressSettings>,
+    ) -> Option<IncomingConnection> {
+        let Some(Addr::Inet(peer)) = datagram.peer.map(|peer| Addr::from(Some(peer.clone()))) else {
+            return None;
+        };
+        let endpoint = self.endpoint(listener, datagram.listen, generation, settings)?;
+        let ReceivedDatagram { bytes, local, ecn, .. } = *datagram;
+        endpoint.receive(&Datagram { bytes, peer, local, ecn })
+    }
+
+    /// Takes a datagram that another loop has received: of a connection of this loop, or for a new one because the other loop is about
+    /// to end. Result as of [`receive`](Self::receive).
+    pub fn receive_passed(&self, datagram: &PassedDatagram) -> Option<IncomingConnection> {
+        let all = self.all.borrow();
+        let endpoint = all.iter().find(|endpoint| *endpoint.listen == datagram.listen).cloned();
+        drop(all);
+        let endpoint = endpoint?;
+        let PassedDatagram { bytes, peer, local, ecn, .. } = datagram;
+        let datagram = Datagram { bytes, peer: *peer, local: *local, ecn: *ecn };
+        let received = endpoint.endpoint.receive(tw_rt::clock::now(), &datagram);
+        endpoint.note_statistics();
+        match received {
+            Received::Connecting(incoming) => Some(incoming),
+            // Nothing is passed on twice.
+            Received::Done | Received::Elsewhere(_) | Received::Refused => None,
+        }
+    }
+
+    /// Closes the connections of a socket whose address the configuration has given up.
+    pub fn stop_receiving(&self, listener: &DatagramListener, code: u64) {
+        let mut all = self.all.borrow_mut();
+        let is_gone = |endpoint: &Rc<LoopEndpoint>| endpoint.listener.borrow().id == listener.id;
+        for endpoint in all.iter().filter(|endpoint| is_gone(endpoint)) {
+            endpoint.is_over.set(true);
+            endpoint.endpoint.close(code, b"");
+            endpoint.endpoint.wake();
+        }
+        all.retain(|endpoint| !is_gone(endpoint));
+    }
+
+    /// Returns true if there are connections over this socket.
+    pub fn has_connections_over(&self, listener: &DatagramListener) -> bool {
+        let all = self.all.borrow();
+        let mut own = all.iter().filter(|endpoint| endpoint.listener.borrow().id == listener.id);
+        own.any(|endpoint| endpoint.endpoint.connections() > 0)
+    }
+
+    /// Endpoint of a listening address, which is made for its first datagram.
+    fn endpoint(
+        &self,
+        listener: &Rc<DatagramListener>,
+        listen: &Rc<Addr>,
+        generation: u64,
+        settings: impl FnOnce() -> Option<AddressSettings>,
+    ) -> Option<Rc<LoopEndpoint>> {
+        let core = self.core.upgrade()?;
+        let config = |settings: AddressSettings| EndpointConfig {
+            keys: settings.host_key.0,
+            origin: Origin { generation: self.process, event_loop: own_number(&core) },
+            retry: settings.retry,
+        };
+        let mut all = self.all.borrow_mut();
+        if let Some(known) = all.iter().find(|endpoint| *endpoint.listen == **listen) {
+            if known.listener.borrow().id != listener.id {
+                *known.listener.borrow_mut() = listener.clone();
+            }
+            if known.generation.replace(generation) != generation {
+                known.endpoint.set_config(config(settings()?));
+            }
+            return Some(known.clone());
+        }
+        let unix = tw_rt::clock::unix();
+        let unix = Duration::new(unix.secs.unsigned_abs(), 0);
+        let endpoint = Rc::new(LoopEndpoint {
+            listen: listen.clone(),
+            endpoint: Endpoint::new(config(settings()?), tw_rt::clock::now(), unix),
+            listener: RefCell::new(listener.clone()),
+            generation: Cell::new(generation),
+            counted: Cell::default(),
+            is_over: Cell::new(false),
+            core: self.core.clone(),
+        });
+        all.push(endpoint.clone());
+        let subject = Subject { kind: ENDPOINT, id: core.index as u64 };
+        drop(tw_rt::spawn_local(subject, endpoint.clone().run()));
+        Some(endpoint)
+    }
+}
+
+/// Number of a loop in connection IDs. Loops without one share the last, and pass nothing on.
+fn own_number(core: &LoopCore) -> u8 {
+    core.datagram_number().unwrap_or(u8::MAX)
+}
+
+impl LoopEndpoint {
+    fn receive(&self, datagram: &Datagram<'_>) -> Option<IncomingConnection> {
+        let core = self.core.upgrade()?;
+        if core.connections.is_stopping() {
+            self.endpoint.stop_accepting();
+        }
+        let received = self.endpoint.receive(tw_rt::clock::now(), datagram);
+        self.note_statistics();
+        let passed = || {
+            let Datagram { bytes, peer, local, ecn } = *datagram;
+            PassedDatagram { bytes: bytes.into(), peer, local, listen: (*self.listen).clone(), ecn }
+        };
+        match received {
+            Received::Done => {}
+            Received::Connecting(incoming) => return Some(incoming),
+            Received::Elsewhere(origin) => {
+                match core.has_loop(origin.event_loop) {
+                    true => core.pass_datagram(origin.event_loop, passed()),
+                    // Its loop has ended: the client learns that the connection is lost.
+                    false => self.endpoint.reset(tw_rt::clock::now(), datagram),
+                }
+            }
+            Received::Refused => core.pass_new_datagram(passed()),
+        }
+        None
+    }
+
+    /// Counts what has happened, and reports panics of the engine.
+    fn note_statistics(&self) {
+        let now = self.endpoint.statistics();
+        let before = self.counted.replace(now);
+        if now == before {
+            return;
+        }
+        let Some(core) = self.core.upgrade() else { return };
+        core.tally.quic_accepted.add(now.accepted - before.accepted);
+        core.tally.quic_refused.add(now.refused - before.refused);
+        core.tally.quic_retries.add(now.retries - before.retries);
+        core.tally.datagrams_dropped.add(now.dropped - before.dropped);
+        core.tally.quic_panics.add(now.panics - before.panics);
+        if now.panics > before.panics {
+            core.log_once_a_second(
+                Level::Alert,
+                format_args!("QUIC engine failed on {}, connections were closed", self.listen),
+            );
+        }
+    }
+
+    /// Sends what the connections have, and runs their timers, as long as the endpoint is in use.
+    async fn run(self: Rc<Self>) {
+        let mut batch = TransmitBatch::default();
+        let mut deadline = Deadline::new();
+        loop {
+            let next = poll_fn(|cx| {
+                if self.endpoint.poll_work(cx).is_ready() {
+                    return Poll::Ready(Next::Packets);
+                }
+                if self.is_over.get() {
+                    return Poll::Ready(Next::End);
+                }
+                match self.endpoint.next_timeout() {
+                    Some(at) => deadline.set_at(at),
+                    None => deadline.clear(),
+                }
+                deadline.poll_elapsed(cx).map(|()| Next::Timer)
+            });
+            match next.await {
+                Next::Packets => {}
+                Next::Timer => self.endpoint.on_timeout(tw_rt::clock::now()),
+                Next::End => return,
+            }
+            // Tasks that datagrams or timers have woken add to the packets that are due.
+            tw_rt::yield_now().await;
+            self.send(&mut batch).await;
+            self.note_statistics();
+        }
+    }
+
+    /// Sends until nothing is left.
+    async fn send(&self, batch: &mut TransmitBatch) {
+        for turn in 1.. {
+            tw_rt::watch::operation("making QUIC packets", || {
+                self.endpoint.fill(tw_rt::clock::now(), batch);
+            });
+            if batch.is_empty() {
+                return;
+            }
+            self.send_batch(batch).await;
+            if turn % BATCHES_OF_TURN == 0 {
+                tw_rt::yield_now().await;
+            }
+        }
+    }
+
+    async fn send_batch(&self, batch: &mut TransmitBatch) {
+        let listener = self.listener.borrow().clone();
+        while !batch.is_empty() {
+            let receivers: Vec<_> =
+                batch.messages().iter().map(|message| SocketAddrAny::from(message.peer)).collect();
+            let messages: Vec<_> = batch
+                .messages()
+                .iter()
+                .zip(&receivers)
+                .map(|(message, to)| OutgoingMessage {
+                    bytes: &message.bytes,
+                    to: Some(to),
+                    from: message.local,
+                    segment: message.segment,
+                    ecn: message.ecn,
+                })
+                .collect();
+            let sent = listener.send(&messages);
+            drop(messages);
+            batch.remove(sent.done);
+            // Recovery sends again what an error of the network has cost.
+            if !batch.is_empty() && listener.writable().await.is_err() {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}

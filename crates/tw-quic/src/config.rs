@@ -1,0 +1,237 @@
+//! Settings and limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn_proto as engine;
+use tw_base::Limit;
+
+use crate::hello;
+use crate::keys::{HostKeys, Origin};
+
+/// Client hellos of which parts are missing, on one address of a loop. A hello of ML-KEM takes two datagrams, which come together.
+pub(crate) const HELLOS_MAX: usize = 256;
+/// Time in which a client hello has to be whole.
+pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections whose handshake is not complete, on one address of a loop: some 40 MiB.
+pub(crate) const HANDSHAKES_MAX: usize = 2048;
+/// Number of them from which clients have to prove their address first (Retry).
+pub(crate) const HANDSHAKES_WITHOUT_RETRY_MAX: usize = 256;
+/// Bytes that the engine keeps for a connection before it is accepted: early data, mostly.
+pub(crate) const INCOMING_SIZE_MAX: u64 = 32 << 10;
+/// Bytes of all of them, on one address of a loop.
+pub(crate) const INCOMING_TOTAL_MAX: u64 = 4 << 20;
+/// Streams that a client may open at first. The engine makes room for all of them at once, so more are allowed to a client that opens
+/// half as many.
+pub(crate) const FIRST_STREAMS_MAX: u64 = 32;
+/// Bytes of sent data of a connection that wait for an acknowledgement, at first: enough for an idle path.
+pub(crate) const SEND_WINDOW_MIN: u64 = 128 << 10;
+/// Bytes of sent data for fast and long paths: twice the congestion window, and at most this.
+pub(crate) const SEND_WINDOW_MAX: u64 = 8 << 20;
+/// Answers without a connection that wait until the socket takes them: Retry, version negotiation, resets.
+pub(crate) const RESPONSES_MAX: usize = 1024;
+/// Time between two stateless resets.
+pub(crate) const RESET_INTERVAL: Duration = Duration::from_millis(20);
+/// Largest datagram that is received. Loopback has larger ones, the Internet has not.
+pub(crate) const PAYLOAD_SIZE_MAX: u16 = 1472;
+/// Connection IDs of a client that the engine stores at most.
+const CONNECTION_IDS_MAX: u64 = 5;
+/// Time for which a token proves the address of a returning client.
+const TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// Time for which the token of a Retry packet is valid.
+const RETRY_LIFETIME: Duration = Duration::from_secs(15);
+
+/// Limits of QUIC.
+pub const LIMITS: &[Limit] = &[
+    Limit::count(
+        "HELLOS_MAX",
+        HELLOS_MAX as u64,
+        "QUIC clients on one address of a loop whose client hello is not whole",
+        "the oldest is forgotten",
+    ),
+    Limit::micros(
+        "HELLO_TIMEOUT",
+        HELLO_TIMEOUT.as_micros() as u64,
+        "Time for a client hello over QUIC",
+        "the client is forgotten",
+    ),
+    Limit::bytes(
+        "HELLO_SIZE_MAX",
+        hello::HELLO_SIZE_MAX as u64,
+        "Size of a client hello over QUIC",
+        "the handshake fails",
+    ),
+    Limit::count(
+        "HELLO_PARTS_MAX",
+        hello::HELLO_PARTS_MAX as u64,
+        "Parts of a client hello over QUIC that are not joined",
+        "further ones are dropped until the client sends them again",
+    ),
+    Limit::count(
+        "HANDSHAKES_WITHOUT_RETRY_MAX",
+        HANDSHAKES_WITHOUT_RETRY_MAX as u64,
+        "QUIC handshakes on one address of a loop with clients that have not proved their address",
+        "further clients get a Retry packet",
+    ),
+    Limit::count(
+        "HANDSHAKES_MAX",
+        HANDSHAKES_MAX as u64,
+        "QUIC handshakes on one address of a loop",
+        "Initial packets of further clients are dropped",
+    ),
+    Limit::bytes(
+        "INCOMING_SIZE_MAX",
+        INCOMING_SIZE_MAX,
+        "Bytes that a QUIC client has sent before its connection is accepted, beside the first datagram",
+        "further datagrams are dropped",
+    ),
+    Limit::bytes(
+        "INCOMING_TOTAL_MAX",
+        INCOMING_TOTAL_MAX,
+        "The same for all clients of an address on one loop",
+        "further datagrams are dropped",
+    ),
+    Limit::count(
+        "FIRST_STREAMS_MAX",
+        FIRST_STREAMS_MAX,
+        "Streams that a QUIC client may open before it has used half of them",
+        "it waits for more, up to http3_max_concurrent_streams",
+    ),
+    Limit::bytes(
+        "SEND_WINDOW_MAX",
+        SEND_WINDOW_MAX,
+        "Bytes of a QUIC connection that wait for an acknowledgement; at first 128 KiB, then twice the congestion window",
+        "the body of the response is not read on",
+    ),
+    Limit::count(
+        "RESPONSES_MAX",
+        RESPONSES_MAX as u64,
+        "Answers to QUIC clients without a connection that wait for the socket of an address on one loop",
+        "further ones are dropped",
+    ),
+    Limit::micros(
+        "RESET_INTERVAL",
+        RESET_INTERVAL.as_micros() as u64,
+        "Time between two stateless resets of an address on one loop",
+        "datagrams of unknown connections are dropped",
+    ),
+    Limit::count(
+        "CONNECTION_IDS_MAX",
+        CONNECTION_IDS_MAX,
+        "Connection IDs of a client that are stored, or fewer by quic_active_connection_id_limit",
+        "the connection is closed",
+    ),
+];
+
+/// Settings of an endpoint: one listening address on one loop.
+#[derive(Debug, Clone)]
+pub struct EndpointConfig {
+    /// Keys that all loops share.
+    pub keys: Arc<HostKeys>,
+    /// Origin that connection IDs of this endpoint tell.
+    pub origin: Origin,
+    /// Demand of a proof of the client's address.
+    pub retry: RetryPolicy,
+}
+
+/// Demand of a proof of the client's address, before anything else is done (RFC 9000, section 8.1.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetryPolicy {
+    /// Always.
+    Always,
+    /// Only while many handshakes are under way.
+    UnderLoad,
+}
+
+/// Settings of a connection's transport.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransportSettings {
+    /// Streams in both directions that the client may have open at the same time.
+    pub bidi_streams_max: u64,
+    /// Streams in one direction that the client may have open at the same time.
+    pub uni_streams_max: u64,
+    /// Bytes that the client may send on one stream before they are read.
+    pub stream_receive_window: u32,
+    /// Bytes for all streams of the connection together.
+    pub receive_window: u32,
+    /// Time without packets after which the connection is closed silently.
+    pub idle_timeout: Duration,
+    /// True if several datagrams may leave in one message (GSO).
+    pub uses_segments: bool,
+    /// Connection IDs of the client that are stored.
+    pub connection_ids_max: u64,
+}
+
+/// Settings of transports, prepared for use by many connections. Clones share them.
+#[derive(Debug, Clone)]
+pub struct TransportConfig {
+    pub(crate) engine: Arc<engine::TransportConfig>,
+    pub(crate) settings: TransportSettings,
+}
+
+impl TransportSettings {
+    pub(crate) fn bidi_streams(&self) -> u64 {
+        self.bidi_streams_max.min(1 << 32)
+    }
+
+    /// Streams that a client may open at first.
+    pub(crate) fn first_bidi_streams(&self) -> u64 {
+        self.bidi_streams().min(FIRST_STREAMS_MAX)
+    }
+
+    pub(crate) fn uni_streams(&self) -> u64 {
+        self.uni_streams_max.min(1 << 32)
+    }
+
+    pub(crate) fn idle_ms(&self) -> u64 {
+        u64::try_from(self.idle_timeout.as_millis()).unwrap_or(u64::MAX).clamp(1, 1 << 40)
+    }
+
+    pub(crate) fn connection_ids(&self) -> u64 {
+        self.connection_ids_max.clamp(2, CONNECTION_IDS_MAX)
+    }
+}
+
+impl TransportConfig {
+    /// Prepares settings. Values that the protocol cannot express are brought into its range.
+    pub fn new(settings: &TransportSettings) -> Self {
+        let mut engine = engine::TransportConfig::default();
+        engine
+            .max_concurrent_bidi_streams(varint(settings.first_bidi_streams()))
+            .max_concurrent_uni_streams(varint(settings.uni_streams()))
+            .stream_receive_window(settings.stream_receive_window.into())
+            .receive_window(settings.receive_window.into())
+            .send_window(SEND_WINDOW_MIN)
+            .max_idle_timeout(Some(varint(settings.idle_ms()).into()))
+            .crypto_buffer_size(hello::HELLO_SIZE_MAX)
+            // No protocol of ours has datagrams (RFC 9221).
+            .datagram_receive_buffer_size(None)
+            .datagram_send_buffer_size(0)
+            .enable_segmentation_offload(settings.uses_segments);
+        Self { engine: Arc::new(engine), settings: settings.clone() }
+    }
+}
+
+/// A number as it travels; the largest one for those that cannot.
+pub(crate) fn varint(value: u64) -> engine::VarInt {
+    engine::VarInt::from_u64(value).unwrap_or(engine::VarInt::MAX)
+}
+
+/// Configuration of an engine that accepts connections. Only [`EndpointConfig::keys`] and the clock differ.
+pub(crate) fn server_config(
+    keys: &HostKeys,
+    clock: Arc<dyn engine::TimeSource>,
+    refusal: Arc<dyn engine::crypto::ServerConfig>,
+) -> engine::ServerConfig {
+    let mut config = engine::ServerConfig::new(refusal, keys.token.clone());
+    let mut tokens = engine::ValidationTokenConfig::default();
+    tokens.sent(1).lifetime(TOKEN_LIFETIME).log(Arc::new(crate::tokens::UsedTokens::default()));
+    config
+        .validation_token_config(tokens)
+        .retry_token_lifetime(RETRY_LIFETIME)
+        .max_incoming(HANDSHAKES_MAX)
+        .incoming_buffer_size(INCOMING_SIZE_MAX)
+        .incoming_buffer_size_total(INCOMING_TOTAL_MAX)
+        .time_source(clock);
+    config
+}

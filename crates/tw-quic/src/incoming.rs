@@ -1,0 +1,221 @@
+//! Handshakes: a client whose hello is whole, the answer to it, and the connection that the engine makes of both.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use quinn_proto as engine;
+use rustls::ServerConfig;
+use tw_base::FatalMutex;
+
+use crate::config::TransportConfig;
+use crate::connection::Connection;
+use crate::endpoint::{Driver, EndpointState, EndpointStatistics};
+use crate::error::ConnectionError;
+use crate::keys::CONNECTION_ID_LEN;
+use crate::path_watch::PathWatch;
+use crate::tls::{self, BegunSession, ConnectionParameters, SessionStart};
+use crate::transmit::Outgoing;
+
+/// Handshake that is about to begin.
+pub struct HandshakeStart {
+    tls: Arc<ServerConfig>,
+    params: Vec<u8>,
+    hello: Vec<u8>,
+    id: [u8; CONNECTION_ID_LEN],
+    transport: TransportConfig,
+}
+
+/// Handshake whose answer to the client hello is written.
+pub struct BegunHandshake {
+    session: Box<BegunSession>,
+    id: [u8; CONNECTION_ID_LEN],
+    transport: TransportConfig,
+}
+
+/// Failure of a handshake to begin.
+#[derive(Debug)]
+pub struct HandshakeFailure {
+    /// Alert for the client ([`IncomingConnection::reject`]).
+    pub alert: u8,
+    /// Reason.
+    pub error: rustls::Error,
+}
+
+impl HandshakeStart {
+    /// Reads the client hello and writes the answer with the signature of the server, which takes as long as that, on any thread.
+    ///
+    /// # Errors
+    /// The hello is not valid, or has nothing in common with the configuration.
+    pub fn run(self) -> Result<BegunHandshake, HandshakeFailure> {
+        let Self { tls, params, hello, id, transport } = self;
+        match BegunSession::begin(tls, params, &hello) {
+            Ok(session) => Ok(BegunHandshake { session, id, transport }),
+            Err((alert, error)) => Err(HandshakeFailure { alert, error }),
+        }
+    }
+}
+
+/// A client that wants to connect, and has sent its client hello. Dropping it forgets the client without an answer.
+pub struct IncomingConnection {
+    pub(crate) incoming: Option<engine::Incoming>,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: Option<IpAddr>,
+    pub(crate) hello: Vec<u8>,
+    /// Connection ID that the client has sent to.
+    pub(crate) destination: Box<[u8]>,
+    pub(crate) first_len: u64,
+    pub(crate) epoch: u64,
+    pub(crate) endpoint: Rc<EndpointState>,
+}
+
+impl std::fmt::Debug for IncomingConnection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("IncomingConnection").field(&self.peer).finish()
+    }
+}
+
+impl IncomingConnection {
+    /// The client hello: a handshake message of TLS with its header of four bytes.
+    pub fn hello(&self) -> &[u8] {
+        &self.hello
+    }
+
+    /// Address of the client.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Address that the client has sent to, if the socket tells.
+    pub fn local(&self) -> Option<IpAddr> {
+        self.local
+    }
+
+    /// Prepares the handshake with the TLS configuration of the server that the client has named. Cheap.
+    pub fn begin(&self, tls: Arc<ServerConfig>, transport: &TransportConfig) -> HandshakeStart {
+        let driver = self.endpoint.driver.borrow();
+        let keys = &driver.config.keys;
+        let id = keys.new_id(driver.config.origin);
+        let incoming = self.incoming.as_ref();
+        let original: &[u8] = incoming.map_or(&[], |incoming| incoming.orig_dst_cid());
+        let has_retried = incoming.is_some_and(|incoming| !incoming.may_retry());
+        let parameters = ConnectionParameters {
+            original_destination: original,
+            retry_source: has_retried.then_some(&*self.destination),
+            source: &id,
+            reset_token: &keys.reset_token(&id),
+        };
+        let params = tls::encode(&transport.settings, &parameters);
+        HandshakeStart { tls, params, hello: self.hello.clone(), id, transport: transport.clone() }
+    }
+
+    /// Accepts the connection, whose answer to the client hello is there.
+    ///
+    /// # Errors
+    /// The handshake failed; the client gets the reason.
+    pub fn accept(mut self, now: Instant, handshake: BegunHandshake) -> Result<Connection, ConnectionError> {
+        let BegunHandshake { session, id, transport } = handshake;
+        let watch = session.watch.clone();
+        *self.endpoint.driver.borrow().reserved.lock() = Some(id);
+        let start = SessionStart::Begun(FatalMutex::new(Some(session)));
+        let outcome = self.start(now, start, Some((&transport, watch)));
+        // Where no connection was made, nobody has used it.
+        self.endpoint.driver.borrow().reserved.lock().take();
+        let count = |statistics: &mut EndpointStatistics| match &outcome {
+            Ok(_) => statistics.accepted += 1,
+            Err(_) => statistics.refused += 1,
+        };
+        self.endpoint.count(count);
+        outcome
+    }
+
+    /// Ends the handshake with a TLS alert.
+    pub fn reject(mut self, now: Instant, alert: u8) {
+        // It fails, as it should; the client gets the reason.
+        let _ = self.start(now, SessionStart::Reject(alert), None);
+        self.endpoint.count(|statistics| statistics.refused += 1);
+    }
+
+    /// Tells the client that the server cannot take a connection now.
+    pub fn refuse(mut self) {
+        let endpoint = self.endpoint.clone();
+        endpoint.guard(|| {
+            let mut driver = endpoint.driver.borrow_mut();
+            let mut out = Vec::new();
+            if let Some(incoming) = self.take(&mut driver) {
+                let transmit = driver.with_engine(|engine| engine.refuse(incoming, &mut out));
+                driver.respond(Outgoing::new(out, transmit));
+            }
+        });
+        endpoint.count(|statistics| statistics.refused += 1);
+        endpoint.wake();
+    }
+
+    /// Takes the engine's part, unless the engine is a new one.
+    fn take(&mut self, driver: &mut Driver) -> Option<engine::Incoming> {
+        let incoming = self.incoming.take()?;
+        if driver.epoch != self.epoch {
+            return None;
+        }
+        driver.handshakes = driver.handshakes.saturating_sub(1);
+        Some(incoming)
+    }
+
+    fn start(
+        &mut self,
+        now: Instant,
+        start: SessionStart,
+        transport: Option<(&TransportConfig, Arc<PathWatch>)>,
+    ) -> Result<Connection, ConnectionError> {
+        let endpoint = self.endpoint.clone();
+        let outcome = endpoint.guard(|| {
+            let mut driver = endpoint.driver.borrow_mut();
+            let incoming = self.take(&mut driver).ok_or(ConnectionError::EngineFailed)?;
+            let (is_proved, first_len) = (incoming.remote_address_validated(), self.first_len);
+            let mut config = (*driver.server).clone();
+            config.crypto = Arc::new(start);
+            if let Some((transport, _)) = &transport {
+                config.transport = transport.engine.clone();
+            }
+            let (config, mut out) = (Some(Arc::new(config)), Vec::new());
+            match driver
+                .with_engine(|engine| engine.accept(incoming, now, &mut out, config).map_err(Box::new))
+            {
+                Ok((handle, engine)) => {
+                    let settings =
+                        transport.map(|(transport, watch)| (transport.settings.bidi_streams(), watch));
+                    let shared = endpoint.add(&mut driver, (handle, engine), settings.unwrap_or_default());
+                    if !is_proved {
+                        shared.set_unproved(first_len);
+                    }
+                    Ok(shared)
+                }
+                Err(error) => {
+                    if let Some(transmit) = error.response {
+                        driver.respond(Outgoing::new(out, transmit));
+                    }
+                    Err(error.cause.into())
+                }
+            }
+        });
+        endpoint.wake();
+        let shared = outcome.unwrap_or(Err(ConnectionError::EngineFailed))?;
+        endpoint.queue(shared.handle, shared.serial);
+        Ok(Connection::new(shared))
+    }
+}
+
+impl Drop for IncomingConnection {
+    fn drop(&mut self) {
+        if self.incoming.is_some() {
+            let endpoint = self.endpoint.clone();
+            endpoint.guard(|| {
+                let mut driver = endpoint.driver.borrow_mut();
+                if let Some(incoming) = self.take(&mut driver) {
+                    driver.with_engine(|engine| engine.ignore(incoming));
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! State of a connection, which its handles and its endpoint share.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use bytes::Bytes;
+use engine::{Dir, Event, StreamEvent};
+use quinn_proto as engine;
+
+use crate::config::{SEND_WINDOW_MAX, SEND_WINDOW_MIN, varint};
+use crate::connection::remember;
+use crate::endpoint::{Driver, EndpointState};
+use crate::error::ConnectionError;
+use crate::path_watch::{PathWatch, Receiver};
+use crate::stream_id::StreamId;
+
+/// Bytes for a client without a proved address, for each byte of it.
+const AMPLIFICATION_MAX: u64 = 3;
+
+/// State of a connection, which its handles and the endpoint share.
+pub(crate) struct Shared {
+    /// Number of the connection in the engine.
+    pub(crate) handle: engine::ConnectionHandle,
+    /// Number that no other connection of the endpoint has.
+    pub(crate) serial: u64,
+    /// `None` once the engine has nothing to do for it any more.
+    engine: RefCell<Option<Box<engine::Connection>>>,
+    /// True while the engine works, and for good if it has panicked.
+    is_busy: Cell<bool>,
+    pub(crate) endpoint: Weak<EndpointState>,
+    pub(crate) waiters: RefCell<Waiters>,
+    /// Reason of the end, once there is one.
+    pub(crate) end: RefCell<Option<ConnectionError>>,
+    /// Order of this side to close, until the engine has it.
+    close: RefCell<Option<(u64, Bytes)>>,
+    pub(crate) drop_code: Cell<u64>,
+    pub(crate) handles: Cell<usize>,
+    pub(crate) is_handshaking: Rc<Cell<bool>>,
+    /// True while the endpoint counts its handshake.
+    pub(crate) is_counted: Cell<bool>,
+    /// Length of the first datagram, if the client did not prove its address before the handshake.
+    unproved: Cell<Option<u64>>,
+    pub(crate) peer: Cell<PeerAddress>,
+    watch: Arc<PathWatch>,
+    pub(crate) local: Option<IpAddr>,
+    bidi_streams_max: u64,
+    /// Sum that the engine may keep of sent data.
+    send_window: Cell<u64>,
+    /// True while the endpoint has it in its queue.
+    pub(crate) is_queued: Cell<bool>,
+    /// Time at which the endpoint looks at its timers.
+    pub(crate) armed: Cell<Option<Instant>>,
+}
+
+/// Address of the client, as far as it is proved.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PeerAddress {
+    /// Address that the client has proved to receive at.
+    pub(crate) validated: SocketAddr,
+    /// Address it uses now, if that is another one.
+    candidate: Option<SocketAddr>,
+}
+
+/// Tasks that wait.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    pub(crate) accept_bidi: Option<Waker>,
+    pub(crate) accept_uni: Option<Waker>,
+    pub(crate) open_uni: Option<Waker>,
+    pub(crate) established: Option<Waker>,
+    pub(crate) closed: Vec<Waker>,
+    pub(crate) streams: HashMap<StreamId, StreamWaiters, foldhash::fast::RandomState>,
+}
+
+#[derive(Default)]
+pub(crate) struct StreamWaiters {
+    pub(crate) read: Option<Waker>,
+    pub(crate) write: Option<Waker>,
+    /// Waits for the end of writing.
+    pub(crate) end: Option<Waker>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        (handle, engine): (engine::ConnectionHandle, engine::Connection),
+        serial: u64,
+        endpoint: Weak<EndpointState>,
+        (bidi_streams_max, watch): (u64, Arc<PathWatch>),
+    ) -> Rc<Self> {
+        let peer = PeerAddress { validated: engine.remote_address(), candidate: None };
+        Rc::new(Self {
+            handle,
+            serial,
+            local: engine.local_ip(),
+            engine: RefCell::new(Some(Box::new(engine))),
+            is_busy: Cell::new(false),
+            endpoint,
+            waiters: RefCell::default(),
+            end: RefCell::default(),
+            close: RefCell::default(),
+            drop_code: Cell::new(0),
+            handles: Cell::new(0),
+            is_handshaking: Rc::new(Cell::new(true)),
+            is_counted: Cell::new(true),
+            unproved: Cell::new(None),
+            peer: Cell::new(peer),
+            watch,
+            bidi_streams_max,
+            send_window: Cell::new(SEND_WINDOW_MIN),
+            is_queued: Cell::new(false),
+            armed: Cell::new(None),
+        })
+    }
+
+    /// Calls the engine for a task.
+    pub(crate) fn with<T>(
+        &self,
+        call: impl FnOnce(&mut engine::Connection) -> T,
+    ) -> Result<T, ConnectionError> {
+        if let Some(reason) = &*self.end.borrow() {
+            return Err(reason.clone());
+        }
+        let outcome = self.call(call);
+        if outcome.is_none() {
+            // The endpoint finds out.
+            self.queue();
+        }
+        outcome.ok_or(ConnectionError::EngineFailed)
+    }
+
+    /// Calls the engine, unless the connection is gone or the engine has panicked in it.
+    pub(crate) fn call<T>(&self, call: impl FnOnce(&mut engine::Connection) -> T) -> Option<T> {
+        if self.is_busy.get() {
+            return None;
+        }
+        let mut engine = self.engine.borrow_mut();
+        let engine = engine.as_mut()?;
+        self.is_busy.set(true);
+        let outcome = call(engine);
+        self.is_busy.set(false);
+        Some(outcome)
+    }
+
+    /// True if the engine has panicked in this connection.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_busy.get()
+    }
+
+    pub(crate) fn is_established(&self) -> bool {
+        !self.is_handshaking.get()
+    }
+
+    /// Records that the client did not prove its address, and the length of its first datagram.
+    pub(crate) fn set_unproved(&self, first_len: u64) {
+        self.unproved.set(Some(first_len));
+    }
+
+    /// True as long as the client may have a forged address.
+    pub(crate) fn is_unproved(&self) -> bool {
+        self.unproved.get().is_some() && !self.is_established()
+    }
+
+    /// Returns true if one more datagram is no more than three times what the client has sent (RFC 9000, section 8.1). The engine exceeds
+    /// that by a part of a datagram.
+    pub(crate) fn may_send(&self, engine: &engine::Connection) -> bool {
+        let Some(first_len) = self.unproved.get().filter(|_| !self.is_established()) else { return true };
+        let all = engine.stats();
+        let received = first_len.saturating_add(all.udp_rx.bytes);
+        all.udp_tx.bytes + u64::from(all.path.current_mtu) <= received.saturating_mul(AMPLIFICATION_MAX)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end.borrow().is_some()
+    }
+
+    /// Lets the endpoint look at the connection.
+    pub(crate) fn queue(&self) {
+        if !self.is_queued.get()
+            && let Some(endpoint) = self.endpoint.upgrade()
+        {
+            endpoint.queue(self.handle, self.serial);
+        }
+    }
+
+    pub(crate) fn close(&self, code: u64, reason: Bytes) {
+        if self.end.borrow().is_none() {
+            *self.close.borrow_mut() = Some((code, reason));
+            self.ended(ConnectionError::Closed);
+            self.queue();
+        }
+    }
+
+    /// Records the end of the connection, and wakes every task.
+    pub(crate) fn ended(&self, reason: ConnectionError) {
+        self.end.borrow_mut().get_or_insert(reason);
+        let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
+        let Waiters { accept_bidi, accept_uni, open_uni, established, closed, streams } = waiters;
+        let of_streams = streams.into_values().flat_map(|one| [one.read, one.write, one.end]);
+        let of_connection = [accept_bidi, accept_uni, open_uni, established].into_iter();
+        of_connection.chain(of_streams).flatten().chain(closed).for_each(Waker::wake);
+    }
+
+    /// Frees the engine's part.
+    pub(crate) fn free(&self) {
+        if let Ok(mut engine) = self.engine.try_borrow_mut() {
+            *engine = None;
+        }
+    }
+
+    pub(crate) fn poll_accept(&self, dir: Dir, cx: &Context<'_>) -> Poll<Result<StreamId, ConnectionError>> {
+        let max = self.bidi_streams_max;
+        let accepted = self.with(|engine| {
+            let id = engine.streams().accept(dir)?;
+            // A client that opens many streams may open more: see `FIRST_STREAMS_MAX`.
+            if dir == Dir::Bi {
+                let allowed = engine.max_concurrent_streams(dir);
+                if allowed < max && engine.streams().remote_open_streams(dir) * 2 >= allowed {
+                    engine.set_max_concurrent_streams(dir, varint(max));
+                }
+            }
+            Some(id)
+        });
+        match accepted {
+            Ok(Some(id)) => Poll::Ready(Ok(id.into())),
+            Ok(None) => {
+                remember(self.waiters.borrow_mut().accept(dir), cx);
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// Executes the order to close, if there is one.
+    pub(crate) fn execute_close(&self, engine: &mut engine::Connection, now: Instant) {
+        if let Some((code, reason)) = self.close.take() {
+            engine.close(now, varint(code), reason);
+        }
+    }
+
+    /// Brings events of the engine to the endpoint and to the tasks that wait for them.
+    pub(crate) fn exchange(&self, engine: &mut engine::Connection, driver: &mut Driver) {
+        loop {
+            while let Some(event) = engine.poll_endpoint_events() {
+                if let Some(answer) = driver.endpoint_event(self, event) {
+                    engine.handle_event(answer);
+                }
+            }
+            let Some(event) = engine.poll() else { break };
+            self.on_event(event);
+        }
+        driver.note_handshake(self);
+        self.update_peer(engine);
+        let window = engine.congestion_state().window().saturating_mul(2).min(SEND_WINDOW_MAX);
+        if window > self.send_window.get() {
+            self.send_window.set(window);
+            engine.set_send_window(window);
+        }
+    }
+
+    fn on_event(&self, event: Event) {
+        let mut waiters = self.waiters.borrow_mut();
+        let wake = |waker: Option<Waker>| waker.into_iter().for_each(Waker::wake);
+        let stream = |id: engine::StreamId| StreamId::from(id);
+        match event {
+            Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
+            Event::Connected => {
+                self.is_handshaking.set(false);
+                wake(waiters.established.take());
+            }
+            Event::ConnectionLost { reason } => {
+                drop(waiters);
+                self.ended(reason.into());
+            }
+            Event::Stream(StreamEvent::Opened { dir }) => wake(waiters.accept(dir).take()),
+            Event::Stream(StreamEvent::Available { dir: Dir::Uni }) => wake(waiters.open_uni.take()),
+            Event::Stream(StreamEvent::Available { dir: Dir::Bi }) => {}
+            Event::Stream(StreamEvent::Readable { id }) => {
+                waiters.wake(stream(id), |stream| wake(stream.read.take()));
+            }
+            Event::Stream(StreamEvent::Writable { id }) => {
+                waiters.wake(stream(id), |stream| wake(stream.write.take()));
+            }
+            Event::Stream(StreamEvent::Finished { id } | StreamEvent::Stopped { id, .. }) => {
+                waiters.wake(stream(id), |stream| {
+                    wake(stream.write.take());
+                    wake(stream.end.take());
+                });
+            }
+        }
+    }
+
+    /// Records an address of the client that has been validated.
+    fn update_peer(&self, engine: &engine::Connection) {
+        let PeerAddress { validated, candidate } = self.peer.get();
+        let current = engine.remote_address();
+        let peer = if current == validated {
+            if candidate.is_none() {
+                return;
+            }
+            self.watch.stop();
+            PeerAddress { validated, candidate: None }
+        } else if candidate != Some(current) {
+            self.watch.start();
+            PeerAddress { validated, candidate: Some(current) }
+        } else if self.watch.is_proved() {
+            self.watch.stop();
+            PeerAddress { validated: current, candidate: None }
+        } else {
+            return;
+        };
+        self.peer.set(peer);
+    }
+
+    /// Notes that the engine has made packets for this receiver.
+    pub(crate) fn packets_made(&self, receiver: SocketAddr) {
+        if let Some(candidate) = self.peer.get().candidate {
+            let is_new = receiver == candidate;
+            self.watch.packets_made(if is_new { Receiver::NewAddress } else { Receiver::Other });
+        }
+    }
+}
+
+impl Waiters {
+    /// Place of the task that waits for a stream of the client.
+    fn accept(&mut self, dir: Dir) -> &mut Option<Waker> {
+        match dir {
+            Dir::Bi => &mut self.accept_bidi,
+            Dir::Uni => &mut self.accept_uni,
+        }
+    }
+
+    /// Wakes waiters of a stream, and forgets those of one that nobody waits for.
+    pub(crate) fn wake(&mut self, stream: StreamId, wake: impl FnOnce(&mut StreamWaiters)) {
+        if let Some(waiters) = self.streams.get_mut(&stream) {
+            wake(waiters);
+            if waiters.read.is_none() && waiters.write.is_none() && waiters.end.is_none() {
+                self.streams.remove(&stream);
+            }
+        }
+    }
+}

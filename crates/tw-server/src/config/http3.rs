@@ -1,0 +1,160 @@
+//! Settings of HTTP/3 and of QUIC under it (nginx: ngx_http_v3_module): who speaks it, and within which limits.
+
+use std::time::Duration;
+
+use tw_accept::quic::{AddressSettings, HostKey};
+use tw_accept::ssl::certificate_file;
+use tw_base::Limit;
+use tw_conf::{Args, ConfError, Contexts, Directive, HTTP, SERVER, Setting, Word, record};
+use tw_core::module::Settings;
+use tw_quic::{RetryPolicy, TransportConfig, TransportSettings};
+
+use super::location::KeepAlive;
+use crate::http::Http;
+use crate::load::Resolve;
+
+/// Streams in one direction that a client may have open: control, and two of QPACK (RFC 9114, section 6.2), as in nginx.
+const UNI_STREAMS: u64 = 3;
+/// Windows of streams that fit into the one of the connection.
+const WINDOWS_OF_STREAMS: u32 = 16;
+/// Least window of a connection.
+const WINDOW_MIN: u32 = 1 << 20;
+/// Least idle timeout of a transport: a request may wait for its response that long, whatever `keepalive_timeout` is.
+const IDLE_MIN: Duration = Duration::from_secs(60);
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::directive(
+        "http3_max_concurrent_streams",
+        "Requests of one connection of HTTP/3 that run at the same time",
+        "the client has to wait (flow control)",
+    ),
+    Limit::directive(
+        "http3_stream_buffer_size",
+        "Bytes of a request body in HTTP/3 that its client may send before they are read; of a connection 16 times as many",
+        "the client has to wait (flow control)",
+    ),
+    Limit::directive(
+        "quic_active_connection_id_limit",
+        "Connection IDs of a QUIC client that are stored, 5 at most",
+        "the connection is closed",
+    ),
+];
+
+/// Settings with nothing left unset.
+pub struct Http3 {
+    /// `http3`
+    pub is_on: bool,
+    /// `http3_hq`: HTTP/0.9 over QUIC, for tests of interoperability.
+    pub has_hq: bool,
+    /// `http3_max_concurrent_streams`
+    pub streams_max: u64,
+    /// `http3_stream_buffer_size`
+    pub stream_buffer_size: u32,
+    /// Settings of the address whose default server this is.
+    pub address: AddressSettings,
+    gso: bool,
+    connection_ids_max: u64,
+}
+
+/// HTTP/3 settings as written.
+#[derive(Default)]
+pub struct Raw {
+    http3: Setting<bool>,
+    hq: Setting<bool>,
+    max_concurrent_streams: Setting<usize>,
+    stream_buffer_size: Setting<usize>,
+    retry: Setting<bool>,
+    gso: Setting<bool>,
+    host_key: Setting<Word>,
+    active_connection_id_limit: Setting<usize>,
+}
+
+const EVERYWHERE: Contexts = HTTP | SERVER;
+
+impl Settings<Http> for Http3 {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &[
+        record::flag("http3", EVERYWHERE)
+            .default("on")
+            .since("1.25.0")
+            .doc("Enables HTTP/3 on addresses with `listen … quic`.")
+            .set(|raw, node, _| raw.http3.set_flag(node)),
+        record::flag("http3_hq", EVERYWHERE)
+            .default("off")
+            .since("1.25.0")
+            .doc("Enables HTTP/0.9 over QUIC, which tests of interoperability use.")
+            .set(|raw, node, _| raw.hq.set_flag(node)),
+        record::number("http3_max_concurrent_streams", EVERYWHERE)
+            .default("128")
+            .since("1.25.0")
+            .doc("Maximum number of concurrent requests on one connection.")
+            .set(|raw, node, _| raw.max_concurrent_streams.set_number(node)),
+        record::size("http3_stream_buffer_size", EVERYWHERE)
+            .default("64k")
+            .since("1.25.0")
+            .doc("Bytes of a stream that a client may send before the server reads them.")
+            .set(|raw, node, _| raw.stream_buffer_size.set_size(node)),
+        record::flag("quic_retry", EVERYWHERE)
+            .default("off")
+            .since("1.25.0")
+            .doc("Makes clients prove their address (Retry) before a handshake. Without it, they have to while many handshakes are under way.")
+            .set(|raw, node, _| raw.retry.set_flag(node)),
+        record::flag("quic_gso", EVERYWHERE)
+            .default("off")
+            .since("1.25.0")
+            .doc("Sends several datagrams in one system call (UDP_SEGMENT). The network interface has to support it.")
+            .set(|raw, node, _| raw.gso.set_flag(node)),
+        record::new("quic_host_key", "file", EVERYWHERE, Args::exact(1))
+            .since("1.25.0")
+            .doc("File with a secret key for stateless resets, address validation tokens and connection IDs. Without it, a key is generated, which lives over reloads.")
+            .set(|raw, node, _| raw.host_key.set_once(node, node.arg(0)?.clone())),
+        record::number("quic_active_connection_id_limit", EVERYWHERE)
+            .default("2")
+            .since("1.25.0")
+            .doc("Maximum number of a client's connection IDs that are stored; at most 5.")
+            .set(|raw, node, _| raw.active_connection_id_limit.set_number(node)),
+    ];
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let streams_max = raw.max_concurrent_streams.take().map(|max| max as u64);
+        let buffer_size = raw.stream_buffer_size.take().map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+        let ids_max = raw.active_connection_id_limit.take().map(|max| max as u64);
+        let retry =
+            raw.retry.take().map(|is_on| if is_on { RetryPolicy::Always } else { RetryPolicy::UnderLoad });
+        let host_key = match (raw.host_key.take(), outer) {
+            (Some(word), _) => HostKey::of(&certificate_file::contents(&word, "QUIC host key", cx)?),
+            (None, Some(outer)) => outer.address.host_key.clone(),
+            (None, None) => HostKey::random(),
+        };
+        let retry = retry.or(outer.map(|o| o.address.retry)).unwrap_or(RetryPolicy::UnderLoad);
+        Ok(Self {
+            is_on: raw.http3.or(outer.map(|o| o.is_on), true),
+            has_hq: raw.hq.or(outer.map(|o| o.has_hq), false),
+            streams_max: streams_max.or(outer.map(|o| o.streams_max)).unwrap_or(128),
+            stream_buffer_size: buffer_size.or(outer.map(|o| o.stream_buffer_size)).unwrap_or(64 << 10),
+            address: AddressSettings { host_key, retry },
+            gso: raw.gso.or(outer.map(|o| o.gso), false),
+            connection_ids_max: ids_max.or(outer.map(|o| o.connection_ids_max)).unwrap_or(2),
+        })
+    }
+
+    fn are_shared(&self) -> bool {
+        true
+    }
+}
+
+impl Http3 {
+    /// Settings of transports, whose connections may be idle as long as others.
+    pub(crate) fn transport(&self, keepalive: &KeepAlive) -> TransportConfig {
+        TransportConfig::new(&TransportSettings {
+            bidi_streams_max: self.streams_max,
+            uni_streams_max: UNI_STREAMS,
+            stream_receive_window: self.stream_buffer_size,
+            receive_window: self.stream_buffer_size.saturating_mul(WINDOWS_OF_STREAMS).max(WINDOW_MIN),
+            idle_timeout: keepalive.timeout.max(IDLE_MIN),
+            uses_segments: self.gso,
+            connection_ids_max: self.connection_ids_max,
+        })
+    }
+}
