@@ -5,11 +5,12 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::Waker;
 
+use tw_fields::{FieldSection, FieldWriter};
+
 use crate::ErrorCode;
 use crate::config::Config;
 use crate::entry::Half;
 use crate::error::{ConnectionError, StreamError};
-use crate::field_section::{FieldSection, FieldWriter};
 use crate::settings::End;
 use crate::state::{Going, PendingEvent, State};
 use crate::stream::{self, Stream};

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::task::{Context, Waker};
 
 use bytes::BytesMut;
+use tw_fields::FieldSection;
 
 use crate::error::StreamError;
-use crate::field_section::FieldSection;
 
 /// One stream.
 pub(crate) struct Entry {

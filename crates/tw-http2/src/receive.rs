@@ -2,14 +2,14 @@
 
 use std::rc::Rc;
 
+use tw_fields::{FieldSection, Message};
+
 use crate::ErrorCode;
 use crate::config::{INTERIM_MAX, PRIORITY_MAX, RESETS_UNSEEN_MAX};
 use crate::entry::{Entry, Half};
 use crate::error::{ConnectionError, StreamError};
-use crate::field_section::FieldSection;
 use crate::frame::{self, Head, PAYLOAD_USUAL, WINDOW_MAX, WINDOW_USUAL, flag, kind};
 use crate::reader::Piece;
-use crate::rules::Message;
 use crate::settings::{Change, End, payload_max};
 use crate::state::{Going, LEAVING, PendingEvent, State};
 

@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use foldhash::{HashMap, HashMapExt};
+use tw_fields::FieldSection;
 
 use crate::ErrorCode;
 use crate::config::{Config, ERRORS_MAX, LOST_MAX};
 use crate::entry::{Entry, Half};
 use crate::error::{ConnectionError, StreamError};
-use crate::field_section::FieldSection;
 use crate::frame::{self, Head, PAYLOAD_USUAL, PREFACE, WINDOW_MAX, WINDOW_USUAL, flag, kind};
 use crate::hpack::{Decoder, encode};
 use crate::out::Out;

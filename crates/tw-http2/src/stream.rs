@@ -1,24 +1,17 @@
 //! One stream, as its owner sends and receives on it.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use tw_fields::{FieldSection, FieldWriter, encode_section};
 
 use crate::connection::Shared;
 use crate::entry::{Entry, Half};
 use crate::error::StreamError;
-use crate::field_section::{FieldSection, FieldWriter};
+use crate::hpack::encode;
 use crate::settings::End;
 use crate::{ConnectionError, ErrorCode};
-
-/// Size from which the buffer of an encoded field section is not kept for the next one.
-const BLOCK_KEPT_MAX: usize = 16 << 10;
-
-thread_local! {
-    static BLOCK: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// One stream. Dropping it before its end resets it.
 pub struct Stream {
@@ -214,14 +207,7 @@ impl Drop for Stream {
 
 /// Encodes the fields that `write` appends, and calls `send` with the block.
 pub(crate) fn packed<T>(write: impl FnOnce(&mut FieldWriter<'_>), send: impl FnOnce(&[u8]) -> T) -> T {
-    let mut block = BLOCK.take();
-    write(&mut FieldWriter::new(&mut block));
-    let sent = send(&block);
-    if block.capacity() <= BLOCK_KEPT_MAX {
-        block.clear();
-        BLOCK.set(block);
-    }
-    sent
+    encode_section(&encode::CODING, write, send)
 }
 
 impl Shared {

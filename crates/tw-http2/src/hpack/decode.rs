@@ -14,18 +14,16 @@
 
 use std::ops::ControlFlow;
 
-use super::table::Table;
-use super::{Error, huffman, integer, statics};
+use tw_fields::{DynamicTable, Text, integer, text};
+
+use super::{Error, INTEGER_BITS, statics};
 
 /// Size updates that a block may begin with (section 4.2): the smallest size since the last block, and the present one.
 const SIZE_UPDATES_MAX: usize = 2;
 
-/// Bytes that are allocated at least for the texts of a block that have to be decoded; gone with the block.
-const SCRATCH_SIZE: usize = 512;
-
 /// Decodes the blocks of one peer, in their order.
 pub(crate) struct Decoder {
-    table: Table,
+    table: DynamicTable,
     /// The most that the peer may make the table hold.
     max_size: usize,
     /// Bytes of the longest text of the last block, as it came.
@@ -36,7 +34,7 @@ impl Decoder {
     /// A decoder for a peer that was told to keep a table of at most `max_size` bytes (SETTINGS_HEADER_TABLE_SIZE).
     /// Allocates nothing; nor does it keep anything but what the peer has indexed.
     pub(crate) const fn new(max_size: usize) -> Self {
-        Self { table: Table::new(max_size), max_size, longest: 0 }
+        Self { table: DynamicTable::new(max_size), max_size, longest: 0 }
     }
 
     /// Decodes a whole block: calls `field` with the name and the value of each of its fields, in order, until it breaks off.
@@ -57,7 +55,7 @@ impl Decoder {
         while let Some((&first, after)) = rest.split_first() {
             rest = after;
             if first & 0xe0 == 0x20 {
-                let size = integer::decode(first, 5, &mut rest)?;
+                let size = integer(first, 5, &mut rest)?;
                 size_updates_left = size_updates_left.checked_sub(1).ok_or(Error::LateTableSize)?;
                 if size > self.max_size {
                     return Err(Error::TableSize);
@@ -68,7 +66,7 @@ impl Decoder {
             size_updates_left = 0;
 
             if first & 0x80 != 0 {
-                let index = integer::decode(first, 7, &mut rest)?;
+                let index = integer(first, 7, &mut rest)?;
                 let (name, value) = self.entry(index)?;
                 if wanted.is_continue() {
                     wanted = field(name, value);
@@ -77,7 +75,7 @@ impl Decoder {
             }
 
             let is_added = first & 0x40 != 0;
-            let index = integer::decode(first, if is_added { 6 } else { 4 }, &mut rest)?;
+            let index = integer(first, if is_added { 6 } else { 4 }, &mut rest)?;
             scratch.clear();
             let name = if index == 0 {
                 text(&mut rest, &mut scratch, &mut self.longest)?
@@ -121,39 +119,17 @@ impl Decoder {
     }
 }
 
-/// A name or a value.
-enum Text<'a> {
-    /// As it is in the block or in the static table.
-    Whole(&'a [u8]),
-    /// In the scratch buffer: start and length.
-    Scratch(usize, usize),
+/// Takes an integer whose first octet is `first`.
+#[inline]
+fn integer(first: u8, prefix: u32, rest: &mut &[u8]) -> Result<usize, Error> {
+    // It has fewer bits than any address.
+    Ok(integer::decode::<INTEGER_BITS>(first, prefix, rest)? as usize)
 }
 
-impl<'a> Text<'a> {
-    /// The bytes of the text.
-    fn bytes(self, scratch: &'a [u8]) -> &'a [u8] {
-        match self {
-            Self::Whole(bytes) => bytes,
-            Self::Scratch(start, len) => scratch.get(start..start + len).unwrap_or_default(),
-        }
-    }
-}
-
-/// Takes a text from the front of `rest`; appends it to the scratch buffer if it has to be decoded. The longest one is noted.
+/// Takes a text from the front of `rest`.
+#[inline]
 fn text<'a>(rest: &mut &'a [u8], scratch: &mut Vec<u8>, longest: &mut usize) -> Result<Text<'a>, Error> {
-    let (&first, mut after) = rest.split_first().ok_or(Error::Short)?;
-    let len = integer::decode(first, 7, &mut after)?;
-    let (text, after) = after.split_at_checked(len).ok_or(Error::Short)?;
+    let (&first, after) = rest.split_first().ok_or(Error::Short)?;
     *rest = after;
-    *longest = (*longest).max(len);
-
-    if first & 0x80 == 0 {
-        return Ok(Text::Whole(text));
-    }
-    if scratch.capacity() == 0 {
-        scratch.reserve(SCRATCH_SIZE);
-    }
-    let start = scratch.len();
-    huffman::decode(text, scratch)?;
-    Ok(Text::Scratch(start, scratch.len() - start))
+    Ok(text::decode(first, 7, rest, scratch, longest)?)
 }

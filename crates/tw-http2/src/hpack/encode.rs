@@ -3,7 +3,9 @@
 //! A field is the index of an entry of the static table, or a literal that is not indexed, with the index of its name if
 //! the table has it. Texts are in the Huffman code where that is shorter.
 
-use super::{huffman, integer, statics};
+use tw_fields::{FieldCoding, integer, status_digits, text};
+
+use super::statics;
 
 /// Section 6.1: a field of a table.
 const INDEXED: u8 = 0x80;
@@ -13,16 +15,17 @@ const NOT_INDEXED: u8 = 0x00;
 const NEVER_INDEXED: u8 = 0x10;
 /// Section 6.3: a new size of the dynamic table.
 const SIZE_UPDATE: u8 = 0x20;
-/// Section 5.2: a text in the Huffman code.
-const HUFFMAN: u8 = 0x80;
+
+/// Encoding of sections for `tw-fields`.
+pub(crate) static CODING: FieldCoding = FieldCoding { prefix: &[], field, status };
 
 /// Writes a field. The name may have capital letters: they are written small, as HTTP/2 wants.
 #[inline]
 pub(crate) fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     let Some(index) = statics::find(name) else {
         out.push(NOT_INDEXED);
-        text(out, name, |byte| byte.to_ascii_lowercase());
-        return text(out, value, |byte| byte);
+        text::encode(out, 0, 7, name, |byte| byte.to_ascii_lowercase());
+        return text::encode(out, 0, 7, value, |byte| byte);
     };
 
     if statics::is_secret(index) {
@@ -32,19 +35,18 @@ pub(crate) fn field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     } else {
         integer::encode(out, NOT_INDEXED, 4, index);
     }
-    text(out, value, |byte| byte);
+    text::encode(out, 0, 7, value, |byte| byte);
 }
 
 /// Writes `:status`, which has three digits: 100 to 999.
 #[inline]
 pub(crate) fn status(out: &mut Vec<u8>, status: u16) {
-    let digit = |of: u16| b'0' + (of % 10).to_le_bytes()[0];
-    let digits = [digit(status / 100), digit(status / 10), digit(status)];
+    let digits = status_digits(status);
     match statics::find_value(statics::STATUS, &digits) {
         Some(index) => integer::encode(out, INDEXED, 7, index),
         None => {
             integer::encode(out, NOT_INDEXED, 4, statics::STATUS);
-            text(out, &digits, |byte| byte);
+            text::encode(out, 0, 7, &digits, |byte| byte);
         }
     }
 }
@@ -53,19 +55,4 @@ pub(crate) fn status(out: &mut Vec<u8>, status: u16) {
 #[inline]
 pub(crate) fn size_update(out: &mut Vec<u8>, size: usize) {
     integer::encode(out, SIZE_UPDATE, 5, size);
-}
-
-/// Writes a text, each byte as `each` makes it.
-#[inline]
-fn text(out: &mut Vec<u8>, bytes: &[u8], each: impl Fn(u8) -> u8 + Copy) {
-    let bytes = bytes.iter().map(|byte| each(*byte));
-    let coded = huffman::len(bytes.clone());
-    if coded < bytes.len() {
-        integer::encode(out, HUFFMAN, 7, coded);
-        out.reserve(coded);
-        huffman::encode(out, bytes);
-    } else {
-        integer::encode(out, 0, 7, bytes.len());
-        out.extend(bytes);
-    }
 }

@@ -2,12 +2,11 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `integer.rs` | integers with a prefix (section 5.1) |
-//! | `huffman.rs` | the code for texts (section 5.2, appendix B) |
 //! | `statics.rs` | the static table (appendix A) |
-//! | `table.rs` | the dynamic table (sections 2.3.2 and 4) |
 //! | `decode.rs` | blocks of the peer → fields, with a dynamic table |
 //! | `encode.rs` | fields → blocks for the peer, without one |
+//!
+//! Integers, texts and the dynamic table are in `tw-fields`, because QPACK has the same.
 //!
 //! The two directions are not alike. The peer may index what it likes, up to the size it was told, so decoding keeps a
 //! table. Encoding never indexes, as nginx: nothing of a message is kept, an idle connection costs nothing, and no
@@ -15,22 +14,23 @@
 
 mod decode;
 pub(crate) mod encode;
-mod huffman;
-mod integer;
 mod statics;
-mod table;
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use decode::Decoder;
+use tw_fields::CodingError;
+
+/// Bits of the largest integer: above every window and table of HTTP/2.
+const INTEGER_BITS: u32 = 31;
 
 /// Errors of a header block. The two tables may differ afterwards, so the connection ends with COMPRESSION_ERROR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Error {
     /// The block ends within a field or a size update.
     Short,
-    /// An integer above `integer::INTEGER_MAX`, or longer than `integer::INTEGER_OCTETS_MAX`.
+    /// An integer that is too large or too long.
     Integer,
     /// A field with the index 0.
     IndexZero,
@@ -42,6 +42,16 @@ pub(crate) enum Error {
     LateTableSize,
     /// A text that holds EOS or ends within a code.
     Huffman,
+}
+
+impl From<CodingError> for Error {
+    fn from(error: CodingError) -> Self {
+        match error {
+            CodingError::Short => Self::Short,
+            CodingError::Integer => Self::Integer,
+            CodingError::Huffman => Self::Huffman,
+        }
+    }
 }
 
 impl Error {

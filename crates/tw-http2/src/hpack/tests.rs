@@ -2,7 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use super::{Decoder, Error, encode, huffman, integer, statics};
+use tw_fields::integer;
+
+use super::{Decoder, Error, encode, statics};
 
 /// SETTINGS_HEADER_TABLE_SIZE when nothing is said of it.
 const TABLE_SIZE: usize = 4096;
@@ -44,25 +46,6 @@ fn encode_one(name: &str, value: &str) -> Vec<u8> {
     encode(&list(&[(name, value)]))
 }
 
-fn coded(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    huffman::encode(&mut out, text.iter().copied());
-    assert_eq!(out.len(), huffman::len(text.iter().copied()));
-    out
-}
-
-fn decoded(text: &[u8]) -> Result<Vec<u8>, Error> {
-    let mut out = Vec::new();
-    huffman::decode(text, &mut out).map(|()| out)
-}
-
-/// Bits, written as digits, as octets.
-fn bits(digits: &str) -> Vec<u8> {
-    assert_eq!(digits.len() % 8, 0);
-    let octets = digits.as_bytes().chunks(8).map(|octet| std::str::from_utf8(octet).unwrap());
-    octets.map(|octet| u8::from_str_radix(octet, 2).unwrap()).collect()
-}
-
 /// Numbers that look random and are the same each time (xorshift64).
 struct Random(u64);
 
@@ -80,50 +63,6 @@ impl Random {
 
     fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| self.next().to_le_bytes()[3]).collect()
-    }
-}
-
-#[test]
-fn integers_of_appendix_c1() {
-    for (prefix, value, octets) in [(5, 10, "0a"), (5, 1337, "1f9a0a"), (8, 42, "2a")] {
-        let mut out = Vec::new();
-        integer::encode(&mut out, 0, prefix, value);
-        assert_eq!(out, hex(octets), "{value}");
-    }
-}
-
-#[test]
-fn integers_round_trip() {
-    let around = (0..31).flat_map(|bit| [(1usize << bit) - 1, 1 << bit, (1 << bit) + 1]);
-    let values: Vec<usize> = around.chain([127, 128, 254, 255, 256, (1 << 31) - 1]).collect();
-    for prefix in 1..=8 {
-        for &value in &values {
-            let mut out = Vec::new();
-            integer::encode(&mut out, 0, prefix, value);
-            let (&first, mut rest) = out.split_first().unwrap();
-            assert_eq!(integer::decode(first, prefix, &mut rest), Ok(value), "{prefix} bits");
-            assert!(rest.is_empty());
-        }
-    }
-}
-
-#[test]
-fn integers_have_a_limit() {
-    let cases: [(&str, Result<usize, Error>); 9] = [
-        ("ff80ffffff07", Ok((1 << 31) - 1)),
-        ("ff81ffffff07", Err(Error::Integer)),
-        ("ffffffffff0f", Err(Error::Integer)),
-        ("ffffffffff7f", Err(Error::Integer)),
-        ("ff8080808000", Ok(127)),
-        ("ff808080808000", Err(Error::Integer)),
-        ("ffffffffffffffffffffff", Err(Error::Integer)),
-        ("ff", Err(Error::Short)),
-        ("ff8080", Err(Error::Short)),
-    ];
-    for (octets, expected) in cases {
-        let octets = hex(octets);
-        let (&first, mut rest) = octets.split_first().unwrap();
-        assert_eq!(integer::decode(first, 7, &mut rest), expected, "{octets:x?}");
     }
 }
 
@@ -272,84 +211,6 @@ fn responses_of_appendix_c6_evict() {
             ),
         ],
     );
-}
-
-#[test]
-fn huffman_codes_of_appendix_b() {
-    let cases = [
-        (b'0', "00000111"),
-        (b'a', "00011111"),
-        (b' ', "01010011"),
-        (b'_', "10001011"),
-        (b':', "10111001"),
-        (b'z', "11110111"),
-        (b'X', "11111100"),
-        (b'!', "1111111000111111"),
-        (b'?', "1111111100111111"),
-        (b'~', "1111111111101111"),
-        (b'\\', "111111111111111000011111"),
-        (0, "1111111111000111"),
-        (0xff, "11111111111111111111101110111111"),
-        (b'\n', "11111111111111111111111111110011"),
-        (0x16, "11111111111111111111111111111011"),
-    ];
-    for (byte, code) in cases {
-        assert_eq!(coded(&[byte]), bits(code), "{byte}");
-    }
-}
-
-#[test]
-fn huffman_takes_each_byte_at_each_place() {
-    for byte in 0..=255 {
-        for before in 0..12 {
-            for behind in 0..12 {
-                let text =
-                    [&b"0aX?\x00a?0Z\x16x!"[..before], &[byte], &b"\x0d0aX?\x00a?0Z1x"[..behind]].concat();
-                assert_eq!(decoded(&coded(&text)), Ok(text));
-            }
-        }
-    }
-    assert_eq!(coded(b""), b"");
-    assert_eq!(decoded(b""), Ok(Vec::new()));
-}
-
-#[test]
-fn huffman_takes_ones_as_padding() {
-    let ones = |count: usize| "1".repeat(count);
-    // 'X' has eight bits, '0' has five, '!' has ten.
-    for (code, text) in [("11111100", "X"), ("00000", "0"), ("1111111000", "!"), ("", "")] {
-        let behind = |bits| decoded(&self::bits(&format!("{code}{}", ones(bits))));
-        let least = code.len().next_multiple_of(8) - code.len();
-        assert_eq!(behind(least), Ok(text.as_bytes().to_vec()), "{text}");
-        // A whole octet, and no bit more; one that is as long as EOS is EOS.
-        let next = behind(least + 8);
-        assert_eq!(next.is_ok(), least == 0, "{text}: {next:?}");
-        for octets in 2..=9 {
-            assert_eq!(behind(least + 8 * octets), Err(Error::Huffman), "{text}: {octets}");
-        }
-    }
-}
-
-#[test]
-fn huffman_refuses_invalid_codes() {
-    let eos = "1".repeat(30);
-    let cases = [
-        // A padding with a zero in it; codes that are cut.
-        "00000110".to_string(),
-        "1111110011111110".to_string(),
-        "1111111111111110".to_string(),
-        "11111111111111111111111111111110".to_string(),
-        // EOS: alone, before a text, between texts.
-        format!("{eos}00"),
-        format!("{eos}11"),
-        format!("{eos}0000011111"),
-        format!("00000{eos}00011"),
-        format!("0000000000{eos}"),
-        format!("{}{eos}11", "11111100".repeat(4)),
-    ];
-    for digits in cases {
-        assert_eq!(decoded(&bits(&digits)), Err(Error::Huffman), "{digits}");
-    }
 }
 
 #[test]

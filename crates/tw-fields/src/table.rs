@@ -1,4 +1,4 @@
-//! The dynamic table (RFC 7541, sections 2.3.2 and 4): what the peer has indexed, the newest first.
+//! The dynamic table (RFC 7541 sections 2.3.2 and 4, RFC 9204 section 3.2): fields that the peer has indexed, the newest first.
 //!
 //! The texts of all entries lie in one buffer, one after the other: an entry costs twelve bytes beside its texts and no
 //! allocation of its own. Texts of evicted entries go when the
@@ -7,14 +7,15 @@
 use std::collections::VecDeque;
 
 /// Bytes that an entry counts in addition to its texts (section 4.1).
-pub(super) const ENTRY_OVERHEAD: usize = 32;
+pub const ENTRY_OVERHEAD: usize = 32;
 
 /// Bytes by which the buffer of texts grows at least. Not by its double: it is kept as long as the connection, and what a
 /// browser indexes is mostly below 1 KiB.
 const TEXTS_STEP: usize = 256;
 
 /// The dynamic table; allocates nothing while it is empty.
-pub(super) struct Table {
+#[derive(Debug)]
+pub struct DynamicTable {
     /// The newest first.
     entries: VecDeque<Entry>,
     /// The texts: some that were evicted, then those of the entries, the newest last.
@@ -28,6 +29,7 @@ pub(super) struct Table {
 }
 
 /// An entry: its name and, behind it, its value.
+#[derive(Debug)]
 struct Entry {
     /// Bytes that had ever been put into `texts` before it, modulo 2^32: what is in `texts` is far shorter.
     start: u32,
@@ -35,15 +37,15 @@ struct Entry {
     value_len: u32,
 }
 
-impl Table {
+impl DynamicTable {
     /// An empty table of at most `limit` bytes, as the RFC counts.
-    pub(super) const fn new(limit: usize) -> Self {
+    pub const fn new(limit: usize) -> Self {
         Self { entries: VecDeque::new(), texts: Vec::new(), removed: 0, size: 0, limit }
     }
 
-    /// Name and value at an index from 0 on, which is the newest.
+    /// Name and value at an index from 0 on, which is the newest; `None` for an entry that was evicted or never added.
     #[inline]
-    pub(super) fn entry(&self, index: usize) -> Option<(&[u8], &[u8])> {
+    pub fn entry(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let entry = self.entries.get(index)?;
         let (_, from) = self.texts.split_at_checked(self.place(entry))?;
         let (name, behind) = from.split_at_checked(entry.name_len as usize)?;
@@ -51,7 +53,7 @@ impl Table {
     }
 
     /// Adds an entry; evicts the oldest until it fits. One that is larger than the whole table empties it (section 4.4).
-    pub(super) fn insert(&mut self, name: &[u8], value: &[u8]) {
+    pub fn insert(&mut self, name: &[u8], value: &[u8]) {
         let len = name.len() + value.len();
         let size = len + ENTRY_OVERHEAD;
         let (Some(left), Ok(name_len), Ok(value_len)) =
@@ -72,7 +74,7 @@ impl Table {
     }
 
     /// Sets the most that the table may hold; evicts what is too much. A table of nothing keeps no memory.
-    pub(super) fn set_limit(&mut self, limit: usize) {
+    pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
         self.evict(limit);
         if limit == 0 {
@@ -81,14 +83,17 @@ impl Table {
     }
 
     /// The size of the entries, as the RFC counts.
-    #[cfg(test)]
-    pub(super) const fn size(&self) -> usize {
+    pub const fn size(&self) -> usize {
         self.size
     }
 
+    /// Largest size of the entries, as the RFC counts.
+    pub const fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Bytes that are allocated.
-    #[cfg(test)]
-    pub(super) fn allocated(&self) -> usize {
+    pub fn allocated(&self) -> usize {
         self.texts.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 

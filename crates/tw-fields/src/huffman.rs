@@ -1,9 +1,9 @@
-//! The Huffman code for texts (RFC 7541, section 5.2 and appendix B).
+//! The Huffman code for texts (RFC 7541 section 5.2 and appendix B, RFC 9204 section 4.1.2).
 //!
 //! The code is canonical: codes of one length are consecutive numbers in the order of their bytes, and longer codes
 //! follow shorter ones. So the lengths are the whole of appendix B; every table here is computed from them at compile time.
 
-use super::Error;
+use crate::CodingError;
 
 /// Bits of the code of each byte.
 const LENGTHS: [u8; 256] = [
@@ -70,13 +70,13 @@ struct Symbol {
 static SHORT_CODES: [Symbol; 1 << SHORT] = short_codes();
 
 /// Octets of these bytes in the code, padding included.
-pub(super) fn len(bytes: impl Iterator<Item = u8>) -> usize {
+pub fn len(bytes: impl Iterator<Item = u8>) -> usize {
     let bits: usize = bytes.map(|byte| usize::from(length(byte))).sum();
     bits.div_ceil(8)
 }
 
 /// Writes these bytes in the code.
-pub(super) fn encode(out: &mut Vec<u8>, bytes: impl Iterator<Item = u8>) {
+pub fn encode(out: &mut Vec<u8>, bytes: impl Iterator<Item = u8>) {
     // Fewer than 32 bits wait in the low end, so that the longest code fits.
     let mut waiting = 0u64;
     let mut count = 0;
@@ -99,7 +99,10 @@ pub(super) fn encode(out: &mut Vec<u8>, bytes: impl Iterator<Item = u8>) {
 /// Appends the bytes that `text` stands for.
 ///
 /// The text may end with ones that are not EOS. Section 5.2 takes at most seven; a padding of a whole octet is met in the wild.
-pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+///
+/// # Errors
+/// The text holds EOS or ends within a code.
+pub fn decode(text: &[u8], out: &mut Vec<u8>) -> Result<(), CodingError> {
     out.reserve(text.len() * 8 / LENGTH_MIN);
 
     // `count` bits wait at the high end; zeros follow.
@@ -126,16 +129,16 @@ pub(super) fn decode(text: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
     waiting |= u64::MAX >> count;
     while waiting != u64::MAX {
         let symbol = symbol(waiting)?;
-        count = count.checked_sub(u32::from(symbol.length)).ok_or(Error::Huffman)?;
+        count = count.checked_sub(u32::from(symbol.length)).ok_or(CodingError::Huffman)?;
         out.push(symbol.byte);
         waiting = !(!waiting << symbol.length);
     }
-    if count <= PADDING_MAX { Ok(()) } else { Err(Error::Huffman) }
+    if count <= PADDING_MAX { Ok(()) } else { Err(CodingError::Huffman) }
 }
 
 /// Returns the symbol of the code at the high end; EOS is an error.
 #[inline]
-fn symbol(waiting: u64) -> Result<Symbol, Error> {
+fn symbol(waiting: u64) -> Result<Symbol, CodingError> {
     match SHORT_CODES.get((waiting >> (64 - SHORT)) as usize) {
         Some(symbol) if symbol.length > 0 => Ok(*symbol),
         _ => long_symbol(waiting),
@@ -144,17 +147,17 @@ fn symbol(waiting: u64) -> Result<Symbol, Error> {
 
 /// Decodes a code longer than `SHORT`: the bytes that are rare in fields.
 #[cold]
-fn long_symbol(waiting: u64) -> Result<Symbol, Error> {
+fn long_symbol(waiting: u64) -> Result<Symbol, CodingError> {
     let window = (waiting >> 32) as u32;
     let rows = ROWS.iter().zip(0u8..).skip(SHORT + 1);
     for (row, length) in rows {
         if u64::from(window) < row.end {
             let place = row.place + ((window - row.first) >> (32 - length)) as usize;
-            return ORDER.get(place).map(|byte| Symbol { byte: *byte, length }).ok_or(Error::Huffman);
+            return ORDER.get(place).map(|byte| Symbol { byte: *byte, length }).ok_or(CodingError::Huffman);
         }
     }
     // EOS is the one code behind those of all bytes.
-    Err(Error::Huffman)
+    Err(CodingError::Huffman)
 }
 
 /// Bits of the code of a byte.

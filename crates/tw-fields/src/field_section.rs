@@ -1,11 +1,10 @@
-//! Field sections, received and written.
+//! Received field sections.
 
 use std::ops::ControlFlow;
 
-use crate::hpack::encode;
 use crate::rules::{self, MalformedReason, Message, Pseudo};
 
-/// Bytes that a field counts in addition to its name and value (RFC 9113 section 6.5.2).
+/// Bytes that a field counts in addition to its name and value (RFC 9113 section 6.5.2, RFC 9114 section 4.2.2).
 const FIELD_OVERHEAD: usize = 32;
 /// Usual number of bytes and fields of a section, for allocation.
 const BYTES_USUAL: usize = 512;
@@ -18,7 +17,7 @@ pub struct FieldSection {
     fields: Vec<Span>,
     pseudo: [Option<Span>; Pseudo::COUNT],
     malformed: Option<MalformedReason>,
-    /// Size as `SETTINGS_MAX_HEADER_LIST_SIZE` counts it.
+    /// Size as `SETTINGS_MAX_HEADER_LIST_SIZE` and `SETTINGS_MAX_FIELD_SECTION_SIZE` count it.
     size: usize,
     /// Bytes of names and values, pseudo-fields included.
     text_len: usize,
@@ -39,7 +38,8 @@ struct Span {
 
 impl FieldSection {
     /// Creates an empty section that came in `block_len` bytes of frames; `ends` tells that the message ends with it.
-    pub(crate) fn new(block_len: usize, ends: bool) -> Self {
+    #[must_use]
+    pub fn new(block_len: usize, ends: bool) -> Self {
         Self {
             bytes: Vec::with_capacity(BYTES_USUAL),
             fields: Vec::with_capacity(FIELDS_USUAL),
@@ -50,13 +50,7 @@ impl FieldSection {
     }
 
     /// Appends a field. Breaks if the section has become too large.
-    pub(crate) fn push(
-        &mut self,
-        name: &[u8],
-        value: &[u8],
-        message: Message,
-        max: usize,
-    ) -> ControlFlow<()> {
+    pub fn push(&mut self, name: &[u8], value: &[u8], message: Message, max: usize) -> ControlFlow<()> {
         self.text_len += name.len() + value.len();
         self.size += name.len() + value.len() + FIELD_OVERHEAD;
         if self.size > max {
@@ -90,8 +84,8 @@ impl FieldSection {
         Ok(())
     }
 
-    /// Checks the complete section. `longest` is the decoder's count for the block.
-    pub(crate) fn finish(&mut self, message: Message, longest: usize) {
+    /// Checks the complete section. `longest` is the decoder's count for the section, as [`longest`](Self::longest) returns it.
+    pub fn finish(&mut self, message: Message, longest: usize) {
         self.longest = longest;
         if self.malformed.is_none() && !self.is_truncated {
             self.malformed = match message {
@@ -130,8 +124,8 @@ impl FieldSection {
         digits.iter().take(3).fold(0, |status, digit| status * 10 + u16::from(digit.wrapping_sub(b'0') % 10))
     }
 
-    /// Returns the value of `content-length` if it is a number.
-    pub(crate) fn content_length(&self) -> Option<u64> {
+    /// Value of `content-length`, if it is a number.
+    pub fn content_length(&self) -> Option<u64> {
         let digits = self.get(b"content-length")?.trim_ascii();
         digits.iter().all(u8::is_ascii_digit).then_some(())?;
         std::str::from_utf8(digits).ok()?.parse().ok()
@@ -157,6 +151,16 @@ impl FieldSection {
         self.is_truncated
     }
 
+    /// Marks the section as too large: fields are missing.
+    pub fn set_truncated(&mut self) {
+        self.is_truncated = true;
+    }
+
+    /// Notes that the message ends with this list.
+    pub fn set_ends(&mut self) {
+        self.ends = true;
+    }
+
     /// Size of the encoded section, in bytes.
     pub fn block_len(&self) -> usize {
         self.block_len
@@ -165,34 +169,6 @@ impl FieldSection {
     /// Returns true if the message ends with this list.
     pub fn ends(&self) -> bool {
         self.ends
-    }
-}
-
-/// Writer of a field section.
-pub struct FieldWriter<'a> {
-    block: &'a mut Vec<u8>,
-    size: usize,
-}
-
-impl<'a> FieldWriter<'a> {
-    pub(crate) fn new(block: &'a mut Vec<u8>) -> Self {
-        Self { block, size: 0 }
-    }
-
-    /// Appends a field. Pseudo-fields go first; the name is written in lower case.
-    pub fn push(&mut self, name: &[u8], value: &[u8]) {
-        self.size += name.len() + value.len();
-        encode::field(self.block, name, value);
-    }
-
-    /// Appends the status of a response.
-    pub fn status(&mut self, status: u16) {
-        encode::status(self.block, status);
-    }
-
-    /// Number of bytes of names and values so far, without the status.
-    pub fn size(&self) -> usize {
-        self.size
     }
 }
 

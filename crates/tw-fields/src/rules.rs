@@ -1,4 +1,4 @@
-//! Rules for malformed messages (RFC 9113 sections 8.1.1, 8.2 and 8.3).
+//! Rules for malformed messages (RFC 9113 sections 8.1.1, 8.2 and 8.3; RFC 9114 sections 4.1.2, 4.2 and 4.3).
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub enum Pseudo {
     Authority,
     /// `:path`
     Path,
-    /// `:protocol` (RFC 8441)
+    /// `:protocol` (RFC 8441, RFC 9220)
     Protocol,
     /// `:status`
     Status,
@@ -48,9 +48,12 @@ impl Pseudo {
 
 /// Kinds of messages of a field section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Message {
+pub enum Message {
+    /// Header section of a request.
     Request,
+    /// Header section of a response.
     Response,
+    /// Trailer section.
     Trailers,
 }
 
@@ -73,7 +76,7 @@ pub enum MalformedReason {
     InvalidValue,
     /// Connection-specific field.
     OfConnection,
-    /// Trailers without `END_STREAM`.
+    /// Trailers that do not end the stream (HTTP/2).
     TrailersNotLast,
 }
 
@@ -147,7 +150,7 @@ pub(crate) fn all<'a>(
         },
         Message::Request => {
             demand(Pseudo::Method)?;
-            // A tunnel leads to an authority, and to nothing there (RFC 9113 section 8.5).
+            // A tunnel leads to an authority, and to nothing there (RFC 9113 section 8.5, RFC 9114 section 4.4).
             if get(Pseudo::Method) == Some(b"CONNECT") && get(Pseudo::Protocol).is_none() {
                 // Whether more is said than that, is the matter of whoever knows tunnels.
                 return demand(Pseudo::Authority);
