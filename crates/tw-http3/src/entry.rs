@@ -1,0 +1,235 @@
+//! State of one request stream: received bytes that nobody has read yet, and bytes to be written.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::task::{Context, Waker};
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::error::StreamError;
+use crate::frame::Head;
+use crate::reader::Reader;
+
+/// Smallest size of data that is not copied behind the frame header.
+const SHARED_MIN: usize = 1 << 10;
+
+/// One request stream.
+pub(crate) struct Entry {
+    pub(crate) id: u64,
+    /// Direction from the peer.
+    pub(crate) incoming: Cell<Half>,
+    /// Direction to the peer: true once its last byte is in `out`.
+    pub(crate) has_said_all: Cell<bool>,
+    /// Received bytes that were not parsed.
+    pub(crate) raw: RefCell<Bytes>,
+    /// True if the peer's end of the stream has arrived, behind `raw`.
+    pub(crate) has_fin: Cell<bool>,
+    pub(crate) reader: RefCell<Reader>,
+    /// Frame whose payload is being read.
+    pub(crate) frame: Cell<Option<Head>>,
+    pub(crate) block: RefCell<Block>,
+    /// Length of the content that the header section announces.
+    pub(crate) length: Cell<Option<u64>>,
+    /// Number of parsed bytes of content.
+    pub(crate) content: Cell<u64>,
+    /// True if the peer's message is malformed (RFC 9114 section 4.1.2).
+    pub(crate) is_malformed: Cell<bool>,
+    /// True once the owner of the connection has got the stream.
+    pub(crate) is_seen: Cell<bool>,
+    pub(crate) out: RefCell<Out>,
+    pub(crate) error: Cell<Option<StreamError>>,
+    pub(crate) came: Call,
+    pub(crate) gone: Call,
+}
+
+/// Direction from the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Half {
+    /// The final header section is still to come.
+    Head,
+    /// Data, and trailers perhaps.
+    Body,
+    /// Trailers have arrived; only frames of unknown types may follow.
+    Trailers,
+    Ended,
+}
+
+/// Encoded field section that is not complete, or waits for insertions into the dynamic table.
+#[derive(Debug, Default)]
+pub(crate) struct Block {
+    pub(crate) bytes: Vec<u8>,
+    /// Number of insertions that the complete section waits for.
+    pub(crate) required: Option<u64>,
+}
+
+/// Bytes that are to be written, in their order.
+#[derive(Debug, Default)]
+pub(crate) struct Out {
+    parts: VecDeque<Bytes>,
+    /// Small parts behind the others.
+    tail: BytesMut,
+    len: usize,
+}
+
+impl Out {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Appends a copy.
+    pub(crate) fn copy(&mut self, bytes: &[u8]) {
+        self.tail.extend_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    /// Appends bytes, shared if they are many.
+    pub(crate) fn share(&mut self, bytes: Bytes) {
+        if bytes.len() < SHARED_MIN {
+            return self.copy(&bytes);
+        }
+        self.seal();
+        self.len += bytes.len();
+        self.parts.push_back(bytes);
+    }
+
+    fn seal(&mut self) {
+        if !self.tail.is_empty() {
+            self.parts.push_back(std::mem::take(&mut self.tail).freeze());
+        }
+    }
+
+    /// Returns the next bytes.
+    pub(crate) fn front(&mut self) -> Option<Bytes> {
+        if self.parts.is_empty() {
+            self.seal();
+        }
+        self.parts.front().cloned()
+    }
+
+    /// Removes written bytes.
+    pub(crate) fn consume(&mut self, mut count: usize) {
+        if self.parts.is_empty() {
+            self.seal();
+        }
+        while count > 0
+            && let Some(part) = self.parts.front_mut()
+        {
+            let taken = count.min(part.len());
+            part.advance(taken);
+            count -= taken;
+            self.len -= taken;
+            if part.is_empty() {
+                self.parts.pop_front();
+            }
+        }
+    }
+}
+
+impl Entry {
+    pub(crate) fn new(id: u64) -> Self {
+        Self {
+            id,
+            incoming: Cell::new(Half::Head),
+            has_said_all: Cell::new(false),
+            raw: RefCell::default(),
+            has_fin: Cell::new(false),
+            reader: RefCell::new(Reader::new()),
+            frame: Cell::new(None),
+            block: RefCell::default(),
+            length: Cell::new(None),
+            content: Cell::new(0),
+            is_malformed: Cell::new(false),
+            is_seen: Cell::new(false),
+            out: RefCell::default(),
+            error: Cell::new(None),
+            came: Call::default(),
+            gone: Call::default(),
+        }
+    }
+
+    /// Appends received bytes to those that were not parsed yet.
+    pub(crate) fn push(&self, bytes: Bytes) {
+        let mut raw = self.raw.borrow_mut();
+        *raw = if raw.is_empty() {
+            bytes
+        } else {
+            let mut joined = BytesMut::with_capacity(raw.len() + bytes.len());
+            joined.extend_from_slice(&raw);
+            joined.extend_from_slice(&bytes);
+            joined.freeze()
+        };
+    }
+
+    /// Returns true if everything has left.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.has_said_all.get() && self.out.borrow().len() == 0
+    }
+
+    /// Returns true if both directions have ended.
+    pub(crate) fn is_over(&self) -> bool {
+        self.incoming.get() == Half::Ended && self.is_finished()
+    }
+
+    /// Returns true if a complete section waits for insertions.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.block.borrow().required.is_some()
+    }
+
+    /// Returns true if the peer's message has ended and nothing of it is unread.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.incoming.get() == Half::Ended
+            || self.incoming.get() != Half::Head
+                && self.has_fin.get()
+                && self.raw.borrow().is_empty()
+                && self.reader.borrow().is_between()
+                && !self.is_blocked()
+    }
+
+    /// Counts content. More than announced makes the message malformed.
+    pub(crate) fn count(&self, bytes: usize) {
+        self.content.set(self.content.get() + bytes as u64);
+        if self.length.get().is_some_and(|length| self.content.get() > length) {
+            self.is_malformed.set(true);
+        }
+    }
+
+    /// Ends the peer's message. Less content than announced makes it malformed.
+    pub(crate) fn close_incoming(&self) {
+        self.incoming.set(Half::Ended);
+        if self.length.get().is_some_and(|length| self.content.get() != length) {
+            self.is_malformed.set(true);
+        }
+    }
+
+    /// Ends the stream and wakes every task that waits for it. The first reason is kept.
+    pub(crate) fn end(&self, error: StreamError) {
+        if self.error.get().is_none() {
+            self.error.set(Some(error));
+        }
+        self.raw.take();
+        self.block.take();
+        for call in [&self.came, &self.gone] {
+            call.wake();
+        }
+    }
+}
+
+/// Waker of a task that waits for the stream.
+#[derive(Default)]
+pub(crate) struct Call(RefCell<Option<Waker>>);
+
+impl Call {
+    /// Registers the calling task to be woken next.
+    pub(crate) fn wait(&self, cx: &Context<'_>) {
+        let mut waker = self.0.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = self.0.take() {
+            waker.wake();
+        }
+    }
+}
