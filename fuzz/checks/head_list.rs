@@ -3,7 +3,7 @@
 //!
 //! Lines of the input: method, `:path`, `:authority` (`-` for none), then names and values with a colon between them.
 
-use tw_http::{Content, HeadLimits, Progress, PseudoFields, RequestHead};
+use tw_http::{Content, HeadLimits, Progress, PseudoFields, RequestHead, Version};
 
 pub(crate) fn check(data: &[u8]) {
     let mut lines = data.split(|byte| *byte == b'\n');
@@ -27,7 +27,12 @@ pub(crate) fn check(data: &[u8]) {
         .collect();
     for limits in [HeadLimits::default(), tight] {
         for content in [Content::None, Content::Follows] {
-            one(&PseudoFields { method, target, authority }, &fields, content, &limits);
+            one(
+                &PseudoFields { method, target, authority, version: Version::HTTP_2 },
+                &fields,
+                content,
+                &limits,
+            );
         }
     }
 }

@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use tw_http::{Content, HeadError, HeadLimits, PseudoFields as Line, RequestHead};
+use tw_http::{Content, HeadError, HeadLimits, PseudoFields as Line, RequestHead, Version};
 use tw_http2::{Config, Connection, Event, FieldSection, Incoming, PREFACE, Pseudo, Stream};
 
 const CONFIG: Config =
@@ -120,6 +120,7 @@ fn head(list: &FieldSection) -> Result<RequestHead, HeadError> {
         method: list.pseudo(Pseudo::Method).unwrap_or_default(),
         target: list.pseudo(Pseudo::Path).unwrap_or_default(),
         authority: list.pseudo(Pseudo::Authority),
+        version: Version::HTTP_2,
     };
     head.begin_list(&line, &limits)?;
     for (name, value) in list.iter() {

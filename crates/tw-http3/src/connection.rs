@@ -113,17 +113,18 @@ impl Connection {
         Self(Rc::new(Shared { state, driver: RefCell::default() }))
     }
 
-    /// Changes the state unless the connection has failed; an error fails it.
+    /// Changes the state unless the connection has failed; an error fails it. Streams call this too, so the driver is woken.
     fn process(
         &self,
         change: impl FnOnce(&mut State) -> Result<(), ConnectionError>,
     ) -> Result<(), ConnectionError> {
-        let mut state = self.0.state.borrow_mut();
-        if let Some(connection_error) = state.connection_error {
-            return Err(connection_error);
-        }
-        let changed = change(&mut state);
-        changed.inspect_err(|connection_error| state.break_off(*connection_error))
+        self.0.change(|state| {
+            if let Some(connection_error) = state.connection_error {
+                return Err(connection_error);
+            }
+            let changed = change(state);
+            changed.inspect_err(|connection_error| state.break_off(*connection_error))
+        })
     }
 
     /// Processes received bytes of a stream, split at any position; `fin` tells that the stream ends with them.
@@ -144,6 +145,11 @@ impl Connection {
             && state.streams.get(&stream).is_none_or(|entry| {
                 entry.incoming.get() == Half::Head && !entry.has_fin.get() && !entry.is_blocked()
             })
+    }
+
+    /// Returns true if a header section of the stream waits for insertions into the dynamic table.
+    pub fn is_blocked(&self, stream: u64) -> bool {
+        self.0.state.borrow().streams.get(&stream).is_some_and(|entry| entry.is_blocked())
     }
 
     /// Processes `RESET_STREAM` of the peer.
@@ -172,6 +178,15 @@ impl Connection {
         })
     }
 
+    /// Resets a stream on which no request has become an [event](Self::next).
+    pub fn reset_stream(&self, stream: u64, code: ErrorCode) {
+        self.0.change(|state| {
+            if let Some(entry) = state.streams.get(&stream).cloned() {
+                state.reset(&entry, code);
+            }
+        });
+    }
+
     /// Fails the connection, which has ended or cannot go on. Its streams get the error.
     pub fn fail(&self, connection_error: ConnectionError) {
         self.0.state.borrow_mut().break_off(connection_error);
@@ -182,6 +197,7 @@ impl Connection {
         let mut state = self.0.state.borrow_mut();
         Some(match state.events.pop_front()? {
             PendingEvent::Priority { stream, value } => Event::Priority { stream, value },
+            PendingEvent::Canceled => Event::RequestCanceled,
             PendingEvent::Request(entry, _) if entry.error.get().is_some() => Event::RequestCanceled,
             PendingEvent::Request(entry, mut list) => {
                 state.unseen = 0;

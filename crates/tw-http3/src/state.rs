@@ -35,7 +35,12 @@ pub(crate) enum Going {
 /// Events of the connection for its owner.
 pub(crate) enum PendingEvent {
     Request(Rc<Entry>, FieldSection),
-    Priority { stream: u64, value: Box<[u8]> },
+    /// A stream that was reset before its request had arrived.
+    Canceled,
+    Priority {
+        stream: u64,
+        value: Box<[u8]>,
+    },
 }
 
 /// A connection.
@@ -167,7 +172,15 @@ impl State {
         code: ErrorCode,
         has_stopped: bool,
     ) -> Result<(), ConnectionError> {
-        let Some(entry) = self.streams.get(&id).cloned() else { return Ok(()) };
+        let Some(entry) = self.streams.get(&id).cloned() else {
+            if self.end == End::Client || has_stopped {
+                return Ok(());
+            }
+            // Nothing of its request has arrived.
+            self.signals.push_back(Signal::Reset { stream: id, code });
+            self.events.push_back(PendingEvent::Canceled);
+            return self.count_unseen();
+        };
         if has_stopped && entry.is_finished() {
             return Ok(());
         }
@@ -180,15 +193,24 @@ impl State {
         self.remove(&entry);
         entry.end(StreamError::Reset(code));
         if !entry.is_seen.get() && self.end == End::Server {
-            self.unseen += 1;
-            if self.unseen > RESETS_UNSEEN_MAX {
-                return Err(ConnectionError::Local(
-                    ErrorCode::EXCESSIVE_LOAD,
-                    "took back requests as fast as it made them",
-                ));
+            if entry.incoming.get() == Half::Head {
+                self.events.push_back(PendingEvent::Canceled);
             }
+            self.count_unseen()?;
         }
         self.check_decoder()
+    }
+
+    /// Counts a request that was reset before its owner has got it.
+    fn count_unseen(&mut self) -> Result<(), ConnectionError> {
+        self.unseen += 1;
+        if self.unseen > RESETS_UNSEEN_MAX {
+            return Err(ConnectionError::Local(
+                ErrorCode::EXCESSIVE_LOAD,
+                "took back requests as fast as it made them",
+            ));
+        }
+        Ok(())
     }
 
     /// Resets a stream in both directions.

@@ -109,6 +109,11 @@ impl Stream {
         self.entry.is_malformed.get()
     }
 
+    /// Marks the peer's message as malformed for reasons that frames do not show: the rest of it is refused.
+    pub fn set_malformed(&self) {
+        self.entry.is_malformed.set(true);
+    }
+
     /// Ready with the next part of the peer's message; `None` at the end. After `Pending`, the transport may have more bytes
     /// ([`wants_bytes`](Self::wants_bytes)).
     pub fn poll_incoming(&self, cx: &Context<'_>) -> Poll<Result<Option<Incoming>, StreamError>> {

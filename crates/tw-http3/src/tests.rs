@@ -589,6 +589,19 @@ fn canceled_requests_are_counted() {
 }
 
 #[test]
+fn stream_without_a_head_is_canceled() {
+    let server = server();
+    receive(&server, 0, &headers(GET)[..5], false).unwrap();
+    for stream in [0, 4] {
+        // Nothing came of the second one.
+        server.receive_reset(stream, ErrorCode::REQUEST_CANCELLED).unwrap();
+        assert_eq!(signals(&server), [Signal::Reset { stream, code: ErrorCode::REQUEST_CANCELLED }]);
+        assert!(matches!(server.next(), Some(Event::RequestCanceled)));
+    }
+    assert_eq!(server.streams(), 0);
+}
+
+#[test]
 fn reset_and_stop_end_a_stream() {
     for has_stopped in [false, true] {
         let server = server();

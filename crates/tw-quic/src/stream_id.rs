@@ -14,6 +14,11 @@ impl StreamId {
         Self(index << 2)
     }
 
+    /// ID from the number that travels.
+    pub const fn from_value(value: u64) -> Self {
+        Self(value)
+    }
+
     /// The ID as it travels.
     pub const fn value(self) -> u64 {
         self.0

@@ -10,7 +10,7 @@ use crate::config::{http2, http3, location, server};
 use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
 use crate::http::proxy::{health, ocsp_client, retry};
 use crate::http::{
-    self, background_subrequest, cache, early_subrequest, files, h2, history, request, request_body,
+    self, background_subrequest, cache, early_subrequest, files, h2, h3, history, request, request_body,
     subrequest,
 };
 
@@ -23,7 +23,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
                 .concat()
                 .concat(),
         ),
-        ("HTTP/3", [http3::LIMITS, tw_quic::LIMITS].concat()),
+        ("HTTP/3", [http3::LIMITS, h3::serve::LIMITS, tw_http3::LIMITS, tw_quic::LIMITS].concat()),
         ("HTTP/2", [http2::LIMITS, h2::serve::LIMITS, tw_http2::LIMITS].concat()),
         ("request headers", server::LIMITS.to_vec()),
         ("upstream response headers", tw_http::origin::LIMITS.to_vec()),

@@ -1,4 +1,4 @@
-//! Request head received as a list of fields (HTTP/2, RFC 9113 section 8.3), stored as if it had been received in
+//! Request head received as a list of fields (RFC 9113 section 8.3, RFC 9114 section 4.3), stored as if it had been received in
 //! lines, so that all accessors of a head work, `$request` and `Host` included.
 //!
 //! ```text
@@ -13,8 +13,6 @@ use crate::known::Known;
 use crate::method::{Method, Version};
 use crate::{num, scan};
 
-/// Protocol at the end of a request line.
-const PROTOCOL: &[u8] = b"HTTP/2.0";
 const SLASH_AT: usize = 4;
 const LINE_END: &[u8] = b"\r\n";
 /// Separator of cookie crumbs (RFC 9113 section 8.2.3).
@@ -29,6 +27,8 @@ pub struct PseudoFields<'a> {
     pub target: &'a [u8],
     /// `:authority`
     pub authority: Option<&'a [u8]>,
+    /// Version of the protocol: [`Version::HTTP_2`] or [`Version::HTTP_3`].
+    pub version: Version,
 }
 
 /// Size of a list of fields, as nginx counts: each name and value as it was packed, and all of them as they are.
@@ -75,16 +75,16 @@ impl RequestHead {
     /// The method, path or authority is invalid.
     pub fn begin_list(&mut self, pseudo: &PseudoFields<'_>, limits: &HeadLimits) -> Result<(), HeadError> {
         self.clear();
-        let PseudoFields { method, target, authority } = *pseudo;
+        let PseudoFields { method, target, authority, version } = *pseudo;
         let method_end = self.write(method);
         let is_tunnel = Method::of(method) == Method::Connect;
         let target_at = self.write(b" ");
         let target_end = self.write(if is_tunnel { authority.unwrap_or(target) } else { target });
         let protocol_at = self.write(b" ");
-        let end = self.write(PROTOCOL);
+        let end = self.write(if version == Version::HTTP_3 { b"HTTP/3.0" } else { b"HTTP/2.0" });
         self.write(LINE_END);
         self.line.whole = Span::new(0, end);
-        self.line.version = Version::HTTP_2;
+        self.line.version = version;
         self.line.method = Method::of(method);
         self.line.method_word = Span::new(0, method_end);
         self.line.protocol = Span::new(protocol_at, end);
@@ -250,8 +250,12 @@ mod tests {
         Ok(head)
     }
 
-    const GET: PseudoFields<'_> =
-        PseudoFields { method: b"GET", target: b"/a/../b.html?c", authority: Some(b"Example.com:81") };
+    const GET: PseudoFields<'_> = PseudoFields {
+        method: b"GET",
+        target: b"/a/../b.html?c",
+        authority: Some(b"Example.com:81"),
+        version: Version::HTTP_2,
+    };
 
     #[test]
     fn listed_head_reads_like_one_in_lines() {
@@ -272,6 +276,8 @@ mod tests {
         assert!(head.rest().is_empty() && head.keep_alive() && head.read_len() == head.head_len());
         head.set_list_size(20);
         assert_eq!(head.read_len(), 20);
+        let third = self::head(PseudoFields { version: Version::HTTP_3, ..GET }, &[], Content::None).unwrap();
+        assert_eq!((third.protocol(), third.version()), (&b"HTTP/3.0"[..], Version::HTTP_3));
         let mut copy = RequestHead::new();
         copy.copy_head(&head);
         assert!(copy.fields().eq(head.fields()) && copy.path() == head.path());
@@ -297,8 +303,12 @@ mod tests {
     fn connect_targets_are_authorities() {
         let limits = HeadLimits { allow_connect: true, ..HeadLimits::default() };
         let connect = |authority: &str, length: &str| {
-            let pseudo =
-                PseudoFields { method: b"CONNECT", target: b"", authority: Some(authority.as_bytes()) };
+            let pseudo = PseudoFields {
+                method: b"CONNECT",
+                target: b"",
+                authority: Some(authority.as_bytes()),
+                version: Version::HTTP_2,
+            };
             let mut head = RequestHead::new();
             head.begin_list(&pseudo, &limits)?;
             head.push_listed(b"content-length", length.as_bytes(), &limits)?;

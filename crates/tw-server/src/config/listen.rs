@@ -61,13 +61,6 @@ impl Listen {
                     "the \"listen ... http2\" directive is deprecated, use the \"http2\" directive instead";
                 cx.warn(node.span, message);
             }
-            // Until something serves it.
-            Some("quic") if !cfg!(test) => {
-                let message =
-                    "the \"quic\" parameter of \"listen\" is not supported by this version of Tailwater";
-                let missing = MissingFeature::new("listen … quic".to_owned(), "ngx_http_v3_module");
-                return Err(node.fail(message).at(word.span).missing(missing));
-            }
             Some("quic") => {}
             Some("spdy") => {
                 let message =

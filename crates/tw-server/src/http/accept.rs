@@ -22,10 +22,10 @@ use tw_quic::IncomingConnection;
 use super::client::Client;
 use super::generation::{ListenGroup, LoopGeneration, PlanId, ServerId};
 use super::h1::{self, Http1Connection};
-use super::h2;
 use super::proxy::ocsp_client::LoopOcspClient;
 use super::request::Request;
 use super::synthetic_request;
+use super::{h2, h3};
 use crate::config::acme;
 use crate::config::http3::Http3;
 use crate::event_loop::Loop;
@@ -88,7 +88,11 @@ async fn serve_quic(client: Rc<Client>, incoming: IncomingConnection) {
     let accepted = Box::pin(tw_accept::quic::accept(&*client, incoming, &server.quic, timeout)).await;
     let Some(connection) = accepted else { return };
     connection.set_drop_code(H3_NO_ERROR);
-    drop((generation, connection));
+    drop(generation);
+    let speaks_http3 = client.tls.get().is_some_and(|tls| tls.protocol.as_deref() == Some(HTTP_3));
+    if speaks_http3 {
+        h3::serve::serve(client, connection).await;
+    }
 }
 
 /// Serves a connection, of which `early` was read already, until it is closed.

@@ -1,8 +1,9 @@
 //! HTTP on the loops: from an accepted connection to a logged response. A request goes down this list, and seldom back.
 //!
 //! ```text
-//! accept     begin of a connection: steps of its address (tw_accept), choice of HTTP/1 or HTTP/2
-//! h1, h2     connections of each protocol: request heads in, response heads and bodies out
+//! accept     begin of a connection: steps of its address (tw_accept), choice of its protocol
+//! h1, h2, h3 connections of each protocol: request heads in, response heads and bodies out
+//! streams    parts that HTTP/2 and HTTP/3 have in common
 //! routing    server, location, phases, error pages
 //! response   conditions, filters, ranges, bodies, subrequests
 //! files      files and their contents that a loop keeps open
@@ -23,6 +24,7 @@ mod file_reads;
 pub mod files;
 pub mod h1;
 pub mod h2;
+pub mod h3;
 pub mod header_names;
 pub mod history;
 mod ids;
@@ -42,6 +44,7 @@ mod send_error;
 mod send_rate;
 mod sent_bytes;
 mod session;
+pub mod streams;
 pub(crate) mod synthetic_request;
 pub mod tunnel_end;
 pub mod upstream_response;

@@ -19,7 +19,7 @@ pub use self::error::{BodyError, BodyLimits, Drained, InputError};
 use super::body_buffer::{BodyBuffer, Reader};
 use super::file_reads::Pieces;
 use super::h1::Http1Body;
-use super::h2::Http2Body;
+use super::streams::StreamBody;
 
 /// Body of a request.
 #[derive(Default)]
@@ -39,8 +39,8 @@ pub enum Source {
     None,
     /// Connection of HTTP/1.
     H1(Box<Http1Body>),
-    /// Stream of HTTP/2.
-    H2(Box<Http2Body>),
+    /// Stream of HTTP/2 or HTTP/3.
+    Stream(Box<StreamBody>),
     /// Body that was read before.
     Stored(Reader),
     /// Taken by a handler and not returned.
@@ -78,7 +78,7 @@ impl Source {
         match self {
             Self::None | Self::Taken => Ok(None),
             Self::H1(input) => input.next(want, limits).await.map_err(BodyError::Client),
-            Self::H2(input) => input.next(want, limits).await.map_err(BodyError::Client),
+            Self::Stream(input) => input.next(want, limits).await.map_err(BodyError::Client),
             Self::Stored(reader) => {
                 let mut by = Account::new(JobClass::Hit, JobSource::NONE);
                 reader.next(want, &mut by).await.map_err(BodyError::Disk)
@@ -95,7 +95,7 @@ impl Source {
         match self {
             Self::None | Self::Taken => Some(Ok(None)),
             Self::H1(input) => Some(input.at_hand(want, limits)?.map_err(BodyError::Client)),
-            Self::H2(input) => Some(input.at_hand(want, limits)?.map_err(BodyError::Client)),
+            Self::Stream(input) => Some(input.at_hand(want, limits)?.map_err(BodyError::Client)),
             Self::Stored(reader) => Some(reader.at_hand(want)?.map_err(BodyError::Disk)),
         }
     }
@@ -107,7 +107,7 @@ impl Source {
 
     /// Returns true if the client sends it.
     pub(crate) fn is_coming(&self) -> bool {
-        matches!(self, Self::H1(_) | Self::H2(_))
+        matches!(self, Self::H1(_) | Self::Stream(_))
     }
 
     /// Returns true if a part has not been read.
@@ -115,7 +115,7 @@ impl Source {
         match self {
             Self::None | Self::Stored(_) => false,
             Self::H1(input) => input.is_pending(),
-            Self::H2(input) => input.is_pending(),
+            Self::Stream(input) => input.is_pending(),
             Self::Taken => true,
         }
     }
@@ -206,7 +206,7 @@ impl RequestBody {
             _ if self.standing == Standing::Refused => true,
             Source::None | Source::Stored(_) => true,
             Source::H1(input) => !input.is_pending() && input.received() == self.buffer.len(),
-            Source::H2(input) => !input.is_pending() && input.received() == self.buffer.len(),
+            Source::Stream(input) => !input.is_pending() && input.received() == self.buffer.len(),
             Source::Taken => false,
         }
     }
@@ -225,7 +225,7 @@ impl RequestBody {
     pub(crate) fn may_not_come(&self) -> bool {
         match &self.source {
             Source::H1(input) => input.may_not_come(),
-            Source::None | Source::H2(_) | Source::Stored(_) | Source::Taken => false,
+            Source::None | Source::Stream(_) | Source::Stored(_) | Source::Taken => false,
         }
     }
 
@@ -233,7 +233,7 @@ impl RequestBody {
     pub fn received(&self) -> u64 {
         match &self.source {
             Source::H1(input) => input.received(),
-            Source::H2(input) => input.received(),
+            Source::Stream(input) => input.received(),
             Source::None | Source::Stored(_) | Source::Taken => 0,
         }
     }
@@ -242,7 +242,7 @@ impl RequestBody {
     pub fn wire(&self) -> u64 {
         match &self.source {
             Source::H1(input) => input.wire(),
-            Source::H2(input) => input.received(),
+            Source::Stream(input) => input.received(),
             Source::None | Source::Stored(_) | Source::Taken => 0,
         }
     }

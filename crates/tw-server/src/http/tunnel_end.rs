@@ -10,6 +10,7 @@ use tw_core::event_loop::Buffers;
 use tw_net::Transport;
 
 use super::h2::StreamTunnel;
+use super::h3::Http3StreamTunnel;
 
 /// One side of a tunnel.
 #[derive(Clone, Copy)]
@@ -17,46 +18,58 @@ pub enum TunnelEnd<'a> {
     /// A connection.
     Transport(&'a Transport),
     /// A stream of HTTP/2.
-    Stream(&'a StreamTunnel),
+    Http2(&'a StreamTunnel),
+    /// A stream of HTTP/3.
+    Http3(&'a Http3StreamTunnel),
 }
 
 impl RelayEnd for TunnelEnd<'_> {
     fn read(&self, buffers: &Buffers, max: usize) -> io::Result<(ReadOutcome, Bytes)> {
         match self {
             Self::Transport(transport) => transport.read(buffers, max),
-            Self::Stream(stream) => Ok(match stream.read_now()? {
-                Some(bytes) if bytes.is_empty() => (ReadOutcome::Closed, bytes),
-                Some(bytes) => (ReadOutcome::Some, bytes),
-                None => (ReadOutcome::Nothing, Bytes::new()),
-            }),
+            Self::Http2(stream) => stream.read_now().map(outcome),
+            Self::Http3(stream) => stream.read_now().map(outcome),
         }
     }
 
     fn try_write(&self, bytes: &Bytes) -> io::Result<usize> {
         match self {
             Self::Transport(transport) => transport.try_write(bytes),
-            Self::Stream(stream) => stream.try_write(bytes),
+            Self::Http2(stream) => stream.try_write(bytes),
+            Self::Http3(stream) => stream.try_write(bytes),
         }
     }
 
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Transport(transport) => transport.poll_writable(cx),
-            Self::Stream(stream) => stream.poll_writable(cx),
+            Self::Http2(stream) => stream.poll_writable(cx),
+            Self::Http3(stream) => stream.poll_writable(cx),
         }
     }
 
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Transport(transport) => transport.poll_readable(cx),
-            Self::Stream(stream) => stream.poll_readable(cx),
+            Self::Http2(stream) => stream.poll_readable(cx),
+            Self::Http3(stream) => stream.poll_readable(cx),
         }
     }
 
     fn shutdown_write(&self) -> io::Result<()> {
         match self {
             Self::Transport(transport) => transport.shutdown_write(),
-            Self::Stream(stream) => stream.shutdown_write(),
+            Self::Http2(stream) => stream.shutdown_write(),
+            Self::Http3(stream) => stream.shutdown_write(),
         }
+    }
+}
+
+/// Outcome of a read of a stream, for which an empty piece is the end.
+fn outcome(read: Option<Bytes>) -> (ReadOutcome, Bytes) {
+    match read {
+        Some(bytes) if bytes.is_empty() => (ReadOutcome::Closed, bytes),
+        Some(bytes) => (ReadOutcome::Some, bytes),
+        None => (ReadOutcome::Nothing, Bytes::new()),
     }
 }

@@ -14,6 +14,7 @@ use tw_rt::Deadline;
 pub use super::client_gone::ClientGone;
 use super::h1::Http1Connection;
 use super::h2::StreamHandle;
+use super::h3::Http3StreamHandle;
 
 /// Access of a request to its client.
 #[derive(Clone)]
@@ -22,6 +23,8 @@ pub enum Wire {
     H1(Rc<Http1Connection>),
     /// Stream of HTTP/2.
     H2(Rc<StreamHandle>),
+    /// Stream of HTTP/3.
+    H3(Rc<Http3StreamHandle>),
     /// None: a background request, or `post_action` after the response.
     Nobody,
 }
@@ -32,6 +35,7 @@ impl Wire {
         match self {
             Self::H1(conn) => conn.gone().await,
             Self::H2(stream) => stream.gone().await,
+            Self::H3(stream) => stream.gone().await,
             Self::Nobody => std::future::pending().await,
         }
     }
@@ -41,6 +45,7 @@ impl Wire {
         match self {
             Self::H1(conn) => conn.unless_gone(future).await,
             Self::H2(stream) => stream.unless_gone(future).await,
+            Self::H3(stream) => stream.unless_gone(future).await,
             Self::Nobody => Ok(future.await),
         }
     }
@@ -50,6 +55,7 @@ impl Wire {
         match self {
             Self::H1(conn) => conn.sleep(span).await,
             Self::H2(stream) => stream.sleep(span).await,
+            Self::H3(stream) => stream.sleep(span).await,
             Self::Nobody => {
                 let mut deadline = Deadline::new();
                 deadline.set(span);
@@ -59,11 +65,11 @@ impl Wire {
         }
     }
 
-    /// Status in the access log of a request whose connection was cut before a head was sent. As in nginx, a stream of HTTP/2
-    /// counts as closed by its client.
+    /// Status in the access log of a request whose connection was cut before a head was sent. As in nginx, a stream counts
+    /// as closed by its client.
     pub(crate) fn status_if_cut(&self) -> u16 {
         match self {
-            Self::H2(_) => 499,
+            Self::H2(_) | Self::H3(_) => 499,
             Self::H1(_) | Self::Nobody => 0,
         }
     }
@@ -73,7 +79,8 @@ impl Wire {
         match self {
             Self::H1(conn) => conn.transport.local_addr().ok(),
             Self::H2(stream) => stream.conn.transport.local_addr().ok(),
-            Self::Nobody => None,
+            // It was known when the connection was accepted.
+            Self::H3(_) | Self::Nobody => None,
         }
     }
 
@@ -82,7 +89,7 @@ impl Wire {
         match self {
             Self::H1(conn) => conn.transport.tcp_info(),
             Self::H2(stream) => stream.conn.transport.tcp_info(),
-            Self::Nobody => None,
+            Self::H3(_) | Self::Nobody => None,
         }
     }
 }

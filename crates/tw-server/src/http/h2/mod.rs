@@ -2,16 +2,13 @@
 //! this folder has the transport of its bytes, its streams, and the limits of clients.
 //!
 //! ```text
-//! serve ─ a stream ─→ stream ─ request_head ─→ lifecycle::serve ─→ response_head ─→ send ─┐ stream_scheduler: order of streams
-//!   │                              ├── input: the body, on demand                        │
-//!   │                              └── stream_tunnel: another protocol, both ways ───────┤ write_buffer
-//!   └── conn: frames of all streams leave together, when nothing more is to be done ◄─────┘
+//! serve ─ a stream ─→ stream ──→ lifecycle::serve ──→ send ─┐ stream_scheduler: order of streams
+//!   │                              └── stream_tunnel ────────┤
+//!   └── conn: frames of all streams leave together ◄─────────┘
 //! ```
+//! Heads, bodies of requests and pieces of responses are in `streams`, which HTTP/3 shares.
 
 mod conn;
-mod input;
-mod request_head;
-mod response_head;
 mod send;
 pub(crate) mod serve;
 mod settings;
@@ -19,10 +16,8 @@ mod stream;
 mod stream_handle;
 mod stream_scheduler;
 mod stream_tunnel;
-mod write_buffer;
 
 pub(crate) use self::conn::Http2Connection;
-pub use self::input::Http2Body;
 pub(crate) use self::send::{inform, send};
 pub use self::stream_handle::StreamHandle;
 pub use self::stream_tunnel::StreamTunnel;

@@ -24,8 +24,8 @@ use tw_rt::watch::Subject;
 use tw_rt::{Deadline, Panicked, TaskSet};
 
 use super::conn::{Abuse, FLOOD_ALLOWANCE, RESETS_MAX};
-use super::input::WANTED_WINDOW;
 use super::settings::{CONNECTION_WINDOW, ConnectionSettings, OUT_MAX};
+use super::stream_handle::WANTED_WINDOW;
 use super::stream_scheduler::{MADE_MAX, UPDATES_MAX, WAITING_MAX};
 use super::{Http2Connection, StreamHandle, stream};
 use crate::http::client::Client;

@@ -2,16 +2,13 @@
 
 use std::rc::Rc;
 
-use tw_http::Framing;
 use tw_http2::FieldSection;
 
-use super::input::Expects;
-use super::request_head::BAD_REQUEST;
-use super::stream_handle::Intent;
-use super::{Http2Body, StreamHandle, request_head};
+use super::StreamHandle;
 use crate::http::lifecycle::{self, ActiveRequest};
 use crate::http::request::Request;
-use crate::http::request_body::Source;
+use crate::http::streams::request_head::{self, BAD_REQUEST};
+use crate::http::streams::{BodyStream, Intent, StreamProtocol};
 use crate::http::wire::Wire;
 
 /// Serves the request whose head is `list`.
@@ -29,28 +26,17 @@ pub(super) async fn serve(stream: Rc<StreamHandle>, list: FieldSection) {
 
 /// Moves the head into the request, and attaches the body. Returns the status of a malformed head as the error.
 fn take_head(stream: &Rc<StreamHandle>, r: &mut Request, list: &FieldSection) -> Result<(), u16> {
-    let taken = request_head::take(r, list);
+    let taken = request_head::take(r, list, StreamProtocol::H2);
     if let Some(priority) = r.head.field("Priority") {
         stream.priority().set_from_request(priority);
     }
     match taken {
         Ok(()) => match request_head::intent(list) {
-            Intent::Answer => begin_body(stream, r),
+            Intent::Answer => request_head::begin_body(BodyStream::H2(stream.clone()), r),
             intent @ Intent::Tunnel => stream.set_intent(intent),
         },
         Err(BAD_REQUEST) => stream.set_malformed(),
         Err(_) => {}
     }
     taken
-}
-
-/// Begins the body that follows the head.
-fn begin_body(stream: &Rc<StreamHandle>, r: &mut Request) {
-    let length = match r.head.framing() {
-        Framing::None => return,
-        Framing::Length(length) => Some(length),
-        Framing::Chunked => None,
-    };
-    let expects = if r.head.expect_continue() { Expects::Hundred } else { Expects::Nothing };
-    r.body.begin(Source::H2(Box::new(Http2Body::new(stream, length, expects))));
 }

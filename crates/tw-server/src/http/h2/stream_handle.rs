@@ -18,7 +18,13 @@ use tw_rt::Deadline;
 use super::Http2Connection;
 use super::stream_scheduler::StreamPriority;
 use crate::http::client_gone::ClientGone;
+use crate::http::request_body::InputError;
 use crate::http::send_error::SendError;
+use crate::http::streams::{BodyPart, Intent};
+
+/// Bytes that a client may send ahead once its body is wanted, however few it may before: those of one piece that is written to a
+/// file, while the next one comes.
+pub(super) const WANTED_WINDOW: u32 = 128 << 10;
 
 /// A request and the stream it came by.
 pub struct StreamHandle {
@@ -45,15 +51,6 @@ enum Stage {
     Body,
     /// All of it was, or will never be.
     Over,
-}
-
-/// Intent of a client for a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Intent {
-    /// A response.
-    Answer,
-    /// A switch to another protocol (RFC 8441, RFC 9113 section 8.5).
-    Tunnel,
 }
 
 /// The permit to make the next piece of a response, as long as nothing has to be waited for.
@@ -149,23 +146,37 @@ impl StreamHandle {
 
     // What the client says.
 
+    /// Returns the next part of the body; `None` at the end.
+    pub(crate) fn poll_part(&self, cx: &mut Context<'_>) -> Poll<Result<Option<BodyPart>, InputError>> {
+        self.stream.poll_incoming(cx).map(|came| match came {
+            Ok(came) => Ok(came.map(|came| match came {
+                Incoming::Data(bytes) => BodyPart::Data(bytes),
+                Incoming::Trailers(list) => BodyPart::Trailers(list.malformed()),
+                // A client sends no heads of responses.
+                Incoming::Head(_) => BodyPart::Other,
+            })),
+            Err(StreamError::Local(..)) => Err(InputError::Failed),
+            Err(_) => Err(InputError::Closed),
+        })
+    }
+
     /// Returns the next event after the head of the request; `None` at the end.
     pub(super) fn poll_came(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, StreamError>> {
         self.stream.poll_incoming(cx)
     }
 
     /// Says that bytes were taken: the client may send as many anew.
-    pub(super) fn taken(&self, bytes: usize) {
+    pub(crate) fn taken(&self, bytes: usize) {
         self.stream.release(bytes);
     }
 
-    /// Lets the client send so many bytes ahead from now on.
-    pub(super) fn widen(&self, window: u32) {
-        self.stream.raise_window(window);
+    /// Lets the client send more ahead from now on.
+    pub(crate) fn widen(&self) {
+        self.stream.raise_window(WANTED_WINDOW);
     }
 
     /// Returns true if the client has ended its side and everything was taken.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.stream.has_ended()
     }
 
@@ -225,7 +236,7 @@ impl StreamHandle {
     }
 
     /// Says something before the response (1xx). A client that does not hear it can do without.
-    pub(super) fn inform(&self, write: impl FnOnce(&mut FieldWriter<'_>)) {
+    pub(crate) fn inform(&self, write: impl FnOnce(&mut FieldWriter<'_>)) {
         if self.stage.get() == Stage::Head {
             let _ = self.list(write, false);
         }

@@ -10,7 +10,6 @@ use bytes::Bytes;
 use tw_http2::Incoming;
 
 use super::StreamHandle;
-use super::input::WANTED_WINDOW;
 use crate::http::send_error::SendError;
 
 /// A stream as a connection.
@@ -32,7 +31,7 @@ enum Turn {
 
 impl StreamTunnel {
     pub(super) fn new(handle: &Rc<StreamHandle>, chunk_size: usize) -> Self {
-        handle.widen(WANTED_WINDOW);
+        handle.widen();
         Self { handle: handle.clone(), came: RefCell::default(), chunk_size, turn: Cell::new(Turn::Wanted) }
     }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tw_disk::DiskError;
+use tw_fields::MalformedReason;
 use tw_http::chunked::ChunkError;
-use tw_http2::MalformedReason;
 
 /// Limits of a location for the body of a request.
 #[derive(Debug, Clone, Copy)]

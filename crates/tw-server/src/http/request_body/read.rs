@@ -46,7 +46,7 @@ pub(crate) fn check_announced_size(r: &mut Request) -> Option<u16> {
     let max = r.plan().core.client_body.max_size;
     let length = match &r.body.source {
         Source::H1(input) => input.announced(),
-        Source::H2(input) => input.announced(),
+        Source::Stream(input) => input.announced(),
         Source::None | Source::Stored(_) | Source::Taken => 0,
     };
     if max == 0 || length <= max || r.body.standing == Standing::Refused {
@@ -347,7 +347,7 @@ pub(crate) async fn drain(r: &mut Request) -> Drained {
         source if source.is_broken() => Drained::No,
         source if !source.is_pending() => Drained::Yes,
         Source::H1(input) => Box::pin(input.drain(lingering.time, lingering.timeout)).await,
-        Source::None | Source::H2(_) | Source::Stored(_) | Source::Taken => Drained::No,
+        Source::None | Source::Stream(_) | Source::Stored(_) | Source::Taken => Drained::No,
     }
 }
 

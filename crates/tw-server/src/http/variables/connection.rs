@@ -41,7 +41,7 @@ pub(super) static VARIABLES: &[VarDef] = &[
         "Receive window in bytes.",
     ),
     VarDef::one("http2", http2, "`h2` or `h2c` for a request of HTTP/2, else empty."),
-    VarDef::one("http3", not_spoken, "`h3` for a request of HTTP/3, else empty."),
+    VarDef::one("http3", http3, "`h3` for a request of HTTP/3, else empty."),
 ];
 
 fn http2(r: &Request, out: &mut Vec<u8>) -> Value {
@@ -53,9 +53,11 @@ fn http2(r: &Request, out: &mut Vec<u8>) -> Value {
     }
 }
 
-/// No request is one of it.
-fn not_spoken(_: &Request, _: &mut Vec<u8>) -> Value {
-    Value::Found
+fn http3(r: &Request, out: &mut Vec<u8>) -> Value {
+    match r.head.version() {
+        Version::HTTP_3 => put(out, b"h3"),
+        _ => Value::Found,
+    }
 }
 
 fn connection_time(r: &Request, out: &mut Vec<u8>) -> Value {

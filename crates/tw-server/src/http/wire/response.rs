@@ -7,9 +7,9 @@ use tw_log::Level;
 use super::Wire;
 use crate::http::body::{AlreadyLogged, Body};
 use crate::http::h1::{self, Delimiter};
-use crate::http::h2;
 use crate::http::request::Request;
 use crate::http::send_error::SendError;
+use crate::http::{h2, h3};
 
 impl Wire {
     /// Sends the response whose head is `r.out`. The result is in `r.costs.sent` and `r.state.after`.
@@ -17,6 +17,7 @@ impl Wire {
         match self {
             Self::H1(conn) => h1::send(conn, r, body).await,
             Self::H2(stream) => h2::send(stream, r, body).await,
+            Self::H3(stream) => h3::send(stream, r, body).await,
             Self::Nobody => {}
         }
     }
@@ -27,6 +28,7 @@ impl Wire {
         match self {
             Self::H1(conn) => h1::inform(conn, r),
             Self::H2(stream) => h2::inform(stream, r),
+            Self::H3(stream) => h3::inform(stream, r),
             Self::Nobody => {}
         }
     }
@@ -35,7 +37,7 @@ impl Wire {
     pub(crate) fn transfer_coding(&self, r: &Request) -> Option<&'static str> {
         match self {
             Self::H1(_) => (h1::delimiter(r) == Delimiter::Chunked).then_some("chunked"),
-            Self::H2(_) | Self::Nobody => None,
+            Self::H2(_) | Self::H3(_) | Self::Nobody => None,
         }
     }
 }

@@ -1,27 +1,78 @@
-//! The body of a request as a stream of HTTP/2 brings it. What is taken may be sent anew: the window of the stream bounds what
-//! waits here.
+//! The body of a request as a stream of HTTP/2 or HTTP/3 brings it. What is taken may be sent anew: the window of the stream bounds
+//! what waits here.
 
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use tw_http2::{Incoming, StreamError};
+use tw_fields::FieldWriter;
 use tw_rt::Deadline;
 
-use super::StreamHandle;
+use super::BodyPart;
+use crate::http::h2::StreamHandle;
+use crate::http::h3::Http3StreamHandle;
 use crate::http::request_body::{BodyLimits, InputError};
-
-/// Bytes that a client may send ahead once its body is wanted, however few it may before: those of one piece that is written to a
-/// file, while the next one comes.
-pub(super) const WANTED_WINDOW: u32 = 128 << 10;
 
 /// RFC 9110 section 15.2.1.
 const CONTINUE: u16 = 100;
 
+/// Stream that brings a body.
+#[derive(Clone)]
+pub(crate) enum BodyStream {
+    /// Stream of HTTP/2.
+    H2(Rc<StreamHandle>),
+    /// Stream of HTTP/3.
+    H3(Rc<Http3StreamHandle>),
+}
+
+impl BodyStream {
+    /// Returns the next part; `None` at the end.
+    fn poll_part(&self, cx: &mut Context<'_>) -> Poll<Result<Option<BodyPart>, InputError>> {
+        match self {
+            Self::H2(stream) => stream.poll_part(cx),
+            Self::H3(stream) => stream.poll_part(cx),
+        }
+    }
+
+    /// Returns true if the client has ended its side and everything was taken.
+    fn has_ended(&self) -> bool {
+        match self {
+            Self::H2(stream) => stream.has_ended(),
+            Self::H3(stream) => stream.has_ended(),
+        }
+    }
+
+    /// Notes that bytes were taken: the client may send as many anew.
+    fn taken(&self, bytes: usize) {
+        match self {
+            Self::H2(stream) => stream.taken(bytes),
+            // The transport knows.
+            Self::H3(_) => {}
+        }
+    }
+
+    /// Lets the client send more ahead, because the body is wanted.
+    fn widen(&self) {
+        match self {
+            Self::H2(stream) => stream.widen(),
+            // Its window is the size of the buffer that is configured.
+            Self::H3(_) => {}
+        }
+    }
+
+    /// Sends a head before the response (1xx).
+    fn inform(&self, write: impl FnOnce(&mut FieldWriter<'_>)) {
+        match self {
+            Self::H2(stream) => stream.inform(write),
+            Self::H3(stream) => stream.inform(write),
+        }
+    }
+}
+
 /// The body of a request, as far as it was not taken yet.
-pub struct Http2Body {
-    handle: Rc<StreamHandle>,
+pub struct StreamBody {
+    stream: BodyStream,
     /// Bytes received and not taken.
     came: Bytes,
     /// Length announced in the head.
@@ -49,12 +100,12 @@ pub(super) enum Expects {
     Nothing,
 }
 
-impl Http2Body {
+impl StreamBody {
     /// The body that follows a head, which announces so many bytes, or how many only its end will tell.
-    pub(super) fn new(handle: &Rc<StreamHandle>, length: Option<u64>, expects: Expects) -> Self {
-        let is_over = length.is_none_or(|length| length == 0) && handle.has_ended();
+    pub(super) fn new(stream: BodyStream, length: Option<u64>, expects: Expects) -> Self {
+        let is_over = length.is_none_or(|length| length == 0) && stream.has_ended();
         Self {
-            handle: handle.clone(),
+            stream,
             came: Bytes::new(),
             length,
             stage: if is_over { Stage::Over } else { Stage::Unwanted },
@@ -120,7 +171,7 @@ impl Http2Body {
             if self.stage == Stage::Over {
                 return Poll::Ready(Ok(None));
             }
-            let Poll::Ready(came) = self.handle.poll_came(cx) else { return Poll::Pending };
+            let Poll::Ready(came) = self.stream.poll_part(cx) else { return Poll::Pending };
             match self.take(came) {
                 Ok(Some(bytes)) => self.came = bytes,
                 Ok(None) => self.stage = Stage::Over,
@@ -140,7 +191,7 @@ impl Http2Body {
         let piece = self.came.split_to(want.max(1).min(self.came.len()));
         self.received += piece.len() as u64;
         let is_whole = self.length.is_none_or(|length| self.arrived() == length);
-        if self.came.is_empty() && is_whole && self.handle.has_ended() {
+        if self.came.is_empty() && is_whole && self.stream.has_ended() {
             // Who has all of it need not ask for the end.
             self.stage = Stage::Over;
         }
@@ -154,10 +205,10 @@ impl Http2Body {
 
     /// Waits for the end of a body of which all announced bytes were received: trailers may still make it malformed.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), InputError>> {
-        while self.stage != Stage::Over && !self.handle.has_ended() {
-            let came = ready!(self.handle.poll_came(cx));
+        while self.stage != Stage::Over && !self.stream.has_ended() {
+            let came = ready!(self.stream.poll_part(cx));
             let taken = match came {
-                Ok(Some(Incoming::Data(bytes))) if !bytes.is_empty() => Err(InputError::TooLong),
+                Ok(Some(BodyPart::Data(bytes))) if !bytes.is_empty() => Err(InputError::TooLong),
                 came => self.take(came),
             };
             match taken {
@@ -173,10 +224,10 @@ impl Http2Body {
     }
 
     /// Checks received bytes against the length of the body; `None` at the end.
-    fn take(&self, came: Result<Option<Incoming>, StreamError>) -> Result<Option<Bytes>, InputError> {
-        match came {
-            Ok(Some(Incoming::Data(bytes))) => {
-                self.handle.taken(bytes.len());
+    fn take(&self, came: Result<Option<BodyPart>, InputError>) -> Result<Option<Bytes>, InputError> {
+        match came? {
+            Some(BodyPart::Data(bytes)) => {
+                self.stream.taken(bytes.len());
                 let arrived = self.received + bytes.len() as u64;
                 match self.length {
                     Some(length) if arrived > length => Err(InputError::TooLong),
@@ -184,32 +235,26 @@ impl Http2Body {
                 }
             }
             // Nobody wants them, but they may be wrong.
-            Ok(Some(Incoming::Trailers(list))) => match list.malformed() {
-                Some(failure) => Err(InputError::Trailers(failure)),
-                None => Ok(Some(Bytes::new())),
-            },
-            // A client sends no heads of responses.
-            Ok(Some(Incoming::Head(_))) => Ok(Some(Bytes::new())),
-            Ok(None) => match self.length {
+            Some(BodyPart::Trailers(Some(failure))) => Err(InputError::Trailers(failure)),
+            Some(BodyPart::Trailers(None) | BodyPart::Other) => Ok(Some(Bytes::new())),
+            None => match self.length {
                 Some(length) if self.arrived() < length => {
                     Err(InputError::TooShort { received: self.received, length })
                 }
                 _ => Ok(None),
             },
-            Err(StreamError::Local(..)) => Err(InputError::Failed),
-            Err(_) => Err(InputError::Closed),
         }
     }
 
-    // DIFF(nginx): who waits for a word gets one in HTTP/2, too.
+    // DIFF(nginx): who waits for a word gets one in HTTP/2 and HTTP/3, too.
     /// Says that the body is wanted: by a word (RFC 9110 10.1.1), if the client waits for that, and by a window that has room.
     fn invite(&mut self) {
         if self.stage == Stage::Unwanted {
             self.stage = Stage::Coming;
-            self.handle.widen(WANTED_WINDOW);
+            self.stream.widen();
         }
         if std::mem::replace(&mut self.expects, Expects::Nothing) == Expects::Hundred {
-            self.handle.inform(|fields| fields.status(CONTINUE));
+            self.stream.inform(|fields| fields.status(CONTINUE));
         }
     }
 }

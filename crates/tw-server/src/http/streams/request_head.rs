@@ -2,30 +2,32 @@
 
 use std::fmt;
 
-use tw_http::{Content, HeadError, HeadLimits, ListSize, Method, PseudoFields, RequestHead, base64};
-use tw_http2::{FieldSection, MalformedReason, Pseudo as Which};
+use tw_fields::{FieldSection, MalformedReason, Pseudo as Which};
+use tw_http::{Content, Framing, HeadError, HeadLimits, ListSize, Method, PseudoFields, RequestHead, base64};
 use tw_log::{Level, Text};
 
-use super::stream_handle::Intent;
+use super::stream_body::Expects;
+use super::{BodyStream, Intent, StreamBody, StreamProtocol};
 use crate::http::generation::ListenGroup;
 use crate::http::random_id::random_id;
 use crate::http::request::{After, Request};
+use crate::http::request_body::Source;
 use crate::http::start::choose_server;
 
-/// The server of the host does not speak HTTP/2 (RFC 9110, section 15.5.20).
+/// The server of the host does not speak the protocol of the connection (RFC 9110, section 15.5.20).
 const MISDIRECTED_REQUEST: u16 = 421;
 /// Status for an unknown protocol (RFC 9220 section 3).
 const NOT_IMPLEMENTED: u16 = 501;
-/// Status of a malformed request (RFC 9113 section 8.1.1).
-pub(super) const BAD_REQUEST: u16 = 400;
-/// Protocol that a stream can switch to (RFC 8441).
+/// Status of a malformed request (RFC 9113 section 8.1.1, RFC 9114 section 4.1.2).
+pub(crate) const BAD_REQUEST: u16 = 400;
+/// Protocol that a stream can switch to (RFC 8441, RFC 9220).
 const WEBSOCKET: &[u8] = b"websocket";
 /// The line that has always asked for it (RFC 6455 section 4.1).
 const UPGRADE_METHOD: &[u8] = b"GET";
 
 // DIFF(nginx): a stream can become a tunnel (RFC 9113 section 8.5).
 /// Intent of a request head.
-pub(super) fn intent(list: &FieldSection) -> Intent {
+pub(crate) fn intent(list: &FieldSection) -> Intent {
     match list.pseudo(Which::Method).map(Method::of) {
         Some(Method::Connect) => Intent::Tunnel,
         _ => Intent::Answer,
@@ -33,7 +35,7 @@ pub(super) fn intent(list: &FieldSection) -> Intent {
 }
 
 /// Takes a head over. The error is the status of a request that goes no further, which has been logged.
-pub(super) fn take(r: &mut Request, list: &FieldSection) -> Result<(), u16> {
+pub(crate) fn take(r: &mut Request, list: &FieldSection, protocol: StreamProtocol) -> Result<(), u16> {
     let generation = r.generation().clone();
     let Some(group) = r.client().group(&generation) else {
         // A reload took the address away.
@@ -42,7 +44,7 @@ pub(super) fn take(r: &mut Request, list: &FieldSection) -> Result<(), u16> {
     };
     r.route.server = group.default_server;
     r.route.plan = generation.server(r.route.server).plan;
-    let read = read(r, list, group);
+    let read = read(r, list, group, protocol);
     r.head.set_list_size(list.block_len());
     if let Err(wrong) = read {
         let said = RejectionText { head: &r.head, wrong };
@@ -53,7 +55,7 @@ pub(super) fn take(r: &mut Request, list: &FieldSection) -> Result<(), u16> {
         uri.args.extend_from_slice(head.args());
         return Err(wrong.status());
     }
-    if !group.speaks_http2(generation.server(r.route.server)) {
+    if !protocol.is_spoken(group, generation.server(r.route.server)) {
         r.log(
             Level::Info,
             format_args!(
@@ -71,13 +73,30 @@ pub(super) fn take(r: &mut Request, list: &FieldSection) -> Result<(), u16> {
     }
 }
 
-fn read(r: &mut Request, list: &FieldSection, group: &ListenGroup) -> Result<(), Wrong> {
+/// Begins the body that follows the head of `r`.
+pub(crate) fn begin_body(stream: BodyStream, r: &mut Request) {
+    let length = match r.head.framing() {
+        Framing::None => return,
+        Framing::Length(length) => Some(length),
+        Framing::Chunked => None,
+    };
+    let expects = if r.head.expect_continue() { Expects::Hundred } else { Expects::Nothing };
+    r.body.begin(Source::Stream(Box::new(StreamBody::new(stream, length, expects))));
+}
+
+fn read(
+    r: &mut Request,
+    list: &FieldSection,
+    group: &ListenGroup,
+    protocol: StreamProtocol,
+) -> Result<(), Wrong> {
     let generation = r.generation().clone();
     let (authority, other) = (list.pseudo(Which::Authority), list.pseudo(Which::Protocol));
     let pseudo = PseudoFields {
         method: if other.is_some() { UPGRADE_METHOD } else { list.pseudo(Which::Method).unwrap_or_default() },
         target: list.pseudo(Which::Path).unwrap_or_default(),
         authority,
+        version: protocol.version(),
     };
     let begun = r.head.begin_list(&pseudo, &generation.server(r.route.server).head);
     if authority.is_some() && r.head.host().is_some() {

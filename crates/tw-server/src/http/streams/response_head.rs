@@ -1,19 +1,17 @@
-//! The head of a response as HTTP/2 sends it: each field goes straight into the frame.
+//! The head of a response as HTTP/2 and HTTP/3 send it: each field goes straight into the frame.
 
 use std::borrow::Cow;
 
+use tw_fields::FieldWriter;
 use tw_http::response::list_fields;
 use tw_http::{ConnectionField, EncodeContext, Fields};
-use tw_http2::FieldWriter;
 
-use super::StreamHandle;
 use crate::http::error_response;
 use crate::http::prepare_response;
 use crate::http::request::Request;
-use crate::http::send_error::SendError;
 
-/// Sends the head of the response to `r`, with which it ends or does not, and says how many bytes that are on the wire.
-pub(super) fn send(handle: &StreamHandle, r: &Request, ends: bool) -> Result<usize, SendError> {
+/// Writes the head of the response to `r`.
+pub(crate) fn write(r: &Request, written: &mut FieldWriter<'_>) {
     let server = error_response::server_name(r);
     let mut address = Vec::new();
     let context = EncodeContext {
@@ -25,20 +23,17 @@ pub(super) fn send(handle: &StreamHandle, r: &Request, ends: bool) -> Result<usi
         location_base: prepare_response::location_base(r, &mut address),
         vary_accept_encoding: r.out.varies_by_coding && r.plan().core.compression.vary,
     };
-    let write = |written: &mut FieldWriter<'_>| {
-        written.status(r.out.status);
-        r.out.list(&context, &mut |name, value| push(written, name, value));
-    };
-    handle.begin(write, ends)
+    written.status(r.out.status);
+    r.out.list(&context, &mut |name, value| push(written, name, value));
 }
 
 /// Writes these fields alone, of a head before the response or of trailers.
-pub(super) fn push_all(written: &mut FieldWriter<'_>, fields: &Fields) {
+pub(crate) fn push_all(written: &mut FieldWriter<'_>, fields: &Fields) {
     list_fields(fields, &mut |name, value| push(written, name, value));
 }
 
 /// Returns true if there is a field that can be sent.
-pub(super) fn has_any(fields: &Fields) -> bool {
+pub(crate) fn has_any(fields: &Fields) -> bool {
     let mut has_any = false;
     list_fields(fields, &mut |name, _| has_any |= is_name(name));
     has_any

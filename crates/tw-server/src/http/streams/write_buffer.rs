@@ -62,7 +62,7 @@ impl Drop for Lent {
 }
 
 /// Has `fill` write at most `size` bytes, and gives as many of them as it says.
-pub(super) fn filled<T>(size: usize, fill: impl FnOnce(&mut [u8]) -> Result<usize, T>) -> Result<Bytes, T> {
+pub(crate) fn filled<T>(size: usize, fill: impl FnOnce(&mut [u8]) -> Result<usize, T>) -> Result<Bytes, T> {
     let mut lent = Lent::new(size);
     lent.len = fill(lent.room())?.min(size);
     Ok(Bytes::from_owner(lent))

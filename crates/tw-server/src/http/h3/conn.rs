@@ -1,0 +1,245 @@
+//! One connection of HTTP/3: its transport, its frames (`tw-http3`), and the cost that its client has caused so far.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use tw_http::Priority;
+use tw_http3::{Connection, ConnectionError, ErrorCode, LocalStream, Signal};
+use tw_quic::{StreamError, StreamId};
+
+use super::settings::ConnectionSettings;
+use crate::http::client::Client;
+
+/// Bytes that a client may spend on frames beyond what its requests and responses are worth (as in nginx).
+pub(super) const FLOOD_ALLOWANCE: u64 = 1 << 20;
+/// So many bytes may come for one of a head or a body (as in nginx).
+const FLOOD_FACTOR: u64 = 8;
+// DIFF(nginx): there is no such limit.
+/// Requests that a client may take back before they are answered, beyond as many as it has let be answered.
+pub(super) const RESETS_MAX: u64 = 100;
+/// Priorities that a client may change before and while their streams are there.
+pub(super) const UPDATES_MAX: usize = 128;
+/// Bytes of one read of a stream.
+pub(super) const READ_MAX: usize = 16 << 10;
+
+/// A connection of HTTP/3.
+pub(crate) struct Http3Connection {
+    /// Client of the connection.
+    pub(crate) client: Rc<Client>,
+    /// Transport.
+    pub(super) quic: tw_quic::Connection,
+    /// Frames in both directions.
+    pub(super) frames: Connection,
+    /// Settings of the server.
+    pub(super) settings: ConnectionSettings,
+    /// Priorities of PRIORITY_UPDATE frames, by stream.
+    updates: RefCell<BTreeMap<u64, Priority>>,
+    /// Streams whose responses were written and perhaps not acknowledged.
+    finished: RefCell<VecDeque<StreamId>>,
+    /// Bytes that came on streams.
+    came: Cell<u64>,
+    /// Bytes of responses that were made.
+    worth: Cell<u64>,
+    /// Requests that were answered.
+    answered: Cell<u64>,
+    /// Requests that the client took back before.
+    resets: Cell<u64>,
+}
+
+/// Abuse that ends a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Abuse {
+    /// Needless frames and streams.
+    Flood,
+    /// Requests that it does not wait for.
+    Resets,
+}
+
+/// Result of reading a stream.
+pub(super) enum ReadOutcome {
+    /// The frames have got bytes.
+    Some,
+    /// The stream has ended or failed, and the frames know it.
+    End,
+}
+
+impl Http3Connection {
+    /// The connection of a client.
+    pub(super) fn new(
+        client: Rc<Client>,
+        quic: tw_quic::Connection,
+        settings: ConnectionSettings,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            client,
+            quic,
+            frames: settings.begin(),
+            settings,
+            updates: RefCell::default(),
+            finished: RefCell::default(),
+            came: Cell::new(0),
+            worth: Cell::new(0),
+            answered: Cell::new(0),
+            resets: Cell::new(0),
+        })
+    }
+
+    /// Counts a request that is over.
+    pub(super) fn count_end(&self, is_taken_back: bool) {
+        let count = if is_taken_back { &self.resets } else { &self.answered };
+        count.set(count.get() + 1);
+    }
+
+    /// Counts bytes of a response.
+    pub(super) fn count_made(&self, bytes: usize) {
+        self.worth.set(self.worth.get() + bytes as u64);
+    }
+
+    /// Returns the abuse of the client, if its limit is passed.
+    pub(super) fn abuse(&self) -> Option<Abuse> {
+        if self.came.get() / FLOOD_FACTOR > self.frames.payload_bytes() + self.worth.get() + FLOOD_ALLOWANCE {
+            return Some(Abuse::Flood);
+        }
+        (self.resets.get() > self.answered.get() + RESETS_MAX).then_some(Abuse::Resets)
+    }
+
+    /// Moves the next bytes of a stream to the frames.
+    pub(super) fn poll_read(&self, stream: StreamId, cx: &mut Context<'_>) -> Poll<ReadOutcome> {
+        let id = stream.value();
+        // Errors of the frames end the connection, which learns of them there.
+        let outcome = match self.quic.poll_read(stream, cx, READ_MAX) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Ok(Some(bytes))) => {
+                self.came.set(self.came.get() + bytes.len() as u64);
+                let _ = self.frames.receive(id, bytes, false);
+                ReadOutcome::Some
+            }
+            Poll::Ready(Ok(None)) => {
+                let _ = self.frames.receive(id, Bytes::new(), true);
+                ReadOutcome::End
+            }
+            Poll::Ready(Err(StreamError::Reset(code))) => {
+                let _ = self.frames.receive_reset(id, code.into());
+                ReadOutcome::End
+            }
+            // Stopped here, or the connection is gone, which is found out elsewhere.
+            Poll::Ready(Err(_)) => ReadOutcome::End,
+        };
+        Poll::Ready(outcome)
+    }
+
+    /// Carries out resets and stops.
+    pub(super) fn send_signals(&self) {
+        while let Some(signal) = self.frames.next_signal() {
+            match signal {
+                Signal::Reset { stream, code } => self.quic.reset(stream_id(stream), code.into()),
+                Signal::StopSending { stream, code } => {
+                    self.quic.stop_sending(stream_id(stream), code.into())
+                }
+            }
+        }
+    }
+
+    /// Writes bytes of a stream of this end, which is opened first.
+    pub(super) fn write_local(&self, which: LocalStream, id: &mut Option<StreamId>, cx: &mut Context<'_>) {
+        while self.frames.out_len(which) > 0 {
+            let stream = match *id {
+                Some(stream) => stream,
+                None => match self.quic.poll_open_uni(cx) {
+                    Poll::Ready(Ok(stream)) => *id.insert(stream),
+                    // A connection that is gone is found out elsewhere.
+                    Poll::Ready(Err(_)) | Poll::Pending => return,
+                },
+            };
+            let mut written = Poll::Pending;
+            self.frames.write(which, |bytes| {
+                written = self.quic.poll_write(stream, cx, &mut [Bytes::copy_from_slice(bytes)]);
+                match written {
+                    Poll::Ready(Ok(count)) => count,
+                    Poll::Ready(Err(_)) | Poll::Pending => 0,
+                }
+            });
+            match written {
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(StreamError::Stopped(_))) => {
+                    let _ = self.frames.local_stream_stopped();
+                    return;
+                }
+                Poll::Ready(Err(_)) | Poll::Pending => return,
+            }
+        }
+    }
+
+    /// Takes over a PRIORITY_UPDATE frame, also for a stream that has not begun (RFC 9218 section 7).
+    pub(super) fn update_priority(&self, id: u64, value: &[u8]) {
+        let priority = Priority::default().with(value);
+        let mut updates = self.updates.borrow_mut();
+        if updates.len() >= UPDATES_MAX && !updates.contains_key(&id) {
+            // Most likely the oldest stream has gone.
+            updates.pop_first();
+        }
+        updates.insert(id, priority);
+        self.quic.set_priority(stream_id(id), transport_priority(priority));
+    }
+
+    /// Sets the priority of a stream, unless the client has changed it.
+    pub(super) fn set_priority(&self, stream: StreamId, priority: Priority) {
+        let priority = self.updates.borrow().get(&stream.value()).copied().unwrap_or(priority);
+        self.quic.set_priority(stream, transport_priority(priority));
+    }
+
+    /// Notes that all of a response was written.
+    pub(super) fn note_finished(&self, stream: StreamId) {
+        let mut finished = self.finished.borrow_mut();
+        let mut cx = Context::from_waker(Waker::noop());
+        while let Some(oldest) = finished.front()
+            && self.quic.poll_finished(*oldest, &mut cx).is_ready()
+        {
+            finished.pop_front();
+        }
+        finished.push_back(stream);
+    }
+
+    /// Ready when the client has acknowledged all responses.
+    pub(super) fn poll_delivered(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut finished = self.finished.borrow_mut();
+        while let Some(oldest) = finished.front() {
+            if self.quic.poll_finished(*oldest, cx).is_pending() {
+                return Poll::Pending;
+            }
+            finished.pop_front();
+        }
+        Poll::Ready(())
+    }
+
+    /// Forgets a stream that has ended.
+    pub(super) fn forget(&self, id: u64) {
+        let mut updates = self.updates.borrow_mut();
+        if !updates.is_empty() {
+            updates.remove(&id);
+        }
+    }
+}
+
+/// Priority of a stream in the transport: higher ones go first, equal ones share. Streams that are not incremental go one after
+/// the other in HTTP/3; here they share with others of their urgency.
+fn transport_priority(priority: Priority) -> i32 {
+    -i32::from(priority.urgency)
+}
+
+/// Number of a stream in the transport.
+pub(super) fn stream_id(id: u64) -> StreamId {
+    StreamId::from_value(id)
+}
+
+/// Error of the frames' connection for an end of the transport.
+pub(super) fn closed(error: &tw_quic::ConnectionError) -> ConnectionError {
+    match error {
+        tw_quic::ConnectionError::ClosedByPeer { code, .. } => ConnectionError::Peer(ErrorCode::from(*code)),
+        tw_quic::ConnectionError::TimedOut => ConnectionError::TimedOut,
+        _ => ConnectionError::Closed,
+    }
+}

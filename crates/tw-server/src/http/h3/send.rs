@@ -1,0 +1,242 @@
+//! Sending of responses as frames of a stream. The next piece of a body is made when the transport has taken the one before, which is the
+//! back-pressure.
+
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tw_core::event_loop::{BodySize, SCRATCH_SIZE};
+use tw_http::Method;
+
+use super::{Http3StreamHandle, Http3StreamTunnel};
+use crate::http::body::Body;
+use crate::http::prepare_response;
+use crate::http::request::{After, Request};
+use crate::http::send_error::SendError;
+use crate::http::send_rate::SendRate;
+use crate::http::streams::pieces::{BodyPiece, PieceReader, ahead, poll_once, read_now, response_body};
+use crate::http::streams::{Intent, StreamProtocol, response_head};
+use crate::http::tunnel_end::TunnelEnd;
+
+/// RFC 8297.
+const EARLY_HINTS: u16 = 103;
+
+/// Sends the response whose head is `r.out`.
+pub(crate) async fn send(stream: &Rc<Http3StreamHandle>, r: &mut Request, body: Body) {
+    match Box::pin(Sending::new(stream, r).send(r, body)).await {
+        Ok(Sent::Whole) => r.costs.sent.complete = true,
+        Ok(Sent::Tunnel) => {}
+        Err(failure) => {
+            r.state.after = After::Abort;
+            failure.log(r);
+        }
+    }
+}
+
+/// Sends early hints.
+pub(crate) fn inform(stream: &Http3StreamHandle, r: &Request) {
+    let hints = &r.facts.upstream.answer.fields;
+    if response_head::has_any(hints) {
+        stream.inform(|written| {
+            written.status(EARLY_HINTS);
+            response_head::push_all(written, hints);
+        });
+    }
+}
+
+/// Response while it is sent.
+struct Sending {
+    stream: Rc<Http3StreamHandle>,
+    /// Longest time in which the client takes nothing.
+    timeout: Duration,
+    pieces: PieceReader,
+    /// Length announced in the head.
+    promised: Option<u64>,
+    /// Bytes of the body sent.
+    sent: u64,
+    pace: Option<SendRate>,
+}
+
+/// Result of sending a response.
+enum Sent {
+    /// The whole response was sent.
+    Whole,
+    /// The head was sent, and then the stream was a tunnel, which has logged its end.
+    Tunnel,
+}
+
+impl Sending {
+    fn new(stream: &Rc<Http3StreamHandle>, r: &Request) -> Self {
+        let plan = r.plan();
+        Self {
+            stream: stream.clone(),
+            timeout: plan.core.send.timeout,
+            pieces: PieceReader::new(plan.core.files.output_buffers.size),
+            promised: None,
+            sent: 0,
+            pace: None,
+        }
+    }
+
+    async fn send(mut self, r: &mut Request, body: Body) -> Result<Sent, SendError> {
+        let mut body = match (self.stream.take_intent(), body) {
+            (Intent::Tunnel, Body::Upgraded(upgraded)) => {
+                self.send_switch_head(r)?;
+                self.stream.flush(self.timeout).await?;
+                let tunnel = Http3StreamTunnel::new(&self.stream);
+                upgraded.run(r, TunnelEnd::Http3(&tunnel), Bytes::new()).await;
+                // The last bytes, if the transport had no room for them.
+                if self.stream.out_len() > 0 {
+                    self.stream.flush(self.timeout).await?;
+                }
+                return Ok(Sent::Tunnel);
+            }
+            (intent, body) => response_body(r, intent, StreamProtocol::H3, body)?,
+        };
+        let is_head = r.method() == Method::Head;
+        let mut first = None;
+        if is_head {
+            body = Body::Empty;
+        } else if body.holds_head() {
+            first = self.pieces.next_piece(r, &mut body).await?;
+            if first.is_none() {
+                body = Body::Empty;
+            }
+        }
+        let has_trailers = r.out.trailers.is_some() && !is_head;
+        let ends = first.is_none() && body.is_empty() && !has_trailers;
+        self.promised = r.out.content_length.filter(|_| !is_head);
+        self.send_head(r, ends)?;
+        if ends {
+            self.stream.flush(self.timeout).await?;
+            return Ok(Sent::Whole);
+        }
+        self.pace = SendRate::new(r);
+        let mut is_last = false;
+        if let Some(piece) = first {
+            is_last = piece.is_last;
+            self.send_piece(r, &mut body, piece.bytes, is_last && !has_trailers).await?;
+        }
+        while !is_last {
+            r.client().home.budget.turn(self.size()).await;
+            let Some(piece) = self.next_piece(r, &mut body).await? else { break };
+            is_last = piece.is_last;
+            r.client().home.budget.spent(piece.bytes.len());
+            self.send_piece(r, &mut body, piece.bytes, is_last && !has_trailers).await?;
+        }
+        if self.promised.is_some_and(|length| length != self.sent) {
+            return Err(SendError::Body(io::ErrorKind::UnexpectedEof.into()));
+        }
+        if !is_last || has_trailers {
+            self.send_end(r, has_trailers)?;
+            self.stream.flush(self.timeout).await?;
+        }
+        Ok(Sent::Whole)
+    }
+
+    /// Returns the next piece of the body; `None` at the end. What was framed leaves while the body has to be waited for.
+    async fn next_piece(&mut self, r: &mut Request, body: &mut Body) -> Result<Option<BodyPiece>, SendError> {
+        if let Body::File(span) = body
+            && let Some(bytes) = read_now(r, span, self.file_piece())?
+        {
+            return Ok(Some(BodyPiece { bytes, is_last: span.len == 0 }));
+        }
+        let stream = self.stream.clone();
+        let mut next = pin!(self.pieces.next_piece(r, body));
+        match poll_once(next.as_mut()).await {
+            Poll::Ready(piece) => piece,
+            Poll::Pending => {
+                stream.flush(self.timeout).await?;
+                next.await
+            }
+        }
+    }
+
+    /// Bytes of a file that are read at once.
+    fn file_piece(&self) -> usize {
+        if self.pace.is_some() { self.pieces.want } else { SCRATCH_SIZE }
+    }
+
+    /// Ends the response behind its last piece, with trailers or without.
+    fn send_end(&self, r: &mut Request, has_trailers: bool) -> Result<(), SendError> {
+        if has_trailers {
+            prepare_response::fill_trailers(r);
+        }
+        let trailers =
+            r.out.trailers.as_ref().filter(|fields| has_trailers && response_head::has_any(fields));
+        let Some(trailers) = trailers else { return self.send_data(r, Bytes::new(), true) };
+        let size = self.stream.trailers(|written| response_head::push_all(written, trailers))?;
+        r.costs.sent.head += size as u64;
+        r.count_sent(size);
+        Ok(())
+    }
+
+    /// Frames the head; `ends` if the response has no body.
+    fn send_head(&self, r: &mut Request, ends: bool) -> Result<(), SendError> {
+        r.debug(format_args!("http3 response: {}, {:?}", r.out.status, r.out.content_length));
+        if !matches!(r.out.status, 200..=999) {
+            let wrong = format!("a response cannot have status {}", r.out.status);
+            return Err(SendError::Body(io::Error::other(wrong)));
+        }
+        if let Some(priority) = r.out.fields.get(b"Priority") {
+            self.stream.update_priority(priority);
+        }
+        let size = self.stream.begin(|written| response_head::write(r, written), ends)?;
+        r.costs.sent.head = size as u64;
+        r.count_sent(size);
+        Ok(())
+    }
+
+    /// Frames bytes; `ends` with the last ones. As in nginx, frame headers count as head of the response.
+    fn send_data(&self, r: &mut Request, bytes: Bytes, ends: bool) -> Result<(), SendError> {
+        let size = bytes.len();
+        let heads = self.stream.data(bytes, ends)?;
+        r.costs.sent.head += heads as u64;
+        r.count_sent(heads + size);
+        Ok(())
+    }
+
+    /// Sends the head of a switch to another protocol: 200 instead of the 101 of HTTP/1.1 (RFC 9220 section 3).
+    fn send_switch_head(&self, r: &mut Request) -> Result<(), SendError> {
+        r.out.status = 200;
+        r.out.content_length = None;
+        for of_connection in [&b"Connection"[..], b"Upgrade", b"Sec-WebSocket-Accept"] {
+            r.out.fields.remove(of_connection);
+        }
+        r.state.after = After::Abort;
+        self.send_head(r, false)
+    }
+
+    /// Size of the response, as far as it is known.
+    fn size(&self) -> BodySize {
+        BodySize::of(self.sent, self.promised.map_or(0, |length| length.saturating_sub(self.sent)))
+    }
+
+    /// Sends a piece, and waits until the transport has taken it.
+    async fn send_piece(
+        &mut self,
+        r: &mut Request,
+        body: &mut Body,
+        mut bytes: Bytes,
+        ends: bool,
+    ) -> Result<(), SendError> {
+        self.sent += bytes.len() as u64;
+        if self.promised.is_some_and(|length| self.sent > length) {
+            return Err(SendError::Body(io::Error::other("the response is longer than announced")));
+        }
+        let is_cut = ends && self.promised.is_some_and(|length| self.sent < length);
+        while !bytes.is_empty() {
+            let mut want = bytes.len();
+            if let Some(pace) = &mut self.pace {
+                want = want.min(pace.allowance(r).await?);
+            }
+            let now = bytes.split_to(want);
+            self.send_data(r, now, ends && !is_cut && bytes.is_empty())?;
+            ahead(body, self.stream.flush(self.timeout)).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! Protocols that have streams.
+
+use std::fmt;
+
+use tw_http::Version;
+
+use crate::http::generation::{ListenGroup, Server};
+
+/// Protocol of a connection that has streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamProtocol {
+    /// HTTP/2.
+    H2,
+    /// HTTP/3.
+    H3,
+}
+
+impl StreamProtocol {
+    /// Version in request lines.
+    pub(super) fn version(self) -> Version {
+        match self {
+            Self::H2 => Version::HTTP_2,
+            Self::H3 => Version::HTTP_3,
+        }
+    }
+
+    /// Returns true if a server speaks the protocol with clients of this address.
+    pub(super) fn is_spoken(self, group: &ListenGroup, server: &Server) -> bool {
+        match self {
+            Self::H2 => group.speaks_http2(server),
+            Self::H3 => server.http3.is_on,
+        }
+    }
+}
+
+impl fmt::Display for StreamProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::H2 => "HTTP/2",
+            Self::H3 => "HTTP/3",
+        })
+    }
+}
