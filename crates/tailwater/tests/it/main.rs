@@ -22,6 +22,7 @@ mod filters;
 mod gateways;
 mod http1;
 mod http2;
+mod http3;
 mod logging;
 mod metrics;
 mod proxy;

@@ -5,6 +5,7 @@ pub(crate) mod content;
 pub(crate) mod download;
 pub(crate) mod files;
 pub(crate) mod http2;
+pub(crate) mod http3;
 pub(crate) mod metrics;
 pub(crate) mod origin;
 pub(crate) mod process;

@@ -1,0 +1,142 @@
+//! Requests and responses of HTTP/3, their logs and variables, and the end of connections.
+
+use tw_testkit::origin::origin;
+use tw_testkit::{Signal, wait};
+
+use crate::support::http3::{start_http3, start_http3_with};
+use crate::support::server;
+
+/// `H3_NO_ERROR`
+const NO_ERROR: u64 = 0x100;
+
+#[test]
+fn requests_look_like_http1_to_handlers() {
+    let server = start_http3(
+        "location /said { return 200 \"$request|$server_protocol|$http3|$http2|$host|$http_host|$scheme|$https|$request_uri|$http_cookie|$connection_requests|$ssl_protocol|$ssl_server_name\"; }",
+    );
+    let mut client = server.client();
+    let response = client.get("/a.txt");
+    assert_eq!((response.status, response.text().as_str()), (200, "hello"));
+    assert_eq!(response.field("content-length"), Some("5"));
+    assert_eq!(response.field("content-type"), Some("text/plain"));
+    assert!(response.field("etag").is_some() && response.field("connection").is_none());
+    let cookies = [("cookie", "a=1"), ("cookie", "b=2")];
+    let said = client.request("GET", "/said?x", &cookies, b"").text();
+    let expected =
+        "GET /said?x HTTP/3.0|HTTP/3.0|h3||localhost|localhost|https|on|/said?x|a=1; b=2|2|TLSv1.3|localhost";
+    assert_eq!(said, expected);
+    assert_eq!(client.get("/none").status, 404);
+}
+
+#[test]
+fn access_log_has_a_line_for_each_request() {
+    let server = start_http3_with(
+        server().file("html/a.txt", "hello"),
+        "log_format all '$request $status $body_bytes_sent $http3 $connection_requests $remote_addr';",
+        "access_log logs/access.log all;",
+    );
+    let mut client = server.client();
+    client.get("/a.txt");
+    client.get("/none");
+    let lines = server.server.access_log(2).unwrap();
+    assert_eq!(lines[0], "GET /a.txt HTTP/3.0 200 5 h3 1 127.0.0.1");
+    assert!(lines[1].starts_with("GET /none HTTP/3.0 404 "), "{lines:?}");
+}
+
+#[test]
+fn many_requests_share_a_connection() {
+    let server = start_http3("location /n { return 200 $arg_n; }");
+    let mut client = server.client();
+    for _ in 0..5 {
+        let ids: Vec<_> = (0..60)
+            .map(|n| client.begin("GET", &format!("/n?n={n}"), &[("x-n", "long enough to count")], true))
+            .collect();
+        for (n, id) in ids.into_iter().enumerate() {
+            assert_eq!(client.finish(id).unwrap().text(), n.to_string());
+        }
+    }
+}
+
+#[test]
+fn head_204_and_304_have_no_body() {
+    let server = start_http3("location /none { return 204; } location /there { return 301 /here; }");
+    let mut client = server.client();
+    let first = client.get("/a.txt");
+    let head_only = client.request("HEAD", "/a.txt", &[], b"");
+    assert_eq!((head_only.status, head_only.body.len()), (200, 0));
+    assert_eq!(head_only.field("content-length"), Some("5"));
+    let fresh = client.request("GET", "/a.txt", &[("if-none-match", first.field("etag").unwrap())], b"");
+    assert_eq!((fresh.status, fresh.body.len(), fresh.field("content-length")), (304, 0, None));
+    let none = client.get("/none");
+    assert_eq!((none.status, none.body.len(), none.field("content-length")), (204, 0, None));
+    let there = client.get("/there");
+    let location = there.field("location").unwrap();
+    assert!(location.starts_with("https://localhost") && location.ends_with("/here"), "{location}");
+}
+
+#[test]
+fn server_without_http3_refuses_the_handshake_protocol() {
+    let server = start_http3("http3 off;");
+    let mut udp = server.raw_unconnected();
+    let lost = udp.until(|client| client.lost.clone()).unwrap();
+    assert!(lost.to_string().contains("120") || format!("{lost:?}").contains("120"), "{lost:?}");
+}
+
+#[test]
+fn last_request_of_a_connection_is_answered() {
+    let server = start_http3("keepalive_requests 2;");
+    let mut client = server.client();
+    assert_eq!(client.get("/a.txt").status, 200);
+    assert!(!client.is_leaving());
+    assert_eq!(client.get("/a.txt").status, 200);
+    assert_eq!(client.closed(), NO_ERROR);
+    assert!(client.is_leaving(), "GOAWAY came before");
+}
+
+#[test]
+fn idle_connection_is_closed_without_error() {
+    let server = start_http3("keepalive_timeout 1s;");
+    let mut client = server.client();
+    assert_eq!(client.get("/a.txt").status, 200);
+    assert_eq!(client.closed(), NO_ERROR);
+}
+
+#[test]
+fn graceful_quit_answers_open_requests() {
+    let (begun, waiting) = std::sync::mpsc::channel();
+    let begun = std::sync::Mutex::new(begun);
+    let (go, gate) = std::sync::mpsc::channel::<()>();
+    let gate = std::sync::Arc::new(std::sync::Mutex::new(gate));
+    let begun = std::sync::Arc::new(begun);
+    let origin = origin(move |mut conn| {
+        conn.head().unwrap();
+        begun.lock().unwrap().send(()).unwrap();
+        gate.lock().unwrap().recv().unwrap();
+        conn.answer("", "late");
+    });
+    let mut server = start_http3(&format!("location /slow {{ proxy_pass http://{origin}; }}"));
+    let mut client = server.client();
+    let id = client.begin("GET", "/slow", &[], true);
+    client.until(|_| waiting.try_recv().ok()).unwrap();
+    server.server.signal(Signal::QUIT).unwrap();
+    server.server.wait_error_log("gracefully shutting down").unwrap();
+    go.send(()).unwrap();
+    let response = client.finish(id).unwrap();
+    assert_eq!((response.status, response.text().as_str()), (200, "late"));
+    client.until_leaving();
+    assert_eq!(client.closed(), NO_ERROR);
+    assert!(server.server.wait_exit(wait::TIMEOUT).unwrap().success());
+}
+
+#[test]
+fn reload_keeps_connections() {
+    let server = start_http3("location /said { return 200 old; }");
+    let mut client = server.client();
+    assert_eq!(client.get("/said").text(), "old");
+    let conf = std::fs::read_to_string(server.server.prefix().join("conf/nginx.conf")).unwrap();
+    std::fs::write(server.server.prefix().join("conf/nginx.conf"), conf.replace("200 old", "200 new"))
+        .unwrap();
+    server.server.signal(Signal::HUP).unwrap();
+    let renewed = || client.get("/said").text() == "new";
+    assert!(wait::until(wait::TIMEOUT, renewed));
+}
