@@ -5,7 +5,7 @@
 
 use std::env;
 use std::fs::DirBuilder;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -107,6 +107,7 @@ impl Listening {
         };
         let mut server: String =
             listens.iter().map(|listen| format!("listen {listen} ssl;\n        ")).collect();
+        server += &http3(&listens);
         server += &format!(
             "server_name {};\n        acme_certificate tls;\n        ssl_certificate $acme_certificate;\n        ssl_certificate_key $acme_certificate_key;",
             names.join(" ")
@@ -151,7 +152,8 @@ impl Listening {
         let certificate = MemoryFile::new("certificate", issued.certificate.as_bytes())?;
         let key = MemoryFile::new("certificate key", issued.key.as_bytes())?;
         let server = format!(
-            "listen {listen} ssl;\n        server_name {};\n        ssl_certificate {};\n        ssl_certificate_key {};",
+            "listen {listen} ssl;\n        {}server_name {};\n        ssl_certificate {};\n        ssl_certificate_key {};",
+            http3(std::slice::from_ref(&listen)),
             names.iter().map(host).collect::<Vec<_>>().join(" "),
             certificate.path(),
             key.path(),
@@ -211,6 +213,15 @@ fn is_all_local(names: &[Identifier]) -> Result<bool, Fault> {
         }
         (local, _) => Ok(local.is_some()),
     }
+}
+
+/// Lines that add HTTP/3 on the addresses of TCP whose UDP port is free, and announce it.
+fn http3(listens: &[String]) -> String {
+    let addresses = listens.iter().filter_map(|listen| listen.parse::<SocketAddr>().ok());
+    let free: Vec<_> = addresses.filter(|address| UdpSocket::bind(address).is_ok()).collect();
+    let Some(first) = free.first() else { return String::new() };
+    let lines: String = free.iter().map(|address| format!("listen {address} quic;\n        ")).collect();
+    format!("{lines}add_header Alt-Svc 'h3=\":{}\"; ma=86400' always;\n        ", first.port())
 }
 
 /// A name as URLs have it.

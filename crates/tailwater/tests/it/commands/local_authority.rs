@@ -14,6 +14,8 @@ use tw_testkit::ports::Port;
 use tw_testkit::process::Group;
 use tw_testkit::{Client, Signal, TempDir, wait};
 
+use crate::support::http3::{Http3Client, http3_settings};
+
 /// A user with a data directory.
 struct User(TempDir);
 
@@ -102,8 +104,14 @@ fn local_names_have_a_certificate_of_the_local_authority() {
     for name in ["localhost", "app.test", "127.0.0.1", "::1"] {
         let mut client = Client::connect_tls(served.addr(), &user.client(), name).unwrap();
         client.send("GET /a.txt HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        assert_eq!(client.read_response().unwrap().text(), "hello", "{name}");
+        let response = client.read_response().unwrap();
+        assert_eq!(response.text(), "hello", "{name}");
+        let http3 = format!("h3=\":{}\"; ma=86400", served.port.number());
+        assert_eq!(response.field("Alt-Svc"), Some(&*http3));
     }
+    let mut http3 =
+        Http3Client::connect(&http3_settings(&user.client(), "localhost"), served.addr()).unwrap();
+    assert_eq!(http3.get("/a.txt").text(), "hello");
     assert!(Client::connect_tls(served.addr(), &user.client(), "other.test").is_err());
     let stranger = User::new();
     assert!(stranger.run(&["trust", "--store", path]).status.success());

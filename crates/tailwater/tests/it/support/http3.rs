@@ -11,7 +11,7 @@ use quinn_proto::ConnectionError;
 use rustls::version::TLS13;
 use tw_http3::{Config, Connection, Incoming, LocalStream, Pseudo, Signal, Stream, StreamError};
 use tw_testkit::Server;
-use tw_testkit::quic::{QuicClient, ClientSettings, UdpClient};
+use tw_testkit::quic::{ClientSettings, QuicClient, UdpClient};
 use tw_testkit::server::Builder;
 use tw_testkit::tls::Authority;
 
@@ -42,9 +42,7 @@ pub(crate) fn start_http3_with(files: Builder, http: &str, content: &str) -> Htt
 
 impl Http3Server {
     fn settings(&self) -> ClientSettings {
-        let mut tls = (*self.authority.client(&[&TLS13])).clone();
-        tls.alpn_protocols = vec![b"h3".to_vec()];
-        ClientSettings::new(Arc::new(tls), "localhost")
+        http3_settings(&self.authority.client(&[&TLS13]), "localhost")
     }
 
     pub(crate) fn client(&self) -> Http3Client {
@@ -61,6 +59,13 @@ impl Http3Server {
         udp.connected().unwrap();
         udp
     }
+}
+
+/// Settings of a client of the server `name` that trusts whom `tls` trusts.
+pub(crate) fn http3_settings(tls: &rustls::ClientConfig, name: &str) -> ClientSettings {
+    let mut tls = tls.clone();
+    tls.alpn_protocols = vec![b"h3".to_vec()];
+    ClientSettings::new(Arc::new(tls), name)
 }
 
 /// A client with frames.
@@ -109,7 +114,7 @@ impl Response {
 }
 
 impl Http3Client {
-    fn connect(settings: &ClientSettings, server: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn connect(settings: &ClientSettings, server: SocketAddr) -> io::Result<Self> {
         let mut udp = UdpClient::connect(settings, server)?;
         udp.connected()?;
         let wire = Wire {
