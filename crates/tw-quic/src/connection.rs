@@ -29,7 +29,7 @@ const CHUNKS_MAX: usize = 16;
 /// tasks may wait.
 ///
 /// # Serving requests
-/// ```ignore
+/// ```text
 /// let stream = poll_fn(|cx| connection.poll_accept_bidi(cx)).await?;          // a stream that the client has opened
 /// while let Some(bytes) = poll_fn(|cx| connection.poll_read(stream, cx, 16 << 10)).await? { … }  // until it ends
 /// let mut chunks = [head, body];
