@@ -179,7 +179,9 @@ impl State {
             // Nothing of its request has arrived.
             self.signals.push_back(Signal::Reset { stream: id, code });
             self.events.push_back(PendingEvent::Canceled);
-            return self.count_unseen();
+            self.decoder.cancel(id);
+            self.count_unseen()?;
+            return self.check_decoder();
         };
         if has_stopped && entry.is_finished() {
             return Ok(());
@@ -271,6 +273,7 @@ impl State {
         let code = ErrorCode::REQUEST_REJECTED;
         self.signals.push_back(Signal::StopSending { stream: id, code });
         self.signals.push_back(Signal::Reset { stream: id, code });
+        self.decoder.cancel(id);
     }
 
     /// Checks that the peer takes acknowledgements.

@@ -494,6 +494,22 @@ fn reset_streams_are_no_longer_blocked() {
 }
 
 #[test]
+fn stream_that_is_not_read_to_its_end_is_canceled_for_qpack() {
+    let server = server();
+    receive(&server, 0, &post(&[]), false).unwrap();
+    let (stream, _) = next_request(&server).unwrap();
+    stream.send_head(|fields| fields.status(200), true).unwrap();
+    output(&stream);
+    drop(stream);
+    receive(&server, 4, &headers(GET), true).unwrap();
+    let (stream, _) = next_request(&server).unwrap();
+    stream.send_head(|fields| fields.status(200), true).unwrap();
+    output(&stream);
+    drop(stream);
+    assert_eq!(said(&server, LocalStream::QpackDecoder), [3, 0x40], "only the first one");
+}
+
+#[test]
 fn section_of_table_references_is_cut_at_the_limit() {
     let server = server();
     // An entry of 2,000 bytes, to which one octet each refers.
@@ -599,6 +615,7 @@ fn stream_without_a_head_is_canceled() {
         assert!(matches!(server.next(), Some(Event::RequestCanceled)));
     }
     assert_eq!(server.streams(), 0);
+    assert_eq!(said(&server, LocalStream::QpackDecoder), [3, 0x40, 0x44]);
 }
 
 #[test]

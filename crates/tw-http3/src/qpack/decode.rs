@@ -332,12 +332,10 @@ impl Decoder {
         newest(&self.table, self.inserted.checked_sub(index)?.checked_sub(1)?)
     }
 
-    /// Tells the peer that sections of a stream will not be decoded (RFC 9204 section 4.4.2).
+    /// Tells the peer that sections of a stream will not be decoded (RFC 9204 section 4.4.2). Insertions to which they refer
+    /// may still be on their way.
     pub fn cancel(&mut self, stream: u64) {
-        // A peer that has inserted nothing has no references that it could give up.
-        if self.inserted > 0 {
-            integer::encode(&mut self.out, 0x40, 6, usize::try_from(stream).unwrap_or(usize::MAX));
-        }
+        integer::encode(&mut self.out, 0x40, 6, usize::try_from(stream).unwrap_or(usize::MAX));
     }
 
     /// Checks the size of the instructions for the peer's encoder.
