@@ -238,7 +238,7 @@ impl Connection {
         if stream.can_be_read() {
             // A stream or connection that is gone needs no stop.
             let _ = self.0.with(|engine| engine.recv_stream(stream.engine()).stop(varint(code)));
-            self.0.waiters.borrow_mut().wake(stream, |waiters| waiters.read = None);
+            self.0.waiters.borrow_mut().wake(stream, |waiters| (waiters.read, waiters.reset) = (None, None));
             self.0.queue();
         }
     }
@@ -267,6 +267,28 @@ impl Connection {
                 remember(&mut shared.waiters.borrow_mut().streams.entry(stream).or_default().end, cx);
                 Poll::Pending
             }
+        }
+    }
+
+    /// Waits until the client has reset a stream, without reading it; data that was not read is lost. Returns the error code, once:
+    /// the stream is not open for reading any more. Pending for good on a stream whose end was read, and on one of a connection
+    /// that is closed.
+    pub fn poll_reset(&self, stream: StreamId, cx: &mut Context<'_>) -> Poll<u64> {
+        let shared = &self.0;
+        if !stream.can_be_read() {
+            return Poll::Pending;
+        }
+        match shared.with(|engine| engine.recv_stream(stream.engine()).received_reset()) {
+            Ok(Ok(Some(code))) => {
+                // The client may open one more.
+                shared.queue();
+                Poll::Ready(code.into_inner())
+            }
+            Ok(Ok(None)) => {
+                remember(&mut shared.waiters.borrow_mut().streams.entry(stream).or_default().reset, cx);
+                Poll::Pending
+            }
+            Ok(Err(_)) | Err(_) => Poll::Pending,
         }
     }
 

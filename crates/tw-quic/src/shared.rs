@@ -80,6 +80,8 @@ pub(crate) struct Waiters {
 #[derive(Default)]
 pub(crate) struct StreamWaiters {
     pub(crate) read: Option<Waker>,
+    /// Waits for a reset without reading.
+    pub(crate) reset: Option<Waker>,
     pub(crate) write: Option<Waker>,
     /// Waits for the end of writing.
     pub(crate) end: Option<Waker>,
@@ -200,7 +202,7 @@ impl Shared {
         self.end.borrow_mut().get_or_insert(reason);
         let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
         let Waiters { accept_bidi, accept_uni, open_uni, established, closed, streams } = waiters;
-        let of_streams = streams.into_values().flat_map(|one| [one.read, one.write, one.end]);
+        let of_streams = streams.into_values().flat_map(|one| [one.read, one.reset, one.write, one.end]);
         let of_connection = [accept_bidi, accept_uni, open_uni, established].into_iter();
         of_connection.chain(of_streams).flatten().chain(closed).for_each(Waker::wake);
     }
@@ -280,7 +282,10 @@ impl Shared {
             Event::Stream(StreamEvent::Available { dir: Dir::Uni }) => wake(waiters.open_uni.take()),
             Event::Stream(StreamEvent::Available { dir: Dir::Bi }) => {}
             Event::Stream(StreamEvent::Readable { id }) => {
-                waiters.wake(stream(id), |stream| wake(stream.read.take()));
+                waiters.wake(stream(id), |stream| {
+                    wake(stream.read.take());
+                    wake(stream.reset.take());
+                });
             }
             Event::Stream(StreamEvent::Writable { id }) => {
                 waiters.wake(stream(id), |stream| wake(stream.write.take()));
@@ -338,7 +343,8 @@ impl Waiters {
     pub(crate) fn wake(&mut self, stream: StreamId, wake: impl FnOnce(&mut StreamWaiters)) {
         if let Some(waiters) = self.streams.get_mut(&stream) {
             wake(waiters);
-            if waiters.read.is_none() && waiters.write.is_none() && waiters.end.is_none() {
+            let StreamWaiters { read, reset, write, end } = waiters;
+            if [read, reset, write, end].into_iter().all(|waker| waker.is_none()) {
                 self.streams.remove(&stream);
             }
         }

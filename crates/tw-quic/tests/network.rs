@@ -595,6 +595,38 @@ fn resets_and_stops_carry_their_codes() {
 }
 
 #[test]
+fn reset_is_found_without_reading() {
+    let mut net = Net::new(12, Faults::default(), RetryPolicy::UnderLoad);
+    let connection = net.connected().clone();
+    let cx = &mut Context::from_waker(Waker::noop());
+    net.server.connections.clear();
+    let streams = [net.client.open_bidi().unwrap(), net.client.open_bidi().unwrap()];
+    let mut accepted = Vec::new();
+    for stream in streams {
+        net.client.write(stream, b"request");
+        net.until("stream", |_| match connection.poll_accept_bidi(cx) {
+            Poll::Ready(id) => {
+                accepted.push(id.unwrap());
+                true
+            }
+            Poll::Pending => false,
+        });
+    }
+    let [reset, stopped] = accepted[..] else { panic!("two streams") };
+    assert!(connection.poll_reset(reset, cx).is_pending());
+    net.client.reset(streams[0], 0x77);
+    net.until("reset", |_| connection.poll_reset(reset, cx) == Poll::Ready(0x77));
+    assert!(connection.poll_reset(reset, cx).is_pending(), "it is told once");
+    assert_eq!(connection.poll_read(reset, cx, 100), Poll::Ready(Err(StreamError::NotOpen)));
+    // The reset that answers STOP_SENDING tells nothing.
+    connection.stop_sending(stopped, 0x10c);
+    net.until("stop", |net| net.client.stopped.get(&streams[1]) == Some(&0x10c));
+    net.client.reset(streams[1], 0x10c);
+    net.flush();
+    assert!(connection.poll_reset(stopped, cx).is_pending());
+}
+
+#[test]
 fn server_opens_streams_and_waits_for_delivery() {
     let mut net = Net::new(13, Faults { lost: 10, ..Faults::default() }, RetryPolicy::UnderLoad);
     let connection = net.connected().clone();

@@ -44,6 +44,23 @@ fn access_log_has_a_line_for_each_request() {
 }
 
 #[test]
+fn reset_ends_a_request_whose_body_is_not_read() {
+    let server = start_http3_with(
+        server().file("html/a.txt", "hello"),
+        "limit_req_zone $server_name zone=one:1m rate=1r/m; log_format status '$request_method $status';",
+        "access_log logs/access.log status; location / { limit_req zone=one burst=5; } location /ok { return 204; }",
+    );
+    let mut client = server.client();
+    assert_eq!(client.get("/a.txt").status, 200);
+    let delayed = client.begin("POST", "/a.txt", &[], false);
+    assert_eq!(client.get("/ok").status, 204, "the one before has arrived");
+    client.udp.client.reset(delayed, 0x10c);
+    assert!(client.finish(delayed).is_err());
+    let lines = server.server.access_log(3).unwrap();
+    assert!(lines.contains(&"POST 499".to_owned()), "{lines:?}");
+}
+
+#[test]
 fn many_requests_share_a_connection() {
     let server = start_http3("location /n { return 200 $arg_n; }");
     let mut client = server.client();

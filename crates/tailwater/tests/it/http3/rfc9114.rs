@@ -141,6 +141,24 @@ fn incomplete_request_is_reset() {
 }
 
 #[test]
+fn reset_ends_a_request_that_waits_for_insertions() {
+    let server = start_http3("");
+    let mut udp = server.raw();
+    // A reference to the first entry, which is never inserted.
+    let stream = send_bidi(&mut udp, &frame(1, &[2, 0, 0x80]), false);
+    // Behind the response, that was read.
+    let request = send_bidi(&mut udp, &headers(&GET), true);
+    udp.until(|client| client.ended.get(&request).copied()).unwrap();
+    udp.client.reset(stream, 0x10c);
+    let end = udp.until(|client| client.ended.get(&stream).copied()).unwrap();
+    assert_eq!(end, Some(0x10c));
+    // RFC 9204 section 2.2.2.2
+    let is_canceled =
+        |client: &mut QuicClient| client.received.values().any(|bytes| bytes == &[3, 0x40]).then_some(());
+    udp.until(is_canceled).unwrap();
+}
+
+#[test]
 fn malformed_requests_are_answered_with_400() {
     let server = start_http3("");
     let with = |field: (&'static str, &'static str)| [&GET[..], &[field]].concat();

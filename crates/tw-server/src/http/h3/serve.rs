@@ -277,6 +277,7 @@ impl<'c> ConnectionState<'c> {
         let mut beginning = std::mem::take(&mut self.beginning);
         beginning.retain_mut(|beginning| self.read_head(beginning, &mut reads, cx));
         self.beginning = beginning;
+        self.take_events(cx);
         self.check_heads(cx);
     }
 
@@ -284,14 +285,7 @@ impl<'c> ConnectionState<'c> {
     fn read_head(&mut self, beginning: &mut Beginning, reads: &mut usize, cx: &mut Context<'_>) -> bool {
         let (conn, stream) = (self.conn, beginning.stream);
         if beginning.is_blocked {
-            // Its request begins with an insertion into the table, but its client may still give up.
-            if conn.frames.is_blocked(stream.value())
-                && let Poll::Ready(tw_quic::StreamError::Stopped(code)) = conn.quic.poll_stopped(stream, cx)
-            {
-                // An error ends the connection, which finds it.
-                let _ = conn.frames.receive_stop_sending(stream.value(), code.into());
-            }
-            return conn.frames.is_blocked(stream.value());
+            return self.is_waiting(stream, cx);
         }
         loop {
             if *reads == 0 {
@@ -309,8 +303,25 @@ impl<'c> ConnectionState<'c> {
                 let _ = conn.poll_read(stream, cx);
             }
             self.take_events(cx);
-            return beginning.is_blocked;
+            return beginning.is_blocked && self.is_waiting(stream, cx);
         }
+    }
+
+    /// Returns true while a head waits for insertions into the table of fields, with which its request begins, and the client has
+    /// not given up.
+    fn is_waiting(&self, stream: StreamId, cx: &mut Context<'_>) -> bool {
+        let conn = self.conn;
+        if conn.frames.is_blocked(stream.value()) {
+            // An error of the frames ends the connection, which finds it.
+            if let Poll::Ready(code) = conn.quic.poll_reset(stream, cx) {
+                let _ = conn.frames.receive_reset(stream.value(), code.into());
+            } else if let Poll::Ready(tw_quic::StreamError::Stopped(code)) =
+                conn.quic.poll_stopped(stream, cx)
+            {
+                let _ = conn.frames.receive_stop_sending(stream.value(), code.into());
+            }
+        }
+        conn.frames.is_blocked(stream.value())
     }
 
     /// Ends streams whose requests do not arrive.

@@ -193,6 +193,13 @@ impl Http3StreamHandle {
         if let Poll::Ready(cut) = self.stream.poll_error(cx) {
             return Poll::Ready(self.lost(cut).into());
         }
+        // Nobody may be reading the body.
+        if let Poll::Ready(code) = self.conn.quic.poll_reset(self.id, cx) {
+            let code = ErrorCode::from(code);
+            // Errors of the frames end the connection, which learns of them there.
+            let _ = self.conn.frames.receive_reset(self.id.value(), code);
+            return Poll::Ready(self.lost(StreamError::Reset(code)).into());
+        }
         self.conn.quic.poll_stopped(self.id, cx).map(|error| self.failed(&error).into())
     }
 
