@@ -68,7 +68,7 @@ impl Settings<Http> for RealIp {
         VarDef::one(
             "realip_remote_addr",
             |r, out| {
-                out.extend_from_slice(r.client().peer_text().as_bytes());
+                out.extend_from_slice(r.peer_text().as_bytes());
                 Value::Found
             },
             "Address of the connection's other end, whatever a proxy says.",
@@ -113,7 +113,7 @@ impl Source {
 impl Handler for RealIp {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         // Once told, it stays so, also after an internal redirect.
-        let is_told = !std::ptr::eq(r.client_addr(), r.client().peer());
+        let is_told = !std::ptr::eq(r.client_addr(), r.peer());
         if is_told {
             return Step::PASS;
         }
@@ -127,7 +127,7 @@ impl Handler for RealIp {
 impl RealIp {
     /// Client's address as the proxy gives it; `None` without a proxy or without an address.
     fn given_address(&self, r: &Request) -> Option<Addr> {
-        let peer = r.client().peer();
+        let peer = r.peer();
         let trusts = |addr: &Addr| self.from.has(addr);
         let found = match &self.header {
             Source::Field(name) => forwarded(peer, r.head.field(name), self.chain, trusts),
@@ -148,7 +148,7 @@ impl RealIp {
 
 /// Appends the port of the connection's other end.
 fn peer_port(r: &Request, out: &mut Vec<u8>) -> Value {
-    if let Some(addr) = r.client().peer().inet()
+    if let Some(addr) = r.peer().inet()
         && addr.port() > 0
     {
         out.extend_from_slice(addr.port().to_string().as_bytes());

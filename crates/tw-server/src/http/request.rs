@@ -135,6 +135,7 @@ impl Request {
                 read_at: 0,
                 id: Cell::new(None),
                 real_client_addr: None,
+                moved_peer: None,
                 position: None,
                 states: Extensions::default(),
                 upstream: UpstreamState::default(),
@@ -171,6 +172,9 @@ impl Request {
         self.facts.states = parent.facts.states.clone();
         if let Some(real) = &parent.facts.real_client_addr {
             self.set_client_addr(real.addr.clone());
+        }
+        if let Some(moved) = &parent.facts.moved_peer {
+            self.set_moved_peer(moved.addr.clone());
         }
         self.facts.position = Some(position);
     }
@@ -214,12 +218,27 @@ impl Request {
 
     /// Address of the client.
     pub fn client_addr(&self) -> &Addr {
-        self.facts.real_client_addr.as_ref().map_or_else(|| self.client().peer(), |real| &real.addr)
+        self.facts.real_client_addr.as_ref().map_or_else(|| self.peer(), |real| &real.addr)
     }
 
     /// Address of the client as text without port: `$remote_addr`.
     pub fn client_text(&self) -> &str {
-        self.facts.real_client_addr.as_ref().map_or_else(|| self.client().peer_text(), |real| &real.text)
+        self.facts.real_client_addr.as_ref().map_or_else(|| self.peer_text(), |real| &real.text)
+    }
+
+    /// Address of the connection's other end, which a client over QUIC may change between requests.
+    pub fn peer(&self) -> &Addr {
+        self.facts.moved_peer.as_ref().map_or_else(|| self.client().peer(), |moved| &moved.addr)
+    }
+
+    /// Address of the connection's other end as text without port.
+    pub fn peer_text(&self) -> &str {
+        self.facts.moved_peer.as_ref().map_or_else(|| self.client().peer_text(), |moved| &moved.text)
+    }
+
+    /// Sets the address of the connection's other end, which has moved since its handshake.
+    pub(crate) fn set_moved_peer(&mut self, addr: Addr) {
+        self.facts.moved_peer = Some(RealClientAddr::boxed(addr));
     }
 
     /// Address that the client connected to. One system call, the first time.
@@ -230,8 +249,7 @@ impl Request {
 
     /// Sets the address of the client.
     pub fn set_client_addr(&mut self, addr: Addr) {
-        let text = addr.client_text();
-        self.facts.real_client_addr = Some(Box::new(RealClientAddr { addr, text }));
+        self.facts.real_client_addr = Some(RealClientAddr::boxed(addr));
     }
 
     /// Enters the plan of `if` block number `nth` of the location with plan `of`.
@@ -305,6 +323,7 @@ impl Request {
         self.facts.states.clear();
         self.facts.upstream.clear();
         self.facts.real_client_addr = None;
+        self.facts.moved_peer = None;
         self.facts.position = None;
     }
 

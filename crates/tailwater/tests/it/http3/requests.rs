@@ -44,6 +44,29 @@ fn access_log_has_a_line_for_each_request() {
 }
 
 #[test]
+fn client_that_moves_has_its_new_address_in_later_requests() {
+    let server = start_http3(
+        "set_real_ip_from 127.0.0.0/8; real_ip_header X-Is;
+         location /addr { return 200 $remote_addr:$remote_port|$realip_remote_addr:$realip_remote_port; }
+         location /proxied { return 200 $remote_addr|$realip_remote_addr:$realip_remote_port; }",
+    );
+    let mut client = server.client();
+    let old = client.udp.local_addr().unwrap();
+    assert_eq!(client.get("/addr").text(), format!("{old}|{old}"));
+    client.udp.rebind().unwrap();
+    let new = client.udp.local_addr().unwrap();
+    // Requests that come before the new path is validated have the old address.
+    let moved = wait::until(wait::TIMEOUT, || {
+        let text = client.get("/addr").text();
+        assert!(text == format!("{old}|{old}") || text == format!("{new}|{new}"), "{text}");
+        text == format!("{new}|{new}")
+    });
+    assert!(moved);
+    let proxied = client.request("GET", "/proxied", &[("x-is", "192.0.2.1")], b"").text();
+    assert_eq!(proxied, format!("192.0.2.1|{new}"));
+}
+
+#[test]
 fn reset_ends_a_request_whose_body_is_not_read() {
     let server = start_http3_with(
         server().file("html/a.txt", "hello"),

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use tw_http::Priority;
 use tw_http3::FieldSection;
+use tw_net::Addr;
 
 use super::Http3StreamHandle;
 use crate::http::lifecycle::{self, ActiveRequest};
@@ -18,6 +19,10 @@ pub(super) async fn serve(stream: Rc<Http3StreamHandle>, list: FieldSection) {
     let mut active = ActiveRequest::new(&client, Wire::H3(stream.clone()));
     let r = active.request();
     r.begin();
+    let peer = Addr::Inet(stream.conn.quic.peer());
+    if peer != *client.peer() {
+        r.set_moved_peer(peer);
+    }
     let head = take_head(&stream, r, &list);
     drop(list);
     lifecycle::serve(r, head).await;

@@ -20,6 +20,8 @@ pub struct Facts {
     pub id: Cell<Option<[u8; 16]>>,
     /// Address of the client, if that is not the peer of the connection.
     pub(super) real_client_addr: Option<Box<RealClientAddr>>,
+    /// Peer of the connection at the begin of the request, if it has moved since its handshake.
+    pub(super) moved_peer: Option<Box<RealClientAddr>>,
     /// Position below the client's request; `None` for the latter itself.
     pub(crate) position: Option<SubrequestPosition>,
     /// Values of modules.
@@ -28,11 +30,18 @@ pub struct Facts {
     pub upstream: UpstreamState,
 }
 
-/// Address of the client from `real_ip_header` or its like.
+/// Address of the client from `real_ip_header` or its like, or after a migration.
 pub(super) struct RealClientAddr {
     pub(super) addr: Addr,
     /// Address without port.
     pub(super) text: Box<str>,
+}
+
+impl RealClientAddr {
+    pub(super) fn boxed(addr: Addr) -> Box<Self> {
+        let text = addr.client_text();
+        Box::new(Self { addr, text })
+    }
 }
 
 /// Position of a subrequest below the client's request.
