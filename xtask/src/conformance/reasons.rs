@@ -36,6 +36,28 @@ const REASONS: &[(&str, &str)] = &[
     ("h2_proxy_request_buffering", "As `h2_fastcgi_request_buffering`."),
     ("h2_server_tokens", "It expects `nginx` in the `Server` field."),
     (
+        "h3_congestion_ack",
+        "The client of the suite cannot read a session ticket that is sent again because it has acknowledged nothing for a while. It passes if the client can.",
+    ),
+    (
+        "h3_headers",
+        "A reference to an evicted entry and too large a table end the connection with the error code of RFC 9204, in other words than nginx; the table has place for fields that are larger than a request may have; control characters in response fields; a blocked request that its client resets is reset, not answered with 400.",
+    ),
+    (
+        "h3_keepalive",
+        "The first `GOAWAY` contains no last stream, the second does; a reload keeps connections.",
+    ),
+    ("h3_limit_req", "As `h3_congestion_ack`."),
+    (
+        "h3_proxy",
+        "As `h3_congestion_ack`; `limit_rate` does not delay the head of a response, so the client has the status before it stops the request.",
+    ),
+    (
+        "h3_proxy_max_temp_file_size",
+        "As `h3_congestion_ack`; the client does not know that a server may update its keys (RFC 9001, section 6).",
+    ),
+    ("h3_server_tokens", "It expects `nginx` in the `Server` field."),
+    (
         "http_resolver",
         "A name of more than 255 bytes is invalid; if the first name server cannot answer, the next one is queried.",
     ),
@@ -89,6 +111,14 @@ const REASONS: &[(&str, &str)] = &[
         "A 101 without an upgrade request becomes a 502 with an error page; nginx passes it on.",
     ),
     ("server_tokens", "It expects `nginx` in the `Server` field. It passes with `tailwater` instead."),
+    (
+        "quic_migration",
+        "It passes over a response that comes in the packet of `PATH_CHALLENGE`. The address in it is the expected one.",
+    ),
+    (
+        "quic_retry",
+        "A token that cannot be decrypted is as none: the client gets a new `Retry` (RFC 9000, section 8.1.3).",
+    ),
     (
         "slice",
         "If the second slice is wrong, the client has already received the first one; nginx has sent nothing yet.",
