@@ -149,7 +149,11 @@ impl Http3Connection {
             let stream = match *id {
                 Some(stream) => stream,
                 None => match self.quic.poll_open_uni(cx) {
-                    Poll::Ready(Ok(stream)) => *id.insert(stream),
+                    Poll::Ready(Ok(stream)) => {
+                        // A few bytes, and more urgent than every response.
+                        self.quic.set_priority(stream, i32::MAX);
+                        *id.insert(stream)
+                    }
                     // A connection that is gone is found out elsewhere.
                     Poll::Ready(Err(_)) | Poll::Pending => return,
                 },
@@ -224,10 +228,10 @@ impl Http3Connection {
     }
 }
 
-/// Priority of a stream in the transport: higher ones go first, equal ones share. Streams that are not incremental go one after
-/// the other in HTTP/3; here they share with others of their urgency.
+/// Priority of a stream in the transport: higher ones go first, equal ones share. It is 0 for the default, which streams have that
+/// say nothing. Streams that are not incremental go one after the other in HTTP/3; here they share with others of their urgency.
 fn transport_priority(priority: Priority) -> i32 {
-    -i32::from(priority.urgency)
+    i32::from(Priority::default().urgency) - i32::from(priority.urgency)
 }
 
 /// Number of a stream in the transport.
@@ -241,5 +245,17 @@ pub(super) fn closed(error: &tw_quic::ConnectionError) -> ConnectionError {
         tw_quic::ConnectionError::ClosedByPeer { code, .. } => ConnectionError::Peer(ErrorCode::from(*code)),
         tw_quic::ConnectionError::TimedOut => ConnectionError::TimedOut,
         _ => ConnectionError::Closed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stream_without_a_priority_has_the_default_urgency() {
+        let of = |value: &str| transport_priority(Priority::default().with(value.as_bytes()));
+        // A stream of the transport has 0 at first.
+        assert_eq!([of("u=0"), of("u=2"), of(""), of("u=3"), of("u=4"), of("u=7")], [3, 1, 0, 0, -1, -4]);
     }
 }
