@@ -10,8 +10,8 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 use tw_accept::OcspClient;
 use tw_core::event_loop::{
-    AcceptedConnection, Application, DatagramListener, ForwardedDatagram, LoopCore, PassedDatagram,
-    ReceivedDatagram,
+    AcceptedConnection, Application, DatagramListener, ForwardedDatagram, HandedSession, LoopCore,
+    PassedDatagram, ReceivedDatagram,
 };
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
@@ -125,6 +125,13 @@ impl Application for App {
     fn receive_forwarded(self: &Rc<Self>, datagram: ForwardedDatagram) {
         if let Some(stream) = &*self.stream.borrow() {
             stream.receive_forwarded(datagram);
+        }
+    }
+
+    fn take_over(self: &Rc<Self>, session: HandedSession) {
+        match &*self.stream.borrow() {
+            Some(stream) => stream.take_over(session),
+            None => self.core.tally.datagram_sessions_not_taken_over.add(1),
         }
     }
 

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tw_base::Limit;
 use tw_net::{Addr, ListenSocket, Transport, proxy_protocol};
 use tw_rt::watch::Subject;
-use tw_rt::{Inbox, MemoryRelease, Socket, TaskGroup, TaskSet};
+use tw_rt::{Inbox, MemoryRelease, Socket, TaskSet};
 
 use crate::config_thread::GenerationRef;
 use crate::generation::{LoopGeneration, ProcessConfig, ProcessGeneration};
@@ -32,6 +32,7 @@ mod datagrams;
 mod forwarded_datagrams;
 mod idle_eviction;
 mod passed_datagrams;
+mod session_handover;
 mod tally;
 
 use self::accept::Accepting;
@@ -48,6 +49,10 @@ pub use counts::{Counts, PastStall, Stalls, StartTime};
 pub use datagrams::{DatagramBuffer, DatagramListener, PassedDatagram, ReceivedDatagram};
 pub use forwarded_datagrams::{ForwardOutcome, ForwardedDatagram};
 pub use idle_eviction::{ConnectionPermit, Connections, ConnectionsExhausted, EvictableConnection, Eviction};
+pub use session_handover::{
+    HANDOVER_SESSIONS_MAX, HANDOVER_TIME_MAX, HandedSession, HandoverOffers, HandoverPhase, HandoverVerdict,
+    OfferedSession, RECORD_SIZE_MAX,
+};
 pub use tally::{LoopCounter, OwnTally, Tally};
 
 /// Largest number of panics whose stacks have not been written yet.
@@ -83,6 +88,9 @@ pub const LIMITS: &[Limit] = &[
     datagrams::LIMIT,
     passed_datagrams::LIMIT,
     forwarded_datagrams::LIMIT,
+    session_handover::LIMITS[0],
+    session_handover::LIMITS[1],
+    session_handover::LIMITS[2],
     balance::LIMIT,
     counts::LIMIT,
 ];
@@ -120,6 +128,10 @@ pub trait Application: Sized + 'static {
 
     /// Takes a datagram that another loop has received. Called for each, and never waits.
     fn receive_forwarded(self: &Rc<Self>, _datagram: ForwardedDatagram) {}
+
+    /// Takes over a session over datagrams that another process hands over. Called for each, and never waits. A protocol without such
+    /// sessions takes none.
+    fn take_over(self: &Rc<Self>, _session: HandedSession) {}
 
     /// Ends what still answers by a socket whose address the configuration has given up.
     fn stop_receiving(&self, _listener: &DatagramListener) {}
@@ -197,8 +209,12 @@ pub enum LoopCommand<G> {
     Generation(G, Vec<ListenSocket>),
     /// Close every file that is kept open only for later requests.
     CloseFiles,
-    /// Stop accepting, finish the requests in progress, then end.
-    Quit,
+    /// Take over a session over datagrams of another process.
+    TakeOver(HandedSession),
+    /// Stop accepting, finish the requests in progress, then end. Sessions over datagrams are offered to the next process, if there is one.
+    Quit(HandoverPhase),
+    /// Offer sessions over datagrams to the next process, or not, after `Quit`.
+    HandOver(HandoverPhase),
 }
 
 /// State of one loop that does not depend on a protocol.
@@ -217,6 +233,9 @@ pub struct LoopCore {
     pub budget: CopyBudget,
     /// Room for datagrams.
     pub datagrams: DatagramBuffer,
+    /// Listening datagram sockets of the loop.
+    listeners: RefCell<Vec<Weak<DatagramListener>>>,
+    handover: RefCell<HandoverPhase>,
     process: RefCell<Rc<LoopGeneration<ProcessConfig>>>,
     idle_resources: RefCell<Vec<Weak<dyn IdleResources>>>,
     datagram_number: Cell<Option<u8>>,
@@ -239,6 +258,8 @@ impl LoopCore {
             buffers: Buffers::new(),
             budget: CopyBudget::new(),
             datagrams: DatagramBuffer::default(),
+            listeners: RefCell::default(),
+            handover: RefCell::default(),
             process: RefCell::new(LoopGeneration::new(process)),
             idle_resources: RefCell::default(),
             datagram_number: Cell::default(),
@@ -452,13 +473,17 @@ async fn serve<A: Application>(
                 running.listen(sockets);
             }
             LoopCommand::CloseFiles => running.app.close_files(),
-            LoopCommand::Quit => {
+            LoopCommand::TakeOver(session) => running.app.take_over(session),
+            // It has not left yet.
+            LoopCommand::HandOver(_) => {}
+            LoopCommand::Quit(phase) => {
                 drop(background_tasks);
+                running.set_handover(phase);
                 running.connections.tasks.stop();
                 running.stop_listening().await;
                 running.leave_siblings();
                 running.take_over_rest().await;
-                drained(&running.connections.tasks, &mut commands).await;
+                drained(&running, &mut commands).await;
                 return;
             }
         }
@@ -480,9 +505,18 @@ fn is_over(task: &mut JoinHandle<()>, cx: &mut Context<'_>) -> bool {
 }
 
 /// Waits until no connection is left, or the sender of commands is gone: then the loop ends at once.
-async fn drained<O: Send + 'static>(connections: &TaskGroup, commands: &mut Inbox<O>) {
-    let mut drained = pin!(connections.drained());
-    let mut abandoned = pin!(async { while commands.recv().await.is_some() {} });
+async fn drained<G: Send + 'static>(core: &LoopCore, commands: &mut Inbox<LoopCommand<G>>) {
+    let tasks = &core.connections.tasks;
+    let mut drained = pin!(tasks.drained());
+    let mut abandoned = pin!(async {
+        while let Some(command) = commands.recv().await {
+            if let LoopCommand::HandOver(phase) = command {
+                core.set_handover(phase);
+                // Sessions look at it when they are woken.
+                tasks.stop();
+            }
+        }
+    });
     poll_fn(|cx| match drained.as_mut().poll(cx) {
         Poll::Ready(()) => Poll::Ready(()),
         Poll::Pending => abandoned.as_mut().poll(cx),
@@ -510,7 +544,7 @@ mod tests {
                 sender
                     .send(matches!(
                         next(&mut commands, |cx| tasks.iter_mut().any(|task| is_over(task, cx))).await,
-                        Some(LoopCommand::Quit)
+                        Some(LoopCommand::Quit(HandoverPhase::Closed))
                     ))
                     .unwrap();
                 let mut tasks = [spawn(false), spawn(true)];
@@ -524,7 +558,7 @@ mod tests {
             },
         )
         .unwrap();
-        assert!(home.send(LoopCommand::Quit).is_ok());
+        assert!(home.send(LoopCommand::Quit(HandoverPhase::Closed)).is_ok());
         assert_eq!([receiver.recv(), receiver.recv()], [Ok(true), Ok(true)]);
         home.join().unwrap();
     }

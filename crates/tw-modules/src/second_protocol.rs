@@ -18,7 +18,9 @@ use tw_conf::{
 };
 use tw_core::access_check::{AccessCheck, AccessDecision, AccessPlan, AccessStage};
 use tw_core::config_thread::{ConfigThread, GenerationRef};
-use tw_core::event_loop::{self, AcceptedConnection, Application, Counts, LoopCommand, LoopCore};
+use tw_core::event_loop::{
+    self, AcceptedConnection, Application, Counts, HandoverPhase, LoopCommand, LoopCore,
+};
 use tw_core::generation::{Configuration, Generation, ProcessConfig};
 use tw_core::load::{
     CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, Prefixes, ProtocolBlocks,
@@ -421,6 +423,6 @@ fn loop_serves_the_protocol_and_takes_over_a_new_generation() {
     command(LoopCommand::Generation(second, sockets()));
     while read() == "known by loop 5\n" {}
     assert_eq!(read(), "refused by loop 5\n");
-    command(LoopCommand::Quit);
+    command(LoopCommand::Quit(HandoverPhase::Closed));
     running.join().unwrap();
 }

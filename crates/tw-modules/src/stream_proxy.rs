@@ -200,6 +200,10 @@ fn read_protocol(node: &Node) -> Result<ProxyProtocol, ConfError> {
 }
 
 impl ContentHandler for StreamProxy {
+    fn takes_over(&self) -> bool {
+        self.target.is_some()
+    }
+
     fn explain(&self) -> Vec<(&'static str, String)> {
         self.target.as_ref().map_or_else(Vec::new, PassTarget::explain)
     }

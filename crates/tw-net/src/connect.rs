@@ -76,6 +76,18 @@ pub fn connect_datagrams(to: &Addr, options: &ConnectOptions) -> io::Result<Data
     DatagramSocket::new(socket.into(), DatagramPeers::One)
 }
 
+/// Takes over a non-blocking datagram socket that another process has connected to `to`.
+///
+/// # Errors
+/// It is no datagram socket, or connected to another address.
+pub fn adopt_datagrams(socket: OwnedFd, to: &Addr) -> io::Result<DatagramSocket> {
+    let is_datagram = rustix::net::sockopt::socket_type(&socket)? == rustix::net::SocketType::DGRAM;
+    if !is_datagram || Addr::from(rustix::net::getpeername(&socket)?) != *to {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    DatagramSocket::new(socket, DatagramPeers::One)
+}
+
 /// Binds the socket to the address it is to come from.
 fn bind(socket: &RawSocket, options: &ConnectOptions) -> io::Result<()> {
     let Some(from) = options.bind else { return Ok(()) };

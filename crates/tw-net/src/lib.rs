@@ -10,7 +10,7 @@ mod transport;
 
 pub use addr::Addr;
 pub use address::{AddressError, parse_listen, parse_server};
-pub use connect::{ConnectOptions, connect, connect_datagrams};
+pub use connect::{ConnectOptions, adopt_datagrams, connect, connect_datagrams};
 pub use listen::{AcceptError, Accepted, Acceptor, Keepalive, ListenError, ListenOptions, ListenSocket};
 pub use transport::Transport;
 pub use tw_sys::sockopt::TcpInfo;

@@ -93,6 +93,14 @@ impl DatagramSocket {
         Ok(DatagramSender { fd, segments: SegmentUse::on() })
     }
 
+    /// A descriptor of its own for the same socket, such as one to be handed to another process.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.watched.as_fd().try_clone_to_owned()
+    }
+
     /// Ready when datagrams may be there, or the network may have reported an error.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let readable = self.watched.poll_recv_ready(cx);

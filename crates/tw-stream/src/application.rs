@@ -11,7 +11,8 @@ use tw_accept::keep_stapled;
 use tw_connect::UpstreamConnections;
 use tw_connect::upstream_names::refresh_names;
 use tw_core::event_loop::{
-    AcceptedConnection, Application, DatagramListener, ForwardedDatagram, LoopCore, ReceivedDatagram,
+    AcceptedConnection, Application, DatagramListener, ForwardedDatagram, HandedSession, LoopCore,
+    ReceivedDatagram,
 };
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
@@ -23,7 +24,7 @@ use crate::config::{GenerationRef, LoopGeneration, ServerId};
 use crate::datagrams::{self, DatagramSessions};
 use crate::loop_services::{LoopServices, StapledServer};
 use crate::session::{SessionTransport, StreamSession};
-use crate::{health, phases};
+use crate::{health, phases, session_handover};
 
 /// Interval of looks for something unused: nothing is kept open here.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -104,6 +105,10 @@ impl Application for StreamLoop {
 
     fn receive_forwarded(self: &Rc<Self>, datagram: ForwardedDatagram) {
         datagrams::receive_forwarded(self, datagram);
+    }
+
+    fn take_over(self: &Rc<Self>, session: HandedSession) {
+        session_handover::take_over(self, session);
     }
 
     fn stop_receiving(&self, listener: &DatagramListener) {

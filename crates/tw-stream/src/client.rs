@@ -59,8 +59,10 @@ enum Verbosity {
     Everything,
 }
 
-/// Facts about the listening address of a client.
+/// Facts about a client and its listening address.
 struct AddressFacts {
+    /// Begin of the session.
+    accepted: Instant,
     /// Server that the session begins with.
     server: ServerId,
     /// `proxy_protocol`
@@ -78,9 +80,21 @@ impl Client {
         (listen, kind): (Rc<Addr>, SocketKind),
         home: Rc<StreamLoop>,
     ) -> Option<Rc<Self>> {
+        Self::accepted_at(tw_rt::clock::now(), id, peer, (listen, kind), home)
+    }
+
+    /// A client whose session began at `accepted`, perhaps in another process.
+    pub(crate) fn accepted_at(
+        accepted: Instant,
+        id: u64,
+        peer: Addr,
+        (listen, kind): (Rc<Addr>, SocketKind),
+        home: Rc<StreamLoop>,
+    ) -> Option<Rc<Self>> {
         let generation = home.generation();
         let servers = &generation.listening.find(&listen, kind)?.servers;
         let address = AddressFacts {
+            accepted,
             server: servers.default_server,
             proxy_protocol: servers.proxy_protocol,
             tls: servers.ssl,
@@ -97,7 +111,8 @@ impl Client {
         server: ServerId,
     ) -> Rc<Self> {
         let (id, nowhere) = (home.counts.next_connection(), Addr::Unix(None));
-        let address = AddressFacts { server, proxy_protocol: false, tls: false };
+        let accepted = tw_rt::clock::now();
+        let address = AddressFacts { accepted, server, proxy_protocol: false, tls: false };
         let listen = (Rc::new(nowhere.clone()), SocketKind::Stream);
         Self::make(id, nowhere, listen, address, (home, generation), Verbosity::AsLogsSay)
     }
@@ -110,7 +125,7 @@ impl Client {
         (home, generation): (Rc<StreamLoop>, Rc<LoopGeneration>),
         verbosity: Verbosity,
     ) -> Rc<Self> {
-        let AddressFacts { server, proxy_protocol: sends_proxy_header, tls: is_tls } = address;
+        let AddressFacts { accepted, server, proxy_protocol: sends_proxy_header, tls: is_tls } = address;
         Rc::new_cyclic(|client| Self {
             id,
             slot: home.connections.add_client(client.clone() as Weak<dyn ClientInfo>),
@@ -118,7 +133,7 @@ impl Client {
             generation,
             listen,
             kind,
-            accepted: tw_rt::clock::now(),
+            accepted,
             proxy: OnceCell::new(),
             sends_proxy_header,
             is_tls,

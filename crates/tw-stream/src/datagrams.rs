@@ -36,6 +36,7 @@ use crate::application::StreamLoop;
 use crate::client::Client;
 use crate::phases;
 use crate::session::{SessionTransport, StreamSession};
+use crate::session_handover::InheritedSession;
 
 /// Largest number of datagrams that wait for one session.
 const QUEUED_DATAGRAMS_MAX: usize = 64;
@@ -95,6 +96,14 @@ struct Origin {
     key: Option<SessionKey>,
 }
 
+/// Begin of a session.
+enum Beginning {
+    /// The first datagram of its client.
+    First(Bytes),
+    /// Another process has begun it.
+    Inherited(Box<InheritedSession>),
+}
+
 /// Sessions over datagrams of one loop.
 pub(crate) struct DatagramSessions {
     /// Sessions that take further datagrams.
@@ -128,6 +137,8 @@ pub struct DatagramClient {
     is_address_gone: Cell<bool>,
     /// True if it is older than the present number of loops, so that its datagrams may arrive on another one.
     is_moved: Cell<bool>,
+    /// State of a session that another process has begun, until the content handler has it.
+    inherited: Cell<Option<Box<InheritedSession>>>,
     sessions: Rc<DatagramSessions>,
 }
 
@@ -170,8 +181,7 @@ impl DatagramSessions {
     pub(crate) fn mark_moved(&self) {
         self.forwards_until.set(Some(tw_rt::clock::now() + CHANGE_TIME));
         let all: Vec<_> = self.all.borrow().iter().filter_map(Weak::upgrade).collect();
-        let new = all.iter().filter(|client| !client.is_moved.replace(true)).count();
-        self.counts.moved_datagram_sessions.fetch_add(new as u64, Relaxed);
+        all.iter().for_each(|client| client.mark_moved());
     }
 
     /// Returns true if the session of a datagram may be on another loop.
@@ -265,7 +275,7 @@ pub(crate) fn receive(
     }
     let (peer, from, listen) = (peer.cloned(), *local, Rc::clone(listen));
     let origin = Origin { listener: listener.clone(), peer, from, listen, key };
-    begin(home, Rc::new(origin), Bytes::copy_from_slice(bytes));
+    begin(home, Rc::new(origin), Beginning::First(Bytes::copy_from_slice(bytes)));
 }
 
 /// Hands a datagram that another loop has received to its session, or to the next loop; one for which no loop has a session begins one
@@ -290,7 +300,18 @@ pub(crate) fn receive_forwarded(home: &Rc<StreamLoop>, datagram: ForwardedDatagr
         return home.tally.datagrams_dropped.add(1);
     };
     let ForwardedDatagram { bytes, peer, local: from, listen, .. } = datagram;
-    begin(home, Rc::new(Origin { listener, peer: Some(peer), from, listen: Rc::new(listen), key }), bytes);
+    let origin = Origin { listener, peer: Some(peer), from, listen: Rc::new(listen), key };
+    begin(home, Rc::new(origin), Beginning::First(bytes));
+}
+
+/// Goes on with a session that another process has begun. A younger one of the same client, whose datagram has arrived meanwhile, gets no
+/// further datagrams.
+pub(crate) fn resume(home: &Rc<StreamLoop>, listener: Rc<DatagramListener>, inherited: InheritedSession) {
+    let record = inherited.record();
+    let (listen, peer) = (Addr::Inet(record.listen), SocketAddrAny::from(record.client));
+    let key = SessionKey::new(&listen, Some(peer.clone()), record.local);
+    let origin = Origin { listener, peer: Some(peer), from: record.local, listen: Rc::new(listen), key };
+    begin(home, Rc::new(origin), Beginning::Inherited(Box::new(inherited)));
 }
 
 impl SessionKey {
@@ -303,13 +324,13 @@ impl SessionKey {
     }
 }
 
-/// Begins a session with its first datagram.
-fn begin(home: &Rc<StreamLoop>, origin: Rc<Origin>, first: Bytes) {
+/// Begins a session.
+fn begin(home: &Rc<StreamLoop>, origin: Rc<Origin>, beginning: Beginning) {
     home.datagram_sessions.make_room(home);
     let client = DatagramClient::new(origin, home);
     let over = Over { client, home: home.clone() };
     let started = home.core.spawn_connection(|id| async move {
-        over.client.serve(id, first, &over.home).await;
+        over.client.serve(id, beginning, &over.home).await;
         over.client.begin_next(&over.home);
     });
     if let Err(exhausted) = started {
@@ -339,7 +360,8 @@ impl DatagramClient {
             all.mark_idle(&slot, Waker::noop().clone());
             drop(all);
             let (queue, is_address_gone, is_moved) = (RefCell::default(), Cell::new(false), Cell::new(false));
-            Self { origin, queue, slot, is_address_gone, is_moved, sessions: sessions.clone() }
+            let (inherited, sessions) = (Cell::new(None), sessions.clone());
+            Self { origin, queue, slot, is_address_gone, is_moved, inherited, sessions }
         });
         if let Some(key) = &client.origin.key {
             sessions.by_key.borrow_mut().insert(key.clone(), client.clone());
@@ -348,14 +370,59 @@ impl DatagramClient {
     }
 
     /// Serves the session.
-    async fn serve(self: &Rc<Self>, id: u64, first: Bytes, home: &Rc<StreamLoop>) {
+    async fn serve(self: &Rc<Self>, id: u64, beginning: Beginning, home: &Rc<StreamLoop>) {
         let (peer, listen) = (Addr::from(self.origin.peer.clone()), self.origin.listen.clone());
-        let client = Client::new(id, peer, (listen, SocketKind::Datagram), home.clone());
-        let Some(client) = client else { return };
+        let listen = (listen, SocketKind::Datagram);
+        let begun = match &beginning {
+            Beginning::First(_) => tw_rt::clock::now(),
+            Beginning::Inherited(inherited) => inherited.begun(),
+        };
+        let Some(client) = Client::accepted_at(begun, id, peer, listen, home.clone()) else { return };
         let mut s = StreamSession::new(client, SessionTransport::Datagrams(self.clone()));
-        s.add_received(first.len());
-        s.preread = first;
+        match beginning {
+            Beginning::First(first) => {
+                s.add_received(first.len());
+                s.preread = first;
+            }
+            Beginning::Inherited(inherited) => {
+                if inherited.is_moved(home) {
+                    self.mark_moved();
+                }
+                self.inherited.set(Some(inherited));
+            }
+        }
         phases::run(Some(s)).await;
+    }
+
+    /// Records that the datagrams of the session may arrive on another loop.
+    fn mark_moved(&self) {
+        if !self.is_moved.replace(true) {
+            self.sessions.counts.moved_datagram_sessions.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// State of a session that another process has begun.
+    pub(crate) fn take_inherited(&self) -> Option<Box<InheritedSession>> {
+        self.inherited.take()
+    }
+
+    /// Addresses of the session for another process: the listening address, the client, and the address that answers come from. `None` if the
+    /// client has no address there.
+    pub(crate) fn addresses(&self) -> Option<(SocketAddr, SocketAddr, Option<IpAddr>)> {
+        let client = SocketAddr::try_from(self.origin.peer.clone()?).ok()?;
+        // A record has no interface, without which such an address is none.
+        let has_interface = matches!(client, SocketAddr::V6(client) if client.scope_id() != 0);
+        (!has_interface).then_some((self.origin.listen.inet()?, client, self.origin.from))
+    }
+
+    /// Returns true if datagrams of the session may arrive on another loop.
+    pub(crate) fn is_moved(&self) -> bool {
+        self.is_moved.get()
+    }
+
+    /// Returns true if datagrams wait in the queue.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queue.borrow().datagrams.is_empty()
     }
 
     /// Adds a datagram to the queue, or drops it if that is full.
@@ -432,7 +499,7 @@ impl DatagramClient {
             && !home.connections.is_stopping()
             && home.listens_on(&self.origin.listen, SocketKind::Datagram);
         let Some(first) = self.take().filter(|_| may_begin) else { return };
-        begin(home, self.origin.clone(), first);
+        begin(home, self.origin.clone(), Beginning::First(first));
         let key = self.origin.key.as_ref();
         let next = key.and_then(|key| self.sessions.by_key.borrow().get(key).cloned());
         while let (Some(next), Some(datagram)) = (&next, self.take()) {

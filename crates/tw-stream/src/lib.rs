@@ -31,6 +31,7 @@ pub mod proxy;
 pub mod server;
 pub mod server_choice;
 pub mod session;
+mod session_handover;
 pub mod variables;
 
 use tw_base::Limit;

@@ -21,6 +21,11 @@ pub trait ContentHandler: Send + Sync {
     /// Serves `s` until it is over.
     fn serve<'a>(&'a self, s: &'a mut StreamSession) -> LocalFuture<'a, SessionStatus>;
 
+    /// Returns true if it continues sessions that another process has begun.
+    fn takes_over(&self) -> bool {
+        false
+    }
+
     /// Describes the effect on sessions for `--explain`: subject of each line, empty if it continues the one before, and text.
     fn explain(&self) -> Vec<(&'static str, String)> {
         Vec::new()

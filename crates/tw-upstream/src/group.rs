@@ -173,6 +173,15 @@ impl Group {
         }
     }
 
+    /// Leases the peer with this address, whatever the method would choose: for a session that another process has begun with it. `None` if the
+    /// group has no such peer, or one that takes no more.
+    pub fn lease_by_address(&self, addr: &Addr, now: u64) -> Option<Lease> {
+        let list = self.list();
+        let peer = list.peers().find(|peer| peer.addr() == addr && peer.take())?;
+        peer.chosen(signed(now));
+        Some(Lease::new(peer.clone(), now, list.is_single, self.method.measure()))
+    }
+
     /// Enters the queue of requests without a peer, unless `max` wait (`queue`). Select once more after that: a peer
     /// that becomes free later wakes the request.
     pub fn enqueue(&self, max: usize) -> Option<QueuedRequest> {

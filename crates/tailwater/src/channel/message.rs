@@ -23,6 +23,10 @@ pub(crate) enum WorkerCommand {
     Renew(Vec<Text>),
     /// Purge. Is answered with the number ([`WorkerReply::Purged`]).
     Purge(u64, Purge),
+    /// Take over the sessions over datagrams that arrive on the descriptor with this message.
+    TakeSessions,
+    /// Hand over sessions over datagrams on the descriptor with this message, when [`Quit`](Self::Quit) follows.
+    HandOverSessions,
     /// Accept nothing more, finish what is going on, end.
     Quit {
         /// True if another process receives from the same sockets now.

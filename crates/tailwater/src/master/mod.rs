@@ -83,7 +83,7 @@ impl Master {
 
     /// Lets who serves finish, and closes the sockets: another server may have the addresses.
     fn quit(&mut self) {
-        self.serving.release(self.binaries.new_one().is_some());
+        self.serving.release(self.binaries.new_one().is_some(), self.binaries.take_sessions());
         self.close_sockets();
     }
 

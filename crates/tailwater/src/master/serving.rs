@@ -1,6 +1,6 @@
 //! The serving part: a worker process, or under `master_process off` the loops of this process.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use tw_conf::MemoryFiles;
@@ -46,11 +46,11 @@ impl Serving {
     }
 
     /// Stops accepting, so that the serving process or loops finish their open requests. The sockets stay open. `is_replaced` if another
-    /// process has them.
-    pub(super) fn release(&mut self, is_replaced: bool) {
+    /// process has them. Sessions over datagrams are handed over to the process at the other end of `next`.
+    pub(super) fn release(&mut self, is_replaced: bool, next: Option<OwnedFd>) {
         match self {
-            Self::Here(server, _) => server.release_loops(),
-            Self::There(workers) => workers.release(is_replaced),
+            Self::Here(server, _) => server.release_loops(None),
+            Self::There(workers) => workers.release(is_replaced, next),
         }
     }
 

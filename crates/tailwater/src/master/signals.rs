@@ -140,7 +140,7 @@ impl Master {
                 state
             }
             Signal::Winch if self.mode == Mode::Background => {
-                self.serving.release(self.binaries.new_one().is_some());
+                self.serving.release(self.binaries.new_one().is_some(), self.binaries.take_sessions());
                 state
             }
             Signal::Usr2 if !self.main.master_process => state,

@@ -6,6 +6,7 @@
 //! ```
 //! Steps that need privileges come before `user`. Threads, which a fork would lose, are started after `background`.
 
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,6 +60,8 @@ struct Start {
     background: bool,
     /// The old binary that started this one.
     old: Option<Pid>,
+    /// Way of sessions over datagrams from the old binary.
+    sessions: Option<OwnedFd>,
     /// Directories of caches.
     locks: DirectoryLocks,
     /// Place that names the pid file, as the end of a message.
@@ -92,6 +95,7 @@ pub(crate) fn start(source: Source, mode: Mode, sinks: Sinks) -> Option<Master> 
         signals,
         background: false,
         old: None,
+        sessions: None,
         locks,
         pid_place,
     };
@@ -124,6 +128,7 @@ impl Start {
     fn open(&mut self) -> Result<Opened, Option<Fault>> {
         let mut inherited = if self.mode == Mode::Session { Inherited::default() } else { Inherited::take() };
         self.old = inherited.old;
+        self.sessions = inherited.sessions.take();
         let keys = std::mem::take(&mut inherited.keys);
         self.source
             .make_absolute()
@@ -221,7 +226,11 @@ impl Start {
             let opened = Opened { config, process, sockets: sockets.clone(), files, logs, keys };
             let (source, sign_interval) = (self.source.clone(), self.notify.sign_interval());
             let handover = Handover::of(opened, source, background, sign_interval);
-            Serving::There(Box::new(Workers::start(handover, inbox.clone(), &self.console)?))
+            let workers = Workers::start(handover, inbox.clone(), &self.console)?;
+            if let Some(sessions) = self.sessions.take() {
+                workers.take_sessions(&sessions);
+            }
+            Serving::There(Box::new(workers))
         } else {
             let (server, rules) = self.serve_here(config, process, sockets.clone())?;
             Serving::Here(Box::new(server), rules)

@@ -28,7 +28,8 @@ use super::Master;
 use super::child::ProcessEnd;
 use super::notify::WATCHDOG_PID;
 use crate::channel::Keys;
-use crate::sockets::inherited::{KEYS, LOCKS, UPGRADE, VARIABLES};
+use crate::sockets::inherited::{KEYS, LOCKS, SESSIONS, UPGRADE, VARIABLES};
+use crate::worker::session_handover;
 
 /// Longest time until a new binary writes its pid file. A large configuration needs a second or two.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,6 +48,8 @@ struct NewBinary {
     pid: Pid,
     /// Time of the check for its pid file.
     look_at: Option<Instant>,
+    /// Way of sessions over datagrams to its worker process, until one has it.
+    sessions: Option<OwnedFd>,
 }
 
 impl Binaries {
@@ -71,6 +74,11 @@ impl Binaries {
         self.old.is_some() && self.old == getppid()
     }
 
+    /// Way of sessions over datagrams to the new binary. It is used once.
+    pub(super) fn take_sessions(&mut self) -> Option<OwnedFd> {
+        self.new.as_mut()?.sessions.take()
+    }
+
     /// Time of the next [`Master::watch_new_binary`].
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.new.as_ref()?.look_at
@@ -78,8 +86,8 @@ impl Binaries {
 }
 
 impl NewBinary {
-    fn start(pid: Pid, now: Instant) -> Self {
-        Self { pid, look_at: now.checked_add(READY_TIMEOUT) }
+    fn start(pid: Pid, now: Instant, sessions: Option<OwnedFd>) -> Self {
+        Self { pid, look_at: now.checked_add(READY_TIMEOUT), sessions }
     }
 
     /// Returns `true`, once, when the new binary should be ready.
@@ -104,18 +112,28 @@ impl Master {
         command.args(words).env_clear().envs(environment()).env(UPGRADE, numbers(&sockets));
         let keys = self.keys();
         let keys_file = keys.as_ref().map(|file| file.as_fd());
-        let handed: Vec<_> =
-            sockets.iter().copied().chain(keys_file).chain(self.locks.descriptors()).collect();
+        // Without a way, they end in the processes of this binary.
+        let (sessions, theirs) = session_handover::pair().ok().unzip();
+        let handed: Vec<_> = sockets
+            .iter()
+            .copied()
+            .chain(keys_file)
+            .chain(self.locks.descriptors())
+            .chain(theirs.as_ref().map(AsFd::as_fd))
+            .collect();
         command.env(LOCKS, self.locks.numbers());
         if let Some(file) = &keys {
             command.env(KEYS, file.as_raw_fd().to_string());
+        }
+        if let Some(socket) = &theirs {
+            command.env(SESSIONS, socket.as_raw_fd().to_string());
         }
         let started = Inheritable::new(&handed).and_then(|_inheritable| command.spawn());
         match started {
             Ok(child) => {
                 let pid = Pid::from_child(&child);
                 self.console.report(Level::Notice, format_args!("start new binary process {pid}"));
-                self.binaries.new = Some(NewBinary::start(pid, Instant::now()));
+                self.binaries.new = Some(NewBinary::start(pid, Instant::now(), sessions));
             }
             Err(error) => {
                 let errno = Errno::from(&error);
@@ -237,7 +255,7 @@ mod tests {
         let now = Instant::now();
         let mut binaries = Binaries::of(None);
         assert_eq!(binaries.deadline(), None);
-        let new = binaries.new.insert(NewBinary::start(rustix::process::getpid(), now));
+        let new = binaries.new.insert(NewBinary::start(rustix::process::getpid(), now, None));
         assert!(!new.is_time(now));
         assert!(new.is_time(now + READY_TIMEOUT) && !new.is_time(now + READY_TIMEOUT));
         assert_eq!(binaries.deadline(), None);
@@ -247,7 +265,7 @@ mod tests {
     fn other_binaries_are_detected() {
         let mut binaries = Binaries::of(None);
         assert!(binaries.is_alone());
-        binaries.new = Some(NewBinary { pid: rustix::process::getpid(), look_at: None });
+        binaries.new = Some(NewBinary { pid: rustix::process::getpid(), look_at: None, sessions: None });
         assert!(!binaries.is_alone());
         assert!(!Binaries::of(getppid()).is_alone());
         // Not our parent: the old one is gone.

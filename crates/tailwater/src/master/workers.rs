@@ -34,6 +34,7 @@ use crate::channel::{Configure, Keys, Purge, ReadResult, SEND_TIMEOUT, Text, Wor
 use crate::console::{Console, Fault};
 use crate::worker::SHUTDOWN_TIMEOUT;
 use crate::worker::sandbox::SandboxRules;
+use crate::worker::session_handover;
 
 /// Longest time to load a configuration. A large one needs a second.
 pub(super) const LOAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -119,7 +120,7 @@ impl Workers {
 
     /// Lets another process take the place of the one that serves.
     fn replace_by(&mut self, child: Child, rules: SandboxRules) {
-        self.release(true);
+        self.release(true, sessions_to(&child));
         self.current = Some(child);
         self.rules = rules;
     }
@@ -246,14 +247,24 @@ impl Workers {
         }
     }
 
-    /// Lets the one that serves finish what it does, accepting nothing more. `is_replaced` if another process has its sockets.
-    pub(super) fn release(&mut self, is_replaced: bool) {
+    /// Lets the one that serves take over sessions over datagrams. Without them it serves all the same.
+    pub(super) fn take_sessions(&self, from: &OwnedFd) {
+        if let Some(child) = &self.current {
+            let _ = child.order(&WorkerCommand::TakeSessions, &[from.as_fd()]);
+        }
+    }
+
+    /// Lets the one that serves finish what it does, accepting nothing more. `is_replaced` if another process has its sockets. It hands over
+    /// its sessions over datagrams to the process at the other end of `next`.
+    pub(super) fn release(&mut self, is_replaced: bool, next: Option<OwnedFd>) {
         self.again_at = None;
         // It keeps the time itself, unless it hangs.
         let timeout = self.handover.shutdown_timeout.map(|timeout| timeout.saturating_add(STOP_TIMEOUT));
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if let Some(mut child) = self.current.take() {
-            if child.order(&WorkerCommand::Quit { is_replaced }, &[]).is_err() {
+            let is_told =
+                next.map_or(Ok(()), |next| child.order(&WorkerCommand::HandOverSessions, &[next.as_fd()]));
+            if is_told.and_then(|()| child.order(&WorkerCommand::Quit { is_replaced }, &[])).is_err() {
                 child.hang_up();
             }
             child.stop_listening();
@@ -408,6 +419,13 @@ impl Workers {
     pub(super) fn voice(&self) -> Option<BorrowedFd<'_>> {
         self.current.as_ref().map(AsFd::as_fd)
     }
+}
+
+/// Way of the sessions over datagrams of another process to `child`; `None` if there is none: they end in the other process.
+fn sessions_to(child: &Child) -> Option<OwnedFd> {
+    let (ours, theirs) = session_handover::pair().ok()?;
+    child.order(&WorkerCommand::TakeSessions, &[theirs.as_fd()]).ok()?;
+    Some(ours)
 }
 
 /// Starts a worker process, waits until it can serve, and lets it. One that does not is among those that leave; it has
@@ -577,7 +595,7 @@ mod tests {
         let ((current, worker, _process), (leaving, ..)) = (actor(), actor());
         let mut workers = workers(current, leaving);
         workers.handover.shutdown_timeout = Some(Duration::from_secs(5));
-        workers.release(false);
+        workers.release(false, None);
         assert!(matches!(
             worker.receive::<WorkerCommand>(),
             Ok(Some((WorkerCommand::Quit { is_replaced: false }, _)))

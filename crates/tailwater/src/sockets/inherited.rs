@@ -4,12 +4,13 @@
 //! NGINX=6;7;                           numbers, each with `;` or `:` after it: nginx's own protocol, in both directions
 //! TAILWATER_KEYS=8                     a file in memory, with the keys of session tickets of the old binary
 //! TAILWATER_LOCKS=9;10;                locked directories of caches, which both processes use for a while
+//! TAILWATER_SESSIONS=11                a Unix socket on which sessions over datagrams of the old binary arrive
 //! LISTEN_FDS=2 LISTEN_PID=1234         3 and 4, if 1234 is this process; sd_listen_fds(3)
 //! ```
 //! Their addresses are read from the sockets themselves. Only those that a configuration names are kept.
 
 use std::ffi::OsStr;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::process::{Pid, getppid};
@@ -29,6 +30,8 @@ pub(crate) const UPGRADE: &str = "NGINX";
 pub(crate) const KEYS: &str = "TAILWATER_KEYS";
 /// Environment variable with the locked directories of caches.
 pub(crate) const LOCKS: &str = "TAILWATER_LOCKS";
+/// Environment variable with the descriptor on which sessions over datagrams arrive.
+pub(crate) const SESSIONS: &str = "TAILWATER_SESSIONS";
 /// More bytes than this are no keys.
 const KEYS_SIZE_MAX: usize = 8 << 10;
 /// The variables of systemd.
@@ -36,7 +39,7 @@ const PROCESS: &str = "LISTEN_PID";
 const COUNT: &str = "LISTEN_FDS";
 const NAMES: &str = "LISTEN_FDNAMES";
 /// Variables that are for one process and no other.
-pub(crate) const VARIABLES: [&str; 6] = [UPGRADE, KEYS, LOCKS, PROCESS, COUNT, NAMES];
+pub(crate) const VARIABLES: [&str; 7] = [UPGRADE, KEYS, LOCKS, SESSIONS, PROCESS, COUNT, NAMES];
 
 /// The first descriptor of systemd.
 const FIRST: RawFd = 3;
@@ -50,6 +53,8 @@ pub(crate) struct Inherited {
     pub(crate) keys: Keys,
     /// Directories of caches that the old binary has locked.
     pub(crate) locks: DirectoryLocks,
+    /// Way of sessions over datagrams from the old binary.
+    pub(crate) sessions: Option<OwnedFd>,
     /// The old binary.
     pub(crate) old: Option<Pid>,
     /// Messages about them.
@@ -66,6 +71,7 @@ impl Inherited {
             this.take_from_old(list.as_bytes());
             this.take_keys();
             this.take_locks();
+            this.take_sessions();
         }
         let text = |name| std::env::var_os(name).unwrap_or_default();
         if text(PROCESS).as_bytes() == std::process::id().to_string().as_bytes() {
@@ -128,6 +134,12 @@ impl Inherited {
         let list = std::env::var_os(LOCKS).unwrap_or_default();
         let taken = numbers(list.as_bytes()).0.into_iter().filter_map(|number| inherit::take(number).ok());
         self.locks = DirectoryLocks::inherited(taken);
+    }
+
+    /// Takes the way of sessions. Without it they end in the old binary.
+    fn take_sessions(&mut self) {
+        let number = std::env::var_os(SESSIONS).and_then(|number| number.to_str()?.parse().ok());
+        self.sessions = number.and_then(|number| inherit::take(number).ok());
     }
 
     fn take_from_systemd(&mut self, count: &OsStr, names: &OsStr) {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use tw_app::{App, Generation};
-use tw_core::event_loop::{self, Counts, LoopCommand};
+use tw_core::event_loop::{self, Counts, HandedSession, HandoverPhase, LoopCommand};
 use tw_core::generation::Config;
 use tw_core::process::{LoopGuard, MemoryLock};
 use tw_log::{Level, Sinks};
@@ -149,15 +149,33 @@ impl Loops {
         self.let_begin(&started);
         self.current.extend(started);
         self.settings = Some(settings);
-        self.leave(surplus, main.shutdown_timeout);
+        self.leave(surplus, main.shutdown_timeout, &HandoverPhase::Closed);
         Ok(())
     }
 
     /// Lets every loop finish what it does, accepting nothing more; those that are not done after `timeout` are ended.
-    pub(crate) fn quit(&mut self, timeout: Option<Duration>) {
+    /// `phase` tells if they offer their sessions over datagrams to a next process.
+    pub(crate) fn quit(&mut self, timeout: Option<Duration>, phase: &HandoverPhase) {
         let all = std::mem::take(&mut self.current);
         self.settings = None;
-        self.leave(all, timeout);
+        self.leave(all, timeout, phase);
+    }
+
+    /// Tells the loops that leave if they offer their sessions over datagrams to a next process.
+    pub(crate) fn hand_over(&self, phase: &HandoverPhase) {
+        for thread in self.leaving.iter().filter_map(|leaving| leaving.thread.as_ref()) {
+            // One that has just ended has no sessions.
+            let _ = thread.send(LoopCommand::HandOver(phase.clone()));
+        }
+    }
+
+    /// Gives a session over datagrams of another process to the loop with this number, or to another one if there are fewer.
+    pub(crate) fn take_over(&self, index: usize, session: HandedSession) {
+        let running = index.checked_rem(self.current.len()).and_then(|index| self.current.get(index));
+        if let Some(running) = running {
+            // One that has just ended refuses it.
+            let _ = running.thread.send(LoopCommand::TakeOver(session));
+        }
     }
 
     /// Notes that another process receives from the same sockets now.
@@ -317,11 +335,11 @@ impl Loops {
         })
     }
 
-    fn leave(&mut self, workers: Vec<Running>, timeout: Option<Duration>) {
+    fn leave(&mut self, workers: Vec<Running>, timeout: Option<Duration>, phase: &HandoverPhase) {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         for Running { id, thread, .. } in workers {
             // One that has ended by itself said farewell.
-            let _ = thread.send(LoopCommand::Quit);
+            let _ = thread.send(LoopCommand::Quit(phase.clone()));
             self.leaving.push(Leaving { id, thread: Some(thread), until });
         }
     }

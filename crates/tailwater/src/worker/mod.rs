@@ -10,9 +10,10 @@ mod pools;
 pub(crate) mod process;
 pub(crate) mod purging;
 pub(crate) mod sandbox;
+pub(crate) mod session_handover;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,6 +23,7 @@ use tw_app::{Config, Generation};
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
 use tw_core::config_thread::ConfigThread;
+use tw_core::event_loop::{HandedSession, HandoverPhase};
 use tw_core::pools::Disks;
 use tw_core::shared_objects::SharedObjects;
 use tw_disk::Pool;
@@ -37,6 +39,7 @@ use crate::sockets::Sockets;
 use acme::Acme;
 use loops::{Loops, WantedLoops};
 use purging::{PurgeOutcome, PurgesInProgress};
+use session_handover::Handover;
 
 /// Longest wait of a fast stop for loops. They need a few milliseconds, unless one hangs.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -60,6 +63,8 @@ pub(crate) struct Server {
     loops: Loops,
     purging: PurgesInProgress,
     acme: Acme,
+    /// Handover of sessions to the next process, once this one leaves.
+    handover: Option<Handover>,
 }
 
 impl Server {
@@ -91,7 +96,18 @@ impl Server {
         let wanted = WantedLoops { generation: &generation, sockets: &sockets, affinity: &affinity };
         loops.serve(&wanted, console)?;
         let purging = PurgesInProgress::default();
-        Ok(Self { config_thread, generation, sockets, pools, affinity, copier, loops, purging, acme })
+        Ok(Self {
+            config_thread,
+            generation,
+            sockets,
+            pools,
+            affinity,
+            copier,
+            loops,
+            purging,
+            acme,
+            handover: None,
+        })
     }
 
     /// Lets the loops accept connections.
@@ -195,10 +211,32 @@ impl Server {
         self.loops.set_replaced();
     }
 
-    /// Lets all loops leave, which end with their last connection, or after `worker_shutdown_timeout`.
-    pub(crate) fn release_loops(&mut self) {
-        self.loops.quit(self.generation.main.shutdown_timeout);
+    /// Gives a session over datagrams of the process before to the loop with this number.
+    pub(crate) fn take_over(&self, loop_index: usize, session: HandedSession) {
+        self.loops.take_over(loop_index, session);
+    }
+
+    /// Lets all loops leave, which end with their last connection, or after `worker_shutdown_timeout`. Sessions over datagrams are offered to
+    /// the process at the other end of `next`.
+    pub(crate) fn release_loops(&mut self, next: Option<OwnedFd>) {
+        self.handover = next.map(Handover::new);
+        let phase = self.handover.as_mut().map(|handover| handover.step(&self.generation.error_log));
+        self.loops.quit(self.generation.main.shutdown_timeout, &phase.unwrap_or_default());
         self.acme.retire();
+    }
+
+    /// Begins the handover of sessions once the next process says that it takes them.
+    pub(crate) fn hand_over(&mut self) {
+        let Some(handover) = self.handover.as_mut().filter(|handover| handover.is_waiting()) else { return };
+        match handover.step(&self.generation.error_log) {
+            HandoverPhase::Expected => {}
+            phase => self.loops.hand_over(&phase),
+        }
+    }
+
+    /// Readable when [`hand_over`](Self::hand_over) has something to do.
+    pub(crate) fn next_process(&self) -> Option<BorrowedFd<'_>> {
+        self.handover.as_ref().and_then(Handover::next_process)
     }
 
     /// Gives up its hold on the sockets: another server may have the addresses.
@@ -219,14 +257,18 @@ impl Server {
         self.loops.expire(Instant::now());
     }
 
-    /// Time of the next [`reap`](Self::reap), if no loop ends.
+    /// Time of the next [`reap`](Self::reap) or [`hand_over`](Self::hand_over), if nothing happens before.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.loops.deadline()
+        let handover = self.handover.as_ref().and_then(Handover::deadline);
+        self.loops.deadline().into_iter().chain(handover).min()
     }
 
     /// Ends every loop and closes its connections, and ends the pools.
     pub(crate) fn stop(&mut self) {
         self.loops.stop(STOP_TIMEOUT);
+        if let Some(handover) = self.handover.take() {
+            handover.end();
+        }
         self.stop_pools();
     }
 

@@ -39,6 +39,7 @@ use crate::sockets::Sockets;
 
 use super::purging::PurgeOutcome;
 use super::sandbox::{ProcessRole, SandboxRules};
+use super::session_handover::{Incoming, IncomingSessions};
 use super::{Server, memory, say_exit};
 
 /// Title of the process, by which it knows its role.
@@ -75,6 +76,10 @@ struct Worker {
     state: State,
     /// Set if standard error is not read.
     is_daemon: bool,
+    /// Sessions that the process before hands over.
+    incoming: Option<IncomingSessions>,
+    /// Way to the process that takes over the sessions of this one.
+    next: Option<OwnedFd>,
 }
 
 /// Signs of life for the master.
@@ -107,7 +112,21 @@ pub(crate) fn run() -> ExitCode {
             answer(&channel, &WorkerReply::Keys(keys.clone()));
             if answer(&channel, &WorkerReply::Serving) {
                 let (master, state) = (Some(Arc::new(channel)), State::Serving);
-                Worker { master, signals, sinks, console, server, signs, keys, state, is_daemon }.serve();
+                let (incoming, next) = (None, None);
+                let worker = Worker {
+                    master,
+                    signals,
+                    sinks,
+                    console,
+                    server,
+                    signs,
+                    keys,
+                    state,
+                    is_daemon,
+                    incoming,
+                    next,
+                };
+                worker.serve();
             }
             ExitCode::SUCCESS
         }
@@ -276,6 +295,8 @@ impl Worker {
                     break;
                 }
             }
+            self.take_sessions();
+            self.server.hand_over();
             self.take_signals();
             self.show_life(Instant::now());
             self.server.reap(&self.console);
@@ -295,12 +316,25 @@ impl Worker {
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let mut fds =
             vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.server, PollFlags::IN)];
+        // The master is the third one, if there is one.
         fds.extend(self.master.as_ref().map(|master| PollFd::new(&**master, PollFlags::IN)));
+        let has_master = self.master.is_some();
+        fds.extend(self.incoming.as_ref().map(|incoming| PollFd::new(incoming, PollFlags::IN)));
+        fds.extend(self.server.next_process().map(|next| PollFd::from_borrowed_fd(next, PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {
-                Ok(fds.get(2).is_some_and(|order| !order.revents().is_empty()))
+                Ok(has_master && fds.get(2).is_some_and(|order| !order.revents().is_empty()))
             }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives sessions of the process before to the loops.
+    fn take_sessions(&mut self) {
+        let Some(incoming) = &mut self.incoming else { return };
+        let server = &self.server;
+        if incoming.receive(|loop_index, session| server.take_over(loop_index, session)) == Incoming::Over {
+            self.incoming = None;
         }
     }
 
@@ -333,6 +367,10 @@ impl Worker {
                     answer(&master, &WorkerReply::Purged { number, is_done, said });
                 });
             }
+            Ok(Some((WorkerCommand::TakeSessions, fds))) => {
+                self.incoming = fds.into_iter().next().map(IncomingSessions::new);
+            }
+            Ok(Some((WorkerCommand::HandOverSessions, fds))) => self.next = fds.into_iter().next(),
             Ok(Some((WorkerCommand::Quit { is_replaced }, _))) => {
                 if is_replaced {
                     self.server.set_replaced();
@@ -436,7 +474,9 @@ impl Worker {
     fn drain(&mut self) {
         if self.state == State::Serving {
             self.console.report(Level::Notice, format_args!("gracefully shutting down"));
-            self.server.release_loops();
+            // What arrives from now on is refused.
+            self.incoming = None;
+            self.server.release_loops(self.next.take());
             self.server.close_sockets();
             self.state = State::Draining;
         }

@@ -15,7 +15,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use rustix::net::SocketAddrAny;
@@ -129,6 +129,28 @@ impl LoopCore {
         Ok(())
     }
 
+    /// The socket of this loop that receives what is sent to the address `listen` of the configuration, if it has one.
+    pub fn datagram_listener(&self, listen: &Addr) -> Option<Rc<DatagramListener>> {
+        let is_of = |listener: &DatagramListener| match (listener.address.inet(), listen.inet()) {
+            (Some(own), Some(listen)) if own.ip().is_unspecified() => {
+                own.port() == listen.port() && own.is_ipv4() == listen.is_ipv4()
+            }
+            _ => *listener.address == *listen,
+        };
+        let all = self.listeners.borrow();
+        let mut all =
+            all.iter().filter_map(Weak::upgrade).filter(|listener| is_of(listener)).collect::<Vec<_>>();
+        // One for this address alone receives all of it.
+        let exact = all.iter().position(|listener| *listener.address == *listen).unwrap_or(0);
+        (!all.is_empty()).then(|| all.swap_remove(exact))
+    }
+
+    fn add_listener(&self, listener: &Rc<DatagramListener>) {
+        let mut all = self.listeners.borrow_mut();
+        all.retain(|known| known.strong_count() > 0);
+        all.push(Rc::downgrade(listener));
+    }
+
     /// Returns true if the current configuration listens for datagrams on `address`.
     fn receives_on(&self, address: &Addr) -> bool {
         let process = self.process();
@@ -167,6 +189,7 @@ impl<A: Application> Running<A> {
 
     /// Receives datagrams until told to end.
     pub(super) async fn receive(self, socket: DatagramSocket, listener: Rc<DatagramListener>, end: Rc<End>) {
+        self.add_listener(&listener);
         while let Some(ready) = end.or(poll_fn(|cx| socket.poll_readable(cx))).await {
             let outcome = ready.and_then(|()| self.receive_batch(&socket, &listener));
             match outcome {

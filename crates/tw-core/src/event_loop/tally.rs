@@ -70,6 +70,10 @@ pub struct Tally {
     pub quic_panics: LoopCounter,
     /// Datagrams passed on to the loop of their connection.
     pub datagrams_passed_on: LoopCounter,
+    /// Sessions over datagrams that were taken over from another process.
+    pub datagram_sessions_taken_over: LoopCounter,
+    /// Sessions over datagrams of another process that were not.
+    pub datagram_sessions_not_taken_over: LoopCounter,
     /// Sessions begun.
     pub sessions: LoopCounter,
     /// Sessions that are over by class of status: index 1 to 5; 0 is none of them.

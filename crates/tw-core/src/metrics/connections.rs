@@ -47,6 +47,24 @@ pub(super) const METRICS: &[Metric] = &[
         read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.datagram_sessions_evicted)),
     },
     Metric {
+        name: "udp_sessions_taken_over_total",
+        kind: MetricKind::Counter,
+        labels: &[],
+        doc: "Sessions over UDP that were taken over from the worker process before, with their sockets.",
+        read: |scrape, out| {
+            out.value(&[], scrape.counts().total(|tally| &tally.datagram_sessions_taken_over))
+        },
+    },
+    Metric {
+        name: "udp_sessions_not_taken_over_total",
+        kind: MetricKind::Counter,
+        labels: &[],
+        doc: "Sessions over UDP of the worker process before that were not taken over: another configuration, another version, no room.",
+        read: |scrape, out| {
+            out.value(&[], scrape.counts().total(|tally| &tally.datagram_sessions_not_taken_over))
+        },
+    },
+    Metric {
         name: "quic_connections_accepted_total",
         kind: MetricKind::Counter,
         labels: &[],

@@ -11,7 +11,7 @@ use tw_connect::{AttemptPeer, OpenParams, UpstreamConnection, UpstreamGroup, que
 use tw_core::event_loop::{ConnectionPermit, Eviction};
 use tw_core::session::Session;
 use tw_log::Level;
-use tw_net::{ConnectOptions, Transport, connect_datagrams};
+use tw_net::{Addr, ConnectOptions, Transport, connect_datagrams};
 use tw_rt::DatagramSocket;
 use tw_upstream::{BalanceKey, KeyKind, Lease, PeerChange, PeerOutcome, PeerSelection};
 
@@ -19,6 +19,7 @@ use super::proxy_header::proxy_header;
 use super::settings::ProxySettings;
 use crate::protocol::Stream;
 use crate::session::{SessionStatus, StreamSession};
+use crate::session_handover::{InheritedSession, SessionRecord};
 
 /// A connection to the peer of a lease, or a socket for datagrams.
 pub(super) struct ConnectedPeer<T> {
@@ -93,6 +94,30 @@ pub(super) async fn try_peers<T: ServerTransport>(
             return Err(SessionStatus::BAD_GATEWAY);
         }
     }
+}
+
+/// Connects `s`, whose session another process has begun, to the peer of `group` that it had there. The error is the end of the session,
+/// which is refused: the configuration has no such peer, or there is no room.
+pub(super) async fn take_over(
+    s: &mut StreamSession,
+    group: &UpstreamGroup<Stream>,
+    mut inherited: Box<InheritedSession>,
+) -> Result<(Box<ConnectedPeer<DatagramSocket>>, SessionRecord), SessionStatus> {
+    resolve_names(s, group).await?;
+    let to = Addr::Inet(inherited.record().upstream);
+    // It is not logged: it was none here.
+    let refused = SessionStatus::PASSED;
+    let lease = group.peers.lease_by_address(&to, now_ms()).ok_or(refused)?;
+    let permit = s.client.home.reserve_upstream_connection().map_err(|_| refused)?;
+    let transport = inherited.adopt_socket().ok_or(refused)?;
+    let record = inherited.accept().ok_or(refused)?;
+    if let Some(upstream) = &mut s.upstream {
+        upstream.begin(AttemptPeer::Peer(lease.peer().clone()));
+        if let Some(attempt) = upstream.current() {
+            attempt.connected = record.connected;
+        }
+    }
+    Ok((Box::new(ConnectedPeer { transport, lease, permit, header: Vec::new() }), record))
 }
 
 /// Resolves the names of servers, as far as there are no addresses yet.

@@ -12,16 +12,20 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 use tw_base::{Errno, Limit};
 use tw_connect::UpstreamGroup;
 use tw_connect::group::now_ms;
 use tw_connect::read_rate::ReadRate;
 use tw_connect::relay::RelaySide;
+use tw_core::event_loop::HandoverVerdict;
 use tw_core::session::Session;
 use tw_log::Level;
 use tw_net::Addr;
@@ -37,6 +41,7 @@ use crate::application::StreamLoop;
 use crate::datagrams::{DatagramClient, DatagramEnding};
 use crate::protocol::Stream;
 use crate::session::{SessionStatus, StreamSession};
+use crate::session_handover::{ExchangeCounts, SessionRecord, can_pass};
 
 /// Largest number of batches that a session moves before other tasks have their turn.
 const BATCHES_AT_ONCE_MAX: usize = 4;
@@ -74,6 +79,29 @@ enum SessionEnd {
     Stopped,
     /// The server gets no sessions any more (`proxy_session_drop`).
     Dropped,
+    /// The session goes on in the next process.
+    HandedOver,
+}
+
+/// Handover of a session to the next process.
+enum HandoverState {
+    /// None is possible, or it was refused.
+    Impossible,
+    /// Possible once nothing is on its way to the server.
+    Possible(HandoverFacts),
+    /// Offered: the next process decides, and nothing is read meanwhile.
+    Offered(oneshot::Receiver<HandoverVerdict>),
+}
+
+/// Facts about a session for its record.
+struct HandoverFacts {
+    upstream: SocketAddr,
+    /// Begin of the session.
+    begun: Instant,
+    /// Time until there was a socket.
+    connected: Option<Duration>,
+    /// Bytes of the client before those that are counted here.
+    received: u64,
 }
 
 /// Result of a look at one direction.
@@ -102,19 +130,11 @@ struct Exchange<'a> {
     is_paused: bool,
     is_stopping: bool,
     takes_requests: bool,
-    count: Counts,
+    count: ExchangeCounts,
     first_byte: Option<Instant>,
-}
-
-/// Datagrams and bytes.
-#[derive(Default)]
-struct Counts {
-    requests: u64,
-    responses: u64,
-    from_client: u64,
-    to_client: u64,
-    from_server: u64,
-    to_server: u64,
+    /// Time until the first datagram of the server was there, in the process that has begun the session.
+    first_byte_before: Option<Duration>,
+    handover: HandoverState,
 }
 
 /// Passes the datagrams of `s` to a server of `group` until the session is over.
@@ -124,7 +144,17 @@ pub(super) async fn serve(
     group: &UpstreamGroup<Stream>,
     settings: &ProxySettings,
 ) -> SessionStatus {
-    let connected = match Box::pin(connect::try_peers::<DatagramSocket>(s, group, settings)).await {
+    let connected = match client.take_inherited() {
+        None => {
+            let connected = Box::pin(connect::try_peers::<DatagramSocket>(s, group, settings)).await;
+            connected.map(|connected| (connected, None))
+        }
+        Some(inherited) => {
+            let connected = Box::pin(connect::take_over(s, group, inherited)).await;
+            connected.map(|(connected, record)| (connected, Some(record)))
+        }
+    };
+    let (connected, inherited) = match connected {
         Ok(connected) => connected,
         Err(status) => return status,
     };
@@ -140,6 +170,10 @@ pub(super) async fn serve(
     let peer = lease.peer().id();
     let meter = RelayMeter::new(s.meter.clone(), lease);
     let mut exchange = Exchange::new(s, (&home, &client), (server, &header), (settings, &meter));
+    exchange.handover = handover_state(s, &meter);
+    if let Some(record) = inherited {
+        exchange.resume(&record);
+    }
     let end = {
         let mut dropped = until_dropped(settings, &home, group, peer);
         poll_fn(|cx| match exchange.poll(cx) {
@@ -149,13 +183,32 @@ pub(super) async fn serve(
         .await
     };
     let is_complete = exchange.is_complete();
-    let Exchange { count, first_byte, server, .. } = exchange;
-    record(s, &count, first_byte);
+    let Exchange { count, first_byte, first_byte_before, server, .. } = exchange;
+    record(s, &count, (first_byte, first_byte_before));
     let status = log_end(s, &end, &count, is_complete);
     let has_failed = status == SessionStatus::BAD_GATEWAY && !matches!(end, SessionEnd::Dropped);
-    end_lease(s, meter.into_lease(), if has_failed { PeerOutcome::Failed } else { PeerOutcome::Success });
+    match end {
+        // Its outcome is not known yet.
+        SessionEnd::HandedOver => drop(meter.into_lease()),
+        _ => end_lease(
+            s,
+            meter.into_lease(),
+            if has_failed { PeerOutcome::Failed } else { PeerOutcome::Success },
+        ),
+    }
     drop((server, permit));
     status
+}
+
+/// Possibility of a handover of `s`, which `meter` counts.
+fn handover_state(s: &mut StreamSession, meter: &RelayMeter) -> HandoverState {
+    let (begun, received) = (s.client.accepted, s.received);
+    let Some(upstream) = meter.peer_addr().inet().filter(|_| can_pass(s.server())) else {
+        return HandoverState::Impossible;
+    };
+    let attempt = s.upstream.as_mut().and_then(|upstream| upstream.current());
+    let connected = attempt.and_then(|attempt| attempt.connected);
+    HandoverState::Possible(HandoverFacts { upstream, begun, connected, received })
 }
 
 impl<'a> Exchange<'a> {
@@ -184,15 +237,27 @@ impl<'a> Exchange<'a> {
             is_paused: false,
             is_stopping: false,
             takes_requests: true,
-            count: Counts { requests: 1, ..Counts::default() },
+            count: ExchangeCounts { requests: 1, ..ExchangeCounts::default() },
             first_byte: None,
+            first_byte_before: None,
+            handover: HandoverState::Impossible,
         }
+    }
+
+    /// Goes on with a session of another process, where the first datagram was sent.
+    fn resume(&mut self, record: &SessionRecord) {
+        self.outgoing.clear();
+        self.count = record.counts;
+        self.first_byte_before = record.first_byte;
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<SessionEnd> {
         self.client.register(cx);
         if let Some(ending) = self.client.ending() {
             return Poll::Ready(SessionEnd::Client(ending));
+        }
+        if let Some(step) = self.poll_verdict(cx) {
+            return step;
         }
         let mut moved = false;
         for _ in 0..BATCHES_AT_ONCE_MAX {
@@ -220,8 +285,12 @@ impl<'a> Exchange<'a> {
 
     /// Waits for the end of the longest silence.
     fn poll_silence(&mut self, cx: &mut Context<'_>, moved: bool) -> Poll<SessionEnd> {
+        self.offer();
+        if let Some(step) = self.poll_verdict(cx) {
+            return step;
+        }
         let was_running = !self.is_stopping;
-        self.is_stopping = self.home.connections.is_stopping();
+        self.is_stopping = self.home.connections.is_stopping() && !self.expects_handover();
         if moved || self.is_stopping && was_running {
             self.heard(cx);
         }
@@ -236,6 +305,68 @@ impl<'a> Exchange<'a> {
             true => SessionEnd::Stopped,
             false => SessionEnd::Timeout,
         })
+    }
+
+    /// Returns true if the session may still be offered to the next process, which has not said yet that it takes any: it goes on until then.
+    fn expects_handover(&self) -> bool {
+        matches!(self.handover, HandoverState::Possible(_))
+            && self.takes_requests
+            && self.home.expects_handover()
+    }
+
+    // DIFF(nginx): a session goes on in the next worker process, with its socket.
+    /// Offers the session to the next process, unless something is on its way to the server. One that takes no further datagrams stays.
+    fn offer(&mut self) {
+        let HandoverState::Possible(facts) = &self.handover else { return };
+        if !self.home.can_offer_sessions() {
+            return;
+        }
+        let is_busy = !self.outgoing.is_empty() || self.client.has_queued();
+        if is_busy || !self.takes_requests {
+            return;
+        }
+        let record = self.record(facts).and_then(|record| record.write());
+        let offered = record.zip(self.server.duplicate().ok());
+        let decision = offered.and_then(|(record, socket)| self.home.offer_session(record, socket));
+        self.handover = decision.map_or(HandoverState::Impossible, HandoverState::Offered);
+    }
+
+    /// The record of the session; `None` if its client has no address.
+    fn record(&self, facts: &HandoverFacts) -> Option<SessionRecord> {
+        let (listen, client, local) = self.client.addresses()?;
+        let now = tw_rt::clock::now();
+        let counts = ExchangeCounts { from_client: facts.received + self.count.from_client, ..self.count };
+        let first_byte = self.first_byte.map(|at| at.saturating_duration_since(facts.begun));
+        Some(SessionRecord {
+            listen,
+            client,
+            local,
+            upstream: facts.upstream,
+            loop_count: self.home.process().main.worker_count() as u64,
+            is_moved: self.client.is_moved(),
+            counts,
+            elapsed: now.saturating_duration_since(facts.begun),
+            connected: facts.connected,
+            first_byte: self.first_byte_before.or(first_byte),
+        })
+    }
+
+    /// Waits for the decision of the next process; `None` if there is none to wait for.
+    fn poll_verdict(&mut self, cx: &mut Context<'_>) -> Option<Poll<SessionEnd>> {
+        let HandoverState::Offered(decision) = &mut self.handover else { return None };
+        let Poll::Ready(verdict) = Pin::new(decision).poll(cx) else { return Some(Poll::Pending) };
+        self.handover = HandoverState::Impossible;
+        if verdict != Ok(HandoverVerdict::Accepted) {
+            return None;
+        }
+        // Datagrams that have come meanwhile go to the server from the same port. Those that its socket does not take are lost.
+        while self.client.has_queued() || !self.outgoing.is_empty() {
+            match self.upload(cx) {
+                Ok(Step::Moved) => {}
+                Ok(Step::Again | Step::Nothing) | Err(_) => break,
+            }
+        }
+        Some(Poll::Ready(SessionEnd::HandedOver))
     }
 
     /// Records that something has come.
@@ -389,12 +520,16 @@ fn is_of_datagram(error: &io::Error) -> bool {
 }
 
 /// Takes over what was counted.
-fn record(s: &mut StreamSession, count: &Counts, first_byte: Option<Instant>) {
+fn record(
+    s: &mut StreamSession,
+    count: &ExchangeCounts,
+    (first_byte, before): (Option<Instant>, Option<Duration>),
+) {
     s.received += count.from_client;
     s.sent += count.to_client;
     let Some(attempt) = s.upstream.as_mut().and_then(|upstream| upstream.current()) else { return };
     attempt.end();
-    attempt.first_byte = first_byte.map(|at| attempt.span(at));
+    attempt.first_byte = before.or_else(|| first_byte.map(|at| attempt.span(at)));
     (attempt.sent, attempt.received) = (count.to_server, count.from_server);
 }
 
@@ -405,9 +540,9 @@ fn end_lease(s: &StreamSession, lease: Lease, outcome: PeerOutcome) {
 }
 
 /// Logs the end of a session, and returns its status.
-fn log_end(s: &StreamSession, end: &SessionEnd, count: &Counts, is_complete: bool) -> SessionStatus {
+fn log_end(s: &StreamSession, end: &SessionEnd, count: &ExchangeCounts, is_complete: bool) -> SessionStatus {
     let info = |what: &str| {
-        let Counts { requests, responses, from_server, to_server, .. } = count;
+        let ExchangeCounts { requests, responses, from_server, to_server, .. } = count;
         let (received, sent) = (s.received, s.sent);
         s.client.write(
             Level::Info,
@@ -427,6 +562,10 @@ fn log_end(s: &StreamSession, end: &SessionEnd, count: &Counts, is_complete: boo
             SessionStatus::BAD_GATEWAY
         }
         SessionEnd::Stopped => info("disconnected on shutdown"),
+        SessionEnd::HandedOver => {
+            info("session goes on in the next worker process");
+            SessionStatus::PASSED
+        }
         SessionEnd::Dropped => {
             log_drop(s);
             SessionStatus::BAD_GATEWAY

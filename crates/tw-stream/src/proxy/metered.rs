@@ -11,7 +11,7 @@ use tw_connect::ReadOutcome;
 use tw_connect::group::now_ms;
 use tw_connect::relay::{RelayEnd, RelaySide};
 use tw_core::event_loop::Buffers;
-use tw_net::Transport;
+use tw_net::{Addr, Transport};
 use tw_upstream::Lease;
 
 use crate::meter::SessionMeter;
@@ -45,6 +45,11 @@ impl RelayMeter {
     /// One side of the relay, counted.
     pub(super) fn end<'a>(&'a self, side: RelaySide, transport: &'a Transport) -> MeteredEnd<'a> {
         MeteredEnd { side, transport, meter: self }
+    }
+
+    /// Address of the peer.
+    pub(super) fn peer_addr(&self) -> Addr {
+        self.lease.borrow().peer().addr().clone()
     }
 
     /// Gives back the lease at the end of the relay.

@@ -226,14 +226,17 @@ fn old_process_answers_its_datagrams_and_the_new_one_gets_the_next() {
         socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
         socket
     };
-    let (upstream, client) = (socket(), socket());
-    let conf = format!(
-        "{} stream {{ server {{ listen 127.0.0.1:{{port1}} udp; return $pid; }}
-         server {{ listen 127.0.0.1:{{port2}} udp; proxy_pass {}; proxy_responses 1; }} }}",
-        http(LISTEN),
-        upstream.local_addr().unwrap()
-    );
-    let daemon = Daemon::start_as(Path::new(TAILWATER), &conf);
+    // The new binary has another server, and so does not take the session over.
+    let (upstream, other, client) = (socket(), socket(), socket());
+    let conf = |upstream: &UdpSocket| {
+        format!(
+            "{} stream {{ server {{ listen 127.0.0.1:{{port1}} udp; return $pid; }}
+             server {{ listen 127.0.0.1:{{port2}} udp; proxy_pass {}; proxy_responses 1; }} }}",
+            http(LISTEN),
+            upstream.local_addr().unwrap()
+        )
+    };
+    let daemon = Daemon::start_as(Path::new(TAILWATER), &conf(&upstream));
     let receive = |socket: &UdpSocket| {
         let mut buffer = [0; 64];
         let (len, from) = socket.recv_from(&mut buffer).unwrap();
@@ -242,6 +245,7 @@ fn old_process_answers_its_datagrams_and_the_new_one_gets_the_next() {
     client.send_to(b"early", daemon.addr(2)).unwrap();
     let (_, session) = receive(&upstream);
     let old = daemon.master().unwrap();
+    daemon.write_conf(&conf(&other));
     let new = daemon.upgrade();
     kill(old, Signal::QUIT);
     let is_served_by_new = || {
@@ -253,11 +257,11 @@ fn old_process_answers_its_datagrams_and_the_new_one_gets_the_next() {
     assert!(wait::until(wait::TIMEOUT, is_all_new), "{}", daemon.log());
     assert!(!has_ended(old), "it waits for the response");
     client.send_to(b"next", daemon.addr(2)).unwrap();
-    let (text, next) = receive(&upstream);
+    let (text, next) = receive(&other);
     assert!(text == "next" && next != session);
     upstream.send_to(b"late", session).unwrap();
     assert_eq!(receive(&client), ("late".to_owned(), daemon.addr(2)));
-    upstream.send_to(b"new", next).unwrap();
+    other.send_to(b"new", next).unwrap();
     assert_eq!(receive(&client).0, "new");
     daemon.wait_end(old);
 }

@@ -36,7 +36,7 @@ fn say(session: &mut Client, words: &str) {
 }
 
 /// The process that serves a new session.
-fn serving(server: &Server) -> u32 {
+pub(super) fn serving(server: &Server) -> u32 {
     text(server.addr_of(1)).parse().unwrap_or_default()
 }
 
@@ -44,12 +44,27 @@ fn parent(pid: u32) -> u32 {
     stat(pid).map_or(0, |stat| stat.parent)
 }
 
-/// Starts the new binary, tells the old one to quit, and waits until all new sessions come to the new one.
-fn upgrade(server: &Server) -> u32 {
+/// Number in the pid file.
+fn master(server: &Server) -> Option<u32> {
+    fs::read_to_string(server.prefix().join("logs/server.pid")).ok()?.trim().parse().ok()
+}
+
+/// Starts the new binary, waits until it serves some of the new sessions, and returns the old one.
+pub(super) fn start_new_binary(server: &Server) -> u32 {
     let old = server.pid();
     server.signal(Signal::USR2).unwrap();
-    let read = || fs::read_to_string(server.prefix().join("logs/server.pid")).ok()?.trim().parse().ok();
-    let new = wait::some(wait::TIMEOUT, || read().filter(|pid: &u32| *pid != old));
+    let new = wait::some(wait::TIMEOUT, || master(server).filter(|pid| *pid != old));
+    let new = new.unwrap_or_else(|| panic!("{}", server.error_log()));
+    let is_serving = || parent(serving(server)) == new;
+    assert!(wait::until(wait::TIMEOUT, is_serving), "{}", server.error_log());
+    old
+}
+
+/// Starts the new binary, tells the old one to quit, and waits until all new sessions come to the new one.
+pub(super) fn upgrade(server: &Server) -> u32 {
+    let old = server.pid();
+    server.signal(Signal::USR2).unwrap();
+    let new = wait::some(wait::TIMEOUT, || master(server).filter(|pid| *pid != old));
     let new = new.unwrap_or_else(|| panic!("{}", server.error_log()));
     kill(old, Signal::QUIT);
     let is_new = || (0..8).all(|_| parent(serving(server)) == new);
@@ -102,13 +117,13 @@ fn session_survives_the_replacement_of_its_worker() {
 }
 
 /// A datagram socket whose reads give up.
-fn datagram_socket() -> UdpSocket {
+pub(super) fn datagram_socket() -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
     socket
 }
 
-fn receive(socket: &UdpSocket) -> (String, SocketAddr) {
+pub(super) fn receive(socket: &UdpSocket) -> (String, SocketAddr) {
     let mut buffer = [0; 64];
     let (len, from) = socket.recv_from(&mut buffer).unwrap();
     (String::from_utf8_lossy(&buffer[..len]).into_owned(), from)
@@ -123,13 +138,14 @@ fn udp_conf(main: &str, upstream: SocketAddr) -> String {
 
 #[test]
 fn old_worker_delivers_the_responses_of_its_datagrams() {
-    let (upstream, client) = (datagram_socket(), datagram_socket());
-    let addr = upstream.local_addr().unwrap();
+    // The next worker process does not take over a session with a server that it does not have.
+    let (upstream, other, client) = (datagram_socket(), datagram_socket(), datagram_socket());
+    let [addr, other_addr] = [&upstream, &other].map(|socket| socket.local_addr().unwrap());
     let mut server = server().with_master().start(&udp_conf("", addr)).unwrap();
     client.send_to(b"early", server.addr()).unwrap();
     let (_, session) = receive(&upstream);
     let before = worker(&server);
-    reload(&mut server, &udp_conf("env A=b;", addr));
+    reload(&mut server, &udp_conf("env A=b;", other_addr));
     let is_new = || {
         let other = datagram_socket();
         other.send_to(b"who", server.addr_of(1)).unwrap();
@@ -138,9 +154,9 @@ fn old_worker_delivers_the_responses_of_its_datagrams() {
     assert!(wait::until(wait::TIMEOUT, || (0..8).all(|_| is_new())), "{}", server.error_log());
     assert!(!is_gone(before), "it waits for a response");
     client.send_to(b"next", server.addr()).unwrap();
-    let (words, next) = receive(&upstream);
+    let (words, next) = receive(&other);
     assert!(words == "next" && next != session, "another session");
-    upstream.send_to(b"reply", next).unwrap();
+    other.send_to(b"reply", next).unwrap();
     assert_eq!(receive(&client), ("reply".to_owned(), server.addr()));
     upstream.send_to(b"late", session).unwrap();
     assert_eq!(receive(&client), ("late".to_owned(), server.addr()));

@@ -16,6 +16,7 @@ mod proxy;
 mod real_clients;
 mod relay;
 mod reload;
+mod session_handover;
 mod short_sessions;
 mod tls;
 mod transparent;
