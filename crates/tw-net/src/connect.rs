@@ -79,7 +79,7 @@ pub fn connect_datagrams(to: &Addr, options: &ConnectOptions) -> io::Result<Data
 /// Takes over a non-blocking datagram socket that another process has connected to `to`.
 ///
 /// # Errors
-/// It is no datagram socket, or connected to another address.
+/// `InvalidInput` if the socket is not one for datagrams or is connected to another address; the error of `getsockopt`.
 pub fn adopt_datagrams(socket: OwnedFd, to: &Addr) -> io::Result<DatagramSocket> {
     let is_datagram = rustix::net::sockopt::socket_type(&socket)? == rustix::net::SocketType::DGRAM;
     if !is_datagram || Addr::from(rustix::net::getpeername(&socket)?) != *to {

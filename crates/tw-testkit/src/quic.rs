@@ -262,7 +262,7 @@ impl UdpClient {
     /// Sends and receives until `done` has a result, or a deadline.
     ///
     /// # Errors
-    /// It took too long; the socket fails.
+    /// `TimedOut` after [`TIMEOUT`]; the error of the socket.
     pub fn until<T>(&mut self, mut done: impl FnMut(&mut QuicClient) -> Option<T>) -> io::Result<T> {
         let deadline = Instant::now() + TIMEOUT;
         let mut buffer = vec![0; 65_536];
