@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use rustls::pki_types::CertificateDer;
 use rustls::server::{Accepted, ServerConnection};
 use rustls::{HandshakeKind, SignatureScheme};
+use tw_core::event_loop::HandshakeFailure;
 use tw_disk::{Account, JobSource, Pool};
 use tw_log::Level;
 use tw_net::Transport;
@@ -61,11 +62,7 @@ pub(crate) async fn accept<H: TlsHost>(
     let Some(chosen) = pending.host.choose_server(&name) else {
         // A client that does not read needs no alert.
         let _ = socket.try_write(&UNRECOGNIZED_NAME);
-        pending.log_handshake(
-            Level::Info,
-            format_args!("SSL_do_handshake() failed (SSL: rejected by \"ssl_reject_handshake\")"),
-        );
-        return None;
+        return pending.rejected();
     };
     let (config, signature) = match &chosen.tls.dynamic[..] {
         [] => (chosen.tls.config(chosen.alpn).clone(), chosen.tls.signature_for(&accepted.client_hello())),
@@ -76,8 +73,7 @@ pub(crate) async fn accept<H: TlsHost>(
             }
             Err(error) => {
                 let _ = socket.try_write(&INTERNAL_ERROR);
-                pending.log_handshake(Level::Error, format_args!("{error}"));
-                return None;
+                return pending.fail(HandshakeFailure::Certificate, Level::Error, format_args!("{error}"));
             }
         },
     };
@@ -116,7 +112,7 @@ pub(crate) async fn accept<H: TlsHost>(
     }
     let secured = TlsInfo::new(&handshake, client, offered, signature.scheme);
     let is_early = secured.is_early.clone();
-    pending.host.set_tls(secured);
+    pending.complete(secured);
     let stream = match is_early.get() {
         true => {
             let (socket, session) = handshake.into_session();
@@ -210,10 +206,17 @@ impl<H: TlsHost> PendingConnection<'_, H> {
         match self.wait(ready).await {
             Ok(()) => Some(()),
             Err(WaitError::Timeout) => {
-                self.log_handshake(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+                let message = format_args!("client timed out (110: Connection timed out)");
+                self.fail(HandshakeFailure::Timeout, Level::Info, message)
+            }
+            Err(WaitError::Evicted) => {
+                self.host.tally().handshake_failed(HandshakeFailure::Overload);
                 None
             }
-            Err(WaitError::Evicted | WaitError::Failed) => None,
+            Err(WaitError::Failed) => {
+                self.host.tally().handshake_failed(HandshakeFailure::Closed);
+                None
+            }
         }
     }
 
@@ -229,10 +232,7 @@ impl<H: TlsHost> PendingConnection<'_, H> {
         let mut by = Account::hit(JobSource::of(self.host.peer_text().as_bytes()));
         match pool.run(&mut by, work).await {
             Ok(done) => Some(done),
-            Err(error) => {
-                self.log_handshake(Level::Error, format_args!("{error}"));
-                None
-            }
+            Err(error) => self.fail(HandshakeFailure::Overload, Level::Error, format_args!("{error}")),
         }
     }
 
@@ -249,24 +249,49 @@ impl<H: TlsHost> PendingConnection<'_, H> {
         came
     }
 
-    /// Logs the failure of a handshake.
-    pub(crate) fn failed<T>(&self, failure: &HandshakeError) -> Option<T> {
-        match failure {
+    /// Stores the result of the handshake, and counts it.
+    pub(crate) fn complete(&self, info: TlsInfo) {
+        self.host.tally().handshake_completed(info.is_resumed);
+        self.host.set_tls(info);
+    }
+
+    /// Logs and counts a handshake that was rejected because of the name of the server.
+    pub(crate) fn rejected<T>(&self) -> Option<T> {
+        let message = format_args!("SSL_do_handshake() failed (SSL: rejected by \"ssl_reject_handshake\")");
+        self.fail(HandshakeFailure::Rejected, Level::Info, message)
+    }
+
+    /// Logs and counts a handshake that ended with an error of the client or of the connection.
+    pub(crate) fn failed<T>(&self, error: &HandshakeError) -> Option<T> {
+        let fail = |failure, message: std::fmt::Arguments<'_>| self.fail(failure, Level::Info, message);
+        match error {
             HandshakeError::Closed => {
-                self.log_handshake(Level::Info, format_args!("peer closed connection in SSL handshake"))
+                fail(HandshakeFailure::Closed, format_args!("peer closed connection in SSL handshake"))
             }
             HandshakeError::Io(error) => {
                 let text = tw_base::Errno(error.raw_os_error().unwrap_or_default());
-                self.log_handshake(Level::Info, format_args!("SSL_do_handshake() failed ({text})"));
+                fail(HandshakeFailure::Closed, format_args!("SSL_do_handshake() failed ({text})"))
             }
             HandshakeError::Tls(error) => {
-                self.log_handshake(Level::Info, format_args!("SSL_do_handshake() failed (SSL: {error})"));
+                let message = format_args!("SSL_do_handshake() failed (SSL: {error})");
+                fail(HandshakeFailure::Protocol, message)
             }
         }
+    }
+
+    /// Logs and counts the failure of a handshake.
+    pub(crate) fn fail<T>(
+        &self,
+        failure: HandshakeFailure,
+        level: Level,
+        message: std::fmt::Arguments<'_>,
+    ) -> Option<T> {
+        self.host.tally().handshake_failed(failure);
+        self.log_handshake(level, message);
         None
     }
 
-    pub(crate) fn log_handshake(&self, level: Level, message: std::fmt::Arguments<'_>) {
+    fn log_handshake(&self, level: Level, message: std::fmt::Arguments<'_>) {
         self.host.log(level, format_args!("{message} while SSL handshaking"));
     }
 }

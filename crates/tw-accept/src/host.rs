@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustls::ServerConfig;
-use tw_core::event_loop::EvictableConnection;
+use tw_core::event_loop::{EvictableConnection, Tally};
 use tw_core::session::Session;
 use tw_disk::{Disk, Pool};
 use tw_log::Level;
@@ -22,6 +22,9 @@ pub trait Host: Sized {
 
     /// Address of the peer as text.
     fn peer_text(&self) -> &str;
+
+    /// Counters of its loop.
+    fn tally(&self) -> &Tally;
 
     /// Writes a line into the error log.
     fn log(&self, level: Level, message: fmt::Arguments<'_>);

@@ -6,6 +6,7 @@
 
 mod acme_certificate;
 pub mod certificate_file;
+mod certificate_metrics;
 mod certificate_resolver;
 mod client_authentication;
 mod client_ocsp;
@@ -28,6 +29,7 @@ use tw_conf::{
     Args, ConfError, Directive, HTTP, Node, SERVER, STREAM, STREAM_SERVER, Setting, Span, Word, record, units,
 };
 use tw_core::load::Resolve;
+use tw_core::metrics::Metric;
 use tw_core::module::{Protocol, Settings};
 use tw_core::pools::{DiskMode, Disks, PoolSettings};
 use tw_core::reach::Reach;
@@ -247,6 +249,8 @@ const ONE: Args = Args::exact(1);
 
 impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
     type Raw = Raw;
+
+    const METRICS: &'static [Metric] = certificate_metrics::METRICS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("ssl_certificate", "file | data:certificate", EVERYWHERE, ONE)

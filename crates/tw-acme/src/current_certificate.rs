@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tw_base::FatalMutex;
 use tw_tls::Identity;
@@ -16,6 +17,39 @@ pub struct CurrentCertificate {
     /// Certificate for handshakes until the first one is issued.
     temporary: Identity,
     issued: FatalMutex<Option<Issued>>,
+    /// State of its orders.
+    pub order: OrderState,
+}
+
+/// State of the orders of a certificate, for metrics. The task of the issuer writes it; times are in seconds since 1970.
+#[derive(Debug, Default)]
+pub struct OrderState {
+    failures: AtomicU64,
+    renewal: AtomicU64,
+    next_attempt: AtomicU64,
+}
+
+impl OrderState {
+    /// Failed attempts since the last successful one.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+
+    /// Time from which on the certificate is replaced; 0 if it is due, or not yet known.
+    pub fn renewal(&self) -> u64 {
+        self.renewal.load(Relaxed)
+    }
+
+    /// Time of the next attempt after a failure; 0 if the last attempt was successful.
+    pub fn next_attempt(&self) -> u64 {
+        self.next_attempt.load(Relaxed)
+    }
+
+    pub(crate) fn set(&self, failures: u32, renewal: u64, next_attempt: u64) {
+        self.failures.store(failures.into(), Relaxed);
+        self.renewal.store(renewal, Relaxed);
+        self.next_attempt.store(next_attempt, Relaxed);
+    }
 }
 
 impl CurrentCertificate {
@@ -24,7 +58,11 @@ impl CurrentCertificate {
     /// # Errors
     /// Fails without a source of randomness.
     pub fn new(identifiers: &[Identifier]) -> Result<Self, Error> {
-        Ok(Self { temporary: generate::temporary(identifiers)?, issued: FatalMutex::default() })
+        Ok(Self {
+            temporary: generate::temporary(identifiers)?,
+            issued: FatalMutex::default(),
+            order: OrderState::default(),
+        })
     }
 
     /// Returns the current certificate.
@@ -36,6 +74,11 @@ impl CurrentCertificate {
     /// Chain of the issued certificate, in PEM; `None` before the first one.
     pub fn chain(&self) -> Option<Arc<str>> {
         self.issued.lock().as_ref().map(|issued| issued.chain.clone())
+    }
+
+    /// End of the validity of the issued certificate, in seconds since 1970; `None` before the first one.
+    pub fn not_after(&self) -> Option<i64> {
+        self.issued.lock().as_ref().map(|issued| issued.identity.not_after)
     }
 
     pub(crate) fn issued(&self) -> Option<Issued> {

@@ -43,7 +43,7 @@ pub use config::{
     Account, AcmeConfig, CertificateConfig, Challenge, ExternalAccount, Issuer, IssuerConfig, KeySource,
     Profile, TermsOfService, id as file_id,
 };
-pub use current_certificate::CurrentCertificate;
+pub use current_certificate::{CurrentCertificate, OrderState};
 pub use error::Error;
 pub use http_client::{BUNDLES, client_config};
 pub use identifier::{Identifier, NameError};

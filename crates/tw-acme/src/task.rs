@@ -106,6 +106,11 @@ impl Plan {
         self.info_due = validity.map(|_| 0);
     }
 
+    /// Publishes the state of the order for metrics.
+    fn publish(&self) {
+        self.wanted.slot.order.set(self.failures, self.renew.max(self.earliest), self.again);
+    }
+
     fn next(&self) -> u64 {
         let renew = self.renew.max(self.earliest);
         let due = self.info_due.map_or(renew, |info_due| info_due.min(renew)).max(self.again);
@@ -125,6 +130,7 @@ impl Task {
                 if plan.next() <= now() {
                     self.act(plan).await;
                 }
+                plan.publish();
             }
             let next = plans.iter().map(Plan::next).min().unwrap_or(u64::MAX);
             let span = Duration::from_secs(next.saturating_sub(now())).min(SLEEP_MAX);

@@ -45,7 +45,7 @@ pub use budget::{BULK_MIN, CopyBudget};
 pub use buffers::{Buffers, INPUT_SIZE, SCRATCH_SIZE};
 pub use bulk_queue::{BodySize, BulkTurn};
 pub use connection_list::{ConnectionList, ConnectionSlot};
-pub use counts::{Counts, PastStall, Stalls, StartTime};
+pub use counts::{Counts, PastStall, Reloads, Stalls, StartTime};
 pub use datagrams::{DatagramBuffer, DatagramListener, PassedDatagram, ReceivedDatagram};
 pub use forwarded_datagrams::{ForwardOutcome, ForwardedDatagram};
 pub use idle_eviction::{ConnectionPermit, Connections, ConnectionsExhausted, EvictableConnection, Eviction};
@@ -53,7 +53,7 @@ pub use session_handover::{
     HANDOVER_SESSIONS_MAX, HANDOVER_TIME_MAX, HandedSession, HandoverOffers, HandoverPhase, HandoverVerdict,
     OfferedSession, RECORD_SIZE_MAX,
 };
-pub use tally::{LoopCounter, OwnTally, Tally};
+pub use tally::{HandshakeFailure, LoopCounter, OwnTally, Tally};
 
 /// Largest number of panics whose stacks have not been written yet.
 pub const PANICS_WAITING_MAX: usize = 16;

@@ -33,6 +33,7 @@ mod logs;
 mod loops;
 mod process;
 mod text;
+mod tls;
 mod writer;
 
 use std::borrow::Borrow;
@@ -60,9 +61,10 @@ pub const PREFIX: &str = "tailwater_";
 pub const LIMITS: &[Limit] = &[writer::LIMIT, history::LIMITS[0], history::LIMITS[1]];
 
 /// The metrics that no protocol has to itself, in the order in which they are written, with what they are about.
-pub static CORE: [(&str, &[Metric]); 5] = [
+pub static CORE: [(&str, &[Metric]); 6] = [
     ("the process", process::METRICS),
     ("connections", connections::METRICS),
+    ("TLS", tls::METRICS),
     ("event loops", loops::METRICS),
     ("thread pools and devices", disk::METRICS),
     ("logs", logs::METRICS),
@@ -140,31 +142,41 @@ pub enum Format {
     Json,
 }
 
+/// Resources of the process that a thread of a pool has to read; what is `None` could not be read in time.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct ProcessUsage {
+    /// Memory that is in RAM, in bytes.
+    pub resident_bytes: Option<u64>,
+    /// Open descriptors.
+    pub open_files: Option<u64>,
+    /// Most descriptors that may be open; `u64::MAX` without a limit.
+    pub open_files_max: Option<u64>,
+}
+
 /// One look at what is counted. What several metrics read is copied once.
 pub struct Scrape<'a> {
     counts: &'a Counts,
     generation: u64,
     config: &'a Config,
     disks: &'a Disks,
-    resident_bytes: Option<u64>,
+    usage: ProcessUsage,
     pools: OnceCell<Vec<PoolStats>>,
     devices: OnceCell<Vec<DeviceStats>>,
 }
 
 impl<'a> Scrape<'a> {
-    /// A look at the counters of the process and at what `generation` has. `resident_bytes` is the process's memory, which
-    /// only the disk door can tell.
+    /// A look at the counters of the process and at what `generation` has.
     pub fn new<C: Configuration>(
         counts: &'a Counts,
         generation: &'a Generation<C>,
-        resident_bytes: Option<u64>,
+        usage: ProcessUsage,
     ) -> Self {
         Self {
             counts,
             generation: generation.id,
             config: generation.config.process(),
             disks: &generation.disks,
-            resident_bytes,
+            usage,
             pools: OnceCell::new(),
             devices: OnceCell::new(),
         }
@@ -269,7 +281,8 @@ mod tests {
     /// Every metric of the core as text.
     fn text(format: Format) -> String {
         let mut out = String::new();
-        Scrape::new(&Counts::default(), &generation(), Some(4096)).write(format, core(), &mut out);
+        let usage = ProcessUsage { resident_bytes: Some(4096), ..ProcessUsage::default() };
+        Scrape::new(&Counts::default(), &generation(), usage).write(format, core(), &mut out);
         out
     }
 

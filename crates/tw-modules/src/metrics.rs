@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
-use tw_core::metrics::{self, CONTENT_TYPE, Format, Metric, MetricsWriter, Scrape, WriteProgress};
+use tw_core::metrics::{self, CONTENT_TYPE, Format, Metric, MetricsWriter, ProcessUsage, Scrape, WriteProgress};
 use tw_core::module::Settings;
 use tw_http::Method;
 use tw_rt::watch;
@@ -59,9 +59,9 @@ impl Handler for Metrics {
             return Step::status(405);
         }
         Step::Wait(Box::pin(async {
-            let memory = resident_bytes(r).await;
+            let usage = process_usage(r).await;
             let mut text = String::with_capacity(64 << 10);
-            write(r, memory, Format::Prometheus, &mut text).await;
+            write(r, usage, Format::Prometheus, &mut text).await;
             r.out.status = 200;
             r.out.content_type = Bytes::from_static(CONTENT_TYPE);
             Outcome::Respond(Body::Bytes(text.into()))
@@ -89,17 +89,17 @@ pub static ALL: LazyLock<Vec<(&str, Vec<&Metric>)>> = LazyLock::new(|| {
 });
 
 /// Appends all metrics to `out`, in one of their forms. Others have their turns meanwhile.
-pub(crate) async fn write(r: &Request, memory: Option<u64>, format: Format, out: &mut String) {
+pub(crate) async fn write(r: &Request, usage: ProcessUsage, format: Format, out: &mut String) {
     let (home, generation) = (r.client().home.clone(), r.generation().clone());
-    let scrape = Scrape::new(&home.counts, &generation, memory);
+    let scrape = Scrape::new(&home.counts, &generation, usage);
     let mut writer = MetricsWriter::new(format, all());
     while watch::operation("writing metrics", || writer.write(&scrape, out)) == WriteProgress::More {
         tw_rt::yield_now().await;
     }
 }
 
-/// Bytes of this process in RAM, if they can be read soon.
-pub(crate) async fn resident_bytes(r: &mut Request) -> Option<u64> {
+/// Resources of this process, as far as they can be read soon.
+pub(crate) async fn process_usage(r: &mut Request) -> ProcessUsage {
     let generation = r.generation().clone();
-    history::resident_bytes(generation.disks.default_disk(), &mut r.costs.account).await
+    history::process_usage(generation.disks.default_disk(), &mut r.costs.account).await
 }

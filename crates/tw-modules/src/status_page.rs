@@ -113,8 +113,8 @@ fn policy(nonce: &str) -> String {
 
 /// The numbers of the page.
 async fn numbers(r: &mut Request) -> Outcome {
-    let memory = metrics::resident_bytes(r).await;
-    let mounts = match memory {
+    let usage = metrics::process_usage(r).await;
+    let mounts = match usage.resident_bytes {
         // Where the one did not come in time, the other will not either.
         None => Vec::new(),
         Some(_) => {
@@ -151,7 +151,7 @@ async fn numbers(r: &mut Request) -> Outcome {
         json_string(place, &mut out);
     }
     out.push_str("},\"metrics\":{");
-    metrics::write(r, memory, Format::Json, &mut out).await;
+    metrics::write(r, usage, Format::Json, &mut out).await;
     out.push_str("}}");
     r.out.content_type = Bytes::from_static(b"application/json");
     Outcome::Respond(Body::Bytes(out.into()))

@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 use std::time::Instant;
 
 use tw_accept::{Host, TlsInfo};
-use tw_core::event_loop::{ClientInfo, ConnectionSlot, EvictableConnection};
+use tw_core::event_loop::{ClientInfo, ConnectionSlot, EvictableConnection, Tally};
 use tw_core::generation::DebugLines;
 use tw_log::{ErrorLog, Level};
 use tw_net::listen::SocketKind;
@@ -250,6 +250,10 @@ impl Drop for Client {
 }
 
 impl Host for Client {
+    fn tally(&self) -> &Tally {
+        &self.home.tally
+    }
+
     fn accepted(&self) -> Instant {
         self.accepted
     }

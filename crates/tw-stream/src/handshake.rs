@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tw_accept::ssl::{CertificateNames, DynamicCertificate};
 use tw_accept::{ChosenServer, Host, OcspClient, TlsHost, TlsInfo, accept_tls};
-use tw_core::event_loop::EvictableConnection;
+use tw_core::event_loop::{EvictableConnection, Tally};
 use tw_core::session::Session;
 use tw_disk::Disk;
 use tw_log::Level;
@@ -59,6 +59,10 @@ fn check_client(s: &StreamSession) -> PhaseResult {
 struct SessionHost<'a>(&'a StreamSession);
 
 impl Host for SessionHost<'_> {
+    fn tally(&self) -> &Tally {
+        &self.0.client.home.tally
+    }
+
     fn accepted(&self) -> Instant {
         self.0.client.accepted
     }

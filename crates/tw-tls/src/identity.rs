@@ -18,6 +18,8 @@ pub struct Identity {
     pub kind: Kind,
     /// Cost of a signature.
     pub cost: Cost,
+    /// End of the validity of the certificate, in seconds since 1970.
+    pub not_after: i64,
 }
 
 /// Mismatch of chain and key.
@@ -53,9 +55,9 @@ impl Identity {
         if key.signing.public_key().is_none_or(|public| public.as_ref() != first.key.whole) {
             return Err(IdentityError::KeyMismatch);
         }
-        let cost = key.cost();
+        let (cost, not_after) = (key.cost(), first.not_after);
         let Key { signing, kind } = key;
-        Ok(Self { certified: Arc::new(CertifiedKey::new(chain, signing)), kind, cost })
+        Ok(Self { certified: Arc::new(CertifiedKey::new(chain, signing)), kind, cost, not_after })
     }
 
     /// Clone of this identity with an OCSP response, as DER.

@@ -23,6 +23,17 @@ pub(crate) enum WorkerCommand {
     Renew(Vec<Text>),
     /// Purge. Is answered with the number ([`WorkerReply::Purged`]).
     Purge(u64, Purge),
+    /// Numbers of reloads, for metrics.
+    Reloads {
+        /// Configurations that were taken over.
+        succeeded: u64,
+        /// Configurations that were refused.
+        failed: u64,
+        /// True if the last one was refused.
+        has_last_failed: bool,
+        /// Time of the last one that was taken over, in seconds since 1970.
+        last_success: u64,
+    },
     /// Take over the sessions over datagrams that arrive on the descriptor with this message.
     TakeSessions,
     /// Hand over sessions over datagrams on the descriptor with this message, when [`Quit`](Self::Quit) follows.

@@ -21,6 +21,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustix::process::{WaitOptions, getpid, wait};
+use tw_core::event_loop::Reloads;
 use tw_core::process::MainSettings;
 use tw_log::Sinks;
 use tw_net::Addr;
@@ -70,6 +71,8 @@ pub(crate) struct Master {
     /// `None` where such a socket cannot be had.
     control: Option<Control>,
     notify: Notify,
+    /// Numbers of reloads.
+    reloads: Reloads,
     serving: Serving,
     binaries: Binaries,
     watch: CertificateWatch,

@@ -47,6 +47,7 @@ impl Master {
                 self.console.report(Level::Notice, format_args!("the configuration stays as it was"));
             }
         }
+        self.count_reload(done.is_ok());
         let said = self.console.end_record();
         let why =
             said.iter().min_by_key(|fault| fault.level).map_or("see the error log", |fault| &fault.message);
@@ -55,6 +56,12 @@ impl Master {
             Err(_) => Reloaded::Refused(why),
         });
         (done.is_ok(), said)
+    }
+
+    /// Counts a reload, for metrics.
+    pub(super) fn count_reload(&mut self, is_taken_over: bool) {
+        self.reloads.add(is_taken_over, tw_rt::clock::unix().secs.unsigned_abs());
+        self.serving.set_reloads(self.reloads);
     }
 
     /// With a worker process. The error is a fault that has not been said yet.

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use tw_conf::MemoryFiles;
+use tw_core::event_loop::Reloads;
 use tw_log::Level;
 
 use super::control::Client;
@@ -69,6 +70,14 @@ impl Serving {
             // It never has a new binary.
             Self::Here(..) => Keys::default(),
             Self::There(workers) => workers.keys(),
+        }
+    }
+
+    /// Sets the numbers of reloads, for metrics.
+    pub(super) fn set_reloads(&mut self, reloads: Reloads) {
+        match self {
+            Self::Here(server, _) => server.set_reloads(reloads),
+            Self::There(workers) => workers.set_reloads(reloads),
         }
     }
 

@@ -183,6 +183,7 @@ impl Master {
             ClientRequest::Reload => {}
             ClientRequest::NotReloaded(why) => {
                 why.iter().for_each(|fault| self.console.fault(fault));
+                self.count_reload(false);
                 let text = format_args!(
                     "process {} orders no reload for that, the configuration stays as it was",
                     client.pid

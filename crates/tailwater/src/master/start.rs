@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use tw_app::Config;
 use tw_base::Errno;
+use tw_core::event_loop::Reloads;
 use tw_core::process::MainSettings;
 use tw_log::{Level, Sinks, Target};
 use tw_rt::signal::Signals;
@@ -321,6 +322,7 @@ impl Start {
             pid,
             control,
             notify,
+            reloads: Reloads::default(),
             serving,
             binaries,
             watch,

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, WaitStatus};
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
+use tw_core::event_loop::Reloads;
 use tw_log::Level;
 
 use super::child::{Child, Failure, ProcessEnd};
@@ -64,6 +65,8 @@ pub(super) struct Workers {
     short_life: bool,
     /// Time of the next start, if it is delayed.
     again_at: Option<Instant>,
+    /// Numbers of reloads, which every process that serves gets.
+    reloads: Reloads,
     /// Signals that may be more urgent than the answer of a worker process.
     inbox: Rc<SignalQueue>,
 }
@@ -83,7 +86,8 @@ impl Workers {
             Err(failure) => return Err(failure.into()),
         };
         let rules = handover.rules.clone();
-        Ok(Self { current, leaving, handover, rules, short_life: false, again_at: None, inbox })
+        let reloads = Reloads::default();
+        Ok(Self { current, leaving, handover, rules, short_life: false, again_at: None, reloads, inbox })
     }
 
     /// Makes the worker serve `handover`, and waits until it does. On an error the one that runs goes on as before.
@@ -123,6 +127,7 @@ impl Workers {
         self.release(true, sessions_to(&child));
         self.current = Some(child);
         self.rules = rules;
+        self.send_reloads();
     }
 
     /// Replaces the process for the configuration that is served already. If no other process can be started, the
@@ -186,6 +191,7 @@ impl Workers {
             Ok(child) => {
                 self.current = Some(child);
                 self.rules = self.handover.rules.clone();
+                self.send_reloads();
             }
             Err(failure) => {
                 console.fault(&failure.into());
@@ -215,6 +221,21 @@ impl Workers {
             let (pid, errno) = (child.pid(), Errno::from(&error));
             console.report(Level::Alert, format_args!("worker process {pid} cannot be told ({errno})"));
             self.remove_current(|child| child.hang_up(), console);
+        }
+    }
+
+    /// Sets the numbers of reloads.
+    pub(super) fn set_reloads(&mut self, reloads: Reloads) {
+        self.reloads = reloads;
+        self.send_reloads();
+    }
+
+    /// Sends the numbers of reloads to the process that serves. A process that cannot be reached is noticed by what it has to answer.
+    fn send_reloads(&self) {
+        let Reloads { succeeded, failed, has_last_failed, last_success } = self.reloads;
+        let order = WorkerCommand::Reloads { succeeded, failed, has_last_failed, last_success };
+        if let Some(child) = self.current.as_ref().filter(|_| self.reloads != Reloads::default()) {
+            let _ = child.order(&order, &[]);
         }
     }
 
@@ -523,6 +544,7 @@ mod tests {
             handover,
             short_life: true,
             again_at: None,
+            reloads: Reloads::default(),
             inbox: Rc::new(inbox()),
         }
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use tw_app::{App, Generation};
-use tw_core::event_loop::{self, Counts, HandedSession, HandoverPhase, LoopCommand};
+use tw_core::event_loop::{self, Counts, HandedSession, HandoverPhase, LoopCommand, Reloads};
 use tw_core::generation::Config;
 use tw_core::process::{LoopGuard, MemoryLock};
 use tw_log::{Level, Sinks};
@@ -181,6 +181,11 @@ impl Loops {
     /// Notes that another process receives from the same sockets now.
     pub(crate) fn set_replaced(&self) {
         self.counts.set_replaced();
+    }
+
+    /// Sets the numbers of reloads, for metrics.
+    pub(crate) fn set_reloads(&self, reloads: Reloads) {
+        *self.counts.reloads.lock() = reloads;
     }
 
     /// Ends every loop and closes its connections; waits at most `timeout`.

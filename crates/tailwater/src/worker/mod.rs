@@ -23,7 +23,7 @@ use tw_app::{Config, Generation};
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
 use tw_core::config_thread::ConfigThread;
-use tw_core::event_loop::{HandedSession, HandoverPhase};
+use tw_core::event_loop::{HandedSession, HandoverPhase, Reloads};
 use tw_core::pools::Disks;
 use tw_core::shared_objects::SharedObjects;
 use tw_disk::Pool;
@@ -209,6 +209,11 @@ impl Server {
     /// Notes that another process receives from the same sockets now.
     pub(crate) fn set_replaced(&self) {
         self.loops.set_replaced();
+    }
+
+    /// Sets the numbers of reloads, for metrics.
+    pub(crate) fn set_reloads(&self, reloads: Reloads) {
+        self.loops.set_reloads(reloads);
     }
 
     /// Gives a session over datagrams of the process before to the loop with this number.

@@ -23,6 +23,7 @@ use tw_app::Config;
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
 use tw_core::config_thread;
+use tw_core::event_loop::Reloads;
 use tw_core::shared_objects::SharedObjects;
 use tw_log::{Level, Sinks, Target};
 use tw_rt::affinity::Affinity;
@@ -366,6 +367,9 @@ impl Worker {
                 self.server.purge(order, move |PurgeOutcome { is_done, said }| {
                     answer(&master, &WorkerReply::Purged { number, is_done, said });
                 });
+            }
+            Ok(Some((WorkerCommand::Reloads { succeeded, failed, has_last_failed, last_success }, _))) => {
+                self.server.set_reloads(Reloads { succeeded, failed, has_last_failed, last_success });
             }
             Ok(Some((WorkerCommand::TakeSessions, fds))) => {
                 self.incoming = fds.into_iter().next().map(IncomingSessions::new);

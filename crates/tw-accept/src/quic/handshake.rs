@@ -7,9 +7,10 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use rustls::server::{Accepted, Acceptor};
+use tw_core::event_loop::HandshakeFailure;
 use tw_log::Level;
 use tw_net::tls::HandshakeError;
-use tw_quic::{Connection, IncomingConnection, TransportConfig};
+use tw_quic::{Connection, ConnectionError, IncomingConnection, TransportConfig};
 use tw_tls::Cost;
 
 use crate::connection::PendingConnection;
@@ -45,20 +46,13 @@ pub async fn accept<H: TlsHost>(
     let name = accepted.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
     let Some(chosen) = host.choose_server(&name) else {
         incoming.reject(now(), UNRECOGNIZED_NAME);
-        pending.log_handshake(
-            Level::Info,
-            format_args!("SSL_do_handshake() failed (SSL: rejected by \"ssl_reject_handshake\")"),
-        );
-        return None;
+        return pending.rejected();
     };
     let Some(config) = chosen.tls.quic_config(chosen.alpn).cloned() else {
         // The configuration was checked; a server without TLSv1.3 is not the default one.
         incoming.reject(now(), INTERNAL_ERROR);
-        pending.log_handshake(
-            Level::Info,
-            format_args!("SSL_do_handshake() failed (SSL: server without TLSv1.3)"),
-        );
-        return None;
+        let message = format_args!("SSL_do_handshake() failed (SSL: server without TLSv1.3)");
+        return pending.fail(HandshakeFailure::Rejected, Level::Info, message);
     };
     let (config, signature) = match &chosen.tls.dynamic[..] {
         [] => (config, chosen.tls.signature_for(&accepted.client_hello())),
@@ -66,8 +60,7 @@ pub async fn accept<H: TlsHost>(
             Ok(identities) => chosen.tls.with(identities, &accepted.client_hello(), &config),
             Err(error) => {
                 incoming.reject(now(), INTERNAL_ERROR);
-                pending.log_handshake(Level::Error, format_args!("{error}"));
-                return None;
+                return pending.fail(HandshakeFailure::Certificate, Level::Error, format_args!("{error}"));
             }
         },
     };
@@ -85,22 +78,30 @@ pub async fn accept<H: TlsHost>(
     let connection = match incoming.accept(now(), begun) {
         Ok(connection) => connection,
         Err(error) => {
-            pending.log_handshake(Level::Info, format_args!("SSL_do_handshake() failed (SSL: {error})"));
-            return None;
+            let message = format_args!("SSL_do_handshake() failed (SSL: {error})");
+            return pending.fail(HandshakeFailure::Protocol, Level::Info, message);
         }
     };
     if clients.is_some() || !connection.has_early_data() {
         let established = pending.in_time(poll_fn(|cx| connection.poll_established(cx)));
         if let Err(error) = established.await? {
-            pending.log_handshake(Level::Info, format_args!("SSL_do_handshake() failed (SSL: {error})"));
-            return None;
+            let message = format_args!("SSL_do_handshake() failed (SSL: {error})");
+            return pending.fail(failure_of(&error), Level::Info, message);
         }
     }
     // A connection that has ended meanwhile tells nothing.
     let facts = connection.tls()?;
     let client = client_certificate(&pending, &facts.client_chain, clients, pool.as_ref(), server).await?;
-    host.set_tls(TlsInfo::of_quic(facts, connection.handshaking(), client, (offered, signature.scheme)));
+    pending.complete(TlsInfo::of_quic(facts, connection.handshaking(), client, (offered, signature.scheme)));
     Some(connection)
+}
+
+fn failure_of(error: &ConnectionError) -> HandshakeFailure {
+    match error {
+        ConnectionError::ClosedByPeer { .. } | ConnectionError::Reset => HandshakeFailure::Closed,
+        ConnectionError::TimedOut => HandshakeFailure::Timeout,
+        _ => HandshakeFailure::Protocol,
+    }
 }
 
 /// Parses a client hello, a message without a record.

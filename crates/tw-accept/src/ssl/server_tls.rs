@@ -14,7 +14,6 @@ use tw_tls::certificate::CertificateFields;
 use tw_tls::words::{Flag, Switch};
 use tw_tls::{Cache, ClientVerifier, Clock, Identity, Kind, SessionIdContext, SessionsInContext, Tickets};
 
-use super::acme_certificate;
 use super::certificate_file::{contents, identity, passwords, shown};
 use super::certificate_resolver::{
     Candidate, CertificateResolver, CertificateSource, PreferredSide, ServerSignature, SignaturePreference,
@@ -24,7 +23,10 @@ use super::key_log::KeyLogFile;
 use super::stapling::{self, Stapling};
 use super::tls_parameters::TlsParameters;
 use super::watched_certificate::{CertificateFiles, WatchedCertificate};
-use super::{Directives, EarlyData, SecureProtocol, SessionCache, ticket_keys_handover};
+use super::{
+    Directives, EarlyData, SecureProtocol, SessionCache, acme_certificate, certificate_metrics,
+    ticket_keys_handover,
+};
 
 /// Bytes of a record beside the content, as rustls counts them.
 const RECORD_OVERHEAD: usize = 5;
@@ -303,6 +305,7 @@ fn certificates<P: SecureProtocol>(
             }
             false => None,
         };
+        certificate_metrics::register(&shown(certificate, cx), &source, cx);
         // Of two with the same kind of key the last counts, as in nginx.
         candidates.retain(|(other, _)| other.is_none() || *other != kind);
         candidates.push((kind, Candidate { source, stapling }));

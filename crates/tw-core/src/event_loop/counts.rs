@@ -33,6 +33,8 @@ pub struct Counts {
     pub stalls: Stalls,
     /// Panics of all threads.
     pub panics: Counter,
+    /// Reloads of the configuration.
+    pub reloads: FatalMutex<Reloads>,
     /// The number that the last connection has got.
     last_connection: AtomicU64,
     /// True once another process receives from the same sockets.
@@ -87,6 +89,32 @@ impl Counts {
     /// A number of all loops since the process began, or their level now. Takes no lock: each loop's part is read for itself.
     pub fn total(&self, which: impl Fn(&Tally) -> &LoopCounter) -> u64 {
         self.tallies.total(which)
+    }
+}
+
+/// Reloads of the configuration since the server was started. The process that reads the configuration counts them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reloads {
+    /// Configurations that were taken over.
+    pub succeeded: u64,
+    /// Configurations that were refused.
+    pub failed: u64,
+    /// True if the last one was refused.
+    pub has_last_failed: bool,
+    /// Time of the last one that was taken over, in seconds since 1970; 0 if there is none.
+    pub last_success: u64,
+}
+
+impl Reloads {
+    /// Counts a reload that ends at `now`, in seconds since 1970.
+    pub fn add(&mut self, is_taken_over: bool, now: u64) {
+        self.has_last_failed = !is_taken_over;
+        if is_taken_over {
+            self.succeeded += 1;
+            self.last_success = now;
+        } else {
+            self.failed += 1;
+        }
     }
 }
 

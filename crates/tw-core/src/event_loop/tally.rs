@@ -38,6 +38,41 @@ impl LoopCounter {
     }
 }
 
+/// Reason why a TLS handshake with a client has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandshakeFailure {
+    /// `ssl_reject_handshake`, or no server has a certificate.
+    Rejected,
+    /// The client took too long.
+    Timeout,
+    /// The client closed the connection, or the connection failed.
+    Closed,
+    /// The client broke the protocol, or offered nothing that the server accepts.
+    Protocol,
+    /// The certificate of the server could not be loaded or used.
+    Certificate,
+    /// No room: the loop closed the connection for another one, or the pool for signatures was full.
+    Overload,
+}
+
+impl HandshakeFailure {
+    /// All reasons, in the order of the counters.
+    pub const ALL: [Self; 6] =
+        [Self::Rejected, Self::Timeout, Self::Closed, Self::Protocol, Self::Certificate, Self::Overload];
+
+    /// Name of the reason in metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Rejected => "rejected",
+            Self::Timeout => "timeout",
+            Self::Closed => "closed",
+            Self::Protocol => "protocol",
+            Self::Certificate => "certificate",
+            Self::Overload => "overload",
+        }
+    }
+}
+
 /// Counters of one loop, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -54,6 +89,12 @@ pub struct Tally {
     pub waiting: LoopCounter,
     /// Connections closed at once for want of `worker_connections`.
     pub refused: LoopCounter,
+    /// TLS handshakes with clients that were completed without a session from before.
+    pub tls_full: LoopCounter,
+    /// TLS handshakes with clients that have resumed a session.
+    pub tls_resumed: LoopCounter,
+    /// TLS handshakes with clients that have failed, by [`HandshakeFailure`].
+    pub tls_failed: [LoopCounter; HandshakeFailure::ALL.len()],
     /// Datagrams from clients or for them that were dropped: no room, no session, or more than one may get.
     pub datagrams_dropped: LoopCounter,
     /// Datagrams that were handed to the loop with their session.
@@ -97,6 +138,17 @@ impl Tally {
     /// Connections open now, to clients and to upstream servers.
     pub(super) fn connections(&self) -> u64 {
         self.open.value() + self.upstream_open.value()
+    }
+
+    /// Counts a TLS handshake with a client that was completed.
+    pub fn handshake_completed(&self, is_resumed: bool) {
+        let count = if is_resumed { &self.tls_resumed } else { &self.tls_full };
+        count.add(1);
+    }
+
+    /// Counts a TLS handshake with a client that has failed.
+    pub fn handshake_failed(&self, failure: HandshakeFailure) {
+        self.tls_failed[failure as usize].add(1);
     }
 
     /// Counts the status that a session ended with.

@@ -1,5 +1,7 @@
 //! The process itself: version, configuration, memory, age.
 
+use rustix::time::{ClockId, clock_gettime};
+
 use super::{Metric, MetricKind};
 
 pub(super) const METRICS: &[Metric] = &[
@@ -16,6 +18,36 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &[],
         doc: "Number of the configuration: 1 after the start, one more with every reload that succeeded.",
         read: |scrape, out| out.value(&[], scrape.generation),
+    },
+    Metric {
+        name: "config_reloads_total",
+        kind: MetricKind::Counter,
+        labels: &["result"],
+        doc: "Reloads of the configuration since the start of the master: taken over (ok), or refused (failed).",
+        read: |scrape, out| {
+            let reloads = *scrape.counts().reloads.lock();
+            out.value(&["ok"], reloads.succeeded);
+            out.value(&["failed"], reloads.failed);
+        },
+    },
+    Metric {
+        name: "config_last_reload_successful",
+        kind: MetricKind::Gauge,
+        labels: &[],
+        doc: "Result of the last reload: 1 if it was taken over, or there was none; 0 if it was refused and the configuration before it \
+              is in use.",
+        read: |scrape, out| out.value(&[], (!scrape.counts().reloads.lock().has_last_failed).into()),
+    },
+    Metric {
+        name: "config_last_reload_success_timestamp_seconds",
+        kind: MetricKind::Gauge,
+        labels: &[],
+        doc: "Time at which the configuration in use was loaded, in seconds since 1970: the last reload that was taken over, or the start.",
+        read: |scrape, out| {
+            let last = scrape.counts().reloads.lock().last_success;
+            let started = scrape.counts().started.wall.secs.unsigned_abs();
+            out.value(&[], if last == 0 { started } else { last });
+        },
     },
     Metric {
         name: "uptime_seconds",
@@ -43,8 +75,40 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &[],
         doc: "Memory of the process that is in RAM. Missing when no thread of a pool was free to ask.",
         read: |scrape, out| {
-            if let Some(bytes) = scrape.resident_bytes {
+            if let Some(bytes) = scrape.usage.resident_bytes {
                 out.value(&[], bytes);
+            }
+        },
+    },
+    Metric {
+        name: "process_cpu_seconds_total",
+        kind: MetricKind::Counter,
+        labels: &[],
+        doc: "Processor time of all threads, in user space and in the kernel.",
+        read: |_, out| {
+            let time = clock_gettime(ClockId::ProcessCPUTime);
+            out.float(&[], time.tv_sec as f64 + time.tv_nsec as f64 / 1e9);
+        },
+    },
+    Metric {
+        name: "process_open_fds",
+        kind: MetricKind::Gauge,
+        labels: &[],
+        doc: "Open file descriptors. Missing before Linux 6.2, and when no thread of a pool was free to ask.",
+        read: |scrape, out| {
+            if let Some(count) = scrape.usage.open_files {
+                out.value(&[], count);
+            }
+        },
+    },
+    Metric {
+        name: "process_max_fds",
+        kind: MetricKind::Gauge,
+        labels: &[],
+        doc: "File descriptors that may be open (RLIMIT_NOFILE). Missing when no thread of a pool was free to ask.",
+        read: |scrape, out| {
+            if let Some(count) = scrape.usage.open_files_max {
+                out.value(&[], count);
             }
         },
     },

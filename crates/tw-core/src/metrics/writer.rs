@@ -84,7 +84,7 @@ impl<'m, I: Iterator<Item = &'m Metric>> MetricsWriter<'m, I> {
 mod tests {
     use super::*;
     use crate::event_loop::Counts;
-    use crate::metrics::MetricKind;
+    use crate::metrics::{MetricKind, ProcessUsage};
     use crate::testing::generation;
 
     const MANY: &[Metric] = &[
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn pieces_are_small_and_add_up_to_all_metrics() {
         let (counts, generation) = (Counts::default(), generation());
-        let scrape = Scrape::new(&counts, &generation, None);
+        let scrape = Scrape::new(&counts, &generation, ProcessUsage::default());
         for format in [Format::Prometheus, Format::Json] {
             let mut whole = String::new();
             scrape.write(format, MANY, &mut whole);

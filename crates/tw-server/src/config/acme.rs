@@ -18,6 +18,7 @@ use tw_acme::{
 };
 use tw_conf::{Args, ConfError, Directive, HTTP, Node, SERVER, Setting, Span, Word, record, units};
 use tw_connect::{Resolving, resolving};
+use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_core::server_names::ServerName;
@@ -90,8 +91,85 @@ struct RawCertificate {
     span: Span,
 }
 
-/// A place that outlives configurations.
-struct KeptCertificate(Arc<CurrentCertificate>);
+/// Certificate that outlives configurations.
+struct KeptCertificate {
+    current: Arc<CurrentCertificate>,
+    /// Name of the issuer.
+    issuer: Box<str>,
+    /// First name of the certificate.
+    name: Box<str>,
+}
+
+const METRICS: &[Metric] = &[
+    Metric {
+        name: "acme_certificate_issued",
+        kind: MetricKind::Gauge,
+        labels: &["issuer", "certificate"],
+        doc: "State of an ACME certificate, by its first name: 1 if it was issued, 0 if a temporary self-signed one is in use.",
+        read: |scrape, out| {
+            for kept in scrape.shared_objects::<KeptCertificate>() {
+                out.value(&kept.labels(), kept.current.not_after().is_some().into());
+            }
+        },
+    },
+    Metric {
+        name: "acme_certificate_expiry_timestamp_seconds",
+        kind: MetricKind::Gauge,
+        labels: &["issuer", "certificate"],
+        doc: "End of the validity of an ACME certificate, in seconds since 1970.",
+        read: |scrape, out| {
+            for kept in scrape.shared_objects::<KeptCertificate>() {
+                if let Some(end) = kept.current.not_after() {
+                    out.float(&kept.labels(), end as f64);
+                }
+            }
+        },
+    },
+    Metric {
+        name: "acme_certificate_renewal_timestamp_seconds",
+        kind: MetricKind::Gauge,
+        labels: &["issuer", "certificate"],
+        doc: "Time from which on an ACME certificate is replaced, in seconds since 1970.",
+        read: |scrape, out| {
+            for kept in scrape.shared_objects::<KeptCertificate>() {
+                if kept.current.not_after().is_some() {
+                    out.value(&kept.labels(), kept.current.order.renewal());
+                }
+            }
+        },
+    },
+    Metric {
+        name: "acme_certificate_failures",
+        kind: MetricKind::Gauge,
+        labels: &["issuer", "certificate"],
+        doc: "Failed orders of an ACME certificate since the last successful one. The error log has the reasons.",
+        read: |scrape, out| {
+            for kept in scrape.shared_objects::<KeptCertificate>() {
+                out.value(&kept.labels(), kept.current.order.failures());
+            }
+        },
+    },
+    Metric {
+        name: "acme_certificate_next_attempt_timestamp_seconds",
+        kind: MetricKind::Gauge,
+        labels: &["issuer", "certificate"],
+        doc: "Time of the next order of an ACME certificate after a failed one, in seconds since 1970; none without a failure.",
+        read: |scrape, out| {
+            for kept in scrape.shared_objects::<KeptCertificate>() {
+                if kept.current.order.failures() > 0 {
+                    out.value(&kept.labels(), kept.current.order.next_attempt());
+                }
+            }
+        },
+    },
+];
+
+impl KeptCertificate {
+    /// Labels of its metrics.
+    fn labels(&self) -> [&str; 2] {
+        [&self.issuer, &self.name]
+    }
+}
 
 impl Settings<Http> for Acme {
     type Raw = Raw;
@@ -116,6 +194,8 @@ impl Settings<Http> for Acme {
             .doc("Requests a certificate for these names, or those of server_name, from the issuer and renews it in time.")
             .set(|raw, node, _| raw.certificate.set_with(node, certificate)),
     ];
+
+    const METRICS: &'static [Metric] = METRICS;
 
     const VARIABLES: &'static [VarDef] = &[
         VarDef::one(
@@ -274,10 +354,12 @@ fn order(raw: RawCertificate, issuers: &Issuers, cx: &mut Resolve<'_>) -> Result
     }
     let kept = format!("acme {name} {}", file_id(&identifiers, key));
     let slot = match cx.previous::<KeptCertificate>(kept.as_bytes()) {
-        Some(known) => known.0.clone(),
+        Some(known) => known.current.clone(),
         None => Arc::new(CurrentCertificate::new(&identifiers).map_err(|error| fail(error.to_string()))?),
     };
-    let slot = cx.keep(kept.as_bytes(), |_| true, || KeptCertificate(slot)).0.clone();
+    let first = identifiers.first().map(ToString::to_string).unwrap_or_default();
+    let make = || KeptCertificate { current: slot, issuer: name.to_string().into(), name: first.into() };
+    let slot = cx.keep(kept.as_bytes(), |_| true, make).current.clone();
     cx.block
         .acme
         .wanted

@@ -11,7 +11,7 @@ use pin_project_lite::pin_project;
 use rustls::ServerConfig;
 use tw_accept::ssl::{CertificateNames, DynamicCertificate};
 use tw_accept::{AcceptedTransport, ChosenServer, Host, OcspClient, Preface, Steps, TlsHost, TlsInfo};
-use tw_core::event_loop::{DatagramListener, EvictableConnection, PassedDatagram, ReceivedDatagram};
+use tw_core::event_loop::{DatagramListener, EvictableConnection, PassedDatagram, ReceivedDatagram, Tally};
 use tw_core::regex::Captures;
 use tw_disk::Disk;
 use tw_log::Level;
@@ -173,6 +173,10 @@ fn quic_alpn(http3: &Http3) -> usize {
 }
 
 impl Host for Client {
+    fn tally(&self) -> &Tally {
+        &self.home.tally
+    }
+
     fn accepted(&self) -> Instant {
         self.accepted
     }

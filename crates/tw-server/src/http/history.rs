@@ -5,9 +5,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tw_base::Limit;
-use tw_core::metrics::{History, KEPT_EVERY};
-use tw_disk::{Account, Disk, JobClass, JobSource};
-use tw_rt::{Deadline, watch};
+use tw_core::metrics::{History, KEPT_EVERY, ProcessUsage};
+use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
+use tw_rt::{Deadline, limits, watch};
 
 use crate::event_loop::Loop;
 
@@ -47,9 +47,27 @@ pub async fn resident_bytes(disk: &Disk, by: &mut Account) -> Option<u64> {
     pages.checked_mul(rustix::param::page_size() as u64)
 }
 
+/// Resources of this process, as far as a pool has read them soon.
+pub async fn process_usage(disk: &Disk, by: &mut Account) -> ProcessUsage {
+    let Some(resident_bytes) = resident_bytes(disk, by).await else {
+        // Where the first came late, the others would come late as well.
+        return ProcessUsage::default();
+    };
+    // The size of this directory is the number of descriptors since Linux 6.2; it was 0 before.
+    let open_files = soon(disk.stat(by, c"/proc/self/fd")).await.map(|meta| meta.size).filter(|count| *count > 0);
+    let open_files_max =
+        soon(disk.pool().run(by, || limits::open_files().unwrap_or(u64::MAX))).await;
+    ProcessUsage { resident_bytes: Some(resident_bytes), open_files, open_files_max }
+}
+
 /// A file of `/proc` of at most `max` bytes, if a thread has read it soon.
 pub async fn read_soon(disk: &Disk, by: &mut Account, path: &CStr, max: usize) -> Option<Vec<u8>> {
+    soon(disk.read_whole(by, path, max)).await
+}
+
+/// Result of an operation of a pool, if it succeeds soon.
+async fn soon<T>(operation: impl Future<Output = Result<T, DiskError>>) -> Option<T> {
     let mut deadline = Deadline::new();
     deadline.set(Duration::from_millis(PROC_TIMEOUT_MS));
-    deadline.guard(disk.read_whole(by, path, max)).await.ok()?.ok()
+    deadline.guard(operation).await.ok()?.ok()
 }
