@@ -15,6 +15,7 @@ use tw_testkit::ports::Port;
 use tw_testkit::process::Group;
 use tw_testkit::{Client, Server, Signal, TempDir, wait};
 
+use crate::support::metrics::metric_values;
 use crate::support::reload::reload;
 use crate::support::{refusal_of, request, server, start};
 
@@ -30,6 +31,7 @@ fn http(ca: &Ca, more: &str, names: &str) -> String {
          server {{ listen 127.0.0.1:{{port1}} ssl; server_name example.com; acme_certificate ca {names};
                   ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key;
                   location / {{ return 200 \"ok $acme_certificate_key\"; }}
+                  location = /metrics {{ metrics; }}
                   location /chain {{ return 200 $acme_certificate; }} }}",
         issuer(ca, more)
     )
@@ -86,6 +88,12 @@ fn http_01_issues_a_certificate_that_survives_restart() {
         "certificate example.com",
     ];
     assert_eq!(ca.said(), expected);
+    let text = get(&ca, &server, "/metrics");
+    let labels = "{issuer=\"ca\",certificate=\"example.com\"}";
+    let of = |name: &str| metric_values::<f64>(&text, &format!("acme_certificate_{name}{labels}"));
+    assert_eq!((of("issued"), of("failures")), (vec![1.0], vec![0.0]), "{text}");
+    let (end, renewal) = (of("expiry_timestamp_seconds")[0], of("renewal_timestamp_seconds")[0]);
+    assert!(renewal > 1.7e9 && renewal < end, "{renewal} {end}");
     server.wait_error_log("acme: certificate \"example.com\" from issuer \"ca\", good until ").unwrap();
     // Whatever else is asked for there is nobody's but the configuration's.
     let moved = request(&server, "GET /.well-known/acme-challenge/other", &[]);

@@ -1,5 +1,6 @@
 //! Metrics and status pages.
 
+mod operations;
 mod prometheus;
 mod status_page;
 mod status_zone;
