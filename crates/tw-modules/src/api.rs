@@ -8,6 +8,7 @@
 //!                              GET  GET
 //! /[VERSION/]http/caches/NAME/purge
 //!                     GET  GET  POST
+//! /openapi.json: description of all of them
 //! ```
 //! Paths, names of fields and codes of errors are nginx's. A change is made on a thread of the pool, because building a
 //! new list of peers may take longer than a turn of the loop, and takes effect on all loops at once; with `state` the
@@ -40,6 +41,9 @@ use tw_stream::Stream;
 
 use change::{GroupToChange, ServerChange};
 use response::{ApiError, ApiFailure, ApiResponse};
+
+/// Description of the API (OpenAPI 3.1). A test compares it with what is served.
+const OPENAPI: &str = include_str!("api/openapi.json");
 
 /// Versions of nginx's API that a path may name; the content is the same in all of them.
 const VERSIONS: std::ops::RangeInclusive<u32> = 1..=9;
@@ -124,6 +128,7 @@ impl Settings<Http> for Api {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Endpoint<'a> {
     Root,
+    OpenApi,
     Http,
     Stream,
     Upstreams(Block),
@@ -162,6 +167,7 @@ impl<'a> Endpoint<'a> {
         }
         Ok(match &parts[..] {
             [] => Self::Root,
+            ["openapi.json"] => Self::OpenApi,
             ["http"] => Self::Http,
             ["http", "caches"] => Self::Caches,
             ["http", "caches", name] => Self::Cache(name),
@@ -255,6 +261,7 @@ impl Here {
     fn show(&self, r: &Request, endpoint: Endpoint<'_>) -> Result<Vec<u8>, ApiError> {
         Ok(match endpoint {
             Endpoint::Root => response::json(&["http", "stream"]),
+            Endpoint::OpenApi => OPENAPI.into(),
             Endpoint::Http => response::json(&["caches", "upstreams"]),
             Endpoint::Stream => response::json(&["server_zones", "upstreams"]),
             Endpoint::Caches => caches::all(r),
@@ -362,6 +369,7 @@ mod tests {
             ("", Ok(Endpoint::Root)),
             ("/", Ok(Endpoint::Root)),
             ("9/", Ok(Endpoint::Root)),
+            ("/openapi.json", Ok(Endpoint::OpenApi)),
             ("/1/http", Ok(Endpoint::Http)),
             ("/http/", Ok(Endpoint::Http)),
             ("http/upstreams", Ok(Endpoint::Upstreams(Block::Http))),

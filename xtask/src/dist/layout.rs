@@ -15,6 +15,15 @@ pub(crate) const CONFIGURATION: &str = "/etc/tailwater/nginx.conf";
 const PLAIN_PREFIX: &str = "/usr/local/tailwater/";
 const PLAIN_CONFIGURATION: &str = "/usr/local/tailwater/conf/nginx.conf";
 
+/// Dashboards and alert rules, below `packaging`.
+const MONITORING: [&str; 5] = [
+    "grafana/tailwater-overview.json",
+    "grafana/tailwater-disks.json",
+    "grafana/tailwater-caches.json",
+    "grafana/tailwater-upstreams.json",
+    "prometheus/alerts.yml",
+];
+
 /// Files that the configuration includes.
 pub(super) const INCLUDED: &[&str] = &[
     "mime.types",
@@ -107,6 +116,9 @@ impl Layout {
         let units = format!("{}/lib/systemd/system", self.prefix());
         copy("packaging/systemd/tailwater.service", format!("{units}/tailwater.service"), Role::Program)?;
         copy("packaging/man/tailwater.8", format!("{share}/man/man8/tailwater.8"), Role::Program)?;
+        for name in MONITORING {
+            copy(&format!("packaging/{name}"), format!("{share}/tailwater/{name}"), Role::Program)?;
+        }
         for (from, to) in self.completions() {
             copy(&format!("packaging/completions/{from}"), format!("{share}/{to}"), Role::Program)?;
         }
@@ -144,7 +156,9 @@ impl Layout {
             documents.clone(),
             format!("{documents}/examples"),
             format!("{share}/tailwater"),
+            format!("{share}/tailwater/grafana"),
             format!("{share}/tailwater/html"),
+            format!("{share}/tailwater/prometheus"),
         ];
         if matches!(self, Self::Deb | Self::Rpm) {
             own.push(PREFIX.trim_end_matches('/').to_owned());

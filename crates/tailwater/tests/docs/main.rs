@@ -10,6 +10,7 @@ mod examples;
 mod limits;
 mod manual;
 mod metrics;
+mod monitoring;
 #[path = "../../src/options.rs"]
 mod options;
 mod variables;

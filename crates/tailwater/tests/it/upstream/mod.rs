@@ -4,6 +4,7 @@ mod api;
 mod health_check;
 mod health_check_apps;
 mod names;
+mod openapi;
 mod queue;
 mod resolver;
 mod sticky;
