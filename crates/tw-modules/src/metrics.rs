@@ -8,7 +8,9 @@ use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
-use tw_core::metrics::{self, CONTENT_TYPE, Format, Metric, MetricsWriter, ProcessUsage, Scrape, WriteProgress};
+use tw_core::metrics::{
+    self, CONTENT_TYPE, Format, Metric, MetricsWriter, ProcessUsage, Scrape, WriteProgress,
+};
 use tw_core::module::Settings;
 use tw_http::Method;
 use tw_rt::watch;

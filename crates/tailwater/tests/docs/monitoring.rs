@@ -57,7 +57,8 @@ fn names(text: &str) -> Vec<(String, Vec<String>)> {
         }
         let name: String = text[at..].chars().take_while(|c| is_name(*c)).collect();
         let selector = text[at + name.len()..].strip_prefix('{').and_then(|rest| rest.split('}').next());
-        let labels = selector.unwrap_or_default().split("\",").filter_map(|part| part.split(['=', '!']).next());
+        let labels =
+            selector.unwrap_or_default().split("\",").filter_map(|part| part.split(['=', '!']).next());
         let labels = labels.map(|label| label.trim().to_owned()).filter(|label| !label.is_empty());
         found.push((name, labels.collect()));
     }

@@ -22,8 +22,7 @@ pub(super) const METRICS: &[Metric] = &[Metric {
     labels: &["certificate"],
     doc: "End of the validity of a certificate that servers use, in seconds since 1970, by the name of its file.",
     read: |scrape, out| {
-        for (name, ServedCertificate(source)) in
-            scrape.config().shared_objects.of_type::<ServedCertificate>()
+        for (name, ServedCertificate(source)) in scrape.config().shared_objects.of_type::<ServedCertificate>()
         {
             out.float(&[&String::from_utf8_lossy(name)], source.identity().not_after as f64);
         }

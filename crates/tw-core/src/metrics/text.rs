@@ -159,7 +159,7 @@ pub fn json_string(text: &str, out: &mut String) {
 mod tests {
     use super::*;
     use crate::event_loop::Counts;
-    use crate::metrics::{Metric, Scrape};
+    use crate::metrics::{Metric, ProcessUsage, Scrape};
     use crate::testing::generation;
 
     const ODD: &[Metric] = &[
@@ -188,7 +188,7 @@ mod tests {
 
     fn written(format: Format) -> String {
         let mut out = String::new();
-        Scrape::new(&Counts::default(), &generation(), None).write(format, ODD, &mut out);
+        Scrape::new(&Counts::default(), &generation(), ProcessUsage::default()).write(format, ODD, &mut out);
         out
     }
 

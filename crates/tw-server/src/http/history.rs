@@ -54,9 +54,9 @@ pub async fn process_usage(disk: &Disk, by: &mut Account) -> ProcessUsage {
         return ProcessUsage::default();
     };
     // The size of this directory is the number of descriptors since Linux 6.2; it was 0 before.
-    let open_files = soon(disk.stat(by, c"/proc/self/fd")).await.map(|meta| meta.size).filter(|count| *count > 0);
-    let open_files_max =
-        soon(disk.pool().run(by, || limits::open_files().unwrap_or(u64::MAX))).await;
+    let open_files =
+        soon(disk.stat(by, c"/proc/self/fd")).await.map(|meta| meta.size).filter(|count| *count > 0);
+    let open_files_max = soon(disk.pool().run(by, || limits::open_files().unwrap_or(u64::MAX))).await;
     ProcessUsage { resident_bytes: Some(resident_bytes), open_files, open_files_max }
 }
 

@@ -18,7 +18,8 @@ fn now() -> f64 {
 
 /// Waits for the value of a sample. A server that is being replaced may not answer.
 fn becomes(server: &Server, series: &str, expected: f64) {
-    let value = || Client::get(server.addr(), "/metrics").ok().and_then(|_| try_metric::<f64>(server, series));
+    let value =
+        || Client::get(server.addr(), "/metrics").ok().and_then(|_| try_metric::<f64>(server, series));
     assert!(
         wait::until(wait::TIMEOUT, || value() == Some(expected)),
         "{series}: {:?}\n{}",
@@ -29,7 +30,8 @@ fn becomes(server: &Server, series: &str, expected: f64) {
 
 #[test]
 fn reloads_are_counted_by_result_and_in_every_worker_process() {
-    let conf = "worker_processes 1; http { server { listen 127.0.0.1:{port}; location = /metrics { metrics; } } }";
+    let conf =
+        "worker_processes 1; http { server { listen 127.0.0.1:{port}; location = /metrics { metrics; } } }";
     let mut server = server().with_master().start(conf).unwrap();
     becomes(&server, "config_reloads_total{result=\"ok\"}", 0.0);
     becomes(&server, "config_last_reload_successful", 1.0);
@@ -42,7 +44,10 @@ fn reloads_are_counted_by_result_and_in_every_worker_process() {
     becomes(&server, "config_last_reload_successful", 0.0);
     assert!(try_metric::<f64>(&server, "config_last_reload_success_timestamp_seconds").unwrap() >= started);
     // Another process serves: it has the numbers of the master.
-    reload(&mut server, &conf.replace("worker_processes 1;", "worker_processes 1; worker_rlimit_nofile 500;"));
+    reload(
+        &mut server,
+        &conf.replace("worker_processes 1;", "worker_processes 1; worker_rlimit_nofile 500;"),
+    );
     becomes(&server, "config_reloads_total{result=\"ok\"}", 2.0);
     becomes(&server, "config_reloads_total{result=\"failed\"}", 1.0);
     becomes(&server, "config_last_reload_successful", 1.0);
@@ -82,8 +87,9 @@ fn handshakes_are_counted_by_kind_and_cause() {
     }
     becomes(&server, "tls_handshake_failures_total{cause=\"certificate\"}", 0.0);
     let name = server.prefix().join("conf/one.crt").display().to_string();
-    let end: f64 = try_metric(&server, &format!("certificate_expiry_timestamp_seconds{{certificate=\"{name}\"}}"))
-        .expect("the certificate is listed");
+    let end: f64 =
+        try_metric(&server, &format!("certificate_expiry_timestamp_seconds{{certificate=\"{name}\"}}"))
+            .expect("the certificate is listed");
     assert!(end > now() + 24.0 * 3600.0, "{end}");
 }
 

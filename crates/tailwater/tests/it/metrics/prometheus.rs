@@ -1,9 +1,12 @@
 //! `metrics`: the page in the text format of Prometheus.
 
 use std::collections::{HashMap, HashSet};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use tw_testkit::disk::{Fault, Op, SlowDisk};
-use tw_testkit::wait;
+use tw_testkit::{Lacks, leave_out, wait};
 
 use crate::support::{get, request, server, start_server};
 
@@ -174,4 +177,25 @@ fn disk_variables_count_time_and_operations() {
     assert_eq!(words[0][..2], ["/slow/a", "0"]);
     assert!(number(words[0][2]) >= 0.03 && number(words[0][2]) > number(words[0][3]), "{lines:?}");
     assert_eq!(words[2], ["/fast", "1", "0.000000", "0.000000", "0"]);
+}
+
+#[test]
+fn promtool_accepts_the_metrics_and_the_alert_rules() {
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/prometheus/alerts.yml");
+    let Ok(checked) = Command::new("promtool").args(["check", "rules"]).arg(rules).output() else {
+        return leave_out(Lacks::Machine, "no promtool");
+    };
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    let server = start_server(server(), "status_zone a; location = /metrics { metrics; }");
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    promtool.stdin.take().unwrap().write_all(get(&server, "/metrics").text().as_bytes()).unwrap();
+    let checked = promtool.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
+    assert!(checked.status.success() && said.is_empty(), "{said}");
 }
