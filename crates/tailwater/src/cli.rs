@@ -56,6 +56,17 @@ pub(crate) struct Options {
     pub(crate) globals: Option<Vec<u8>>,
     /// `-s`
     pub(crate) order: Option<SignalCommand>,
+    /// `-l`: the control API.
+    pub(crate) control: Option<ControlOptions>,
+}
+
+/// Control API of the master.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ControlOptions {
+    /// Address to listen on, as written.
+    pub(crate) address: Vec<u8>,
+    /// `--control-token`: the file with the token of clients.
+    pub(crate) token: Option<Vec<u8>>,
 }
 
 /// Information about the program; each variant includes the ones before it.
@@ -294,8 +305,13 @@ fn parse_help(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usage
 
 fn parse_main(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Options, UsageError> {
     let mut options = Options::default();
+    let mut token = None;
     while let Some(word) = words.next() {
         match &*word {
+            b"--control-token" => {
+                let missing = || UsageError::new("option \"--control-token\" requires file name");
+                token = Some(words.next().ok_or_else(missing)?);
+            }
             b"--help" => options.show(Show::Help),
             b"--version" => {
                 options.show(Show::Version);
@@ -314,6 +330,11 @@ fn parse_main(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Options, Usage
                 options.letters(letters, &mut words)?;
             }
         }
+    }
+    match (&mut options.control, token) {
+        (Some(control), token) => control.token = token,
+        (None, Some(_)) => return Err(UsageError::new("option \"--control-token\" requires \"-l\"")),
+        (None, None) => {}
     }
     Ok(options)
 }
@@ -347,6 +368,10 @@ impl Options {
                         b'c' => self.file = Some(value("file name")?),
                         b'e' => self.error_log = Some(value("file name")?),
                         b'g' => self.globals = Some(value("parameter")?),
+                        b'l' => {
+                            let address = value("an address")?;
+                            self.control = Some(ControlOptions { address, token: None });
+                        }
                         b's' => {
                             let word = value("parameter").map_err(of_order)?;
                             self.order = Some(SignalCommand::parse(&word).map_err(of_order)?);

@@ -4,9 +4,12 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IsTerminal, Write as _};
+use std::sync::Arc;
 
 use tw_conf::{ConfError, Diagnostic, Sources};
 use tw_log::{ErrorLog, Level};
+
+use crate::recent_messages::{RecentMessage, RecentMessages};
 
 /// Something that ends the start or refuses a reload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +71,8 @@ pub(crate) struct Console {
     notes: Notes,
     /// Messages since the recording began.
     record: RefCell<Option<Vec<Fault>>>,
+    /// The last warnings and errors, if they are remembered.
+    recent: Option<Arc<RecentMessages>>,
 }
 
 impl Console {
@@ -78,17 +83,39 @@ impl Console {
         let colour = !set("NO_COLOR") && !dumb;
         let look =
             if io::stderr().is_terminal() { OutputStyle::Terminal { colour } } else { OutputStyle::Plain };
-        Self { stderr: Some(look), log: ErrorLog::none(), notes: Notes::Dropped, record: RefCell::default() }
+        Self {
+            stderr: Some(look),
+            log: ErrorLog::none(),
+            notes: Notes::Dropped,
+            record: RefCell::default(),
+            recent: None,
+        }
     }
 
     /// Console that prints nothing until it has a log.
     pub(crate) fn quiet() -> Self {
-        Self { stderr: None, log: ErrorLog::none(), notes: Notes::Dropped, record: RefCell::default() }
+        Self {
+            stderr: None,
+            log: ErrorLog::none(),
+            notes: Notes::Dropped,
+            record: RefCell::default(),
+            recent: None,
+        }
     }
 
     /// Console that prints notes about the configuration as well.
     pub(crate) fn with_notes(self) -> Self {
         Self { notes: Notes::Shown, ..self }
+    }
+
+    /// Remembers the last warnings and errors from now on, for [`recent`](Self::recent).
+    pub(crate) fn remember_recent(&mut self) {
+        self.recent = Some(Arc::default());
+    }
+
+    /// The last warnings and errors, the newest first.
+    pub(crate) fn recent(&self) -> Vec<RecentMessage> {
+        self.recent.as_ref().map(|recent| recent.newest()).unwrap_or_default()
     }
 
     /// Remembers warnings and worse from now on.
@@ -171,8 +198,15 @@ impl Console {
     }
 
     fn remember(&self, fault: impl FnOnce() -> Fault) {
-        if let Some(record) = &mut *self.record.borrow_mut() {
-            let fault = fault();
+        let mut record = self.record.borrow_mut();
+        if record.is_none() && self.recent.is_none() {
+            return;
+        }
+        let fault = fault();
+        if let Some(recent) = &self.recent {
+            recent.add(fault.clone());
+        }
+        if let Some(record) = &mut *record {
             record.extend(Some(fault).filter(|fault| fault.level <= Level::Warn));
         }
     }

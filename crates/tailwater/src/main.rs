@@ -20,6 +20,7 @@ mod memory_file;
 mod options;
 mod process;
 mod proxy;
+mod recent_messages;
 mod serve;
 mod session;
 mod sockets;
@@ -37,7 +38,7 @@ use tw_core::shared_objects::SharedObjects;
 use tw_log::{Level, Sinks};
 use tw_rt::available_memory;
 
-use cli::{Command, Options, Output, PurgeOptions, SignalCommand};
+use cli::{Command, ControlOptions, Options, Output, PurgeOptions, SignalCommand};
 use conf::{Source, path};
 use console::{Console, Fault};
 use master::Mode;
@@ -109,7 +110,7 @@ fn main_command(options: &Options) -> ExitCode {
     match (options.test, options.order) {
         (Some(test), _) => check::check(&source, test, options),
         (None, Some(order)) => send_command(&source, order),
-        (None, None) => run(source),
+        (None, None) => run(source, options.control.clone()),
     }
 }
 
@@ -156,8 +157,8 @@ fn purge(options: &PurgeOptions) -> ExitCode {
     code
 }
 
-fn run(source: Source) -> ExitCode {
-    match master::start(source, Mode::Foreground, Sinks::new()) {
+fn run(source: Source, control: Option<ControlOptions>) -> ExitCode {
+    match master::start(source, Mode::Foreground, Sinks::new(), control) {
         Some(master) => {
             master.run();
             ExitCode::SUCCESS

@@ -94,6 +94,19 @@ pub(crate) const MAIN: &[Opt] = &[
         "directives before those of the configuration file",
         "For example: -g \"daemon off; worker_processes 2;\"",
     ),
+    with(
+        &["-l"],
+        ("address", Kind::Text),
+        "serve the control API on unix:/path, a port of 127.0.0.1, or address:port",
+        "Reloads with their result, the configuration in use, processes, purges and messages as JSON over HTTP. The file of a Unix socket \
+         has the mode 0600; an address needs --control-token.",
+    ),
+    with(
+        &["--control-token"],
+        ("file", Kind::File),
+        "token that clients of the control API have to send (Authorization: Bearer)",
+        "The first line of the file, which only its owner may read.",
+    ),
 ];
 
 // For all commands with certificates.

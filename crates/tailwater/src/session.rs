@@ -46,7 +46,7 @@ pub(crate) fn run(
     let _open: Vec<_> = logs.iter().map(|name| adopt(&sinks, name, file(name))).collect();
     // Before the sandbox: it may open no connections, not even such.
     let own = own_addresses();
-    match master::start(source, Mode::Session, sinks) {
+    match master::start(source, Mode::Session, sinks, None) {
         Some(master) => {
             let addresses: Vec<_> = master.addresses().cloned().collect();
             print(&greeting(&addresses, &own));

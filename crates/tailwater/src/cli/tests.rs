@@ -149,6 +149,7 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
         "help",
         "version",
         "explain",
+        "control-token",
         "listen",
         "spa",
         "compress",
@@ -204,6 +205,7 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
                 let rest = match (begin, option.names.first()) {
                     ("purge ", Some(&"--tag")) => " --cache c",
                     ("purge ", _) => " --cache c 1",
+                    ("", Some(&"--control-token")) => " -l 1",
                     _ => "",
                 };
                 let line = format!("{begin}{line}{rest}");

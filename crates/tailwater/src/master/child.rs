@@ -481,7 +481,7 @@ pub(super) mod tests {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let order =
                 Purge { cache: b"c".to_vec(), named: PurgeScope::Key(b"k".to_vec()), mode: PurgeMode::Hard };
-            child.purge(Client::of(ours), order);
+            child.purge(Client::new(ours, rustix::process::getpid()), order);
             theirs.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
             theirs
         };

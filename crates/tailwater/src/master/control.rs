@@ -122,10 +122,9 @@ impl Client {
         std::mem::replace(&mut self.request, ClientRequest::Nonsense)
     }
 
-    /// Client at the other end of `stream`.
-    #[cfg(test)]
-    pub(super) fn of(stream: UnixStream) -> Self {
-        Self { stream, pid: rustix::process::getpid(), request: ClientRequest::Reload }
+    /// Client at the other end of `stream`, whose request was read already.
+    pub(super) fn new(stream: UnixStream, pid: Pid) -> Self {
+        Self { stream, pid, request: ClientRequest::Nonsense }
     }
 
     /// Sends the outcome and the messages `said` to the client.
@@ -173,7 +172,7 @@ pub(super) fn order_purge(master: Pid, order: &Purge) -> Result<Vec<Fault>, Vec<
 }
 
 /// Waits for the response and returns its messages. `ended` is the message for a connection that ends without one.
-fn read_answer(stream: UnixStream, ended: &str) -> Result<Vec<Fault>, Vec<Fault>> {
+pub(super) fn read_answer(stream: UnixStream, ended: &str) -> Result<Vec<Fault>, Vec<Fault>> {
     let mut lines = BufReader::new(stream).lines();
     let first = match lines.next() {
         Some(Ok(first)) => first,

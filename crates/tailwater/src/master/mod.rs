@@ -3,6 +3,7 @@
 
 mod child;
 mod control;
+mod control_api;
 mod files;
 mod handover;
 mod liveness;
@@ -35,6 +36,7 @@ use crate::sockets::leftover_files::LeftoverFiles;
 use crate::worker;
 
 use control::Control;
+use control_api::ControlApi;
 use notify::Notify;
 use pid::PidFile;
 use serving::Serving;
@@ -70,6 +72,10 @@ pub(crate) struct Master {
     pid: Option<PidFile>,
     /// `None` where such a socket cannot be had.
     control: Option<Control>,
+    /// Control API over HTTP (`-l`).
+    control_api: Option<ControlApi>,
+    /// Time of the start, in seconds since 1970.
+    started: i64,
     notify: Notify,
     /// Numbers of reloads.
     reloads: Reloads,
@@ -117,6 +123,9 @@ impl Master {
     fn end(mut self) {
         // No client is accepted any more, and waiting ones must not wake this up all the time.
         self.control = None;
+        if let Some(api) = self.control_api.take() {
+            api.close(self.binaries.new_one().is_some());
+        }
         self.notify = Notify::default();
         match &mut self.serving {
             Serving::Here(server, _) => server.stop(),

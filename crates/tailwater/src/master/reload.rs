@@ -11,6 +11,7 @@ use tw_app::Config;
 use tw_core::process::MainSettings;
 use tw_log::Level;
 
+use super::control_api::config_files;
 use super::handover::{Handover, Opened};
 use super::notify::{self, Reloaded};
 use super::pid::PidFile;
@@ -71,6 +72,7 @@ impl Master {
         let (loaded, files) = self.source.load_and_record(console).ok_or(None)?;
         loaded.check_directories(console).ok_or(None)?;
         let process = Process::of(&loaded, Privileges::GiveUp, console).ok_or(None)?;
+        let texts = self.control_api.as_ref().map(|_| config_files(loaded.sources()));
         let Loaded { config, .. } = loaded;
         created_files::make_directories(&config, self.source.prefix())?;
         let logs = logs::open_files(config.logs.paths())?;
@@ -99,7 +101,7 @@ impl Master {
         // As nginx does: a log that was moved away is made anew.
         self.sinks.reopen();
         self.locks = locks;
-        self.take_over(main, sockets, pid);
+        self.take_over(main, sockets, pid, texts);
         Ok(())
     }
 
@@ -116,6 +118,7 @@ impl Master {
         let loaded = loaded.ok_or(None)?;
         loaded.check_directories(console).ok_or(None)?;
         let process = Process::of(&loaded, Privileges::Keep, console).ok_or(None)?;
+        let texts = self.control_api.as_ref().map(|_| config_files(loaded.sources()));
         let Loaded { config, .. } = loaded;
         // DIFF(nginx): rights only become fewer: what this configuration needs more of, another process would have.
         if let Some(what) = rules.lacks(&SandboxRules::of(&config, ProcessRole::Alone)) {
@@ -145,12 +148,21 @@ impl Master {
             self.console.report(Level::Warn, format_args!("{text}"));
         }
         self.locks = locks;
-        self.take_over(main, sockets, pid);
+        self.take_over(main, sockets, pid, texts);
         Ok(())
     }
 
     /// Puts what was opened in the place of what there was.
-    fn take_over(&mut self, main: MainSettings, sockets: Arc<Sockets>, pid: Option<PidFile>) {
+    fn take_over(
+        &mut self,
+        main: MainSettings,
+        sockets: Arc<Sockets>,
+        pid: Option<PidFile>,
+        texts: Option<Vec<(String, String)>>,
+    ) {
+        if let (Some(api), Some(texts)) = (&mut self.control_api, texts) {
+            api.set_files(texts);
+        }
         for (name, _) in [
             ("daemon", self.main.daemon != main.daemon),
             ("master_process", self.main.master_process != main.master_process),

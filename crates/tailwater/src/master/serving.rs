@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
+use rustix::process::Pid;
 use tw_conf::MemoryFiles;
 use tw_core::event_loop::Reloads;
 use tw_log::Level;
@@ -70,6 +71,14 @@ impl Serving {
             // It never has a new binary.
             Self::Here(..) => Keys::default(),
             Self::There(workers) => workers.keys(),
+        }
+    }
+
+    /// Worker processes, and whether each is about to end.
+    pub(super) fn processes(&self) -> Vec<(Pid, bool)> {
+        match self {
+            Self::Here(..) => Vec::new(),
+            Self::There(workers) => workers.processes(),
         }
     }
 

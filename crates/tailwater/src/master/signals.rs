@@ -14,6 +14,7 @@ use tw_log::{Level, open_log};
 use tw_rt::signal::{ReceivedSignal, Signal};
 
 use super::control::{Client, ClientRequest, Control};
+use super::control_api::ControlApi;
 use super::logs::LogFiles;
 use super::serving::Serving;
 use super::{Master, Mode};
@@ -27,7 +28,7 @@ const CHANGE_IGNORED: &str = "the changing binary signal is ignored: you should 
 
 /// State of the server: accepting, or shutting down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     Serving,
     Draining,
     Ended,
@@ -53,6 +54,7 @@ impl Master {
                 self.obey(client, state);
             }
             let is_heard = self.serving.look_after(&self.console);
+            self.serve_control_api(state);
             self.show_life(is_heard, Instant::now());
             while let Some(found) = self.watch.next() {
                 self.renew(found);
@@ -68,7 +70,13 @@ impl Master {
 
     /// Waits for a signal, for who serves, or until something is due.
     pub(super) fn wait(&self) -> io::Result<()> {
-        let deadlines = [self.serving.deadline(), self.binaries.deadline(), self.notify.deadline()];
+        let api = self.control_api.as_ref();
+        let deadlines = [
+            self.serving.deadline(),
+            self.binaries.deadline(),
+            self.notify.deadline(),
+            api.and_then(ControlApi::deadline),
+        ];
         let until = deadlines.into_iter().flatten().min();
         let left = match self.inbox.has_some() {
             true => Some(Duration::ZERO),
@@ -81,6 +89,7 @@ impl Master {
         let changes = self.watch.voice();
         fds.extend(changes.as_ref().map(|changes| PollFd::new(changes, PollFlags::IN)));
         fds.extend(self.control.as_ref().map(|control| PollFd::new(control, PollFlags::IN)));
+        fds.extend(api.into_iter().flat_map(|api| api.events(self.binaries.new_one().is_some())));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -200,16 +209,20 @@ impl Master {
                 return client.respond(false, &[Fault::emerg(text)]);
             }
         }
-        if self.binaries.new_one().is_some() {
-            let text = "a new binary runs, and the configuration of the old one stays as it was";
+        if let Some(text) = self.reason_not_to_reload(state) {
             return client.respond(false, &[Fault::emerg(text)]);
-        }
-        if state != State::Serving {
-            return client.respond(false, &[Fault::emerg("the server is shutting down")]);
         }
         self.notice(format_args!("reload ordered by process {}, reconfiguring", client.pid));
         let (is_done, said) = self.reload();
         client.respond(is_done, &said);
+    }
+
+    /// Reason why a reload cannot be ordered now.
+    pub(super) fn reason_not_to_reload(&self, state: State) -> Option<&'static str> {
+        if self.binaries.new_one().is_some() {
+            return Some("a new binary runs, and the configuration of the old one stays as it was");
+        }
+        (state != State::Serving).then_some("the server is shutting down")
     }
 
     /// Has another certificate used, or says why not.
@@ -276,7 +289,7 @@ impl Master {
         self.sinks.reopen();
     }
 
-    fn notice(&self, message: std::fmt::Arguments<'_>) {
+    pub(super) fn notice(&self, message: std::fmt::Arguments<'_>) {
         self.console.report(Level::Notice, message);
     }
 }

@@ -22,6 +22,7 @@ use tw_sys::daemon;
 use tw_sys::program::Copier;
 
 use super::control::Control;
+use super::control_api::{ControlApi, config_files};
 use super::files::OwnerChanges;
 use super::handover::{Handover, Opened};
 use super::logs::LogFiles;
@@ -33,6 +34,7 @@ use super::upgrade::Binaries;
 use super::workers::Workers;
 use super::{Master, Mode, files, logs, notify, pid};
 use crate::certificate_watch::CertificateWatch;
+use crate::cli::ControlOptions;
 use crate::conf::{Loaded, Source, path};
 use crate::console::{Console, Fault};
 use crate::created_files;
@@ -63,6 +65,12 @@ struct Start {
     old: Option<Pid>,
     /// Way of sessions over datagrams from the old binary.
     sessions: Option<OwnedFd>,
+    /// Options of the control API, if it is on.
+    control_options: Option<ControlOptions>,
+    /// Its socket, from the old binary.
+    control_socket: Option<OwnedFd>,
+    /// Texts of the configuration for it.
+    config_files: Vec<(String, String)>,
     /// Directories of caches.
     locks: DirectoryLocks,
     /// Place that names the pid file, as the end of a message.
@@ -76,12 +84,21 @@ struct Launched {
     sockets: Arc<Sockets>,
     pid: Option<PidFile>,
     control: Option<Control>,
+    control_api: Option<ControlApi>,
     serving: Serving,
 }
 
 /// Starts the server. `None` after a fault, which has been said.
-pub(crate) fn start(source: Source, mode: Mode, sinks: Sinks) -> Option<Master> {
-    let console = Console::new();
+pub(crate) fn start(
+    source: Source,
+    mode: Mode,
+    sinks: Sinks,
+    control_options: Option<ControlOptions>,
+) -> Option<Master> {
+    let mut console = Console::new();
+    if control_options.is_some() {
+        console.remember_recent();
+    }
     let notify = Notify::of_environment(&console);
     // The kernel throws away what process 1 neither handles nor blocks: an order to stop would be forgotten.
     let signals = if is_init() { Signals::take().ok() } else { None };
@@ -97,6 +114,9 @@ pub(crate) fn start(source: Source, mode: Mode, sinks: Sinks) -> Option<Master> 
         background: false,
         old: None,
         sessions: None,
+        control_options,
+        control_socket: None,
+        config_files: Vec::new(),
         locks,
         pid_place,
     };
@@ -130,6 +150,7 @@ impl Start {
         let mut inherited = if self.mode == Mode::Session { Inherited::default() } else { Inherited::take() };
         self.old = inherited.old;
         self.sessions = inherited.sessions.take();
+        self.control_socket = inherited.control.take();
         let keys = std::mem::take(&mut inherited.keys);
         self.source
             .make_absolute()
@@ -139,6 +160,9 @@ impl Start {
         let privileges = if self.mode == Mode::Session { Privileges::Keep } else { Privileges::GiveUp };
         let process = Process::of(&loaded, privileges, &self.console).ok_or(None)?;
         self.pid_place = loaded.place_of("pid");
+        if self.control_options.is_some() {
+            self.config_files = config_files(loaded.sources());
+        }
         let Loaded { config, .. } = loaded;
         if let Some(name) = &config.main.time_zone {
             tw_log::time::set_zone(name);
@@ -220,6 +244,7 @@ impl Start {
         };
         // Without it, `-s reload` sends a signal and has no answer.
         let control = pid.as_ref().and_then(|_| Control::open().ok());
+        let control_api = self.open_control_api()?;
         let main = config.main.clone();
         let serving = if main.master_process {
             self.sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
@@ -243,7 +268,15 @@ impl Start {
         if let Some(parent) = parent {
             parent.ready();
         }
-        Ok(Launched { inbox, main, sockets, pid, control, serving })
+        Ok(Launched { inbox, main, sockets, pid, control, control_api, serving })
+    }
+
+    /// Opens the control API, if it is on.
+    fn open_control_api(&mut self) -> Result<Option<ControlApi>, Fault> {
+        let Some(options) = &self.control_options else { return Ok(None) };
+        let mut api = ControlApi::open(options, self.control_socket.take())?;
+        api.set_files(std::mem::take(&mut self.config_files));
+        Ok(Some(api))
     }
 
     /// Hears signals from here on, instead of ending by them.
@@ -302,7 +335,7 @@ impl Start {
         }
         let binaries = Binaries::of(old);
         let left = LeftoverFiles::default();
-        let Launched { inbox, main, sockets, pid, control, serving } = launched;
+        let Launched { inbox, main, sockets, pid, control, control_api, serving } = launched;
         console.leave_stderr();
         if let Serving::Here(server, _) = &serving {
             console.log_to((*server.generation().error_log).clone());
@@ -321,6 +354,8 @@ impl Start {
             left,
             pid,
             control,
+            control_api,
+            started: tw_rt::clock::unix().secs,
             notify,
             reloads: Reloads::default(),
             serving,

@@ -26,9 +26,10 @@ use tw_log::Level;
 
 use super::Master;
 use super::child::ProcessEnd;
+use super::control_api::ControlApi;
 use super::notify::WATCHDOG_PID;
 use crate::channel::Keys;
-use crate::sockets::inherited::{KEYS, LOCKS, SESSIONS, UPGRADE, VARIABLES};
+use crate::sockets::inherited::{CONTROL, KEYS, LOCKS, SESSIONS, UPGRADE, VARIABLES};
 use crate::worker::session_handover;
 
 /// Longest time until a new binary writes its pid file. A large configuration needs a second or two.
@@ -120,6 +121,7 @@ impl Master {
             .chain(keys_file)
             .chain(self.locks.descriptors())
             .chain(theirs.as_ref().map(AsFd::as_fd))
+            .chain(self.control_api.as_ref().map(ControlApi::listener))
             .collect();
         command.env(LOCKS, self.locks.numbers());
         if let Some(file) = &keys {
@@ -127,6 +129,9 @@ impl Master {
         }
         if let Some(socket) = &theirs {
             command.env(SESSIONS, socket.as_raw_fd().to_string());
+        }
+        if let Some(api) = &self.control_api {
+            command.env(CONTROL, api.listener().as_raw_fd().to_string());
         }
         let started = Inheritable::new(&handed).and_then(|_inheritable| command.spawn());
         match started {

@@ -224,6 +224,12 @@ impl Workers {
         }
     }
 
+    /// All processes, and whether each is about to end.
+    pub(super) fn processes(&self) -> Vec<(Pid, bool)> {
+        let current = self.current.iter().map(|child| (child.pid(), false));
+        current.chain(self.leaving.iter().map(|child| (child.pid(), true))).collect()
+    }
+
     /// Sets the numbers of reloads.
     pub(super) fn set_reloads(&mut self, reloads: Reloads) {
         self.reloads = reloads;

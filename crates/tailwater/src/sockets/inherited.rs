@@ -5,6 +5,7 @@
 //! TAILWATER_KEYS=8                     a file in memory, with the keys of session tickets of the old binary
 //! TAILWATER_LOCKS=9;10;                locked directories of caches, which both processes use for a while
 //! TAILWATER_SESSIONS=11                a Unix socket on which sessions over datagrams of the old binary arrive
+//! TAILWATER_CONTROL=12                 the listening socket of the control API
 //! LISTEN_FDS=2 LISTEN_PID=1234         3 and 4, if 1234 is this process; sd_listen_fds(3)
 //! ```
 //! Their addresses are read from the sockets themselves. Only those that a configuration names are kept.
@@ -32,6 +33,8 @@ pub(crate) const KEYS: &str = "TAILWATER_KEYS";
 pub(crate) const LOCKS: &str = "TAILWATER_LOCKS";
 /// Environment variable with the descriptor on which sessions over datagrams arrive.
 pub(crate) const SESSIONS: &str = "TAILWATER_SESSIONS";
+/// Environment variable with the socket of the control API.
+pub(crate) const CONTROL: &str = "TAILWATER_CONTROL";
 /// More bytes than this are no keys.
 const KEYS_SIZE_MAX: usize = 8 << 10;
 /// The variables of systemd.
@@ -39,7 +42,7 @@ const PROCESS: &str = "LISTEN_PID";
 const COUNT: &str = "LISTEN_FDS";
 const NAMES: &str = "LISTEN_FDNAMES";
 /// Variables that are for one process and no other.
-pub(crate) const VARIABLES: [&str; 7] = [UPGRADE, KEYS, LOCKS, SESSIONS, PROCESS, COUNT, NAMES];
+pub(crate) const VARIABLES: [&str; 8] = [UPGRADE, KEYS, LOCKS, SESSIONS, CONTROL, PROCESS, COUNT, NAMES];
 
 /// The first descriptor of systemd.
 const FIRST: RawFd = 3;
@@ -55,10 +58,18 @@ pub(crate) struct Inherited {
     pub(crate) locks: DirectoryLocks,
     /// Way of sessions over datagrams from the old binary.
     pub(crate) sessions: Option<OwnedFd>,
+    /// Listening socket of the control API of the old binary.
+    pub(crate) control: Option<OwnedFd>,
     /// The old binary.
     pub(crate) old: Option<Pid>,
     /// Messages about them.
     said: Vec<(Level, String)>,
+}
+
+/// Descriptor whose number stands in an environment variable. Without it the new binary does without.
+fn descriptor(variable: &str) -> Option<OwnedFd> {
+    let number = std::env::var_os(variable)?.to_str()?.parse().ok()?;
+    inherit::take(number).ok()
 }
 
 impl Inherited {
@@ -71,7 +82,8 @@ impl Inherited {
             this.take_from_old(list.as_bytes());
             this.take_keys();
             this.take_locks();
-            this.take_sessions();
+            this.sessions = descriptor(SESSIONS);
+            this.control = descriptor(CONTROL);
         }
         let text = |name| std::env::var_os(name).unwrap_or_default();
         if text(PROCESS).as_bytes() == std::process::id().to_string().as_bytes() {
@@ -134,12 +146,6 @@ impl Inherited {
         let list = std::env::var_os(LOCKS).unwrap_or_default();
         let taken = numbers(list.as_bytes()).0.into_iter().filter_map(|number| inherit::take(number).ok());
         self.locks = DirectoryLocks::inherited(taken);
-    }
-
-    /// Takes the way of sessions. Without it they end in the old binary.
-    fn take_sessions(&mut self) {
-        let number = std::env::var_os(SESSIONS).and_then(|number| number.to_str()?.parse().ok());
-        self.sessions = number.and_then(|number| inherit::take(number).ok());
     }
 
     fn take_from_systemd(&mut self, count: &OsStr, names: &OsStr) {

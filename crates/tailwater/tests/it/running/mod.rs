@@ -2,6 +2,7 @@
 
 mod binary_upgrade;
 mod containers;
+mod control_api;
 mod crash;
 mod fd_exhaustion;
 mod master;

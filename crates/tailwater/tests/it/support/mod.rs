@@ -43,8 +43,12 @@ pub(crate) fn start_server_as_we_are(builder: Builder, server: &str) -> Server {
 
 /// [`start`] with root as the user of the worker if root runs the tests.
 pub(crate) fn start_as_we_are(builder: Builder, http: &str) -> Server {
-    let user = if rustix::process::geteuid().is_root() { "user root root;" } else { "" };
-    builder.start(&format!("{user} http {{ {http} }}")).unwrap()
+    builder.start(&format!("{} http {{ {http} }}", own_user())).unwrap()
+}
+
+/// `user` directive that keeps the user of the tests, who owns the files.
+pub(crate) fn own_user() -> &'static str {
+    if rustix::process::geteuid().is_root() { "user root root;" } else { "" }
 }
 
 /// Error of a server that must not start with this content in its `server` block.

@@ -12,7 +12,7 @@ use tw_testkit::origin::origin;
 use tw_testkit::{Client, Response, Server, Signal, wait};
 
 use crate::support::reload::reload;
-use crate::support::{get, page, refusal, request, server, start, start_as_we_are};
+use crate::support::{get, own_user, page, refusal, request, server, start, start_as_we_are};
 
 /// An origin that answers with its name.
 fn origin_named(name: &'static str) -> SocketAddr {
@@ -21,11 +21,6 @@ fn origin_named(name: &'static str) -> SocketAddr {
             conn.answer("", name);
         }
     })
-}
-
-/// `user` directive that keeps the tests' user, who owns the files.
-fn user() -> &'static str {
-    if rustix::process::geteuid().is_root() { "user root root;" } else { "" }
 }
 
 /// A server with the group `u` of these servers, a writable API, a read-only one, and metrics.
@@ -288,7 +283,7 @@ fn state_survives_reload_and_restart() {
     let conf = |turn: u32, method: &str| {
         format!(
             "{} worker_processes 2; http {{ add_header X-Turn {turn}; {} }}",
-            user(),
+            own_user(),
             http(&format!("{method} state state/u.conf;"))
         )
     };
@@ -369,7 +364,7 @@ fn unwritable_state_is_logged_and_the_change_applies() {
     assert!(message.contains("state/u.conf\" failed (21: Is a directory)"), "{message}");
 
     // The sandbox knows only directories that there are.
-    let conf = format!("sandbox off; {} http {{ {} }}", user(), http("state no-such-directory/u.conf;"));
+    let conf = format!("sandbox off; {} http {{ {} }}", own_user(), http("state no-such-directory/u.conf;"));
     let server = server().start(&conf).unwrap();
     let response = send(&server, &format!("POST {SERVERS}"), &format!("{{\"server\":\"{a}\"}}"));
     assert_eq!(error_of(&response), (500, "StateNotSaved".to_owned()));
@@ -421,7 +416,7 @@ fn concurrent_changes_lose_nothing() {
     const EACH: u16 = 6;
     let conf = format!(
         "{} worker_processes 2; http {{ {} }}",
-        user(),
+        own_user(),
         http("state state/u.conf; hash $uri consistent;")
     );
     let server = server().file("state/keep", "").start(&conf).unwrap();

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 use tw_testkit::{Response, Server};
 
-use crate::support::server;
+use crate::support::{own_user, server};
 
 /// A server with everything that the API shows: groups with a name in DNS and a queue, a cache, and a zone.
 fn start() -> Server {
-    let user = if rustix::process::geteuid().is_root() { "user root root;" } else { "" };
+    let user = own_user();
     server()
         .start(&format!(
             "{user}
