@@ -60,10 +60,12 @@ _tailwater() {
         -e) _tailwater_names -f; return ;;
         -c) _tailwater_names -f; return ;;
         -g) COMPREPLY=(); return ;;
+        -l) COMPREPLY=(); return ;;
+        --control-token) _tailwater_names -f; return ;;
     esac
     local commands=
     ((COMP_CWORD > 1)) || commands='serve proxy purge trust'
-    _tailwater_words "-? -h --help -v --version -V -t -T --explain -q -s -p -e -c -g $commands"
+    _tailwater_words "-? -h --help -v --version -V -t -T --explain -q -s -p -e -c -g -l --control-token $commands"
 }
 
 complete -F _tailwater tailwater

@@ -67,9 +67,9 @@ struct Start {
     sessions: Option<OwnedFd>,
     /// Options of the control API, if it is on.
     control_options: Option<ControlOptions>,
-    /// Its socket, from the old binary.
+    /// Socket of the control API, from the old binary.
     control_socket: Option<OwnedFd>,
-    /// Texts of the configuration for it.
+    /// Texts of the configuration, for the control API.
     config_files: Vec<(String, String)>,
     /// Directories of caches.
     locks: DirectoryLocks,
