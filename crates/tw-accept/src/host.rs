@@ -12,6 +12,7 @@ use tw_log::Level;
 use tw_net::proxy_protocol;
 
 use crate::ocsp_client::OcspClient;
+use crate::quic::ConnectionLog;
 use crate::ssl::{CertificateNames, ClientAuthentication, DynamicCertificate, ServerTls};
 use crate::tls_info::TlsInfo;
 
@@ -84,4 +85,6 @@ pub struct ChosenServer<H: TlsHost> {
     pub pool: Option<Pool>,
     /// Authentication of clients by certificates, if it is on.
     pub clients: Option<ClientAuthentication>,
+    /// Record of the connection, if it is over QUIC and recorded.
+    pub quic_log: Option<ConnectionLog>,
 }

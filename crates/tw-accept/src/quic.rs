@@ -11,7 +11,9 @@
 mod endpoints;
 mod handshake;
 pub(crate) mod host_key;
+mod log;
 
 pub use endpoints::{AddressSettings, QuicEndpoints};
 pub use handshake::accept;
 pub use host_key::HostKey;
+pub use log::{ConnectionLog, LIMITS, QuicLog};

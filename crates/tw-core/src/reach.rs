@@ -69,6 +69,11 @@ impl Reach {
         self.add_directory(Access::Append, path.prefix(), at);
     }
 
+    /// Files in `directory` are written as logs are.
+    pub fn appends_in(&mut self, directory: &[u8]) {
+        self.add_path(Access::Append, directory);
+    }
+
     /// The file `path`, of which all is known, is replaced by one that is made beside it.
     pub fn replaces_file(&mut self, path: &[u8]) {
         self.add_directory(Access::Change, path, None);

@@ -8,6 +8,7 @@ use tw_base::Limit;
 
 use crate::hello;
 use crate::keys::{HostKeys, Origin};
+use crate::qlog::{FRAMES_MAX, RANGES_MAX};
 
 /// Client hellos of which parts are missing, on one address of a loop. A hello of ML-KEM takes two datagrams, which come together.
 pub(crate) const HELLOS_MAX: usize = 256;
@@ -120,6 +121,18 @@ pub const LIMITS: &[Limit] = &[
         CONNECTION_IDS_MAX,
         "Connection IDs of a client that are stored, or fewer by quic_active_connection_id_limit",
         "the connection is closed",
+    ),
+    Limit::count(
+        "FRAMES_MAX",
+        FRAMES_MAX as u64,
+        "Frames of one QUIC packet in the records of quic_log",
+        "further ones are not recorded",
+    ),
+    Limit::count(
+        "RANGES_MAX",
+        RANGES_MAX,
+        "Ranges of one acknowledgement in the records of quic_log",
+        "further ones are not recorded",
     ),
 ];
 

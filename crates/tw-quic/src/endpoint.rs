@@ -36,6 +36,7 @@ use crate::hello::{HelloReader, LongHeader, Progress};
 use crate::incoming::IncomingConnection;
 use crate::keys::{CONNECTION_ID_LEN, ConnectionIds, ForeignOrigin, Origin};
 use crate::path_watch::PathWatch;
+use crate::qlog::{Direction, Recorder};
 use crate::shared::Shared;
 use crate::tls::{SessionStart, VERSION_1};
 use crate::transmit::{Outgoing, TransmitBatch};
@@ -264,6 +265,9 @@ impl Endpoint {
                 continue;
             }
             shared.armed.set(None);
+            if let Some(recorder) = &shared.recorder {
+                recorder.set_time(now);
+            }
             state.guard(|| {
                 shared.call(|engine| {
                     if engine.poll_timeout().is_some_and(|at| at <= now) {
@@ -423,6 +427,10 @@ impl EndpointState {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let shared = self.table.borrow().get(handle.0).cloned().flatten();
                 let Some(shared) = shared else { return Received::Done };
+                if let Some(recorder) = &shared.recorder {
+                    recorder.set_time(now);
+                    recorder.datagrams(Direction::Received, datagram.bytes.len(), None, datagram.ecn);
+                }
                 shared.call(|engine| {
                     engine.handle_event(event);
                     shared.exchange(engine, driver);
@@ -497,6 +505,7 @@ impl EndpointState {
             local: incoming.local_ip(),
             incoming: Some(incoming),
             hello: reader.into_bytes(),
+            recorder: None,
             epoch: driver.epoch,
             endpoint: self.clone(),
         }
@@ -508,6 +517,9 @@ impl EndpointState {
             self.count(|statistics| statistics.panics += 1);
             return self.forget(shared);
         }
+        if let Some(recorder) = &shared.recorder {
+            recorder.set_time(now);
+        }
         shared.call(|engine| {
             shared.execute_close(engine, now);
             while !batch.is_full() && shared.may_send(engine) {
@@ -516,7 +528,12 @@ impl EndpointState {
                 match engine.poll_transmit(now, segments, &mut buffer) {
                     Some(transmit) => {
                         shared.packets_made(transmit.destination);
-                        batch.push(Outgoing::new(buffer, transmit));
+                        let message = Outgoing::new(buffer, transmit);
+                        if let Some(recorder) = &shared.recorder {
+                            let Outgoing { bytes, segment, ecn, .. } = &message;
+                            recorder.datagrams(Direction::Sent, bytes.len(), *segment, *ecn);
+                        }
+                        batch.push(message);
                     }
                     None => {
                         batch.give_back(buffer);
@@ -652,11 +669,12 @@ impl EndpointState {
         driver: &mut Driver,
         (handle, engine): (ConnectionHandle, engine::Connection),
         settings: (u64, Arc<PathWatch>),
+        recorder: Option<Arc<Recorder>>,
     ) -> Rc<Shared> {
         let serial = driver.next_serial;
         driver.next_serial += 1;
         let this: Weak<Self> = Rc::downgrade(self);
-        let shared = Shared::new((handle, engine), serial, this, settings);
+        let shared = Shared::new((handle, engine), serial, this, settings, recorder);
         driver.handshakes += 1;
         let mut table = self.table.borrow_mut();
         if table.len() <= handle.0 {

@@ -5,6 +5,9 @@ use std::fmt;
 use bytes::Bytes;
 use quinn_proto as engine;
 
+/// Error code of a TLS alert without its number (RFC 9001, section 4.8).
+pub(crate) const TLS_ALERT: u64 = 0x100;
+
 /// Reason why a connection is closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectionError {

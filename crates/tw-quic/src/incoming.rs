@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quinn_proto as engine;
 use rustls::ServerConfig;
@@ -12,9 +12,10 @@ use tw_base::FatalMutex;
 use crate::config::TransportConfig;
 use crate::connection::Connection;
 use crate::endpoint::{Driver, EndpointState, EndpointStatistics};
-use crate::error::ConnectionError;
+use crate::error::{ConnectionError, TLS_ALERT};
 use crate::keys::CONNECTION_ID_LEN;
 use crate::path_watch::PathWatch;
+use crate::qlog::{RecordWriter, Recorder};
 use crate::tls::{self, BegunSession, ConnectionParameters, SessionStart};
 use crate::transmit::Outgoing;
 
@@ -66,6 +67,8 @@ pub struct IncomingConnection {
     /// Connection ID that the client has sent to.
     pub(crate) destination: Box<[u8]>,
     pub(crate) first_len: u64,
+    /// Recorder of the connection, if it is recorded.
+    pub(crate) recorder: Option<Arc<Recorder>>,
     pub(crate) epoch: u64,
     pub(crate) endpoint: Rc<EndpointState>,
 }
@@ -92,16 +95,26 @@ impl IncomingConnection {
         self.local
     }
 
+    /// Connection ID that the client has chosen for the server, before a Retry if there was one.
+    pub fn original_destination(&self) -> &[u8] {
+        self.incoming.as_ref().map_or(&[], |incoming| incoming.orig_dst_cid())
+    }
+
+    /// Records the connection from now on (qlog). `unix` is the time since 1970 at `now`.
+    pub fn record(&mut self, now: Instant, unix: Duration, write: RecordWriter) {
+        let recorder = Recorder::new(now, unix, self.original_destination(), write);
+        recorder.started(self.peer, &self.destination, self.first_len);
+        self.recorder = Some(Arc::new(recorder));
+    }
+
     /// Prepares the handshake with the TLS configuration of the server that the client has named. Cheap.
     pub fn begin(&self, tls: Arc<ServerConfig>, transport: &TransportConfig) -> HandshakeStart {
         let driver = self.endpoint.driver.borrow();
         let keys = &driver.config.keys;
         let id = keys.new_id(driver.config.origin);
-        let incoming = self.incoming.as_ref();
-        let original: &[u8] = incoming.map_or(&[], |incoming| incoming.orig_dst_cid());
-        let has_retried = incoming.is_some_and(|incoming| !incoming.may_retry());
+        let has_retried = self.incoming.as_ref().is_some_and(|incoming| !incoming.may_retry());
         let parameters = ConnectionParameters {
-            original_destination: original,
+            original_destination: self.original_destination(),
             retry_source: has_retried.then_some(&*self.destination),
             source: &id,
             reset_token: &keys.reset_token(&id),
@@ -115,7 +128,8 @@ impl IncomingConnection {
     /// # Errors
     /// The handshake failed; the client gets the reason.
     pub fn accept(mut self, now: Instant, handshake: BegunHandshake) -> Result<Connection, ConnectionError> {
-        let BegunHandshake { session, id, transport } = handshake;
+        let BegunHandshake { mut session, id, transport } = handshake;
+        session.recorder.clone_from(&self.recorder);
         let watch = session.watch.clone();
         *self.endpoint.driver.borrow().reserved.lock() = Some(id);
         let start = SessionStart::Begun(FatalMutex::new(Some(session)));
@@ -132,6 +146,10 @@ impl IncomingConnection {
 
     /// Ends the handshake with a TLS alert.
     pub fn reject(mut self, now: Instant, alert: u8) {
+        if let Some(recorder) = &self.recorder {
+            let code = TLS_ALERT + u64::from(alert);
+            recorder.closed(&ConnectionError::Violation { code, reason: "handshake rejected".into() }, None);
+        }
         // It fails, as it should; the client gets the reason.
         let _ = self.start(now, SessionStart::Reject(alert), None);
         self.endpoint.count(|statistics| statistics.refused += 1);
@@ -185,7 +203,8 @@ impl IncomingConnection {
                 Ok((handle, engine)) => {
                     let settings =
                         transport.map(|(transport, watch)| (transport.settings.bidi_streams(), watch));
-                    let shared = endpoint.add(&mut driver, (handle, engine), settings.unwrap_or_default());
+                    let (settings, recorder) = (settings.unwrap_or_default(), self.recorder.take());
+                    let shared = endpoint.add(&mut driver, (handle, engine), settings, recorder);
                     if !is_proved {
                         shared.set_unproved(first_len);
                     }

@@ -17,6 +17,7 @@ use crate::connection::remember;
 use crate::endpoint::{Driver, EndpointState};
 use crate::error::ConnectionError;
 use crate::path_watch::{PathWatch, Receiver};
+use crate::qlog::{Migration, Recorder};
 use crate::stream_id::StreamId;
 
 /// Bytes for a client without a proved address, for each byte of it.
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     unproved: Cell<Option<u64>>,
     pub(crate) peer: Cell<PeerAddress>,
     watch: Arc<PathWatch>,
+    /// Recorder, if the connection is recorded.
+    pub(crate) recorder: Option<Arc<Recorder>>,
     pub(crate) local: Option<IpAddr>,
     bidi_streams_max: u64,
     /// Sum that the engine may keep of sent data.
@@ -93,6 +96,7 @@ impl Shared {
         serial: u64,
         endpoint: Weak<EndpointState>,
         (bidi_streams_max, watch): (u64, Arc<PathWatch>),
+        recorder: Option<Arc<Recorder>>,
     ) -> Rc<Self> {
         let peer = PeerAddress { validated: engine.remote_address(), candidate: None };
         Rc::new(Self {
@@ -112,6 +116,7 @@ impl Shared {
             unproved: Cell::new(None),
             peer: Cell::new(peer),
             watch,
+            recorder,
             bidi_streams_max,
             send_window: Cell::new(SEND_WINDOW_MIN),
             is_queued: Cell::new(false),
@@ -192,13 +197,25 @@ impl Shared {
     pub(crate) fn close(&self, code: u64, reason: Bytes) {
         if self.end.borrow().is_none() {
             *self.close.borrow_mut() = Some((code, reason));
-            self.ended(ConnectionError::Closed);
+            if let Some(recorder) = &self.recorder {
+                recorder.closed(&ConnectionError::Closed, Some(code));
+            }
+            self.end_with(ConnectionError::Closed);
             self.queue();
         }
     }
 
-    /// Records the end of the connection, and wakes every task.
+    /// Notes the end of the connection, and wakes every task.
     pub(crate) fn ended(&self, reason: ConnectionError) {
+        if let Some(recorder) = &self.recorder
+            && !self.has_ended()
+        {
+            recorder.closed(&reason, None);
+        }
+        self.end_with(reason);
+    }
+
+    fn end_with(&self, reason: ConnectionError) {
         self.end.borrow_mut().get_or_insert(reason);
         let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
         let Waiters { accept_bidi, accept_uni, open_uni, established, closed, streams } = waiters;
@@ -262,6 +279,10 @@ impl Shared {
             self.send_window.set(window);
             engine.set_send_window(window);
         }
+        if let Some(recorder) = &self.recorder {
+            recorder.recovery(&engine.stats());
+            recorder.flush();
+        }
     }
 
     fn on_event(&self, event: Event) {
@@ -272,6 +293,9 @@ impl Shared {
             Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
             Event::Connected => {
                 self.is_handshaking.set(false);
+                if let Some(recorder) = &self.recorder {
+                    recorder.established();
+                }
                 wake(waiters.established.take());
             }
             Event::ConnectionLost { reason } => {
@@ -303,21 +327,24 @@ impl Shared {
     fn update_peer(&self, engine: &engine::Connection) {
         let PeerAddress { validated, candidate } = self.peer.get();
         let current = engine.remote_address();
-        let peer = if current == validated {
+        let (peer, migration) = if current == validated {
             if candidate.is_none() {
                 return;
             }
             self.watch.stop();
-            PeerAddress { validated, candidate: None }
+            (PeerAddress { validated, candidate: None }, Migration::Abandoned)
         } else if candidate != Some(current) {
             self.watch.start();
-            PeerAddress { validated, candidate: Some(current) }
+            (PeerAddress { validated, candidate: Some(current) }, Migration::Started)
         } else if self.watch.is_proved() {
             self.watch.stop();
-            PeerAddress { validated: current, candidate: None }
+            (PeerAddress { validated: current, candidate: None }, Migration::Complete)
         } else {
             return;
         };
+        if let Some(recorder) = &self.recorder {
+            recorder.migration(migration, current);
+        }
         self.peer.set(peer);
     }
 

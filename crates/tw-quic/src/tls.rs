@@ -18,6 +18,7 @@ use tw_base::FatalMutex;
 
 use crate::config::{PAYLOAD_SIZE_MAX, TransportSettings};
 use crate::path_watch::{PathWatch, WatchedKey};
+use crate::qlog::{PacketKind, Recorder, recorded, recorded_keys};
 
 /// Version 1 of QUIC (RFC 9000).
 pub(crate) const VERSION_1: u32 = 1;
@@ -60,6 +61,8 @@ pub(crate) struct BegunSession {
     params: Vec<u8>,
     /// Watch over packets of 1-RTT.
     pub(crate) watch: Arc<PathWatch>,
+    /// Recorder of packets, if they are recorded.
+    pub(crate) recorder: Option<Arc<Recorder>>,
 }
 
 impl BegunSession {
@@ -81,7 +84,8 @@ impl BegunSession {
             }
             answers.push_back((answer, change));
         }
-        Ok(Box::new(Self { session, answers, hello_len: hello.len(), params, watch: Arc::default() }))
+        let watch = Arc::default();
+        Ok(Box::new(Self { session, answers, hello_len: hello.len(), params, watch, recorder: None }))
     }
 }
 
@@ -218,16 +222,16 @@ impl crypto::ServerConfig for SessionStart {
             Self::Begun(begun) => begun.lock().take().ok_or_else(|| failure(INTERNAL_ERROR, "no session")),
             Self::Reject(alert) => Err(failure(*alert, "handshake rejected")),
         };
-        let (state, watch) = match taken {
+        let (state, watch, recorder) = match taken {
             Ok(begun) => {
                 let ours = decoded(&begun.params);
                 debug_assert_eq!(ours, decoded(&written(params)), "the client gets those of the engine");
-                let watch = begun.watch.clone();
-                (SessionState::Handshake(begun), watch)
+                let (watch, recorder) = (begun.watch.clone(), begun.recorder.clone());
+                (SessionState::Handshake(begun), watch, recorder)
             }
-            Err(error) => (SessionState::Failed(error), Arc::default()),
+            Err(error) => (SessionState::Failed(error), Arc::default(), None),
         };
-        Box::new(Session { state, watch, next_secrets: None, has_told: false })
+        Box::new(Session { state, watch, recorder, next_secrets: None, has_told: false })
     }
 }
 
@@ -235,6 +239,7 @@ impl crypto::ServerConfig for SessionStart {
 struct Session {
     state: SessionState,
     watch: Arc<PathWatch>,
+    recorder: Option<Arc<Recorder>>,
     next_secrets: Option<Secrets>,
     /// True once the engine knows that there are facts.
     has_told: bool,
@@ -310,17 +315,17 @@ impl Session {
         local: Box<dyn rustls::quic::PacketKey>,
         remote: Box<dyn rustls::quic::PacketKey>,
     ) -> KeyPair<Box<dyn PacketKey>> {
-        KeyPair {
-            local: WatchedKey::boxed(local, &self.watch),
-            remote: WatchedKey::boxed(remote, &self.watch),
-        }
+        let watched =
+            |key| recorded(self.recorder.as_ref(), PacketKind::OneRtt, WatchedKey::boxed(key, &self.watch));
+        KeyPair { local: watched(local), remote: watched(remote) }
     }
 }
 
 impl crypto::Session for Session {
     fn initial_keys(&self, dst_cid: &engine::ConnectionId, side: engine::Side) -> Keys {
         let side = if side.is_client() { rustls::Side::Client } else { rustls::Side::Server };
-        keys(initial_suite().keys(dst_cid, side, Version::V1))
+        let keys = keys(initial_suite().keys(dst_cid, side, Version::V1));
+        recorded_keys(self.recorder.as_ref(), PacketKind::Initial, keys)
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
@@ -337,7 +342,8 @@ impl crypto::Session for Session {
 
     fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
         let keys = self.state.handshake().ok()?.session.zero_rtt_keys()?;
-        Some((Box::new(keys.header), Box::new(keys.packet)))
+        let packet = recorded(self.recorder.as_ref(), PacketKind::ZeroRtt, Box::new(keys.packet));
+        Some((Box::new(keys.header), packet))
     }
 
     fn early_data_accepted(&self) -> Option<bool> {
@@ -390,7 +396,10 @@ impl crypto::Session for Session {
             self.state = SessionState::Complete(Box::new(begun.facts()));
         }
         match change? {
-            KeyChange::Handshake { keys } => Some(self::keys(keys)),
+            KeyChange::Handshake { keys } => {
+                let keys = self::keys(keys);
+                Some(recorded_keys(self.recorder.as_ref(), PacketKind::Handshake, keys))
+            }
             KeyChange::OneRtt { keys: rustls::quic::Keys { local, remote }, next } => {
                 self.next_secrets = Some(next);
                 let header = KeyPair {

@@ -1,7 +1,7 @@
 //! The limits of the core and of the crates below it, gathered for `docs/limits.md`. Each stands beside the code that
 //! keeps it; those of a module are in its [`Settings::LIMITS`](tw_core::module::Settings::LIMITS).
 
-use tw_accept::{listen, ssl};
+use tw_accept::{listen, quic, ssl};
 use tw_base::Limit;
 use tw_connect::{h2_pool, upstream_tls};
 use tw_core::{event_loop, load, metrics, pools, process};
@@ -23,7 +23,10 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
                 .concat()
                 .concat(),
         ),
-        ("HTTP/3", [http3::LIMITS, h3::serve::LIMITS, tw_http3::LIMITS, tw_quic::LIMITS].concat()),
+        (
+            "HTTP/3",
+            [http3::LIMITS, h3::serve::LIMITS, tw_http3::LIMITS, tw_quic::LIMITS, quic::LIMITS].concat(),
+        ),
         ("HTTP/2", [http2::LIMITS, h2::serve::LIMITS, tw_http2::LIMITS].concat()),
         ("request headers", server::LIMITS.to_vec()),
         ("upstream response headers", tw_http::origin::LIMITS.to_vec()),

@@ -109,7 +109,7 @@ impl TlsHost for SessionHost<'_> {
         let tls = ssl.tls.as_ref().or(default.tls.as_ref())?.clone();
         let clients = ssl.clients.as_ref().or(default.clients.as_ref()).cloned();
         let pool = ssl.sign_pool.of(&client.generation.disks);
-        Some(ChosenServer { server: client.server_id(), tls, alpn: 0, pool, clients })
+        Some(ChosenServer { server: client.server_id(), tls, alpn: 0, pool, clients, quic_log: None })
     }
 
     fn certificate_names(

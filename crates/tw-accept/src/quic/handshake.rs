@@ -29,7 +29,7 @@ const RECORD_HEADER: usize = 5;
 /// served. `None` if the connection ends here; the reason is logged, and the client gets it.
 pub async fn accept<H: TlsHost>(
     host: &H,
-    incoming: IncomingConnection,
+    mut incoming: IncomingConnection,
     transport: &TransportConfig,
     timeout: Duration,
 ) -> Option<Connection> {
@@ -44,10 +44,13 @@ pub async fn accept<H: TlsHost>(
     };
     let offered = ClientHelloInfo::new(&accepted);
     let name = accepted.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
-    let Some(chosen) = host.choose_server(&name) else {
+    let Some(mut chosen) = host.choose_server(&name) else {
         incoming.reject(now(), UNRECOGNIZED_NAME);
         return pending.rejected();
     };
+    if let Some(log) = chosen.quic_log.take() {
+        log.record(&mut incoming);
+    }
     let Some(config) = chosen.tls.quic_config(chosen.alpn).cloned() else {
         // The configuration was checked; a server without TLSv1.3 is not the default one.
         incoming.reject(now(), INTERNAL_ERROR);

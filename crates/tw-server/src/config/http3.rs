@@ -1,15 +1,17 @@
 //! Settings of HTTP/3 and of QUIC under it (nginx: ngx_http_v3_module): who speaks it, and within which limits.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tw_accept::quic::{AddressSettings, HostKey};
+use tw_accept::quic::{AddressSettings, HostKey, QuicLog};
 use tw_accept::ssl::certificate_file;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Contexts, Directive, HTTP, SERVER, Setting, Word, record};
 use tw_core::module::Settings;
+use tw_core::reach::Reach;
 use tw_quic::{RetryPolicy, TransportConfig, TransportSettings};
 
-use super::location::KeepAlive;
+use super::location::{KeepAlive, Location};
 use crate::http::Http;
 use crate::load::Resolve;
 
@@ -52,6 +54,8 @@ pub struct Http3 {
     pub stream_buffer_size: u32,
     /// Settings of the address whose default server this is.
     pub address: AddressSettings,
+    /// `quic_log`
+    pub log: Option<Arc<QuicLog>>,
     gso: bool,
     connection_ids_max: u64,
 }
@@ -67,6 +71,7 @@ pub struct Raw {
     gso: Setting<bool>,
     host_key: Setting<Word>,
     active_connection_id_limit: Setting<usize>,
+    log: Setting<Word>,
 }
 
 const EVERYWHERE: Contexts = HTTP | SERVER;
@@ -120,6 +125,11 @@ impl Settings<Http> for Http3 {
             .since("1.25.0")
             .doc("Maximum number of a client's connection IDs that are stored; at most 5.")
             .set(|raw, node, _| raw.active_connection_id_limit.set_number(node)),
+        record::new("quic_log", "directory | off", EVERYWHERE, Args::exact(1))
+            .default("off")
+            .since("Tailwater 0.2")
+            .doc("Directory for records of QUIC connections (qlog), a file for each connection. For debugging: they take much space.")
+            .set(|raw, node, _| raw.log.set_once(node, node.arg(0)?.clone())),
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
@@ -133,6 +143,15 @@ impl Settings<Http> for Http3 {
             (None, Some(outer)) => outer.address.host_key.clone(),
             (None, None) => HostKey::random(),
         };
+        let log = match (raw.log.take(), outer) {
+            (Some(word), _) if word.is("off") => None,
+            (Some(word), _) => {
+                let directory = cx.full_path(&word.bytes);
+                let sink = cx.sink_of(&QuicLog::target(&directory));
+                Some(Arc::new(QuicLog::new(directory, sink)))
+            }
+            (None, outer) => outer.and_then(|o| o.log.clone()),
+        };
         let retry = retry.or(outer.map(|o| o.address.retry)).unwrap_or(RetryPolicy::UnderLoad);
         Ok(Self {
             is_on: raw.http3.or(outer.map(|o| o.is_on), true),
@@ -140,6 +159,7 @@ impl Settings<Http> for Http3 {
             streams_max: streams_max.or(outer.map(|o| o.streams_max)).unwrap_or(128),
             stream_buffer_size: buffer_size.or(outer.map(|o| o.stream_buffer_size)).unwrap_or(64 << 10),
             address: AddressSettings { host_key, retry },
+            log,
             gso: raw.gso.or(outer.map(|o| o.gso), false),
             connection_ids_max: ids_max.or(outer.map(|o| o.connection_ids_max)).unwrap_or(2),
         })
@@ -147,6 +167,12 @@ impl Settings<Http> for Http3 {
 
     fn are_shared(&self) -> bool {
         true
+    }
+
+    fn reach(&self, _: &Location, reach: &mut Reach) {
+        if let Some(log) = &self.log {
+            reach.appends_in(log.directory());
+        }
     }
 }
 

@@ -232,7 +232,9 @@ impl TlsHost for Client {
             false => usize::from(group.speaks_http2(server)),
             true => quic_alpn(&server.http3),
         };
-        Some(ChosenServer { server: (id, server.plan), tls, alpn, pool, clients })
+        let quic_log = server.http3.log.as_ref().filter(|_| group.is_quic());
+        let quic_log = quic_log.map(|log| log.connection(self.id));
+        Some(ChosenServer { server: (id, server.plan), tls, alpn, pool, clients, quic_log })
     }
 
     fn certificate_names(
