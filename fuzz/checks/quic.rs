@@ -78,7 +78,7 @@ impl Server {
         if let Received::Connecting(incoming) =
             self.endpoint.receive(self.now, &Datagram { bytes, peer, local: None, ecn: 0 })
         {
-            match incoming.begin(configs().0.clone(), &self.transport).run() {
+            match incoming.begin(configs().0.clone(), || None, &self.transport).run() {
                 Ok(begun) => self.connections.extend(incoming.accept(self.now, begun).ok()),
                 Err(failure) => incoming.reject(self.now, failure.alert),
             }

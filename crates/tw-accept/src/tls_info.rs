@@ -119,7 +119,8 @@ impl TlsInfo {
         client: Option<ClientCertificate>,
         (offered, scheme): (ClientHelloInfo, Option<SignatureScheme>),
     ) -> Self {
-        let TlsFacts { server_name, protocol, suite, group, is_resumed, client_chain: _ } = facts;
+        let TlsFacts { server_name, protocol, suite, group, is_resumed, client_chain: _, client_scheme: _ } =
+            facts;
         Self {
             server_name,
             version: Some(ProtocolVersion::TLSv1_3),

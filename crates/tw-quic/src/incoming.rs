@@ -16,12 +16,13 @@ use crate::error::{ConnectionError, TLS_ALERT};
 use crate::keys::CONNECTION_ID_LEN;
 use crate::path_watch::PathWatch;
 use crate::qlog::{RecordWriter, Recorder};
-use crate::tls::{self, BegunSession, ConnectionParameters, SessionStart};
+use crate::tls::{self, BegunSession, ClientScheme, ConnectionParameters, SessionStart};
 use crate::transmit::Outgoing;
 
 /// Handshake that is about to begin.
 pub struct HandshakeStart {
     tls: Arc<ServerConfig>,
+    client_scheme: ClientScheme,
     params: Vec<u8>,
     hello: Vec<u8>,
     id: [u8; CONNECTION_ID_LEN],
@@ -50,8 +51,8 @@ impl HandshakeStart {
     /// # Errors
     /// The hello is not valid, or has nothing in common with the configuration.
     pub fn run(self) -> Result<BegunHandshake, HandshakeFailure> {
-        let Self { tls, params, hello, id, transport } = self;
-        match BegunSession::begin(tls, params, &hello) {
+        let Self { tls, client_scheme, params, hello, id, transport } = self;
+        match BegunSession::begin((tls, client_scheme), params, &hello) {
             Ok(session) => Ok(BegunHandshake { session, id, transport }),
             Err((alert, error)) => Err(HandshakeFailure { alert, error }),
         }
@@ -107,8 +108,14 @@ impl IncomingConnection {
         self.recorder = Some(Arc::new(recorder));
     }
 
-    /// Prepares the handshake with the TLS configuration of the server that the client has named. Cheap.
-    pub fn begin(&self, tls: Arc<ServerConfig>, transport: &TransportConfig) -> HandshakeStart {
+    /// Prepares the handshake with the TLS configuration of the server that the client has named, and the source of the scheme in which
+    /// a client has signed. Cheap.
+    pub fn begin(
+        &self,
+        tls: Arc<ServerConfig>,
+        client_scheme: ClientScheme,
+        transport: &TransportConfig,
+    ) -> HandshakeStart {
         let driver = self.endpoint.driver.borrow();
         let keys = &driver.config.keys;
         let id = keys.new_id(driver.config.origin);
@@ -120,7 +127,14 @@ impl IncomingConnection {
             reset_token: &keys.reset_token(&id),
         };
         let params = tls::encode(&transport.settings, &parameters);
-        HandshakeStart { tls, params, hello: self.hello.clone(), id, transport: transport.clone() }
+        HandshakeStart {
+            tls,
+            client_scheme,
+            params,
+            hello: self.hello.clone(),
+            id,
+            transport: transport.clone(),
+        }
     }
 
     /// Accepts the connection, whose answer to the client hello is there.

@@ -33,5 +33,5 @@ pub use incoming::{BegunHandshake, HandshakeFailure, HandshakeStart, IncomingCon
 pub use keys::{CONNECTION_ID_LEN, HostKeys, Origin};
 pub use qlog::RecordWriter;
 pub use stream_id::StreamId;
-pub use tls::TlsFacts;
+pub use tls::{ClientScheme, TlsFacts};
 pub use transmit::{BATCH, Outgoing, TransmitBatch};

@@ -13,7 +13,7 @@ use engine::transport_parameters::TransportParameters;
 use quinn_proto as engine;
 use rustls::pki_types::CertificateDer;
 use rustls::quic::{KeyChange, Secrets, ServerConnection, Suite, Version};
-use rustls::{CipherSuite, HandshakeKind, NamedGroup, ServerConfig};
+use rustls::{CipherSuite, HandshakeKind, NamedGroup, ServerConfig, SignatureScheme};
 use tw_base::FatalMutex;
 
 use crate::config::{PAYLOAD_SIZE_MAX, TransportSettings};
@@ -42,7 +42,12 @@ pub struct TlsFacts {
     pub is_resumed: bool,
     /// Certificate chain of the client, its own first; empty without one. Nobody has verified it but for the signature of the client.
     pub client_chain: Vec<CertificateDer<'static>>,
+    /// Scheme in which the client has signed; none without a certificate, and where a session was resumed.
+    pub client_scheme: Option<SignatureScheme>,
 }
+
+/// Scheme of the signature of a client that this thread has verified last, and not told yet. The session does not expose it.
+pub type ClientScheme = fn() -> Option<SignatureScheme>;
 
 /// Cipher suite of Initial packets.
 pub(crate) fn initial_suite() -> Suite {
@@ -53,6 +58,8 @@ pub(crate) fn initial_suite() -> Suite {
 /// TLS session of a server that has read the client hello and written its answer. Made by any thread.
 pub(crate) struct BegunSession {
     session: ServerConnection,
+    scheme_source: ClientScheme,
+    client_scheme: Option<SignatureScheme>,
     /// Answers in order, each with the keys that come into use behind it.
     answers: VecDeque<(Vec<u8>, Option<KeyChange>)>,
     /// Length of the hello, which the engine is going to deliver once more.
@@ -68,7 +75,7 @@ pub(crate) struct BegunSession {
 impl BegunSession {
     /// Reads the client hello and writes the answer, which contains the signature of the server. The error is an alert with its reason.
     pub(crate) fn begin(
-        config: Arc<ServerConfig>,
+        (config, scheme_source): (Arc<ServerConfig>, ClientScheme),
         params: Vec<u8>,
         hello: &[u8],
     ) -> Result<Box<Self>, (u8, rustls::Error)> {
@@ -84,8 +91,16 @@ impl BegunSession {
             }
             answers.push_back((answer, change));
         }
-        let watch = Arc::default();
-        Ok(Box::new(Self { session, answers, hello_len: hello.len(), params, watch, recorder: None }))
+        Ok(Box::new(Self {
+            session,
+            scheme_source,
+            client_scheme: None,
+            answers,
+            hello_len: hello.len(),
+            params,
+            watch: Arc::default(),
+            recorder: None,
+        }))
     }
 }
 
@@ -288,6 +303,7 @@ impl BegunSession {
             group: session.negotiated_key_exchange_group().map(|group| group.name()),
             is_resumed: session.handshake_kind() == Some(HandshakeKind::Resumed),
             client_chain: chain.iter().map(|der| der.clone().into_owned()).collect(),
+            client_scheme: self.client_scheme,
         }
     }
 }
@@ -356,7 +372,8 @@ impl crypto::Session for Session {
     }
 
     fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, engine::TransportError> {
-        let BegunSession { session, hello_len, .. } = self.state.handshake_mut()?;
+        let BegunSession { session, hello_len, scheme_source, client_scheme, .. } =
+            self.state.handshake_mut()?;
         // It has read the hello.
         let (known, bytes) = bytes.split_at((*hello_len).min(bytes.len()));
         *hello_len -= known.len();
@@ -368,6 +385,7 @@ impl crypto::Session for Session {
             Some(alert) => failure(alert.into(), &error.to_string()),
             None => failure(INTERNAL_ERROR, &error.to_string()),
         })?;
+        *client_scheme = client_scheme.or_else(scheme_source);
         let tells = !self.has_told;
         self.has_told = true;
         Ok(tells)

@@ -128,7 +128,7 @@ impl Echo {
 
     fn accept(&mut self, now: Instant, incoming: IncomingConnection) {
         assert_eq!(incoming.hello()[0], 1);
-        let begun = incoming.begin(self.tls.clone(), &self.transport).run();
+        let begun = incoming.begin(self.tls.clone(), || None, &self.transport).run();
         let begun = match begun {
             Ok(begun) => begun,
             Err(failure) => return incoming.reject(now, failure.alert),

@@ -11,7 +11,7 @@ use tw_core::event_loop::HandshakeFailure;
 use tw_log::Level;
 use tw_net::tls::HandshakeError;
 use tw_quic::{Connection, ConnectionError, IncomingConnection, TransportConfig};
-use tw_tls::Cost;
+use tw_tls::{Cost, client_scheme};
 
 use crate::connection::PendingConnection;
 use crate::handshake::client_certificate;
@@ -70,7 +70,7 @@ pub async fn accept<H: TlsHost>(
     drop(accepted);
     let ChosenServer { server, pool, clients, .. } = chosen;
     let signer = pool.clone().filter(|_| signature.cost == Cost::Slow);
-    let start = incoming.begin(config, transport);
+    let start = incoming.begin(config, client_scheme, transport);
     let begun = match pending.work(signer.as_ref(), move || start.run()).await? {
         Ok(begun) => begun,
         Err(failure) => {
@@ -94,7 +94,11 @@ pub async fn accept<H: TlsHost>(
     }
     // A connection that has ended meanwhile tells nothing.
     let facts = connection.tls()?;
-    let client = client_certificate(&pending, &facts.client_chain, clients, pool.as_ref(), server).await?;
+    let mut client =
+        client_certificate(&pending, &facts.client_chain, clients, pool.as_ref(), server).await?;
+    if let Some(client) = &mut client {
+        client.scheme = facts.client_scheme;
+    }
     pending.complete(TlsInfo::of_quic(facts, connection.handshaking(), client, (offered, signature.scheme)));
     Some(connection)
 }

@@ -5,4 +5,5 @@ mod bodies;
 mod quic_log;
 mod requests;
 mod rfc9114;
+mod tls;
 mod websocket;

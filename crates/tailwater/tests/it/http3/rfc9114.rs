@@ -1,24 +1,8 @@
 //! Rules of RFC 9114 and RFC 9204 that a server must enforce, each with the error code that the client sees.
 
-use tw_http3::FIELD_CODING;
 use tw_testkit::quic::{QuicClient, UdpClient};
 
-use crate::support::http3::{Http3Server, closed, send_bidi, send_on, send_uni, start_http3};
-
-/// A frame of a short type and length.
-fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
-    assert!(payload.len() < 64);
-    [&[kind, payload.len() as u8][..], payload].concat()
-}
-
-/// A `HEADERS` frame.
-fn headers(fields: &[(&str, &str)]) -> Vec<u8> {
-    tw_fields::encode_section(
-        &FIELD_CODING,
-        |writer| fields.iter().for_each(|(name, value)| writer.push(name.as_bytes(), value.as_bytes())),
-        |section| frame(1, section),
-    )
-}
+use crate::support::http3::{Http3Server, closed, frame, headers, send_bidi, send_on, send_uni, start_http3};
 
 const GET: [(&str, &str); 4] =
     [(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/a.txt")];

@@ -9,7 +9,9 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use quinn_proto::ConnectionError;
 use rustls::version::TLS13;
-use tw_http3::{Config, Connection, Incoming, LocalStream, Pseudo, Signal, Stream, StreamError};
+use tw_http3::{
+    Config, Connection, FIELD_CODING, Incoming, LocalStream, Pseudo, Signal, Stream, StreamError,
+};
 use tw_testkit::Server;
 use tw_testkit::quic::{ClientSettings, QuicClient, UdpClient};
 use tw_testkit::server::Builder;
@@ -115,8 +117,14 @@ impl Response {
 
 impl Http3Client {
     pub(crate) fn connect(settings: &ClientSettings, server: SocketAddr) -> io::Result<Self> {
-        let mut udp = UdpClient::connect(settings, server)?;
-        udp.connected()?;
+        let mut client = Self::connect_early(settings, server)?;
+        client.udp.connected()?;
+        Ok(client)
+    }
+
+    /// A client whose handshake is not complete: it may send early data.
+    pub(crate) fn connect_early(settings: &ClientSettings, server: SocketAddr) -> io::Result<Self> {
+        let udp = UdpClient::connect(settings, server)?;
         let wire = Wire {
             frames: Connection::client(Config { list_max: 64 << 10 }),
             requests: BTreeMap::new(),
@@ -159,6 +167,15 @@ impl Http3Client {
         let stream = self.wire.frames.send_request(id, write, ends).unwrap();
         let exchange = Exchange { stream, is_sent: false, response: Response::default(), end: None };
         self.wire.requests.insert(id, exchange);
+    }
+
+    /// Begins a request without a body on a stream that can be opened at once.
+    pub(crate) fn begin_now(&mut self, method: &str, path: &str) -> u64 {
+        let id = self.udp.client.open_bidi().unwrap();
+        let pseudo =
+            [(":method", method), (":scheme", "https"), (":authority", "localhost"), (":path", path)];
+        self.begin_on(id, &pseudo, true);
+        id
     }
 
     /// Sends content of a request.
@@ -358,6 +375,26 @@ impl Wire {
 fn fields_of(list: &tw_http3::FieldSection) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     list.iter().map(|(name, value)| (text(name), text(value))).collect()
+}
+
+/// A frame of a short type and length.
+pub(crate) fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    assert!(payload.len() < 64);
+    [&[kind, payload.len() as u8][..], payload].concat()
+}
+
+/// A `HEADERS` frame.
+pub(crate) fn headers(fields: &[(&str, &str)]) -> Vec<u8> {
+    tw_fields::encode_section(
+        &FIELD_CODING,
+        |writer| fields.iter().for_each(|(name, value)| writer.push(name.as_bytes(), value.as_bytes())),
+        |section| frame(1, section),
+    )
+}
+
+/// A `HEADERS` frame of a request.
+pub(crate) fn request_head(method: &str, path: &str) -> Vec<u8> {
+    headers(&[(":method", method), (":scheme", "https"), (":authority", "localhost"), (":path", path)])
 }
 
 /// Opens a unidirectional stream of this type, and sends bytes on it.
