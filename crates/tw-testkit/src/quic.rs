@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -247,7 +247,15 @@ impl UdpClient {
     /// # Errors
     /// No socket can be had.
     pub fn rebind(&mut self) -> io::Result<()> {
-        self.socket = UdpSocket::bind(SocketAddr::new(self.socket.local_addr()?.ip(), 0))?;
+        self.rebind_to(self.socket.local_addr()?.ip())
+    }
+
+    /// Sends from another address of this machine from now on, as in another network.
+    ///
+    /// # Errors
+    /// No socket can be had.
+    pub fn rebind_to(&mut self, ip: IpAddr) -> io::Result<()> {
+        self.socket = UdpSocket::bind(SocketAddr::new(ip, 0))?;
         Ok(())
     }
 

@@ -184,8 +184,13 @@ impl Client {
 
     /// Writes a line into the main error log.
     pub(crate) fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.log_as(self.peer_text(), level, message);
+    }
+
+    /// Writes a line into the main error log for a client whose address as text is `peer` by now.
+    pub(crate) fn log_as(&self, peer: &str, level: Level, message: fmt::Arguments<'_>) {
         let generation = self.home.generation();
-        let message = format_args!("{message}{}", Whence(self));
+        let message = format_args!("{message}, client: {peer}, server: {}", self.listen);
         self.write(&generation.process.error_log, level, message);
     }
 
@@ -210,14 +215,5 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.home.connections.remove_client(&self.slot);
-    }
-}
-
-/// The end of a line of the main error log: `, client: …, server: …`.
-struct Whence<'a>(&'a Client);
-
-impl fmt::Display for Whence<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, ", client: {}, server: {}", self.0.peer_text(), self.0.listen)
     }
 }

@@ -3,7 +3,7 @@
 use tw_testkit::origin::origin;
 use tw_testkit::{Signal, wait};
 
-use crate::support::http3::{start_http3, start_http3_with};
+use crate::support::http3::{send_on, start_http3, start_http3_with};
 use crate::support::server;
 
 /// `H3_NO_ERROR`
@@ -64,6 +64,25 @@ fn client_that_moves_has_its_new_address_in_later_requests() {
     assert!(moved);
     let proxied = client.request("GET", "/proxied", &[("x-is", "192.0.2.1")], b"").text();
     assert_eq!(proxied, format!("192.0.2.1|{new}"));
+}
+
+#[test]
+fn log_lines_of_a_client_that_has_moved_have_its_new_address() {
+    let server = start_http3("client_header_timeout 2s; location /addr { return 200 $remote_addr; }");
+    let mut client = server.client();
+    client.udp.rebind_to([127, 0, 0, 2].into()).unwrap();
+    assert!(wait::until(wait::TIMEOUT, || client.get("/addr").text() == "127.0.0.2"));
+    client.get("/none");
+    server
+        .server
+        .wait_error_log("html/none\" failed (2: No such file or directory), client: 127.0.0.2,")
+        .unwrap();
+    // A request whose head does not come: a line of the connection.
+    let stream = client.open().unwrap();
+    send_on(&mut client.udp, stream, &[1, 9], false);
+    client.udp.until(|client| client.ended.get(&stream).copied()).unwrap();
+    let line = "while reading client request headers, client: 127.0.0.2, server: 127.0.0.1:";
+    server.server.wait_error_log(line).unwrap();
 }
 
 #[test]

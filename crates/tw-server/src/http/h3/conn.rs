@@ -2,12 +2,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use tw_http::Priority;
 use tw_http3::{Connection, ConnectionError, ErrorCode, LocalStream, Signal};
+use tw_log::Level;
+use tw_net::Addr;
 use tw_quic::{StreamError, StreamId};
 
 use super::settings::ConnectionSettings;
@@ -85,6 +88,12 @@ impl Http3Connection {
             answered: Cell::new(0),
             resets: Cell::new(0),
         })
+    }
+
+    /// Writes a line about the connection into the main error log, with the client's validated address.
+    pub(super) fn log(&self, level: Level, message: fmt::Arguments<'_>) {
+        let peer = Addr::Inet(self.quic.peer());
+        self.client.log_as(&peer.client_text(), level, message);
     }
 
     /// Counts a request that is over.

@@ -92,7 +92,7 @@ async fn live(conn: Rc<Http3Connection>) {
     let end = poll_fn(|cx| life.poll(cx)).await;
     let mut streams = std::mem::take(&mut life.streams);
     drop(life);
-    log_end(&conn.client, &end, streams.is_empty());
+    log_end(&conn, &end, streams.is_empty());
     conn.frames.set_driver(None);
     let (code, reason) = match end {
         End::Over => (ErrorCode::NO_ERROR, ""),
@@ -118,23 +118,23 @@ async fn live(conn: Rc<Http3Connection>) {
 const WHILE: &str = "while processing HTTP/3 connection";
 
 /// Writes down why a connection has ended, unless that is as usual.
-fn log_end(client: &Client, end: &End, is_idle: bool) {
+fn log_end(conn: &Http3Connection, end: &End, is_idle: bool) {
     match end {
         End::Over | End::Broken(ConnectionError::Local(_, "")) => {}
         End::Broken(ConnectionError::Local(_, what)) => {
-            client.log(Level::Info, format_args!("client {what} {WHILE}"));
+            conn.log(Level::Info, format_args!("client {what} {WHILE}"));
         }
         // Who leaves nothing behind may go.
         End::Broken(
             ConnectionError::Closed | ConnectionError::Peer(ErrorCode::NO_ERROR) | ConnectionError::TimedOut,
         ) if is_idle => {}
         End::Broken(ConnectionError::Closed | ConnectionError::Peer(ErrorCode::NO_ERROR)) => {
-            client.log(Level::Info, format_args!("client prematurely closed connection {WHILE}"));
+            conn.log(Level::Info, format_args!("client prematurely closed connection {WHILE}"));
         }
         End::Broken(ConnectionError::TimedOut) => {
-            client.log(Level::Info, format_args!("client timed out (110: Connection timed out) {WHILE}"));
+            conn.log(Level::Info, format_args!("client timed out (110: Connection timed out) {WHILE}"));
         }
-        End::Broken(why) => client.log(Level::Info, format_args!("{why} {WHILE}")),
+        End::Broken(why) => conn.log(Level::Info, format_args!("{why} {WHILE}")),
         // That was told when it happened.
         End::Panicked => {}
     }
@@ -336,7 +336,7 @@ impl<'c> ConnectionState<'c> {
             }
         }
         let conn = self.conn;
-        conn.client.log(
+        conn.log(
             Level::Info,
             format_args!("client timed out (110: Connection timed out) while reading client request headers"),
         );
