@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io;
 
-use tw_app::explain::{ExplainedProtocol, Explanation, Line, RequestToExplain, SessionToExplain};
+use tw_app::explain::{ExplainedProtocol, Explanation, Line, RequestToExplain, Scheme, SessionToExplain};
 use tw_core::config_thread::ConfigThread;
 use tw_core::pools::Disks;
 use tw_disk::Pool;
@@ -94,12 +94,13 @@ fn parse(url: &[u8]) -> Option<RequestToExplain> {
     if words.next().is_some() || !is_method(method) {
         return None;
     }
-    let (rest, default_port) = match (url.strip_prefix(b"http://"), url.strip_prefix(b"https://")) {
-        (Some(rest), _) => (rest, 80),
-        (None, Some(rest)) => (rest, 443),
+    let (rest, scheme) = match (url.strip_prefix(b"http://"), url.strip_prefix(b"https://")) {
+        (Some(rest), _) => (rest, Some(Scheme::Http)),
+        (None, Some(rest)) => (rest, Some(Scheme::Https)),
         (None, None) if url.windows(3).any(|part| part == b"://") => return None,
-        (None, None) => (url, 80),
+        (None, None) => (url, None),
     };
+    let default_port = scheme.unwrap_or(Scheme::Http).default_port();
     let rest = rest.split(|byte| *byte == b'#').next().unwrap_or_default();
     let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     let (authority, target) = rest.split_at(end);
@@ -112,6 +113,7 @@ fn parse(url: &[u8]) -> Option<RequestToExplain> {
         method: method.into(),
         host: host.to_ascii_lowercase(),
         port: port.unwrap_or(default_port),
+        scheme,
         target: [slash, target].concat(),
     })
 }
@@ -197,6 +199,11 @@ mod tests {
                 method: method.into(),
                 host: host.into(),
                 port,
+                scheme: match url.split_once("://") {
+                    Some((before, _)) if before.ends_with("https") => Some(Scheme::Https),
+                    Some(_) => Some(Scheme::Http),
+                    None => None,
+                },
                 target: target.into(),
             });
             assert_eq!(request, expected, "{url}");

@@ -16,9 +16,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand;
 use bytes::BytesMut;
@@ -40,9 +39,12 @@ use crate::qlog::{Direction, Recorder};
 use crate::shared::Shared;
 use crate::tls::{SessionStart, VERSION_1};
 use crate::transmit::{Outgoing, TransmitBatch};
+use crate::wall_clock::WallClock;
 
 /// Datagrams of one message. Longer ones would hold up those of other connections.
 const SEGMENTS_MAX: usize = 16;
+/// Bit of the first byte of a packet with a long header (RFC 9000, section 17).
+const LONG_HEADER: u8 = 0x80;
 /// Alert `internal_error`: the engine's own configuration never accepts.
 const INTERNAL_ERROR: u8 = 80;
 
@@ -131,38 +133,19 @@ pub struct EndpointStatistics {
     pub refused: u64,
     /// Retry packets.
     pub retries: u64,
+    /// Stateless resets.
+    pub resets: u64,
     /// Datagrams that were dropped because of a limit.
     pub dropped: u64,
     /// Panics of the engine.
     pub panics: u64,
 }
 
-/// Time of day, which tokens contain. It goes on with the time that callers name.
-struct WallClock {
-    start: Instant,
-    unix: Duration,
-    elapsed_secs: AtomicU64,
-}
-
-impl WallClock {
-    fn set(&self, now: Instant) {
-        let elapsed = now.saturating_duration_since(self.start).as_secs();
-        self.elapsed_secs.store(elapsed, Ordering::Relaxed);
-    }
-}
-
-impl engine::TimeSource for WallClock {
-    fn now(&self) -> SystemTime {
-        let elapsed = Duration::from_secs(self.elapsed_secs.load(Ordering::Relaxed));
-        SystemTime::UNIX_EPOCH + self.unix + elapsed
-    }
-}
-
 impl Endpoint {
     /// An endpoint without connections. `unix` is the time since 1970 at `now`. The first one in a process draws random numbers
     /// for the first time, which a loop may not.
     pub fn new(config: EndpointConfig, now: Instant, unix: Duration) -> Self {
-        let clock = Arc::new(WallClock { start: now, unix, elapsed_secs: AtomicU64::new(0) });
+        let clock = Arc::new(WallClock::new(now, unix));
         Self(Rc::new(EndpointState {
             driver: RefCell::new(Driver::new(config, clock, 0)),
             table: RefCell::default(),
@@ -265,9 +248,7 @@ impl Endpoint {
                 continue;
             }
             shared.armed.set(None);
-            if let Some(recorder) = &shared.recorder {
-                recorder.set_time(now);
-            }
+            shared.record(|recorder| recorder.set_time(now));
             state.guard(|| {
                 shared.call(|engine| {
                     if engine.poll_timeout().is_some_and(|at| at <= now) {
@@ -423,14 +404,20 @@ impl EndpointState {
                     return Received::Elsewhere(origin);
                 }
             }
-            Some(DatagramEvent::Response(transmit)) => driver.respond(Outgoing::new(out, transmit)),
+            Some(DatagramEvent::Response(transmit)) => {
+                // A packet with a short header of no known connection.
+                if datagram.bytes.first().is_some_and(|first| first & LONG_HEADER == 0) {
+                    self.count(|statistics| statistics.resets += 1);
+                }
+                driver.respond(Outgoing::new(out, transmit));
+            }
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let shared = self.table.borrow().get(handle.0).cloned().flatten();
                 let Some(shared) = shared else { return Received::Done };
-                if let Some(recorder) = &shared.recorder {
+                shared.record(|recorder| {
                     recorder.set_time(now);
                     recorder.datagrams(Direction::Received, datagram.bytes.len(), None, datagram.ecn);
-                }
+                });
                 shared.call(|engine| {
                     engine.handle_event(event);
                     shared.exchange(engine, driver);
@@ -464,6 +451,8 @@ impl EndpointState {
             return Received::Refused;
         }
         let half_open = driver.half_open();
+        // DIFF(nginx): also without `quic_retry`, while many handshakes are under way; and a token that is not valid is as none: the client
+        // gets a new Retry packet, not INVALID_TOKEN (RFC 9000, section 8.1.3).
         let wants_proof =
             driver.config.retry == RetryPolicy::Always || half_open >= HANDSHAKES_WITHOUT_RETRY_MAX;
         if wants_proof && !incoming.remote_address_validated() {
@@ -517,9 +506,7 @@ impl EndpointState {
             self.count(|statistics| statistics.panics += 1);
             return self.forget(shared);
         }
-        if let Some(recorder) = &shared.recorder {
-            recorder.set_time(now);
-        }
+        shared.record(|recorder| recorder.set_time(now));
         shared.call(|engine| {
             shared.execute_close(engine, now);
             while !batch.is_full() && shared.may_send(engine) {
@@ -529,10 +516,10 @@ impl EndpointState {
                     Some(transmit) => {
                         shared.packets_made(transmit.destination);
                         let message = Outgoing::new(buffer, transmit);
-                        if let Some(recorder) = &shared.recorder {
-                            let Outgoing { bytes, segment, ecn, .. } = &message;
+                        let Outgoing { bytes, segment, ecn, .. } = &message;
+                        shared.record(|recorder| {
                             recorder.datagrams(Direction::Sent, bytes.len(), *segment, *ecn);
-                        }
+                        });
                         batch.push(message);
                     }
                     None => {

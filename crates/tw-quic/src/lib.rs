@@ -24,6 +24,7 @@ mod stream_id;
 mod tls;
 mod tokens;
 mod transmit;
+mod wall_clock;
 
 pub use config::{EndpointConfig, LIMITS, RetryPolicy, TransportConfig, TransportSettings};
 pub use connection::{Connection, ConnectionStatistics};

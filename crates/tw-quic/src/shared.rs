@@ -49,7 +49,7 @@ pub(crate) struct Shared {
     pub(crate) peer: Cell<PeerAddress>,
     watch: Arc<PathWatch>,
     /// Recorder, if the connection is recorded.
-    pub(crate) recorder: Option<Arc<Recorder>>,
+    recorder: Option<Arc<Recorder>>,
     pub(crate) local: Option<IpAddr>,
     bidi_streams_max: u64,
     /// Sum that the engine may keep of sent data.
@@ -122,6 +122,13 @@ impl Shared {
             is_queued: Cell::new(false),
             armed: Cell::new(None),
         })
+    }
+
+    /// Records something, if the connection is recorded.
+    pub(crate) fn record(&self, record: impl FnOnce(&Recorder)) {
+        if let Some(recorder) = &self.recorder {
+            record(recorder);
+        }
     }
 
     /// Calls the engine for a task.
@@ -197,9 +204,7 @@ impl Shared {
     pub(crate) fn close(&self, code: u64, reason: Bytes) {
         if self.end.borrow().is_none() {
             *self.close.borrow_mut() = Some((code, reason));
-            if let Some(recorder) = &self.recorder {
-                recorder.closed(&ConnectionError::Closed, Some(code));
-            }
+            self.record(|recorder| recorder.closed(&ConnectionError::Closed, Some(code)));
             self.end_with(ConnectionError::Closed);
             self.queue();
         }
@@ -207,10 +212,8 @@ impl Shared {
 
     /// Notes the end of the connection, and wakes every task.
     pub(crate) fn ended(&self, reason: ConnectionError) {
-        if let Some(recorder) = &self.recorder
-            && !self.has_ended()
-        {
-            recorder.closed(&reason, None);
+        if !self.has_ended() {
+            self.record(|recorder| recorder.closed(&reason, None));
         }
         self.end_with(reason);
     }
@@ -279,10 +282,10 @@ impl Shared {
             self.send_window.set(window);
             engine.set_send_window(window);
         }
-        if let Some(recorder) = &self.recorder {
+        self.record(|recorder| {
             recorder.recovery(&engine.stats());
             recorder.flush();
-        }
+        });
     }
 
     fn on_event(&self, event: Event) {
@@ -293,9 +296,7 @@ impl Shared {
             Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
             Event::Connected => {
                 self.is_handshaking.set(false);
-                if let Some(recorder) = &self.recorder {
-                    recorder.established();
-                }
+                self.record(Recorder::established);
                 wake(waiters.established.take());
             }
             Event::ConnectionLost { reason } => {
@@ -342,9 +343,7 @@ impl Shared {
         } else {
             return;
         };
-        if let Some(recorder) = &self.recorder {
-            recorder.migration(migration, current);
-        }
+        self.record(|recorder| recorder.migration(migration, current));
         self.peer.set(peer);
     }
 

@@ -465,6 +465,7 @@ fn connection_that_was_lost_is_reset() {
     net.client.write(stream, &[0; 100]);
     net.until("reset", |net| net.client.lost.is_some());
     assert!(matches!(net.client.lost, Some(quinn_proto::ConnectionError::Reset)), "{:?}", net.client.lost);
+    assert_eq!(net.server.endpoint.statistics().resets, 1);
 }
 
 #[test]

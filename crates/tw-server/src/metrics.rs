@@ -3,6 +3,31 @@
 use tw_core::metrics::{Metric, MetricKind, each_loop};
 use tw_disk::{Locks, Refusal};
 
+/// Major version of HTTP that a request came by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HttpVersion {
+    /// HTTP/1.1 or before.
+    Http1,
+    /// HTTP/2.
+    Http2,
+    /// HTTP/3.
+    Http3,
+}
+
+impl HttpVersion {
+    /// All of them, in the order of the counters.
+    const ALL: [Self; 3] = [Self::Http1, Self::Http2, Self::Http3];
+
+    /// Name in metrics.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Http1 => "HTTP/1",
+            Self::Http2 => "HTTP/2",
+            Self::Http3 => "HTTP/3",
+        }
+    }
+}
+
 /// Metrics of requests, whatever modules answer them.
 pub static METRICS: &[Metric] = &[
     Metric {
@@ -13,6 +38,18 @@ pub static METRICS: &[Metric] = &[
         read: |scrape, out| {
             for (at, class) in ["other", "1xx", "2xx", "3xx", "4xx", "5xx"].iter().enumerate() {
                 out.value(&[class], scrape.counts().total(|tally| &tally.by_class[at]));
+            }
+        },
+    },
+    Metric {
+        name: "requests_by_protocol_total",
+        kind: MetricKind::Counter,
+        labels: &["protocol"],
+        doc: "Requests begun, by protocol: HTTP/1, HTTP/2 or HTTP/3.",
+        read: |scrape, out| {
+            for version in HttpVersion::ALL {
+                let count = scrape.counts().total(|tally| &tally.by_version[version as usize]);
+                out.value(&[version.name()], count);
             }
         },
     },

@@ -213,6 +213,7 @@ impl LoopEndpoint {
         core.tally.quic_accepted.add(now.accepted - before.accepted);
         core.tally.quic_refused.add(now.refused - before.refused);
         core.tally.quic_retries.add(now.retries - before.retries);
+        core.tally.quic_resets.add(now.resets - before.resets);
         core.tally.datagrams_dropped.add(now.dropped - before.dropped);
         core.tally.quic_panics.add(now.panics - before.panics);
         if now.panics > before.panics {

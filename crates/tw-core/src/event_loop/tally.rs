@@ -101,12 +101,16 @@ pub struct Tally {
     pub datagrams_forwarded: LoopCounter,
     /// Sessions over datagrams that ended to make room.
     pub datagram_sessions_evicted: LoopCounter,
+    /// Connections over QUIC open now, with those whose handshake goes on.
+    pub quic_open: LoopCounter,
     /// Connections over QUIC that were accepted.
     pub quic_accepted: LoopCounter,
     /// Handshakes over QUIC that were refused or have failed at once.
     pub quic_refused: LoopCounter,
     /// Clients of QUIC that had to prove their address first.
     pub quic_retries: LoopCounter,
+    /// Stateless resets, for clients of QUIC whose connection is lost.
+    pub quic_resets: LoopCounter,
     /// Panics of the QUIC engine.
     pub quic_panics: LoopCounter,
     /// Datagrams passed on to the loop of their connection.
@@ -117,6 +121,8 @@ pub struct Tally {
     pub datagram_sessions_not_taken_over: LoopCounter,
     /// Sessions begun.
     pub sessions: LoopCounter,
+    /// Sessions begun by version of the protocol, which numbers its versions.
+    pub by_version: [LoopCounter; 3],
     /// Sessions that are over by class of status: index 1 to 5; 0 is none of them.
     pub by_class: [LoopCounter; 6],
     /// Bytes from clients in sessions that are over.

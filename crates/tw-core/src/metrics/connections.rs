@@ -65,6 +65,13 @@ pub(super) const METRICS: &[Metric] = &[
         },
     },
     Metric {
+        name: "quic_connections_open",
+        kind: MetricKind::Gauge,
+        labels: &[],
+        doc: "Connections over QUIC open now, with those whose handshake is not complete.",
+        read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.quic_open)),
+    },
+    Metric {
         name: "quic_connections_accepted_total",
         kind: MetricKind::Counter,
         labels: &[],
@@ -84,6 +91,13 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &[],
         doc: "Clients of QUIC that had to prove their address first (Retry).",
         read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.quic_retries)),
+    },
+    Metric {
+        name: "quic_resets_total",
+        kind: MetricKind::Counter,
+        labels: &[],
+        doc: "Stateless resets: clients of QUIC that were told that their connection is lost, as after a crash.",
+        read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.quic_resets)),
     },
     Metric {
         name: "quic_engine_failures_total",

@@ -11,7 +11,9 @@ use pin_project_lite::pin_project;
 use rustls::ServerConfig;
 use tw_accept::ssl::{CertificateNames, DynamicCertificate};
 use tw_accept::{AcceptedTransport, ChosenServer, Host, OcspClient, Preface, Steps, TlsHost, TlsInfo};
-use tw_core::event_loop::{DatagramListener, EvictableConnection, PassedDatagram, ReceivedDatagram, Tally};
+use tw_core::event_loop::{
+    DatagramListener, EvictableConnection, LevelGuard, PassedDatagram, ReceivedDatagram, Tally,
+};
 use tw_core::regex::Captures;
 use tw_disk::Disk;
 use tw_log::Level;
@@ -79,6 +81,8 @@ fn start_quic(home: &Rc<Loop>, listen: Rc<Addr>, incoming: IncomingConnection) {
 
 /// Serves a connection over QUIC until it is closed.
 async fn serve_quic(client: Rc<Client>, incoming: IncomingConnection) {
+    let home = client.home.clone();
+    let _open = LevelGuard::new(&home.tally.quic_open);
     let generation = client.home.generation();
     let Some(group) = client.group(&generation) else { return };
     let server = generation.server(group.default_server);

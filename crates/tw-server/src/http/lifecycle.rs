@@ -20,6 +20,7 @@ use super::start;
 use super::tls_requirements;
 use super::wire::Wire;
 use crate::event_loop::Loop;
+use crate::metrics::HttpVersion;
 
 /// Request of a client in memory of its loop. A drop before [`finish`](Self::finish), as by `worker_shutdown_timeout`, writes the
 /// access log line of a request that has begun.
@@ -59,9 +60,10 @@ impl Drop for ActiveRequest {
 }
 
 /// Counts a request whose head was read or has begun to arrive.
-pub(crate) fn count_request(client: &Client) {
+pub(crate) fn count_request(client: &Client, version: HttpVersion) {
     client.requests.set(client.requests.get() + 1);
     client.home.tally.sessions.add(1);
+    client.home.tally.by_version[version as usize].add(1);
     client.home.try_accept_mutex();
 }
 

@@ -1,5 +1,7 @@
 //! `-t --explain URL`: routing of a request, without sending it.
 
+use tw_testkit::tls::Authority;
+
 use crate::support::{get, server, start};
 
 const HTTP: &str = "http {
@@ -32,6 +34,43 @@ fn explained(url: &str) -> (String, bool, String) {
     let text =
         text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect();
     (text, output.status.success(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn explain_names_the_protocols_of_an_address() {
+    const HTTPS: &str = "http { ssl_certificate one.crt; ssl_certificate_key one.key;
+        server { listen 127.0.0.1:8443 quic reuseport; listen 127.0.0.1:8443 ssl; http2 on; server_name example.com;
+                 if ($scheme = http) { return 301 https://$host; } location / { return 200 $scheme; } }
+        server { listen 127.0.0.1:8443 ssl; server_name old.example; return 204; }
+        server { listen 127.0.0.1:8444 quic; server_name example.com; return 204; }
+        server { listen 127.0.0.1:8445; listen 127.0.0.1:8445 quic; http3 off; return 204; } }";
+    let made = Authority::new().certify(&["example.com"]);
+    for (url, lines) in [
+        (
+            "https://example.com:8443/",
+            &["listen 127.0.0.1:8443 (TLS: HTTP/2, HTTP/1.1; QUIC: HTTP/3) ", "location /"][..],
+        ),
+        (
+            "example.com:8443/",
+            &["listen 127.0.0.1:8443 (TLS: HTTP/2, HTTP/1.1; QUIC: HTTP/3) ", "location /"],
+        ),
+        ("https://old.example:8443/", &["listen 127.0.0.1:8443 (TLS: HTTP/1.1) ", "server old.example: "]),
+        ("https://example.com:8444/", &["listen 127.0.0.1:8444 (QUIC: HTTP/3) ", "response 204"]),
+        (
+            "http://example.com:8443/",
+            &["http:// is refused here with 400 (error_page 497); what follows is for https://"],
+        ),
+        (
+            "https://example.com:8445/",
+            &["listen 127.0.0.1:8445 ", "the address does not speak TLS; what follows is for http://"],
+        ),
+    ] {
+        let run = server().certificate("one", &made).arg("-q").arg("--explain").arg(url).run(HTTPS).unwrap();
+        let text = String::from_utf8(run.stdout).unwrap();
+        let words: Vec<_> = text.split_whitespace().collect();
+        let text = words.join(" ");
+        assert!(lines.iter().all(|line| text.contains(line)), "{url}: {text}");
+    }
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Requests and responses of HTTP/3, their logs and variables, and the end of connections.
 
 use tw_testkit::origin::origin;
-use tw_testkit::{Signal, wait};
+use tw_testkit::{Client, Signal, wait};
 
 use crate::support::http3::{send_on, start_http3, start_http3_with};
+use crate::support::metrics::metric_in;
 use crate::support::server;
 
 /// `H3_NO_ERROR`
@@ -41,6 +42,30 @@ fn access_log_has_a_line_for_each_request() {
     let lines = server.server.access_log(2).unwrap();
     assert_eq!(lines[0], "GET /a.txt HTTP/3.0 200 5 h3 1 127.0.0.1");
     assert!(lines[1].starts_with("GET /none HTTP/3.0 404 "), "{lines:?}");
+}
+
+#[test]
+fn metrics_count_connections_and_requests_by_protocol() {
+    let server =
+        start_http3("quic_retry on; } server { listen 127.0.0.1:{port1}; location /metrics { metrics; }");
+    let page = || Client::get(server.server.addr_of(1), "/metrics").unwrap().text();
+    let mut client = server.client();
+    assert_eq!((client.get("/a.txt").status, client.get("/none").status), (200, 404));
+    let text = page();
+    for (series, expected) in [
+        ("requests_by_protocol_total{protocol=\"HTTP/1\"}", 1),
+        ("requests_by_protocol_total{protocol=\"HTTP/2\"}", 0),
+        ("requests_by_protocol_total{protocol=\"HTTP/3\"}", 2),
+        ("quic_connections_open", 1),
+        ("quic_connections_accepted_total", 1),
+        ("quic_retries_total", 1),
+        ("quic_resets_total", 0),
+    ] {
+        assert_eq!(metric_in(&text, series), expected, "{series}: {text}");
+    }
+    client.udp.client.close(0x100, std::time::Instant::now());
+    client.udp.until(|_| Some(())).unwrap();
+    assert!(wait::until(wait::TIMEOUT, || metric_in(&page(), "quic_connections_open") == 0));
 }
 
 #[test]

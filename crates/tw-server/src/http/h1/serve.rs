@@ -20,6 +20,7 @@ use crate::http::lingering_close::linger_close;
 use crate::http::request::{After, Request};
 use crate::http::request_body::{self, Drained};
 use crate::http::wire::Wire;
+use crate::metrics::HttpVersion;
 
 /// Serves a connection until it is closed; `early` was read of its first request already.
 ///
@@ -113,12 +114,12 @@ async fn serve_buffered(conn: &Rc<Http1Connection>, r: &mut Request) -> After {
             ReadHead::NotBegun => return After::KeepAlive,
             ReadHead::Closed => return After::Abort,
             ReadHead::Gone(status) => {
-                lifecycle::count_request(client);
+                lifecycle::count_request(client, HttpVersion::Http1);
                 lifecycle::abandon(r, status);
                 return After::Abort;
             }
         };
-        lifecycle::count_request(client);
+        lifecycle::count_request(client, HttpVersion::Http1);
         lifecycle::serve(r, head).await;
         if r.state.after == After::KeepAlive && request_body::read::drain(r).await == Drained::No {
             r.state.after = After::Abort;

@@ -32,6 +32,7 @@ use crate::http::client::Client;
 use crate::http::h1::LAST_WAIT;
 use crate::http::lifecycle;
 use crate::http::lingering_close::linger_close;
+use crate::metrics::HttpVersion;
 
 /// Limits of HTTP/2 connections.
 pub(crate) const LIMITS: &[Limit] = &[
@@ -291,7 +292,7 @@ impl<'c> ConnectionState<'c> {
             Stage::Leaving | Stage::Closing => return stream.reset(ErrorCode::REFUSED_STREAM),
         }
         self.idle = None;
-        lifecycle::count_request(client);
+        lifecycle::count_request(client, HttpVersion::Http2);
         let keep = &self.conn.settings.keepalive;
         let is_last = keep.timeout.is_zero()
             || client.requests.get() >= keep.requests

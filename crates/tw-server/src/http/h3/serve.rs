@@ -31,6 +31,7 @@ use super::{Http3Connection, Http3StreamHandle, stream};
 use crate::http::client::Client;
 use crate::http::h1::LAST_WAIT;
 use crate::http::lifecycle;
+use crate::metrics::HttpVersion;
 
 /// Least time between the two GOAWAY frames: requests that were sent before the first one arrived come until then.
 const GOAWAY_WAIT_MIN: Duration = Duration::from_millis(50);
@@ -366,7 +367,7 @@ impl<'c> ConnectionState<'c> {
             return stream.reset(ErrorCode::REQUEST_REJECTED);
         }
         self.idle = None;
-        lifecycle::count_request(client);
+        lifecycle::count_request(client, HttpVersion::Http3);
         let keep = &conn.settings.keepalive;
         let is_last = keep.timeout.is_zero()
             || client.requests.get() >= keep.requests

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use tw_accept::{find_destination, local_address, no_destination};
+use tw_accept::{TlsInfo, find_destination, local_address, no_destination};
 use tw_conf::Span;
 use tw_core::event_loop::{Application, Counts, LoopConfiguration, LoopCore};
 use tw_core::host_names::HostName;
@@ -22,7 +22,7 @@ use tw_rt::{Deadline, FirstBytes, LoopOptions, Socket};
 use super::{AGAIN, NextStep, call_handler, decide, locate};
 use crate::config::location::{Location, Visibility};
 use crate::event_loop::Loop;
-use crate::http::client::Client;
+use crate::http::client::{Client, Scheme};
 use crate::http::generation::GenerationRef;
 use crate::http::generation::LoopGeneration;
 use crate::http::generation::{ListenGroup, ServerId};
@@ -47,6 +47,8 @@ pub struct RequestToExplain {
     pub host: Vec<u8>,
     /// The port it goes to.
     pub port: u16,
+    /// Scheme, if the URL has one; else that of the listening address.
+    pub scheme: Option<Scheme>,
     /// Path and arguments.
     pub target: Vec<u8>,
 }
@@ -97,10 +99,11 @@ async fn explain_here(
     request: &RequestToExplain,
 ) -> io::Result<Result<Explanation, String>> {
     let mut explanation = Explanation::default();
-    let addresses = generation.groups.iter().map(|listen| &listen.address);
-    let Some(at) = find_destination(addresses.clone(), &request.host, request.port) else {
+    let Some(at) = find_group(&generation.groups, request) else {
+        let addresses = generation.groups.iter().map(|listen| &listen.address);
         return Ok(Err(no_destination(addresses, request.port)));
     };
+    let is_secure = speaks_tls(&generation.groups[at]);
     let (address, kind) = (generation.groups[at].address.clone(), generation.groups[at].kind);
     let (ours, _theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
@@ -109,6 +112,11 @@ async fn explain_here(
     let core = LoopCore::new(0, Arc::new(Counts::default()), generation.process());
     let home = Loop::new(core, generation);
     let client = Client::new(1, client, (Rc::new(address.clone()), kind), home.clone());
+    if is_secure {
+        let name = String::from_utf8_lossy(&request.host).into_owned();
+        // The client is new.
+        let _ = client.tls.set(Box::new(TlsInfo::of_name(Some(name.into()))));
+    }
     let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));
     conn.pretend_local(local_address(&address, &request.host));
     let mut r = home.app.take_request();
@@ -117,7 +125,7 @@ async fn explain_here(
     let outcome = match read(&mut r, at, request) {
         Ok(()) => {
             start::set_uri(&mut r);
-            explain_server(&r, at, &mut explanation);
+            explain_server(&r, at, request.scheme, &mut explanation);
             let mut deadline = Deadline::new();
             deadline.set(TIMEOUT);
             let state = deadline.guard(state(&mut r, &mut explanation)).await;
@@ -129,13 +137,29 @@ async fn explain_here(
     Ok(outcome)
 }
 
+/// Index of the listening address that a client comes to: over TCP, with which clients begin, else over QUIC.
+fn find_group(groups: &[ListenGroup], request: &RequestToExplain) -> Option<usize> {
+    let find = |is_quic: bool| {
+        let of_kind: Vec<_> =
+            groups.iter().enumerate().filter(|(_, group)| group.is_quic() == is_quic).collect();
+        let addresses = of_kind.iter().map(|(_, group)| &group.address);
+        let found = find_destination(addresses, &request.host, request.port)?;
+        of_kind.get(found).map(|(at, _)| *at)
+    };
+    find(false).or_else(|| find(true))
+}
+
+fn speaks_tls(group: &ListenGroup) -> bool {
+    group.ssl || group.is_quic()
+}
+
 /// Makes the head and reads it as it would be read from a socket.
 fn read(r: &mut Request, at: usize, request: &RequestToExplain) -> Result<(), String> {
     let generation = r.generation().clone();
     let group = &generation.groups[at];
     r.route.server = group.default_server;
     let port = match request.port {
-        80 => String::new(),
+        port if port == r.client().scheme().default_port() => String::new(),
         port => format!(":{port}"),
     };
     let line = [&*request.method, b" ", &request.target, b" HTTP/1.1\r\nHost: ", &request.host].concat();
@@ -154,19 +178,49 @@ fn read(r: &mut Request, at: usize, request: &RequestToExplain) -> Result<(), St
     }
 }
 
-fn explain_server(r: &Request, at: usize, explanation: &mut Explanation) {
+fn explain_server(r: &Request, at: usize, scheme: Option<Scheme>, explanation: &mut Explanation) {
     let generation = r.generation();
     let (group, address) = (&generation.groups[at], &generation.groups[at].address);
     let server = generation.server(r.route.server);
     let listen = server.settings.listens.iter().find(|listen| listen.addresses.contains(address));
     let note = if group.proxy_protocol { ", behind the PROXY protocol" } else { "" };
-    explanation.add("listen", format!("{address}{note}"), listen.and_then(|listen| listen.span));
+    let protocols = protocols(r, group);
+    explanation.add("listen", format!("{address}{note}{protocols}"), listen.and_then(|listen| listen.span));
+    match (scheme, speaks_tls(group)) {
+        (Some(Scheme::Http), true) => {
+            let text = "http:// is refused here with 400 (error_page 497); what follows is for https://";
+            explanation.add("", text, None);
+        }
+        (Some(Scheme::Https), false) => {
+            explanation.add("", "the address does not speak TLS; what follows is for http://", None);
+        }
+        _ => {}
+    }
     let host = String::from_utf8_lossy(&r.route.host);
     let name = match &*server.settings.name {
         b"" => "without a name".to_owned(),
         name => String::from_utf8_lossy(name).into_owned(),
     };
     explanation.add("server", format!("{name}: {}", why_server(r, group, &host)), Some(server.span));
+}
+
+/// Protocols that the server speaks at an address with TLS, and over QUIC at the same address and port.
+fn protocols(r: &Request, group: &ListenGroup) -> String {
+    let generation = r.generation();
+    let server = generation.server(r.route.server);
+    let is_its_quic = |other: &&ListenGroup| {
+        other.is_quic() && other.address == group.address && other.members.contains(&r.route.server)
+    };
+    let mut spoken = Vec::new();
+    match (group.ssl, group.speaks_http2(server)) {
+        (true, true) => spoken.push("TLS: HTTP/2, HTTP/1.1"),
+        (true, false) => spoken.push("TLS: HTTP/1.1"),
+        (false, _) => {}
+    }
+    if server.http3.is_on && generation.groups.iter().any(|other| is_its_quic(&other)) {
+        spoken.push("QUIC: HTTP/3");
+    }
+    if spoken.is_empty() { String::new() } else { format!(" ({})", spoken.join("; ")) }
 }
 
 fn why_server(r: &Request, group: &ListenGroup, host: &str) -> String {
@@ -477,6 +531,7 @@ mod tests {
             method: b"GET".to_vec(),
             host: host.as_bytes().to_vec(),
             port,
+            scheme: None,
             target: target.as_bytes().to_vec(),
         };
         let generation = ConfigThread::start(|| {}).unwrap().publish(generation(conf));
