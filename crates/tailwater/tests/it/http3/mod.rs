@@ -2,6 +2,7 @@
 
 mod attacks;
 mod bodies;
+mod clients;
 mod quic_log;
 mod requests;
 mod rfc9114;

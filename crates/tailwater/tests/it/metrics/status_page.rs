@@ -1,48 +1,18 @@
 //! `status_page`, also in a real browser.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
-use std::process::{Command, Stdio};
 
 use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::ports::Port;
-use tw_testkit::{Lacks, Server, TempDir, leave_out, wait};
+use tw_testkit::{Server, wait};
 
+use crate::support::program::browse;
 use crate::support::reload::reload;
 use crate::support::{get, request, server, start, start_server};
 
-/// Paths at which distributions install a browser that runs without a display.
-const BROWSERS: [&str; 4] = [
-    "/usr/bin/chromium",
-    "/usr/bin/chromium-browser",
-    "/usr/bin/google-chrome",
-    "/usr/bin/google-chrome-stable",
-];
-
 /// The document after a browser has run its script for some seconds of virtual time; `None` without a browser.
 fn rendered(server: &Server, target: &str) -> Option<String> {
-    let Some(browser) = BROWSERS.iter().find(|browser| Path::new(browser).exists()) else {
-        leave_out(Lacks::Machine, format_args!("there is no browser: what {target} looks like"));
-        return None;
-    };
-    let profile = TempDir::new("browser").unwrap();
-    let mut child = Command::new(browser)
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", "--virtual-time-budget=6000"])
-        .arg(format!("--user-data-dir={}", profile.path().display()))
-        .arg(format!("http://{}{target}", server.addr()))
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    // It writes the document at its end.
-    let reader = child.stdout.take().map(|out| std::thread::spawn(move || std::io::read_to_string(out)));
-    let ended = wait::until(wait::TIMEOUT * 6, || child.try_wait().unwrap().is_some());
-    if !ended {
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-    assert!(ended, "the browser did not end");
-    Some(reader.unwrap().join().unwrap().unwrap())
+    browse(&format!("http://{}{target}", server.addr()), &["--virtual-time-budget=6000".to_owned()])
 }
 
 /// The words of a document: no tags, no script, blanks as one.
