@@ -40,6 +40,7 @@ pub use application::StreamLoop;
 pub use load::StreamBlocks;
 pub use loop_services::{LoopServices, OcspQuery};
 pub use protocol::{Block, Stream};
+pub use session_handover::SessionRecord;
 
 /// Limits of sessions; those of a module are in its settings.
 pub const LIMITS: &[&[Limit]] =

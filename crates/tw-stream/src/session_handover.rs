@@ -30,7 +30,7 @@ const TIME_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// Facts about a session that another process has begun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SessionRecord {
+pub struct SessionRecord {
     /// Listening address of the configuration.
     pub(crate) listen: SocketAddr,
     pub(crate) client: SocketAddr,
@@ -63,12 +63,12 @@ pub(crate) struct ExchangeCounts {
 
 impl SessionRecord {
     /// The bytes for the other process; `None` if there are none.
-    pub(crate) fn write(&self) -> Option<Vec<u8>> {
+    pub fn write(&self) -> Option<Vec<u8>> {
         postcard::to_extend(self, vec![VERSION]).ok()
     }
 
     /// Reads the bytes of another process. `None` if they have another form or impossible values.
-    fn read(bytes: &[u8]) -> Option<Self> {
+    pub fn read(bytes: &[u8]) -> Option<Self> {
         let (&VERSION, bytes) = bytes.split_first()? else { return None };
         let (record, rest) = postcard::take_from_bytes::<Self>(bytes).ok()?;
         let ExchangeCounts { requests, responses, from_client, to_client, from_server, to_server } =

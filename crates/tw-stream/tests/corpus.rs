@@ -4,6 +4,8 @@ use tw_testkit::corpus::Mutations;
 
 #[path = "../../../fuzz/checks/mqtt.rs"]
 mod mqtt;
+#[path = "../../../fuzz/checks/session_record.rs"]
+mod session_record;
 
 /// Some seconds for each target without optimisation.
 const MUTATIONS: Mutations<'_> =
@@ -12,4 +14,10 @@ const MUTATIONS: Mutations<'_> =
 #[test]
 fn mqtt_packets() {
     MUTATIONS.run("mqtt", mqtt::check);
+}
+
+#[test]
+fn session_records() {
+    const MUTATIONS: Mutations<'_> = Mutations { count: 20_000, alphabet: b"\x00\x01\x02\x7f\x80\xff" };
+    MUTATIONS.run("session_record", session_record::check);
 }
