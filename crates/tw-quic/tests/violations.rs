@@ -9,6 +9,7 @@ use std::time::Duration;
 mod quic;
 
 use quic::{SOURCE, Server, client, configs, shake_hands};
+use rustls::pki_types::ServerName;
 use tw_quic::ConnectionError;
 use tw_testkit::quic_raw::{Closed, Level, Parameter, RawClient, frame, parameters, varint};
 
@@ -23,6 +24,7 @@ const PROTOCOL_VIOLATION: u64 = 10;
 const CRYPTO_BUFFER_EXCEEDED: u64 = 13;
 const UNEXPECTED_MESSAGE: u64 = 0x10a;
 const NO_APPLICATION_PROTOCOL: u64 = 0x178;
+const MISSING_EXTENSION: u64 = 0x16d;
 
 /// End of a connection whose client sends these frames after its handshake.
 fn closed_by(packets: &[&[u8]]) -> Option<Closed> {
@@ -52,7 +54,7 @@ fn frames_that_violate_the_protocol() {
     };
     let cases: Vec<(&str, Vec<u8>, &[u64])> = vec![
         ("unknown frame", frame(0x20, &[]), &[FRAME_ENCODING_ERROR]),
-        ("no frame at all", Vec::new(), &[]),
+        ("no frame at all", Vec::new(), &[PROTOCOL_VIOLATION]),
         ("HANDSHAKE_DONE", frame(0x1e, &[]), &[PROTOCOL_VIOLATION]),
         ("NEW_TOKEN", stream(7, &[3], b"abc"), &[PROTOCOL_VIOLATION]),
         ("ACK of a packet that was not sent", frame(2, &[9999, 0, 0, 0]), &[PROTOCOL_VIOLATION]),
@@ -130,7 +132,6 @@ fn frames_that_violate_the_protocol() {
     for (name, frames, codes) in cases {
         let closed = closed_by(&[&frames]);
         match codes {
-            // A packet without frames is a violation, too; ours are padded.
             [] => assert_eq!(closed, None, "{name}"),
             codes => assert!(
                 codes.iter().any(|code| closed == Some(Closed::Transport(*code))),
@@ -219,18 +220,61 @@ fn hello_without_a_common_protocol_is_refused() {
 
 #[test]
 fn reserved_bits_must_be_zero() {
-    for level in [Level::Handshake, Level::Application] {
+    let connected = || {
         let (mut server, mut client) = (Server::new(), client());
         shake_hands(&mut server, &mut client);
-        let bits = if level == Level::Application { 0x18 } else { 0x0c };
+        (server, client)
+    };
+    for (level, bits, (mut server, mut client)) in
+        [(Level::Handshake, 0x0c, before_finished()), (Level::Application, 0x18, connected())]
+    {
         let ping = frame(1, &[]);
         let datagram = client.datagram_with(level, &ping, |header| header[0] |= bits);
         server.exchange(&datagram.unwrap()).iter().for_each(|answer| client.receive(answer));
-        // Keys of handshakes are gone once it is confirmed.
-        if level == Level::Application {
-            assert_eq!(client.closed, Some(Closed::Transport(PROTOCOL_VIOLATION)));
-        }
+        assert_eq!(client.closed, Some(Closed::Transport(PROTOCOL_VIOLATION)), "{level:?}");
     }
+}
+
+/// A client that has the keys of the handshake, and has not sent what completes it.
+fn before_finished() -> (Server, RawClient) {
+    let (mut server, mut client) = (Server::new(), client());
+    for datagram in client.datagrams() {
+        server.exchange(&datagram).iter().for_each(|answer| client.receive(answer));
+    }
+    (server, client)
+}
+
+#[test]
+fn frames_and_messages_that_handshake_packets_must_not_have() {
+    for (name, frames, code) in [
+        ("PATH_CHALLENGE", [vec![0x1a], vec![1; 8]].concat(), PROTOCOL_VIOLATION),
+        ("STREAM", stream(0xa, &[0, 1], b"x"), PROTOCOL_VIOLATION),
+        ("NEW_TOKEN", stream(7, &[1], b"x"), PROTOCOL_VIOLATION),
+        ("KeyUpdate of TLS", stream(6, &[0, 5], &[24, 0, 0, 1, 0]), UNEXPECTED_MESSAGE),
+        ("EndOfEarlyData of TLS", stream(6, &[0, 4], &[5, 0, 0, 0]), UNEXPECTED_MESSAGE),
+    ] {
+        let (mut server, mut client) = before_finished();
+        let datagram = client.datagram(Level::Handshake, &frames).unwrap();
+        server.exchange(&datagram).iter().for_each(|answer| client.receive(answer));
+        assert_eq!(client.closed, Some(Closed::Transport(code)), "{name}");
+    }
+}
+
+#[test]
+fn hello_without_transport_parameters_is_refused() {
+    // That of TLS over TCP, without the header of its record.
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut tcp = rustls::ClientConnection::new(configs().1.clone(), name).unwrap();
+    let mut record = Vec::new();
+    tcp.write_tls(&mut record).unwrap();
+    let hello = &record[5..];
+    let (mut server, mut client) = (Server::new(), client());
+    for (at, part) in hello.chunks(1000).enumerate() {
+        let crypto = stream(6, &[at as u64 * 1000, part.len() as u64], part);
+        let datagram = client.datagram(Level::Initial, &crypto).unwrap();
+        server.exchange(&datagram).iter().for_each(|answer| client.receive(answer));
+    }
+    assert_eq!(client.closed, Some(Closed::Transport(MISSING_EXTENSION)));
 }
 
 /// Lets a client that is connected send the packets of `make`, and returns the bytes of the answers and the server.

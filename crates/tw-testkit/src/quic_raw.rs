@@ -11,7 +11,7 @@ use rustls::{ClientConfig, Side};
 /// Least size of a datagram with an Initial packet.
 const DATAGRAM_MIN: usize = 1200;
 /// Bytes of packet numbers that are sent.
-const NUMBER_LEN: usize = 2;
+const NUMBER_LEN: usize = 4;
 /// Bytes of the tag of a packet.
 const TAG_LEN: usize = 16;
 /// Part of a client hello in one datagram.
@@ -209,8 +209,6 @@ impl RawClient {
         if level == Level::Initial {
             payload.resize(payload.len().max(DATAGRAM_MIN - header_len - NUMBER_LEN - TAG_LEN), 0);
         }
-        // Enough for the sample of the header protection.
-        payload.resize(payload.len().max(4), 0);
         let mut header = Vec::new();
         match level {
             Level::Application => {
@@ -233,7 +231,7 @@ impl RawClient {
                 header.extend((0x4000 | len as u16).to_be_bytes());
             }
         }
-        header.extend((number as u16).to_be_bytes());
+        header.extend((number as u32).to_be_bytes());
         change(&mut header);
         Some(protect(keys, number, header, payload))
     }

@@ -36,6 +36,7 @@ fn control_stream_rules() {
         ("a push stream", &[1, 0], 0x103),
         ("an invalid instruction of QPACK", &[2, 0x3f, 0xe2, 0x1f], 0x201),
         ("an acknowledgement of nothing", &[3, 0x80], 0x202),
+        ("an increment of the insert count by 0", &[3, 0], 0x202),
     ] {
         let mut udp = server.raw();
         send_uni(&mut udp, bytes);
@@ -96,6 +97,7 @@ fn request_stream_rules() {
         ("a section without a prefix", frame(1, b""), false, 0x200),
         ("a reference to no entry", frame(1, &[0, 0, 0x80]), false, 0x200),
         ("an invalid insert count", frame(1, &[0xff, 0x7f, 0]), false, 0x200),
+        ("an index beyond the static table", frame(1, &[0, 0, 0xff, 0x24]), false, 0x200),
     ] {
         let mut udp = server.raw();
         send_bidi(&mut udp, &bytes, fin);
