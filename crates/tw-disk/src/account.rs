@@ -1,6 +1,8 @@
 //! Account of the operations of one request: their class, their source, and their cost.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use crate::op::Op;
 
 /// Purpose of a job; a pool takes classes in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,12 +70,42 @@ pub struct Account {
     jobs: u32,
     queue_ns: u64,
     wait_ns: u64,
+    /// Single waits; `None` if they are not recorded.
+    waits: Option<Box<WaitRecord>>,
+}
+
+/// Wait for one job.
+#[derive(Clone, Copy, Debug)]
+pub struct DiskWait {
+    /// Operation of the job.
+    pub op: Op,
+    /// Time at which the job was queued.
+    pub queued: Instant,
+    /// Time until a thread took the job.
+    pub queue: Duration,
+    /// Time of the work.
+    pub service: Duration,
+}
+
+/// Waits of an account, in the order in which the jobs ended.
+#[derive(Clone, Debug, Default)]
+struct WaitRecord {
+    waits: Vec<DiskWait>,
+    max: usize,
+}
+
+impl WaitRecord {
+    fn push(&mut self, wait: DiskWait) {
+        if self.waits.len() < self.max {
+            self.waits.push(wait);
+        }
+    }
 }
 
 impl Account {
     /// An account without costs.
     pub const fn new(class: JobClass, source: JobSource) -> Self {
-        Self { class, source, jobs: 0, queue_ns: 0, wait_ns: 0 }
+        Self { class, source, jobs: 0, queue_ns: 0, wait_ns: 0, waits: None }
     }
 
     /// An account of class [`JobClass::Hit`].
@@ -101,17 +133,51 @@ impl Account {
         self.jobs == 0
     }
 
-    /// Adds what another account cost.
+    /// Records single waits from now on, the first `max` of them.
+    pub fn record_waits(&mut self, max: usize) {
+        self.waits = Some(Box::new(WaitRecord { waits: Vec::new(), max }));
+    }
+
+    /// Recorded waits, in the order in which the jobs ended.
+    pub fn waits(&self) -> &[DiskWait] {
+        self.waits.as_ref().map_or(&[], |record| &record.waits)
+    }
+
+    /// An empty account for a part of the same work, which records waits if this one does. It is added by
+    /// [`add_part`](Self::add_part).
+    #[must_use]
+    pub fn part(&self, class: JobClass, source: JobSource) -> Self {
+        let mut part = Self::new(class, source);
+        if let Some(record) = &self.waits {
+            part.record_waits(record.max);
+        }
+        part
+    }
+
+    /// Adds a [part](Self::part) with its waits.
+    pub fn add_part(&mut self, part: &Self) {
+        if let Some(record) = &mut self.waits {
+            part.waits().iter().for_each(|wait| record.push(*wait));
+        }
+        self.add(part);
+    }
+
+    /// Adds what another account cost; its waits remain its own.
     pub fn add(&mut self, other: &Self) {
         self.jobs = self.jobs.saturating_add(other.jobs);
         self.queue_ns = self.queue_ns.saturating_add(other.queue_ns);
         self.wait_ns = self.wait_ns.saturating_add(other.wait_ns);
     }
 
-    pub(crate) fn charge(&mut self, queue_ns: u64, service_ns: u64) {
+    /// Adds the cost of a job that was queued at `queued`.
+    pub(crate) fn charge(&mut self, op: Op, queued: Instant, (queue_ns, service_ns): (u64, u64)) {
         self.jobs = self.jobs.saturating_add(1);
         self.queue_ns = self.queue_ns.saturating_add(queue_ns);
         self.wait_ns = self.wait_ns.saturating_add(queue_ns).saturating_add(service_ns);
+        if let Some(record) = &mut self.waits {
+            let (queue, service) = (Duration::from_nanos(queue_ns), Duration::from_nanos(service_ns));
+            record.push(DiskWait { op, queued, queue, service });
+        }
     }
 }
 
@@ -123,10 +189,29 @@ mod tests {
     fn sums_costs() {
         let mut by = Account::hit(JobSource::of(b"/a"));
         assert!(by.is_inline());
-        by.charge(3, 4);
-        by.charge(10, 20);
+        let now = Instant::now();
+        by.charge(Op::Open, now, (3, 4));
+        by.charge(Op::Read, now, (10, 20));
         assert!(!by.is_inline());
         assert_eq!((by.jobs(), by.queue().as_nanos(), by.wait().as_nanos()), (2, 13, 37));
+    }
+
+    #[test]
+    fn waits_are_recorded_on_request_up_to_a_limit() {
+        let now = Instant::now();
+        let mut silent = Account::hit(JobSource::NONE);
+        silent.charge(Op::Open, now, (1, 2));
+        assert!(silent.waits().is_empty() && silent.part(JobClass::Hit, JobSource::NONE).waits.is_none());
+        let mut by = Account::hit(JobSource::NONE);
+        by.record_waits(2);
+        by.charge(Op::Open, now, (1, 2));
+        let mut part = by.part(JobClass::Fill, JobSource::NONE);
+        part.charge(Op::Read, now, (3, 4));
+        part.charge(Op::Stat, now, (5, 6));
+        by.add_part(&part);
+        let ops: Vec<_> = by.waits().iter().map(|wait| (wait.op, wait.service.as_nanos())).collect();
+        assert_eq!(ops, [(Op::Open, 2), (Op::Read, 4)]);
+        assert_eq!((by.jobs(), by.wait().as_nanos()), (3, 21));
     }
 
     #[test]

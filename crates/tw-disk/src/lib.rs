@@ -49,7 +49,7 @@ mod watch;
 pub const LIMITS: &[&[tw_base::Limit]] =
     &[device::LIMITS, mounts::LIMITS, pool::LIMITS, watch::LIMITS, ring::LIMITS, ops::LIMITS, lock::LIMITS];
 
-pub use account::{Account, JobClass, JobSource};
+pub use account::{Account, DiskWait, JobClass, JobSource};
 pub use device::{DEVICES_MAX, DeviceStats, Reads, devices};
 pub use disk::{Aio, Disk, SocketFd};
 pub use driver::{Sent, SentEnd};

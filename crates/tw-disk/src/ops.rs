@@ -209,7 +209,7 @@ impl Disk {
         let buf = match self.read_by_ring(by, file, offset, buf) {
             Ok(job) => {
                 let done = job.await;
-                by.charge(done.queue_ns, done.service_ns);
+                by.charge(Op::Read, done.queued, (done.queue_ns, done.service_ns));
                 return done.result;
             }
             Err(ReadRefusal::Error(error)) => return Err(error),

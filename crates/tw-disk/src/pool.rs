@@ -394,7 +394,7 @@ impl Pool {
     {
         let job = Shared::submit(&self.0.shared, by, op, device, work)?;
         let done = job.await;
-        by.charge(done.queue_ns, done.service_ns);
+        by.charge(op, done.queued, (done.queue_ns, done.service_ns));
         done.result
     }
 }

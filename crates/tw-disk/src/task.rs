@@ -46,6 +46,7 @@ pub(crate) struct Begun {
 /// A finished job.
 pub(crate) struct Done<T> {
     pub(crate) result: Result<T, DiskError>,
+    pub(crate) queued: Instant,
     pub(crate) queue_ns: u64,
     pub(crate) service_ns: u64,
 }
@@ -105,7 +106,8 @@ impl<W, T> Task<W, T> {
         let mut stage = self.stage.lock();
         match std::mem::replace(&mut *stage, Stage::Over) {
             Stage::Running { waker } | Stage::Waiting { waker, .. } => {
-                *stage = Stage::Done(Done { result, queue_ns: begun.queue_ns, service_ns });
+                *stage =
+                    Stage::Done(Done { result, queued: self.queued, queue_ns: begun.queue_ns, service_ns });
                 drop(stage);
                 if let Some(waker) = waker {
                     waker.wake();
@@ -136,7 +138,8 @@ impl<W, T> Task<W, T> {
                 return;
             }
         };
-        *stage = Stage::Done(Done { result, queue_ns, service_ns: waited_ns - queue_ns });
+        let service_ns = waited_ns - queue_ns;
+        *stage = Stage::Done(Done { result, queued: self.queued, queue_ns, service_ns });
         drop(stage);
         if let Some(waker) = waker {
             waker.wake();
