@@ -84,6 +84,11 @@ impl<S: Session> TlsSettings<S> {
         Some(connections.offering(protocols.filter(|name| (1..=255).contains(&name.len())).collect()))
     }
 
+    /// TLS of connections to a server called `host` that belong to no session; `None` unless [enabled](Self::enable).
+    pub fn for_server(&self, host: &[u8]) -> Option<UpstreamTls> {
+        self.tls.as_ref().map(|tls| tls.connections_without_session(host))
+    }
+
     /// Returns true if `ssl_name` has variables, so that it may differ between servers.
     pub fn has_dynamic_name(&self) -> bool {
         self.name.as_ref().is_some_and(|name| name.constant().is_none())

@@ -155,6 +155,11 @@ impl<S: Session> EnabledTls<S> {
     pub(crate) fn connections(&self, name: &[u8], s: &S) -> UpstreamTls {
         UpstreamTls::new(self.config.clone(), name, self.named.as_ref().map(|named| named.names(s)))
     }
+
+    /// TLS of connections of the server's own to a server called `name`.
+    pub(crate) fn connections_without_session(&self, name: &[u8]) -> UpstreamTls {
+        UpstreamTls::new(self.config.clone(), name, None)
+    }
 }
 
 impl<S: Session> TlsDirectives<S> {

@@ -34,7 +34,7 @@ use crate::http::request::Request;
 use crate::load::Resolve;
 use crate::vars::{Template, Value, VarDef};
 
-pub use issuer::{NOT_IN_SANDBOX, directives as issuer_directives};
+pub use issuer::{NOT_IN_SANDBOX, directives as issuer_directives, system_bundle};
 
 /// Least bytes of the zone, as in nginx: eight pages.
 const ZONE_MIN: u64 = 8 * 4096;

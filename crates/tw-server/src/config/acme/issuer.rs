@@ -321,5 +321,10 @@ fn read(word: &Word, what: &str, cx: &Resolve<'_>) -> Result<Vec<u8>, ConfError>
 
 /// Reads the certificates of the authorities that this system trusts.
 fn bundle(cx: &Resolve<'_>) -> Option<Vec<u8>> {
-    BUNDLES.into_iter().find_map(|path| cx.read_file(path.as_bytes()).ok())
+    cx.read_file(system_bundle(cx)?.as_bytes()).ok()
+}
+
+/// File with the certificates of the authorities that this system trusts.
+pub fn system_bundle(cx: &Resolve<'_>) -> Option<&'static str> {
+    BUNDLES.into_iter().find(|path| cx.read_file(path.as_bytes()).is_ok())
 }

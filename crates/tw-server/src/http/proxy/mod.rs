@@ -18,6 +18,7 @@ mod exchange;
 pub mod health;
 pub(crate) mod names;
 pub mod ocsp_client;
+pub mod own_request;
 mod pass;
 mod read_body;
 mod response;

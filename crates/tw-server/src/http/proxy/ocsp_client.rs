@@ -1,7 +1,5 @@
-//! HTTP client for requests of the server's own, such as OCSP: one request on a connection of its own, and the
-//! content of the response. Every wait has a limit.
+//! OCSP client: one question on a connection of its own. Every wait has a limit.
 
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -10,16 +8,14 @@ use tw_accept::OcspClient;
 use tw_base::Limit;
 use tw_connect::Resolving;
 use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
-use tw_connect::reading::{READ_SIZE, read_some};
-use tw_connect::upstream_connection::{ReadOutcome, UpstreamConnection};
+use tw_connect::upstream_connection::UpstreamConnection;
 use tw_http::{Method, base64};
 use tw_net::{Addr, ConnectOptions};
 use tw_tls::ocsp::ResponderUrl;
 
 use super::codec::http1::Http1Codec;
-use super::codec::{Codec, Event};
+use super::own_request::{OwnRequest, OwnResponse, exchange};
 use crate::event_loop::Loop;
-use crate::http::upstream_response::UpstreamResponse;
 
 /// As in nginx.
 const INQUIRY_TIME: Duration = Duration::from_secs(60);
@@ -77,7 +73,7 @@ async fn send_query(
     let mut failed = "no address of the responder".to_owned();
     for ip in found.iter() {
         let to = Addr::Inet((ip, url.port).into());
-        match exchange(home, &to, request.clone(), answer_max).await {
+        match ask(home, &to, request.clone(), answer_max).await {
             Ok(answer) => return Ok(answer),
             Err(failure) => failed = failure.to_string(),
         }
@@ -102,54 +98,17 @@ fn target(path: &str, question: &[u8]) -> String {
     target
 }
 
-async fn exchange(
-    home: &Rc<Loop>,
-    to: &Addr,
-    mut request: Bytes,
-    answer_max: usize,
-) -> Result<Vec<u8>, AttemptFailure> {
+async fn ask(home: &Rc<Loop>, to: &Addr, head: Bytes, size_max: usize) -> Result<Vec<u8>, AttemptFailure> {
     let connection =
         UpstreamConnection::open(home, to, &ConnectOptions::default(), INQUIRY_TIME, None).await?;
-    let at = |stage| move |failure: UpstreamFailure| failure.at(stage);
-    while !request.is_empty() {
-        match connection.write_now(&request).map_err(at(AttemptStage::Sending))? {
-            0 => connection.writable(INQUIRY_TIME).await.map_err(at(AttemptStage::Sending))?,
-            written => request = request.slice(written..),
-        }
-    }
-    connection.begin_reading(INQUIRY_TIME);
     let mut codec = Http1Codec::new(Method::Get, INQUIRY_HEAD_MAX, false);
-    let (mut answer, mut body) = (UpstreamResponse::default(), Vec::new());
-    let mut stage = AttemptStage::ReadingHead;
-    let invalid = |what: &str, stage| UpstreamFailure::Invalid(what.into()).at(stage);
-    loop {
-        let (read, mut input) = read_some(&home.buffers, &connection, READ_SIZE).map_err(at(stage))?;
-        match read {
-            ReadOutcome::Some => {}
-            ReadOutcome::Nothing => {
-                poll_fn(|cx| connection.poll_readable(cx)).await.map_err(at(stage))?;
-                continue;
-            }
-            ReadOutcome::Closed => {
-                codec.closed().map_err(at(stage))?;
-                return Ok(body);
-            }
-        }
-        loop {
-            match codec.read(&mut input, &mut answer).map_err(at(stage))? {
-                Event::NeedMore => break,
-                Event::Interim => {}
-                Event::Head if answer.status != 200 => {
-                    return Err(UpstreamFailure::Status(answer.status).at(stage));
-                }
-                Event::Head => stage = AttemptStage::ReadingBody,
-                Event::Body(piece) if body.len() + piece.len() > answer_max => {
-                    return Err(invalid("responder sent too large an answer", stage));
-                }
-                Event::Body(piece) => body.extend_from_slice(&piece),
-                Event::End => return Ok(body),
-            }
-        }
+    let (timeout, total) = (INQUIRY_TIME, INQUIRY_TIME);
+    let request = OwnRequest { head, body: Bytes::new(), timeout, total, size_max };
+    let answered = exchange(home, &connection, &mut codec, request, |status| status == 200).await;
+    let OwnResponse { head, body } = answered?;
+    match head.status {
+        200 => Ok(body),
+        status => Err(UpstreamFailure::Status(status).at(AttemptStage::ReadingHead)),
     }
 }
 
