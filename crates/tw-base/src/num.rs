@@ -44,6 +44,12 @@ pub fn hex(mut number: u64, digits: &mut [u8; HEX_MAX]) -> &[u8] {
     digits.get(at..).unwrap_or(b"")
 }
 
+/// Appends bytes in lower-case hexadecimal, two digits each.
+pub fn push_hex(bytes: &[u8], out: &mut Vec<u8>) {
+    let digit = |nibble: u8| if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 };
+    out.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]));
+}
+
 /// Parses a number of decimal digits only; `None` if it is empty, has other characters or overflows.
 #[inline]
 pub fn parse(text: &[u8]) -> Option<u64> {

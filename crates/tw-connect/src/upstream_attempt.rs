@@ -65,6 +65,11 @@ impl<O> UpstreamAttempt<O> {
         Self { to, begun: tw_rt::clock::now(), connected: None, ended: None, sent: 0, received: 0, own }
     }
 
+    /// Time of its begin.
+    pub fn begun(&self) -> Instant {
+        self.begun
+    }
+
     /// Time from its begin to `at`.
     pub fn span(&self, at: Instant) -> Duration {
         at.saturating_duration_since(self.begun)

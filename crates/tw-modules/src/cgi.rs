@@ -302,13 +302,14 @@ impl<L: Language> CgiGateway<L> {
             };
             Ok(BuiltRequest { head, body, framing })
         };
-        let (made, rebuild): (_, Option<RequestBuilder<'_>>) = match self.settings.request.is_dynamic {
-            true => (BuiltRequest { head: Bytes::new(), body, framing: L::FRAMING }, Some(&make)),
-            false => match make(r) {
-                Ok(made) => (made, None),
-                Err(status) => return Outcome::Status(status),
-            },
-        };
+        let (made, rebuild): (_, Option<RequestBuilder<'_>>) =
+            match pass_module::is_rebuilt(r, &self.settings) {
+                true => (BuiltRequest { head: Bytes::new(), body, framing: L::FRAMING }, Some(&make)),
+                false => match make(r) {
+                    Ok(made) => (made, None),
+                    Err(status) => return Outcome::Status(status),
+                },
+            };
         let secured =
             if to.scheme.is_secured { self.settings.upstream.tls.for_host(r, &to.host) } else { None };
         let request = UpstreamRequest {

@@ -187,17 +187,18 @@ impl Grpc {
         push_target(r, &mut uri);
         let method = r.method_name().to_vec();
         let make = |r: &Request| self.make(r, (&method, &uri, &host));
-        let (head, path, rebuild): (_, _, Option<RequestBuilder<'_>>) = if self.settings.request.is_dynamic {
-            (Bytes::new(), Bytes::copy_from_slice(&uri), Some(&make))
-        } else {
-            match make(r) {
-                Ok(BuiltRequest { head, .. }) => {
-                    let path = head.slice(method.len() + 1..method.len() + 1 + uri.len());
-                    (head, path, None)
+        let (head, path, rebuild): (_, _, Option<RequestBuilder<'_>>) =
+            if pass_module::is_rebuilt(r, &self.settings) {
+                (Bytes::new(), Bytes::copy_from_slice(&uri), Some(&make))
+            } else {
+                match make(r) {
+                    Ok(BuiltRequest { head, .. }) => {
+                        let path = head.slice(method.len() + 1..method.len() + 1 + uri.len());
+                        (head, path, None)
+                    }
+                    Err(status) => return Outcome::Status(status),
                 }
-                Err(status) => return Outcome::Status(status),
-            }
-        };
+            };
         let secured = if to.scheme.is_secured { self.settings.upstream.tls.for_host(r, &host) } else { None };
         let request = UpstreamRequest {
             settings: &self.settings.upstream,

@@ -35,6 +35,7 @@ mod memcached;
 pub mod metrics;
 mod mirror;
 mod mp4;
+mod otel;
 mod pass_module;
 mod precompressed;
 mod proxy;
@@ -95,7 +96,8 @@ pub static MODULES: &[Module] = &[
     Module::of::<browser::Browsers>("browser"),
     Module::of::<referer::Referers>("referer"),
     Module::of::<secure_link::SecureLink>("secure_link"),
-    // Rewrite phases.
+    // Rewrite phases. Traces begin before a rewrite can answer.
+    Module::of::<otel::Otel>("otel"),
     Module::of::<rewrite::Rewrite>("rewrite"),
     // Post-read and preaccess.
     Module::of::<real_ip::RealIp>("real_ip"),

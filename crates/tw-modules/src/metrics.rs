@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
+use tw_core::event_loop::Counts;
 use tw_core::metrics::{
     self, CONTENT_TYPE, Format, Metric, MetricsWriter, ProcessUsage, Scrape, WriteProgress,
 };
@@ -16,6 +17,7 @@ use tw_http::Method;
 use tw_rt::watch;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
+use tw_server::http::generation::LoopGeneration;
 use tw_server::http::history;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
@@ -93,7 +95,18 @@ pub static ALL: LazyLock<Vec<(&str, Vec<&Metric>)>> = LazyLock::new(|| {
 /// Appends all metrics to `out`, in one of their forms. Others have their turns meanwhile.
 pub(crate) async fn write(r: &Request, usage: ProcessUsage, format: Format, out: &mut String) {
     let (home, generation) = (r.client().home.clone(), r.generation().clone());
-    let scrape = Scrape::new(&home.counts, &generation, usage);
+    write_all(&home.counts, &generation, usage, format, out).await;
+}
+
+/// [`write`], apart from requests.
+pub(crate) async fn write_all(
+    counts: &Counts,
+    generation: &LoopGeneration,
+    usage: ProcessUsage,
+    format: Format,
+    out: &mut String,
+) {
+    let scrape = Scrape::new(counts, generation, usage);
     let mut writer = MetricsWriter::new(format, all());
     while watch::operation("writing metrics", || writer.write(&scrape, out)) == WriteProgress::More {
         tw_rt::yield_now().await;

@@ -7,6 +7,9 @@ use tw_core::reach::Reach;
 use tw_server::config::location::Location;
 use tw_server::http::plan::{Handler, Plan};
 use tw_server::http::proxy::ProxySettings;
+use tw_server::http::request::Request;
+
+use crate::otel::context;
 
 /// Settings of a location that may pass requests on.
 pub(crate) trait PassModule: Handler {
@@ -29,6 +32,11 @@ pub(crate) fn install(pass_module: &Arc<impl PassModule + 'static>, plan: &mut P
         plan.add_slash();
     }
     pass_module.settings().install(plan);
+}
+
+/// Returns `true` if the request is built anew for each attempt.
+pub(crate) fn is_rebuilt(r: &Request, settings: &ProxySettings) -> bool {
+    settings.request.is_dynamic || context::differs_between_attempts(r)
 }
 
 /// Declares the sockets and files that requests need.

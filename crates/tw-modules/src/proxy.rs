@@ -397,18 +397,19 @@ impl Proxy {
             conditions: lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache)),
         };
         let make = |r: &Request| self.write(r, &line, announced, &passed);
-        let (made, path, rebuild): (_, _, Option<RequestBuilder<'_>>) = if self.settings.request.is_dynamic {
-            let later = BuiltRequest { head: Bytes::new(), body, framing: BodyFraming::Plain };
-            (later, Bytes::copy_from_slice(&uri), Some(&make))
-        } else {
-            match make(r) {
-                Ok(made) => {
-                    let path = made.head.slice(line.uri_at());
-                    (made, path, None)
+        let (made, path, rebuild): (_, _, Option<RequestBuilder<'_>>) =
+            if pass_module::is_rebuilt(r, &self.settings) {
+                let later = BuiltRequest { head: Bytes::new(), body, framing: BodyFraming::Plain };
+                (later, Bytes::copy_from_slice(&uri), Some(&make))
+            } else {
+                match make(r) {
+                    Ok(made) => {
+                        let path = made.head.slice(line.uri_at());
+                        (made, path, None)
+                    }
+                    Err(status) => return Outcome::Status(status),
                 }
-                Err(status) => return Outcome::Status(status),
-            }
-        };
+            };
         let sent_method = Method::of(&method);
         let codec = Http1Codec::new(sent_method, self.settings.upstream.buffer_size, self.pass_trailers);
         let secured = match to.scheme {

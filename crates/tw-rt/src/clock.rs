@@ -76,6 +76,11 @@ pub(crate) fn catch_up(passed: Instant) {
     }
 }
 
+/// Reads the wall clock even on a loop, as a span since 1970; for time stamps finer than those of [`unix`]. About 20 ns.
+pub fn wall_precise() -> Duration {
+    wall_now()
+}
+
 /// Starts a turn of this thread's loop at `now`.
 pub(crate) fn turn(now: Instant) {
     let (wall, measured) = match TURN.get() {

@@ -54,6 +54,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
             "request processing",
             [
                 request::LIMITS,
+                request::trace::LIMITS,
                 subrequest::LIMITS,
                 early_subrequest::LIMITS,
                 background_subrequest::LIMITS,

@@ -9,7 +9,7 @@
 //! - [`http2_origin`]: HTTP/2 upstream servers, correct and incorrect;
 //! - [`dns`]: scripted DNS server;
 //! - [`left_out`]: reports of tests that cannot run on this machine;
-//! - [`origin`]: scripted upstream server;
+//! - [`origin`]: scripted upstream server; [`otlp`]: scripted OpenTelemetry collectors;
 //! - [`quic`]: QUIC client with an engine of others; [`quic_raw`]: one that sends any frame;
 //! - [`random`]: reproducible pseudo-random numbers;
 //! - [`tls`]: certificates, and clients that trust them;
@@ -29,6 +29,7 @@ pub mod http2_origin;
 pub mod left_out;
 pub mod mp4;
 pub mod origin;
+pub mod otlp;
 pub mod ports;
 pub mod process;
 pub mod quic;

@@ -32,5 +32,6 @@ mod static_files;
 mod stream;
 mod support;
 mod tls;
+mod tracing;
 mod upstream;
 mod variables;

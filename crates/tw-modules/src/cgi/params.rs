@@ -9,6 +9,8 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
+use crate::otel::context::{self, InjectedContext};
+
 /// Contexts of the directives of parameters.
 pub(crate) const ALL: u32 = HTTP | SERVER | LOCATION;
 
@@ -175,12 +177,20 @@ impl RequestParams<'_> {
         if !self.is_client_passed {
             return;
         }
+        let injected = context::injected(r);
+        for (field, value) in injected.iter().flat_map(InjectedContext::fields) {
+            if !value.is_empty() && !self.params.replaces(field, None) {
+                param_of(field, &mut name);
+                write(writer, &name, |out| out.extend_from_slice(value));
+            }
+        }
         for (field, known, first) in r.head.fields_known() {
+            let is_injected = injected.as_ref().is_some_and(|injected| injected.replaces(field));
             let is_ours =
                 self.conditions.is_some() && known.is_some_and(|known| CONDITIONAL.contains(&known));
             // DIFF(nginx): it is about the client's connection (RFC 7540 section 3.2.1).
             let is_of_connection = known == Some(Known::Http2Settings);
-            if is_ours || is_of_connection || self.params.replaces(field, known) {
+            if is_ours || is_injected || is_of_connection || self.params.replaces(field, known) {
                 continue;
             }
             // Several lines of one name are one value (RFC 3875 section 4.1.18), which stands where the first line does.

@@ -10,6 +10,8 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, Value};
 
+use crate::otel::context::{self, InjectedContext};
+
 /// Fields that are set here and not taken from the client.
 const USUAL: &[&str] = &[
     "Host",
@@ -111,12 +113,19 @@ impl RequestFields {
             }
         }
         if is_client_passed {
+            let injected = context::injected(r);
+            for (name, value) in injected.iter().flat_map(InjectedContext::fields) {
+                if !value.is_empty() && !self.sets(name) {
+                    writer.field(name, value)?;
+                }
+            }
             let connection = || r.head.field_all(b"Connection");
             for (name, known, value) in r.head.fields_known() {
                 // DIFF(nginx): fields that the client has for this connection only end here (RFC 9110 section 7.6.1).
                 let is_ours = conditions.is_some() && known.is_some_and(|known| CONDITIONAL.contains(&known));
                 if is_ours
                     || self.replaced.has(name, known)
+                    || injected.as_ref().is_some_and(|injected| injected.replaces(name))
                     || known.is_none() && hop::is_named(connection(), name)
                 {
                     continue;

@@ -27,6 +27,7 @@ use super::client::Client;
 use super::files::{FILES_MAX, FileTable};
 use super::generation::{Generation, GenerationRef};
 use super::history;
+use super::local_future::LocalFuture;
 use super::ocsp_stapling;
 use super::proxy::{health, names};
 use super::request::Request;
@@ -41,6 +42,19 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::count(
     "Requests a loop keeps in memory for the next use",
     "what is more is freed",
 )];
+
+/// Task of a module, which the first loop runs as long as its requests are served by the configuration that has it: a shared
+/// object of that configuration.
+pub struct BackgroundTask(Box<StartTask>);
+
+type StartTask = dyn Fn(Rc<Loop>) -> LocalFuture<'static, ()> + Send + Sync;
+
+impl BackgroundTask {
+    /// The task that `start` starts.
+    pub fn new(start: impl Fn(Rc<Loop>) -> LocalFuture<'static, ()> + Send + Sync + 'static) -> Self {
+        Self(Box::new(start))
+    }
+}
 
 /// HTTP on one loop.
 pub struct Http {
@@ -151,6 +165,12 @@ impl Application for Loop {
         background_tasks.spawn((), subject("stapling"), ocsp_stapling::run(self.clone()));
         background_tasks.spawn((), subject("history"), history::run(self.clone()));
         background_tasks.spawn((), subject("caches"), cache::manage(self.clone()));
+        let generation = self.generation();
+        for (_, task) in generation.process.shared_objects.of_type::<BackgroundTask>() {
+            if self.index == 0 {
+                background_tasks.spawn((), subject("module"), (task.0)(self.clone()));
+            }
+        }
         while let ((), Ok(())) = poll_fn(|cx| background_tasks.poll_ended(cx)).await {}
     }
 

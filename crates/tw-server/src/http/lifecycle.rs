@@ -107,4 +107,5 @@ fn log(r: &mut Request) {
     tally.status(r.out.status);
     tally.received.add(r.head.read_len() as u64 + r.body.wire());
     phases::log(r);
+    r.end_trace();
 }

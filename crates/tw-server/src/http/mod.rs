@@ -53,8 +53,8 @@ pub mod user_agent;
 pub mod variables;
 pub mod wire;
 
-pub use self::application::Http;
 pub(crate) use self::application::LIMITS;
+pub use self::application::{BackgroundTask, Http};
 pub use self::request::{generation, plan};
 pub(crate) use self::response::hop_fields;
 pub use self::response::{

@@ -20,8 +20,9 @@ mod log;
 mod parts;
 pub mod plan;
 mod state;
+pub mod trace;
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use tw_base::Limit;
@@ -139,6 +140,7 @@ impl Request {
                 position: None,
                 states: Extensions::default(),
                 upstream: UpstreamState::default(),
+                trace: OnceCell::new(),
             },
             costs: Costs::default(),
         }
@@ -166,10 +168,9 @@ impl Request {
         self.facts.started = Started::now(parent.facts.started.arrival);
         self.facts.read_at = parent.facts.read_at;
         // One for all of them, whichever asks for it first.
-        let id = parent.facts.id.get().unwrap_or_else(random_id);
-        parent.facts.id.set(Some(id));
-        self.facts.id.set(Some(id));
+        self.facts.id.set(Some(parent.id()));
         self.facts.states = parent.facts.states.clone();
+        self.continue_trace(parent);
         if let Some(real) = &parent.facts.real_client_addr {
             self.set_client_addr(real.addr.clone());
         }
@@ -209,6 +210,13 @@ impl Request {
         self.state.alias_end = parent.state.alias_end;
         self.state.rewritten = parent.state.rewritten;
         self.bindings.captures.get_mut().clone_from(&parent.bindings.captures.borrow());
+    }
+
+    /// `$request_id`, made on first use.
+    pub fn id(&self) -> [u8; 16] {
+        let id = self.facts.id.get().unwrap_or_else(random_id);
+        self.facts.id.set(Some(id));
+        id
     }
 
     /// Returns true for a subrequest: its head is that of the client's request, its response a part of the parent's.
@@ -322,6 +330,7 @@ impl Request {
         self.facts.id.set(None);
         self.facts.states.clear();
         self.facts.upstream.clear();
+        self.facts.trace = OnceCell::new();
         self.facts.real_client_addr = None;
         self.facts.moved_peer = None;
         self.facts.position = None;

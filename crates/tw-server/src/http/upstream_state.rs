@@ -26,7 +26,7 @@ pub struct UpstreamState {
     /// Trailer fields that are hidden from the client; `None` hides all.
     pub(crate) trailers_hidden: Option<Arc<HeaderNames>>,
     /// Scheme, and path with arguments, of the upstream request for log lines.
-    pub(crate) url: Option<(&'static str, Bytes)>,
+    pub url: Option<(&'static str, Bytes)>,
     /// `Set-Cookie` of `sticky` for the peer that was chosen last.
     pub(crate) cookie: Option<Vec<u8>>,
 }
@@ -39,10 +39,11 @@ pub struct HttpAttempt {
     /// Status of the response, or of the failure; 0 if there is none yet.
     pub status: u16,
     /// Cause of the failure.
-    pub(crate) failure: Option<Box<str>>,
+    pub failure: Option<Box<str>>,
     /// Time in the queue of the group (`queue`).
-    pub(crate) queued: Option<Duration>,
-    pub(crate) header: Option<Duration>,
+    pub queued: Option<Duration>,
+    /// Time until the head of the response was there.
+    pub header: Option<Duration>,
     /// Bytes of the body.
     pub(crate) length: u64,
 }

@@ -73,6 +73,7 @@ pub(super) async fn find(r: &mut Request, wanted: &EntryQuery<'_>) -> Option<(Rc
             disk: &|| r.disk(),
             hot: &home.app.cached,
             home: Some(home),
+            account: &r.costs.account,
             log: &|level, message| r.log(level, message),
         };
         search.find(wanted, &mut found).await;
@@ -89,7 +90,7 @@ pub(super) async fn find(r: &mut Request, wanted: &EntryQuery<'_>) -> Option<(Rc
         }
     }
     if let Some(by) = by {
-        r.costs.account.add(&by);
+        r.costs.account.add_part(&by);
     }
     entry
 }
@@ -102,6 +103,8 @@ pub(super) struct EntrySearch<'a> {
     pub(super) hot: &'a FatalCell<OpenEntries>,
     /// Loop that closes another file if no descriptor is left.
     pub(super) home: Option<&'a Rc<Loop>>,
+    /// Account of which the search is a part.
+    pub(super) account: &'a Account,
     pub(super) log: &'a dyn Fn(Level, fmt::Arguments<'_>),
 }
 
@@ -217,7 +220,7 @@ impl EntrySearch<'_> {
         let EntryQuery { cache, key, .. } = *wanted;
         let (held, disk) = (cache.zone.loaded()?, (self.disk)()?);
         let path = cache.place.path(key);
-        let by = out.by.insert(Account::new(JobClass::Hit, JobSource::of(path.to_bytes())));
+        let by = out.by.insert(self.account.part(JobClass::Hit, JobSource::of(path.to_bytes())));
         let mut found = self.read(disk, wanted, by, &path).await;
         if let Ok(ReadOutcome::Nothing(NoEntry::Damaged(
             FormatError::Checksum | FormatError::StateChecksum,

@@ -138,7 +138,12 @@ pub async fn look_up(
     if !settings.is_on() {
         return Ok(None);
     }
-    match Box::pin(Lookup::begin(r, settings, default_key)).await {
+    let began = r.lookup_began();
+    let result = Box::pin(Lookup::begin(r, settings, default_key)).await;
+    if let Some(began) = began {
+        r.record_lookup(began);
+    }
+    match result {
         LookupResult::None => Ok(None),
         LookupResult::Ready(ready) => Err(serve_hit(r, settings, rules, rewrite, ready)),
         LookupResult::Forward(lookup) => Ok(Some(lookup)),

@@ -178,7 +178,9 @@ impl Process {
     async fn search(&self, page: usize) -> FoundEntry {
         let (key, text) = (key(page), text(page));
         let wanted = EntryQuery { cache: &self.cache, key, main: key, text: text.as_bytes(), since: 0 };
-        let search = EntrySearch { disk: &|| Some(&self.disk), hot: &self.hot, home: None, log: &silent };
+        let account = &Account::new(JobClass::Hit, JobSource::NONE);
+        let search =
+            EntrySearch { disk: &|| Some(&self.disk), hot: &self.hot, home: None, account, log: &silent };
         let mut found = FoundEntry::default();
         search.find(&wanted, &mut found).await;
         found

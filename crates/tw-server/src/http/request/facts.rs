@@ -1,6 +1,6 @@
 //! Data of a request besides its head: times, identifier, client address, values of modules, upstream state.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::time::Instant;
 
 use tw_http::Method;
@@ -8,6 +8,7 @@ use tw_net::Addr;
 use tw_rt::clock::UnixTime;
 
 use super::Extensions;
+use super::trace::RequestTrace;
 use crate::http::upstream_state::UpstreamState;
 
 /// Data of a request besides its head.
@@ -28,6 +29,8 @@ pub struct Facts {
     pub states: Extensions,
     /// Upstream attempts and the cache lookup.
     pub upstream: UpstreamState,
+    /// Trace, made on first use.
+    pub trace: OnceCell<Box<RequestTrace>>,
 }
 
 /// Address of the client from `real_ip_header` or its like, or after a migration.

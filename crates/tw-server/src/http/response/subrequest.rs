@@ -284,9 +284,10 @@ async fn wait_for_budget(r: &Request) {
     }
 }
 
-/// Writes about a subrequest, where that is wanted.
+/// Ends a subrequest: writes about it, where that is wanted.
 pub(super) fn log(r: &mut Request) {
     if r.plan().core.log_subrequest {
         phases::log(r);
     }
+    r.end_trace();
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use tw_http::num;
 
 use super::client::current_path;
-use super::random_id;
 use super::{Request, put, put_decimals, put_maybe, put_seconds};
 use crate::vars::{self, Value, VarDef};
 
@@ -43,11 +42,7 @@ pub(super) static VARIABLES: &[VarDef] = &[
 ];
 
 fn request_id(r: &Request, out: &mut Vec<u8>) -> Value {
-    let id = r.facts.id.get().unwrap_or_else(random_id);
-    r.facts.id.set(Some(id));
-    for byte in id {
-        out.extend([byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
-    }
+    num::push_hex(&r.id(), out);
     Value::Found
 }
 

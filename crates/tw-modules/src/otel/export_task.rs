@@ -1,0 +1,167 @@
+//! Task of a loop that exports batches, one after another. It begins with the first span and ends with the last one. A loop that
+//! ends waits for it, but not for long.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tw_base::Limit;
+use tw_connect::Resolving;
+use tw_log::Level;
+use tw_rt::Deadline;
+use tw_rt::watch::Subject;
+use tw_server::event_loop::Loop;
+
+use super::otlp::{self, ExportOutcome, Signal};
+use super::queue::{Batch, NextExport, SpanQueue, SpanQueues, SpanResult};
+
+/// Waits between attempts: the first one, and the longest. Each is twice as long as the one before.
+const BACKOFF_MIN: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// Time for which one batch is tried again.
+const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
+/// Time in which a loop that ends exports what it has.
+const FLUSH_TIME_MAX: Duration = Duration::from_secs(5);
+
+pub(super) const LIMITS: &[Limit] = &[
+    Limit::micros(
+        "BACKOFF_MAX",
+        BACKOFF_MAX.as_micros() as u64,
+        "Time between two attempts to export a batch of spans",
+        "the collector is asked again",
+    ),
+    Limit::micros(
+        "RETRY_TIME_MAX",
+        RETRY_TIME_MAX.as_micros() as u64,
+        "Time for which the export of one batch of spans is tried again",
+        "its spans are dropped and counted",
+    ),
+    Limit::micros(
+        "FLUSH_TIME_MAX",
+        FLUSH_TIME_MAX.as_micros() as u64,
+        "Time for which a loop that ends waits for the export of its spans",
+        "they are dropped",
+    ),
+];
+
+/// Starts the task for the queue of the loop.
+pub(super) fn start(home: &Rc<Loop>, queues: &Arc<SpanQueues>, resolving: Resolving) {
+    let export = Export { home: home.clone(), queues: queues.clone(), resolving };
+    let subject = Subject { kind: "traces", id: home.index as u64 };
+    home.connections.spawn_counted(subject, export.run());
+}
+
+/// Export of the spans of one loop.
+struct Export {
+    home: Rc<Loop>,
+    queues: Arc<SpanQueues>,
+    /// For a collector that has a name.
+    resolving: Resolving,
+}
+
+/// Lets another task export, should this one end before the queue is empty: by a panic, or with its loop.
+struct ExportGuard<'a>(Option<&'a SpanQueue>);
+
+impl Drop for ExportGuard<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|queue| queue.end_export());
+    }
+}
+
+impl Export {
+    fn queue(&self) -> &SpanQueue {
+        self.queues.of_loop(self.home.index)
+    }
+
+    async fn run(self) {
+        let mut guard = ExportGuard(Some(self.queue()));
+        let (mut due, mut flush) = (Deadline::new(), Deadline::new());
+        loop {
+            let next =
+                poll_fn(|cx| self.queue().poll_next(&mut due, self.home.connections.is_stopping(), cx));
+            let NextExport::Batch(batch) = next.await else {
+                guard.0 = None;
+                return;
+            };
+            if self.unless_late(&mut flush, self.export(&batch)).await.is_none() {
+                // The first batch is among them.
+                return self.queue().clear();
+            }
+            self.queue().pop();
+        }
+    }
+
+    /// Runs `work`; `None` if the loop has been about to end for too long.
+    async fn unless_late<T>(&self, flush: &mut Deadline, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            if let Poll::Ready(done) = work.as_mut().poll(cx) {
+                return Poll::Ready(Some(done));
+            }
+            if !self.home.connections.is_stopping() {
+                return Poll::Pending;
+            }
+            if flush.at().is_none() {
+                flush.set(FLUSH_TIME_MAX);
+            }
+            flush.poll_elapsed(cx).map(|()| None)
+        })
+        .await
+    }
+
+    /// Exports a batch, with as many attempts as it takes and the time allows.
+    async fn export(&self, batch: &Batch) {
+        let queue = self.queue();
+        let body =
+            otlp::body(batch.target.transport, &batch.target.resource, &batch.target.scope, &batch.spans);
+        let (began, mut backoff, mut is_first) = (tw_rt::clock::now(), BACKOFF_MIN, true);
+        loop {
+            let (after, why) = match self.attempt(batch, body.clone()).await {
+                ExportOutcome::Accepted { rejected, message } => {
+                    let rejected = usize::try_from(rejected).unwrap_or(usize::MAX).min(batch.count);
+                    queue.count(SpanResult::Rejected, rejected);
+                    queue.count(SpanResult::Exported, batch.count - rejected);
+                    if rejected > 0 {
+                        let text = format_args!("collector rejected {rejected} spans: \"{message}\"");
+                        self.log(Level::Warn, batch, text);
+                    }
+                    return;
+                }
+                ExportOutcome::Refused { why } => (None, why),
+                ExportOutcome::Retry { after, why } => (Some(after), why),
+            };
+            queue.failures.fetch_add(1, Relaxed);
+            let tried = tw_rt::clock::now().saturating_duration_since(began);
+            // The first failure of a batch is enough for the log.
+            if std::mem::take(&mut is_first) {
+                self.log(Level::Error, batch, format_args!("OTel export failure: {why}"));
+            }
+            let Some(after) = after.filter(|_| tried < RETRY_TIME_MAX) else {
+                queue.count(SpanResult::Failed, batch.count);
+                return;
+            };
+            let wait = after.unwrap_or(backoff).clamp(BACKOFF_MIN, BACKOFF_MAX);
+            tokio::time::sleep(wait).await;
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
+    }
+
+    async fn attempt(&self, batch: &Batch, body: Bytes) -> ExportOutcome {
+        let target = &batch.target;
+        let request = target.request(Signal::Traces, body);
+        match target.server.post(&self.home, &self.resolving, request).await {
+            Ok(response) => otlp::outcome(target.transport, &response),
+            Err(failure) => ExportOutcome::Retry { after: None, why: failure.to_string() },
+        }
+    }
+
+    fn log(&self, level: Level, batch: &Batch, text: std::fmt::Arguments<'_>) {
+        let process = self.home.process();
+        process.error_log.write(level, None, format_args!("{text}, endpoint: {}", batch.target.endpoint));
+    }
+}
