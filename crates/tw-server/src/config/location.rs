@@ -88,6 +88,8 @@ pub struct Location {
     pub error_log: SharedErrorLog,
     /// `log_not_found`.
     pub log_not_found: bool,
+    /// `error_log_request_id`: lines of the error log name the request and its trace.
+    pub error_log_request_id: bool,
     /// `log_subrequest`: whether subrequests are logged, too.
     pub log_subrequest: bool,
     /// `subrequest_output_buffer_size`: longest body of a subrequest that is kept in memory, in bytes.
@@ -186,6 +188,7 @@ pub struct Raw {
     server_name_in_redirect: Setting<bool>,
     error_log: Setting<Vec<LogTarget>>,
     log_not_found: Setting<bool>,
+    error_log_request_id: Setting<bool>,
     log_subrequest: Setting<bool>,
     subrequest_buffer_size: Setting<usize>,
     uninitialized_variable_warn: Setting<bool>,
@@ -308,6 +311,11 @@ const DIRECTIVES: &[Directive<Raw>] = &[
         .default("on")
         .doc("Logs missing files to the error log.")
         .set(|raw, node, _| raw.log_not_found.set_flag(node)),
+    record::flag("error_log_request_id", ALL)
+        .default("off")
+        .since("Tailwater 0.1")
+        .doc("Adds $request_id to lines of the error log, and the identifiers of the trace and the span if the request is traced.")
+        .set(|raw, node, _| raw.error_log_request_id.set_flag(node)),
     record::flag("log_subrequest", ALL)
         .default("off")
         .doc("Logs subrequests to the access log.")
@@ -407,6 +415,7 @@ impl Settings<Http> for Location {
             files: FileSettings::resolve(raw.files, outer.map(|o| &o.files), cx)?,
             error_log,
             log_not_found: raw.log_not_found.or(outer.map(|o| o.log_not_found), true),
+            error_log_request_id: raw.error_log_request_id.or(outer.map(|o| o.error_log_request_id), false),
             log_subrequest: raw.log_subrequest.or(outer.map(|o| o.log_subrequest), false),
             subrequest_buffer_size: raw
                 .subrequest_buffer_size

@@ -56,6 +56,30 @@ fn error_log_line_names_client_server_and_request() {
 }
 
 #[test]
+fn error_log_line_names_request_id_and_trace_if_configured() {
+    let server = start(
+        server(),
+        "otel_trace on; otel_exporter { endpoint 127.0.0.1:1; }
+         server { listen 127.0.0.1:{port}; root html; add_header X-Ids \"$request_id $otel_trace_id $otel_span_id\" always;
+             location /on { error_log_request_id on; } location /untraced { error_log_request_id on; otel_trace off; }
+             location /off { } }",
+    );
+    let line = |target: &str| {
+        let response = get(&server, target);
+        let ids: Vec<String> = response.field("X-Ids").unwrap().split(' ').map(str::to_owned).collect();
+        (server.wait_error_log(&format!("html{target}\"")).unwrap(), ids)
+    };
+    let (found, ids) = line("/on");
+    let [request_id, trace_id, span_id] = &ids[..] else { panic!("{ids:?}") };
+    let expected =
+        format!(", request_id: \"{request_id}\", trace_id: \"{trace_id}\", span_id: \"{span_id}\"");
+    assert!(found.ends_with(&expected), "{found}");
+    let (found, ids) = line("/untraced");
+    assert!(found.ends_with(&format!(", request_id: \"{}\"", ids[0])), "{found}");
+    assert!(!line("/off").0.contains("request_id"));
+}
+
+#[test]
 fn log_lines_cannot_be_forged() {
     let server = start_server(server(), "access_log logs/access.log;");
     let mut client = server.connect().unwrap();

@@ -44,6 +44,14 @@ impl fmt::Display for Context<'_> {
         if let Some(referer) = r.head.field_known(tw_http::Known::Referer) {
             write!(f, ", referrer: \"{}\"", Text(referer))?;
         }
+        if r.plan().core.error_log_request_id {
+            write!(f, ", request_id: \"{:032x}\"", u128::from_be_bytes(r.id()))?;
+            if let Some(trace) = r.sampled_trace() {
+                let (trace_id, span_id) =
+                    (u128::from_be_bytes(trace.trace_id), u64::from_be_bytes(trace.span_id));
+                write!(f, ", trace_id: \"{trace_id:032x}\", span_id: \"{span_id:016x}\"")?;
+            }
+        }
         Ok(())
     }
 }
