@@ -45,7 +45,7 @@ pub use budget::{BULK_MIN, CopyBudget};
 pub use buffers::{Buffers, INPUT_SIZE, SCRATCH_SIZE};
 pub use bulk_queue::{BodySize, BulkTurn};
 pub use connection_list::{ConnectionList, ConnectionSlot};
-pub use counts::{Counts, PastStall, Reloads, Stalls, StartTime};
+pub use counts::{Counts, DescriptorLimit, PastStall, Reloads, Stalls, StartTime};
 pub use datagrams::{DatagramBuffer, DatagramListener, PassedDatagram, ReceivedDatagram};
 pub use forwarded_datagrams::{ForwardOutcome, ForwardedDatagram};
 pub use idle_eviction::{ConnectionPermit, Connections, ConnectionsExhausted, EvictableConnection, Eviction};

@@ -149,8 +149,6 @@ pub struct ProcessUsage {
     pub resident_bytes: Option<u64>,
     /// Open descriptors.
     pub open_files: Option<u64>,
-    /// Most descriptors that may be open; `u64::MAX` without a limit.
-    pub open_files_max: Option<u64>,
 }
 
 /// One look at what is counted. What several metrics read is copied once.

@@ -29,6 +29,8 @@ pub(super) const LIMIT: Limit =
 pub struct Counts {
     /// Start of the process.
     pub started: StartTime,
+    /// Limit of open descriptors.
+    pub descriptors: DescriptorLimit,
     /// The last stalls.
     pub stalls: Stalls,
     /// Panics of all threads.
@@ -115,6 +117,15 @@ impl Reloads {
         } else {
             self.failed += 1;
         }
+    }
+}
+
+/// Most descriptors that the process may have open, as it was at the start; `None` without a limit.
+pub struct DescriptorLimit(pub Option<u64>);
+
+impl Default for DescriptorLimit {
+    fn default() -> Self {
+        Self(tw_rt::limits::open_files())
     }
 }
 

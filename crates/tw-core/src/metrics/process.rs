@@ -105,12 +105,8 @@ pub(super) const METRICS: &[Metric] = &[
         name: "process_max_fds",
         kind: MetricKind::Gauge,
         labels: &[],
-        doc: "File descriptors that may be open (RLIMIT_NOFILE). Missing when no thread of a pool was free to ask.",
-        read: |scrape, out| {
-            if let Some(count) = scrape.usage.open_files_max {
-                out.value(&[], count);
-            }
-        },
+        doc: "File descriptors that may be open (RLIMIT_NOFILE at the start).",
+        read: |scrape, out| out.value(&[], scrape.counts().descriptors.0.unwrap_or(u64::MAX)),
     },
     Metric {
         name: "panics_total",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tw_base::Limit;
 use tw_core::metrics::{History, KEPT_EVERY, ProcessUsage};
 use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
-use tw_rt::{Deadline, limits, watch};
+use tw_rt::{Deadline, watch};
 
 use crate::event_loop::Loop;
 
@@ -56,8 +56,7 @@ pub async fn process_usage(disk: &Disk, by: &mut Account) -> ProcessUsage {
     // The size of this directory is the number of descriptors since Linux 6.2; it was 0 before.
     let open_files =
         soon(disk.stat(by, c"/proc/self/fd")).await.map(|meta| meta.size).filter(|count| *count > 0);
-    let open_files_max = soon(disk.pool().run(by, || limits::open_files().unwrap_or(u64::MAX))).await;
-    ProcessUsage { resident_bytes: Some(resident_bytes), open_files, open_files_max }
+    ProcessUsage { resident_bytes: Some(resident_bytes), open_files }
 }
 
 /// A file of `/proc` of at most `max` bytes, if a thread has read it soon.
