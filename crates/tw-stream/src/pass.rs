@@ -74,6 +74,7 @@ pub async fn pass(s: &mut StreamSession, to: &Addr) -> SessionStatus {
     };
     // Its share of the connection is over.
     s.meter.end(SessionStatus::PASSED);
+    s.open = None;
     services.serve(connection).await;
     SessionStatus::PASSED
 }

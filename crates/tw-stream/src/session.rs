@@ -22,6 +22,7 @@ use tw_log::{Level, PushResult, Sink};
 use tw_net::{Addr, Transport, proxy_protocol};
 use tw_rt::Deadline;
 
+use crate::application::StreamLoop;
 use crate::client::{Client, ClientContext};
 use crate::config::Server;
 use crate::datagrams::DatagramClient;
@@ -69,9 +70,27 @@ pub struct StreamSession {
     pub(crate) meter: Rc<SessionMeter>,
     /// Number of times that its connection was passed on.
     pub(crate) passes: u32,
+    /// Part of the session in the number of open ones; `None` once its connection was passed on.
+    pub(crate) open: Option<OpenSession>,
     local: OnceCell<Addr>,
     bindings: Bindings,
     held: Vec<Rc<dyn Any>>,
+}
+
+/// Counts a session as open while it lives.
+pub(crate) struct OpenSession(Rc<StreamLoop>);
+
+impl OpenSession {
+    fn new(home: &Rc<StreamLoop>) -> Self {
+        home.tally.open_stream.add(1);
+        Self(home.clone())
+    }
+}
+
+impl Drop for OpenSession {
+    fn drop(&mut self) {
+        self.0.tally.open_stream.sub(1);
+    }
 }
 
 /// Carrier of the bytes of a session.
@@ -116,7 +135,8 @@ impl StreamSession {
     /// Begins the session of a client.
     pub(crate) fn new(client: Rc<Client>, transport: SessionTransport) -> Self {
         let counters = client.server().plan.counters.clone();
-        let s = Self::counted(client, transport, counters);
+        let mut s = Self::counted(client, transport, counters);
+        s.open = Some(OpenSession::new(&s.client.home));
         if s.client.group().is_none_or(|group| group.servers.members.len() == 1) {
             s.decide_counters();
         }
@@ -144,6 +164,7 @@ impl StreamSession {
             upstream: None,
             meter,
             passes: 0,
+            open: None,
             local: OnceCell::new(),
             bindings: Bindings::default(),
             held: Vec::new(),

@@ -81,6 +81,12 @@ pub struct Tally {
     pub accepted: LoopCounter,
     /// Connections open now.
     pub open: LoopCounter,
+    /// Open connections that speak HTTP/2.
+    pub open_http2: LoopCounter,
+    /// Open connections that speak HTTP/3.
+    pub open_http3: LoopCounter,
+    /// Open connections that are sessions of `stream`.
+    pub open_stream: LoopCounter,
     /// Connections open now to upstream servers.
     pub upstream_open: LoopCounter,
     /// Connections of which a part of what opens a session has been read, and that wait for the rest.

@@ -18,6 +18,24 @@ pub(super) const METRICS: &[Metric] = &[
         read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.open)),
     },
     Metric {
+        name: "protocol_connections_open",
+        kind: MetricKind::Gauge,
+        labels: &["protocol"],
+        doc: "Connections open now by protocol: http/1 (with those that have not chosen one yet), http/2, http/3, and stream (TCP and UDP).",
+        read: |scrape, out| {
+            let counts = scrape.counts();
+            let others = [
+                ("http/2", counts.total(|tally| &tally.open_http2)),
+                ("http/3", counts.total(|tally| &tally.open_http3)),
+                ("stream", counts.total(|tally| &tally.open_stream)),
+            ];
+            let open = counts.total(|tally| &tally.open);
+            // The numbers are not read at one moment.
+            out.value(&["http/1"], open.saturating_sub(others.iter().map(|(_, level)| level).sum()));
+            others.iter().for_each(|(protocol, level)| out.value(&[protocol], *level));
+        },
+    },
+    Metric {
         name: "connections_refused_total",
         kind: MetricKind::Counter,
         labels: &[],

@@ -224,3 +224,14 @@ fn reload_keeps_connections() {
     let renewed = || client.get("/said").text() == "new";
     assert!(wait::until(wait::TIMEOUT, renewed));
 }
+
+#[test]
+fn connections_are_counted_as_those_of_their_protocol() {
+    let server = start_http3("location = /metrics { metrics; }");
+    let mut client = server.client();
+    let text = client.get("/metrics").text();
+    for (protocol, expected) in [("http/1", 0), ("http/3", 1)] {
+        let sample = format!("\ntailwater_protocol_connections_open{{protocol=\"{protocol}\"}} {expected}\n");
+        assert!(text.contains(&sample), "{sample} is not in: {text}");
+    }
+}

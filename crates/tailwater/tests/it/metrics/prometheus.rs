@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tw_testkit::disk::{Fault, Op, SlowDisk};
-use tw_testkit::{Lacks, leave_out, wait};
+use tw_testkit::{Client, Lacks, leave_out, wait};
 
-use crate::support::{get, request, server, start_server};
+use crate::support::metrics::metric;
+use crate::support::{get, http2, request, server, start_server};
 
 /// Every sample of a scrape by its name and labels. Fails on anything that is not Prometheus text.
 fn samples(text: &str) -> HashMap<String, f64> {
@@ -198,4 +199,24 @@ fn promtool_accepts_the_metrics_and_the_alert_rules() {
     let checked = promtool.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
     assert!(checked.status.success() && said.is_empty(), "{said}");
+}
+
+#[test]
+fn connections_are_counted_by_protocol() {
+    let conf = "http { http2 on; server { listen 127.0.0.1:{port}; location = /metrics { metrics; } } }
+         stream { server { listen 127.0.0.1:{port1}; proxy_pass 127.0.0.1:{port}; } }";
+    let server = server().start(conf).unwrap();
+    let open =
+        |protocol: &str| metric(&server, &format!("protocol_connections_open{{protocol=\"{protocol}\"}}"));
+    // The connection that asks is one of HTTP/1.
+    assert_eq!(["http/1", "http/2", "http/3", "stream"].map(open), [1, 0, 0, 0]);
+    let http2 = http2::connect(&server);
+    let mut session = Client::connect(server.addr_of(1)).unwrap();
+    session.send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    assert_eq!(session.read_response().unwrap().status, 200);
+    // Of the session there is a connection to the server, too.
+    let all = || ["http/1", "http/2", "http/3", "stream"].map(open);
+    assert!(wait::until(wait::TIMEOUT, || all() == [2, 1, 0, 1]), "{:?}", all());
+    drop((http2, session));
+    assert!(wait::until(wait::TIMEOUT, || all() == [1, 0, 0, 0]), "{:?}", all());
 }

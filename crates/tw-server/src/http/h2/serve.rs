@@ -112,6 +112,7 @@ pub(crate) fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) ->
 }
 
 async fn live(conn: Rc<Http2Connection>) {
+    let _open = LevelGuard::new(&conn.client.home.tally.open_http2);
     let mut life = ConnectionState::new(&conn);
     let end = poll_fn(|cx| life.poll(cx)).await;
     let (was_closing, mut streams) = (life.stage != Stage::Open, std::mem::take(&mut life.streams));

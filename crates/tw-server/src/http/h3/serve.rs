@@ -89,6 +89,7 @@ pub(crate) async fn serve(client: Rc<Client>, quic: tw_quic::Connection) {
 }
 
 async fn live(conn: Rc<Http3Connection>) {
+    let _open = LevelGuard::new(&conn.client.home.tally.open_http3);
     let mut life = ConnectionState::new(&conn);
     let end = poll_fn(|cx| life.poll(cx)).await;
     let mut streams = std::mem::take(&mut life.streams);
