@@ -33,6 +33,7 @@ mod forwarded_datagrams;
 mod idle_eviction;
 mod passed_datagrams;
 mod session_handover;
+mod slow_requests;
 mod tally;
 
 use self::accept::Accepting;
@@ -53,6 +54,7 @@ pub use session_handover::{
     HANDOVER_SESSIONS_MAX, HANDOVER_TIME_MAX, HandedSession, HandoverOffers, HandoverPhase, HandoverVerdict,
     OfferedSession, RECORD_SIZE_MAX,
 };
+pub use slow_requests::{SlowRequest, SlowRequests};
 pub use tally::{HandshakeFailure, LoopCounter, OwnTally, Tally};
 
 /// Largest number of panics whose stacks have not been written yet.
@@ -93,6 +95,7 @@ pub const LIMITS: &[Limit] = &[
     session_handover::LIMITS[2],
     balance::LIMIT,
     counts::LIMIT,
+    slow_requests::LIMIT,
 ];
 
 /// Application that runs on the loops of a process: one protocol, or all of them. A value is its state on one loop.

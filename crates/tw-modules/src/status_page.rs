@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
-use tw_core::event_loop::PastStall;
+use tw_core::event_loop::{PastStall, SlowRequest};
 use tw_core::metrics::{BOUNDS_NS, Format, History, KEPT_EVERY, json_string};
 use tw_core::module::Settings;
 use tw_http::Method;
@@ -141,6 +141,15 @@ async fn numbers(r: &mut Request) -> Outcome {
         }
         stall_json(stall, &mut out);
     }
+    out.push_str("],\"slow_requests\":[");
+    for (at, request) in
+        r.client().home.counts.slow_requests.slowest(tw_rt::clock::millis()).iter().enumerate()
+    {
+        if at > 0 {
+            out.push(',');
+        }
+        slow_request_json(request, &mut out);
+    }
     out.push_str("],\"mounts\":{");
     for (at, (device, place)) in places(&String::from_utf8_lossy(&mounts)).iter().enumerate() {
         if at > 0 {
@@ -219,6 +228,26 @@ fn stall_json(PastStall { at: when, stall, client }: &PastStall, out: &mut Strin
     out.push('}');
 }
 
+fn slow_request_json(request: &SlowRequest, out: &mut String) {
+    let SlowRequest { at, worker, time, disk_wait, status, .. } = request;
+    let (time, disk_wait) = (time.as_secs_f64(), disk_wait.as_secs_f64());
+    let _ = write!(
+        out,
+        "{{\"at\":{}.{:03},\"worker\":{worker},\"time\":{time},\"disk_wait\":{disk_wait},\"status\":{status}",
+        at.secs, at.msec
+    );
+    for (name, text) in [
+        ("protocol", &request.protocol),
+        ("client", &request.client),
+        ("host", &request.host),
+        ("request", &request.request),
+    ] {
+        let _ = write!(out, ",\"{name}\":");
+        json_string(text, out);
+    }
+    out.push('}');
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -254,6 +283,28 @@ mod tests {
         let places = places(table);
         assert_eq!(places.len(), 3);
         assert_eq!((&*places["254:0"], &*places["8:1"]), ("/ (ext4)", "/my disk (xfs)"));
+    }
+
+    #[test]
+    fn slow_requests_as_json() {
+        let mut out = String::new();
+        let request = SlowRequest {
+            at: UnixTime { secs: 5, msec: 7 },
+            at_ms: 0,
+            worker: 1,
+            time: Duration::from_millis(1500),
+            disk_wait: Duration::from_micros(12),
+            status: 200,
+            protocol: "HTTP/2.0".into(),
+            client: "::1".into(),
+            host: "example.com".into(),
+            request: "GET /\"".into(),
+        };
+        slow_request_json(&request, &mut out);
+        assert_eq!(
+            out,
+            r#"{"at":5.007,"worker":1,"time":1.5,"disk_wait":0.000012,"status":200,"protocol":"HTTP/2.0","client":"::1","host":"example.com","request":"GET /\""}"#
+        );
     }
 
     #[test]

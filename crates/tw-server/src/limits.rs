@@ -10,8 +10,8 @@ use crate::config::{http2, http3, location, server};
 use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
 use crate::http::proxy::{health, ocsp_client, retry};
 use crate::http::{
-    self, background_subrequest, cache, early_subrequest, files, h2, h3, history, request, request_body,
-    subrequest,
+    self, background_subrequest, cache, early_subrequest, files, h2, h3, history, lifecycle, request,
+    request_body, subrequest,
 };
 
 /// All of them, by what they protect. For documents: it copies every record.
@@ -65,6 +65,6 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
         ),
         ("disks and files", [&[pools::LIMITS], tw_disk::LIMITS, &[files::LIMITS]].concat().concat()),
         ("logs and the configuration", [tw_log::LIMITS, tw_conf::LIMITS, &[load::LIMITS]].concat().concat()),
-        ("metrics and the status page", [metrics::LIMITS, history::LIMITS].concat()),
+        ("metrics and the status page", [metrics::LIMITS, history::LIMITS, lifecycle::LIMITS].concat()),
     ]
 }

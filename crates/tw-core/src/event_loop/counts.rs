@@ -16,6 +16,7 @@ use tw_rt::watch::Stall;
 use super::accept::AcceptMutex;
 use super::balance::{Sibling, Siblings};
 use super::passed_datagrams::DatagramInboxes;
+use super::slow_requests::SlowRequests;
 use super::tally::{LoopCounter, Tallies, Tally};
 
 /// Stalls that are remembered.
@@ -33,6 +34,8 @@ pub struct Counts {
     pub descriptors: DescriptorLimit,
     /// The last stalls.
     pub stalls: Stalls,
+    /// The slowest requests of the last minute.
+    pub slow_requests: SlowRequests,
     /// Panics of all threads.
     pub panics: Counter,
     /// Reloads of the configuration.

@@ -10,6 +10,9 @@
 use std::rc::Rc;
 use std::thread;
 
+use tw_base::Limit;
+use tw_core::event_loop::SlowRequest;
+
 use super::client::Client;
 use super::phases;
 use super::post_action;
@@ -21,6 +24,16 @@ use super::tls_requirements;
 use super::wire::Wire;
 use crate::event_loop::Loop;
 use crate::metrics::HttpVersion;
+
+/// Bytes of the host and of the line that are remembered of a slow request.
+const SLOW_TEXT_MAX: usize = 256;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
+    "SLOW_TEXT_MAX",
+    SLOW_TEXT_MAX as u64,
+    "Bytes of a host, or of a method and path, that are remembered of a slow request",
+    "the rest is left out",
+)];
 
 /// Request of a client in memory of its loop. A drop before [`finish`](Self::finish), as by `worker_shutdown_timeout`, writes the
 /// access log line of a request that has begun.
@@ -106,6 +119,30 @@ fn log(r: &mut Request) {
     let tally = &r.client().home.tally;
     tally.status(r.out.status);
     tally.received.add(r.head.read_len() as u64 + r.body.wire());
+    note_if_slow(r);
     phases::log(r);
     r.end_trace();
+}
+
+/// Remembers the request if it is one of the slowest. A tunnel is none: its time is that of the session in it.
+fn note_if_slow(r: &Request) {
+    let slow = &r.client().home.counts.slow_requests;
+    let (time, at_ms) = (r.elapsed(), tw_rt::clock::millis());
+    if !slow.takes(time, at_ms) || r.out.status == 101 || r.client_method_name() == b"CONNECT" {
+        return;
+    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes.get(..SLOW_TEXT_MAX).unwrap_or(bytes)).into();
+    let target = r.head.target().split(|byte| *byte == b'?').next().unwrap_or_default();
+    slow.add(SlowRequest {
+        at: tw_rt::clock::unix(),
+        at_ms,
+        worker: r.client().home.index,
+        time,
+        disk_wait: r.costs.account.wait(),
+        status: r.out.status,
+        protocol: text(r.head.protocol()),
+        client: r.client_text().into(),
+        host: text(r.head.host().unwrap_or_default()),
+        request: text(&[r.client_method_name(), b" ", target].concat()),
+    });
 }

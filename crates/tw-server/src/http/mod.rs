@@ -28,7 +28,7 @@ pub mod h3;
 pub mod header_names;
 pub mod history;
 mod ids;
-mod lifecycle;
+pub(crate) mod lifecycle;
 mod lingering_close;
 mod local_future;
 mod log_file;

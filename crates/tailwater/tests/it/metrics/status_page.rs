@@ -290,6 +290,31 @@ fn content_security_policy_allows_only_the_page_itself() {
 }
 
 #[test]
+fn slowest_requests_are_listed() {
+    let server = start_server(
+        server().file("html/file", "x".repeat(1000)),
+        "location = /slow { alias html/file; limit_rate 500; } location = /status { status_page; }",
+    );
+    assert_eq!(get(&server, "/slow?secret").status, 200);
+    assert_eq!(get(&server, "/gone").status, 404);
+    let json = || get(&server, "/status?format=json").text();
+    let has = |request: &str, status: &str| {
+        let json = json();
+        let mut all = json.split("{\"at\":").filter(|entry| entry.contains(",\"disk_wait\":0"));
+        all.any(|entry| entry.contains(&format!("\"request\":\"{request}\"")) && entry.contains(status))
+    };
+    // They are counted after their clients have everything.
+    assert!(
+        wait::until(wait::TIMEOUT, || has("GET /gone", "\"status\":404,\"protocol\":\"HTTP/1.")),
+        "{}",
+        json()
+    );
+    assert!(has("GET /slow", "\"worker\":0,\"time\":"), "{}", json());
+    let first = json().split_once("\"slow_requests\":[").unwrap().1.split('}').next().unwrap().to_owned();
+    assert!(first.contains("\"request\":\"GET /slow\""), "{first}");
+}
+
+#[test]
 fn stream_servers_and_upstreams_are_listed() {
     let nobody = Port::reserve().unwrap();
     let down = SocketAddr::from((Ipv4Addr::LOCALHOST, nobody.number()));
