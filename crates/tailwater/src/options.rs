@@ -5,51 +5,7 @@
 
 #![allow(dead_code, reason = "what only the manual and the completions say is read by tests alone")]
 
-/// An option.
-pub(crate) struct Opt {
-    /// Every way to write it; long names begin with two dashes.
-    pub(crate) names: &'static [&'static str],
-    /// Value of the option.
-    pub(crate) value: Option<Value>,
-    /// Description for `-h`; `{prefix}` and `{file}` are those of the build.
-    pub(crate) about: &'static str,
-    /// Further description for the manual, in whole sentences.
-    pub(crate) more: &'static str,
-}
-
-/// The word that follows an option.
-pub(crate) struct Value {
-    /// Name of the value.
-    pub(crate) name: &'static str,
-    /// Kind of the value.
-    pub(crate) kind: Kind,
-}
-
-/// Kind of a value.
-#[derive(Clone, Copy)]
-pub(crate) enum Kind {
-    /// The name of a file.
-    File,
-    /// The name of a directory.
-    Directory,
-    /// One of these.
-    Words(&'static [&'static str]),
-    /// Anything.
-    Text,
-}
-
-const fn flag(names: &'static [&'static str], about: &'static str, more: &'static str) -> Opt {
-    Opt { names, value: None, about, more }
-}
-
-const fn with(
-    names: &'static [&'static str],
-    (name, kind): (&'static str, Kind),
-    about: &'static str,
-    more: &'static str,
-) -> Opt {
-    Opt { names, value: Some(Value { name, kind }), about, more }
-}
+use tw_base::command_line::{Kind, Opt, flag, with};
 
 /// nginx's options and ours.
 pub(crate) const MAIN: &[Opt] = &[

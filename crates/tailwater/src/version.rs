@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 
+use tw_base::command_line::{self, Opt, usage, wrapped};
 use tw_conf::{
     Contexts, EVENTS, HTTP, LOCATION, MAIL_SERVER, MAIN, SERVER, STREAM, STREAM_SERVER, STREAM_UPSTREAM,
     UPSTREAM,
@@ -15,7 +16,7 @@ use tw_core::NGINX_VERSION;
 
 use crate::cli::Show;
 use crate::conf::{DEFAULT_FILE, DEFAULT_PREFIX};
-use crate::options::{self, Opt};
+use crate::options;
 use crate::worker::sandbox;
 
 /// Name and version, as the log and the `Server` field say it.
@@ -200,64 +201,9 @@ fn kernel() -> String {
     )
 }
 
-/// Columns of a help text.
-const COLUMNS: usize = 80;
-
-/// The line that shows how options are written: letters without a value together, long names of these left out.
-fn usage(begin: &str, options: &[Opt]) -> String {
-    let letter = |name: &&&str| !name.starts_with("--");
-    let flags = options.iter().filter(|option| option.value.is_none());
-    let letters: String = flags
-        .flat_map(|option| option.names)
-        .filter(letter)
-        .map(|name| name.trim_start_matches('-'))
-        .collect();
-    let mut words = format!("[-{letters}]");
-    for option in options {
-        let (first, last) = (option.names.first(), option.names.last());
-        let _ = match (&option.value, first.zip(last)) {
-            // Only blanks between options may become the end of a line.
-            (Some(value), Some((_, name))) => write!(words, " [{name}\u{a0}{}]", value.name),
-            (None, Some((name, _))) if name.starts_with("--") => write!(words, " [{name}]"),
-            _ => Ok(()),
-        };
-    }
-    wrapped(&words, &format!("{begin} "), &" ".repeat("Usage: tailwater ".len())).replace('\u{a0}', " ")
-}
-
-/// Each option with what it does, in two columns.
+/// Each option with what it does, and with the names of this build.
 fn listed(options: &[Opt]) -> String {
-    let written = options.iter().map(|option| {
-        let value = option.value.as_ref().map(|value| format!(" {}", value.name)).unwrap_or_default();
-        (format!("{}{value}", option.names.join(",")), option.about)
-    });
-    let written: Vec<_> = written.collect();
-    let width = written.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
-    let lines = written.iter().map(|(name, about)| {
-        let about = about.replace("{prefix}", DEFAULT_PREFIX).replace("{file}", DEFAULT_FILE);
-        wrapped(&about, &format!("  {name:<width$} : "), &" ".repeat(width + 5))
-    });
-    lines.collect()
-}
-
-/// Lines of at most [`COLUMNS`] with these words, where a word fits.
-fn wrapped(text: &str, first: &str, others: &str) -> String {
-    let (mut out, mut line) = (String::new(), first.to_owned());
-    let mut is_begin = true;
-    for word in text.split(' ') {
-        if !is_begin && line.chars().count() + 1 + word.chars().count() > COLUMNS {
-            out.push_str(&line);
-            out.push('\n');
-            line = others.to_owned();
-            is_begin = true;
-        }
-        if !is_begin {
-            line.push(' ');
-        }
-        line.push_str(word);
-        is_begin = false;
-    }
-    out + &line + "\n"
+    command_line::listed(options, &[("{prefix}", DEFAULT_PREFIX), ("{file}", DEFAULT_FILE)])
 }
 
 /// `configure arguments` as nginx would have needed them to become what we are.
@@ -282,6 +228,8 @@ fn arguments() -> String {
 
 #[cfg(test)]
 mod tests {
+    use tw_base::command_line::COLUMNS;
+
     use super::*;
 
     #[test]
@@ -322,9 +270,6 @@ mod tests {
                 assert!(text.contains(&format!("\n  {}", option.names.join(","))), "{text}");
             }
         }
-        assert_eq!(wrapped("a bc d", "> ", "  "), "> a bc d\n");
-        let long = "x".repeat(COLUMNS - 3);
-        assert_eq!(wrapped(&format!("a {long} d"), "> ", "  "), format!("> a\n  {long}\n  d\n"));
     }
 
     #[test]

@@ -1,6 +1,8 @@
-//! Basic types without I/O: counters, histograms, limits, texts of system errors and numbers, a mutex and a cell.
+//! Basic types without I/O: counters, histograms, limits, texts of system errors and numbers, options of commands, a mutex and a
+//! cell.
 //! A type is added here only if two crates need it that must not depend on each other.
 
+pub mod command_line;
 pub mod count;
 mod errno;
 mod fatal_cell;

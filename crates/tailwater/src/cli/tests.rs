@@ -140,7 +140,9 @@ fn purging() {
 
 #[test]
 fn every_option_has_a_record_and_every_record_is_an_option() {
-    use crate::options::{self, Kind, Opt};
+    use tw_base::command_line::{Kind, Opt};
+
+    use crate::options;
     let known = |options: &[Opt], line: &str| {
         let name = line.rsplit(' ').next().unwrap_or_default();
         options.iter().find(|option| option.names.contains(&name)).map(|option| option.value.is_some())

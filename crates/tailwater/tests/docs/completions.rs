@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::options::{Kind, MAIN, Opt, PROXY, PURGE, SERVE, TRUST};
+use tw_base::command_line::{Kind, Opt};
+
+use crate::options::{MAIN, PROXY, PURGE, SERVE, TRUST};
 use crate::{NOTE, check_file};
 
 const SERVE_DOC: &str = "serve a directory without a configuration file";

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
+use tw_base::command_line::Opt;
 use tw_conf::context_words;
 
 use crate::directives::{Chapter, chapters};
 use crate::options::{
-    MAIN, Opt, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT, TRUST, TRUST_ABOUT,
+    MAIN, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT, TRUST, TRUST_ABOUT,
 };
 use crate::{NOTE, check_file};
 
