@@ -66,13 +66,19 @@ pub(crate) fn word(value: &Value, key: &str) -> String {
     value[key].as_str().unwrap_or_default().to_owned()
 }
 
-/// Packages that the program is linked with, itself included: each id with the ids of its own dependencies.
+/// Programs of an installation.
+const PROGRAMS: [&str; 2] = ["tailwater", "tailwater-top"];
+
+/// Packages that the programs are linked with, themselves included: each id with the ids of its own dependencies.
 pub(crate) fn linked(metadata: &Value) -> Result<BTreeMap<String, BTreeSet<String>>, Failure> {
     let nodes: BTreeMap<_, _> =
         list(&metadata["resolve"], "nodes").into_iter().map(|node| (word(&node, "id"), node)).collect();
     let packages = list(metadata, "packages");
-    let program = packages.iter().find(|package| package["name"] == "tailwater");
-    let mut open = vec![word(program.ok_or("cargo knows no tailwater")?, "id")];
+    let program = |name: &str| {
+        let found = packages.iter().find(|package| package["name"] == name);
+        found.map(|package| word(package, "id")).ok_or_else(|| format!("cargo knows no {name}"))
+    };
+    let mut open = PROGRAMS.into_iter().map(program).collect::<Result<Vec<_>, _>>()?;
     let mut linked = BTreeMap::new();
     while let Some(id) = open.pop() {
         if linked.contains_key(&id) {
@@ -93,7 +99,7 @@ pub(crate) fn linked(metadata: &Value) -> Result<BTreeMap<String, BTreeSet<Strin
     Ok(linked)
 }
 
-/// Everything that the program is linked with, on any kind of machine.
+/// Everything that the programs are linked with, on any kind of machine.
 fn parts(metadata: &Value) -> Result<BTreeSet<Part>, Failure> {
     let packages: BTreeMap<_, _> =
         list(metadata, "packages").into_iter().map(|package| (word(&package, "id"), package)).collect();
@@ -119,7 +125,7 @@ fn parts(metadata: &Value) -> Result<BTreeSet<Part>, Failure> {
 /// The list, and each text once with those whose it is.
 fn of_parts(parts: &BTreeSet<Part>) -> String {
     let mut out =
-        "Third-party notices\n\nThe program contains these parts by others, whose licences follow.\n\n"
+        "Third-party notices\n\nThe programs contain these parts by others, whose licences follow.\n\n"
             .to_owned();
     let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for part in parts {
@@ -177,6 +183,7 @@ mod tests {
         let metadata = serde_json::json!({
             "packages": [
                 { "id": "t", "name": "tailwater", "version": "1", "source": null, "manifest_path": "/t/Cargo.toml" },
+                { "id": "o", "name": "tailwater-top", "version": "1", "source": null, "manifest_path": "/o/Cargo.toml" },
                 { "id": "a", "name": "a", "version": "1", "source": "r", "license": "MIT", "manifest_path": "/none/a/Cargo.toml" },
                 { "id": "b", "name": "b", "version": "2", "source": "r", "license": "MIT", "manifest_path": "/none/b/Cargo.toml" },
                 { "id": "c", "name": "c", "version": "3", "source": "r", "license": "MIT", "manifest_path": "/none/c/Cargo.toml" },

@@ -77,7 +77,7 @@ fn reference(package: &Value) -> String {
 fn component(package: &Value, checksums: &BTreeMap<(String, String), String>) -> Value {
     let (name, version) = (word(package, "name"), word(package, "version"));
     let mut component = json!({
-        "type": "library",
+        "type": if name == "tailwater-top" { "application" } else { "library" },
         "bom-ref": reference(package),
         "name": name,
         "version": version,
@@ -151,7 +151,8 @@ mod tests {
         assert!(components.iter().all(|component| component["name"] != "fuser"), "development only");
         // A crate of the workspace has no checksum, every other one has.
         for component in components {
-            let is_ours = component["name"].as_str().unwrap().starts_with("tw-");
+            let name = component["name"].as_str().unwrap();
+            let is_ours = name.starts_with("tw-") || name == "tailwater-top";
             assert_eq!(component["hashes"].is_null(), is_ours, "{component}");
         }
         assert!(!text.contains(&crate::root().display().to_string()), "names this machine");

@@ -1,0 +1,177 @@
+//! One GET request over TCP or a Unix socket, and its response (RFC 9112). HTTP/1.0, so that the server neither keeps the connection
+//! nor uses chunks.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use super::target::{Server, Target};
+
+/// Most bytes of a response: some ten thousand upstream servers.
+const RESPONSE_MAX: u64 = 64 << 20;
+
+/// Reason why there is no document.
+#[derive(Debug)]
+pub enum FetchError {
+    /// The server cannot be reached, or does not answer in time.
+    Io(io::Error),
+    /// Another status than 200.
+    Status(u16),
+    /// No HTTP response, or one that is cut off.
+    Malformed,
+    /// The response is too large.
+    TooLarge,
+}
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                f.write_str("the server does not answer in time")
+            }
+            Self::Io(error) => write!(f, "{error}"),
+            Self::Status(status) => write!(f, "the server answers with status {status}"),
+            Self::Malformed => f.write_str("the response is not HTTP, or cut off"),
+            Self::TooLarge => write!(f, "the response has more than {} MiB", RESPONSE_MAX >> 20),
+        }
+    }
+}
+
+impl From<io::Error> for FetchError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Fetches the document of `target`. `fields` are lines of the request's head. Waits for `timeout` at most.
+///
+/// # Errors
+/// There is no document.
+pub fn fetch(target: &Target, fields: &[String], timeout: Duration) -> Result<Vec<u8>, FetchError> {
+    let deadline = Instant::now() + timeout;
+    let request = request(target, fields);
+    match &target.server {
+        Server::Tcp(host, port) => exchange(connect(host, *port, deadline)?, &request, deadline),
+        Server::Unix(path) => exchange(UnixStream::connect(path)?, &request, deadline),
+    }
+}
+
+/// Stream with a limit of the time of a read or write.
+trait Limited: Read + Write {
+    fn set_timeout(&self, time: Duration) -> io::Result<()>;
+}
+
+impl Limited for TcpStream {
+    fn set_timeout(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
+    }
+}
+
+impl Limited for UnixStream {
+    fn set_timeout(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
+    }
+}
+
+/// Connects to the first address of a host that answers.
+fn connect(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, format!("{host} has no address"));
+    for address in (host, port).to_socket_addrs()? {
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        match TcpStream::connect_timeout(&address, left) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn request(Target { path, host, .. }: &Target, fields: &[String]) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut request = format!(
+        "GET {path} HTTP/1.0\r\nHost: {host}\r\nUser-Agent: tailwater-top/{version}\r\nAccept: application/json, text/plain\r\n"
+    );
+    for field in fields {
+        request.push_str(field);
+        request.push_str("\r\n");
+    }
+    request + "\r\n"
+}
+
+fn exchange(mut stream: impl Limited, request: &str, deadline: Instant) -> Result<Vec<u8>, FetchError> {
+    let left = || match deadline.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(io::Error::from(ErrorKind::TimedOut)),
+        left => Ok(left),
+    };
+    stream.set_timeout(left()?)?;
+    stream.write_all(request.as_bytes())?;
+    let (mut response, mut piece) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        // The time that is left, before each read: a server that sends a byte now and then does not win.
+        stream.set_timeout(left()?)?;
+        match stream.read(&mut piece) {
+            Ok(0) => return content(response),
+            Ok(read) => response.extend_from_slice(&piece[..read]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+        if response.len() as u64 > RESPONSE_MAX {
+            return Err(FetchError::TooLarge);
+        }
+    }
+}
+
+/// Content of a response with status 200.
+fn content(mut response: Vec<u8>) -> Result<Vec<u8>, FetchError> {
+    let end = response.windows(4).position(|bytes| bytes == b"\r\n\r\n").ok_or(FetchError::Malformed)?;
+    let head = String::from_utf8_lossy(&response[..end]).into_owned();
+    let mut lines = head.split("\r\n");
+    let status_line = lines.next().filter(|line| line.starts_with("HTTP/1."));
+    let status = status_line.and_then(|line| line.split(' ').nth(1)?.parse().ok());
+    match status.ok_or(FetchError::Malformed)? {
+        200 => {}
+        status => return Err(FetchError::Status(status)),
+    }
+    response.drain(..end + 4);
+    let mut fields = lines.filter_map(|line| line.split_once(':'));
+    let length = fields.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    match length.map(|(_, value)| value.trim().parse::<usize>()) {
+        Some(Ok(length)) if length == response.len() => Ok(response),
+        Some(_) => Err(FetchError::Malformed),
+        None => Ok(response),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_of_responses() {
+        for (response, expected) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", Ok("{}")),
+            ("HTTP/1.0 200 OK\r\n\r\n{}", Ok("{}")),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{}", Err("the response is not HTTP, or cut off")),
+            ("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n{}", Err("the response is not HTTP, or cut off")),
+            ("HTTP/1.1 403 Forbidden\r\n\r\n", Err("the server answers with status 403")),
+            ("SSH-2.0-x\r\n\r\n", Err("the response is not HTTP, or cut off")),
+            ("HTTP/1.1 200", Err("the response is not HTTP, or cut off")),
+            ("HTTP/1.1\r\n\r\n", Err("the response is not HTTP, or cut off")),
+            ("", Err("the response is not HTTP, or cut off")),
+        ] {
+            let found = content(response.as_bytes().to_vec()).map_err(|error| error.to_string());
+            let expected = expected.map(|content: &str| content.as_bytes().to_vec()).map_err(str::to_owned);
+            assert_eq!(found, expected, "{response}");
+        }
+    }
+
+    #[test]
+    fn requests_have_the_given_fields() {
+        let target = Target::parse("http://a:81/s").unwrap();
+        let request = request(&target, &["Authorization: Basic x".to_owned()]);
+        assert!(request.starts_with("GET /s?format=json HTTP/1.0\r\nHost: a:81\r\n"), "{request}");
+        assert!(request.ends_with("\r\nAuthorization: Basic x\r\n\r\n"), "{request}");
+    }
+}

@@ -1,0 +1,166 @@
+//! Address of a document: `http://host:port/path`, `host:port`, a port of this machine, or `unix:/socket:/path`.
+
+use std::fmt;
+
+/// Port of `http` if none is given.
+const PORT: u16 = 80;
+/// Host if only a port is given.
+const LOOPBACK: &str = "127.0.0.1";
+/// Path if none is given.
+const PATH: &str = "/status";
+
+/// Address of a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The server.
+    pub server: Server,
+    /// Path and query string of the request.
+    pub path: String,
+    /// `Host` of the request.
+    pub host: String,
+}
+
+/// Address of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Server {
+    /// Name or address, and port.
+    Tcp(String, u16),
+    /// Path of a Unix socket.
+    Unix(String),
+}
+
+/// Reason why a text is no address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TargetError {
+    /// The scheme is `https`.
+    Https,
+    /// The scheme is another one.
+    Scheme(String),
+    /// There is no host, or no path of a socket.
+    NoHost,
+    /// The port is none.
+    Port(String),
+    /// A character cannot be sent.
+    Character,
+}
+
+impl fmt::Display for TargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Https => f.write_str(
+                "https is not supported: let the status page listen on 127.0.0.1 or a Unix socket, too",
+            ),
+            Self::Scheme(scheme) => write!(f, "unknown scheme \"{scheme}\": use http:// or unix:"),
+            Self::NoHost => f.write_str("no host in the URL"),
+            Self::Port(port) => write!(f, "invalid port \"{port}\""),
+            Self::Character => f.write_str("invalid character in the URL"),
+        }
+    }
+}
+
+impl Target {
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn parse(text: &str) -> Result<Self, TargetError> {
+        if text.chars().any(|c| c.is_control() || c == ' ' || !c.is_ascii()) {
+            return Err(TargetError::Character);
+        }
+        let (server, host, path) = match text.split_once(':') {
+            Some(("unix", rest)) => {
+                let (socket, path) = rest.split_once(':').unwrap_or((rest, ""));
+                if socket.is_empty() {
+                    return Err(TargetError::NoHost);
+                }
+                (Server::Unix(socket.to_owned()), "localhost".to_owned(), path)
+            }
+            _ => {
+                let (authority, path) = split_path(without_scheme(text)?);
+                let (host, port) = split_port(authority)?;
+                let sent = if host == LOOPBACK { format!("{host}:{port}") } else { authority.to_owned() };
+                (Server::Tcp(host.trim_matches(['[', ']']).to_owned(), port), sent, path)
+            }
+        };
+        Ok(Self { server, path: with_format(path), host })
+    }
+}
+
+fn without_scheme(text: &str) -> Result<&str, TargetError> {
+    match text.split_once("://") {
+        None => Ok(text),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => Ok(rest),
+        Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => Err(TargetError::Https),
+        Some((scheme, _)) => Err(TargetError::Scheme(scheme.to_owned())),
+    }
+}
+
+fn split_path(text: &str) -> (&str, &str) {
+    let text = text.split('#').next().unwrap_or_default();
+    text.split_at(text.find(['/', '?']).unwrap_or(text.len()))
+}
+
+fn split_port(authority: &str) -> Result<(&str, u16), TargetError> {
+    let port = |text: &str| text.parse::<u16>().map_err(|_| TargetError::Port(text.to_owned()));
+    if !authority.is_empty() && authority.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok((LOOPBACK, port(authority)?));
+    }
+    let end_of_address = authority.rfind(']').unwrap_or(0);
+    let (host, port) = match authority[end_of_address..].rfind(':') {
+        Some(at) => (&authority[..end_of_address + at], port(&authority[end_of_address + at + 1..])?),
+        None => (authority, PORT),
+    };
+    if host.is_empty() { Err(TargetError::NoHost) } else { Ok((host, port)) }
+}
+
+/// The path with what the status page needs to answer in JSON; `metrics` ignores it.
+fn with_format(path: &str) -> String {
+    let (path, args) = path.split_once('?').unwrap_or((path, ""));
+    let path = if path.is_empty() { PATH } else { path };
+    match args {
+        "" => format!("{path}?format=json"),
+        args => format!("{path}?{args}&format=json"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read() {
+        let tcp = |host: &str, port| Server::Tcp(host.to_owned(), port);
+        for (text, server, path, host) in [
+            ("http://a.example/status", tcp("a.example", 80), "/status?format=json", "a.example"),
+            ("HTTP://a:81", tcp("a", 81), "/status?format=json", "a:81"),
+            ("a:81/x?y#z", tcp("a", 81), "/x?y&format=json", "a:81"),
+            ("8000/metrics", tcp("127.0.0.1", 8000), "/metrics?format=json", "127.0.0.1:8000"),
+            ("[::1]:81/", tcp("::1", 81), "/?format=json", "[::1]:81"),
+            ("[::1]", tcp("::1", 80), "/status?format=json", "[::1]"),
+            ("localhost", tcp("localhost", 80), "/status?format=json", "localhost"),
+            ("unix:/run/a.sock", Server::Unix("/run/a.sock".into()), "/status?format=json", "localhost"),
+            ("unix:/run/a.sock:/s", Server::Unix("/run/a.sock".into()), "/s?format=json", "localhost"),
+        ] {
+            let expected = Target { server, path: path.to_owned(), host: host.to_owned() };
+            assert_eq!(Target::parse(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for (text, expected) in [
+            ("https://a/", TargetError::Https),
+            ("ftp://a/", TargetError::Scheme("ftp".into())),
+            ("", TargetError::NoHost),
+            ("http:///x", TargetError::NoHost),
+            ("unix:", TargetError::NoHost),
+            (":80", TargetError::NoHost),
+            ("a:x", TargetError::Port("x".into())),
+            ("a:70000", TargetError::Port("70000".into())),
+            ("70000", TargetError::Port("70000".into())),
+            ("a/\r\nX: y", TargetError::Character),
+        ] {
+            assert_eq!(Target::parse(text), Err(expected), "{text}");
+        }
+    }
+}
