@@ -53,6 +53,16 @@ _tailwater() {
         if [[ $word == -* ]]; then _tailwater_words '--remove --store -? -h --help'; else COMPREPLY=(); fi
         return
     fi
+    if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == top ]]; then
+        case $before in
+            -n | --interval) COMPREPLY=(); return ;;
+            -t | --table) _tailwater_words 'loops disks caches upstreams requests connections'; return ;;
+            -f | --filter) COMPREPLY=(); return ;;
+            -H | --header) COMPREPLY=(); return ;;
+        esac
+        if [[ $word == -* ]]; then _tailwater_words '-n --interval -1 --once -t --table -f --filter -H --header --no-color -v --version -? -h --help'; else _tailwater_words 'http:// unix:'; fi
+        return
+    fi
     case $before in
         --explain) COMPREPLY=(); return ;;
         -s) _tailwater_words 'stop quit reopen reload'; return ;;
@@ -64,7 +74,7 @@ _tailwater() {
         --control-token) _tailwater_names -f; return ;;
     esac
     local commands=
-    ((COMP_CWORD > 1)) || commands='serve proxy purge trust'
+    ((COMP_CWORD > 1)) || commands='serve proxy purge trust top'
     _tailwater_words "-? -h --help -v --version -V -t -T --explain -q -s -p -e -c -g -l --control-token $commands"
 }
 

@@ -1,4 +1,4 @@
-//! The command line: nginx's options, read as nginx reads them, `serve`, `proxy`, `purge` and `trust`.
+//! The command line: nginx's options, read as nginx reads them, `serve`, `proxy`, `purge`, `trust` and `top`.
 //!
 //! Options may be combined (`-tq`), and a value may follow its option at once (`-c/etc/nginx.conf`) or as the next word.
 
@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Trust(TrustOptions),
     /// Say how to use `trust`.
     TrustHelp,
+    /// Show a running server, by the program for that, with these words.
+    Top(Vec<Vec<u8>>),
 }
 
 /// nginx's options.
@@ -278,6 +280,8 @@ pub(crate) fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command,
         parse_purge(words).map_err(of("purge"))
     } else if words.next_if(|word| word == b"trust").is_some() {
         parse_trust(words).map_err(of("trust"))
+    } else if words.next_if(|word| word == b"top").is_some() {
+        Ok(Command::Top(words.collect()))
     } else if words.next_if(|word| word == b"help").is_some() {
         parse_help(words)
     } else {
@@ -297,6 +301,7 @@ fn parse_help(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usage
         Some(b"proxy") => Command::ProxyHelp,
         Some(b"purge") => Command::PurgeHelp,
         Some(b"trust") => Command::TrustHelp,
+        Some(b"top") => Command::Top(vec![b"--help".to_vec()]),
         Some(b"help") => return parse_help(std::iter::empty()),
         Some(other) => return Err(invalid(other)),
     };
@@ -553,7 +558,7 @@ fn invalid(word: &[u8]) -> UsageError {
 /// A word that is neither an option nor the value of one.
 fn stray(word: &[u8]) -> UsageError {
     let text = String::from_utf8_lossy(word);
-    const COMMANDS: [&str; 5] = ["serve", "proxy", "purge", "trust", "help"];
+    const COMMANDS: [&str; 6] = ["serve", "proxy", "purge", "trust", "top", "help"];
     let meant = match &*text {
         "restart" => Some("-s reload".to_owned()),
         "start" | "run" => Some("tailwater, without a word".to_owned()),

@@ -25,6 +25,7 @@ mod serve;
 mod session;
 mod sockets;
 mod tls;
+mod top;
 mod trust;
 mod user;
 mod version;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         Ok(Command::Proxy(options)) => proxy::proxy(&options),
         Ok(Command::Purge(options)) => purge(&options),
         Ok(Command::Trust(options)) => trust::trust(&options),
+        Ok(Command::Top(words)) => top::top(words),
         Ok(Command::ServeHelp) => help(&version::serve_help()),
         Ok(Command::ProxyHelp) => help(&version::proxy_help()),
         Ok(Command::PurgeHelp) => help(&version::purge_help()),

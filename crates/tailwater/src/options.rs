@@ -1,7 +1,7 @@
 //! The records of the command line: `-h`, the manual page and the completions of shells are made of them.
 //!
 //! [`crate::cli`] reads the words, and a test there holds that it knows these options and no others. Nothing of the program
-//! is used here, because the tests that write the documents include this file.
+//! is used here, because the tests that write the documents include this file. Those of `tailwater top` are in its own crate.
 
 #![allow(dead_code, reason = "what only the manual and the completions say is read by tests alone")]
 

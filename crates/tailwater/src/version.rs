@@ -146,11 +146,12 @@ pub(crate) fn text(show: Show) -> String {
         Show::Help => {
             let _ = write!(
                 text,
-                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater trust [options]\n\nOptions:\n{}\n\
+                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater trust [options]\n       tailwater top [URL] [options]\n\nOptions:\n{}\n\
                  tailwater serve and tailwater proxy need no configuration file: see\n\
                  tailwater serve --help and tailwater proxy --help; to remove from a running\n\
                  server what its cache has: tailwater purge --help; to trust the certificates of\n\
-                 serve --tls localhost: tailwater trust --help\n\n",
+                 serve --tls localhost: tailwater trust --help; to watch a running server:\n\
+                 tailwater top --help\n\n",
                 usage("Usage: tailwater", options::MAIN),
                 listed(options::MAIN)
             );

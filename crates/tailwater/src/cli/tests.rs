@@ -139,6 +139,15 @@ fn purging() {
 }
 
 #[test]
+fn words_of_top_are_those_of_another_program() {
+    let words =
+        |words: &[&str]| Ok(Command::Top(words.iter().map(|word| word.as_bytes().to_vec()).collect()));
+    assert_eq!(parsed("top"), words(&[]));
+    assert_eq!(parsed("top --once 8000 -x"), words(&["--once", "8000", "-x"]));
+    assert_eq!(parsed("help top"), words(&["--help"]));
+}
+
+#[test]
 fn every_option_has_a_record_and_every_record_is_an_option() {
     use tw_base::command_line::{Kind, Opt};
 

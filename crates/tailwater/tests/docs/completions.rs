@@ -5,11 +5,13 @@ use std::fmt::Write as _;
 use tw_base::command_line::{Kind, Opt};
 
 use crate::options::{MAIN, PROXY, PURGE, SERVE, TRUST};
+use crate::top_options::TOP;
 use crate::{NOTE, check_file};
 
 const SERVE_DOC: &str = "serve a directory without a configuration file";
 const PROXY_DOC: &str = "pass requests on without a configuration file";
 const PURGE_DOC: &str = "remove responses from a cache of the running server";
+const TOP_DOC: &str = "show a running server in this terminal";
 const TRUST_DOC: &str = "make the system trust the local authority of serve --tls localhost";
 
 /// All ways to write options.
@@ -38,20 +40,27 @@ fn bash_values(options: &[Opt], out: &mut String) {
     }
 }
 
-#[test]
-fn completions_for_bash_are_documented() {
-    let mut out = format!("# {NOTE}\n");
-    out.push_str(
-        "
-_tailwater_words() { mapfile -t COMPREPLY < <(compgen -W \"$1\" -- \"${COMP_WORDS[COMP_CWORD]}\"); }
+/// Function that the completions of every program begin with.
+const BASH_WORDS: &str = "\n_tailwater_words() { mapfile -t COMPREPLY < <(compgen -W \"$1\" -- \"${COMP_WORDS[COMP_CWORD]}\"); }\n\n";
 
+/// Function for options whose values are names of files.
+const BASH_NAMES: &str = "\
 # Names may have blanks in them: what is proposed is quoted as a file name.
 _tailwater_names() {
     compopt -o filenames 2> /dev/null
     mapfile -t COMPREPLY < <(compgen \"$1\" -- \"${COMP_WORDS[COMP_CWORD]}\")
 }
 
-_tailwater() {
+";
+
+/// Completion of words of `tailwater-top` that are no options.
+const TOP_URLS: &str = "_tailwater_words 'http:// unix:'";
+
+#[test]
+fn completions_for_bash_are_documented() {
+    let mut out = format!("# {NOTE}\n{BASH_WORDS}{BASH_NAMES}");
+    out.push_str(
+        "_tailwater() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
 ",
     );
@@ -60,6 +69,7 @@ _tailwater() {
         ("proxy", PROXY, "_tailwater_words 'http:// https:// unix:'"),
         ("purge", PURGE, "COMPREPLY=()"),
         ("trust", TRUST, "COMPREPLY=()"),
+        ("top", TOP, TOP_URLS),
     ] {
         writeln!(out, "    if ((COMP_CWORD > 1)) && [[ ${{COMP_WORDS[1]}} == {command} ]]; then").unwrap();
         out.push_str("        case $before in\n");
@@ -74,7 +84,7 @@ _tailwater() {
     out.push_str("    case $before in\n");
     bash_values(MAIN, &mut out);
     out.push_str(
-        "    esac\n    local commands=\n    ((COMP_CWORD > 1)) || commands='serve proxy purge trust'\n",
+        "    esac\n    local commands=\n    ((COMP_CWORD > 1)) || commands='serve proxy purge trust top'\n",
     );
     writeln!(
         out,
@@ -115,6 +125,7 @@ fn completions_for_zsh_are_documented() {
         ("proxy", PROXY, "*:URL:_urls"),
         ("purge", PURGE, "1:key: "),
         ("trust", TRUST, "*: : "),
+        ("top", TOP, "1:URL:_urls"),
     ];
     for (at, (command, options, others)) in table.into_iter().enumerate() {
         let branch = if at == 0 { "if" } else { "elif" };
@@ -126,15 +137,18 @@ fn completions_for_zsh_are_documented() {
     out.push_str("    else\n        _arguments -s \\\n");
     zsh_options(MAIN, &mut out);
     let commands = format!(
-        "serve\\:\"{SERVE_DOC}\" proxy\\:\"{PROXY_DOC}\" purge\\:\"{PURGE_DOC}\" trust\\:\"{TRUST_DOC}\""
+        "serve\\:\"{SERVE_DOC}\" proxy\\:\"{PROXY_DOC}\" purge\\:\"{PURGE_DOC}\" trust\\:\"{TRUST_DOC}\" top\\:\"{TOP_DOC}\""
     );
     writeln!(out, "            '1::command:(({commands}))'\n    fi\n}}\n\n_tailwater \"$@\"").unwrap();
     check_file("packaging/completions/_tailwater", &out);
 }
 
-fn fish_options(options: &[Opt], condition: &str, out: &mut String) {
+fn fish_options(options: &[Opt], program: &str, condition: &str, out: &mut String) {
     for option in options {
-        write!(out, "complete -c tailwater -n '{condition}'").unwrap();
+        write!(out, "complete -c {program}").unwrap();
+        if !condition.is_empty() {
+            write!(out, " -n '{condition}'").unwrap();
+        }
         for name in option.names {
             match name.strip_prefix("--") {
                 Some(long) => write!(out, " -l {long}").unwrap(),
@@ -159,12 +173,38 @@ fn completions_for_fish_are_documented() {
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a proxy -d '{PROXY_DOC}'").unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a purge -d '{PURGE_DOC}'").unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a trust -d '{TRUST_DOC}'").unwrap();
+    writeln!(out, "complete -c tailwater -n __fish_is_first_token -a top -d '{TOP_DOC}'").unwrap();
     let (is_serve, is_proxy) = ("__fish_seen_subcommand_from serve", "__fish_seen_subcommand_from proxy");
-    fish_options(MAIN, "not __fish_seen_subcommand_from serve proxy purge trust", &mut out);
-    fish_options(SERVE, is_serve, &mut out);
-    fish_options(PROXY, is_proxy, &mut out);
-    fish_options(PURGE, "__fish_seen_subcommand_from purge", &mut out);
-    fish_options(TRUST, "__fish_seen_subcommand_from trust", &mut out);
+    for (options, condition) in [
+        (MAIN, "not __fish_seen_subcommand_from serve proxy purge trust top"),
+        (SERVE, is_serve),
+        (PROXY, is_proxy),
+        (PURGE, "__fish_seen_subcommand_from purge"),
+        (TRUST, "__fish_seen_subcommand_from trust"),
+        (TOP, "__fish_seen_subcommand_from top"),
+    ] {
+        fish_options(options, "tailwater", condition, &mut out);
+    }
     writeln!(out, "complete -c tailwater -n '{is_serve}' -a '(__fish_complete_directories)'").unwrap();
     check_file("packaging/completions/tailwater.fish", &out);
+}
+
+#[test]
+fn completions_for_top_are_documented() {
+    let mut bash = format!("# {NOTE}\n{BASH_WORDS}_tailwater_top() {{\n");
+    bash.push_str("    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}\n    case $before in\n");
+    bash_values(TOP, &mut bash);
+    let words = format!("_tailwater_words '{}'", names(TOP));
+    writeln!(bash, "    esac\n    if [[ $word == -* ]]; then {words}; else {TOP_URLS}; fi\n}}\n").unwrap();
+    bash.push_str("complete -F _tailwater_top tailwater-top\n");
+    check_file("packaging/completions/tailwater-top.bash", &bash);
+
+    let mut zsh = format!("#compdef tailwater-top\n# {NOTE}\n\n_arguments \\\n");
+    zsh_options(TOP, &mut zsh);
+    zsh.push_str("            '1:URL:_urls'\n");
+    check_file("packaging/completions/_tailwater-top", &zsh.replace("            '", "    '"));
+
+    let mut fish = format!("# {NOTE}\n\ncomplete -c tailwater-top -f\n");
+    fish_options(TOP, "tailwater-top", "", &mut fish);
+    check_file("packaging/completions/tailwater-top.fish", &fish);
 }

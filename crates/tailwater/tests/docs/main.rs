@@ -13,6 +13,9 @@ mod metrics;
 mod monitoring;
 #[path = "../../src/options.rs"]
 mod options;
+#[path = "../../../tailwater-top/src/options/records.rs"]
+#[allow(unreachable_pub, dead_code, reason = "the library of the program exports them")]
+mod top_options;
 mod variables;
 
 use std::collections::BTreeSet;

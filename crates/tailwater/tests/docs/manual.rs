@@ -1,4 +1,4 @@
-//! `packaging/man/tailwater.8`
+//! `packaging/man/tailwater.8` and `packaging/man/tailwater-top.1`
 
 use std::fmt::Write as _;
 
@@ -6,9 +6,8 @@ use tw_base::command_line::Opt;
 use tw_conf::context_words;
 
 use crate::directives::{Chapter, chapters};
-use crate::options::{
-    MAIN, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT, TRUST, TRUST_ABOUT,
-};
+use crate::options::{MAIN, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT, TRUST, TRUST_ABOUT};
+use crate::top_options;
 use crate::{NOTE, check_file};
 
 /// Directory of relative names, and the configuration file, of a build without settings of its own; packages put
@@ -100,7 +99,8 @@ fn the_manual_is_documented() {
     writeln!(out, ".B tailwater serve\n[\\fIdirectory\\fR] [\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater proxy\n\\fIURL\\fR... [\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater purge \\-\\-cache\n\\fIname\\fR \\fIkey\\fR [\\fIoptions\\fR]\n.br").unwrap();
-    writeln!(out, ".B tailwater trust\n[\\fIoptions\\fR]").unwrap();
+    writeln!(out, ".B tailwater trust\n[\\fIoptions\\fR]\n.br").unwrap();
+    writeln!(out, ".B tailwater top\n[\\fIURL\\fR] [\\fIoptions\\fR]").unwrap();
     out.push_str(".SH DESCRIPTION\n");
     paragraphs(DESCRIPTION, &mut out);
     out.push_str(
@@ -120,6 +120,11 @@ fn the_manual_is_documented() {
     out.push_str(".SH TRUST\n");
     paragraphs(&[TRUST_ABOUT], &mut out);
     TRUST.iter().for_each(|option| entry(option, &mut out));
+    out.push_str(".SH TOP\n");
+    paragraphs(
+        &["Starts tailwater-top with the same words, if it is installed: see tailwater-top(1)."],
+        &mut out,
+    );
     out.push_str(".SH SIGNALS\nThe process to signal is the master, whose number is in the pid file.\n");
     table(SIGNALS, &mut out);
     out.push_str(".SH FILES\n");
@@ -145,6 +150,33 @@ fn the_manual_is_documented() {
     );
     directives(&mut out);
     check_file("packaging/man/tailwater.8", &out);
+}
+
+#[test]
+fn the_manual_of_top_is_documented() {
+    let mut out = format!(".\\\" {NOTE}\n");
+    let version = env!("CARGO_PKG_VERSION");
+    writeln!(out, ".TH TAILWATER\\-TOP 1 \"\" \"tailwater {version}\" \"User Commands\"").unwrap();
+    writeln!(out, ".nh\n.ad l\n.SH NAME\ntailwater\\-top \\- show a running Tailwater in a terminal")
+        .unwrap();
+    writeln!(out, ".SH SYNOPSIS\n.B tailwater\\-top\n[\\fIURL\\fR] [\\fIoptions\\fR]").unwrap();
+    out.push_str(".SH DESCRIPTION\n");
+    paragraphs(&[top_options::ABOUT], &mut out);
+    out.push_str(".SH OPTIONS\n");
+    top_options::TOP.iter().for_each(|option| entry(option, &mut out));
+    out.push_str(".SH KEYS\n");
+    table(top_options::KEYS, &mut out);
+    out.push_str(".SH ENVIRONMENT\n");
+    table(&[("NO_COLOR", "No colours, if it is set and not empty.")], &mut out);
+    out.push_str(".SH EXIT STATUS\n");
+    let statuses = [
+        ("0", "The screen was left, or everything was printed."),
+        ("1", "The server cannot be read, or this is no terminal for screens."),
+        ("2", "The command line is wrong."),
+    ];
+    table(&statuses, &mut out);
+    out.push_str(".SH SEE ALSO\n.BR tailwater (8)\n");
+    check_file("packaging/man/tailwater-top.1", &out);
 }
 
 #[test]

@@ -206,11 +206,13 @@ fn manual_pages_render_without_warnings() {
     if !has("man") {
         return;
     }
-    let mut command = Command::new("man");
-    command.args(["--warnings", "-l"]).arg(root().join("packaging/man/tailwater.8")).env("MANWIDTH", "80");
-    let run = command.output().unwrap();
-    assert!(run.status.success() && run.stderr.is_empty(), "{}", output_of(&run));
-    assert!(String::from_utf8_lossy(&run.stdout).contains("EXIT STATUS"), "{}", output_of(&run));
+    for page in ["tailwater.8", "tailwater-top.1"] {
+        let mut command = Command::new("man");
+        command.args(["--warnings", "-l"]).arg(root().join("packaging/man").join(page)).env("MANWIDTH", "80");
+        let run = command.output().unwrap();
+        assert!(run.status.success() && run.stderr.is_empty(), "{}", output_of(&run));
+        assert!(String::from_utf8_lossy(&run.stdout).contains("EXIT STATUS"), "{}", output_of(&run));
+    }
 }
 
 #[test]
