@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use crate::dist::files::{Content, Entry, Role};
 use crate::dist::layout::{Layout, Parts};
-use crate::{Failure, notices};
+use crate::{Failure, dist, notices};
 
 const USAGE: &str = "usage: cargo xtask install --prefix DIRECTORY [OPTIONS]
 --prefix DIRECTORY   for example /usr/local
---binary FILE        install this binary as well, as PREFIX/bin/tailwater
+--binary FILE        install this binary as well, as PREFIX/bin/tailwater, and tailwater-top if it is beside it
 --destdir DIRECTORY  put everything below this directory, for packages";
 
 /// Options of the command line.
@@ -29,7 +29,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         Some(path) => Some(fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?),
         None => None,
     };
-    let parts = Parts { program, notices: notices::text()?, sbom: String::new() };
+    let top = match &options.binary {
+        Some(path) => dist::top_beside(path)?,
+        None => None,
+    };
+    let parts = Parts { program, top, notices: notices::text()?, sbom: String::new() };
     let layout = Layout::Local { prefix: options.prefix };
     for (path, entry) in layout.files(&parts)?.iter() {
         let to = options.destination.join(path);
@@ -111,6 +115,7 @@ mod tests {
             "--binary".to_owned(),
             program.display().to_string(),
         ]);
+        dir.write("tailwater-top", "#!/bin/sh\n").unwrap();
         run(&words).unwrap();
         let conf = dir.join("usr/local/tailwater/conf/nginx.conf");
         let unit = dir.join("usr/local/lib/systemd/system/tailwater.service");
@@ -119,6 +124,7 @@ mod tests {
             fs::metadata(dir.join("usr/local/bin/tailwater")).unwrap().permissions().mode() & 0o777,
             0o755
         );
+        assert!(dir.join("usr/local/bin/tailwater-top").is_file());
         fs::write(&conf, "changed").unwrap();
         fs::write(&unit, "changed").unwrap();
         run(&words).unwrap();

@@ -96,7 +96,17 @@ pub(super) struct Target<'a> {
     pub(super) glibc: Option<&'a str>,
 }
 
-/// Builds the binary for a target and returns its path.
+/// Program that no profile is made for.
+const TOP: &str = "tailwater-top";
+/// The server.
+const SERVER: &str = "tailwater";
+
+/// Builds `tailwater-top` for a target and returns its path.
+pub(super) fn top(compiler: &Compiler, target: Target<'_>) -> Result<PathBuf, Failure> {
+    build(compiler, target, (TOP, "plain"), &[])
+}
+
+/// Builds the server for a target and returns its path.
 pub(super) fn binary(compiler: &Compiler, target: Target<'_>, profile: &Profile) -> Result<PathBuf, Failure> {
     let profile = match profile {
         Profile::None => None,
@@ -107,8 +117,10 @@ pub(super) fn binary(compiler: &Compiler, target: Target<'_>, profile: &Profile)
         Profile::New => Some(train(compiler, target.triple)?),
     };
     match profile {
-        None => build(compiler, target, "plain", &[]),
-        Some(path) => build(compiler, target, "optimised", &[format!("-Cprofile-use={}", path.display())]),
+        None => build(compiler, target, (SERVER, "plain"), &[]),
+        Some(path) => {
+            build(compiler, target, (SERVER, "optimised"), &[format!("-Cprofile-use={}", path.display())])
+        }
     }
 }
 
@@ -116,7 +128,7 @@ pub(super) fn binary(compiler: &Compiler, target: Target<'_>, profile: &Profile)
 fn train(compiler: &Compiler, triple: &str) -> Result<PathBuf, Failure> {
     // The instrumented server runs here only.
     let instrumented = Target { triple, glibc: None };
-    let binary = build(compiler, instrumented, INSTRUMENTED, &["-Cprofile-generate".to_owned()])?;
+    let binary = build(compiler, instrumented, (SERVER, INSTRUMENTED), &["-Cprofile-generate".to_owned()])?;
     let profiles = training::run(&binary, training::SPAN)?;
     // The profile fits this source only.
     let name = format!("{triple}-{}.profdata", commit().unwrap_or_else(|| "unknown".to_owned()));
@@ -131,14 +143,14 @@ const INSTRUMENTED: &str = "instrumented";
 fn build(
     compiler: &Compiler,
     Target { triple, glibc }: Target<'_>,
-    name: &str,
+    (package, name): (&str, &str),
     flags: &[String],
 ) -> Result<PathBuf, Failure> {
     let work = target().join(WORK);
     let directory = work.join(glibc.map_or_else(|| name.to_owned(), |glibc| format!("{name}-{glibc}")));
     let mut command = cargo();
     command
-        .args(["build", "--locked", "--release", "-p", "tailwater", "--target", triple, "--target-dir"])
+        .args(["build", "--locked", "--release", "-p", package, "--target", triple, "--target-dir"])
         .arg(&directory)
         .current_dir(root());
     let mut all = flags.to_vec();
@@ -170,11 +182,11 @@ fn build(
     if objcopy.is_some() {
         command.env("CARGO_PROFILE_RELEASE_STRIP", "none");
     }
-    println!("dist: {name} build for {triple}");
+    println!("dist: {name} build of {package} for {triple}");
     run(&mut command)?;
-    let built = directory.join(triple).join("release/tailwater");
+    let built = directory.join(triple).join("release").join(package);
     match objcopy.filter(|_| name != INSTRUMENTED) {
-        Some(objcopy) => strip(&objcopy, &built, &directory.join(triple).join("tailwater")),
+        Some(objcopy) => strip(&objcopy, &built, &directory.join(triple).join(package)),
         None => Ok(built),
     }
 }

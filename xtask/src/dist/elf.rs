@@ -39,6 +39,14 @@ impl Needs {
         Ok(Self(needs))
     }
 
+    /// Adds the needs of another binary.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        for (library, versions) in other.0 {
+            self.0.entry(library).or_default().extend(versions);
+        }
+        self
+    }
+
     /// Oldest glibc that has all symbols; `None` for a static binary.
     pub(super) fn glibc(&self) -> Option<(u32, u32)> {
         let versions = self.0.values().flatten().filter_map(|version| version.strip_prefix("GLIBC_"));

@@ -58,6 +58,8 @@ pub(crate) enum Layout {
 pub(crate) struct Parts {
     /// The binary, unless only the other files are installed.
     pub(crate) program: Option<Vec<u8>>,
+    /// The binary of `tailwater-top`.
+    pub(crate) top: Option<Vec<u8>>,
     /// Licences of the dependencies.
     pub(crate) notices: String,
     /// Bill of materials.
@@ -80,6 +82,11 @@ impl Layout {
         format!("{}/{directory}/tailwater", self.prefix())
     }
 
+    /// Path of `tailwater-top`, which needs no administrator.
+    fn top(&self) -> String {
+        format!("{}/bin/tailwater-top", self.prefix())
+    }
+
     /// Directory of the configuration.
     pub(crate) fn configuration(&self) -> String {
         match self {
@@ -97,6 +104,9 @@ impl Layout {
         };
         if let Some(program) = &parts.program {
             put(self.program(), 0o755, Role::Program, program.clone());
+        }
+        if let Some(top) = &parts.top {
+            put(self.top(), 0o755, Role::Program, top.clone());
         }
         for name in INCLUDED {
             let text = read(&format!("crates/tailwater/conf/{name}"))?;
@@ -119,6 +129,7 @@ impl Layout {
         for name in MONITORING {
             copy(&format!("packaging/{name}"), format!("{share}/tailwater/{name}"), Role::Program)?;
         }
+        copy("packaging/man/tailwater-top.1", format!("{share}/man/man1/tailwater-top.1"), Role::Program)?;
         for (from, to) in self.completions() {
             copy(&format!("packaging/completions/{from}"), format!("{share}/{to}"), Role::Program)?;
         }
@@ -179,15 +190,19 @@ impl Layout {
     }
 
     /// Completions of shells, and their paths below `share`.
-    fn completions(&self) -> [(&'static str, &'static str); 3] {
+    fn completions(&self) -> [(&'static str, String); 6] {
         let zsh = match self {
-            Self::Deb => "zsh/vendor-completions/_tailwater",
-            _ => "zsh/site-functions/_tailwater",
+            Self::Deb => "zsh/vendor-completions",
+            _ => "zsh/site-functions",
         };
+        let (bash, fish) = ("bash-completion/completions", "fish/vendor_completions.d");
         [
-            ("tailwater.bash", "bash-completion/completions/tailwater"),
-            ("_tailwater", zsh),
-            ("tailwater.fish", "fish/vendor_completions.d/tailwater.fish"),
+            ("tailwater.bash", format!("{bash}/tailwater")),
+            ("tailwater-top.bash", format!("{bash}/tailwater-top")),
+            ("_tailwater", format!("{zsh}/_tailwater")),
+            ("_tailwater-top", format!("{zsh}/_tailwater-top")),
+            ("tailwater.fish", format!("{fish}/tailwater.fish")),
+            ("tailwater-top.fish", format!("{fish}/tailwater-top.fish")),
         ]
     }
 
@@ -274,5 +289,16 @@ mod tests {
         let manual = text(&files, "usr/share/man/man8/tailwater.8");
         assert!(manual.contains(CONFIGURATION) && !manual.contains(PLAIN_PREFIX));
         assert!(files.file("usr/sbin/tailwater").is_none());
+    }
+
+    #[test]
+    fn top_is_a_program_for_every_user() {
+        let parts = Parts { top: Some(b"top".to_vec()), ..Parts::default() };
+        let files = Layout::Deb.files(&parts).unwrap();
+        assert_eq!(text(&files, "usr/bin/tailwater-top"), "top");
+        assert!(text(&files, "usr/share/man/man1/tailwater-top.1").contains(".SH KEYS"));
+        assert!(
+            text(&files, "usr/share/bash-completion/completions/tailwater-top").contains("tailwater-top")
+        );
     }
 }

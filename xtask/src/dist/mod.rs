@@ -35,7 +35,7 @@ const USAGE: &str = "usage: cargo xtask dist [OPTIONS]
 --glibc VERSION   oldest glibc that it shall run with  the one of this system (others need zig)
 --plain           without profile-guided optimisation
 --profile FILE    an existing profile instead of a training run
---binary FILE     pack this binary of the one target, without a build
+--binary FILE     pack this binary of the one target, and tailwater-top beside it, without a build
 --maintainer TEXT name and address in packages        The Tailwater authors";
 
 /// Options of the command line.
@@ -98,7 +98,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
             continue;
         }
         let binary = options.build(&compiler, triple, &mut left_out)?;
-        let product = Product::new(&binary, triple, options.maintainer.as_deref())?;
+        let top = match &options.binary {
+            Some(binary) => top_beside(binary)?,
+            None => Some(read(&build::top(&compiler, options.target(triple))?)?),
+        };
+        let product = Product::new((&binary, top), triple, options.maintainer.as_deref())?;
         product.tell_needs();
         let runs_here = triple.split('-').next() == compiler.host.split('-').next();
         for artifact in product.pack(&out, Effort::Best, &mut left_out)? {
@@ -157,15 +161,26 @@ impl Options {
                 None => Profile::New,
             },
         };
-        build::binary(compiler, build::Target { triple, glibc: self.glibc.as_deref() }, &profile)
+        build::binary(compiler, self.target(triple), &profile)
+    }
+
+    fn target<'a>(&'a self, triple: &'a str) -> build::Target<'a> {
+        build::Target { triple, glibc: self.glibc.as_deref() }
     }
 }
 
 impl Product {
-    fn new(binary: &Path, triple: &str, maintainer: Option<&str>) -> Result<Self, Failure> {
-        let program = fs::read(binary).map_err(|error| format!("{}: {error}", binary.display()))?;
+    fn new(
+        (binary, top): (&Path, Option<Vec<u8>>),
+        triple: &str,
+        maintainer: Option<&str>,
+    ) -> Result<Self, Failure> {
+        let program = read(binary)?;
         let (version, epoch) = (env!("CARGO_PKG_VERSION").to_owned(), epoch()?);
-        let needs = Needs::of(&program)?;
+        let needs = match &top {
+            Some(top) => Needs::of(&program)?.and(Needs::of(top)?),
+            None => Needs::of(&program)?,
+        };
         let notices = notices::text()?;
         let sbom = sbom::text(triple, &version, epoch)?;
         Ok(Self {
@@ -173,7 +188,7 @@ impl Product {
             target: triple.to_owned(),
             epoch,
             maintainer: maintainer.unwrap_or("The Tailwater authors").to_owned(),
-            parts: Parts { program: Some(program), notices, sbom },
+            parts: Parts { program: Some(program), top, notices, sbom },
             needs,
         })
     }
@@ -248,6 +263,16 @@ impl Artifact {
     fn stem(&self) -> String {
         self.name().trim_end_matches(".tar.zst").to_owned()
     }
+}
+
+/// The binary of `tailwater-top` in the directory of the server's, if it is there.
+pub(crate) fn top_beside(binary: &Path) -> Result<Option<Vec<u8>>, Failure> {
+    let path = binary.with_file_name("tailwater-top");
+    if path.is_file() { read(&path).map(Some) } else { Ok(None) }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Writes the digests of all artifacts in the directory, those of earlier runs included.
@@ -327,6 +352,7 @@ mod tests {
             maintainer: "a <a@example.com>".to_owned(),
             parts: Parts {
                 program: Some(b"program".repeat(1000)),
+                top: Some(b"top".repeat(1000)),
                 notices: "notices\n".to_owned(),
                 sbom: "{}\n".to_owned(),
             },
