@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::Waker;
 
-use tw_fields::{FieldSection, FieldWriter};
+use tw_fields::{FieldSection, FieldWriter, TaskWaker};
 
 use crate::ErrorCode;
 use crate::config::Config;
@@ -24,7 +24,7 @@ pub struct Connection(Rc<Shared>);
 /// State that a connection shares with its streams.
 pub(crate) struct Shared {
     pub(crate) state: RefCell<State>,
-    driver: RefCell<Option<Waker>>,
+    driver: TaskWaker,
 }
 
 /// Events that concern the whole connection or a new stream.
@@ -50,8 +50,8 @@ impl Shared {
         let changed = change(&mut state);
         let has_changed = before != (state.out.len(), state.streams.len());
         drop(state);
-        if has_changed && let Some(driver) = self.driver.take() {
-            driver.wake();
+        if has_changed {
+            self.driver.wake();
         }
         changed
     }
@@ -70,7 +70,7 @@ impl Connection {
 
     fn new(end: End, config: Config) -> Self {
         let state = RefCell::new(State::new(end, config));
-        Self(Rc::new(Shared { state, driver: RefCell::default() }))
+        Self(Rc::new(Shared { state, driver: TaskWaker::default() }))
     }
 
     /// Processes received bytes, split at any position.
@@ -197,11 +197,7 @@ impl Connection {
     /// Sets the waker that streams wake, once, when there may be output or a stream has ended. `None` while the
     /// connection is being driven.
     pub fn set_driver(&self, driver: Option<&Waker>) {
-        let mut place = self.0.driver.borrow_mut();
-        match (&mut *place, driver) {
-            (Some(old), Some(driver)) => old.clone_from(driver),
-            (place, driver) => *place = driver.cloned(),
-        }
+        self.0.driver.set(driver);
     }
 }
 

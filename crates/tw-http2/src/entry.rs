@@ -2,10 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::task::{Context, Waker};
 
 use bytes::BytesMut;
-use tw_fields::FieldSection;
+use tw_fields::{FieldSection, MessageCheck, TaskWaker};
 
 use crate::error::StreamError;
 
@@ -26,19 +25,15 @@ pub(crate) struct Entry {
     pub(crate) released: Cell<u32>,
     /// Received bytes that were not released.
     pub(crate) held: Cell<usize>,
-    /// Length of the content that the header section announces.
-    pub(crate) length: Cell<Option<u64>>,
-    /// Number of received bytes of content.
-    pub(crate) content: Cell<u64>,
-    /// True if the peer's message is malformed (RFC 9113 section 8.1.1).
-    pub(crate) is_malformed: Cell<bool>,
+    /// Check of the peer's message.
+    pub(crate) message: MessageCheck,
     /// True once the owner of the connection has got the stream.
     pub(crate) is_seen: Cell<bool>,
     pub(crate) inbox: RefCell<Inbox>,
     pub(crate) error: Cell<Option<StreamError>>,
-    pub(crate) came: Call,
-    pub(crate) has_room: Call,
-    pub(crate) gone: Call,
+    pub(crate) came: TaskWaker,
+    pub(crate) has_room: TaskWaker,
+    pub(crate) gone: TaskWaker,
 }
 
 /// One direction of a stream.
@@ -77,15 +72,13 @@ impl Entry {
             window: Cell::new(window),
             released: Cell::new(0),
             held: Cell::new(0),
-            length: Cell::new(None),
-            content: Cell::new(0),
-            is_malformed: Cell::new(false),
+            message: MessageCheck::default(),
             is_seen: Cell::new(false),
             inbox: RefCell::default(),
             error: Cell::new(None),
-            came: Call::default(),
-            has_room: Call::default(),
-            gone: Call::default(),
+            came: TaskWaker::default(),
+            has_room: TaskWaker::default(),
+            gone: TaskWaker::default(),
         }
     }
 
@@ -94,20 +87,10 @@ impl Entry {
         self.incoming.get() == Half::Ended && self.outgoing.get() == Half::Ended
     }
 
-    /// Counts content. More than announced makes the message malformed.
-    pub(crate) fn count(&self, bytes: usize) {
-        self.content.set(self.content.get() + bytes as u64);
-        if self.length.get().is_some_and(|length| self.content.get() > length) {
-            self.is_malformed.set(true);
-        }
-    }
-
-    /// Ends the peer's message. Less content than announced makes it malformed.
+    /// Ends the peer's message.
     pub(crate) fn close_incoming(&self) {
         self.incoming.set(Half::Ended);
-        if self.length.get().is_some_and(|length| self.content.get() != length) {
-            self.is_malformed.set(true);
-        }
+        self.message.end();
     }
 
     /// Ends the stream and wakes every task that waits for it. The first reason is kept.
@@ -117,26 +100,6 @@ impl Entry {
         }
         for call in [&self.came, &self.has_room, &self.gone] {
             call.wake();
-        }
-    }
-}
-
-/// Waker of a task that waits for the stream.
-#[derive(Default)]
-pub(crate) struct Call(RefCell<Option<Waker>>);
-
-impl Call {
-    /// Registers the calling task to be woken next.
-    pub(crate) fn wait(&self, cx: &Context<'_>) {
-        let mut waker = self.0.borrow_mut();
-        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *waker = Some(cx.waker().clone());
-        }
-    }
-
-    pub(crate) fn wake(&self) {
-        if let Some(waker) = self.0.take() {
-            waker.wake();
         }
     }
 }

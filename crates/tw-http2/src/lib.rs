@@ -35,5 +35,5 @@ pub use connection::{Connection, Event};
 pub use error::{ConnectionError, StreamError};
 pub use error_code::ErrorCode;
 pub use frame::PREFACE;
-pub use stream::{Incoming, Stream};
-pub use tw_fields::{FieldSection, FieldWriter, MalformedReason, Pseudo};
+pub use stream::Stream;
+pub use tw_fields::{FieldSection, FieldWriter, Incoming, MalformedReason, Pseudo};

@@ -301,7 +301,7 @@ impl State {
             Some(entry) => {
                 if !content.is_empty() {
                     self.payload_bytes += content.len() as u64;
-                    entry.count(content.len());
+                    entry.message.count(content.len());
                     let data = &mut entry.inbox.borrow_mut().data;
                     if data.is_empty() {
                         // What belongs together often comes as one large frame and a few bytes.
@@ -445,9 +445,9 @@ impl State {
         }
         let entry = self.begin(id);
         entry.incoming.set(if list.ends() { Half::Ended } else { Half::Body });
-        entry.is_malformed.set(list.malformed().is_some());
+        entry.message.begin(&list);
         if !list.ends() && !list.is_truncated() {
-            entry.length.set(list.content_length());
+            entry.message.set_length(list.content_length());
         }
         self.events.push_back(PendingEvent::Request(entry, list));
         Ok(())
@@ -484,7 +484,7 @@ impl State {
             }
             Half::Body => {
                 if list.malformed().is_some() {
-                    entry.is_malformed.set(true);
+                    entry.message.set_malformed();
                 }
                 entry.inbox.borrow_mut().trailers = Some(Box::new(list));
             }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tw_fields::{FieldSection, FieldWriter, encode_section};
+use tw_fields::{FieldWriter, Incoming, encode_section};
 
 use crate::connection::Shared;
 use crate::entry::{Entry, Half};
@@ -17,17 +17,6 @@ use crate::{ConnectionError, ErrorCode};
 pub struct Stream {
     shared: Rc<Shared>,
     entry: Rc<Entry>,
-}
-
-/// Received part of a message.
-#[derive(Debug)]
-pub enum Incoming {
-    /// Header section of a response, interim ones (1xx) included.
-    Head(FieldSection),
-    /// Part of the content.
-    Data(Bytes),
-    /// Trailer section.
-    Trailers(Box<FieldSection>),
 }
 
 impl Stream {
@@ -89,7 +78,7 @@ impl Stream {
         match state.room(&self.entry) {
             0 => {
                 state.is_starved |= self.entry.room.get() > 0;
-                self.entry.has_room.wait(cx);
+                self.entry.has_room.register(cx);
                 Poll::Pending
             }
             room => Poll::Ready(Ok(room)),
@@ -108,7 +97,7 @@ impl Stream {
 
     /// Returns true if the part of the peer's message that has arrived, read or not, is malformed (RFC 9113 section 8.1.1).
     pub fn is_malformed(&self) -> bool {
-        self.entry.is_malformed.get()
+        self.entry.message.is_malformed()
     }
 
     /// Resets the stream because the peer's message is malformed, even if both directions have ended: the response
@@ -136,7 +125,7 @@ impl Stream {
         match self.entry.error.get() {
             Some(error) => Poll::Ready(Err(error)),
             None => {
-                self.entry.came.wait(cx);
+                self.entry.came.register(cx);
                 Poll::Pending
             }
         }
@@ -182,7 +171,7 @@ impl Stream {
                 {
                     return Poll::Ready(StreamError::Connection(connection_error));
                 }
-                self.entry.gone.wait(cx);
+                self.entry.gone.register(cx);
                 Poll::Pending
             }
         }

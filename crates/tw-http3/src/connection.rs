@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::Waker;
 
 use bytes::Bytes;
-use tw_fields::{FieldSection, FieldWriter, encode_section};
+use tw_fields::{FieldSection, FieldWriter, TaskWaker, encode_section};
 
 use crate::ErrorCode;
 use crate::config::Config;
@@ -26,7 +26,7 @@ pub struct Connection(Rc<Shared>);
 /// State that a connection shares with its streams.
 pub(crate) struct Shared {
     state: RefCell<State>,
-    driver: RefCell<Option<Waker>>,
+    driver: TaskWaker,
 }
 
 /// Unidirectional streams of this end. The owner opens them.
@@ -84,8 +84,8 @@ impl Shared {
         let changed = change(&mut state);
         let has_changed = before != size(&state);
         drop(state);
-        if has_changed && let Some(driver) = self.driver.take() {
-            driver.wake();
+        if has_changed {
+            self.driver.wake();
         }
         changed
     }
@@ -110,7 +110,7 @@ impl Connection {
 
     fn new(end: End, config: Config) -> Self {
         let state = RefCell::new(State::new(end, config));
-        Self(Rc::new(Shared { state, driver: RefCell::default() }))
+        Self(Rc::new(Shared { state, driver: TaskWaker::default() }))
     }
 
     /// Changes the state unless the connection has failed; an error fails it. Streams call this too, so the driver is woken.
@@ -204,7 +204,7 @@ impl Connection {
                 // The end of a stream often arrives right behind the head.
                 if entry.has_ended() && !list.ends() {
                     list.set_ends();
-                    entry.length.set(None);
+                    entry.message.set_length(None);
                     entry.close_incoming();
                     state.settle(&entry);
                 }
@@ -305,11 +305,7 @@ impl Connection {
     /// Sets the waker that streams wake, once, when there may be bytes or signals, or a stream has ended. `None` while the
     /// connection is being driven.
     pub fn set_driver(&self, driver: Option<&Waker>) {
-        let mut place = self.0.driver.borrow_mut();
-        match (&mut *place, driver) {
-            (Some(old), Some(driver)) => old.clone_from(driver),
-            (place, driver) => *place = driver.cloned(),
-        }
+        self.0.driver.set(driver);
     }
 }
 

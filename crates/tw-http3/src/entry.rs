@@ -2,9 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::task::{Context, Waker};
 
 use bytes::{Buf, Bytes, BytesMut};
+use tw_fields::{MessageCheck, TaskWaker};
 
 use crate::error::StreamError;
 use crate::frame::Head;
@@ -28,18 +28,14 @@ pub(crate) struct Entry {
     /// Frame whose payload is being read.
     pub(crate) frame: Cell<Option<Head>>,
     pub(crate) block: RefCell<Block>,
-    /// Length of the content that the header section announces.
-    pub(crate) length: Cell<Option<u64>>,
-    /// Number of parsed bytes of content.
-    pub(crate) content: Cell<u64>,
-    /// True if the peer's message is malformed (RFC 9114 section 4.1.2).
-    pub(crate) is_malformed: Cell<bool>,
+    /// Check of the peer's message.
+    pub(crate) message: MessageCheck,
     /// True once the owner of the connection has got the stream.
     pub(crate) is_seen: Cell<bool>,
     pub(crate) out: RefCell<Out>,
     pub(crate) error: Cell<Option<StreamError>>,
-    pub(crate) came: Call,
-    pub(crate) gone: Call,
+    pub(crate) came: TaskWaker,
+    pub(crate) gone: TaskWaker,
 }
 
 /// Direction from the peer.
@@ -136,14 +132,12 @@ impl Entry {
             reader: RefCell::new(Reader::new()),
             frame: Cell::new(None),
             block: RefCell::default(),
-            length: Cell::new(None),
-            content: Cell::new(0),
-            is_malformed: Cell::new(false),
+            message: MessageCheck::default(),
             is_seen: Cell::new(false),
             out: RefCell::default(),
             error: Cell::new(None),
-            came: Call::default(),
-            gone: Call::default(),
+            came: TaskWaker::default(),
+            gone: TaskWaker::default(),
         }
     }
 
@@ -185,20 +179,10 @@ impl Entry {
                 && !self.is_blocked()
     }
 
-    /// Counts content. More than announced makes the message malformed.
-    pub(crate) fn count(&self, bytes: usize) {
-        self.content.set(self.content.get() + bytes as u64);
-        if self.length.get().is_some_and(|length| self.content.get() > length) {
-            self.is_malformed.set(true);
-        }
-    }
-
-    /// Ends the peer's message. Less content than announced makes it malformed.
+    /// Ends the peer's message.
     pub(crate) fn close_incoming(&self) {
         self.incoming.set(Half::Ended);
-        if self.length.get().is_some_and(|length| self.content.get() != length) {
-            self.is_malformed.set(true);
-        }
+        self.message.end();
     }
 
     /// Ends the stream and wakes every task that waits for it. The first reason is kept.
@@ -210,26 +194,6 @@ impl Entry {
         self.block.take();
         for call in [&self.came, &self.gone] {
             call.wake();
-        }
-    }
-}
-
-/// Waker of a task that waits for the stream.
-#[derive(Default)]
-pub(crate) struct Call(RefCell<Option<Waker>>);
-
-impl Call {
-    /// Registers the calling task to be woken next.
-    pub(crate) fn wait(&self, cx: &Context<'_>) {
-        let mut waker = self.0.borrow_mut();
-        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *waker = Some(cx.waker().clone());
-        }
-    }
-
-    pub(crate) fn wake(&self) {
-        if let Some(waker) = self.0.take() {
-            waker.wake();
         }
     }
 }

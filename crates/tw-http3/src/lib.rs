@@ -40,5 +40,5 @@ pub use connection::{Connection, Event, LocalStream, Signal};
 pub use error::{ConnectionError, StreamError};
 pub use error_code::ErrorCode;
 pub use qpack::{DecodedSection, Decoder as QpackDecoder, Error as QpackError, FIELD_CODING};
-pub use stream::{Incoming, Stream};
-pub use tw_fields::{FieldSection, FieldWriter, MalformedReason, Pseudo};
+pub use stream::Stream;
+pub use tw_fields::{FieldSection, FieldWriter, Incoming, MalformedReason, Pseudo};

@@ -124,7 +124,7 @@ impl State {
                 }
                 (Some(Piece::Payload(bytes, _)), Some(Head { kind: kind::DATA, .. })) => {
                     self.payload_bytes += bytes.len() as u64;
-                    entry.count(bytes.len());
+                    entry.message.count(bytes.len());
                     if !bytes.is_empty() {
                         return Ok(Some(Part::Data(bytes)));
                     }
@@ -277,7 +277,7 @@ impl State {
     fn list(&mut self, entry: &Entry, list: FieldSection) -> Result<Part, ConnectionError> {
         if entry.incoming.get() != Half::Head {
             if list.malformed().is_some() {
-                entry.is_malformed.set(true);
+                entry.message.set_malformed();
             }
             entry.incoming.set(Half::Trailers);
             return Ok(Part::Trailers(list));
@@ -287,12 +287,12 @@ impl State {
             return Ok(Part::Head(list));
         }
         entry.incoming.set(Half::Body);
-        entry.is_malformed.set(list.malformed().is_some());
+        entry.message.begin(&list);
         if list.ends() {
             entry.close_incoming();
             self.settle(entry);
         } else if !list.is_truncated() && self.end == End::Server {
-            entry.length.set(list.content_length());
+            entry.message.set_length(list.content_length());
         }
         Ok(Part::Head(list))
     }

@@ -246,7 +246,7 @@ impl State {
         }
         let is_answered = entry.is_finished() && self.end == End::Server;
         let code = match () {
-            () if is_answered && entry.is_malformed.get() => ErrorCode::MESSAGE_ERROR,
+            () if is_answered && entry.message.is_malformed() => ErrorCode::MESSAGE_ERROR,
             () if is_answered => ErrorCode::NO_ERROR,
             () => ErrorCode::REQUEST_CANCELLED,
         };

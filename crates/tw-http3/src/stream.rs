@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tw_fields::{FieldSection, FieldWriter, encode_section};
+use tw_fields::{FieldWriter, Incoming, encode_section};
 
 use crate::ErrorCode;
 use crate::connection::Shared;
@@ -17,17 +17,6 @@ use crate::receive::Part;
 pub struct Stream {
     shared: Rc<Shared>,
     entry: Rc<Entry>,
-}
-
-/// Received part of a message.
-#[derive(Debug)]
-pub enum Incoming {
-    /// Header section of a response, interim ones (1xx) included.
-    Head(FieldSection),
-    /// Part of the content.
-    Data(Bytes),
-    /// Trailer section.
-    Trailers(Box<FieldSection>),
 }
 
 impl Stream {
@@ -106,12 +95,12 @@ impl Stream {
 
     /// Returns true if the part of the peer's message that was read is malformed (RFC 9114 section 4.1.2).
     pub fn is_malformed(&self) -> bool {
-        self.entry.is_malformed.get()
+        self.entry.message.is_malformed()
     }
 
     /// Marks the peer's message as malformed for reasons that frames do not show: the rest of it is refused.
     pub fn set_malformed(&self) {
-        self.entry.is_malformed.set(true);
+        self.entry.message.set_malformed();
     }
 
     /// Ready with the next part of the peer's message; `None` at the end. After `Pending`, the transport may have more bytes
@@ -140,7 +129,7 @@ impl Stream {
             Some(_) if self.entry.incoming.get() == Half::Ended => Poll::Ready(Ok(None)),
             Some(error) => Poll::Ready(Err(error)),
             None => {
-                self.entry.came.wait(cx);
+                self.entry.came.register(cx);
                 Poll::Pending
             }
         }
@@ -173,7 +162,7 @@ impl Stream {
         match self.error() {
             Some(error) => Poll::Ready(error),
             None => {
-                self.entry.gone.wait(cx);
+                self.entry.gone.register(cx);
                 Poll::Pending
             }
         }
