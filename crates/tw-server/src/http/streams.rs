@@ -1,16 +1,27 @@
-//! Parts that HTTP/2 and HTTP/3 have in common: heads as lists of fields, bodies of streams, pieces of responses.
+//! Parts that HTTP/2 and HTTP/3 have in common: requests of streams, heads as lists of fields, bodies, responses.
 
 mod body_part;
 mod intent;
-pub(super) mod pieces;
+mod pieces;
 mod protocol;
-pub(super) mod request_head;
-pub(super) mod response_head;
+mod request_head;
+mod request_stream;
+mod response_head;
+mod send_response;
+mod serve_request;
 mod stream_body;
+mod stream_loss;
+mod tunnel_input;
 mod write_buffer;
 
 pub(super) use self::body_part::BodyPart;
 pub(super) use self::intent::Intent;
+pub(super) use self::pieces::ahead;
 pub(super) use self::protocol::StreamProtocol;
+pub(super) use self::request_stream::{Progress, RequestStream, StreamState};
+pub(super) use self::send_response::{send_early_hints, send_response};
+pub(super) use self::serve_request::serve_request;
 pub(super) use self::stream_body::BodyStream;
 pub use self::stream_body::StreamBody;
+pub(super) use self::stream_loss::StreamLoss;
+pub(super) use self::tunnel_input::{TunnelInput, tunnel_error};

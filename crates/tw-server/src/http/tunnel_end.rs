@@ -9,7 +9,7 @@ use tw_connect::relay::RelayEnd;
 use tw_core::event_loop::Buffers;
 use tw_net::Transport;
 
-use super::h2::StreamTunnel;
+use super::h2::Http2StreamTunnel;
 use super::h3::Http3StreamTunnel;
 
 /// One side of a tunnel.
@@ -18,7 +18,7 @@ pub enum TunnelEnd<'a> {
     /// A connection.
     Transport(&'a Transport),
     /// A stream of HTTP/2.
-    Http2(&'a StreamTunnel),
+    Http2(&'a Http2StreamTunnel),
     /// A stream of HTTP/3.
     Http3(&'a Http3StreamTunnel),
 }

@@ -13,8 +13,9 @@ use tw_rt::Deadline;
 
 pub use super::client_gone::ClientGone;
 use super::h1::Http1Connection;
-use super::h2::StreamHandle;
-use super::h3::Http3StreamHandle;
+use super::h2::Http2Stream;
+use super::h3::Http3Stream;
+use super::streams::RequestStream;
 
 /// Access of a request to its client.
 #[derive(Clone)]
@@ -22,9 +23,9 @@ pub enum Wire {
     /// Connection of HTTP/1.1 or before.
     H1(Rc<Http1Connection>),
     /// Stream of HTTP/2.
-    H2(Rc<StreamHandle>),
+    H2(Rc<Http2Stream>),
     /// Stream of HTTP/3.
-    H3(Rc<Http3StreamHandle>),
+    H3(Rc<Http3Stream>),
     /// None: a background request, or `post_action` after the response.
     Nobody,
 }

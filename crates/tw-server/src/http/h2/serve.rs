@@ -25,13 +25,14 @@ use tw_rt::{Deadline, Panicked, TaskSet};
 
 use super::conn::{Abuse, FLOOD_ALLOWANCE, RESETS_MAX};
 use super::settings::{CONNECTION_WINDOW, ConnectionSettings, OUT_MAX};
-use super::stream_handle::WANTED_WINDOW;
+use super::stream::WANTED_WINDOW;
 use super::stream_scheduler::{MADE_MAX, UPDATES_MAX, WAITING_MAX};
-use super::{Http2Connection, StreamHandle, stream};
+use super::{Http2Connection, Http2Stream};
 use crate::http::client::Client;
 use crate::http::h1::LAST_WAIT;
 use crate::http::lifecycle;
 use crate::http::lingering_close::linger_close;
+use crate::http::streams::serve_request;
 use crate::metrics::HttpVersion;
 
 /// Limits of HTTP/2 connections.
@@ -301,8 +302,8 @@ impl<'c> ConnectionState<'c> {
         if is_last {
             self.leave();
         }
-        let handle = StreamHandle::new(conn.clone(), stream);
-        let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(stream::serve(handle, list));
+        let handle = Http2Stream::new(conn.clone(), stream);
+        let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(serve_request(handle, list));
         // Most requests never wait: they need no task. But one client's crowd is not served ahead of other clients.
         if client.home.budget.may_copy(0) && answering.as_mut().poll(cx).is_ready() {
             return;

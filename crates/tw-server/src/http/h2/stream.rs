@@ -1,42 +1,289 @@
-//! One stream as a request: head and body in, and the end of the stream after the response.
+//! One stream: the way between a request and its client.
 
+use std::fmt;
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use tw_http2::FieldSection;
+use bytes::Bytes;
+use tw_core::event_loop::BodySize;
+use tw_http2::{ConnectionError, ErrorCode, FieldWriter, Incoming, Stream, StreamError};
+use tw_net::Addr;
 
-use super::StreamHandle;
-use crate::http::lifecycle::{self, ActiveRequest};
+use super::stream_scheduler::{StreamPriority, WAITING_MAX};
+use super::{Http2Connection, Http2StreamTunnel};
+use crate::http::body::{Body, Upgraded};
+use crate::http::client::Client;
+use crate::http::client_gone::ClientGone;
 use crate::http::request::Request;
-use crate::http::streams::request_head::{self, BAD_REQUEST};
-use crate::http::streams::{BodyStream, Intent, StreamProtocol};
+use crate::http::send_error::SendError;
+use crate::http::streams::{
+    BodyStream, Progress, RequestStream, StreamLoss, StreamProtocol, StreamState, ahead,
+};
+use crate::http::tunnel_end::TunnelEnd;
 use crate::http::wire::Wire;
 
-/// Serves the request whose head is `list`.
-pub(super) async fn serve(stream: Rc<StreamHandle>, list: FieldSection) {
-    let client = stream.conn.client.clone();
-    let mut active = ActiveRequest::new(&client, Wire::H2(stream.clone()));
-    let r = active.request();
-    r.begin();
-    let head = take_head(&stream, r, &list);
-    drop(list);
-    lifecycle::serve(r, head).await;
-    stream.end(r.costs.sent.complete, r.out.status);
-    active.finish(&client.home);
+/// Bytes that a client may send ahead once its body is wanted, however few it may before: those of one piece that is written to a
+/// file, while the next one comes.
+pub(super) const WANTED_WINDOW: u32 = 128 << 10;
+
+/// A request and the stream it came by.
+pub struct Http2Stream {
+    /// The connection it belongs to.
+    pub(crate) conn: Rc<Http2Connection>,
+    stream: Stream,
+    /// Priority and turns among the streams of the connection.
+    priority: Rc<StreamPriority>,
+    state: StreamState,
 }
 
-/// Moves the head into the request, and attaches the body. Returns the status of a malformed head as the error.
-fn take_head(stream: &Rc<StreamHandle>, r: &mut Request, list: &FieldSection) -> Result<(), u16> {
-    let taken = request_head::take(r, list, StreamProtocol::H2);
-    if let Some(priority) = r.head.field("Priority") {
-        stream.priority().set_from_request(priority);
+/// Permit to make the next piece of a response, as long as nothing has to be waited for.
+pub(crate) struct SendPermit(Rc<Http2Connection>);
+
+impl Drop for SendPermit {
+    fn drop(&mut self) {
+        self.0.end_turn();
     }
-    match taken {
-        Ok(()) => match request_head::intent(list) {
-            Intent::Answer => request_head::begin_body(BodyStream::H2(stream.clone()), r),
-            intent @ Intent::Tunnel => stream.set_intent(intent),
-        },
-        Err(BAD_REQUEST) => stream.set_malformed(),
-        Err(_) => {}
+}
+
+/// Wait of a stream for its turn, which ends with the drop.
+struct Waiting<'a>(&'a Http2Stream);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.conn.leave(self.0.priority.id);
     }
-    taken
+}
+
+/// As nginx words it in the error log.
+impl fmt::Display for StreamLoss<StreamError> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { stream, error } = self;
+        match error {
+            StreamError::Reset(ErrorCode::CANCEL) => write!(f, "client canceled stream {stream}"),
+            StreamError::Reset(reason) | StreamError::Refused(reason) => {
+                write!(f, "client terminated stream {stream} with status {}", u32::from(*reason))
+            }
+            StreamError::Local(reason, "") => write!(f, "stream {stream} was reset ({reason})"),
+            StreamError::Local(_, words) => write!(f, "client {words} {stream}"),
+            StreamError::Connection(ConnectionError::Closed) => {
+                f.write_str("client prematurely closed connection")
+            }
+            StreamError::Connection(broken) => write!(f, "client prematurely closed connection ({broken})"),
+        }
+    }
+}
+
+impl Http2Stream {
+    pub(super) fn new(conn: Rc<Http2Connection>, stream: Stream) -> Rc<Self> {
+        Rc::new(Self { conn, priority: StreamPriority::new(stream.id()), stream, state: StreamState::new() })
+    }
+
+    /// Priority and turns of the stream.
+    pub(super) fn priority(&self) -> &Rc<StreamPriority> {
+        &self.priority
+    }
+
+    /// Releases received bytes: the client may send as many again.
+    pub(crate) fn release(&self, bytes: usize) {
+        self.stream.release(bytes);
+    }
+
+    /// Lets the client send more ahead from now on.
+    pub(crate) fn widen(&self) {
+        self.stream.raise_window(WANTED_WINDOW);
+    }
+
+    /// Returns true if the client has ended its side and everything was taken.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.stream.has_ended()
+    }
+
+    fn lost(&self, error: StreamError) -> StreamLoss<StreamError> {
+        StreamLoss { stream: self.priority.id.into(), error }
+    }
+
+    /// Ready when the windows of the client have room.
+    pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        let polled = self.stream.poll_send_capacity(cx);
+        polled.map(|room| room.map(drop).map_err(|error| self.lost(error).into()))
+    }
+
+    /// Waits until the windows of the client have room.
+    async fn wait_for_window(&self, timeout: Duration) -> Result<(), SendError> {
+        if self.room_now(1) > 0 {
+            return Ok(());
+        }
+        self.state.set_deadline(timeout);
+        poll_fn(|cx| match self.poll_room(cx) {
+            Poll::Pending => self.state.poll_elapsed(cx).map(|()| Err(SendError::Timeout)),
+            ready => ready,
+        })
+        .await
+    }
+}
+
+impl RequestStream for Http2Stream {
+    const PROTOCOL: StreamProtocol = StreamProtocol::H2;
+    const FILE_PIECE_MAX: usize = WAITING_MAX;
+    type Permit = SendPermit;
+    type Error = StreamError;
+
+    fn state(&self) -> &StreamState {
+        &self.state
+    }
+
+    fn client(&self) -> &Rc<Client> {
+        &self.conn.client
+    }
+
+    fn moved_peer(&self) -> Option<Addr> {
+        None
+    }
+
+    fn wire(self: &Rc<Self>) -> Wire {
+        Wire::H2(self.clone())
+    }
+
+    fn body_stream(self: &Rc<Self>) -> BodyStream {
+        BodyStream::H2(self.clone())
+    }
+
+    fn set_request_priority(&self, value: &[u8]) {
+        self.priority.set_from_request(value);
+    }
+
+    fn set_response_priority(&self, value: &[u8]) {
+        self.priority.set_from_response(value);
+    }
+
+    // DIFF(nginx): a malformed request is answered, and its stream is reset behind that (RFC 9113 section 8.1.1).
+    fn end(&self, is_complete: bool, status: u16) {
+        let is_gone = self.poll_gone(&mut Context::from_waker(Waker::noop())).is_ready();
+        self.conn.count_end(!is_complete && is_gone);
+        self.conn.turns.forget(self.priority.id);
+        if self.state.set_progress(Progress::Over) == Progress::Over || is_gone {
+            return;
+        }
+        // DIFF(nginx): also for content and trailers that nobody has read.
+        if self.state.is_malformed() || self.stream.is_malformed() {
+            self.stream.reset_malformed();
+        } else if !is_complete {
+            // As nginx: a client that was too slow has broken its word.
+            let reason = if status == 408 { ErrorCode::PROTOCOL_ERROR } else { ErrorCode::INTERNAL_ERROR };
+            self.stream.reset(reason);
+        }
+    }
+
+    fn poll_incoming(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Incoming>, StreamError>> {
+        self.stream.poll_incoming(cx)
+    }
+
+    fn is_local(error: &StreamError) -> bool {
+        matches!(error, StreamError::Local(..))
+    }
+
+    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<ClientGone> {
+        match self.state.progress() {
+            Progress::Head | Progress::Body => {
+                self.stream.poll_error(cx).map(|error| self.lost(error).into())
+            }
+            Progress::Over => Poll::Pending,
+        }
+    }
+
+    fn send_fields(&self, write: impl FnOnce(&mut FieldWriter<'_>), ends: bool) -> Result<usize, SendError> {
+        let before = self.conn.frames.out_len();
+        self.stream.send_head(write, ends).map_err(|error| self.lost(error))?;
+        let size = self.conn.frames.out_len().saturating_sub(before);
+        self.conn.count_made(size);
+        Ok(size)
+    }
+
+    fn send_data(&self, mut bytes: Bytes, frame_size: usize, ends: bool) -> Result<usize, SendError> {
+        let (before, size) = (self.conn.frames.out_len(), bytes.len());
+        // Larger ones than the client takes are cut anyway.
+        let frame_size = if frame_size >= self.stream.frame_max() { bytes.len() } else { frame_size };
+        loop {
+            let frame = bytes.split_to(frame_size.min(bytes.len()));
+            let is_last = bytes.is_empty();
+            self.stream.send_data(frame, ends && is_last).map_err(|error| self.lost(error))?;
+            if is_last {
+                break;
+            }
+        }
+        self.conn.count_made(size);
+        Ok(self.conn.frames.out_len().saturating_sub(before + size))
+    }
+
+    fn poll_flush(&self, _: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        // The connection writes the frames of all streams.
+        Poll::Ready(Ok(()))
+    }
+
+    async fn flush(&self, _: Duration) -> Result<(), SendError> {
+        Ok(())
+    }
+
+    async fn wait_before_piece(
+        &self,
+        r: &Request,
+        body: &mut Body,
+        size: BodySize,
+        timeout: Duration,
+    ) -> Result<(), SendError> {
+        // Nothing is made that the client cannot take.
+        ahead(body, self.wait_for_window(timeout)).await?;
+        if size == BodySize::Small {
+            r.client().home.budget.spend(0).await;
+        }
+        Ok(())
+    }
+
+    async fn wait_for_turn(&self, size: BodySize) -> Result<SendPermit, SendError> {
+        let _waiting = Waiting(self);
+        poll_fn(|cx| match self.conn.poll_turn(&self.priority, size, cx) {
+            Poll::Ready(()) => Poll::Ready(Ok(SendPermit(self.conn.clone()))),
+            Poll::Pending => self.poll_gone(cx).map(|gone| Err(gone.into())),
+        })
+        .await
+    }
+
+    fn room_now(&self, want: usize) -> usize {
+        self.stream.send_capacity(want)
+    }
+
+    async fn wait_for_room(
+        &self,
+        permit: &mut Option<SendPermit>,
+        want: usize,
+        size: BodySize,
+        timeout: Duration,
+    ) -> Result<usize, SendError> {
+        loop {
+            if permit.is_none() {
+                *permit = Some(self.wait_for_turn(size).await?);
+            }
+            match self.room_now(want) {
+                0 => {
+                    *permit = None;
+                    self.wait_for_window(timeout).await?;
+                }
+                room => return Ok(room),
+            }
+        }
+    }
+
+    async fn run_tunnel(
+        self: &Rc<Self>,
+        r: &mut Request,
+        upgraded: Box<dyn Upgraded>,
+        frame_size: usize,
+        _: Duration,
+    ) -> Result<(), SendError> {
+        let tunnel = Http2StreamTunnel::new(self, frame_size);
+        upgraded.run(r, TunnelEnd::Http2(&tunnel), Bytes::new()).await;
+        Ok(())
+    }
 }

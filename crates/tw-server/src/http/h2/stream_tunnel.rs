@@ -1,24 +1,22 @@
-//! A stream that belongs to another protocol (RFC 8441, RFC 9113 section 8.5): what is in its frames of data are the bytes of a
+//! A stream that belongs to another protocol (RFC 8441, RFC 9113 section 8.5): the contents of its data frames are the bytes of a
 //! connection.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use tw_http2::Incoming;
 
-use super::StreamHandle;
-use crate::http::send_error::SendError;
+use super::Http2Stream;
+use crate::http::streams::{RequestStream, TunnelInput, tunnel_error};
 
 /// A stream as a connection.
-pub struct StreamTunnel {
-    handle: Rc<StreamHandle>,
-    /// Bytes received and not taken; empty at the end.
-    came: RefCell<Option<Bytes>>,
+pub struct Http2StreamTunnel {
+    stream: Rc<Http2Stream>,
+    input: TunnelInput,
     /// Content of one frame.
-    chunk_size: usize,
+    frame_size: usize,
     turn: Cell<Turn>,
 }
 
@@ -29,56 +27,46 @@ enum Turn {
     Given,
 }
 
-impl StreamTunnel {
-    pub(super) fn new(handle: &Rc<StreamHandle>, chunk_size: usize) -> Self {
-        handle.widen();
-        Self { handle: handle.clone(), came: RefCell::default(), chunk_size, turn: Cell::new(Turn::Wanted) }
+impl Http2StreamTunnel {
+    pub(super) fn new(stream: &Rc<Http2Stream>, frame_size: usize) -> Self {
+        stream.widen();
+        Self {
+            stream: stream.clone(),
+            input: TunnelInput::default(),
+            frame_size,
+            turn: Cell::new(Turn::Wanted),
+        }
     }
 
     /// Received bytes, if there are any; an empty piece is the end.
     pub(crate) fn read_now(&self) -> io::Result<Option<Bytes>> {
-        match self.poll_readable(&mut Context::from_waker(Waker::noop()))? {
-            Poll::Pending => Ok(None),
-            Poll::Ready(()) => {
-                let came = self.came.take().unwrap_or_default();
-                self.handle.taken(came.len());
-                Ok(Some(came))
-            }
-        }
+        let read = self.input.read_now(&*self.stream)?;
+        self.stream.release(read.as_ref().map_or(0, Bytes::len));
+        Ok(read)
     }
 
     /// Ready when something is there, be it the end.
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut came = self.came.borrow_mut();
-        while came.is_none() {
-            match ready!(self.handle.poll_came(cx)) {
-                // An empty frame is not the end.
-                Ok(Some(Incoming::Data(bytes))) => *came = Some(bytes).filter(|bytes| !bytes.is_empty()),
-                Ok(Some(Incoming::Head(_) | Incoming::Trailers(_))) => {}
-                Ok(None) => *came = Some(Bytes::new()),
-                Err(cut) => return Poll::Ready(Err(io::Error::other(cut))),
-            }
-        }
-        Poll::Ready(Ok(()))
+        self.input.poll_readable(&*self.stream, cx)
     }
 
-    /// As much as the windows of the client have room for, when it is the turn of this stream.
+    /// Writes as much as the windows of the client have room for, when it is the turn of this stream.
     pub(crate) fn try_write(&self, bytes: &Bytes) -> io::Result<usize> {
-        let room = self.handle.room_now(bytes.len());
+        let room = self.stream.room_now(bytes.len());
         if room == 0 || self.poll_turn(&mut Context::from_waker(Waker::noop())).is_pending() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         self.turn.set(Turn::Wanted);
-        self.handle.data(bytes.slice(..room), self.chunk_size, false).map_err(gone)?;
-        self.handle.conn.turns.call();
+        self.stream.send_data(bytes.slice(..room), self.frame_size, false).map_err(tunnel_error)?;
+        self.stream.conn.turns.call();
         Ok(room)
     }
 
     pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.handle.room_now(1) == 0 {
-            // Who waits for a window keeps nobody waiting.
-            self.handle.conn.turns.leave(self.handle.priority().id);
-            ready!(self.handle.poll_room(cx)).map_err(gone)?;
+        if self.stream.room_now(1) == 0 {
+            // A stream that waits for a window holds up no other one.
+            self.stream.conn.turns.leave(self.stream.priority().id);
+            ready!(self.stream.poll_room(cx)).map_err(tunnel_error)?;
         }
         self.poll_turn(cx).map(Ok)
     }
@@ -86,27 +74,20 @@ impl StreamTunnel {
     /// Ready from the beginning of a turn until something is written in it.
     fn poll_turn(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.turn.get() == Turn::Wanted {
-            let conn = &self.handle.conn;
-            ready!(conn.turns.poll(self.handle.priority(), conn.made(), cx));
+            let conn = &self.stream.conn;
+            ready!(conn.turns.poll(self.stream.priority(), conn.made(), cx));
             self.turn.set(Turn::Given);
         }
         Poll::Ready(())
     }
 
     pub(crate) fn shutdown_write(&self) -> io::Result<()> {
-        self.handle.data(Bytes::new(), self.chunk_size, true).map_err(gone).map(drop)
+        self.stream.send_data(Bytes::new(), self.frame_size, true).map_err(tunnel_error).map(drop)
     }
 }
 
-impl Drop for StreamTunnel {
+impl Drop for Http2StreamTunnel {
     fn drop(&mut self) {
-        self.handle.conn.turns.leave(self.handle.priority().id);
-    }
-}
-
-fn gone(failure: SendError) -> io::Error {
-    match failure {
-        SendError::Gone(error) | SendError::Body(error) => error,
-        SendError::Timeout => io::ErrorKind::TimedOut.into(),
+        self.stream.conn.turns.leave(self.stream.priority().id);
     }
 }

@@ -2,23 +2,21 @@
 //! `tw-quic` has the streams of bytes; this folder moves bytes between them, and has the limits of clients.
 //!
 //! ```text
-//! serve ─ unidirectional streams, heads of requests ─► tw-http3 ─ a request ─► stream ─► lifecycle::serve ─► send
-//!   │                                                                            │                            │
-//!   │        stream_handle: the rest of a request is read when it is wanted ◄────┴── stream_tunnel            │
-//!   └── conn: one connection           what is sent is written to its QUIC stream, which bounds it ◄──────────┘
+//! serve ─ unidirectional streams, heads of requests ─► tw-http3 ─ a request ─► streams::serve_request ─► streams::send_response
+//!   │                                                                               │                          │
+//!   │        stream: the rest of a request is read when it is wanted ◄──────────────┤                          │
+//!   │                its response is written to a QUIC stream, which bounds it ◄────┼──────────────────────────┘
+//!   └── conn: one connection                                    stream_tunnel ◄─────┘
 //! ```
 //! There is no scheduler of streams as in HTTP/2: the transport sends streams by their priorities, and takes only what its windows
-//! have room for.
+//! have room for. `streams` has all that HTTP/2 shares.
 
 mod conn;
-mod send;
 pub(crate) mod serve;
 mod settings;
 mod stream;
-mod stream_handle;
 mod stream_tunnel;
 
 pub(crate) use self::conn::Http3Connection;
-pub(crate) use self::send::{inform, send};
-pub use self::stream_handle::Http3StreamHandle;
+pub use self::stream::Http3Stream;
 pub use self::stream_tunnel::Http3StreamTunnel;

@@ -27,10 +27,11 @@ use tw_rt::{Deadline, Panicked, TaskSet};
 
 use super::conn::{Abuse, FLOOD_ALLOWANCE, READ_MAX, RESETS_MAX, ReadOutcome, UPDATES_MAX, closed};
 use super::settings::ConnectionSettings;
-use super::{Http3Connection, Http3StreamHandle, stream};
+use super::{Http3Connection, Http3Stream};
 use crate::http::client::Client;
 use crate::http::h1::LAST_WAIT;
 use crate::http::lifecycle;
+use crate::http::streams::serve_request;
 use crate::metrics::HttpVersion;
 
 /// Least time between the two GOAWAY frames: requests that were sent before the first one arrived come until then.
@@ -376,8 +377,8 @@ impl<'c> ConnectionState<'c> {
         if is_last {
             self.leave();
         }
-        let handle = Http3StreamHandle::new(conn.clone(), stream);
-        let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(stream::serve(handle, list));
+        let handle = Http3Stream::new(conn.clone(), stream);
+        let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(serve_request(handle, list));
         // Most requests never wait: they need no task. But one client's crowd is not served ahead of other clients.
         if client.home.budget.may_copy(0) && answering.as_mut().poll(cx).is_ready() {
             return;

@@ -16,6 +16,14 @@ pub(crate) enum StreamProtocol {
 }
 
 impl StreamProtocol {
+    /// Name in debug lines.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::H2 => "http2",
+            Self::H3 => "http3",
+        }
+    }
+
     /// Version in request lines.
     pub(super) fn version(self) -> Version {
         match self {

@@ -9,9 +9,9 @@ use bytes::Bytes;
 use tw_fields::FieldWriter;
 use tw_rt::Deadline;
 
-use super::BodyPart;
-use crate::http::h2::StreamHandle;
-use crate::http::h3::Http3StreamHandle;
+use super::{BodyPart, RequestStream};
+use crate::http::h2::Http2Stream;
+use crate::http::h3::Http3Stream;
 use crate::http::request_body::{BodyLimits, InputError};
 
 /// RFC 9110 section 15.2.1.
@@ -21,9 +21,9 @@ const CONTINUE: u16 = 100;
 #[derive(Clone)]
 pub(crate) enum BodyStream {
     /// Stream of HTTP/2.
-    H2(Rc<StreamHandle>),
+    H2(Rc<Http2Stream>),
     /// Stream of HTTP/3.
-    H3(Rc<Http3StreamHandle>),
+    H3(Rc<Http3Stream>),
 }
 
 impl BodyStream {
@@ -46,7 +46,7 @@ impl BodyStream {
     /// Notes that bytes were taken: the client may send as many anew.
     fn taken(&self, bytes: usize) {
         match self {
-            Self::H2(stream) => stream.taken(bytes),
+            Self::H2(stream) => stream.release(bytes),
             // The transport knows.
             Self::H3(_) => {}
         }

@@ -9,15 +9,15 @@ use crate::http::body::{AlreadyLogged, Body};
 use crate::http::h1::{self, Delimiter};
 use crate::http::request::Request;
 use crate::http::send_error::SendError;
-use crate::http::{h2, h3};
+use crate::http::streams::{send_early_hints, send_response};
 
 impl Wire {
     /// Sends the response whose head is `r.out`. The result is in `r.costs.sent` and `r.state.after`.
     pub(crate) async fn send(&self, r: &mut Request, body: Body) {
         match self {
             Self::H1(conn) => h1::send(conn, r, body).await,
-            Self::H2(stream) => h2::send(stream, r, body).await,
-            Self::H3(stream) => h3::send(stream, r, body).await,
+            Self::H2(stream) => send_response(stream, r, body).await,
+            Self::H3(stream) => send_response(stream, r, body).await,
             Self::Nobody => {}
         }
     }
@@ -27,8 +27,8 @@ impl Wire {
     pub(crate) fn inform(&self, r: &mut Request) {
         match self {
             Self::H1(conn) => h1::inform(conn, r),
-            Self::H2(stream) => h2::inform(stream, r),
-            Self::H3(stream) => h3::inform(stream, r),
+            Self::H2(stream) => send_early_hints(&**stream, r),
+            Self::H3(stream) => send_early_hints(&**stream, r),
             Self::Nobody => {}
         }
     }

@@ -1,5 +1,5 @@
-//! Sending of responses as frames of a stream. The next piece of a body is made when the windows of the client have room and the
-//! [`StreamScheduler`](super::stream_scheduler::StreamScheduler) gives the stream its turn; frames take it without a copy.
+//! Sending of responses as frames of a stream. The next piece of a body is made when the stream has its turn and the client can take the
+//! piece, which is the back-pressure.
 
 use std::io;
 use std::pin::pin;
@@ -11,23 +11,19 @@ use bytes::Bytes;
 use tw_core::event_loop::BodySize;
 use tw_http::Method;
 
-use super::stream_handle::SendPermit;
-use super::stream_scheduler::WAITING_MAX;
-use super::{StreamHandle, StreamTunnel};
+use super::pieces::{BodyPiece, PieceReader, ahead, poll_once, read_now, response_body};
+use super::{Intent, RequestStream, response_head};
 use crate::http::body::Body;
 use crate::http::prepare_response;
 use crate::http::request::{After, Request};
 use crate::http::send_error::SendError;
 use crate::http::send_rate::SendRate;
-use crate::http::streams::pieces::{BodyPiece, PieceReader, ahead, poll_once, read_now, response_body};
-use crate::http::streams::{Intent, StreamProtocol, response_head};
-use crate::http::tunnel_end::TunnelEnd;
 
 /// RFC 8297.
 const EARLY_HINTS: u16 = 103;
 
 /// Sends the response whose head is `r.out`.
-pub(crate) async fn send(stream: &Rc<StreamHandle>, r: &mut Request, body: Body) {
+pub(crate) async fn send_response<S: RequestStream>(stream: &Rc<S>, r: &mut Request, body: Body) {
     match Box::pin(Sending::new(stream, r).send(r, body)).await {
         Ok(Sent::Whole) => r.costs.sent.complete = true,
         Ok(Sent::Tunnel) => {}
@@ -39,7 +35,7 @@ pub(crate) async fn send(stream: &Rc<StreamHandle>, r: &mut Request, body: Body)
 }
 
 /// Sends early hints.
-pub(crate) fn inform(stream: &StreamHandle, r: &Request) {
+pub(crate) fn send_early_hints<S: RequestStream>(stream: &S, r: &Request) {
     let hints = &r.facts.upstream.answer.fields;
     if response_head::has_any(hints) {
         stream.inform(|written| {
@@ -50,12 +46,12 @@ pub(crate) fn inform(stream: &StreamHandle, r: &Request) {
 }
 
 /// Response while it is sent.
-struct Sending {
-    stream: Rc<StreamHandle>,
-    /// Longest time without room in the windows of the client.
+struct Sending<S> {
+    stream: Rc<S>,
+    /// Longest time in which the client takes nothing.
     timeout: Duration,
     /// Size of the content of one frame.
-    chunk_size: usize,
+    frame_size: usize,
     pieces: PieceReader,
     /// Length announced in the head.
     promised: Option<u64>,
@@ -72,13 +68,13 @@ enum Sent {
     Tunnel,
 }
 
-impl Sending {
-    fn new(stream: &Rc<StreamHandle>, r: &Request) -> Self {
+impl<S: RequestStream> Sending<S> {
+    fn new(stream: &Rc<S>, r: &Request) -> Self {
         let plan = r.plan();
         Self {
             stream: stream.clone(),
             timeout: plan.core.send.timeout,
-            chunk_size: plan.chunk_size,
+            frame_size: plan.chunk_size,
             pieces: PieceReader::new(plan.core.files.output_buffers.size),
             promised: None,
             sent: 0,
@@ -87,14 +83,13 @@ impl Sending {
     }
 
     async fn send(mut self, r: &mut Request, body: Body) -> Result<Sent, SendError> {
-        let mut body = match (self.stream.take_intent(), body) {
+        let mut body = match (self.stream.state().take_intent(), body) {
             (Intent::Tunnel, Body::Upgraded(upgraded)) => {
                 self.send_switch_head(r)?;
-                let tunnel = StreamTunnel::new(&self.stream, self.chunk_size);
-                upgraded.run(r, TunnelEnd::Http2(&tunnel), Bytes::new()).await;
+                self.stream.run_tunnel(r, upgraded, self.frame_size, self.timeout).await?;
                 return Ok(Sent::Tunnel);
             }
-            (intent, body) => response_body(r, intent, StreamProtocol::H2, body)?,
+            (intent, body) => response_body(r, intent, S::PROTOCOL, body)?,
         };
         let is_head = r.method() == Method::Head;
         let mut first = None;
@@ -111,77 +106,35 @@ impl Sending {
         self.promised = r.out.content_length.filter(|_| !is_head);
         self.send_head(r, ends)?;
         if ends {
+            self.stream.flush(self.timeout).await?;
             return Ok(Sent::Whole);
         }
         self.pace = SendRate::new(r);
         let mut is_last = false;
         if let Some(piece) = first {
             is_last = piece.is_last;
-            let turn = ahead(&mut body, self.stream.turn(self.size())).await?;
-            self.send_piece(r, &mut body, (piece.bytes, turn), is_last && !has_trailers).await?;
+            let permit = ahead(&mut body, self.stream.wait_for_turn(self.size())).await?;
+            self.send_piece(r, &mut body, (piece.bytes, permit), is_last && !has_trailers).await?;
         }
         // Trailers need no turn: they leave with the last piece.
         while !is_last {
-            // Nothing is made that the client cannot take.
-            ahead(&mut body, self.stream.room(1, self.timeout)).await?;
-            if self.size() == BodySize::Small {
-                r.client().home.budget.spend(0).await;
-            }
-            let Some((piece, turn)) = self.next_piece_in_turn(r, &mut body).await? else { break };
+            self.stream.wait_before_piece(r, &mut body, self.size(), self.timeout).await?;
+            let Some((piece, permit)) = self.next_piece(r, &mut body).await? else { break };
             is_last = piece.is_last;
             r.client().home.budget.spent(piece.bytes.len());
-            self.send_piece(r, &mut body, (piece.bytes, turn), is_last && !has_trailers).await?;
+            self.send_piece(r, &mut body, (piece.bytes, permit), is_last && !has_trailers).await?;
         }
         if self.promised.is_some_and(|length| length != self.sent) {
             return Err(SendError::Body(io::ErrorKind::UnexpectedEof.into()));
         }
         if !is_last || has_trailers {
             self.send_end(r, has_trailers)?;
+            self.stream.flush(self.timeout).await?;
         }
         Ok(Sent::Whole)
     }
 
-    /// Ends the response behind its last piece: with trailers, or with an empty frame.
-    fn send_end(&self, r: &mut Request, has_trailers: bool) -> Result<(), SendError> {
-        if has_trailers {
-            prepare_response::fill_trailers(r);
-        }
-        let trailers =
-            r.out.trailers.as_ref().filter(|fields| has_trailers && response_head::has_any(fields));
-        let Some(trailers) = trailers else { return self.send_data(r, Bytes::new(), true) };
-        let size = self.stream.trailers(|written| response_head::push_all(written, trailers))?;
-        r.costs.sent.head += size as u64;
-        r.count_sent(size);
-        Ok(())
-    }
-
-    /// Sends the head; `ends` if the response has no body.
-    fn send_head(&self, r: &mut Request, ends: bool) -> Result<(), SendError> {
-        r.debug(format_args!("http2 response: {}, {:?}", r.out.status, r.out.content_length));
-        if !matches!(r.out.status, 200..=999) {
-            let wrong = format!("a response cannot have status {}", r.out.status);
-            return Err(SendError::Body(io::Error::other(wrong)));
-        }
-        if let Some(priority) = r.out.fields.get(b"Priority") {
-            self.stream.priority().set_from_response(priority);
-        }
-        let size = self.stream.begin(|written| response_head::write(r, written), ends)?;
-        r.costs.sent.head = size as u64;
-        r.count_sent(size);
-        Ok(())
-    }
-
-    /// Sends bytes for which the windows have room; `ends` with the last ones. As in nginx, frame headers count as head of the
-    /// response.
-    fn send_data(&self, r: &mut Request, bytes: Bytes, ends: bool) -> Result<(), SendError> {
-        let size = bytes.len();
-        let heads = self.stream.data(bytes, self.chunk_size, ends)?;
-        r.costs.sent.head += heads as u64;
-        r.count_sent(heads + size);
-        Ok(())
-    }
-
-    /// Sends the head of a switch to another protocol: 200 instead of the 101 of HTTP/1.1 (RFC 8441 section 5).
+    /// Sends the head of a switch to another protocol: 200 instead of the 101 of HTTP/1.1 (RFC 8441 section 5, RFC 9220 section 3).
     fn send_switch_head(&self, r: &mut Request) -> Result<(), SendError> {
         r.out.status = 200;
         r.out.content_length = None;
@@ -192,32 +145,73 @@ impl Sending {
         self.send_head(r, false)
     }
 
+    /// Sends the head; `ends` if the response has no body.
+    fn send_head(&self, r: &mut Request, ends: bool) -> Result<(), SendError> {
+        let (name, status) = (S::PROTOCOL.name(), r.out.status);
+        r.debug(format_args!("{name} response: {status}, {:?}", r.out.content_length));
+        if !matches!(status, 200..=999) {
+            let wrong = format!("a response cannot have status {status}");
+            return Err(SendError::Body(io::Error::other(wrong)));
+        }
+        if let Some(priority) = r.out.fields.get(b"Priority") {
+            self.stream.set_response_priority(priority);
+        }
+        let size = self.stream.begin(|written| response_head::write(r, written), ends)?;
+        r.costs.sent.head = size as u64;
+        r.count_sent(size);
+        Ok(())
+    }
+
+    /// Sends bytes for which there is room; `ends` with the last ones. As in nginx, frame headers count as head of the response.
+    fn send_data(&self, r: &mut Request, bytes: Bytes, ends: bool) -> Result<(), SendError> {
+        let size = bytes.len();
+        let heads = self.stream.send_data(bytes, self.frame_size, ends)?;
+        r.costs.sent.head += heads as u64;
+        r.count_sent(heads + size);
+        Ok(())
+    }
+
+    /// Ends the response behind its last piece: with trailers, or with an empty frame.
+    fn send_end(&self, r: &mut Request, has_trailers: bool) -> Result<(), SendError> {
+        if has_trailers {
+            prepare_response::fill_trailers(r);
+        }
+        let trailers =
+            r.out.trailers.as_ref().filter(|fields| has_trailers && response_head::has_any(fields));
+        let Some(trailers) = trailers else { return self.send_data(r, Bytes::new(), true) };
+        let size = self.stream.send_fields(|written| response_head::push_all(written, trailers), true)?;
+        r.costs.sent.head += size as u64;
+        r.count_sent(size);
+        Ok(())
+    }
+
     /// Waits for the turn of the stream, and returns the next piece with the permit to send it; `None` at the end.
-    async fn next_piece_in_turn(
+    async fn next_piece(
         &mut self,
         r: &mut Request,
         body: &mut Body,
-    ) -> Result<Option<(BodyPiece, SendPermit)>, SendError> {
-        let turn = ahead(body, self.stream.turn(self.size())).await?;
+    ) -> Result<Option<(BodyPiece, S::Permit)>, SendError> {
+        let permit = ahead(body, self.stream.wait_for_turn(self.size())).await?;
         if let Body::File(span) = body
-            && let Some(bytes) = read_now(r, span, self.room_now())?
+            && let Some(bytes) = read_now(r, span, self.file_piece())?
         {
-            return Ok(Some((BodyPiece { bytes, is_last: span.len == 0 }, turn)));
+            return Ok(Some((BodyPiece { bytes, is_last: span.len == 0 }, permit)));
         }
         let piece = {
             let mut next = pin!(self.pieces.next_piece(r, body));
             match poll_once(next.as_mut()).await {
-                Poll::Ready(piece) => return Ok(piece?.map(|piece| (piece, turn))),
+                Poll::Ready(piece) => return Ok(piece?.map(|piece| (piece, permit))),
                 Poll::Pending => {
-                    // Other streams have their turn while this one waits for its body.
-                    drop(turn);
+                    // Other streams have their turn while this one waits for its body, and all that was framed leaves.
+                    drop(permit);
+                    self.stream.flush(self.timeout).await?;
                     next.await?
                 }
             }
         };
         let Some(piece) = piece else { return Ok(None) };
-        let turn = ahead(body, self.stream.turn(self.size())).await?;
-        Ok(Some((piece, turn)))
+        let permit = ahead(body, self.stream.wait_for_turn(self.size())).await?;
+        Ok(Some((piece, permit)))
     }
 
     /// Size of the response, as far as it is known.
@@ -225,17 +219,17 @@ impl Sending {
         BodySize::of(self.sent, self.promised.map_or(0, |length| length.saturating_sub(self.sent)))
     }
 
-    /// Bytes that can be sent at once.
-    fn room_now(&self) -> usize {
-        self.stream.room_now(if self.pace.is_some() { self.pieces.want } else { WAITING_MAX })
+    /// Bytes of a file that are read at once.
+    fn file_piece(&self) -> usize {
+        self.stream.room_now(if self.pace.is_some() { self.pieces.want } else { S::FILE_PIECE_MAX })
     }
 
-    /// Sends a piece in frames of at most the configured size, as the windows have room.
+    /// Sends a piece as there is room for it.
     async fn send_piece(
         &mut self,
         r: &mut Request,
         body: &mut Body,
-        (mut bytes, turn): (Bytes, SendPermit),
+        (mut bytes, permit): (Bytes, S::Permit),
         ends: bool,
     ) -> Result<(), SendError> {
         self.sent += bytes.len() as u64;
@@ -243,24 +237,17 @@ impl Sending {
             return Err(SendError::Body(io::Error::other("the response is longer than announced")));
         }
         let is_cut = ends && self.promised.is_some_and(|length| self.sent < length);
-        let mut turn = Some(turn);
+        let (mut permit, size) = (Some(permit), self.size());
         while !bytes.is_empty() {
             let mut want = bytes.len();
             if let Some(pace) = &mut self.pace {
-                turn = None;
+                permit = None;
                 want = want.min(pace.allowance(r).await?);
             }
-            if turn.is_none() {
-                turn = Some(ahead(body, self.stream.turn(self.size())).await?);
-            }
-            let room = self.stream.room_now(want);
-            if room == 0 {
-                turn = None;
-                ahead(body, self.stream.room(1, self.timeout)).await?;
-                continue;
-            }
-            let now = bytes.split_to(room);
+            let waiting = self.stream.wait_for_room(&mut permit, want, size, self.timeout);
+            let now = bytes.split_to(ahead(body, waiting).await?);
             self.send_data(r, now, ends && !is_cut && bytes.is_empty())?;
+            ahead(body, self.stream.flush(self.timeout)).await?;
         }
         Ok(())
     }

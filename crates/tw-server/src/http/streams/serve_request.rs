@@ -1,0 +1,43 @@
+//! One stream as a request: head and body in, and the end of the stream after the response.
+
+use std::rc::Rc;
+
+use tw_fields::FieldSection;
+
+use super::request_head::{self, BAD_REQUEST};
+use super::{Intent, RequestStream};
+use crate::http::lifecycle::{self, ActiveRequest};
+use crate::http::request::Request;
+
+/// Serves the request whose head is `list`.
+pub(crate) async fn serve_request<S: RequestStream>(stream: Rc<S>, list: FieldSection) {
+    let client = stream.client().clone();
+    let mut active = ActiveRequest::new(&client, stream.wire());
+    let r = active.request();
+    r.begin();
+    if let Some(peer) = stream.moved_peer() {
+        r.set_moved_peer(peer);
+    }
+    let head = take_head(&stream, r, &list);
+    drop(list);
+    lifecycle::serve(r, head).await;
+    stream.end(r.costs.sent.complete, r.out.status);
+    active.finish(&client.home);
+}
+
+/// Moves the head into the request, and attaches the body. Returns the status of a malformed head as the error.
+fn take_head<S: RequestStream>(stream: &Rc<S>, r: &mut Request, list: &FieldSection) -> Result<(), u16> {
+    let taken = request_head::take(r, list, S::PROTOCOL);
+    if let Some(priority) = r.head.field("Priority") {
+        stream.set_request_priority(priority);
+    }
+    match taken {
+        Ok(()) => match request_head::intent(list) {
+            Intent::Answer => request_head::begin_body(stream.body_stream(), r),
+            intent @ Intent::Tunnel => stream.state().set_intent(intent),
+        },
+        Err(BAD_REQUEST) => stream.state().set_malformed(),
+        Err(_) => {}
+    }
+    taken
+}
