@@ -1,8 +1,13 @@
-//! Parts that HTTP/2 and HTTP/3 have in common: requests of streams, heads as lists of fields, bodies, responses.
+//! Parts that HTTP/2 and HTTP/3 have in common: connections and their requests, heads as lists of fields, bodies, responses.
 
 mod body_part;
+mod client_cost;
+mod connection_end;
+mod connection_requests;
+mod connection_settings;
 mod intent;
 mod pieces;
+mod priority_updates;
 mod protocol;
 mod request_head;
 mod request_stream;
@@ -15,12 +20,17 @@ mod tunnel_input;
 mod write_buffer;
 
 pub(super) use self::body_part::BodyPart;
+pub(super) use self::client_cost::{Abuse, ClientCost, FLOOD_ALLOWANCE, RESETS_MAX};
+pub(super) use self::connection_end::{EndReason, log_end};
+pub(super) use self::connection_requests::{ConnectionRequests, IdleEnd};
+pub(super) use self::connection_settings::ConnectionSettings;
 pub(super) use self::intent::Intent;
 pub(super) use self::pieces::ahead;
+pub(super) use self::priority_updates::{PriorityUpdates, UNSET_PRIORITY, UPDATES_MAX};
 pub(super) use self::protocol::StreamProtocol;
 pub(super) use self::request_stream::{Progress, RequestStream, StreamState};
 pub(super) use self::send_response::{send_early_hints, send_response};
-pub(super) use self::serve_request::serve_request;
+use self::serve_request::serve_request;
 pub(super) use self::stream_body::BodyStream;
 pub use self::stream_body::StreamBody;
 pub(super) use self::stream_loss::StreamLoss;

@@ -5,34 +5,31 @@
 //!            ▼                                                            │
 //! preface → busy ─ the last stream has ended → idle ─ a stream begins ────┘
 //!            │                                   │
-//!            └─ told to leave: GOAWAY ───────────┴─ its time is over, its place is wanted: GOAWAY → (lingering) close
+//!            └─ graceful shutdown: GOAWAY ───────┴─ idle for too long, or evicted: GOAWAY → (lingering) close
 //! ```
 //! Limits of clients are here and in `tw-http2` ([`LIMITS`]); a client that exceeds one gets GOAWAY, with one line in the error log.
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use tw_base::Limit;
-use tw_core::event_loop::{EvictableConnection, LevelGuard, LoopCounter};
 use tw_http2::{ConnectionError, ErrorCode, Event, FieldSection, PREFACE, Stream};
-use tw_log::Level;
 use tw_net::Transport;
-use tw_rt::watch::Subject;
-use tw_rt::{Deadline, Panicked, TaskSet};
+use tw_rt::Deadline;
 
-use super::conn::{Abuse, FLOOD_ALLOWANCE, RESETS_MAX};
-use super::settings::{CONNECTION_WINDOW, ConnectionSettings, OUT_MAX};
+use super::settings::{CONNECTION_WINDOW, Http2Settings, OUT_MAX};
 use super::stream::WANTED_WINDOW;
-use super::stream_scheduler::{MADE_MAX, UPDATES_MAX, WAITING_MAX};
+use super::stream_scheduler::{MADE_MAX, WAITING_MAX};
 use super::{Http2Connection, Http2Stream};
 use crate::http::client::Client;
 use crate::http::h1::LAST_WAIT;
-use crate::http::lifecycle;
 use crate::http::lingering_close::linger_close;
-use crate::http::streams::serve_request;
+use crate::http::streams::{
+    Abuse, ConnectionRequests, EndReason, FLOOD_ALLOWANCE, IdleEnd, RESETS_MAX, StreamProtocol, UPDATES_MAX,
+    log_end,
+};
 use crate::metrics::HttpVersion;
 
 /// Limits of HTTP/2 connections.
@@ -96,74 +93,59 @@ enum End {
     /// The socket takes nothing any more.
     Failed(ConnectionError),
     /// The client takes nothing.
-    Stuck,
+    Stalled,
     /// One of its requests has panicked.
     Panicked,
 }
 
 /// Serves a connection until it is closed; `early` was read of it already.
 pub(crate) fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) -> impl Future<Output = ()> {
-    let conn = ConnectionSettings::of(&client)
-        .map(|settings| Http2Connection::new(client, transport, early, settings));
+    let conn =
+        Http2Settings::of(&client).map(|settings| Http2Connection::new(client, transport, early, settings));
     async move {
         if let Some(conn) = conn {
-            live(conn).await;
+            run(conn).await;
         }
     }
 }
 
-async fn live(conn: Rc<Http2Connection>) {
+async fn run(conn: Rc<Http2Connection>) {
     let _open = LevelGuard::new(&conn.client.home.tally.open_http2);
-    let mut life = ConnectionState::new(&conn);
-    let end = poll_fn(|cx| life.poll(cx)).await;
-    let (was_closing, mut streams) = (life.stage != Stage::Open, std::mem::take(&mut life.streams));
-    drop(life);
-    conn.leave_line();
-    log_end(&conn.client, &end, streams.is_empty());
-    // They learn that their client is gone, and write their lines.
+    let mut state = ConnectionState::new(&conn);
+    let end = poll_fn(|cx| state.poll(cx)).await;
+    let ConnectionState { stage, mut requests, .. } = state;
+    requests.end_idle();
+    conn.give_up_turns();
+    if let Some(reason) = end_reason(&end, requests.is_empty()) {
+        log_end(|level, text| conn.client.log(level, text), StreamProtocol::H2, &reason);
+    }
     conn.frames.set_driver(None);
     conn.frames.fail(match end {
         End::Over | End::Panicked => ConnectionError::Closed,
-        End::Broken(why) | End::Failed(why) => why,
-        End::Stuck => io::Error::from(io::ErrorKind::TimedOut).into(),
+        End::Broken(error) | End::Failed(error) => error,
+        End::Stalled => io::Error::from(io::ErrorKind::TimedOut).into(),
     });
-    while !streams.is_empty() {
-        let _ = poll_fn(|cx| streams.poll_ended(cx)).await;
-    }
-    if was_closing && matches!(end, End::Over) || matches!(end, End::Broken(ConnectionError::Local(..))) {
-        // What the client sends while it does not know yet would reset what it has not read yet.
+    requests.finish().await;
+    let was_announced = stage != Stage::Open && matches!(end, End::Over);
+    if was_announced || matches!(end, End::Broken(ConnectionError::Local(..))) {
+        // Bytes that the client sends before it has read GOAWAY would reset the connection, and GOAWAY with it.
         Box::pin(linger_close(&conn.client, &conn.transport, LAST_WAIT, LAST_WAIT)).await;
     }
 }
 
-/// End of log lines.
-const WHILE: &str = "while processing HTTP/2 connection";
-
-/// Writes down why a connection has ended, unless that is as usual.
-fn log_end(client: &Client, end: &End, is_idle: bool) {
-    match end {
-        End::Over | End::Broken(ConnectionError::Local(_, "")) => {}
-        End::Broken(ConnectionError::Local(_, what)) => {
-            client.log(Level::Info, format_args!("client {what} {WHILE}"))
-        }
-        // Who leaves nothing behind may go.
-        End::Broken(ConnectionError::Closed) if is_idle => {}
-        End::Broken(ConnectionError::Closed) => {
-            client.log(Level::Info, format_args!("client prematurely closed connection {WHILE}"));
-        }
-        End::Broken(ConnectionError::Io(_, Some(errno))) => {
-            client.log(Level::Info, format_args!("recv() failed ({errno}) {WHILE}"));
-        }
-        End::Failed(ConnectionError::Io(_, Some(errno))) => {
-            client.log(Level::Info, format_args!("send() failed ({errno}) {WHILE}"));
-        }
-        End::Broken(why) | End::Failed(why) => client.log(Level::Info, format_args!("{why} {WHILE}")),
-        End::Stuck => {
-            client.log(Level::Info, format_args!("client timed out (110: Connection timed out) {WHILE}"));
-        }
-        // That was told when it happened.
-        End::Panicked => {}
-    }
+/// Reason for the error log; `None` if the end is ordinary or was logged when it happened.
+fn end_reason(end: &End, is_idle: bool) -> Option<EndReason<'_>> {
+    Some(match end {
+        End::Over | End::Panicked | End::Broken(ConnectionError::Local(_, "")) => return None,
+        End::Broken(ConnectionError::Local(_, action)) => EndReason::Violation(action),
+        // A client may close a connection without requests.
+        End::Broken(ConnectionError::Closed) if is_idle => return None,
+        End::Broken(ConnectionError::Closed) => EndReason::ClosedByClient,
+        End::Broken(ConnectionError::Io(_, Some(errno))) => EndReason::ReceiveFailed(*errno),
+        End::Failed(ConnectionError::Io(_, Some(errno))) => EndReason::SendFailed(*errno),
+        End::Broken(error) | End::Failed(error) => EndReason::Other(error),
+        End::Stalled => EndReason::TimedOut,
+    })
 }
 
 /// State of a connection.
@@ -172,151 +154,127 @@ enum Stage {
     /// The client may begin streams.
     Open,
     /// A first GOAWAY was sent; begun requests are still served.
-    Leaving,
+    Draining,
     /// The last GOAWAY was sent.
     Closing,
 }
 
-// DIFF(nginx): the priorities of RFC 7540 are not looked at, those of RFC 9218 are (`turns`).
+// DIFF(nginx): the priorities of RFC 7540 are not looked at, those of RFC 9218 are (`scheduler`).
 /// A connection while it is served.
 struct ConnectionState<'c> {
     conn: &'c Rc<Http2Connection>,
-    streams: TaskSet<(), ()>,
+    requests: ConnectionRequests<'c>,
     stage: Stage,
     /// Number of streams begun after the first GOAWAY.
     late: u32,
-    /// While no stream is open.
-    idle: Option<Idle<'c>>,
-    /// Until when the connection may be without a stream, or may take to close.
-    deadline: Deadline,
-    /// Until when the client may take nothing, and what had moved when that began.
-    stuck: Deadline,
-    moved: u64,
-}
-
-/// A connection that could be closed to make room, and is counted as waiting.
-struct Idle<'c> {
-    evictable: EvictableConnection<'c>,
-    _waiting: LevelGuard<'c>,
+    /// Time until which the connection may take to close.
+    close_deadline: Deadline,
+    /// Time until which the client may take nothing, and the bytes transferred when that began.
+    stalled: Deadline,
+    transferred: u64,
 }
 
 impl<'c> ConnectionState<'c> {
     fn new(conn: &'c Rc<Http2Connection>) -> Self {
         Self {
             conn,
-            streams: TaskSet::default(),
+            requests: ConnectionRequests::new(&conn.client, &conn.settings.shared),
             stage: Stage::Open,
             late: 0,
-            idle: None,
-            deadline: Deadline::new(),
-            stuck: Deadline::new(),
-            moved: 0,
+            close_deadline: Deadline::new(),
+            stalled: Deadline::new(),
+            transferred: 0,
         }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
-        let frames = &self.conn.frames;
-        // What streams write from here on leaves in this turn.
-        frames.set_driver(None);
+        let conn = self.conn;
+        // Frames that streams add from here on leave in this turn.
+        conn.frames.set_driver(None);
         loop {
-            if self.conn.client.home.connections.is_stopping() {
-                self.leave();
+            if conn.client.home.connections.is_stopping() {
+                self.send_goaway();
             }
-            while let Poll::Ready(((), outcome)) = self.streams.poll_ended(cx) {
-                if outcome == Err(Panicked) {
-                    return Poll::Ready(End::Panicked);
-                }
+            if self.requests.poll_panicked(cx).is_ready() {
+                return Poll::Ready(End::Panicked);
             }
-            // Whatever a client still says that was sent away is for nobody.
+            // After the last GOAWAY, nothing that the client sends matters.
             while self.stage != Stage::Closing
-                && let Poll::Ready(came) = self.conn.poll_in(cx)
+                && let Poll::Ready(received) = conn.poll_receive(cx)
             {
-                if let Err(why) = came {
-                    // What is still to be said goes as far as the socket takes it. Who is gone need not hear it.
-                    let _ = self.conn.poll_out(cx);
-                    return Poll::Ready(End::Broken(why));
+                if let Err(error) = received {
+                    // The rest of the frames leaves as far as the socket takes it.
+                    let _ = conn.poll_send(cx);
+                    return Poll::Ready(End::Broken(error));
                 }
                 self.take_events(cx);
             }
-            if let Some(abuse) = self.conn.abuse().filter(|_| self.stage != Stage::Closing) {
-                self.send_away(abuse);
+            if let Some(abuse) = conn.abuse().filter(|_| self.stage != Stage::Closing) {
+                self.close_for_abuse(abuse);
             }
-            match self.conn.poll_out(cx) {
-                Poll::Ready(Ok(())) if frames.is_over() => return Poll::Ready(End::Over),
-                Poll::Ready(Ok(())) => self.stuck.clear(),
+            match conn.poll_send(cx) {
+                Poll::Ready(Ok(())) if conn.frames.is_over() => return Poll::Ready(End::Over),
+                Poll::Ready(Ok(())) => self.stalled.clear(),
                 Poll::Ready(Err(error)) => return Poll::Ready(End::Failed(error.into())),
                 Poll::Pending => {
-                    if self.stuck.at().is_none() || self.moved != self.conn.moved() {
-                        self.moved = self.conn.moved();
-                        self.stuck.set(self.conn.settings.send_timeout);
+                    let transferred = conn.cost.transferred();
+                    if self.stalled.at().is_none() || self.transferred != transferred {
+                        self.transferred = transferred;
+                        self.stalled.set(conn.settings.send_timeout);
                     }
-                    if self.stuck.poll_elapsed(cx).is_ready() {
-                        return Poll::Ready(End::Stuck);
+                    if self.stalled.poll_elapsed(cx).is_ready() {
+                        return Poll::Ready(End::Stalled);
                     }
                 }
             }
-            self.rest(cx);
-            if self.stage == Stage::Closing && self.deadline.poll_elapsed(cx).is_ready() {
+            self.check_idle(cx);
+            if self.stage == Stage::Closing && self.close_deadline.poll_elapsed(cx).is_ready() {
                 return Poll::Ready(End::Over);
             }
-            // Whoever rests has perhaps something to say before.
-            if frames.out_len() == 0 || self.stuck.at().is_some() {
-                frames.set_driver(Some(cx.waker()));
+            // The check may have added frames.
+            if conn.frames.out_len() == 0 || self.stalled.at().is_some() {
+                conn.frames.set_driver(Some(cx.waker()));
                 return Poll::Pending;
             }
         }
     }
 
-    /// Takes over what came.
+    /// Takes over events of the frames.
     fn take_events(&mut self, cx: &mut Context<'_>) {
         while let Some(event) = self.conn.frames.next() {
             match event {
                 Event::Request(stream, list) => {
-                    if !self.conn.turns.has_room() {
-                        // A socket that fails is found out by whoever writes next.
-                        let _ = self.conn.poll_out(cx);
+                    if !self.conn.scheduler.has_room() {
+                        // The next write finds the error of a socket that fails.
+                        let _ = self.conn.poll_send(cx);
                     }
                     self.accept(stream, list, cx);
                 }
-                Event::RequestCanceled => self.conn.count_end(true),
-                Event::Priority { stream, value } => self.conn.turns.update(stream, &value),
+                Event::RequestCanceled => self.conn.cost.count_end(true),
+                Event::Priority { stream, value } => self.conn.scheduler.update(stream, &value),
             }
         }
     }
 
     /// Begins to answer a request.
     fn accept(&mut self, stream: Stream, list: FieldSection, cx: &mut Context<'_>) {
-        let conn = self.conn;
-        let client = &conn.client;
         match self.stage {
             Stage::Open => {}
-            Stage::Leaving if self.late < self.conn.settings.streams_max => self.late += 1,
-            Stage::Leaving | Stage::Closing => return stream.reset(ErrorCode::REFUSED_STREAM),
+            Stage::Draining if self.late < self.conn.settings.streams_max => self.late += 1,
+            Stage::Draining | Stage::Closing => return stream.reset(ErrorCode::REFUSED_STREAM),
         }
-        self.idle = None;
-        lifecycle::count_request(client, HttpVersion::Http2);
-        let keep = &self.conn.settings.keepalive;
-        let is_last = keep.timeout.is_zero()
-            || client.requests.get() >= keep.requests
-            || tw_rt::clock::now().saturating_duration_since(client.accepted) > keep.time;
-        if is_last {
-            self.leave();
+        if self.requests.count_request(HttpVersion::Http2) {
+            self.send_goaway();
         }
-        let handle = Http2Stream::new(conn.clone(), stream);
-        let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(serve_request(handle, list));
-        // Most requests never wait: they need no task. But one client's crowd is not served ahead of other clients.
-        if client.home.budget.may_copy(0) && answering.as_mut().poll(cx).is_ready() {
-            return;
-        }
-        self.streams.spawn((), Subject { kind: "request of connection", id: client.id }, answering);
+        self.requests.serve(Http2Stream::new(self.conn.clone(), stream), list, cx);
     }
 
-    // DIFF(nginx): what the client began before it could know is answered: it is told twice (RFC 9113 section 6.8).
+    // DIFF(nginx): requests that the client had sent before it could read GOAWAY are answered: there are two (RFC 9113 section 6.8).
     /// Tells the client to begin no more streams. Those that are open go on.
-    fn leave(&mut self) {
+    fn send_goaway(&mut self) {
         if self.stage == Stage::Open {
-            self.stage = Stage::Leaving;
-            self.idle = None;
+            self.stage = Stage::Draining;
+            self.requests.end_idle();
             self.conn.frames.send_goaway();
         }
     }
@@ -325,60 +283,47 @@ impl<'c> ConnectionState<'c> {
     fn close(&mut self, reason: ErrorCode) {
         if self.stage != Stage::Closing {
             self.stage = Stage::Closing;
-            self.idle = None;
+            self.requests.end_idle();
             self.conn.frames.close(reason);
-            self.deadline.set(LAST_WAIT);
+            self.close_deadline.set(LAST_WAIT);
         }
     }
 
-    fn send_away(&mut self, abuse: Abuse) {
-        let what = match abuse {
+    fn close_for_abuse(&mut self, abuse: Abuse) {
+        let text = match abuse {
             Abuse::Flood => "http2 flood detected",
             Abuse::Resets => "client took back too many requests",
         };
-        self.conn.client.log(Level::Info, format_args!("{what} {WHILE}"));
+        log_end(|level, text| self.conn.client.log(level, text), StreamProtocol::H2, &EndReason::Other(&text));
         self.close(ErrorCode::ENHANCE_YOUR_CALM);
     }
 
-    // DIFF(nginx): frames that begin no stream do not make it longer.
-    /// Rests while no stream is open, for as long as that may be.
-    fn rest(&mut self, cx: &mut Context<'_>) {
+    // DIFF(nginx): frames that begin no stream do not make the idle time longer.
+    /// Makes the connection idle while no stream is open, and closes it when that has been too long.
+    fn check_idle(&mut self, cx: &mut Context<'_>) {
         let conn = self.conn;
         if self.stage == Stage::Closing {
             return;
         }
-        if !self.streams.is_empty() || conn.frames.streams() > 0 {
-            self.idle = None;
-            return;
+        if !self.requests.is_empty() || conn.frames.streams() > 0 {
+            return self.requests.end_idle();
         }
-        let home = &conn.client.home;
-        if self.idle.is_none() {
+        if !self.requests.is_idle() {
             if conn.frames.out_len() > 0 {
                 // The last response has not left.
                 return;
             }
             let timeout = match self.stage {
-                Stage::Open if conn.client.requests.get() == 0 => self.conn.settings.header_timeout,
-                Stage::Open => self.conn.settings.keepalive.timeout,
-                Stage::Leaving | Stage::Closing => LAST_WAIT,
+                Stage::Open => self.requests.idle_timeout(),
+                Stage::Draining | Stage::Closing => LAST_WAIT,
             };
-            self.deadline.set(timeout);
-            self.streams.shrink();
+            self.requests.begin_idle(timeout);
             conn.frames.shrink();
-            let waiting: &'c LoopCounter = &home.tally.waiting;
-            self.idle = Some(Idle {
-                evictable: EvictableConnection::new(&home.connections, &conn.client.slot),
-                _waiting: LevelGuard::new(waiting),
-            });
         }
-        let is_called = self.idle.as_mut().is_some_and(|idle| idle.evictable.poll_evicted(cx).is_ready());
-        let is_late = self.deadline.poll_elapsed(cx).is_ready();
-        if is_late && conn.came() < PREFACE.len() as u64 {
-            conn.client
-                .log(Level::Info, format_args!("client timed out (110: Connection timed out) {WHILE}"));
+        let Poll::Ready(end) = self.requests.poll_idle_end(cx) else { return };
+        if end == IdleEnd::TimedOut && conn.cost.received() < PREFACE.len() as u64 {
+            log_end(|level, text| conn.client.log(level, text), StreamProtocol::H2, &EndReason::TimedOut);
         }
-        if is_called || is_late {
-            self.close(ErrorCode::NO_ERROR);
-        }
+        self.close(ErrorCode::NO_ERROR);
     }
 }

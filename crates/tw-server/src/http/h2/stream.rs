@@ -52,7 +52,7 @@ struct Waiting<'a>(&'a Http2Stream);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.conn.leave(self.0.priority.id);
+        self.0.conn.stop_waiting(self.0.priority.id);
     }
 }
 
@@ -161,8 +161,8 @@ impl RequestStream for Http2Stream {
     // DIFF(nginx): a malformed request is answered, and its stream is reset behind that (RFC 9113 section 8.1.1).
     fn end(&self, is_complete: bool, status: u16) {
         let is_gone = self.poll_gone(&mut Context::from_waker(Waker::noop())).is_ready();
-        self.conn.count_end(!is_complete && is_gone);
-        self.conn.turns.forget(self.priority.id);
+        self.conn.cost.count_end(!is_complete && is_gone);
+        self.conn.scheduler.forget(self.priority.id);
         if self.state.set_progress(Progress::Over) == Progress::Over || is_gone {
             return;
         }

@@ -9,7 +9,6 @@
 //! A stream that waits for anything but its turn, such as a disk, another server or its own window, is not in the queue.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -17,19 +16,16 @@ use tw_core::event_loop::BodySize;
 use tw_http::Priority;
 use tw_http::priority::URGENCIES;
 
+use crate::http::streams::{PriorityUpdates, UNSET_PRIORITY};
+
 /// Bytes of all responses of a connection that may wait for its socket before more is made. One turn makes as much, so that it
 /// leaves in one write: waking the client is 13 % of what sending costs in pieces of 32 KiB, 7 % in these.
 pub(super) const WAITING_MAX: usize = 128 << 10;
 /// Limit for all connections of a loop until each has tried to write its part: new bytes are still in the caches of the
 /// processor then.
 pub(super) const MADE_MAX: usize = 512 << 10;
-/// Priorities that a client may change before and while their streams are there.
-pub(super) const UPDATES_MAX: usize = 128;
 
-/// Of clients that say nothing of priorities all streams go on together.
-const UNSAID: Priority = Priority { urgency: 3, incremental: true };
-
-/// The turns of a connection.
+/// Turns of the streams of a connection.
 #[derive(Default)]
 pub(super) struct StreamScheduler {
     /// Bytes that were gathered for the socket.
@@ -39,8 +35,8 @@ pub(super) struct StreamScheduler {
     given: Cell<u64>,
     /// For each urgency, the last turn of those that come one after the other.
     last: [Cell<u64>; URGENCIES],
-    /// Priorities of PRIORITY_UPDATE frames, by stream.
-    updates: RefCell<BTreeMap<u32, Priority>>,
+    /// Priorities of PRIORITY_UPDATE frames.
+    updates: PriorityUpdates,
 }
 
 /// Priority and turns of a stream.
@@ -63,7 +59,7 @@ pub(super) enum MadeBytes {
 }
 
 struct Waiter {
-    share: Rc<StreamPriority>,
+    stream: Rc<StreamPriority>,
     waker: Waker,
 }
 
@@ -74,7 +70,7 @@ impl StreamPriority {
     pub(super) fn new(id: u32) -> Rc<Self> {
         Rc::new(Self {
             id,
-            priority: Cell::new(UNSAID),
+            priority: Cell::new(UNSET_PRIORITY),
             last: Cell::new(0),
             size: Cell::new(BodySize::Small),
         })
@@ -97,102 +93,95 @@ impl StreamScheduler {
         self.gathered.get() < WAITING_MAX
     }
 
-    /// Says how many bytes are gathered for the socket.
-    pub(super) fn gathered(&self, bytes: usize) {
+    /// Sets the number of bytes that are gathered for the socket.
+    pub(super) fn set_gathered(&self, bytes: usize) {
         let before = self.gathered.replace(bytes);
         if bytes < before {
-            self.call();
+            self.wake_next();
         }
     }
 
     /// Ready when it is the turn of this stream, which then makes the piece that it can make at once. A stream that waits no
-    /// longer has to [leave](Self::leave). If the loop has made enough for now, the stream waits for other connections.
-    pub(super) fn poll(&self, share: &Rc<StreamPriority>, made: MadeBytes, cx: &mut Context<'_>) -> Poll<()> {
-        let is_next = self.is_next(share);
+    /// longer has to [stop waiting](Self::stop_waiting). If the loop has made enough for now, the stream waits for other connections.
+    pub(super) fn poll(
+        &self,
+        stream: &Rc<StreamPriority>,
+        made: MadeBytes,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        let is_next = self.is_next(stream);
         if is_next && made == MadeBytes::Little {
             let mut queue = self.queue.borrow_mut();
-            if let Some(place) = queue.iter().position(|waiter| waiter.share.id == share.id) {
+            if let Some(place) = queue.iter().position(|waiter| waiter.stream.id == stream.id) {
                 queue.swap_remove(place);
             }
             self.given.set(self.given.get() + 1);
-            let priority = self.priority(share);
-            let last = if priority.incremental { &share.last } else { self.line(priority) };
+            let priority = self.priority(stream);
+            let last = if priority.incremental { &stream.last } else { self.line(priority) };
             last.set(self.given.get());
             return Poll::Ready(());
         }
         if is_next {
-            // Connections that have something to write are asked before.
+            // Connections that have something to write are polled before.
             cx.waker().wake_by_ref();
         }
-        self.wait(share, cx);
+        self.wait(stream, cx);
         Poll::Pending
     }
 
     /// Returns true if there is room, and no stream before this one.
-    pub(super) fn is_next(&self, share: &StreamPriority) -> bool {
-        let mine = self.rank(share);
-        self.has_room() && !self.queue.borrow().iter().any(|waiter| self.rank(&waiter.share) < mine)
+    pub(super) fn is_next(&self, stream: &StreamPriority) -> bool {
+        let mine = self.rank(stream);
+        self.has_room() && !self.queue.borrow().iter().any(|waiter| self.rank(&waiter.stream) < mine)
     }
 
-    /// Takes note that a stream waits for its turn.
-    pub(super) fn wait(&self, share: &Rc<StreamPriority>, cx: &Context<'_>) {
+    /// Notes that a stream waits for its turn.
+    pub(super) fn wait(&self, stream: &Rc<StreamPriority>, cx: &Context<'_>) {
         let mut queue = self.queue.borrow_mut();
-        match queue.iter_mut().find(|waiter| waiter.share.id == share.id) {
+        match queue.iter_mut().find(|waiter| waiter.stream.id == stream.id) {
             Some(waiter) => waiter.waker.clone_from(cx.waker()),
-            None => queue.push(Waiter { share: share.clone(), waker: cx.waker().clone() }),
+            None => queue.push(Waiter { stream: stream.clone(), waker: cx.waker().clone() }),
         }
     }
 
-    /// Forgets that a stream waits; returns false if it does not.
-    pub(super) fn leave(&self, id: u32) -> bool {
+    /// Removes a stream from the queue; returns false if it is not there.
+    pub(super) fn stop_waiting(&self, id: u32) -> bool {
         let mut queue = self.queue.borrow_mut();
-        let Some(place) = queue.iter().position(|waiter| waiter.share.id == id) else { return false };
+        let Some(place) = queue.iter().position(|waiter| waiter.stream.id == id) else { return false };
         queue.swap_remove(place);
         drop(queue);
-        self.call();
+        self.wake_next();
         true
     }
 
-    /// Returns true if the stream that [`call`](Self::call) wakes has a large body.
+    /// Returns true if the stream that [`wake_next`](Self::wake_next) wakes has a large body.
     pub(super) fn is_next_large(&self) -> bool {
         let queue = self.queue.borrow();
-        let next = queue.iter().min_by_key(|waiter| self.rank(&waiter.share));
-        next.is_some_and(|waiter| waiter.share.size.get() == BodySize::Large)
+        let next = queue.iter().min_by_key(|waiter| self.rank(&waiter.stream));
+        next.is_some_and(|waiter| waiter.stream.size.get() == BodySize::Large)
     }
 
     /// Wakes the next stream, if there is room.
-    pub(super) fn call(&self) {
+    pub(super) fn wake_next(&self) {
         let queue = self.queue.borrow();
         if !queue.is_empty() && self.has_room() {
-            let next = queue.iter().min_by_key(|waiter| self.rank(&waiter.share));
+            let next = queue.iter().min_by_key(|waiter| self.rank(&waiter.stream));
             next.inspect(|waiter| waiter.waker.wake_by_ref());
         }
     }
 
     /// Takes over a PRIORITY_UPDATE frame, also for a stream that has not begun (RFC 9218 section 7).
     pub(super) fn update(&self, id: u32, value: &[u8]) {
-        let mut updates = self.updates.borrow_mut();
-        if updates.len() >= UPDATES_MAX && !updates.contains_key(&id) {
-            // Most likely the oldest stream has gone.
-            updates.pop_first();
-        }
-        updates.insert(id, Priority::default().with(value));
+        self.updates.insert(id.into(), value);
     }
 
     /// Drops the priority update of a stream that has ended.
     pub(super) fn forget(&self, id: u32) {
-        let mut updates = self.updates.borrow_mut();
-        if !updates.is_empty() {
-            updates.remove(&id);
-        }
+        self.updates.forget(id.into());
     }
 
-    fn priority(&self, share: &StreamPriority) -> Priority {
-        let updates = self.updates.borrow();
-        match updates.get(&share.id) {
-            Some(priority) => *priority,
-            None => share.priority.get(),
-        }
+    fn priority(&self, stream: &StreamPriority) -> Priority {
+        self.updates.get(stream.id.into()).unwrap_or_else(|| stream.priority.get())
     }
 
     fn line(&self, priority: Priority) -> &Cell<u64> {
@@ -200,10 +189,10 @@ impl StreamScheduler {
     }
 
     /// Rank of a stream. Streams that are not incremental take turns like one stream, in order of their begin.
-    fn rank(&self, share: &StreamPriority) -> Rank {
-        let priority = self.priority(share);
-        let last = if priority.incremental { &share.last } else { self.line(priority) };
-        (priority.urgency, last.get(), share.id)
+    fn rank(&self, stream: &StreamPriority) -> Rank {
+        let priority = self.priority(stream);
+        let last = if priority.incremental { &stream.last } else { self.line(priority) };
+        (priority.urgency, last.get(), stream.id)
     }
 }
 
@@ -224,40 +213,42 @@ mod tests {
         }
     }
 
-    fn shares(priorities: &[&str]) -> Vec<Rc<StreamPriority>> {
+    fn streams(priorities: &[&str]) -> Vec<Rc<StreamPriority>> {
         let ids = (1..).step_by(2);
         ids.zip(priorities)
             .map(|(id, value)| {
-                let share = StreamPriority::new(id);
+                let stream = StreamPriority::new(id);
                 if !value.is_empty() {
-                    share.set_from_request(value.as_bytes());
+                    stream.set_from_request(value.as_bytes());
                 }
-                share
+                stream
             })
             .collect()
     }
 
     /// Order of turns while all streams want one, with room for one piece at a time.
-    fn order(turns: &StreamScheduler, shares: &[Rc<StreamPriority>], count: usize) -> Vec<u32> {
+    fn order(scheduler: &StreamScheduler, streams: &[Rc<StreamPriority>], count: usize) -> Vec<u32> {
         let mut cx = Context::from_waker(Waker::noop());
-        turns.gathered(WAITING_MAX);
-        for share in shares {
-            assert!(turns.poll(share, MadeBytes::Little, &mut cx).is_pending());
+        scheduler.set_gathered(WAITING_MAX);
+        for stream in streams {
+            assert!(scheduler.poll(stream, MadeBytes::Little, &mut cx).is_pending());
         }
         let mut order = Vec::new();
         for _ in 0..count {
-            turns.gathered(0);
-            let next =
-                shares.iter().find(|share| turns.poll(share, MadeBytes::Little, &mut cx).is_ready()).unwrap();
+            scheduler.set_gathered(0);
+            let next = streams
+                .iter()
+                .find(|stream| scheduler.poll(stream, MadeBytes::Little, &mut cx).is_ready())
+                .unwrap();
             order.push(next.id);
-            turns.gathered(WAITING_MAX);
-            assert!(turns.poll(next, MadeBytes::Little, &mut cx).is_pending());
+            scheduler.set_gathered(WAITING_MAX);
+            assert!(scheduler.poll(next, MadeBytes::Little, &mut cx).is_pending());
         }
         order
     }
 
     #[test]
-    fn the_most_urgent_goes_first() {
+    fn most_urgent_stream_is_first() {
         for (priorities, expected) in [
             (&["", "", ""][..], [1, 3, 5, 1, 3, 5]),
             (&["u=3", "u=3", "u=3"], [1, 1, 1, 1, 1, 1]),
@@ -268,7 +259,7 @@ mod tests {
             (&["u=3", "u=3", ""], [1, 5, 1, 5, 1, 5]),
         ] {
             assert_eq!(
-                order(&StreamScheduler::default(), &shares(priorities), 6),
+                order(&StreamScheduler::default(), &streams(priorities), 6),
                 expected,
                 "{priorities:?}"
             );
@@ -276,60 +267,56 @@ mod tests {
     }
 
     #[test]
-    fn a_client_may_change_its_mind() {
-        let turns = StreamScheduler::default();
-        let shares = shares(&["u=5", "u=1", ""]);
-        turns.update(1, b"u=0");
-        assert_eq!(order(&turns, &shares, 2), [1, 1]);
-        turns.forget(1);
-        turns.gathered(0);
-        assert_eq!(order(&turns, &shares, 2), [3, 3]);
-        for id in 0..1000 {
-            turns.update(id, b"i");
-        }
-        assert_eq!(turns.updates.borrow().len(), UPDATES_MAX);
+    fn priority_update_overrides_the_request() {
+        let scheduler = StreamScheduler::default();
+        let streams = streams(&["u=5", "u=1", ""]);
+        scheduler.update(1, b"u=0");
+        assert_eq!(order(&scheduler, &streams, 2), [1, 1]);
+        scheduler.forget(1);
+        scheduler.set_gathered(0);
+        assert_eq!(order(&scheduler, &streams, 2), [3, 3]);
     }
 
     #[test]
     fn priority_of_a_response_overrides_the_request() {
-        let shares = shares(&["u=5", "u=4"]);
-        shares[0].set_from_response(b"u=2");
-        assert_eq!(order(&StreamScheduler::default(), &shares, 2), [1, 1]);
+        let streams = streams(&["u=5", "u=4"]);
+        streams[0].set_from_response(b"u=2");
+        assert_eq!(order(&StreamScheduler::default(), &streams, 2), [1, 1]);
     }
 
     #[test]
     fn next_stream_is_woken() {
-        let turns = StreamScheduler::default();
-        let shares = shares(&["u=5", "u=1"]);
+        let scheduler = StreamScheduler::default();
+        let streams = streams(&["u=5", "u=1"]);
         let calls = [(); 2].map(|()| Arc::new(Calls::default()));
         let called = |which: usize| calls[which].0.load(Ordering::Relaxed);
-        turns.gathered(WAITING_MAX + 1);
-        for (share, calls) in shares.iter().zip(&calls) {
+        scheduler.set_gathered(WAITING_MAX + 1);
+        for (stream, calls) in streams.iter().zip(&calls) {
             let waker = Waker::from(calls.clone());
             let mut cx = Context::from_waker(&waker);
-            assert!(turns.poll(share, MadeBytes::Little, &mut cx).is_pending());
+            assert!(scheduler.poll(stream, MadeBytes::Little, &mut cx).is_pending());
         }
-        turns.gathered(WAITING_MAX);
+        scheduler.set_gathered(WAITING_MAX);
         assert_eq!([called(0), called(1)], [0, 0], "there is no room yet");
-        turns.gathered(WAITING_MAX - 1);
+        scheduler.set_gathered(WAITING_MAX - 1);
         assert_eq!([called(0), called(1)], [0, 1]);
-        turns.leave(3);
-        assert_eq!([called(0), called(1)], [1, 1], "nobody is forgotten when the next one leaves");
-        turns.leave(1);
-        turns.leave(1);
-        assert!(turns.queue.borrow().is_empty());
+        scheduler.stop_waiting(3);
+        assert_eq!([called(0), called(1)], [1, 1], "the other one is woken when the next one stops waiting");
+        scheduler.stop_waiting(1);
+        scheduler.stop_waiting(1);
+        assert!(scheduler.queue.borrow().is_empty());
     }
 
     #[test]
-    fn a_loop_that_has_made_enough_waits() {
-        let (turns, shares) = (StreamScheduler::default(), shares(&["u=1", "u=5"]));
+    fn stream_waits_while_the_loop_has_made_enough() {
+        let (scheduler, streams) = (StreamScheduler::default(), streams(&["u=1", "u=5"]));
         let calls = Arc::new(Calls::default());
         let waker = Waker::from(calls.clone());
         let mut cx = Context::from_waker(&waker);
-        assert!(turns.poll(&shares[0], MadeBytes::Enough, &mut cx).is_pending());
-        assert_eq!(calls.0.load(Ordering::Relaxed), 1, "who is next asks again");
-        assert!(turns.poll(&shares[1], MadeBytes::Enough, &mut cx).is_pending());
-        assert_eq!(calls.0.load(Ordering::Relaxed), 1, "who is not waits until it is");
-        assert!(turns.poll(&shares[0], MadeBytes::Little, &mut cx).is_ready());
+        assert!(scheduler.poll(&streams[0], MadeBytes::Enough, &mut cx).is_pending());
+        assert_eq!(calls.0.load(Ordering::Relaxed), 1, "the next stream is polled again");
+        assert!(scheduler.poll(&streams[1], MadeBytes::Enough, &mut cx).is_pending());
+        assert_eq!(calls.0.load(Ordering::Relaxed), 1, "another one waits until it is the next");
+        assert!(scheduler.poll(&streams[0], MadeBytes::Little, &mut cx).is_ready());
     }
 }

@@ -58,14 +58,14 @@ impl Http2StreamTunnel {
         }
         self.turn.set(Turn::Wanted);
         self.stream.send_data(bytes.slice(..room), self.frame_size, false).map_err(tunnel_error)?;
-        self.stream.conn.turns.call();
+        self.stream.conn.scheduler.wake_next();
         Ok(room)
     }
 
     pub(crate) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.stream.room_now(1) == 0 {
             // A stream that waits for a window holds up no other one.
-            self.stream.conn.turns.leave(self.stream.priority().id);
+            self.stream.conn.scheduler.stop_waiting(self.stream.priority().id);
             ready!(self.stream.poll_room(cx)).map_err(tunnel_error)?;
         }
         self.poll_turn(cx).map(Ok)
@@ -75,7 +75,7 @@ impl Http2StreamTunnel {
     fn poll_turn(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.turn.get() == Turn::Wanted {
             let conn = &self.stream.conn;
-            ready!(conn.turns.poll(self.stream.priority(), conn.made(), cx));
+            ready!(conn.scheduler.poll(self.stream.priority(), conn.made(), cx));
             self.turn.set(Turn::Given);
         }
         Poll::Ready(())
@@ -88,6 +88,6 @@ impl Http2StreamTunnel {
 
 impl Drop for Http2StreamTunnel {
     fn drop(&mut self) {
-        self.stream.conn.turns.leave(self.stream.priority().id);
+        self.stream.conn.scheduler.stop_waiting(self.stream.priority().id);
     }
 }

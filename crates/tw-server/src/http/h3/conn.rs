@@ -1,7 +1,7 @@
 //! One connection of HTTP/3: its transport, its frames (`tw-http3`), and the cost that its client has caused so far.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -13,18 +13,9 @@ use tw_log::Level;
 use tw_net::Addr;
 use tw_quic::{StreamError, StreamId};
 
-use super::settings::ConnectionSettings;
 use crate::http::client::Client;
+use crate::http::streams::{Abuse, ClientCost, ConnectionSettings, PriorityUpdates};
 
-/// Bytes that a client may spend on frames beyond what its requests and responses are worth (as in nginx).
-pub(super) const FLOOD_ALLOWANCE: u64 = 1 << 20;
-/// So many bytes may come for one of a head or a body (as in nginx).
-const FLOOD_FACTOR: u64 = 8;
-// DIFF(nginx): there is no such limit.
-/// Requests that a client may take back before they are answered, beyond as many as it has let be answered.
-pub(super) const RESETS_MAX: u64 = 100;
-/// Priorities that a client may change before and while their streams are there.
-pub(super) const UPDATES_MAX: usize = 128;
 /// Bytes of one read of a stream.
 pub(super) const READ_MAX: usize = 16 << 10;
 
@@ -38,27 +29,12 @@ pub(crate) struct Http3Connection {
     pub(super) frames: Connection,
     /// Settings of the server.
     pub(super) settings: ConnectionSettings,
-    /// Priorities of PRIORITY_UPDATE frames, by stream.
-    updates: RefCell<BTreeMap<u64, Priority>>,
+    /// Priorities of PRIORITY_UPDATE frames.
+    updates: PriorityUpdates,
     /// Streams whose responses were written and perhaps not acknowledged.
     finished: RefCell<VecDeque<StreamId>>,
-    /// Bytes that came on streams.
-    came: Cell<u64>,
-    /// Bytes of responses that were made.
-    worth: Cell<u64>,
-    /// Requests that were answered.
-    answered: Cell<u64>,
-    /// Requests that the client took back before.
-    resets: Cell<u64>,
-}
-
-/// Abuse that ends a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Abuse {
-    /// Needless frames and streams.
-    Flood,
-    /// Requests that it does not wait for.
-    Resets,
+    /// Cost of the client; QUIC bounds the cost of its own frames.
+    pub(super) cost: ClientCost,
 }
 
 /// Result of reading a stream.
@@ -79,14 +55,11 @@ impl Http3Connection {
         Rc::new(Self {
             client,
             quic,
-            frames: settings.begin(),
+            frames: Connection::server(tw_http3::Config { list_max: settings.list_max }),
             settings,
-            updates: RefCell::default(),
+            updates: PriorityUpdates::default(),
             finished: RefCell::default(),
-            came: Cell::new(0),
-            worth: Cell::new(0),
-            answered: Cell::new(0),
-            resets: Cell::new(0),
+            cost: ClientCost::default(),
         })
     }
 
@@ -96,33 +69,19 @@ impl Http3Connection {
         self.client.log_as(&peer.client_text(), level, message);
     }
 
-    /// Counts a request that is over.
-    pub(super) fn count_end(&self, is_taken_back: bool) {
-        let count = if is_taken_back { &self.resets } else { &self.answered };
-        count.set(count.get() + 1);
-    }
-
-    /// Counts bytes of a response.
-    pub(super) fn count_made(&self, bytes: usize) {
-        self.worth.set(self.worth.get() + bytes as u64);
-    }
-
     /// Returns the abuse of the client, if its limit is passed.
     pub(super) fn abuse(&self) -> Option<Abuse> {
-        if self.came.get() / FLOOD_FACTOR > self.frames.payload_bytes() + self.worth.get() + FLOOD_ALLOWANCE {
-            return Some(Abuse::Flood);
-        }
-        (self.resets.get() > self.answered.get() + RESETS_MAX).then_some(Abuse::Resets)
+        self.cost.abuse(self.frames.payload_bytes())
     }
 
     /// Moves the next bytes of a stream to the frames.
     pub(super) fn poll_read(&self, stream: StreamId, cx: &mut Context<'_>) -> Poll<ReadOutcome> {
         let id = stream.value();
-        // Errors of the frames end the connection, which learns of them there.
+        // Errors of the frames end the connection, which finds them itself.
         let outcome = match self.quic.poll_read(stream, cx, READ_MAX) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(Some(bytes))) => {
-                self.came.set(self.came.get() + bytes.len() as u64);
+                self.cost.count_received(bytes.len());
                 let _ = self.frames.receive(id, bytes, false);
                 ReadOutcome::Some
             }
@@ -134,7 +93,7 @@ impl Http3Connection {
                 let _ = self.frames.receive_reset(id, code.into());
                 ReadOutcome::End
             }
-            // Stopped here, or the connection is gone, which is found out elsewhere.
+            // Stopped here, or the connection is gone, which its own task finds.
             Poll::Ready(Err(_)) => ReadOutcome::End,
         };
         Poll::Ready(outcome)
@@ -163,7 +122,7 @@ impl Http3Connection {
                         self.quic.set_priority(stream, i32::MAX);
                         *id.insert(stream)
                     }
-                    // A connection that is gone is found out elsewhere.
+                    // The task of the connection finds that it is gone.
                     Poll::Ready(Err(_)) | Poll::Pending => return,
                 },
             };
@@ -188,19 +147,13 @@ impl Http3Connection {
 
     /// Takes over a PRIORITY_UPDATE frame, also for a stream that has not begun (RFC 9218 section 7).
     pub(super) fn update_priority(&self, id: u64, value: &[u8]) {
-        let priority = Priority::default().with(value);
-        let mut updates = self.updates.borrow_mut();
-        if updates.len() >= UPDATES_MAX && !updates.contains_key(&id) {
-            // Most likely the oldest stream has gone.
-            updates.pop_first();
-        }
-        updates.insert(id, priority);
+        let priority = self.updates.insert(id, value);
         self.quic.set_priority(stream_id(id), transport_priority(priority));
     }
 
     /// Sets the priority of a stream, unless the client has changed it.
     pub(super) fn set_priority(&self, stream: StreamId, priority: Priority) {
-        let priority = self.updates.borrow().get(&stream.value()).copied().unwrap_or(priority);
+        let priority = self.updates.get(stream.value()).unwrap_or(priority);
         self.quic.set_priority(stream, transport_priority(priority));
     }
 
@@ -230,10 +183,7 @@ impl Http3Connection {
 
     /// Forgets a stream that has ended.
     pub(super) fn forget(&self, id: u64) {
-        let mut updates = self.updates.borrow_mut();
-        if !updates.is_empty() {
-            updates.remove(&id);
-        }
+        self.updates.forget(id);
     }
 }
 

@@ -13,7 +13,6 @@
 
 mod conn;
 pub(crate) mod serve;
-mod settings;
 mod stream;
 mod stream_tunnel;
 

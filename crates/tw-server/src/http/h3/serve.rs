@@ -6,35 +6,33 @@
 //!            ▼                                                            │
 //! SETTINGS → busy ─ the last stream has ended → idle ─ a stream begins ───┘
 //!            │                                   │
-//!            └─ told to leave: GOAWAY, then a last one ─┴─ its time is over, its place is wanted → responses arrive, close
+//!            └─ graceful shutdown: GOAWAY, then a last one ─┴─ idle for too long, or evicted → responses arrive, close
 //! ```
 //! Limits of clients are here and in `tw-http3` ([`LIMITS`]); a client that exceeds one gets CONNECTION_CLOSE, with one line in the error
 //! log.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tw_base::Limit;
-use tw_core::event_loop::{EvictableConnection, LevelGuard, LoopCounter};
 use tw_http3::{ConnectionError, ErrorCode, Event, FieldSection, LocalStream, Stream};
 use tw_log::Level;
 use tw_quic::StreamId;
-use tw_rt::watch::Subject;
-use tw_rt::{Deadline, Panicked, TaskSet};
+use tw_rt::Deadline;
 
-use super::conn::{Abuse, FLOOD_ALLOWANCE, READ_MAX, RESETS_MAX, ReadOutcome, UPDATES_MAX, closed};
-use super::settings::ConnectionSettings;
+use super::conn::{READ_MAX, ReadOutcome, closed};
 use super::{Http3Connection, Http3Stream};
 use crate::http::client::Client;
 use crate::http::h1::LAST_WAIT;
-use crate::http::lifecycle;
-use crate::http::streams::serve_request;
+use crate::http::streams::{
+    Abuse, ConnectionRequests, ConnectionSettings, EndReason, FLOOD_ALLOWANCE, RESETS_MAX, StreamProtocol,
+    UPDATES_MAX, log_end,
+};
 use crate::metrics::HttpVersion;
 
-/// Least time between the two GOAWAY frames: requests that were sent before the first one arrived come until then.
+/// Least time between the two GOAWAY frames: requests that were sent before the first one had arrived arrive until then.
 const GOAWAY_WAIT_MIN: Duration = Duration::from_millis(50);
 /// Round trips between them.
 const GOAWAY_ROUND_TRIPS: u32 = 3;
@@ -84,63 +82,53 @@ enum End {
 
 /// Serves a connection until it is closed.
 pub(crate) async fn serve(client: Rc<Client>, quic: tw_quic::Connection) {
-    if let Some(settings) = ConnectionSettings::of(&client) {
-        live(Http3Connection::new(client, quic, settings)).await;
+    if let Some(settings) = ConnectionSettings::of(&client, |shared, _, _| shared) {
+        run(Http3Connection::new(client, quic, settings)).await;
     }
 }
 
-async fn live(conn: Rc<Http3Connection>) {
+async fn run(conn: Rc<Http3Connection>) {
     let _open = LevelGuard::new(&conn.client.home.tally.open_http3);
-    let mut life = ConnectionState::new(&conn);
-    let end = poll_fn(|cx| life.poll(cx)).await;
-    let mut streams = std::mem::take(&mut life.streams);
-    drop(life);
-    log_end(&conn, &end, streams.is_empty());
+    let mut state = ConnectionState::new(&conn);
+    let end = poll_fn(|cx| state.poll(cx)).await;
+    let ConnectionState { mut requests, .. } = state;
+    requests.end_idle();
+    if let Some(reason) = end_reason(&end, requests.is_empty()) {
+        log_end(|level, text| conn.log(level, text), StreamProtocol::H3, &reason);
+    }
     conn.frames.set_driver(None);
     let (code, reason) = match end {
         End::Over => (ErrorCode::NO_ERROR, ""),
-        End::Broken(ConnectionError::Local(code, words)) => (code, words),
+        End::Broken(ConnectionError::Local(code, action)) => (code, action),
         End::Broken(_) => (ErrorCode::NO_ERROR, ""),
         End::Panicked => (ErrorCode::INTERNAL_ERROR, ""),
     };
     conn.quic.close(code.into(), reason.as_bytes());
-    // They learn that their client is gone, and write their lines.
     conn.frames.fail(match end {
         End::Over | End::Panicked => ConnectionError::Closed,
-        End::Broken(why) => why,
+        End::Broken(error) => error,
     });
-    while !streams.is_empty() {
-        let _ = poll_fn(|cx| streams.poll_ended(cx)).await;
-    }
+    requests.finish().await;
     for _ in 0..CLOSE_TURNS {
         tw_rt::yield_now().await;
     }
 }
 
-/// End of log lines.
-const WHILE: &str = "while processing HTTP/3 connection";
-
-/// Writes down why a connection has ended, unless that is as usual.
-fn log_end(conn: &Http3Connection, end: &End, is_idle: bool) {
-    match end {
-        End::Over | End::Broken(ConnectionError::Local(_, "")) => {}
-        End::Broken(ConnectionError::Local(_, what)) => {
-            conn.log(Level::Info, format_args!("client {what} {WHILE}"));
-        }
-        // Who leaves nothing behind may go.
+/// Reason for the error log; `None` if the end is ordinary or was logged when it happened.
+fn end_reason(end: &End, is_idle: bool) -> Option<EndReason<'_>> {
+    Some(match end {
+        End::Over | End::Panicked | End::Broken(ConnectionError::Local(_, "")) => return None,
+        End::Broken(ConnectionError::Local(_, action)) => EndReason::Violation(action),
+        // A client may leave a connection without requests.
         End::Broken(
             ConnectionError::Closed | ConnectionError::Peer(ErrorCode::NO_ERROR) | ConnectionError::TimedOut,
-        ) if is_idle => {}
+        ) if is_idle => return None,
         End::Broken(ConnectionError::Closed | ConnectionError::Peer(ErrorCode::NO_ERROR)) => {
-            conn.log(Level::Info, format_args!("client prematurely closed connection {WHILE}"));
+            EndReason::ClosedByClient
         }
-        End::Broken(ConnectionError::TimedOut) => {
-            conn.log(Level::Info, format_args!("client timed out (110: Connection timed out) {WHILE}"));
-        }
-        End::Broken(why) => conn.log(Level::Info, format_args!("{why} {WHILE}")),
-        // That was told when it happened.
-        End::Panicked => {}
-    }
+        End::Broken(ConnectionError::TimedOut) => EndReason::TimedOut,
+        End::Broken(error) => EndReason::Other(error),
+    })
 }
 
 /// State of a connection.
@@ -149,15 +137,15 @@ enum Stage {
     /// The client may begin streams.
     Open,
     /// A first GOAWAY was sent; begun requests are still served.
-    Leaving,
+    FirstGoaway,
     /// The last GOAWAY was sent.
-    Settled,
+    LastGoaway,
     /// No request is left: the last responses arrive.
     Closing,
 }
 
 /// A stream whose request has not arrived.
-struct Beginning {
+struct PendingRequest {
     stream: StreamId,
     since: Instant,
     /// True once its head waits for the table of fields.
@@ -167,45 +155,36 @@ struct Beginning {
 /// A connection while it is served.
 struct ConnectionState<'c> {
     conn: &'c Rc<Http3Connection>,
-    streams: TaskSet<(), ()>,
+    requests: ConnectionRequests<'c>,
     stage: Stage,
     /// Streams whose requests have not arrived, the oldest first.
-    beginning: Vec<Beginning>,
+    pending: Vec<PendingRequest>,
     /// Unidirectional streams of the client.
     unidirectional: Vec<StreamId>,
     /// Unidirectional streams of this end.
     control: Option<StreamId>,
     decoder: Option<StreamId>,
-    /// While no stream is open.
-    idle: Option<Idle<'c>>,
-    /// Until when the connection may be without a stream, or may take to close.
-    deadline: Deadline,
-    /// Until when the oldest request has to arrive.
+    /// Time until which the connection may take to close.
+    close_deadline: Deadline,
+    /// Time until which the oldest request has to arrive.
     head_deadline: Deadline,
     /// Time of the last GOAWAY.
-    settle: Deadline,
-}
-
-/// A connection that could be closed to make room, and is counted as waiting.
-struct Idle<'c> {
-    evictable: EvictableConnection<'c>,
-    _waiting: LevelGuard<'c>,
+    last_goaway: Deadline,
 }
 
 impl<'c> ConnectionState<'c> {
     fn new(conn: &'c Rc<Http3Connection>) -> Self {
         Self {
             conn,
-            streams: TaskSet::default(),
+            requests: ConnectionRequests::new(&conn.client, &conn.settings),
             stage: Stage::Open,
-            beginning: Vec::new(),
+            pending: Vec::new(),
             unidirectional: Vec::new(),
             control: None,
             decoder: None,
-            idle: None,
-            deadline: Deadline::new(),
+            close_deadline: Deadline::new(),
             head_deadline: Deadline::new(),
-            settle: Deadline::new(),
+            last_goaway: Deadline::new(),
         }
     }
 
@@ -213,12 +192,10 @@ impl<'c> ConnectionState<'c> {
         let conn = self.conn;
         conn.frames.set_driver(None);
         if conn.client.home.connections.is_stopping() {
-            self.leave();
+            self.send_goaway();
         }
-        while let Poll::Ready(((), outcome)) = self.streams.poll_ended(cx) {
-            if outcome == Err(Panicked) {
-                return Poll::Ready(End::Panicked);
-            }
+        if self.requests.poll_panicked(cx).is_ready() {
+            return Poll::Ready(End::Panicked);
         }
         if let Poll::Ready(error) = conn.quic.poll_closed(cx) {
             // The frames may have a reason of their own.
@@ -226,11 +203,11 @@ impl<'c> ConnectionState<'c> {
         }
         self.read(cx);
         if let Some(abuse) = conn.abuse() {
-            return Poll::Ready(End::Broken(abusive(abuse)));
+            return Poll::Ready(End::Broken(abuse_error(abuse)));
         }
-        if self.settle.poll_elapsed(cx).is_ready() && self.stage == Stage::Leaving {
-            self.stage = Stage::Settled;
-            self.settle.clear();
+        if self.last_goaway.poll_elapsed(cx).is_ready() && self.stage == Stage::FirstGoaway {
+            self.stage = Stage::LastGoaway;
+            self.last_goaway.clear();
             conn.frames.settle_goaway();
         }
         conn.send_signals();
@@ -239,9 +216,9 @@ impl<'c> ConnectionState<'c> {
         if let Some(error) = conn.frames.error() {
             return Poll::Ready(End::Broken(error));
         }
-        self.rest(cx);
+        self.check_idle(cx);
         if self.stage == Stage::Closing {
-            let is_late = self.deadline.poll_elapsed(cx).is_ready();
+            let is_late = self.close_deadline.poll_elapsed(cx).is_ready();
             if conn.poll_delivered(cx).is_ready() || is_late {
                 return Poll::Ready(End::Over);
             }
@@ -257,9 +234,9 @@ impl<'c> ConnectionState<'c> {
             self.unidirectional.push(stream);
         }
         while let Poll::Ready(Ok(stream)) = conn.quic.poll_accept_bidi(cx) {
-            self.beginning.push(Beginning { stream, since: tw_rt::clock::now(), is_blocked: false });
+            self.pending.push(PendingRequest { stream, since: tw_rt::clock::now(), is_blocked: false });
         }
-        let mut reads = TURN_READS + self.unidirectional.len() + self.beginning.len();
+        let mut reads = TURN_READS + self.unidirectional.len() + self.pending.len();
         let mut streams = std::mem::take(&mut self.unidirectional);
         streams.retain(|stream| {
             while conn.frames.error().is_none() {
@@ -277,17 +254,17 @@ impl<'c> ConnectionState<'c> {
         });
         self.unidirectional = streams;
         self.take_events(cx);
-        let mut beginning = std::mem::take(&mut self.beginning);
-        beginning.retain_mut(|beginning| self.read_head(beginning, &mut reads, cx));
-        self.beginning = beginning;
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.retain_mut(|request| self.read_head(request, &mut reads, cx));
+        self.pending = pending;
         self.take_events(cx);
         self.check_heads(cx);
     }
 
     /// Reads the head of a request, and begins to answer it. Returns true if more of the head has to come.
-    fn read_head(&mut self, beginning: &mut Beginning, reads: &mut usize, cx: &mut Context<'_>) -> bool {
-        let (conn, stream) = (self.conn, beginning.stream);
-        if beginning.is_blocked {
+    fn read_head(&mut self, request: &mut PendingRequest, reads: &mut usize, cx: &mut Context<'_>) -> bool {
+        let (conn, stream) = (self.conn, request.stream);
+        if request.is_blocked {
             return self.is_waiting(stream, cx);
         }
         loop {
@@ -300,13 +277,13 @@ impl<'c> ConnectionState<'c> {
             if matches!(outcome, ReadOutcome::Some) && conn.frames.wants_bytes(stream.value()) {
                 continue;
             }
-            beginning.is_blocked = conn.frames.is_blocked(stream.value());
-            if matches!(outcome, ReadOutcome::Some) && !beginning.is_blocked {
+            request.is_blocked = conn.frames.is_blocked(stream.value());
+            if matches!(outcome, ReadOutcome::Some) && !request.is_blocked {
                 // The end often arrives right behind the head.
                 let _ = conn.poll_read(stream, cx);
             }
             self.take_events(cx);
-            return beginning.is_blocked && self.is_waiting(stream, cx);
+            return request.is_blocked && self.is_waiting(stream, cx);
         }
     }
 
@@ -330,7 +307,7 @@ impl<'c> ConnectionState<'c> {
     /// Ends streams whose requests do not arrive.
     fn check_heads(&mut self, cx: &mut Context<'_>) {
         let timeout = self.conn.settings.header_timeout;
-        let Some(oldest) = self.beginning.first() else { return self.head_deadline.clear() };
+        let Some(oldest) = self.pending.first() else { return self.head_deadline.clear() };
         let age = tw_rt::clock::now().saturating_duration_since(oldest.since);
         if age < timeout {
             self.head_deadline.set(timeout - age);
@@ -343,7 +320,7 @@ impl<'c> ConnectionState<'c> {
             Level::Info,
             format_args!("client timed out (110: Connection timed out) while reading client request headers"),
         );
-        let stream = self.beginning.remove(0).stream;
+        let stream = self.pending.remove(0).stream;
         conn.quic.stop_sending(stream, ErrorCode::REQUEST_INCOMPLETE.into());
         conn.quic.reset(stream, ErrorCode::REQUEST_INCOMPLETE.into());
         conn.frames.reset_stream(stream.value(), ErrorCode::REQUEST_INCOMPLETE);
@@ -355,7 +332,7 @@ impl<'c> ConnectionState<'c> {
         while let Some(event) = self.conn.frames.next() {
             match event {
                 Event::Request(stream, list) => self.accept(stream, list, cx),
-                Event::RequestCanceled => self.conn.count_end(true),
+                Event::RequestCanceled => self.conn.cost.count_end(true),
                 Event::Priority { stream, value } => self.conn.update_priority(stream, &value),
             }
         }
@@ -363,73 +340,47 @@ impl<'c> ConnectionState<'c> {
 
     /// Begins to answer a request.
     fn accept(&mut self, stream: Stream, list: FieldSection, cx: &mut Context<'_>) {
-        let conn = self.conn;
-        let client = &conn.client;
         if self.stage == Stage::Closing {
             return stream.reset(ErrorCode::REQUEST_REJECTED);
         }
-        self.idle = None;
-        lifecycle::count_request(client, HttpVersion::Http3);
-        let keep = &conn.settings.keepalive;
-        let is_last = keep.timeout.is_zero()
-            || client.requests.get() >= keep.requests
-            || tw_rt::clock::now().saturating_duration_since(client.accepted) > keep.time;
-        if is_last {
-            self.leave();
+        if self.requests.count_request(HttpVersion::Http3) {
+            self.send_goaway();
         }
-        let handle = Http3Stream::new(conn.clone(), stream);
-        let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(serve_request(handle, list));
-        // Most requests never wait: they need no task. But one client's crowd is not served ahead of other clients.
-        if client.home.budget.may_copy(0) && answering.as_mut().poll(cx).is_ready() {
-            return;
-        }
-        self.streams.spawn((), Subject { kind: "request of connection", id: client.id }, answering);
+        self.requests.serve(Http3Stream::new(self.conn.clone(), stream), list, cx);
     }
 
-    // DIFF(nginx): what the client began before it could know is answered: it is told twice (RFC 9114 section 5.2).
+    // DIFF(nginx): requests that the client had sent before it could read GOAWAY are answered: there are two (RFC 9114 section 5.2).
     /// Tells the client to begin no more streams. Those that are open go on.
-    fn leave(&mut self) {
+    fn send_goaway(&mut self) {
         if self.stage == Stage::Open {
-            self.stage = Stage::Leaving;
-            self.idle = None;
+            self.stage = Stage::FirstGoaway;
+            self.requests.end_idle();
             self.conn.client.debug(format_args!("http3: first GOAWAY"));
             self.conn.frames.send_goaway();
             let round_trips = self.conn.quic.statistics().rtt.saturating_mul(GOAWAY_ROUND_TRIPS);
-            self.settle.set(round_trips.clamp(GOAWAY_WAIT_MIN, LAST_WAIT));
+            self.last_goaway.set(round_trips.clamp(GOAWAY_WAIT_MIN, LAST_WAIT));
         }
     }
 
-    /// Rests while no stream is open, for as long as that may be.
-    fn rest(&mut self, cx: &mut Context<'_>) {
-        let conn = self.conn;
+    /// Makes the connection idle while no stream is open, and closes it when that has been too long.
+    fn check_idle(&mut self, cx: &mut Context<'_>) {
         if self.stage == Stage::Closing {
             return;
         }
-        if !self.streams.is_empty() || !self.beginning.is_empty() {
-            self.idle = None;
-            return;
+        if !self.requests.is_empty() || !self.pending.is_empty() {
+            return self.requests.end_idle();
         }
         match self.stage {
             Stage::Open => {}
             // The last GOAWAY is due soon.
-            Stage::Leaving => return,
-            Stage::Settled | Stage::Closing => return self.close(),
+            Stage::FirstGoaway => return,
+            Stage::LastGoaway | Stage::Closing => return self.close(),
         }
-        let home = &conn.client.home;
-        if self.idle.is_none() {
-            let is_new = conn.client.requests.get() == 0;
-            let timeout = if is_new { conn.settings.header_timeout } else { conn.settings.keepalive.timeout };
-            self.deadline.set(timeout);
-            self.streams.shrink();
-            conn.frames.shrink();
-            let waiting: &'c LoopCounter = &home.tally.waiting;
-            self.idle = Some(Idle {
-                evictable: EvictableConnection::new(&home.connections, &conn.client.slot),
-                _waiting: LevelGuard::new(waiting),
-            });
+        if !self.requests.is_idle() {
+            self.requests.begin_idle(self.requests.idle_timeout());
+            self.conn.frames.shrink();
         }
-        let is_called = self.idle.as_mut().is_some_and(|idle| idle.evictable.poll_evicted(cx).is_ready());
-        if is_called || self.deadline.poll_elapsed(cx).is_ready() {
+        if self.requests.poll_idle_end(cx).is_ready() {
             self.close();
             cx.waker().wake_by_ref();
         }
@@ -438,17 +389,17 @@ impl<'c> ConnectionState<'c> {
     /// Closes the connection once its responses have arrived.
     fn close(&mut self) {
         self.stage = Stage::Closing;
-        self.idle = None;
+        self.requests.end_idle();
         self.conn.frames.settle_goaway();
-        self.deadline.set(LAST_WAIT);
+        self.close_deadline.set(LAST_WAIT);
     }
 }
 
 /// Error of a connection whose client has passed a limit.
-fn abusive(abuse: Abuse) -> ConnectionError {
-    let what = match abuse {
+fn abuse_error(abuse: Abuse) -> ConnectionError {
+    let action = match abuse {
         Abuse::Flood => "has flooded http3",
         Abuse::Resets => "took back too many requests",
     };
-    ConnectionError::Local(ErrorCode::EXCESSIVE_LOAD, what)
+    ConnectionError::Local(ErrorCode::EXCESSIVE_LOAD, action)
 }

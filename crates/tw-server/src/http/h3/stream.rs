@@ -140,7 +140,7 @@ impl RequestStream for Http3Stream {
     // DIFF(nginx): a malformed request is answered, and the rest of it is refused with H3_MESSAGE_ERROR (RFC 9114 section 4.1.2).
     fn end(&self, is_complete: bool, status: u16) {
         let is_gone = self.poll_gone(&mut Context::from_waker(Waker::noop())).is_ready();
-        self.conn.count_end(!is_complete && is_gone);
+        self.conn.cost.count_end(!is_complete && is_gone);
         self.conn.forget(self.id.value());
         let was_over = self.state.set_progress(Progress::Over) == Progress::Over;
         if is_gone {
@@ -195,14 +195,14 @@ impl RequestStream for Http3Stream {
         let before = self.stream.out_len();
         self.stream.send_head(write, ends).map_err(|error| self.lost(error))?;
         let size = self.stream.out_len().saturating_sub(before);
-        self.conn.count_made(size);
+        self.conn.cost.count_response(size);
         Ok(size)
     }
 
     fn send_data(&self, bytes: Bytes, _: usize, ends: bool) -> Result<usize, SendError> {
         let (before, size) = (self.stream.out_len(), bytes.len());
         self.stream.send_data(bytes, ends).map_err(|error| self.lost(error))?;
-        self.conn.count_made(size);
+        self.conn.cost.count_response(size);
         Ok(self.stream.out_len().saturating_sub(before + size))
     }
 

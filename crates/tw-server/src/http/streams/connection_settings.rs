@@ -1,30 +1,29 @@
-//! Settings of a connection, which hold as long as it is there.
+//! Settings of a connection, which hold until it is closed.
 
 use std::time::Duration;
 
 use tw_core::regex::Captures;
-use tw_http3::Connection;
 
-use crate::config::location::KeepAlive;
+use crate::config::location::{KeepAlive, Location};
 use crate::http::client::Client;
-use crate::http::generation::ServerId;
+use crate::http::generation::{Server, ServerId};
 
-/// Bytes that a field counts in addition to its name and value (RFC 9114 section 4.2.2).
+/// Bytes that a field counts in addition to its name and value (RFC 9113 section 6.5.2, RFC 9114 section 4.2.2).
 const FIELD_OVERHEAD: usize = 32;
 
-/// Settings of the server whose name the client has sent.
-pub(super) struct ConnectionSettings {
-    /// Largest list of fields.
-    list_max: u32,
+/// Settings by the configuration with which the connection began.
+pub(crate) struct ConnectionSettings {
+    /// Size limit of a field section.
+    pub(crate) list_max: u32,
     /// Limits of idle time and of the number of requests.
-    pub(super) keepalive: KeepAlive,
-    /// Longest time for the head of a request.
-    pub(super) header_timeout: Duration,
+    pub(crate) keepalive: KeepAlive,
+    /// Longest time for the head of a request, and for the first request.
+    pub(crate) header_timeout: Duration,
 }
 
 impl ConnectionSettings {
-    /// Settings of the server whose name the client has sent, else of the default server.
-    pub(super) fn of(client: &Client) -> Option<Self> {
+    /// Settings of the server whose name the client has sent, else of the default server; `make` adds those of the protocol.
+    pub(crate) fn of<T>(client: &Client, make: impl FnOnce(Self, &Server, &Location) -> T) -> Option<T> {
         let generation = client.home.generation();
         let group = client.group(&generation)?;
         let name = client.tls.get().and_then(|secured| secured.server_name.as_deref());
@@ -34,15 +33,11 @@ impl ConnectionSettings {
         let (head, core) = (&server.settings.head, &generation.plan(server.plan).core);
         let list_max = head.large_buffer_size.saturating_mul(head.large_buffers_count);
         let list_max = list_max.saturating_add(head.max_headers.saturating_mul(FIELD_OVERHEAD));
-        Some(Self {
+        let shared = Self {
             list_max: u32::try_from(list_max).unwrap_or(u32::MAX),
             keepalive: core.keepalive,
             header_timeout: server.settings.client_header_timeout,
-        })
-    }
-
-    /// Engine for a new connection.
-    pub(super) fn begin(&self) -> Connection {
-        Connection::server(tw_http3::Config { list_max: self.list_max })
+        };
+        Some(make(shared, server, core))
     }
 }
