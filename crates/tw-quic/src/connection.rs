@@ -12,7 +12,7 @@ use quinn_proto as engine;
 
 use crate::config::varint;
 use crate::error::{ConnectionError, StreamError};
-use crate::shared::Shared;
+use crate::shared::{Closing, Shared};
 use crate::stream_id::StreamId;
 use crate::tls::TlsFacts;
 
@@ -317,6 +317,17 @@ impl Connection {
     /// Closes the connection at once with an error code of the application. Streams end with [`ConnectionError::Closed`].
     pub fn close(&self, code: u64, reason: &[u8]) {
         self.0.close(code, Bytes::copy_from_slice(reason));
+    }
+
+    /// Waits until the packets that tell the client of [`Connection::close`] were handed to the socket: until the endpoint fills the batch
+    /// behind them. Ready at once if this side has not closed the connection.
+    pub fn poll_close_sent(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let shared = &self.0;
+        if shared.closing.get() == Closing::Done || shared.endpoint.strong_count() == 0 {
+            return Poll::Ready(());
+        }
+        remember(&mut shared.waiters.borrow_mut().close_sent, cx);
+        Poll::Pending
     }
 
     /// Sets the error code that clients see if all handles are dropped before [`Connection::close`]. 0 at first.

@@ -36,7 +36,7 @@ use crate::incoming::IncomingConnection;
 use crate::keys::{CONNECTION_ID_LEN, ConnectionIds, ForeignOrigin, Origin};
 use crate::path_watch::PathWatch;
 use crate::qlog::{Direction, Recorder};
-use crate::shared::Shared;
+use crate::shared::{Closing, Shared};
 use crate::tls::{SessionStart, VERSION_1};
 use crate::transmit::{Outgoing, TransmitBatch};
 use crate::wall_clock::WallClock;
@@ -85,6 +85,8 @@ pub(crate) struct EndpointState {
     table: RefCell<Vec<Option<Rc<Shared>>>>,
     /// Connections that may have something to send, or whose timers have changed.
     queue: RefCell<VecDeque<Rc<Shared>>>,
+    /// Connections whose close is in the batch.
+    closing: RefCell<Vec<Rc<Shared>>>,
     waker: RefCell<Option<Waker>>,
     statistics: Cell<EndpointStatistics>,
 }
@@ -150,6 +152,7 @@ impl Endpoint {
             driver: RefCell::new(Driver::new(config, clock, 0)),
             table: RefCell::default(),
             queue: RefCell::default(),
+            closing: RefCell::default(),
             waker: RefCell::default(),
             statistics: Cell::default(),
         }))
@@ -204,9 +207,10 @@ impl Endpoint {
         Poll::Pending
     }
 
-    /// Adds messages to a batch until it is full or nothing is left to be sent.
+    /// Adds messages to a batch until it is full or nothing is left to be sent. If the batch is empty, those that were in it were sent.
     pub fn fill(&self, now: Instant, batch: &mut TransmitBatch) {
         let state = &self.0;
+        state.note_closes_sent(batch);
         while !batch.is_full() {
             let Some(response) = state.driver.borrow_mut().responses.pop_front() else { break };
             batch.push(response);
@@ -221,6 +225,7 @@ impl Endpoint {
             }
         }
         state.remove_drained();
+        state.note_closes_sent(batch);
     }
 
     /// Time at which [`Endpoint::on_timeout`] has something to do.
@@ -315,6 +320,13 @@ impl EndpointState {
         if !shared.is_queued.replace(true) {
             self.queue.borrow_mut().push_back(shared);
             self.wake();
+        }
+    }
+
+    /// Notes that the packets of closes were sent, if none is left in the batch.
+    fn note_closes_sent(&self, batch: &TransmitBatch) {
+        if batch.is_empty() {
+            self.closing.take().iter().for_each(|shared| shared.close_sent());
         }
     }
 
@@ -527,6 +539,9 @@ impl EndpointState {
                         break;
                     }
                 }
+            }
+            if shared.closing.get() == Closing::Executed && !batch.is_full() {
+                self.closing.borrow_mut().push(shared.clone());
             }
             let mut driver = self.driver.borrow_mut();
             shared.exchange(engine, &mut driver);

@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) end: RefCell<Option<ConnectionError>>,
     /// Order of this side to close, until the engine has it.
     close: RefCell<Option<(u64, Bytes)>>,
+    /// Progress of the close of this side.
+    pub(crate) closing: Cell<Closing>,
     pub(crate) drop_code: Cell<u64>,
     pub(crate) handles: Cell<usize>,
     pub(crate) is_handshaking: Rc<Cell<bool>>,
@@ -60,6 +62,17 @@ pub(crate) struct Shared {
     pub(crate) armed: Cell<Option<Instant>>,
 }
 
+/// Progress of the close of this side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// Not ordered, or its packets were sent or cannot be.
+    Done,
+    /// The engine does not know of it yet.
+    Ordered,
+    /// The engine makes its packets.
+    Executed,
+}
+
 /// Address of the client, as far as it is proved.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PeerAddress {
@@ -77,6 +90,7 @@ pub(crate) struct Waiters {
     pub(crate) open_uni: Option<Waker>,
     pub(crate) established: Option<Waker>,
     pub(crate) closed: Vec<Waker>,
+    pub(crate) close_sent: Option<Waker>,
     pub(crate) streams: HashMap<StreamId, StreamWaiters, foldhash::fast::RandomState>,
 }
 
@@ -109,6 +123,7 @@ impl Shared {
             waiters: RefCell::default(),
             end: RefCell::default(),
             close: RefCell::default(),
+            closing: Cell::new(Closing::Done),
             drop_code: Cell::new(0),
             handles: Cell::new(0),
             is_handshaking: Rc::new(Cell::new(true)),
@@ -204,6 +219,7 @@ impl Shared {
     pub(crate) fn close(&self, code: u64, reason: Bytes) {
         if self.end.borrow().is_none() {
             *self.close.borrow_mut() = Some((code, reason));
+            self.closing.set(Closing::Ordered);
             self.record(|recorder| recorder.closed(&ConnectionError::Closed, Some(code)));
             self.end_with(ConnectionError::Closed);
             self.queue();
@@ -221,14 +237,15 @@ impl Shared {
     fn end_with(&self, reason: ConnectionError) {
         self.end.borrow_mut().get_or_insert(reason);
         let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
-        let Waiters { accept_bidi, accept_uni, open_uni, established, closed, streams } = waiters;
+        let Waiters { accept_bidi, accept_uni, open_uni, established, closed, close_sent, streams } = waiters;
         let of_streams = streams.into_values().flat_map(|one| [one.read, one.reset, one.write, one.end]);
-        let of_connection = [accept_bidi, accept_uni, open_uni, established].into_iter();
+        let of_connection = [accept_bidi, accept_uni, open_uni, established, close_sent].into_iter();
         of_connection.chain(of_streams).flatten().chain(closed).for_each(Waker::wake);
     }
 
     /// Frees the engine's part.
     pub(crate) fn free(&self) {
+        self.close_sent();
         if let Ok(mut engine) = self.engine.try_borrow_mut() {
             *engine = None;
         }
@@ -261,6 +278,14 @@ impl Shared {
     pub(crate) fn execute_close(&self, engine: &mut engine::Connection, now: Instant) {
         if let Some((code, reason)) = self.close.take() {
             engine.close(now, varint(code), reason);
+            self.closing.set(Closing::Executed);
+        }
+    }
+
+    /// Notes that the packets of the close were sent, or cannot be, and wakes the task that waits for that.
+    pub(crate) fn close_sent(&self) {
+        if self.closing.replace(Closing::Done) != Closing::Done {
+            self.waiters.borrow_mut().close_sent.take().into_iter().for_each(Waker::wake);
         }
     }
 

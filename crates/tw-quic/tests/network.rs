@@ -646,14 +646,29 @@ fn server_opens_streams_and_waits_for_delivery() {
 }
 
 #[test]
-fn close_reaches_the_other_side() {
+fn packets_of_a_close_are_sent_with_the_batch() {
     let mut net = Net::new(14, Faults::default(), RetryPolicy::UnderLoad);
     let connection = net.connected().clone();
     let cx = &mut Context::from_waker(Waker::noop());
     assert!(connection.poll_closed(cx).is_pending());
+    assert!(connection.poll_close_sent(cx).is_ready(), "no close has to be sent");
     connection.close(0x100, b"done");
+    assert!(connection.poll_close_sent(cx).is_pending());
     assert_eq!(connection.poll_closed(cx), Poll::Ready(ConnectionError::Closed));
     assert_eq!(connection.poll_accept_bidi(cx), Poll::Ready(Err(ConnectionError::Closed)));
+    let mut batch = TransmitBatch::default();
+    net.server.endpoint.fill(net.now, &mut batch);
+    assert!(connection.poll_close_sent(cx).is_pending(), "its packets are in the batch");
+    batch.remove(usize::MAX);
+    net.server.endpoint.fill(net.now, &mut batch);
+    assert!(connection.poll_close_sent(cx).is_ready());
+}
+
+#[test]
+fn close_reaches_the_other_side() {
+    let mut net = Net::new(14, Faults::default(), RetryPolicy::UnderLoad);
+    let connection = net.connected().clone();
+    connection.close(0x100, b"done");
     net.until("close", |net| net.client.lost.is_some());
     let text = format!("{:?}", net.client.lost);
     assert!(text.contains("ApplicationClosed") && text.contains("done"), "{text}");
@@ -665,6 +680,8 @@ fn close_reaches_the_other_side() {
     net.until("close", |_| connection.close_reason().is_some());
     let expected = ConnectionError::ClosedByPeer { code: 0x101, reason: Bytes::from_static(b"bye") };
     assert_eq!(connection.close_reason(), Some(expected));
+    connection.close(0x100, b"");
+    assert!(connection.poll_close_sent(&mut Context::from_waker(Waker::noop())).is_ready());
 }
 
 #[test]

@@ -36,9 +36,6 @@ use crate::metrics::HttpVersion;
 const GOAWAY_WAIT_MIN: Duration = Duration::from_millis(50);
 /// Round trips between them.
 const GOAWAY_ROUND_TRIPS: u32 = 3;
-/// Turns after which the endpoint has sent the close of a connection: it gathers packets for one. A loop that ends does not wait for
-/// its endpoints, but for its connections.
-const CLOSE_TURNS: usize = 3;
 /// Reads of one turn, each of `READ_MAX` bytes.
 const TURN_READS: usize = 4;
 
@@ -109,9 +106,8 @@ async fn run(conn: Rc<Http3Connection>) {
         End::Broken(error) => error,
     });
     requests.finish().await;
-    for _ in 0..CLOSE_TURNS {
-        tw_rt::yield_now().await;
-    }
+    // A loop that ends waits for its connections, but not for its endpoints.
+    poll_fn(|cx| conn.quic.poll_close_sent(cx)).await;
 }
 
 /// Reason for the error log; `None` if the end is ordinary or was logged when it happened.
