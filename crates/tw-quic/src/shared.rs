@@ -1,6 +1,7 @@
 //! State of a connection, which its handles and its endpoint share.
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     is_busy: Cell<bool>,
     pub(crate) endpoint: Weak<EndpointState>,
     pub(crate) waiters: RefCell<Waiters>,
+    /// Buffer for the streams that can be written again.
+    writable: RefCell<Vec<engine::StreamId>>,
     /// Reason of the end, once there is one.
     pub(crate) end: RefCell<Option<ConnectionError>>,
     /// Order of this side to close, until the engine has it.
@@ -121,6 +124,7 @@ impl Shared {
             is_busy: Cell::new(false),
             endpoint,
             waiters: RefCell::default(),
+            writable: RefCell::default(),
             end: RefCell::default(),
             close: RefCell::default(),
             closing: Cell::new(Closing::Done),
@@ -291,6 +295,7 @@ impl Shared {
 
     /// Brings events of the engine to the endpoint and to the tasks that wait for them.
     pub(crate) fn exchange(&self, engine: &mut engine::Connection, driver: &mut Driver) {
+        let mut writable = self.writable.take();
         loop {
             while let Some(event) = engine.poll_endpoint_events() {
                 if let Some(answer) = driver.endpoint_event(self, event) {
@@ -298,8 +303,13 @@ impl Shared {
                 }
             }
             let Some(event) = engine.poll() else { break };
-            self.on_event(event);
+            match event {
+                Event::Stream(StreamEvent::Writable { id }) => writable.push(id),
+                event => self.on_event(event),
+            }
         }
+        self.wake_writers(engine, &mut writable);
+        *self.writable.borrow_mut() = writable;
         driver.note_handshake(self);
         self.update_peer(engine);
         let window = engine.congestion_state().window().saturating_mul(2).min(SEND_WINDOW_MAX);
@@ -311,6 +321,18 @@ impl Shared {
             recorder.recovery(&engine.stats());
             recorder.flush();
         });
+    }
+
+    /// Wakes the tasks that wait to write on streams for which there is room. Those of more urgent streams run first.
+    fn wake_writers(&self, engine: &mut engine::Connection, writable: &mut Vec<engine::StreamId>) {
+        if writable.len() > 1 {
+            let mut priority = |id: &engine::StreamId| engine.send_stream(*id).priority().unwrap_or_default();
+            writable.sort_by_cached_key(|id| Reverse(priority(id)));
+        }
+        let mut waiters = self.waiters.borrow_mut();
+        for id in writable.drain(..) {
+            waiters.wake(id.into(), |stream| stream.write.take().into_iter().for_each(Waker::wake));
+        }
     }
 
     fn on_event(&self, event: Event) {
@@ -337,9 +359,7 @@ impl Shared {
                     wake(stream.reset.take());
                 });
             }
-            Event::Stream(StreamEvent::Writable { id }) => {
-                waiters.wake(stream(id), |stream| wake(stream.write.take()));
-            }
+            Event::Stream(StreamEvent::Writable { .. }) => {}
             Event::Stream(StreamEvent::Finished { id } | StreamEvent::Stopped { id, .. }) => {
                 waiters.wake(stream(id), |stream| {
                     wake(stream.write.take());

@@ -23,6 +23,18 @@ pub enum TunnelEnd<'a> {
     Http3(&'a Http3StreamTunnel),
 }
 
+impl<'a> From<&'a Http2StreamTunnel> for TunnelEnd<'a> {
+    fn from(tunnel: &'a Http2StreamTunnel) -> Self {
+        Self::Http2(tunnel)
+    }
+}
+
+impl<'a> From<&'a Http3StreamTunnel> for TunnelEnd<'a> {
+    fn from(tunnel: &'a Http3StreamTunnel) -> Self {
+        Self::Http3(tunnel)
+    }
+}
+
 impl RelayEnd for TunnelEnd<'_> {
     fn read(&self, buffers: &Buffers, max: usize) -> io::Result<(ReadOutcome, Bytes)> {
         match self {

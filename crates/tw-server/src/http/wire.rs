@@ -30,6 +30,18 @@ pub enum Wire {
     Nobody,
 }
 
+impl From<Rc<Http2Stream>> for Wire {
+    fn from(stream: Rc<Http2Stream>) -> Self {
+        Self::H2(stream)
+    }
+}
+
+impl From<Rc<Http3Stream>> for Wire {
+    fn from(stream: Rc<Http3Stream>) -> Self {
+        Self::H3(stream)
+    }
+}
+
 impl Wire {
     /// Waits until the client is gone.
     pub async fn gone(&self) -> ClientGone {

@@ -3,6 +3,7 @@
 mod attacks;
 mod bodies;
 mod clients;
+mod priority;
 mod quic_log;
 mod requests;
 mod rfc9114;

@@ -221,6 +221,16 @@ impl Http3Client {
         self.until(body).unwrap()
     }
 
+    /// Waits until one of two responses has ended, and returns the received bytes of both bodies.
+    pub(crate) fn received_until_one_ends(&mut self, ids: [u64; 2]) -> [usize; 2] {
+        let received = |both: &mut Both<'_>| {
+            let exchanges = ids.map(|id| &both.wire.requests[&id]);
+            let has_ended = exchanges.iter().any(|exchange| exchange.end.is_some());
+            has_ended.then(|| exchanges.map(|exchange| exchange.response.body.len()))
+        };
+        self.until(received).unwrap()
+    }
+
     /// Waits for an interim response.
     pub(crate) fn interim(&mut self, id: u64) -> u16 {
         self.until(|both| both.wire.requests[&id].response.interim.first().copied()).unwrap()

@@ -11,18 +11,12 @@ use tw_core::event_loop::BodySize;
 use tw_http2::{ConnectionError, ErrorCode, FieldWriter, Incoming, Stream, StreamError};
 use tw_net::Addr;
 
+use super::Http2Connection;
 use super::stream_scheduler::{StreamPriority, WAITING_MAX};
-use super::{Http2Connection, Http2StreamTunnel};
-use crate::http::body::{Body, Upgraded};
 use crate::http::client::Client;
 use crate::http::client_gone::ClientGone;
-use crate::http::request::Request;
 use crate::http::send_error::SendError;
-use crate::http::streams::{
-    BodyStream, Progress, RequestStream, StreamLoss, StreamProtocol, StreamState, ahead,
-};
-use crate::http::tunnel_end::TunnelEnd;
-use crate::http::wire::Wire;
+use crate::http::streams::{Progress, RequestStream, StreamLoss, StreamProtocol, StreamState};
 
 /// Bytes that a client may send ahead once its body is wanted, however few it may before: those of one piece that is written to a
 /// file, while the next one comes.
@@ -109,19 +103,6 @@ impl Http2Stream {
         let polled = self.stream.poll_send_capacity(cx);
         polled.map(|room| room.map(drop).map_err(|error| self.lost(error).into()))
     }
-
-    /// Waits until the windows of the client have room.
-    async fn wait_for_window(&self, timeout: Duration) -> Result<(), SendError> {
-        if self.room_now(1) > 0 {
-            return Ok(());
-        }
-        self.state.set_deadline(timeout);
-        poll_fn(|cx| match self.poll_room(cx) {
-            Poll::Pending => self.state.poll_elapsed(cx).map(|()| Err(SendError::Timeout)),
-            ready => ready,
-        })
-        .await
-    }
 }
 
 impl RequestStream for Http2Stream {
@@ -142,14 +123,6 @@ impl RequestStream for Http2Stream {
         None
     }
 
-    fn wire(self: &Rc<Self>) -> Wire {
-        Wire::H2(self.clone())
-    }
-
-    fn body_stream(self: &Rc<Self>) -> BodyStream {
-        BodyStream::H2(self.clone())
-    }
-
     fn set_request_priority(&self, value: &[u8]) {
         self.priority.set_from_request(value);
     }
@@ -166,11 +139,11 @@ impl RequestStream for Http2Stream {
         if self.state.set_progress(Progress::Over) == Progress::Over || is_gone {
             return;
         }
-        // DIFF(nginx): also for content and trailers that nobody has read.
+        // DIFF(nginx): also for content and trailers that were not read.
         if self.state.is_malformed() || self.stream.is_malformed() {
             self.stream.reset_malformed();
         } else if !is_complete {
-            // As nginx: a client that was too slow has broken its word.
+            // As in nginx, a client that was too slow has violated the protocol.
             let reason = if status == 408 { ErrorCode::PROTOCOL_ERROR } else { ErrorCode::INTERNAL_ERROR };
             self.stream.reset(reason);
         }
@@ -226,19 +199,26 @@ impl RequestStream for Http2Stream {
         Ok(())
     }
 
-    async fn wait_before_piece(
-        &self,
-        r: &Request,
-        body: &mut Body,
-        size: BodySize,
-        timeout: Duration,
-    ) -> Result<(), SendError> {
-        // Nothing is made that the client cannot take.
-        ahead(body, self.wait_for_window(timeout)).await?;
-        if size == BodySize::Small {
-            r.client().home.budget.spend(0).await;
+    fn unsent(&self) -> usize {
+        0
+    }
+
+    async fn wait_for_client(&self, timeout: Duration) -> Result<(), SendError> {
+        if self.room_now(1) > 0 {
+            return Ok(());
         }
-        Ok(())
+        self.state.set_deadline(timeout);
+        poll_fn(|cx| match self.poll_room(cx) {
+            Poll::Pending => self.state.poll_elapsed(cx).map(|()| Err(SendError::Timeout)),
+            ready => ready,
+        })
+        .await
+    }
+
+    async fn wait_for_loop(&self, size: BodySize) {
+        if size == BodySize::Small {
+            self.conn.client.home.budget.spend(0).await;
+        }
     }
 
     async fn wait_for_turn(&self, size: BodySize) -> Result<SendPermit, SendError> {
@@ -268,22 +248,10 @@ impl RequestStream for Http2Stream {
             match self.room_now(want) {
                 0 => {
                     *permit = None;
-                    self.wait_for_window(timeout).await?;
+                    self.wait_for_client(timeout).await?;
                 }
                 room => return Ok(room),
             }
         }
-    }
-
-    async fn run_tunnel(
-        self: &Rc<Self>,
-        r: &mut Request,
-        upgraded: Box<dyn Upgraded>,
-        frame_size: usize,
-        _: Duration,
-    ) -> Result<(), SendError> {
-        let tunnel = Http2StreamTunnel::new(self, frame_size);
-        upgraded.run(r, TunnelEnd::Http2(&tunnel), Bytes::new()).await;
-        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 
 use super::Http2Stream;
-use crate::http::streams::{RequestStream, TunnelInput, tunnel_error};
+use crate::http::streams::{RequestStream, StreamTunnel, TunnelInput, tunnel_error};
 
 /// A stream as a connection.
 pub struct Http2StreamTunnel {
@@ -27,8 +27,8 @@ enum Turn {
     Given,
 }
 
-impl Http2StreamTunnel {
-    pub(super) fn new(stream: &Rc<Http2Stream>, frame_size: usize) -> Self {
+impl StreamTunnel<Http2Stream> for Http2StreamTunnel {
+    fn new(stream: &Rc<Http2Stream>, frame_size: usize) -> Self {
         stream.widen();
         Self {
             stream: stream.clone(),
@@ -37,7 +37,9 @@ impl Http2StreamTunnel {
             turn: Cell::new(Turn::Wanted),
         }
     }
+}
 
+impl Http2StreamTunnel {
     /// Received bytes, if there are any; an empty piece is the end.
     pub(crate) fn read_now(&self) -> io::Result<Option<Bytes>> {
         let read = self.input.read_now(&*self.stream)?;

@@ -13,6 +13,8 @@ use tw_log::Level;
 use tw_net::Addr;
 use tw_quic::{StreamError, StreamId};
 
+use super::transport_priority::transport_priority;
+use super::write_order::WriteOrder;
 use crate::http::client::Client;
 use crate::http::streams::{Abuse, ClientCost, ConnectionSettings, PriorityUpdates};
 
@@ -29,6 +31,8 @@ pub(crate) struct Http3Connection {
     pub(super) frames: Connection,
     /// Settings of the server.
     pub(super) settings: ConnectionSettings,
+    /// Order in which streams write to the transport.
+    pub(super) write_order: WriteOrder,
     /// Priorities of PRIORITY_UPDATE frames.
     updates: PriorityUpdates,
     /// Streams whose responses were written and perhaps not acknowledged.
@@ -57,6 +61,7 @@ impl Http3Connection {
             quic,
             frames: Connection::server(tw_http3::Config { list_max: settings.list_max }),
             settings,
+            write_order: WriteOrder::default(),
             updates: PriorityUpdates::default(),
             finished: RefCell::default(),
             cost: ClientCost::default(),
@@ -148,13 +153,13 @@ impl Http3Connection {
     /// Takes over a PRIORITY_UPDATE frame, also for a stream that has not begun (RFC 9218 section 7).
     pub(super) fn update_priority(&self, id: u64, value: &[u8]) {
         let priority = self.updates.insert(id, value);
-        self.quic.set_priority(stream_id(id), transport_priority(priority));
+        self.quic.set_priority(stream_id(id), transport_priority(priority, id));
     }
 
-    /// Sets the priority of a stream, unless the client has changed it.
-    pub(super) fn set_priority(&self, stream: StreamId, priority: Priority) {
-        let priority = self.updates.get(stream.value()).unwrap_or(priority);
-        self.quic.set_priority(stream, transport_priority(priority));
+    /// Priority of a stream in the transport: `priority`, unless the client has changed it.
+    pub(super) fn transport_priority(&self, stream: StreamId, priority: Priority) -> i32 {
+        let id = stream.value();
+        transport_priority(self.updates.get(id).unwrap_or(priority), id)
     }
 
     /// Notes that all of a response was written.
@@ -187,12 +192,6 @@ impl Http3Connection {
     }
 }
 
-/// Priority of a stream in the transport: higher ones go first, equal ones share. It is 0 for the default, which streams have that
-/// say nothing. Streams that are not incremental go one after the other in HTTP/3; here they share with others of their urgency.
-fn transport_priority(priority: Priority) -> i32 {
-    i32::from(Priority::default().urgency) - i32::from(priority.urgency)
-}
-
 /// Number of a stream in the transport.
 pub(super) fn stream_id(id: u64) -> StreamId {
     StreamId::from_value(id)
@@ -204,17 +203,5 @@ pub(super) fn closed(error: &tw_quic::ConnectionError) -> ConnectionError {
         tw_quic::ConnectionError::ClosedByPeer { code, .. } => ConnectionError::Peer(ErrorCode::from(*code)),
         tw_quic::ConnectionError::TimedOut => ConnectionError::TimedOut,
         _ => ConnectionError::Closed,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stream_without_a_priority_has_the_default_urgency() {
-        let of = |value: &str| transport_priority(Priority::default().with(value.as_bytes()));
-        // A stream of the transport has 0 at first.
-        assert_eq!([of("u=0"), of("u=2"), of(""), of("u=3"), of("u=4"), of("u=7")], [3, 1, 0, 0, -1, -4]);
     }
 }

@@ -8,13 +8,15 @@
 //!   │                its response is written to a QUIC stream, which bounds it ◄────┼──────────────────────────┘
 //!   └── conn: one connection                                    stream_tunnel ◄─────┘
 //! ```
-//! There is no scheduler of streams as in HTTP/2: the transport sends streams by their priorities, and takes only what its windows
-//! have room for. `streams` has all that HTTP/2 shares.
+//! The transport sends streams by their priorities (`transport_priority`), and takes only what its windows have room for; `write_order`
+//! keeps that room for the most urgent streams. `streams` has all that HTTP/2 shares.
 
 mod conn;
 pub(crate) mod serve;
 mod stream;
 mod stream_tunnel;
+mod transport_priority;
+mod write_order;
 
 pub(crate) use self::conn::Http3Connection;
 pub use self::stream::Http3Stream;

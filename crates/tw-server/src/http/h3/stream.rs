@@ -15,16 +15,14 @@ use tw_http3::{ConnectionError, ErrorCode, Incoming, Stream, StreamError};
 use tw_net::Addr;
 use tw_quic::StreamId;
 
+use super::Http3Connection;
 use super::conn::stream_id;
-use super::{Http3Connection, Http3StreamTunnel};
-use crate::http::body::{Body, Upgraded};
 use crate::http::client::Client;
 use crate::http::client_gone::ClientGone;
-use crate::http::request::Request;
 use crate::http::send_error::SendError;
-use crate::http::streams::{BodyStream, Progress, RequestStream, StreamLoss, StreamProtocol, StreamState};
-use crate::http::tunnel_end::TunnelEnd;
-use crate::http::wire::Wire;
+use crate::http::streams::{
+    Progress, RequestStream, StreamLoss, StreamProtocol, StreamState, UNSET_PRIORITY,
+};
 
 /// A request and the stream it came by.
 pub struct Http3Stream {
@@ -34,6 +32,21 @@ pub struct Http3Stream {
     id: StreamId,
     priority: Cell<Priority>,
     state: StreamState,
+}
+
+/// Permit to make and write a piece of a response, before less urgent streams write.
+pub(crate) struct WritePermit(Rc<Http3Connection>, StreamId);
+
+impl Drop for WritePermit {
+    fn drop(&mut self) {
+        self.0.write_order.end(self.1);
+    }
+}
+
+impl Drop for Http3Stream {
+    fn drop(&mut self) {
+        self.conn.write_order.forget(self.id);
+    }
 }
 
 /// As nginx words it in the error log.
@@ -62,14 +75,34 @@ impl Http3Stream {
             conn,
             id: stream_id(stream.id()),
             stream,
-            priority: Cell::default(),
+            priority: Cell::new(UNSET_PRIORITY),
             state: StreamState::new(),
         })
     }
 
     fn set_priority(&self, priority: Priority) {
         self.priority.set(priority);
-        self.conn.set_priority(self.id, priority);
+        self.conn.quic.set_priority(self.id, self.transport_priority());
+    }
+
+    fn transport_priority(&self) -> i32 {
+        self.conn.transport_priority(self.id, self.priority.get())
+    }
+
+    /// Gives everything framed to the transport, which has room only for what the client and the network take.
+    fn poll_write(&self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        while let Some(bytes) = self.stream.output() {
+            ready!(self.conn.write_order.poll_write(self.id, self.transport_priority(), cx));
+            match self.conn.quic.poll_write(self.id, cx, &mut [bytes]) {
+                Poll::Ready(Ok(count)) => self.stream.consume(count),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(self.failed(&error).into())),
+                Poll::Pending => {
+                    self.conn.write_order.end(self.id);
+                    return Poll::Pending;
+                }
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Returns true if the client has ended its side and everything was taken. The end often arrives behind the last bytes.
@@ -94,18 +127,12 @@ impl Http3Stream {
         }
         self.lost(self.stream.error().unwrap_or(StreamError::Connection(ConnectionError::Closed)))
     }
-
-    /// Number of framed bytes that the transport has not taken.
-    fn unsent(&self) -> usize {
-        self.stream.out_len()
-    }
 }
 
 impl RequestStream for Http3Stream {
     const PROTOCOL: StreamProtocol = StreamProtocol::H3;
     const FILE_PIECE_MAX: usize = SCRATCH_SIZE;
-    /// The transport orders streams by their priorities.
-    type Permit = ();
+    type Permit = WritePermit;
     type Error = StreamError;
 
     fn state(&self) -> &StreamState {
@@ -119,14 +146,6 @@ impl RequestStream for Http3Stream {
     fn moved_peer(&self) -> Option<Addr> {
         let peer = Addr::Inet(self.conn.quic.peer());
         (peer != *self.conn.client.peer()).then_some(peer)
-    }
-
-    fn wire(self: &Rc<Self>) -> Wire {
-        Wire::H3(self.clone())
-    }
-
-    fn body_stream(self: &Rc<Self>) -> BodyStream {
-        BodyStream::H3(self.clone())
     }
 
     fn set_request_priority(&self, value: &[u8]) {
@@ -150,7 +169,7 @@ impl RequestStream for Http3Stream {
             self.stream.set_malformed();
         }
         if !was_over && !is_complete {
-            // As nginx: a client that was too slow has broken its word.
+            // As in nginx, a client that was too slow has violated the protocol.
             let is_slow = status == 408;
             let code = if is_slow { ErrorCode::GENERAL_PROTOCOL_ERROR } else { ErrorCode::INTERNAL_ERROR };
             self.stream.reset(code);
@@ -207,13 +226,7 @@ impl RequestStream for Http3Stream {
     }
 
     fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
-        // The transport has room only for what the client and the network take.
-        while let Some(bytes) = self.stream.output() {
-            match ready!(self.conn.quic.poll_write(self.id, cx, &mut [bytes])) {
-                Ok(count) => self.stream.consume(count),
-                Err(error) => return Poll::Ready(Err(self.failed(&error).into())),
-            }
-        }
+        ready!(self.poll_write(cx))?;
         if let Some(error) = self.stream.error().filter(|_| self.state.progress() != Progress::Over) {
             return Poll::Ready(Err(self.lost(error).into()));
         }
@@ -243,19 +256,23 @@ impl RequestStream for Http3Stream {
         .await
     }
 
-    async fn wait_before_piece(
-        &self,
-        r: &Request,
-        _: &mut Body,
-        size: BodySize,
-        _: Duration,
-    ) -> Result<(), SendError> {
-        r.client().home.budget.turn(size).await;
+    fn unsent(&self) -> usize {
+        self.stream.out_len()
+    }
+
+    async fn wait_for_client(&self, _: Duration) -> Result<(), SendError> {
         Ok(())
     }
 
-    async fn wait_for_turn(&self, _: BodySize) -> Result<(), SendError> {
-        Ok(())
+    async fn wait_for_loop(&self, size: BodySize) {
+        // Less urgent streams do not take the room while the loop has no time.
+        self.conn.write_order.begin(self.id, self.transport_priority());
+        self.conn.client.home.budget.turn(size).await;
+    }
+
+    async fn wait_for_turn(&self, _: BodySize) -> Result<WritePermit, SendError> {
+        self.conn.write_order.begin(self.id, self.transport_priority());
+        Ok(WritePermit(self.conn.clone(), self.id))
     }
 
     fn room_now(&self, want: usize) -> usize {
@@ -264,28 +281,11 @@ impl RequestStream for Http3Stream {
 
     async fn wait_for_room(
         &self,
-        _: &mut Option<()>,
+        _: &mut Option<WritePermit>,
         want: usize,
         _: BodySize,
         _: Duration,
     ) -> Result<usize, SendError> {
         Ok(want)
-    }
-
-    async fn run_tunnel(
-        self: &Rc<Self>,
-        r: &mut Request,
-        upgraded: Box<dyn Upgraded>,
-        _: usize,
-        timeout: Duration,
-    ) -> Result<(), SendError> {
-        self.flush(timeout).await?;
-        let tunnel = Http3StreamTunnel::new(self);
-        upgraded.run(r, TunnelEnd::Http3(&tunnel), Bytes::new()).await;
-        // The last bytes, if the transport had no room for them.
-        if self.unsent() > 0 {
-            self.flush(timeout).await?;
-        }
-        Ok(())
     }
 }

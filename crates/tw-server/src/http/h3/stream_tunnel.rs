@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 
 use super::Http3Stream;
-use crate::http::streams::{RequestStream, TunnelInput, tunnel_error};
+use crate::http::streams::{RequestStream, StreamTunnel, TunnelInput, tunnel_error};
 
 /// Bytes of one data frame, and of those that the transport has not taken.
 const WRITE_MAX: usize = 32 << 10;
@@ -19,11 +19,13 @@ pub struct Http3StreamTunnel {
     input: TunnelInput,
 }
 
-impl Http3StreamTunnel {
-    pub(super) fn new(stream: &Rc<Http3Stream>) -> Self {
+impl StreamTunnel<Http3Stream> for Http3StreamTunnel {
+    fn new(stream: &Rc<Http3Stream>, _: usize) -> Self {
         Self { stream: stream.clone(), input: TunnelInput::default() }
     }
+}
 
+impl Http3StreamTunnel {
     /// Received bytes, if there are any; an empty piece is the end.
     pub(crate) fn read_now(&self) -> io::Result<Option<Bytes>> {
         self.input.read_now(&*self.stream)

@@ -11,9 +11,10 @@ use tw_fields::FieldSection;
 use tw_rt::watch::Subject;
 use tw_rt::{Deadline, Panicked, TaskSet};
 
-use super::{ConnectionSettings, RequestStream, serve_request};
+use super::{BodyStream, ConnectionSettings, RequestStream, serve_request};
 use crate::http::client::Client;
 use crate::http::lifecycle;
+use crate::http::wire::Wire;
 use crate::metrics::HttpVersion;
 
 /// Requests of a connection. One that has to wait is a task of its own.
@@ -58,12 +59,12 @@ impl<'c> ConnectionRequests<'c> {
     }
 
     /// Begins to answer a request.
-    pub(crate) fn serve<S: RequestStream + 'static>(
-        &mut self,
-        stream: Rc<S>,
-        list: FieldSection,
-        cx: &mut Context<'_>,
-    ) {
+    pub(crate) fn serve<S>(&mut self, stream: Rc<S>, list: FieldSection, cx: &mut Context<'_>)
+    where
+        S: RequestStream + 'static,
+        Wire: From<Rc<S>>,
+        BodyStream: From<Rc<S>>,
+    {
         let client = self.client;
         let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(serve_request(stream, list));
         // Most requests never wait: they need no task. But the requests of one client do not go ahead of those of all others.

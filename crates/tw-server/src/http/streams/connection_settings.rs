@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use tw_core::regex::Captures;
 
+use crate::config::http2::Http2;
 use crate::config::location::{KeepAlive, Location};
 use crate::http::client::Client;
-use crate::http::generation::{Server, ServerId};
+use crate::http::generation::ServerId;
 
 /// Bytes that a field counts in addition to its name and value (RFC 9113 section 6.5.2, RFC 9114 section 4.2.2).
 const FIELD_OVERHEAD: usize = 32;
@@ -23,7 +24,7 @@ pub(crate) struct ConnectionSettings {
 
 impl ConnectionSettings {
     /// Settings of the server whose name the client has sent, else of the default server; `make` adds those of the protocol.
-    pub(crate) fn of<T>(client: &Client, make: impl FnOnce(Self, &Server, &Location) -> T) -> Option<T> {
+    pub(crate) fn of<T>(client: &Client, make: impl FnOnce(Self, &Http2, &Location) -> T) -> Option<T> {
         let generation = client.home.generation();
         let group = client.group(&generation)?;
         let name = client.tls.get().and_then(|secured| secured.server_name.as_deref());
@@ -38,6 +39,6 @@ impl ConnectionSettings {
             keepalive: core.keepalive,
             header_timeout: server.settings.client_header_timeout,
         };
-        Some(make(shared, server, core))
+        Some(make(shared, &server.http2, core))
     }
 }

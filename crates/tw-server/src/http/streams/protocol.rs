@@ -4,8 +4,6 @@ use std::fmt;
 
 use tw_http::Version;
 
-use crate::http::generation::{ListenGroup, Server};
-
 /// Protocol of a connection that has streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamProtocol {
@@ -29,14 +27,6 @@ impl StreamProtocol {
         match self {
             Self::H2 => Version::HTTP_2,
             Self::H3 => Version::HTTP_3,
-        }
-    }
-
-    /// Returns true if a server speaks the protocol with clients of this address.
-    pub(super) fn is_spoken(self, group: &ListenGroup, server: &Server) -> bool {
-        match self {
-            Self::H2 => group.speaks_http2(server),
-            Self::H3 => server.http3.is_on,
         }
     }
 }

@@ -8,7 +8,7 @@ use tw_log::{Level, Text};
 
 use super::stream_body::Expects;
 use super::{BodyStream, Intent, StreamBody, StreamProtocol};
-use crate::http::generation::ListenGroup;
+use crate::http::generation::{ListenGroup, Server};
 use crate::http::random_id::random_id;
 use crate::http::request::{After, Request};
 use crate::http::request_body::Source;
@@ -55,7 +55,7 @@ pub(crate) fn take(r: &mut Request, list: &FieldSection, protocol: StreamProtoco
         uri.args.extend_from_slice(head.args());
         return Err(wrong.status());
     }
-    if !protocol.is_spoken(group, generation.server(r.route.server)) {
+    if !is_spoken(protocol, group, generation.server(r.route.server)) {
         r.log(
             Level::Info,
             format_args!(
@@ -70,6 +70,14 @@ pub(crate) fn take(r: &mut Request, list: &FieldSection, protocol: StreamProtoco
             Err(NOT_IMPLEMENTED)
         }
         _ => Ok(()),
+    }
+}
+
+/// Returns true if a server speaks the protocol with clients of this address.
+fn is_spoken(protocol: StreamProtocol, group: &ListenGroup, server: &Server) -> bool {
+    match protocol {
+        StreamProtocol::H2 => group.speaks_http2(server),
+        StreamProtocol::H3 => server.http3.is_on,
     }
 }
 

@@ -13,14 +13,11 @@ use tw_fields::{FieldWriter, Incoming};
 use tw_net::Addr;
 use tw_rt::Deadline;
 
-use super::{BodyPart, BodyStream, Intent, StreamProtocol};
-use crate::http::body::{Body, Upgraded};
+use super::{BodyPart, Intent, StreamProtocol};
 use crate::http::client::Client;
 use crate::http::client_gone::ClientGone;
-use crate::http::request::Request;
 use crate::http::request_body::InputError;
 use crate::http::send_error::SendError;
-use crate::http::wire::Wire;
 
 /// Stream of a request.
 pub(crate) trait RequestStream: Sized {
@@ -41,12 +38,6 @@ pub(crate) trait RequestStream: Sized {
 
     /// Address of the client, if it has changed since the connection was accepted.
     fn moved_peer(&self) -> Option<Addr>;
-
-    /// The stream as the wire of a request.
-    fn wire(self: &Rc<Self>) -> Wire;
-
-    /// The stream as the source of a request body.
-    fn body_stream(self: &Rc<Self>) -> BodyStream;
 
     /// Takes over the priority of a request.
     fn set_request_priority(&self, value: &[u8]);
@@ -79,14 +70,14 @@ pub(crate) trait RequestStream: Sized {
     /// Waits as [`poll_flush`](Self::poll_flush) does; the client may take nothing for `timeout`.
     async fn flush(&self, timeout: Duration) -> Result<(), SendError>;
 
-    /// Waits until the next piece of a response is worth making: the loop has time, and the client can take it.
-    async fn wait_before_piece(
-        &self,
-        r: &Request,
-        body: &mut Body,
-        size: BodySize,
-        timeout: Duration,
-    ) -> Result<(), SendError>;
+    /// Number of framed bytes that wait for the transport, as far as the stream has to wait for that.
+    fn unsent(&self) -> usize;
+
+    /// Waits until the client can take a part of the next piece, which is not made before.
+    async fn wait_for_client(&self, timeout: Duration) -> Result<(), SendError>;
+
+    /// Waits until the loop has time for the next piece.
+    async fn wait_for_loop(&self, size: BodySize);
 
     /// Waits for the turn of the stream among those of its connection.
     async fn wait_for_turn(&self, size: BodySize) -> Result<Self::Permit, SendError>;
@@ -102,15 +93,6 @@ pub(crate) trait RequestStream: Sized {
         size: BodySize,
         timeout: Duration,
     ) -> Result<usize, SendError>;
-
-    /// Runs another protocol on the stream until it is over.
-    async fn run_tunnel(
-        self: &Rc<Self>,
-        r: &mut Request,
-        upgraded: Box<dyn Upgraded>,
-        frame_size: usize,
-        timeout: Duration,
-    ) -> Result<(), SendError>;
 
     /// Returns the next part of the request's body; `None` at the end.
     fn poll_part(&self, cx: &mut Context<'_>) -> Poll<Result<Option<BodyPart>, InputError>> {

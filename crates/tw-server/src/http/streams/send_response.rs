@@ -12,19 +12,25 @@ use tw_core::event_loop::BodySize;
 use tw_http::Method;
 
 use super::pieces::{BodyPiece, PieceReader, ahead, poll_once, read_now, response_body};
-use super::{Intent, RequestStream, response_head};
-use crate::http::body::Body;
+use super::{Intent, RequestStream, StreamTunnel, response_head};
+use crate::http::body::{Body, Upgraded};
 use crate::http::prepare_response;
 use crate::http::request::{After, Request};
 use crate::http::send_error::SendError;
 use crate::http::send_rate::SendRate;
+use crate::http::tunnel_end::TunnelEnd;
 
 /// RFC 8297.
 const EARLY_HINTS: u16 = 103;
 
-/// Sends the response whose head is `r.out`.
-pub(crate) async fn send_response<S: RequestStream>(stream: &Rc<S>, r: &mut Request, body: Body) {
-    match Box::pin(Sending::new(stream, r).send(r, body)).await {
+/// Sends the response whose head is `r.out`, or switches to another protocol on a tunnel `T`.
+pub(crate) async fn send_response<S, T>(stream: &Rc<S>, r: &mut Request, body: Body)
+where
+    S: RequestStream,
+    T: StreamTunnel<S>,
+    for<'a> TunnelEnd<'a>: From<&'a T>,
+{
+    match Box::pin(Sending::new(stream, r).send::<T>(r, body)).await {
         Ok(Sent::Whole) => r.costs.sent.complete = true,
         Ok(Sent::Tunnel) => {}
         Err(failure) => {
@@ -82,11 +88,14 @@ impl<S: RequestStream> Sending<S> {
         }
     }
 
-    async fn send(mut self, r: &mut Request, body: Body) -> Result<Sent, SendError> {
+    async fn send<T>(mut self, r: &mut Request, body: Body) -> Result<Sent, SendError>
+    where
+        T: StreamTunnel<S>,
+        for<'a> TunnelEnd<'a>: From<&'a T>,
+    {
         let mut body = match (self.stream.state().take_intent(), body) {
             (Intent::Tunnel, Body::Upgraded(upgraded)) => {
-                self.send_switch_head(r)?;
-                self.stream.run_tunnel(r, upgraded, self.frame_size, self.timeout).await?;
+                self.run_tunnel::<T>(r, upgraded).await?;
                 return Ok(Sent::Tunnel);
             }
             (intent, body) => response_body(r, intent, S::PROTOCOL, body)?,
@@ -118,7 +127,8 @@ impl<S: RequestStream> Sending<S> {
         }
         // Trailers need no turn: they leave with the last piece.
         while !is_last {
-            self.stream.wait_before_piece(r, &mut body, self.size(), self.timeout).await?;
+            ahead(&mut body, self.stream.wait_for_client(self.timeout)).await?;
+            self.stream.wait_for_loop(self.size()).await;
             let Some((piece, permit)) = self.next_piece(r, &mut body).await? else { break };
             is_last = piece.is_last;
             r.client().home.budget.spent(piece.bytes.len());
@@ -132,6 +142,23 @@ impl<S: RequestStream> Sending<S> {
             self.stream.flush(self.timeout).await?;
         }
         Ok(Sent::Whole)
+    }
+
+    /// Runs another protocol on the stream until it is over.
+    async fn run_tunnel<T>(&self, r: &mut Request, upgraded: Box<dyn Upgraded>) -> Result<(), SendError>
+    where
+        T: StreamTunnel<S>,
+        for<'a> TunnelEnd<'a>: From<&'a T>,
+    {
+        self.send_switch_head(r)?;
+        self.stream.flush(self.timeout).await?;
+        let tunnel = T::new(&self.stream, self.frame_size);
+        upgraded.run(r, TunnelEnd::from(&tunnel), Bytes::new()).await;
+        // The last bytes, if the transport had no room for them.
+        if self.stream.unsent() > 0 {
+            self.stream.flush(self.timeout).await?;
+        }
+        Ok(())
     }
 
     /// Sends the head of a switch to another protocol: 200 instead of the 101 of HTTP/1.1 (RFC 8441 section 5, RFC 9220 section 3).

@@ -5,14 +5,20 @@ use std::rc::Rc;
 use tw_fields::FieldSection;
 
 use super::request_head::{self, BAD_REQUEST};
-use super::{Intent, RequestStream};
+use super::{BodyStream, Intent, RequestStream};
 use crate::http::lifecycle::{self, ActiveRequest};
 use crate::http::request::Request;
+use crate::http::wire::Wire;
 
 /// Serves the request whose head is `list`.
-pub(crate) async fn serve_request<S: RequestStream>(stream: Rc<S>, list: FieldSection) {
+pub(crate) async fn serve_request<S>(stream: Rc<S>, list: FieldSection)
+where
+    S: RequestStream,
+    Wire: From<Rc<S>>,
+    BodyStream: From<Rc<S>>,
+{
     let client = stream.client().clone();
-    let mut active = ActiveRequest::new(&client, stream.wire());
+    let mut active = ActiveRequest::new(&client, stream.clone().into());
     let r = active.request();
     r.begin();
     if let Some(peer) = stream.moved_peer() {
@@ -26,14 +32,18 @@ pub(crate) async fn serve_request<S: RequestStream>(stream: Rc<S>, list: FieldSe
 }
 
 /// Moves the head into the request, and attaches the body. Returns the status of a malformed head as the error.
-fn take_head<S: RequestStream>(stream: &Rc<S>, r: &mut Request, list: &FieldSection) -> Result<(), u16> {
+fn take_head<S>(stream: &Rc<S>, r: &mut Request, list: &FieldSection) -> Result<(), u16>
+where
+    S: RequestStream,
+    BodyStream: From<Rc<S>>,
+{
     let taken = request_head::take(r, list, S::PROTOCOL);
     if let Some(priority) = r.head.field("Priority") {
         stream.set_request_priority(priority);
     }
     match taken {
         Ok(()) => match request_head::intent(list) {
-            Intent::Answer => request_head::begin_body(stream.body_stream(), r),
+            Intent::Answer => request_head::begin_body(stream.clone().into(), r),
             intent @ Intent::Tunnel => stream.state().set_intent(intent),
         },
         Err(BAD_REQUEST) => stream.state().set_malformed(),

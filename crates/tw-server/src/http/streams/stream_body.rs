@@ -26,6 +26,18 @@ pub(crate) enum BodyStream {
     H3(Rc<Http3Stream>),
 }
 
+impl From<Rc<Http2Stream>> for BodyStream {
+    fn from(stream: Rc<Http2Stream>) -> Self {
+        Self::H2(stream)
+    }
+}
+
+impl From<Rc<Http3Stream>> for BodyStream {
+    fn from(stream: Rc<Http3Stream>) -> Self {
+        Self::H3(stream)
+    }
+}
+
 impl BodyStream {
     /// Returns the next part; `None` at the end.
     fn poll_part(&self, cx: &mut Context<'_>) -> Poll<Result<Option<BodyPart>, InputError>> {
@@ -47,7 +59,7 @@ impl BodyStream {
     fn taken(&self, bytes: usize) {
         match self {
             Self::H2(stream) => stream.release(bytes),
-            // The transport knows.
+            // The transport counts them itself.
             Self::H3(_) => {}
         }
     }
@@ -120,7 +132,7 @@ impl StreamBody {
         self.received
     }
 
-    /// Bytes of the body that came.
+    /// Bytes of the body that have arrived.
     fn arrived(&self) -> u64 {
         self.received + self.came.len() as u64
     }
@@ -192,7 +204,7 @@ impl StreamBody {
         self.received += piece.len() as u64;
         let is_whole = self.length.is_none_or(|length| self.arrived() == length);
         if self.came.is_empty() && is_whole && self.stream.has_ended() {
-            // Who has all of it need not ask for the end.
+            // The body is complete, and its end is known.
             self.stage = Stage::Over;
         }
         Poll::Ready(Ok(Some(piece)))
@@ -234,7 +246,7 @@ impl StreamBody {
                     _ => Ok(Some(bytes)),
                 }
             }
-            // Nobody wants them, but they may be wrong.
+            // Trailers are not used, but they may be malformed.
             Some(BodyPart::Trailers(Some(failure))) => Err(InputError::Trailers(failure)),
             Some(BodyPart::Trailers(None) | BodyPart::Other) => Ok(Some(Bytes::new())),
             None => match self.length {
@@ -246,8 +258,8 @@ impl StreamBody {
         }
     }
 
-    // DIFF(nginx): who waits for a word gets one in HTTP/2 and HTTP/3, too.
-    /// Says that the body is wanted: by a word (RFC 9110 10.1.1), if the client waits for that, and by a window that has room.
+    // DIFF(nginx): a client that expects `100 Continue` gets it in HTTP/2 and HTTP/3, too.
+    /// Invites the client to send the body: by `100 Continue` (RFC 9110 section 10.1.1) if it expects that, and by a window that has room.
     fn invite(&mut self) {
         if self.stage == Stage::Unwanted {
             self.stage = Stage::Coming;

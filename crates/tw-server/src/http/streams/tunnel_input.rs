@@ -1,7 +1,8 @@
-//! Received bytes of a stream that belongs to another protocol.
+//! Streams that belong to another protocol, and their received bytes.
 
 use std::cell::RefCell;
 use std::io;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
@@ -9,6 +10,12 @@ use tw_fields::Incoming;
 
 use super::RequestStream;
 use crate::http::send_error::SendError;
+
+/// Stream of the type `S` as a connection.
+pub(crate) trait StreamTunnel<S> {
+    /// A tunnel whose bytes are sent in frames of at most `frame_size`.
+    fn new(stream: &Rc<S>, frame_size: usize) -> Self;
+}
 
 /// Bytes received and not taken; empty at the end.
 #[derive(Default)]
