@@ -15,6 +15,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use tw_base::Limit;
+use tw_core::event_loop::LevelGuard;
 use tw_http2::{ConnectionError, ErrorCode, Event, FieldSection, PREFACE, Stream};
 use tw_net::Transport;
 use tw_rt::Deadline;
@@ -220,7 +221,7 @@ impl<'c> ConnectionState<'c> {
                     let transferred = conn.cost.transferred();
                     if self.stalled.at().is_none() || self.transferred != transferred {
                         self.transferred = transferred;
-                        self.stalled.set(conn.settings.send_timeout);
+                        self.stalled.set(conn.settings.shared.send_timeout);
                     }
                     if self.stalled.poll_elapsed(cx).is_ready() {
                         return Poll::Ready(End::Stalled);
@@ -294,7 +295,11 @@ impl<'c> ConnectionState<'c> {
             Abuse::Flood => "http2 flood detected",
             Abuse::Resets => "client took back too many requests",
         };
-        log_end(|level, text| self.conn.client.log(level, text), StreamProtocol::H2, &EndReason::Other(&text));
+        log_end(
+            |level, text| self.conn.client.log(level, text),
+            StreamProtocol::H2,
+            &EndReason::Other(&text),
+        );
         self.close(ErrorCode::ENHANCE_YOUR_CALM);
     }
 

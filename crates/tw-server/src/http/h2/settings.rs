@@ -1,7 +1,5 @@
 //! Settings of an HTTP/2 connection.
 
-use std::time::Duration;
-
 use tw_http2::Connection;
 
 use crate::http::client::Client;
@@ -20,8 +18,6 @@ pub(super) struct Http2Settings {
     pub(super) streams_max: u32,
     /// Initial flow-control window of a stream.
     window: u32,
-    /// Time without progress of sending.
-    pub(super) send_timeout: Duration,
     /// Bytes read in one turn.
     pub(super) recv_buffer_size: usize,
 }
@@ -29,11 +25,10 @@ pub(super) struct Http2Settings {
 impl Http2Settings {
     /// Settings of the server whose name the client has sent, else of the default server.
     pub(super) fn of(client: &Client) -> Option<Self> {
-        ConnectionSettings::of(client, |shared, http2, core| Self {
+        ConnectionSettings::of(client, |shared, http2| Self {
             shared,
             streams_max: http2.streams_max,
             window: http2.body_preread_size,
-            send_timeout: core.send.timeout,
             recv_buffer_size: http2.recv_buffer_size,
         })
     }

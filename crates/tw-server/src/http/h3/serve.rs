@@ -17,6 +17,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tw_base::Limit;
+use tw_core::event_loop::LevelGuard;
 use tw_http3::{ConnectionError, ErrorCode, Event, FieldSection, LocalStream, Stream};
 use tw_log::Level;
 use tw_quic::StreamId;
@@ -27,8 +28,8 @@ use super::{Http3Connection, Http3Stream};
 use crate::http::client::Client;
 use crate::http::h1::LAST_WAIT;
 use crate::http::streams::{
-    Abuse, ConnectionRequests, ConnectionSettings, EndReason, FLOOD_ALLOWANCE, RESETS_MAX, StreamProtocol,
-    UPDATES_MAX, log_end,
+    Abuse, ConnectionRequests, ConnectionSettings, EndReason, FLOOD_ALLOWANCE, IdleEnd, RESETS_MAX,
+    StreamProtocol, UPDATES_MAX, log_end,
 };
 use crate::metrics::HttpVersion;
 
@@ -79,7 +80,7 @@ enum End {
 
 /// Serves a connection until it is closed.
 pub(crate) async fn serve(client: Rc<Client>, quic: tw_quic::Connection) {
-    if let Some(settings) = ConnectionSettings::of(&client, |shared, _, _| shared) {
+    if let Some(settings) = ConnectionSettings::of(&client, |shared, _| shared) {
         run(Http3Connection::new(client, quic, settings)).await;
     }
 }
@@ -370,24 +371,27 @@ impl<'c> ConnectionState<'c> {
             Stage::Open => {}
             // The last GOAWAY is due soon.
             Stage::FirstGoaway => return,
-            Stage::LastGoaway | Stage::Closing => return self.close(),
+            Stage::LastGoaway | Stage::Closing => return self.close(self.conn.settings.send_timeout),
         }
         if !self.requests.is_idle() {
             self.requests.begin_idle(self.requests.idle_timeout());
             self.conn.frames.shrink();
         }
-        if self.requests.poll_idle_end(cx).is_ready() {
-            self.close();
+        if let Poll::Ready(end) = self.requests.poll_idle_end(cx) {
+            self.close(match end {
+                IdleEnd::TimedOut => self.conn.settings.send_timeout,
+                IdleEnd::Evicted => LAST_WAIT,
+            });
             cx.waker().wake_by_ref();
         }
     }
 
-    /// Closes the connection once its responses have arrived.
-    fn close(&mut self) {
+    /// Closes the connection once its responses have arrived, or this time is over.
+    fn close(&mut self, time: Duration) {
         self.stage = Stage::Closing;
         self.requests.end_idle();
         self.conn.frames.settle_goaway();
-        self.close_deadline.set(LAST_WAIT);
+        self.close_deadline.set(time);
     }
 }
 

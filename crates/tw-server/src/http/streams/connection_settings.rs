@@ -5,7 +5,7 @@ use std::time::Duration;
 use tw_core::regex::Captures;
 
 use crate::config::http2::Http2;
-use crate::config::location::{KeepAlive, Location};
+use crate::config::location::KeepAlive;
 use crate::http::client::Client;
 use crate::http::generation::ServerId;
 
@@ -20,11 +20,13 @@ pub(crate) struct ConnectionSettings {
     pub(crate) keepalive: KeepAlive,
     /// Longest time for the head of a request, and for the first request.
     pub(crate) header_timeout: Duration,
+    /// Time without progress of sending, and for the end of a response over HTTP/3 to arrive.
+    pub(crate) send_timeout: Duration,
 }
 
 impl ConnectionSettings {
     /// Settings of the server whose name the client has sent, else of the default server; `make` adds those of the protocol.
-    pub(crate) fn of<T>(client: &Client, make: impl FnOnce(Self, &Http2, &Location) -> T) -> Option<T> {
+    pub(crate) fn of<T>(client: &Client, make: impl FnOnce(Self, &Http2) -> T) -> Option<T> {
         let generation = client.home.generation();
         let group = client.group(&generation)?;
         let name = client.tls.get().and_then(|secured| secured.server_name.as_deref());
@@ -38,7 +40,8 @@ impl ConnectionSettings {
             list_max: u32::try_from(list_max).unwrap_or(u32::MAX),
             keepalive: core.keepalive,
             header_timeout: server.settings.client_header_timeout,
+            send_timeout: core.send.timeout,
         };
-        Some(make(shared, &server.http2, core))
+        Some(make(shared, &server.http2))
     }
 }
