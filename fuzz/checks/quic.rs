@@ -57,7 +57,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new() -> Self {
         let now = Instant::now();
-        let origin = Origin { generation: 1, event_loop: 0 };
+        let origin = Origin { process: 1, event_loop: 0 };
         let config =
             EndpointConfig { keys: HostKeys::derive(b"secret"), origin, retry: RetryPolicy::UnderLoad };
         Self {

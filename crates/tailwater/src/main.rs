@@ -18,6 +18,7 @@ mod faults;
 mod master;
 mod memory_file;
 mod options;
+mod packet;
 mod process;
 mod proxy;
 mod recent_messages;

@@ -3,10 +3,11 @@
 //! ```text
 //! datagram ─► QuicEndpoints::receive ─┬─► connection of this loop ─► tasks that wait on it
 //!                                     ├─► connection of another loop ─► LoopCore::pass_datagram
+//!                                     ├─► connection of another process ─► LoopCore::pass_to_process
 //!                                     └─► IncomingConnection ─► task of the protocol ─► accept ─► tw_quic::Connection
 //! ```
 //! A connection belongs to the loop whose socket the kernel chose for its first datagram, whatever its client's address is later: its
-//! connection IDs tell the loop. An endpoint belongs to a listening address, and lives over reloads.
+//! connection IDs tell the process and the loop. An endpoint belongs to a listening address, and lives over reloads.
 
 mod endpoints;
 mod handshake;

@@ -10,8 +10,8 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 use tw_accept::OcspClient;
 use tw_core::event_loop::{
-    AcceptedConnection, Application, DatagramListener, ForwardedDatagram, HandedSession, LoopCore,
-    PassedDatagram, ReceivedDatagram,
+    AcceptedConnection, Application, DatagramListener, HandedSession, LoopCore, PassedDatagram,
+    ReceivedDatagram,
 };
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
@@ -110,8 +110,16 @@ impl Application for App {
         }
     }
 
-    fn receive_passed(self: &Rc<Self>, datagram: &PassedDatagram) {
-        self.http.receive_passed(datagram);
+    fn receive_passed(self: &Rc<Self>, datagram: PassedDatagram) {
+        match self.stream_of(&datagram.listen, SocketKind::Datagram) {
+            Some(stream) => stream.receive_passed(datagram),
+            None => self.http.receive_passed(datagram),
+        }
+    }
+
+    // The others are those of QUIC, whose connection IDs tell it.
+    fn has_process_in_datagrams(&self, listen: &Addr) -> bool {
+        self.stream_of(listen, SocketKind::Datagram).is_none()
     }
 
     fn has_connections_over(&self, listener: &DatagramListener) -> bool {
@@ -120,12 +128,6 @@ impl Application for App {
 
     fn stop_connections(&self, listener: &DatagramListener) {
         self.http.stop_connections(listener);
-    }
-
-    fn receive_forwarded(self: &Rc<Self>, datagram: ForwardedDatagram) {
-        if let Some(stream) = &*self.stream.borrow() {
-            stream.receive_forwarded(datagram);
-        }
     }
 
     fn take_over(self: &Rc<Self>, session: HandedSession) {

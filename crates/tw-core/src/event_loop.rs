@@ -29,9 +29,9 @@ mod bulk_queue;
 mod connection_list;
 mod counts;
 mod datagrams;
-mod forwarded_datagrams;
 mod idle_eviction;
 mod passed_datagrams;
+mod process_links;
 mod session_handover;
 mod slow_requests;
 mod tally;
@@ -39,7 +39,6 @@ mod tally;
 use self::accept::Accepting;
 use self::balance::Balance;
 use self::counts::ClientLookup;
-use self::forwarded_datagrams::ForwardingQueue;
 
 pub use balance::Sibling;
 pub use budget::{BULK_MIN, CopyBudget};
@@ -47,9 +46,10 @@ pub use buffers::{Buffers, INPUT_SIZE, SCRATCH_SIZE};
 pub use bulk_queue::{BodySize, BulkTurn};
 pub use connection_list::{ConnectionList, ConnectionSlot};
 pub use counts::{Counts, DescriptorLimit, PastStall, Reloads, Stalls, StartTime};
-pub use datagrams::{DatagramBuffer, DatagramListener, PassedDatagram, ReceivedDatagram};
-pub use forwarded_datagrams::{ForwardOutcome, ForwardedDatagram};
+pub use datagrams::{DatagramBuffer, DatagramListener, ReceivedDatagram};
 pub use idle_eviction::{ConnectionPermit, Connections, ConnectionsExhausted, EvictableConnection, Eviction};
+pub use passed_datagrams::{PassOutcome, PassedDatagram};
+pub use process_links::{LinkOutcome, PACKET_SIZE_MAX, PROCESSES_MAX, ProcessLinks};
 pub use session_handover::{
     HANDOVER_SESSIONS_MAX, HANDOVER_TIME_MAX, HandedSession, HandoverOffers, HandoverPhase, HandoverVerdict,
     OfferedSession, RECORD_SIZE_MAX,
@@ -89,7 +89,9 @@ pub const LIMITS: &[Limit] = &[
     accept::LIMIT,
     datagrams::LIMIT,
     passed_datagrams::LIMIT,
-    forwarded_datagrams::LIMIT,
+    process_links::LIMITS[0],
+    process_links::LIMITS[1],
+    process_links::LIMITS[2],
     session_handover::LIMITS[0],
     session_handover::LIMITS[1],
     session_handover::LIMITS[2],
@@ -116,8 +118,14 @@ pub trait Application: Sized + 'static {
     /// datagrams receives none.
     fn receive(self: &Rc<Self>, _listener: &Rc<DatagramListener>, _datagram: &ReceivedDatagram<'_>) {}
 
-    /// Takes a datagram that another loop has received for a connection of this one. Never waits.
-    fn receive_passed(self: &Rc<Self>, _datagram: &PassedDatagram) {}
+    /// Takes a datagram that another loop or process has received. Called for each, and never waits.
+    fn receive_passed(self: &Rc<Self>, _datagram: PassedDatagram) {}
+
+    /// Returns true if the datagrams of this address tell the process that they belong to, so that one process can receive those of
+    /// all.
+    fn has_process_in_datagrams(&self, _listen: &Addr) -> bool {
+        false
+    }
 
     /// Returns true if there are connections whose datagrams arrive on this socket. A loop that is about to end receives them
     /// still.
@@ -128,9 +136,6 @@ pub trait Application: Sized + 'static {
     /// Closes the connections whose datagrams arrive on this socket, because another process receives them now. Sessions stay that only
     /// answer.
     fn stop_connections(&self, _listener: &DatagramListener) {}
-
-    /// Takes a datagram that another loop has received. Called for each, and never waits.
-    fn receive_forwarded(self: &Rc<Self>, _datagram: ForwardedDatagram) {}
 
     /// Takes over a session over datagrams that another process hands over. Called for each, and never waits. A protocol without such
     /// sessions takes none.
@@ -212,6 +217,8 @@ pub enum LoopCommand<G> {
     Generation(G, Vec<ListenSocket>),
     /// Close every file that is kept open only for later requests.
     CloseFiles,
+    /// Look at [`ProcessLinks`]: another process may have begun or ended to receive the datagrams of connections.
+    ReceiverChanged,
     /// Take over a session over datagrams of another process.
     TakeOver(HandedSession),
     /// Stop accepting, finish the requests in progress, then end. Sessions over datagrams are offered to the next process, if there is one.
@@ -244,7 +251,6 @@ pub struct LoopCore {
     datagram_number: Cell<Option<u8>>,
     accepting: Accepting,
     balance: Balance,
-    forwarding: ForwardingQueue,
 }
 
 impl LoopCore {
@@ -255,7 +261,6 @@ impl LoopCore {
             tally: counts.tallies.claim(),
             accepting: Accepting::new(&counts.accept_mutex),
             balance: Balance::default(),
-            forwarding: ForwardingQueue::default(),
             counts,
             connections: Connections::default(),
             buffers: Buffers::new(),
@@ -476,6 +481,7 @@ async fn serve<A: Application>(
                 running.listen(sockets);
             }
             LoopCommand::CloseFiles => running.app.close_files(),
+            LoopCommand::ReceiverChanged => running.wake_receivers(),
             LoopCommand::TakeOver(session) => running.app.take_over(session),
             // It has not left yet.
             LoopCommand::HandOver(_) => {}
@@ -513,10 +519,14 @@ async fn drained<G: Send + 'static>(core: &LoopCore, commands: &mut Inbox<LoopCo
     let mut drained = pin!(tasks.drained());
     let mut abandoned = pin!(async {
         while let Some(command) = commands.recv().await {
-            if let LoopCommand::HandOver(phase) = command {
-                core.set_handover(phase);
-                // Sessions look at it when they are woken.
-                tasks.stop();
+            match command {
+                LoopCommand::HandOver(phase) => {
+                    core.set_handover(phase);
+                    // Sessions look at it when they are woken.
+                    tasks.stop();
+                }
+                LoopCommand::ReceiverChanged => core.wake_receivers(),
+                _ => {}
             }
         }
     });

@@ -3,7 +3,7 @@
 //! ```text
 //! Endpoint::receive ─┬─► known connection: engine ─► wakes tasks that wait on the handle
 //!                    ├─► client hello is whole ─► IncomingConnection ─ server chosen ─► accept ─► Connection
-//!                    └─► ID of another loop ─► Received::Elsewhere: pass it on
+//!                    └─► ID of another loop or process ─► Received::Elsewhere: pass it on
 //! Endpoint::poll_work ─► Endpoint::fill ─► messages to be sent; Endpoint::next_timeout ─► Endpoint::on_timeout
 //! ```
 //! A panic of the engine ends the connection in which it happened, or, if it concerns the endpoint, all of them; then the endpoint goes on
@@ -69,7 +69,7 @@ pub enum Received {
     Done,
     /// A client wants to connect.
     Connecting(IncomingConnection),
-    /// Datagram of a connection of another loop of this process.
+    /// Datagram of a connection of another loop or process.
     Elsewhere(Origin),
     /// A client wants to connect to an endpoint that takes no more connections ([`Endpoint::stop_accepting`]).
     Refused,
@@ -185,6 +185,13 @@ impl Endpoint {
         state.remove_drained();
         state.wake();
         outcome.unwrap_or(Received::Done)
+    }
+
+    /// Origin of a datagram with a long header, if its connection ID is one of this key. For an ID that a client has chosen the result is
+    /// random.
+    pub fn origin_of_handshake(&self, bytes: &[u8]) -> Option<Origin> {
+        let header = LongHeader::read(&mut &*bytes)?;
+        self.0.driver.borrow().config.keys.origin(header.destination)
     }
 
     /// Answers a datagram of a connection that is lost, whatever loop it belonged to, with a stateless reset.

@@ -1,6 +1,6 @@
 //! Keys of an endpoint, derived from one secret that all loops and processes of an instance share, and connection IDs.
 //!
-//! A connection ID is one AES block over {generation of the process, number of the loop, random bytes}. Only who has the key can
+//! A connection ID is one AES block over {identity of the process, number of the loop, random bytes}. Only who has the key can
 //! tell them, so IDs of one connection cannot be linked; a datagram that reaches the wrong loop or process is passed on.
 
 use std::sync::Arc;
@@ -25,8 +25,8 @@ const SALT: &[u8] = b"tailwater quic host key";
 /// Origin of a connection ID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
-    /// Generation of the process.
-    pub generation: u16,
+    /// Identity of the process among those that share the key.
+    pub process: u32,
     /// Number of the loop.
     pub event_loop: u8,
 }
@@ -97,8 +97,8 @@ impl HostKeys {
         let mut block = [0; CONNECTION_ID_LEN];
         // Without random numbers no handshake succeeds either.
         let _ = rand::fill(&mut block);
-        let [high, low] = origin.generation.to_be_bytes();
-        block[..3].copy_from_slice(&[high, low, origin.event_loop]);
+        let [a, b, c, d] = origin.process.to_be_bytes();
+        block[..5].copy_from_slice(&[a, b, c, d, origin.event_loop]);
         self.encrypt
             .less_safe_encrypt(&mut block, EncryptionContext::None)
             .expect("one block has the right length");
@@ -108,11 +108,11 @@ impl HostKeys {
     /// Origin of a connection ID. For one that is not of this key the result is random.
     pub fn origin(&self, id: &[u8]) -> Option<Origin> {
         let mut block: [u8; CONNECTION_ID_LEN] = id.try_into().ok()?;
-        let [high, low, event_loop, ..] = *self.decrypt.decrypt(&mut block, DecryptionContext::None).ok()?
+        let [a, b, c, d, event_loop, ..] = *self.decrypt.decrypt(&mut block, DecryptionContext::None).ok()?
         else {
             return None;
         };
-        Some(Origin { generation: u16::from_be_bytes([high, low]), event_loop })
+        Some(Origin { process: u32::from_be_bytes([a, b, c, d]), event_loop })
     }
 }
 
@@ -122,7 +122,7 @@ fn fill(secret: &Prk, label: &[u8], out: &mut [u8]) {
     okm.fill(out).expect("it has this length");
 }
 
-/// Maker of connection IDs, which also notes the origin of one that belongs to another loop.
+/// Maker of connection IDs, which also notes the origin of one that belongs to another loop or process.
 pub(crate) struct ConnectionIds {
     pub(crate) keys: Arc<HostKeys>,
     pub(crate) own: Origin,
@@ -139,11 +139,11 @@ pub(crate) struct ForeignOrigin {
 }
 
 /// Bit that marks an origin as present.
-const PRESENT: u64 = 1 << 32;
+const PRESENT: u64 = 1 << 40;
 
 impl ForeignOrigin {
     fn note(&self, origin: Origin) {
-        let value = PRESENT | u64::from(origin.generation) << 8 | u64::from(origin.event_loop);
+        let value = PRESENT | u64::from(origin.process) << 8 | u64::from(origin.event_loop);
         self.last.store(value, Ordering::Relaxed);
     }
 
@@ -155,9 +155,9 @@ impl ForeignOrigin {
     /// Takes the origin, if there is one.
     pub(crate) fn take(&self) -> Option<Origin> {
         let value = self.last.swap(0, Ordering::Relaxed);
-        let [.., high, low, event_loop] = value.to_be_bytes();
-        let generation = u16::from_be_bytes([high, low]);
-        (value & PRESENT != 0).then_some(Origin { generation, event_loop })
+        let [.., a, b, c, d, event_loop] = value.to_be_bytes();
+        let process = u32::from_be_bytes([a, b, c, d]);
+        (value & PRESENT != 0).then_some(Origin { process, event_loop })
     }
 }
 
@@ -170,12 +170,12 @@ impl engine::ConnectionIdGenerator for ConnectionIds {
     fn validate(&self, id: &engine::ConnectionId) -> Result<(), engine::InvalidCid> {
         match self.keys.origin(id) {
             Some(_) if self.foreign.is_ignored.load(Ordering::Relaxed) => Ok(()),
-            Some(origin) if origin.generation == self.own.generation && origin != self.own => {
+            // Of this endpoint: the client learns that its connection is lost.
+            Some(origin) if origin == self.own => Ok(()),
+            Some(origin) => {
                 self.foreign.note(origin);
                 Err(engine::InvalidCid)
             }
-            // Of this endpoint or of a process that is gone: the client learns that its connection is lost.
-            Some(_) => Ok(()),
             None => Err(engine::InvalidCid),
         }
     }
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn connection_id_tells_its_origin_to_owners_of_the_key() {
         let keys = HostKeys::derive(b"secret");
-        let origin = Origin { generation: 0xabcd, event_loop: 7 };
+        let origin = Origin { process: 0xabcd_ef01, event_loop: 7 };
         let (one, two) = (keys.seal(origin), keys.seal(origin));
         assert_ne!(one, two);
         assert_eq!(keys.origin(&one), Some(origin));
@@ -209,7 +209,7 @@ mod tests {
     fn foreign_origin_is_taken_once() {
         let foreign = ForeignOrigin::default();
         assert_eq!(foreign.take(), None);
-        let origin = Origin { generation: 0xffff, event_loop: 255 };
+        let origin = Origin { process: u32::MAX, event_loop: 255 };
         foreign.note(origin);
         assert_eq!(foreign.take(), Some(origin));
         assert_eq!(foreign.take(), None);

@@ -101,7 +101,7 @@ impl Echo {
         tls.alpn_protocols = vec![b"echo".to_vec()];
         tls.max_early_data_size = u32::MAX;
         tls.ticketer = Arc::new(NoTickets);
-        let origin = Origin { generation: 1, event_loop: 2 };
+        let origin = Origin { process: 1, event_loop: 2 };
         let config = EndpointConfig { keys: HostKeys::derive(b"secret"), origin, retry };
         Self {
             endpoint: Endpoint::new(config, now, Duration::from_secs(1_800_000_000)),
@@ -473,7 +473,7 @@ fn datagram_of_another_loop_is_passed_on() {
     let mut net = Net::new(8, Faults::default(), RetryPolicy::UnderLoad);
     net.connected();
     let authority = Authority::new();
-    let origin = Origin { generation: 1, event_loop: 9 };
+    let origin = Origin { process: 1, event_loop: 9 };
     let mut other = Echo::new(&authority, RetryPolicy::UnderLoad, net.now);
     let config = EndpointConfig { keys: HostKeys::derive(b"secret"), origin, retry: RetryPolicy::UnderLoad };
     other.endpoint = Endpoint::new(config, net.now, Duration::ZERO);
@@ -482,7 +482,7 @@ fn datagram_of_another_loop_is_passed_on() {
     for datagram in net.client.datagrams(net.now) {
         other.receive(net.now, net.client_address, &datagram);
     }
-    assert_eq!(other.elsewhere, [Origin { generation: 1, event_loop: 2 }]);
+    assert_eq!(other.elsewhere, [Origin { process: 1, event_loop: 2 }]);
     // Once that loop has ended, the client is told.
     net.client.write(stream, &[0; 100]);
     for bytes in net.client.datagrams(net.now) {

@@ -101,6 +101,14 @@ impl DatagramSocket {
         self.watched.as_fd().try_clone_to_owned()
     }
 
+    /// Gives the socket back: the loop does not watch it any more.
+    ///
+    /// # Errors
+    /// The loop cannot let it go.
+    pub fn into_fd(self) -> io::Result<OwnedFd> {
+        self.watched.into_std().map(OwnedFd::from)
+    }
+
     /// Ready when datagrams may be there, or the network may have reported an error.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let readable = self.watched.poll_recv_ready(cx);

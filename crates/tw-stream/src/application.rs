@@ -11,7 +11,7 @@ use tw_accept::keep_stapled;
 use tw_connect::UpstreamConnections;
 use tw_connect::upstream_names::refresh_names;
 use tw_core::event_loop::{
-    AcceptedConnection, Application, DatagramListener, ForwardedDatagram, HandedSession, LoopCore,
+    AcceptedConnection, Application, DatagramListener, HandedSession, LoopCore, PassedDatagram,
     ReceivedDatagram,
 };
 use tw_net::Addr;
@@ -103,8 +103,8 @@ impl Application for StreamLoop {
         datagrams::receive(self, listener, datagram);
     }
 
-    fn receive_forwarded(self: &Rc<Self>, datagram: ForwardedDatagram) {
-        datagrams::receive_forwarded(self, datagram);
+    fn receive_passed(self: &Rc<Self>, datagram: PassedDatagram) {
+        datagrams::receive_passed(self, datagram);
     }
 
     fn take_over(self: &Rc<Self>, session: HandedSession) {

@@ -24,8 +24,8 @@ use bytes::Bytes;
 use rustix::net::SocketAddrAny;
 use tw_base::Limit;
 use tw_core::event_loop::{
-    ConnectionList, ConnectionSlot, Counts, DatagramListener, Eviction, ForwardOutcome, ForwardedDatagram,
-    IdleResources, LoopCore, ReceivedDatagram,
+    ConnectionList, ConnectionSlot, Counts, DatagramListener, Eviction, IdleResources, LoopCore, PassOutcome,
+    PassedDatagram, ReceivedDatagram,
 };
 use tw_log::Level;
 use tw_net::Addr;
@@ -265,11 +265,11 @@ pub(crate) fn receive(
     }
     if key.is_some()
         && sessions.may_be_elsewhere()
-        && let Some(forwarded) = ForwardedDatagram::new(&home.core, listener.id, datagram)
+        && let Some(passed) = PassedDatagram::searching(&home.core, listener.id, datagram)
     {
         sessions.remember(listener);
         // One that cannot be sent begins a session here.
-        if forwarded.forward() == ForwardOutcome::Sent {
+        if home.core.pass_searching(passed) == PassOutcome::Sent {
             return;
         }
     }
@@ -280,7 +280,7 @@ pub(crate) fn receive(
 
 /// Hands a datagram that another loop has received to its session, or to the next loop; one for which no loop has a session begins one
 /// where it was received.
-pub(crate) fn receive_forwarded(home: &Rc<StreamLoop>, datagram: ForwardedDatagram) {
+pub(crate) fn receive_passed(home: &Rc<StreamLoop>, datagram: PassedDatagram) {
     let sessions = &home.datagram_sessions;
     let key = SessionKey::new(&datagram.listen, Some(datagram.peer.clone()), datagram.local);
     if let Some(client) = sessions.find(key.as_ref()) {
@@ -291,15 +291,15 @@ pub(crate) fn receive_forwarded(home: &Rc<StreamLoop>, datagram: ForwardedDatagr
     }
     let datagram = match datagram.has_passed_all() {
         true => datagram,
-        false => match datagram.forward() {
-            ForwardOutcome::Sent => return,
-            ForwardOutcome::Lost => return home.tally.datagrams_dropped.add(1),
+        false => match home.core.pass_searching(datagram) {
+            PassOutcome::Sent => return,
+            PassOutcome::Lost => return home.tally.datagrams_dropped.add(1),
         },
     };
-    let Some(listener) = sessions.listener(datagram.listener) else {
+    let Some(listener) = datagram.listener().and_then(|id| sessions.listener(id)) else {
         return home.tally.datagrams_dropped.add(1);
     };
-    let ForwardedDatagram { bytes, peer, local: from, listen, .. } = datagram;
+    let PassedDatagram { bytes, peer, local: from, listen, .. } = datagram;
     let origin = Origin { listener, peer: Some(peer), from, listen: Rc::new(listen), key };
     begin(home, Rc::new(origin), Beginning::First(bytes));
 }

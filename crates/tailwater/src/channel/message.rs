@@ -34,13 +34,19 @@ pub(crate) enum WorkerCommand {
         /// Time of the last one that was taken over, in seconds since 1970.
         last_success: u64,
     },
+    /// Be known by this identity to other worker processes, and take the datagrams that arrive on the descriptor with this message.
+    JoinProcesses(u32),
+    /// Pass datagrams to the worker process with this identity on the descriptor with this message. Without one, the process has ended.
+    AddProcess(u32),
+    /// Receive the datagrams of connections, or leave that to another worker process.
+    ReceiveDatagrams(bool),
     /// Take over the sessions over datagrams that arrive on the descriptor with this message.
     TakeSessions,
     /// Hand over sessions over datagrams on the descriptor with this message, when [`Quit`](Self::Quit) follows.
     HandOverSessions,
     /// Accept nothing more, finish what is going on, end.
     Quit {
-        /// True if another process receives from the same sockets now.
+        /// True if another process receives from the same sockets now, and passes nothing on.
         is_replaced: bool,
     },
     /// End now.

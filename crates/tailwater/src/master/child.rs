@@ -24,6 +24,7 @@ use tw_rt::signal::ReceivedSignal;
 
 use super::control::Client;
 use super::liveness::LivenessTimer;
+use super::processes::{Processes, ToldProcesses};
 use super::signal_queue::SignalQueue;
 use crate::channel::{Channel, Keys, Purge, ReadResult, WorkerCommand, WorkerReply};
 use crate::console::Fault;
@@ -67,6 +68,8 @@ pub(super) struct Child {
     stuck: (Instant, u32),
     is_killed: bool,
     talk: MessageRate,
+    /// Knowledge of other worker processes.
+    pub(super) links: ToldProcesses,
     /// Keys of session tickets as it sent them last, or those of an earlier process.
     keys: Rc<RefCell<Keys>>,
     /// Clients that wait for the end of a purge, by its number. Without an answer their connections are closed.
@@ -141,6 +144,7 @@ impl Child {
             stuck: (since, 0),
             is_killed: false,
             talk: MessageRate { since, count: 0 },
+            links: ToldProcesses::default(),
             keys,
             purges: HashMap::new(),
             last_purge: 0,
@@ -155,6 +159,13 @@ impl Child {
     /// Gives an order. An error means that it can be told nothing any more.
     pub(super) fn order(&self, order: &WorkerCommand, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.channel.send(order, fds)
+    }
+
+    /// Tells it of other worker processes, as far as it does not know them. One that cannot be told is about to end.
+    pub(super) fn tell_of_processes(&mut self, processes: &Processes) {
+        for (order, socket) in self.links.next_orders(processes) {
+            let _ = self.channel.send(&order, socket.as_slice());
+        }
     }
 
     /// Lets it purge for a client, who gets its answer.

@@ -10,6 +10,7 @@ mod liveness;
 mod logs;
 mod notify;
 mod pid;
+mod processes;
 mod reload;
 mod serving;
 mod signal_queue;
@@ -93,6 +94,9 @@ impl Master {
     /// Lets who serves finish, and closes the sockets: another server may have the addresses.
     fn quit(&mut self) {
         self.serving.release(self.binaries.new_one().is_some(), self.binaries.take_sessions());
+        if let Some(links) = self.serving.links() {
+            links.leave();
+        }
         self.close_sockets();
     }
 

@@ -3,12 +3,14 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
+use rustix::event::PollFd;
 use rustix::process::Pid;
 use tw_conf::MemoryFiles;
 use tw_core::event_loop::Reloads;
 use tw_log::Level;
 
 use super::control::Client;
+use super::processes::Processes;
 use super::workers::Workers;
 use crate::certificate_watch::WatchedCertificates;
 use crate::channel::{Keys, Purge};
@@ -53,6 +55,14 @@ impl Serving {
         match self {
             Self::Here(server, _) => server.release_loops(None),
             Self::There(workers) => workers.release(is_replaced, next),
+        }
+    }
+
+    /// Worker processes of all binaries; `None` without worker processes.
+    pub(super) fn links(&mut self) -> Option<&mut Processes> {
+        match self {
+            Self::Here(..) => None,
+            Self::There(workers) => Some(&mut workers.links),
         }
     }
 
@@ -129,6 +139,7 @@ impl Serving {
             }
             Self::There(workers) => {
                 let is_heard = workers.listen(console);
+                workers.follow_processes();
                 workers.expire(Instant::now(), console);
                 is_heard
             }
@@ -157,6 +168,14 @@ impl Serving {
         match self {
             Self::Here(server, _) => server.is_idle(),
             Self::There(workers) => workers.is_empty(),
+        }
+    }
+
+    /// Ready when [`look_after`](Self::look_after) has something to do about processes of other binaries.
+    pub(super) fn voices_of_links(&self) -> Vec<PollFd<'_>> {
+        match self {
+            Self::Here(..) => Vec::new(),
+            Self::There(workers) => workers.links.voices().collect(),
         }
     }
 

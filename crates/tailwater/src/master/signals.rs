@@ -90,6 +90,7 @@ impl Master {
         fds.extend(changes.as_ref().map(|changes| PollFd::new(changes, PollFlags::IN)));
         fds.extend(self.control.as_ref().map(|control| PollFd::new(control, PollFlags::IN)));
         fds.extend(api.into_iter().flat_map(|api| api.events(self.binaries.new_one().is_some())));
+        fds.extend(self.serving.voices_of_links());
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -175,9 +176,11 @@ impl Master {
         }
     }
 
-    /// Returns `true` if no other binary of the server runs.
-    fn may_change_binary(&self, state: State) -> bool {
-        state == State::Serving && self.binaries.is_alone()
+    // DIFF(nginx): a binary that only waits for its last clients does not keep the next one from being upgraded.
+    /// Returns `true` if no other binary of the server runs, but one that only waits for its last clients.
+    fn may_change_binary(&mut self, state: State) -> bool {
+        let is_old_leaving = self.serving.links().is_some_and(|links| links.is_old_leaving());
+        state == State::Serving && self.binaries.is_alone(is_old_leaving)
     }
 
     /// HUP beside a new binary: the way back.

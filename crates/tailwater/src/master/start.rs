@@ -28,6 +28,7 @@ use super::handover::{Handover, Opened};
 use super::logs::LogFiles;
 use super::notify::Notify;
 use super::pid::PidFile;
+use super::processes::Processes;
 use super::serving::Serving;
 use super::signal_queue::SignalQueue;
 use super::upgrade::Binaries;
@@ -71,6 +72,8 @@ struct Start {
     control_socket: Option<OwnedFd>,
     /// Texts of the configuration, for the control API.
     config_files: Vec<(String, String)>,
+    /// Worker processes of the old binary.
+    processes: Processes,
     /// Directories of caches.
     locks: DirectoryLocks,
     /// Place that names the pid file, as the end of a message.
@@ -117,6 +120,7 @@ pub(crate) fn start(
         control_options,
         control_socket: None,
         config_files: Vec::new(),
+        processes: Processes::default(),
         locks,
         pid_place,
     };
@@ -151,6 +155,7 @@ impl Start {
         self.old = inherited.old;
         self.sessions = inherited.sessions.take();
         self.control_socket = inherited.control.take();
+        self.processes = Processes::of(inherited.processes.take());
         let keys = std::mem::take(&mut inherited.keys);
         self.source
             .make_absolute()
@@ -252,7 +257,8 @@ impl Start {
             let opened = Opened { config, process, sockets: sockets.clone(), files, logs, keys };
             let (source, sign_interval) = (self.source.clone(), self.notify.sign_interval());
             let handover = Handover::of(opened, source, background, sign_interval);
-            let workers = Workers::start(handover, inbox.clone(), &self.console)?;
+            let processes = std::mem::take(&mut self.processes);
+            let workers = Workers::start(handover, inbox.clone(), processes, &self.console)?;
             if let Some(sessions) = self.sessions.take() {
                 workers.take_sessions(&sessions);
             }

@@ -28,9 +28,10 @@ use super::Master;
 use super::child::ProcessEnd;
 use super::control_api::ControlApi;
 use super::notify::WATCHDOG_PID;
+use super::processes::Processes;
 use crate::channel::Keys;
-use crate::sockets::inherited::{CONTROL, KEYS, LOCKS, SESSIONS, UPGRADE, VARIABLES};
-use crate::worker::session_handover;
+use crate::packet;
+use crate::sockets::inherited::{CONTROL, KEYS, LOCKS, PROCESSES, SESSIONS, UPGRADE, VARIABLES};
 
 /// Longest time until a new binary writes its pid file. A large configuration needs a second or two.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -64,10 +65,11 @@ impl Binaries {
         self.new.as_ref().map(|new| new.pid)
     }
 
-    /// Returns `true` if neither an old nor a new binary runs. A process whose parent has changed has lost the old one.
+    /// Returns `true` if neither an old nor a new binary runs, unless the old one only waits for its last clients. A process whose
+    /// parent has changed has lost the old one.
     // DIFF(nginx): a master in the foreground has a parent that is no old binary, and changes its binary, too.
-    pub(super) fn is_alone(&self) -> bool {
-        self.new.is_none() && !self.has_old()
+    pub(super) fn is_alone(&self, is_old_leaving: bool) -> bool {
+        self.new.is_none() && (is_old_leaving || !self.has_old())
     }
 
     /// Returns `true` if the old binary, which started this one, runs.
@@ -114,7 +116,9 @@ impl Master {
         let keys = self.keys();
         let keys_file = keys.as_ref().map(|file| file.as_fd());
         // Without a way, they end in the processes of this binary.
-        let (sessions, theirs) = session_handover::pair().ok().unzip();
+        let (sessions, theirs) = packet::pair().ok().unzip();
+        // Without a link, connections over QUIC end with the processes of this binary.
+        let link = self.serving.links().and_then(Processes::link_to_new);
         let handed: Vec<_> = sockets
             .iter()
             .copied()
@@ -122,6 +126,7 @@ impl Master {
             .chain(self.locks.descriptors())
             .chain(theirs.as_ref().map(AsFd::as_fd))
             .chain(self.control_api.as_ref().map(ControlApi::listener))
+            .chain(link.as_ref().map(AsFd::as_fd))
             .collect();
         command.env(LOCKS, self.locks.numbers());
         if let Some(file) = &keys {
@@ -132,6 +137,9 @@ impl Master {
         }
         if let Some(api) = &self.control_api {
             command.env(CONTROL, api.listener().as_raw_fd().to_string());
+        }
+        if let Some(socket) = &link {
+            command.env(PROCESSES, socket.as_raw_fd().to_string());
         }
         let started = Inheritable::new(&handed).and_then(|_inheritable| command.spawn());
         match started {
@@ -145,6 +153,7 @@ impl Master {
                 self.alert(format!(
                     "execve() failed while executing new binary process \"{shown}\" ({errno})"
                 ));
+                self.forget_link();
                 self.step_back("after an attempt to execute");
             }
         }
@@ -168,7 +177,14 @@ impl Master {
         let Some(NewBinary { pid, .. }) = self.binaries.new.take() else { return };
         let level = if status.exit_status() == Some(0) { Level::Notice } else { Level::Alert };
         self.console.report(level, format_args!("new binary process {pid} {}", ProcessEnd::from(status)));
+        self.forget_link();
         self.step_back("after the end of");
+    }
+
+    fn forget_link(&mut self) {
+        if let Some(links) = self.serving.links() {
+            links.forget_new();
+        }
     }
 
     /// Says so when the new binary does not get ready.
@@ -269,11 +285,12 @@ mod tests {
     #[test]
     fn other_binaries_are_detected() {
         let mut binaries = Binaries::of(None);
-        assert!(binaries.is_alone());
+        assert!(binaries.is_alone(false));
         binaries.new = Some(NewBinary { pid: rustix::process::getpid(), look_at: None, sessions: None });
-        assert!(!binaries.is_alone());
-        assert!(!Binaries::of(getppid()).is_alone());
+        assert!(!binaries.is_alone(true));
+        assert!(!Binaries::of(getppid()).is_alone(false));
+        assert!(Binaries::of(getppid()).is_alone(true), "the old one leaves");
         // Not our parent: the old one is gone.
-        assert!(Binaries::of(Some(rustix::process::getpid())).is_alone());
+        assert!(Binaries::of(Some(rustix::process::getpid())).is_alone(false));
     }
 }

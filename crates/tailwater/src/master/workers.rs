@@ -29,13 +29,14 @@ use super::child::{Child, Failure, ProcessEnd};
 use super::control::Client;
 use super::handover::Handover;
 use super::liveness::{LIVENESS_TIMEOUT, LivenessTimer};
+use super::processes::{ProcessState, Processes, ToldProcesses};
 use super::signal_queue::SignalQueue;
 use crate::certificate_watch::WatchedCertificates;
 use crate::channel::{Configure, Keys, Purge, ReadResult, SEND_TIMEOUT, Text, WorkerCommand, WorkerReply};
 use crate::console::{Console, Fault};
+use crate::packet;
 use crate::worker::SHUTDOWN_TIMEOUT;
 use crate::worker::sandbox::SandboxRules;
-use crate::worker::session_handover;
 
 /// Longest time to load a configuration. A large one needs a second.
 pub(super) const LOAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -69,6 +70,8 @@ pub(super) struct Workers {
     reloads: Reloads,
     /// Signals that may be more urgent than the answer of a worker process.
     inbox: Rc<SignalQueue>,
+    /// Worker processes of all binaries, which pass datagrams to each other.
+    pub(super) links: Processes,
 }
 
 impl Workers {
@@ -76,18 +79,22 @@ impl Workers {
     pub(super) fn start(
         handover: Handover,
         inbox: Rc<SignalQueue>,
+        mut links: Processes,
         console: &Console,
     ) -> Result<Self, Fault> {
         let mut leaving = Vec::new();
-        let current = match begin(&handover, &mut leaving, &inbox, console) {
+        let current = match begin(&handover, &mut leaving, (&inbox, &mut links), console) {
             Ok(child) => Some(child),
             // Who looks for signals next finds it.
             Err(Failure::Interrupted(_)) => None,
             Err(failure) => return Err(failure.into()),
         };
         let rules = handover.rules.clone();
-        let reloads = Reloads::default();
-        Ok(Self { current, leaving, handover, rules, short_life: false, again_at: None, reloads, inbox })
+        let (short_life, reloads) = (false, Reloads::default());
+        let mut this =
+            Self { current, leaving, handover, rules, short_life, again_at: None, reloads, inbox, links };
+        this.begins(this.current.as_ref().and_then(|child| child.links.own));
+        Ok(this)
     }
 
     /// Makes the worker serve `handover`, and waits until it does. On an error the one that runs goes on as before.
@@ -106,7 +113,7 @@ impl Workers {
         match followed {
             Ok(true) => {}
             Ok(false) | Err(Failure::Full(_)) => {
-                let child = begin(&handover, &mut self.leaving, &self.inbox, console)?;
+                let child = begin(&handover, &mut self.leaving, (&self.inbox, &mut self.links), console)?;
                 self.replace_by(child, handover.rules.clone());
             }
             Err(Failure::Unresponsive(_)) => self.replace_silent(Some(&handover), console)?,
@@ -124,16 +131,37 @@ impl Workers {
 
     /// Lets another process take the place of the one that serves.
     fn replace_by(&mut self, child: Child, rules: SandboxRules) {
+        // First, so that the other one leaves receiving to this one.
+        self.begins(child.links.own);
         self.release(true, sessions_to(&child));
         self.current = Some(child);
         self.rules = rules;
         self.send_reloads();
     }
 
+    /// Takes note that the process with this identity serves.
+    fn begins(&mut self, own: Option<u32>) {
+        self.links.set_state(own, ProcessState::Serving);
+        self.tell_of_processes();
+    }
+
+    /// Tells the worker processes of others that they do not know.
+    fn tell_of_processes(&mut self) {
+        for child in self.leaving.iter_mut().chain(&mut self.current) {
+            child.tell_of_processes(&self.links);
+        }
+    }
+
+    /// Takes note of processes of other binaries, and of those that have ended.
+    pub(super) fn follow_processes(&mut self) {
+        self.links.follow();
+        self.tell_of_processes();
+    }
+
     /// Replaces the process for the configuration that is served already. If no other process can be started, the
     /// serving one continues.
     fn replace(&mut self, console: &Console) {
-        match begin(&self.handover, &mut self.leaving, &self.inbox, console) {
+        match begin(&self.handover, &mut self.leaving, (&self.inbox, &mut self.links), console) {
             Ok(child) => self.replace_by(child, self.handover.rules.clone()),
             Err(failure) => console.fault(&failure.into()),
         }
@@ -162,7 +190,7 @@ impl Workers {
         self.end_silent(console);
         let handover = handover.unwrap_or(&self.handover);
         let rules = handover.rules.clone();
-        let another = begin(handover, &mut self.leaving, &self.inbox, console);
+        let another = begin(handover, &mut self.leaving, (&self.inbox, &mut self.links), console);
         if let Some(child) = &mut self.current {
             child.is_silent = another.is_ok();
             // Without another one it keeps its place, for as long again.
@@ -187,8 +215,9 @@ impl Workers {
             return;
         }
         self.again_at = None;
-        match begin(&self.handover, &mut self.leaving, &self.inbox, console) {
+        match begin(&self.handover, &mut self.leaving, (&self.inbox, &mut self.links), console) {
             Ok(child) => {
+                self.begins(child.links.own);
                 self.current = Some(child);
                 self.rules = self.handover.rules.clone();
                 self.send_reloads();
@@ -281,14 +310,18 @@ impl Workers {
         }
     }
 
-    /// Lets the one that serves finish what it does, accepting nothing more. `is_replaced` if another process has its sockets. It hands over
-    /// its sessions over datagrams to the process at the other end of `next`.
+    /// Lets the one that serves finish what it does, accepting nothing more. `is_replaced` if another process has its sockets, or will have
+    /// them. It hands over its sessions over datagrams to the process at the other end of `next`.
     pub(super) fn release(&mut self, is_replaced: bool, next: Option<OwnedFd>) {
         self.again_at = None;
         // It keeps the time itself, unless it hangs.
         let timeout = self.handover.shutdown_timeout.map(|timeout| timeout.saturating_add(STOP_TIMEOUT));
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         if let Some(mut child) = self.current.take() {
+            self.links.set_state(child.links.own, ProcessState::Leaving);
+            child.tell_of_processes(&self.links);
+            let receiver = self.links.receiver().filter(|_| child.links.own.is_some());
+            let is_replaced = is_replaced && receiver.is_none() && !self.links.has_new();
             let is_told =
                 next.map_or(Ok(()), |next| child.order(&WorkerCommand::HandOverSessions, &[next.as_fd()]));
             if is_told.and_then(|()| child.order(&WorkerCommand::Quit { is_replaced }, &[])).is_err() {
@@ -331,11 +364,13 @@ impl Workers {
             console.report(level, format_args!("worker process {pid} {end}"));
         };
         if let Some(at) = self.leaving.iter().position(|child| child.pid() == pid) {
+            self.follow_processes();
             reply(self.leaving.swap_remove(at).is_discarded);
             return true;
         }
         let Some(child) = self.current.take_if(|child| child.pid() == pid) else { return false };
         reply(false);
+        self.links.set_state(child.links.own, ProcessState::Gone);
         self.start_another(child.since, console);
         true
     }
@@ -346,6 +381,7 @@ impl Workers {
             let since = child.since;
             end(&mut child);
             child.stop_listening();
+            self.links.set_state(child.links.own, ProcessState::Leaving);
             self.leaving.push(child);
             self.start_another(since, console);
         }
@@ -450,7 +486,7 @@ impl Workers {
 
 /// Way of the sessions over datagrams of another process to `child`; `None` if there is none: they end in the other process.
 fn sessions_to(child: &Child) -> Option<OwnedFd> {
-    let (ours, theirs) = session_handover::pair().ok()?;
+    let (ours, theirs) = packet::pair().ok()?;
     child.order(&WorkerCommand::TakeSessions, &[theirs.as_fd()]).ok()?;
     Some(ours)
 }
@@ -460,12 +496,15 @@ fn sessions_to(child: &Child) -> Option<OwnedFd> {
 fn begin(
     handover: &Handover,
     leaving: &mut Vec<Child>,
-    inbox: &SignalQueue,
+    (inbox, processes): (&SignalQueue, &mut Processes),
     console: &Console,
 ) -> Result<Child, Failure> {
     let mut child = Child::start(&handover.env, handover.keys.clone()).map_err(Failure::Refused)?;
     console.report(Level::Notice, format_args!("start worker process {}", child.pid()));
-    let begun = configure(&mut child, handover, inbox).and_then(|()| child.begin());
+    let begun = configure(&mut child, handover, inbox).and_then(|()| {
+        join(&mut child, processes);
+        child.begin()
+    });
     match begun {
         Ok(()) => Ok(child),
         Err(failure) => {
@@ -478,6 +517,15 @@ fn begin(
             leaving.push(child);
             Err(failure)
         }
+    }
+}
+
+/// Lets a process that is about to serve pass datagrams to others, and get those of its connections. It does without if that fails.
+fn join(child: &mut Child, processes: &mut Processes) {
+    let Some((own, socket)) = processes.add() else { return };
+    if child.order(&WorkerCommand::JoinProcesses(own), &[socket.as_fd()]).is_ok() {
+        child.links = ToldProcesses::of(own);
+        child.tell_of_processes(processes);
     }
 }
 
@@ -552,6 +600,7 @@ mod tests {
             again_at: None,
             reloads: Reloads::default(),
             inbox: Rc::new(inbox()),
+            links: Processes::default(),
         }
     }
 

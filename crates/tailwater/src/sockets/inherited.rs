@@ -6,6 +6,7 @@
 //! TAILWATER_LOCKS=9;10;                locked directories of caches, which both processes use for a while
 //! TAILWATER_SESSIONS=11                a Unix socket on which sessions over datagrams of the old binary arrive
 //! TAILWATER_CONTROL=12                 the listening socket of the control API
+//! TAILWATER_PROCESSES=13               a Unix socket on which the two masters tell each other of their worker processes
 //! LISTEN_FDS=2 LISTEN_PID=1234         3 and 4, if 1234 is this process; sd_listen_fds(3)
 //! ```
 //! Their addresses are read from the sockets themselves. Only those that a configuration names are kept.
@@ -35,6 +36,8 @@ pub(crate) const LOCKS: &str = "TAILWATER_LOCKS";
 pub(crate) const SESSIONS: &str = "TAILWATER_SESSIONS";
 /// Environment variable with the socket of the control API.
 pub(crate) const CONTROL: &str = "TAILWATER_CONTROL";
+/// Environment variable with the descriptor of the link to the old binary.
+pub(crate) const PROCESSES: &str = "TAILWATER_PROCESSES";
 /// More bytes than this are no keys.
 const KEYS_SIZE_MAX: usize = 8 << 10;
 /// The variables of systemd.
@@ -42,7 +45,8 @@ const PROCESS: &str = "LISTEN_PID";
 const COUNT: &str = "LISTEN_FDS";
 const NAMES: &str = "LISTEN_FDNAMES";
 /// Variables that are for one process and no other.
-pub(crate) const VARIABLES: [&str; 8] = [UPGRADE, KEYS, LOCKS, SESSIONS, CONTROL, PROCESS, COUNT, NAMES];
+pub(crate) const VARIABLES: [&str; 9] =
+    [UPGRADE, KEYS, LOCKS, SESSIONS, CONTROL, PROCESSES, PROCESS, COUNT, NAMES];
 
 /// The first descriptor of systemd.
 const FIRST: RawFd = 3;
@@ -60,6 +64,8 @@ pub(crate) struct Inherited {
     pub(crate) sessions: Option<OwnedFd>,
     /// Listening socket of the control API of the old binary.
     pub(crate) control: Option<OwnedFd>,
+    /// Link to the old binary.
+    pub(crate) processes: Option<OwnedFd>,
     /// The old binary.
     pub(crate) old: Option<Pid>,
     /// Messages about them.
@@ -84,6 +90,7 @@ impl Inherited {
             this.take_locks();
             this.sessions = descriptor(SESSIONS);
             this.control = descriptor(CONTROL);
+            this.processes = descriptor(PROCESSES);
         }
         let text = |name| std::env::var_os(name).unwrap_or_default();
         if text(PROCESS).as_bytes() == std::process::id().to_string().as_bytes() {

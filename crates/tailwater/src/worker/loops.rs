@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use tw_app::{App, Generation};
-use tw_core::event_loop::{self, Counts, HandedSession, HandoverPhase, LoopCommand, Reloads};
+use tw_core::event_loop::{self, Counts, HandedSession, HandoverPhase, LoopCommand, ProcessLinks, Reloads};
 use tw_core::generation::Config;
 use tw_core::process::{LoopGuard, MemoryLock};
 use tw_log::{Level, Sinks};
@@ -178,7 +178,27 @@ impl Loops {
         }
     }
 
-    /// Notes that another process receives from the same sockets now.
+    /// Other worker processes with connections over the same sockets.
+    pub(crate) fn links(&self) -> &ProcessLinks {
+        &self.counts.links
+    }
+
+    /// Records which process receives the datagrams of connections.
+    pub(crate) fn set_received_elsewhere(&self, is_received_elsewhere: bool) {
+        self.counts.links.set_received_elsewhere(is_received_elsewhere);
+        let leaving = self.leaving.iter().filter_map(|leaving| leaving.thread.as_ref());
+        for thread in self.current.iter().map(|running| &running.thread).chain(leaving) {
+            // One that has just ended receives nothing.
+            let _ = thread.send(LoopCommand::ReceiverChanged);
+        }
+    }
+
+    /// Gives a datagram of another process to the loop of its connection.
+    pub(crate) fn take_from_process(&self, packet: &[u8]) {
+        self.counts.take_from_process(packet);
+    }
+
+    /// Notes that another process receives from the same sockets now and passes nothing on.
     pub(crate) fn set_replaced(&self) {
         self.counts.set_replaced();
     }

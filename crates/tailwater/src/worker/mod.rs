@@ -23,7 +23,7 @@ use tw_app::{Config, Generation};
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
 use tw_core::config_thread::ConfigThread;
-use tw_core::event_loop::{HandedSession, HandoverPhase, Reloads};
+use tw_core::event_loop::{HandedSession, HandoverPhase, ProcessLinks, Reloads};
 use tw_core::pools::Disks;
 use tw_core::shared_objects::SharedObjects;
 use tw_disk::Pool;
@@ -206,7 +206,22 @@ impl Server {
         self.loops.are_turning(now)
     }
 
-    /// Notes that another process receives from the same sockets now.
+    /// Other worker processes with connections over the same sockets.
+    pub(crate) fn links(&self) -> &ProcessLinks {
+        self.loops.links()
+    }
+
+    /// Records which process receives the datagrams of connections.
+    pub(crate) fn set_received_elsewhere(&self, is_received_elsewhere: bool) {
+        self.loops.set_received_elsewhere(is_received_elsewhere);
+    }
+
+    /// Gives a datagram of another process to the loop of its connection.
+    pub(crate) fn take_from_process(&self, packet: &[u8]) {
+        self.loops.take_from_process(packet);
+    }
+
+    /// Notes that another process receives from the same sockets now and passes nothing on.
     pub(crate) fn set_replaced(&self) {
         self.loops.set_replaced();
     }

@@ -18,12 +18,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, recv};
 use tw_accept::ssl;
 use tw_app::Config;
 use tw_base::Errno;
 use tw_conf::MemoryFiles;
 use tw_core::config_thread;
-use tw_core::event_loop::Reloads;
+use tw_core::event_loop::{PACKET_SIZE_MAX, Reloads};
 use tw_core::shared_objects::SharedObjects;
 use tw_log::{Level, Sinks, Target};
 use tw_rt::affinity::Affinity;
@@ -50,6 +51,9 @@ const NAME: &CStr = c"tailwater";
 
 /// Time for the logs to take the reason of a start that failed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Datagrams of other processes that are taken before something else is done.
+const DATAGRAMS_AT_ONCE: usize = 256;
 
 /// Too many files are open in this process.
 const MFILE: Errno = Errno(rustix::io::Errno::MFILE.raw_os_error());
@@ -81,6 +85,8 @@ struct Worker {
     incoming: Option<IncomingSessions>,
     /// Way to the process that takes over the sessions of this one.
     next: Option<OwnedFd>,
+    /// Socket on which other worker processes pass datagrams of connections of this one.
+    passed: Option<OwnedFd>,
 }
 
 /// Signs of life for the master.
@@ -113,7 +119,7 @@ pub(crate) fn run() -> ExitCode {
             answer(&channel, &WorkerReply::Keys(keys.clone()));
             if answer(&channel, &WorkerReply::Serving) {
                 let (master, state) = (Some(Arc::new(channel)), State::Serving);
-                let (incoming, next) = (None, None);
+                let (incoming, next, passed) = (None, None, None);
                 let worker = Worker {
                     master,
                     signals,
@@ -126,6 +132,7 @@ pub(crate) fn run() -> ExitCode {
                     is_daemon,
                     incoming,
                     next,
+                    passed,
                 };
                 worker.serve();
             }
@@ -297,6 +304,7 @@ impl Worker {
                 }
             }
             self.take_sessions();
+            self.take_datagrams();
             self.server.hand_over();
             self.take_signals();
             self.show_life(Instant::now());
@@ -321,6 +329,7 @@ impl Worker {
         fds.extend(self.master.as_ref().map(|master| PollFd::new(&**master, PollFlags::IN)));
         let has_master = self.master.is_some();
         fds.extend(self.incoming.as_ref().map(|incoming| PollFd::new(incoming, PollFlags::IN)));
+        fds.extend(self.passed.as_ref().map(|passed| PollFd::new(passed, PollFlags::IN)));
         fds.extend(self.server.next_process().map(|next| PollFd::from_borrowed_fd(next, PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {
@@ -336,6 +345,22 @@ impl Worker {
         let server = &self.server;
         if incoming.receive(|loop_index, session| server.take_over(loop_index, session)) == Incoming::Over {
             self.incoming = None;
+        }
+    }
+
+    /// Gives datagrams that other worker processes pass on to the loops.
+    fn take_datagrams(&mut self) {
+        let mut buffer = [0; PACKET_SIZE_MAX];
+        for _ in 0..DATAGRAMS_AT_ONCE {
+            let Some(passed) = &self.passed else { return };
+            match recv(passed, &mut buffer[..], RecvFlags::DONTWAIT) {
+                Ok((_, size @ 1..)) => {
+                    self.server.take_from_process(buffer.get(..size).unwrap_or_default());
+                }
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
+                // Nobody can write to it any more.
+                Ok(_) | Err(_) => self.passed = None,
+            }
         }
     }
 
@@ -370,6 +395,16 @@ impl Worker {
             }
             Ok(Some((WorkerCommand::Reloads { succeeded, failed, has_last_failed, last_success }, _))) => {
                 self.server.set_reloads(Reloads { succeeded, failed, has_last_failed, last_success });
+            }
+            Ok(Some((WorkerCommand::JoinProcesses(own), fds))) => {
+                self.server.links().set_own(own);
+                self.passed = fds.into_iter().next();
+            }
+            Ok(Some((WorkerCommand::AddProcess(other), fds))) => {
+                self.server.links().add(other, fds.into_iter().next());
+            }
+            Ok(Some((WorkerCommand::ReceiveDatagrams(receives), _))) => {
+                self.server.set_received_elsewhere(!receives);
             }
             Ok(Some((WorkerCommand::TakeSessions, fds))) => {
                 self.incoming = fds.into_iter().next().map(IncomingSessions::new);

@@ -12,7 +12,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -20,16 +19,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg, socketpair,
-    sockopt,
-};
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 use tw_core::event_loop::{
     HANDOVER_SESSIONS_MAX, HANDOVER_TIME_MAX, HandedSession, HandoverOffers, HandoverPhase, HandoverVerdict,
     OfferedSession, RECORD_SIZE_MAX,
 };
 use tw_log::ErrorLog;
+
+use crate::packet;
 
 /// Largest number of sessions whose decision is waited for at the same time.
 const UNDECIDED_MAX: usize = 64;
@@ -58,11 +55,6 @@ struct HandoverOutcome {
     accepted: usize,
     /// Sessions that stayed.
     refused: usize,
-}
-
-/// A pair of sockets between two worker processes: the end of the one that leaves, and that of the next one.
-pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Handover of the sessions of this process.
@@ -217,15 +209,8 @@ fn send_session(number: u64, offered: &OfferedSession, next: &OwnedFd, until: In
     }
     let loop_index = u32::try_from(offered.loop_index).unwrap_or_default();
     let packet = [&number.to_le_bytes()[..], &loop_index.to_le_bytes(), &offered.record].concat();
-    let fds = [offered.socket.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-        return Err(Errno::INVAL);
-    }
     set_timeout(next, sockopt::Timeout::Send, until)?;
-    sendmsg(next, &[io::IoSlice::new(&packet)], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(())
+    packet::send(next, &packet, Some(offered.socket.as_fd()), SendFlags::empty())
 }
 
 /// Waits for the next decision, about the session with this number.
@@ -280,7 +265,7 @@ impl IncomingSessions {
     pub(super) fn receive(&mut self, mut take: impl FnMut(usize, HandedSession)) -> Incoming {
         for _ in 0..RECEIVED_AT_ONCE_MAX {
             let mut packet = [0; HEAD_SIZE + RECORD_SIZE_MAX];
-            let (size, socket) = match self.receive_packet(&mut packet) {
+            let (size, socket) = match packet::receive(&*self.socket, &mut packet) {
                 Ok((0, _)) => return Incoming::Over,
                 Ok(received) => received,
                 Err(Errno::AGAIN) => return Incoming::Open,
@@ -309,20 +294,6 @@ impl IncomingSessions {
             }
         }
         Incoming::Open
-    }
-
-    /// Receives a packet with at most one descriptor.
-    fn receive_packet(&self, packet: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [io::IoSliceMut::new(packet)];
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let received = recvmsg(&*self.socket, &mut parts, &mut control, flags)?;
-        let socket = control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        });
-        Ok((received.bytes, socket))
     }
 }
 
@@ -375,7 +346,7 @@ mod tests {
         limits: HandoverLimits,
         mut take: impl FnMut(usize, HandedSession) + Send,
     ) -> (HandoverOutcome, Vec<Option<HandoverVerdict>>) {
-        let (next, incoming) = pair().unwrap();
+        let (next, incoming) = packet::pair().unwrap();
         let mut incoming = IncomingSessions::new(incoming);
         let (sender, offers) = sync_channel(records.len().max(1));
         let mut decisions = Vec::new();
@@ -435,7 +406,7 @@ mod tests {
     fn silent_or_absent_process_takes_nothing() {
         let limits = HandoverLimits { time: Duration::from_millis(20), ..LIMITS };
         for is_there in [true, false] {
-            let (next, incoming) = pair().unwrap();
+            let (next, incoming) = packet::pair().unwrap();
             let _incoming = is_there.then_some(incoming);
             let (sender, offers) = sync_channel(2);
             let ((first, decision), (second, other)) = (offer(b"a"), offer(b"b"));
@@ -450,7 +421,7 @@ mod tests {
     #[test]
     fn sessions_are_offered_once_the_next_process_takes_them() {
         let log = ErrorLog::none();
-        let (next, incoming) = pair().unwrap();
+        let (next, incoming) = packet::pair().unwrap();
         let mut handover = Handover::new(next);
         assert!(matches!(handover.step(&log), HandoverPhase::Expected) && handover.is_waiting());
         let _incoming = IncomingSessions::new(incoming);
@@ -460,21 +431,21 @@ mod tests {
         handover.end();
         // Another binary: it says something else, or nothing in time.
         for hello in [&b"\x02"[..], b"", b"hello"] {
-            let (next, other) = pair().unwrap();
+            let (next, other) = packet::pair().unwrap();
             if !hello.is_empty() {
                 send(&other, hello, SendFlags::empty()).unwrap();
             }
             drop(other);
             assert!(matches!(Handover::new(next).step(&log), HandoverPhase::Closed), "{hello:?}");
         }
-        let (next, _other) = pair().unwrap();
+        let (next, _other) = packet::pair().unwrap();
         let mut silent = Handover::Waiting { next, until: Instant::now() };
         assert!(matches!(silent.step(&log), HandoverPhase::Closed) && !silent.is_waiting());
     }
 
     #[test]
     fn process_that_has_given_up_keeps_its_session() {
-        let (next, incoming) = pair().unwrap();
+        let (next, incoming) = packet::pair().unwrap();
         let (sender, offers) = sync_channel(1);
         sender.send(offer(b"a").0).unwrap();
         let limits = HandoverLimits { time: Duration::from_millis(20), ..LIMITS };
@@ -491,7 +462,7 @@ mod tests {
 
     #[test]
     fn packets_of_another_form_end_the_handover() {
-        let (next, incoming) = pair().unwrap();
+        let (next, incoming) = packet::pair().unwrap();
         let mut incoming = IncomingSessions::new(incoming);
         let mut none = |_, _| panic!("no session");
         assert_eq!((incoming.receive(&mut none), read_hello(&next)), (Incoming::Open, Ok(1)));

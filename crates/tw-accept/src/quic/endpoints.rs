@@ -2,12 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use rustix::net::SocketAddrAny;
-use tw_core::event_loop::{DatagramListener, LoopCore, PassedDatagram, ReceivedDatagram};
+use tw_core::event_loop::{DatagramListener, LinkOutcome, LoopCore, PassedDatagram, ReceivedDatagram};
 use tw_log::Level;
 use tw_net::Addr;
 use tw_quic::{
@@ -23,6 +24,8 @@ use super::host_key::HostKey;
 const BATCHES_OF_TURN: usize = 4;
 /// Pause after the socket of an endpoint has failed.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Bit of the first byte of packets of a handshake (RFC 8999, section 5.1).
+const LONG_HEADER: u8 = 0x80;
 /// Kind of the task of an endpoint, for the watch over the loop.
 const ENDPOINT: &str = "quic";
 
@@ -38,8 +41,6 @@ pub struct AddressSettings {
 /// Endpoints of one loop.
 pub struct QuicEndpoints {
     core: Weak<LoopCore>,
-    /// Number of this process among those that share a host key.
-    process: u16,
     all: RefCell<Vec<Rc<LoopEndpoint>>>,
 }
 
@@ -69,9 +70,7 @@ enum Next {
 impl QuicEndpoints {
     /// No endpoints yet.
     pub fn new(core: &Rc<LoopCore>) -> Self {
-        // Two processes of one instance run at the same time only for a while, and have different numbers.
-        let process = rustix::process::getpid().as_raw_pid() as u16;
-        Self { core: Rc::downgrade(core), process, all: RefCell::default() }
+        Self { core: Rc::downgrade(core), all: RefCell::default() }
     }
 
     /// Takes a datagram. Returns a connection whose client hello has arrived; the protocol starts a task for it. `settings` finds those of
@@ -91,21 +90,26 @@ impl QuicEndpoints {
         endpoint.receive(&Datagram { bytes, peer, local, ecn })
     }
 
-    /// Takes a datagram that another loop has received: of a connection of this loop, or for a new one because the other loop is about
-    /// to end. Result as of [`receive`](Self::receive).
+    /// Takes a datagram that another loop or process has received: of a connection of this loop, or for a new one because the other loop is
+    /// about to end. Result as of [`receive`](Self::receive).
     pub fn receive_passed(&self, datagram: &PassedDatagram) -> Option<IncomingConnection> {
         let all = self.all.borrow();
         let endpoint = all.iter().find(|endpoint| *endpoint.listen == datagram.listen).cloned();
         drop(all);
         let endpoint = endpoint?;
         let PassedDatagram { bytes, peer, local, ecn, .. } = datagram;
-        let datagram = Datagram { bytes, peer: *peer, local: *local, ecn: *ecn };
+        let peer = SocketAddr::try_from(peer.clone()).ok()?;
+        let datagram = Datagram { bytes, peer, local: *local, ecn: *ecn };
         let received = endpoint.endpoint.receive(tw_rt::clock::now(), &datagram);
         endpoint.note_statistics();
         match received {
             Received::Connecting(incoming) => Some(incoming),
-            // Nothing is passed on twice.
-            Received::Done | Received::Elsewhere(_) | Received::Refused => None,
+            // Nothing is passed on twice: the loop of the connection has ended.
+            Received::Elsewhere(_) => {
+                endpoint.endpoint.reset(tw_rt::clock::now(), &datagram);
+                None
+            }
+            Received::Done | Received::Refused => None,
         }
     }
 
@@ -139,7 +143,7 @@ impl QuicEndpoints {
         let core = self.core.upgrade()?;
         let config = |settings: AddressSettings| EndpointConfig {
             keys: settings.host_key.0,
-            origin: Origin { generation: self.process, event_loop: own_number(&core) },
+            origin: own_origin(&core),
             retry: settings.retry,
         };
         let mut all = self.all.borrow_mut();
@@ -170,9 +174,18 @@ impl QuicEndpoints {
     }
 }
 
-/// Number of a loop in connection IDs. Loops without one share the last, and pass nothing on.
-fn own_number(core: &LoopCore) -> u8 {
-    core.datagram_number().unwrap_or(u8::MAX)
+/// Origin in connection IDs of a loop. Loops without a number share the last, and pass nothing on.
+fn own_origin(core: &LoopCore) -> Origin {
+    Origin { process: core.counts.links.own(), event_loop: core.datagram_number().unwrap_or(u8::MAX) }
+}
+
+/// Returns true if a connection ID is of another loop or of another process of this instance, and not one that a client has chosen.
+fn is_elsewhere(core: &LoopCore, origin: Origin) -> bool {
+    let own = own_origin(core);
+    match origin.process == own.process {
+        true => origin.event_loop != own.event_loop && core.has_loop(origin.event_loop),
+        false => core.knows_process(origin.process),
+    }
 }
 
 impl LoopEndpoint {
@@ -181,25 +194,45 @@ impl LoopEndpoint {
         if core.connections.is_stopping() {
             self.endpoint.stop_accepting();
         }
+        // The engine would take packets of a handshake elsewhere for those of a new connection.
+        if let Some(origin) = self.endpoint.origin_of_handshake(datagram.bytes)
+            && is_elsewhere(&core, origin)
+        {
+            self.pass_on(&core, origin, datagram);
+            return None;
+        }
         let received = self.endpoint.receive(tw_rt::clock::now(), datagram);
         self.note_statistics();
-        let passed = || {
-            let Datagram { bytes, peer, local, ecn } = *datagram;
-            PassedDatagram { bytes: bytes.into(), peer, local, listen: (*self.listen).clone(), ecn }
-        };
         match received {
             Received::Done => {}
             Received::Connecting(incoming) => return Some(incoming),
-            Received::Elsewhere(origin) => {
-                match core.has_loop(origin.event_loop) {
-                    true => core.pass_datagram(origin.event_loop, passed()),
-                    // Its loop has ended: the client learns that the connection is lost.
-                    false => self.endpoint.reset(tw_rt::clock::now(), datagram),
-                }
-            }
-            Received::Refused => core.pass_new_datagram(passed()),
+            Received::Elsewhere(origin) => self.pass_on(&core, origin, datagram),
+            Received::Refused => core.pass_new_datagram(datagram.peer.port(), self.passed(datagram)),
         }
         None
+    }
+
+    /// Passes a datagram on to the loop and process of its connection. If they have ended, the client learns that the connection is lost,
+    /// unless it is in its handshake, which knows no reset (RFC 9000, section 10.3).
+    fn pass_on(&self, core: &LoopCore, origin: Origin, datagram: &Datagram<'_>) {
+        let is_lost = if origin.process == core.counts.links.own() {
+            let has_loop = core.has_loop(origin.event_loop);
+            if has_loop {
+                core.pass_datagram(origin.event_loop, self.passed(datagram));
+            }
+            !has_loop
+        } else {
+            let passed = self.passed(datagram);
+            core.pass_to_process(origin.process, origin.event_loop, &passed) == LinkOutcome::Gone
+        };
+        if is_lost && datagram.bytes.first().is_some_and(|first| first & LONG_HEADER == 0) {
+            self.endpoint.reset(tw_rt::clock::now(), datagram);
+        }
+    }
+
+    fn passed(&self, datagram: &Datagram<'_>) -> PassedDatagram {
+        let Datagram { bytes, peer, local, ecn } = *datagram;
+        PassedDatagram::new(bytes, peer, local, (*self.listen).clone(), ecn)
     }
 
     /// Counts what has happened, and reports panics of the engine.

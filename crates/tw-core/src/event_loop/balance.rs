@@ -27,7 +27,7 @@ use tw_base::{FatalMutex, Limit};
 use tw_net::{Accepted, Addr};
 use tw_rt::LoopStats;
 
-use super::{Application, ForwardedDatagram, LoopCore, Running, Tally};
+use super::{Application, LoopCore, Running, Tally};
 use crate::process::ConnectionBalance;
 
 /// Connections on their way to one loop.
@@ -59,12 +59,6 @@ enum Message {
     WantsDescriptors,
 }
 
-/// Work that a loop takes from others.
-enum Passed {
-    Message(Message),
-    Datagram(ForwardedDatagram),
-}
-
 /// A loop as others see it.
 pub struct Sibling {
     /// Number of the loop.
@@ -74,7 +68,6 @@ pub struct Sibling {
     /// Statistics of its turns.
     pub stats: Arc<LoopStats>,
     inbox: Sender<Message>,
-    pub(super) datagrams: Sender<ForwardedDatagram>,
 }
 
 /// The loops that accept.
@@ -215,7 +208,6 @@ impl LoopCore {
             tally: self.tally.share(),
             stats: stats.clone(),
             inbox: sender,
-            datagrams: self.forwarding.sender().clone(),
         });
         self.balance.inbox.replace(Some(receiver));
         self.balance.me.replace(Some(sibling.clone()));
@@ -235,8 +227,13 @@ impl LoopCore {
         if let Some(inbox) = &mut *self.balance.inbox.borrow_mut() {
             inbox.close();
         }
-        // Its sessions get no datagrams of other loops any more.
-        self.forwarding.receiver().take();
+        // Its sessions get no datagrams of other loops any more, but its connections do.
+        self.refuse_new_datagrams();
+    }
+
+    /// Returns true if other loops serve clients.
+    pub fn has_siblings(&self) -> bool {
+        self.counts.siblings.all().iter().any(|sibling| sibling.index != self.index)
     }
 
     /// Lets the other loops close what they can spare.
@@ -300,22 +297,12 @@ impl<A: Application> Running<A> {
     /// Serves what other loops pass on, until it leaves them.
     pub(super) async fn take_over_all(self) {
         loop {
-            let next = poll_fn(|cx| {
-                if let Some(datagrams) = &mut *self.forwarding.receiver().borrow_mut()
-                    && let Poll::Ready(Some(datagram)) = datagrams.poll_recv(cx)
-                {
-                    return Poll::Ready(Some(Passed::Datagram(datagram)));
-                }
-                match &mut *self.balance.inbox.borrow_mut() {
-                    Some(inbox) => inbox.poll_recv(cx).map(|message| message.map(Passed::Message)),
-                    None => Poll::Ready(None),
-                }
+            let next = poll_fn(|cx| match &mut *self.balance.inbox.borrow_mut() {
+                Some(inbox) => inbox.poll_recv(cx),
+                None => Poll::Ready(None),
             });
-            match next.await {
-                Some(Passed::Message(message)) => self.take_over(message),
-                Some(Passed::Datagram(datagram)) => self.app.receive_forwarded(datagram),
-                None => return,
-            }
+            let Some(message) = next.await else { return };
+            self.take_over(message);
         }
     }
 
@@ -349,9 +336,9 @@ mod tests {
         for (index, open) in opens.iter().enumerate() {
             let tally = all.claim();
             tally.open.add(*open);
-            let ((inbox, _), (datagrams, _)) = (channel(1), channel(1));
+            let (inbox, _) = channel(1);
             let (tally_of, stats) = (tally.share(), Arc::default());
-            let sibling = Arc::new(Sibling { index, tally: tally_of, stats, inbox, datagrams });
+            let sibling = Arc::new(Sibling { index, tally: tally_of, stats, inbox });
             siblings.change(|all| all.push(sibling.clone()));
             balances.push((Balance::default(), sibling));
             tallies.push(tally);

@@ -15,7 +15,8 @@ use tw_rt::watch::Stall;
 
 use super::accept::AcceptMutex;
 use super::balance::{Sibling, Siblings};
-use super::passed_datagrams::DatagramInboxes;
+use super::passed_datagrams::DatagramQueues;
+use super::process_links::ProcessLinks;
 use super::slow_requests::SlowRequests;
 use super::tally::{LoopCounter, Tallies, Tally};
 
@@ -42,14 +43,18 @@ pub struct Counts {
     pub reloads: FatalMutex<Reloads>,
     /// The number that the last connection has got.
     last_connection: AtomicU64,
-    /// True once another process receives from the same sockets.
+    /// True once another process receives from the same sockets and passes nothing on.
     is_replaced: AtomicBool,
     /// Sessions over datagrams that are older than the present number of loops.
     pub moved_datagram_sessions: AtomicU64,
     pub(super) tallies: Tallies,
     pub(super) accept_mutex: AcceptMutex,
     pub(super) siblings: Siblings,
-    pub(super) datagram_inboxes: DatagramInboxes,
+    pub(super) datagram_queues: DatagramQueues,
+    /// Other worker processes with connections over the same sockets.
+    pub links: ProcessLinks,
+    /// Packets of other processes that could not be used.
+    pub linked_dropped: AtomicU64,
     /// Statistics of the turns of each loop.
     loops: FatalMutex<Vec<Arc<LoopStats>>>,
 }
@@ -60,12 +65,12 @@ impl Counts {
         self.last_connection.fetch_add(1, Relaxed) + 1
     }
 
-    /// Notes that another process receives from the same sockets now.
+    /// Notes that another process receives from the same sockets now and passes nothing on.
     pub fn set_replaced(&self) {
         self.is_replaced.store(true, Release);
     }
 
-    /// Returns true if another process receives from the same sockets: a datagram goes to either of them.
+    /// Returns true if another process receives from the same sockets and passes nothing on: a datagram goes to either of them.
     pub(super) fn is_replaced(&self) -> bool {
         self.is_replaced.load(Acquire)
     }

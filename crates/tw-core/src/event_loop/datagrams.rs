@@ -7,15 +7,17 @@
 //! sendmmsg ◄──────────────────── DatagramListener::send ◄──────────────────────────────────┘
 //! ```
 //! The kernel chooses the socket, and so the loop, by the addresses of a datagram, so all datagrams of a client reach one loop, as long as
-//! the number of sockets stays the same (`forwarded_datagrams`). A loop that stops receiving keeps its sessions: their answers leave by the [`DatagramListener`] that they hold.
+//! the number of sockets stays the same (`passed_datagrams`). A loop that stops receiving keeps its sessions: their answers leave by the [`DatagramListener`] that they hold.
+//! While another process receives the datagrams of connections, loops leave the sockets alone (`process_links`).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rustix::net::SocketAddrAny;
@@ -24,11 +26,13 @@ use tw_log::Level;
 use tw_net::listen::SocketKind;
 use tw_net::{Addr, ListenSocket};
 use tw_rt::watch::Subject;
-use tw_rt::{DatagramPeers, DatagramSender, DatagramSocket, OutgoingMessage, ReceiveBatch, SendOutcome};
+use tw_rt::{
+    DatagramPeers, DatagramSender, DatagramSocket, Deadline, OutgoingMessage, ReceiveBatch, SendOutcome,
+};
 
 use super::accept::End;
 use super::counts::CONNECTION;
-use super::{Application, ConnectionsExhausted, LoopCore, Open, OpenConnection, Running};
+use super::{Application, ConnectionsExhausted, HANDOVER_TIME_MAX, LoopCore, Open, OpenConnection, Running};
 use crate::generation::{ListenAddress, SocketSharing};
 
 /// Largest number of datagrams that a loop takes from a socket before its other tasks have their turn.
@@ -50,6 +54,8 @@ pub struct DatagramListener {
     /// Address it listens on.
     pub address: Rc<Addr>,
     sender: DatagramSender,
+    /// Task that receives.
+    receiver: RefCell<Option<Waker>>,
 }
 
 /// A datagram that has arrived.
@@ -66,24 +72,28 @@ pub struct ReceivedDatagram<'a> {
     pub ecn: u8,
 }
 
-/// A datagram that another loop has received for a connection of this one.
-pub struct PassedDatagram {
-    /// Content.
-    pub bytes: Box<[u8]>,
-    /// Sender.
-    pub peer: SocketAddr,
-    /// Local address that it was sent to, if the socket tells.
-    pub local: Option<IpAddr>,
-    /// Listening address of the configuration that it belongs to.
-    pub listen: Addr,
-    /// Mark of explicit congestion notification; 0 for none.
-    pub ecn: u8,
+/// Reason to stop waiting for datagrams.
+enum Wait {
+    /// The socket may have some.
+    Readable(io::Result<()>),
+    /// Another process receives.
+    ReceivedElsewhere,
+    /// The time is over.
+    Over,
 }
 
 impl DatagramListener {
     /// Sends messages as far as the socket takes them.
     pub fn send(&self, messages: &[OutgoingMessage<'_>]) -> SendOutcome {
         self.sender.send(messages)
+    }
+
+    /// Lets a change of the process that receives wake the task of `cx`.
+    fn wake_on_change(&self, cx: &Context<'_>) {
+        let mut receiver = self.receiver.borrow_mut();
+        if !receiver.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *receiver = Some(cx.waker().clone());
+        }
     }
 
     /// Waits until the socket may take messages again, after it has not taken some.
@@ -145,6 +155,12 @@ impl LoopCore {
         (!all.is_empty()).then(|| all.swap_remove(exact))
     }
 
+    /// Lets the tasks that receive look who receives the datagrams of connections.
+    pub(super) fn wake_receivers(&self) {
+        let all: Vec<_> = self.listeners.borrow().iter().filter_map(Weak::upgrade).collect();
+        all.iter().filter_map(|listener| listener.receiver.take()).for_each(Waker::wake);
+    }
+
     fn add_listener(&self, listener: &Rc<DatagramListener>) {
         let mut all = self.listeners.borrow_mut();
         all.retain(|known| known.strong_count() > 0);
@@ -183,15 +199,36 @@ impl<A: Application> Running<A> {
     ) -> io::Result<(DatagramSocket, Rc<DatagramListener>)> {
         let (id, address) = (socket.cookie()?, Rc::new(socket.addr().clone()));
         let socket = DatagramSocket::new(socket.into(), DatagramPeers::Many)?;
-        let listener = DatagramListener { id, address, sender: socket.sender()? };
+        let listener =
+            DatagramListener { id, address, sender: socket.sender()?, receiver: RefCell::default() };
         Ok((socket, Rc::new(listener)))
     }
 
     /// Receives datagrams until told to end.
-    pub(super) async fn receive(self, socket: DatagramSocket, listener: Rc<DatagramListener>, end: Rc<End>) {
+    pub(super) async fn receive(
+        self,
+        mut socket: DatagramSocket,
+        listener: Rc<DatagramListener>,
+        end: Rc<End>,
+    ) {
         self.add_listener(&listener);
-        while let Some(ready) = end.or(poll_fn(|cx| socket.poll_readable(cx))).await {
-            let outcome = ready.and_then(|()| self.receive_batch(&socket, &listener));
+        loop {
+            let outcome = match end.or(self.wait_for_datagrams(&socket, &listener, None)).await {
+                Some(Wait::Readable(ready)) => ready.and_then(|()| self.receive_batch(&socket, &listener)),
+                Some(Wait::ReceivedElsewhere) => match self.pause(socket, &listener, &end).await {
+                    Ok(Some(resumed)) => {
+                        socket = resumed;
+                        continue;
+                    }
+                    // Its connections get their datagrams from the other process.
+                    Ok(None) => return self.stop_paused(&listener),
+                    Err(error) => {
+                        let (log, errno) = (&self.process().error_log, Errno::from(&error));
+                        return tw_log::emerg!(log, "cannot receive on {} again ({errno})", listener.address);
+                    }
+                },
+                Some(Wait::Over) | None => break,
+            };
             match outcome {
                 Ok(RECEIVED_AT_ONCE_MAX..) => tw_rt::yield_now().await,
                 Ok(_) => {}
@@ -208,30 +245,88 @@ impl<A: Application> Running<A> {
         if !self.receives_on(&listener.address) {
             return self.app.stop_receiving(&listener);
         }
-        if !self.connections.is_stopping() {
-            return;
-        }
-        // Half of the datagrams would go to the other process. Clients connect to it anew.
-        if self.counts.is_replaced() {
-            return self.app.stop_connections(&listener);
-        }
         // Connections over datagrams end like others, with the loop, and need their datagrams until then.
-        if self.app.has_connections_over(&listener) {
+        if self.connections.is_stopping() && self.app.has_connections_over(&listener) {
             let subject = Subject { kind: "accept", id: 0 };
             drop(tw_rt::spawn_local(subject, self.receive_rest(socket, listener)));
         }
     }
 
-    /// Receives datagrams until the loop ends.
+    /// Waits for datagrams, the end of the time, or another process that receives.
+    async fn wait_for_datagrams(
+        &self,
+        socket: &DatagramSocket,
+        listener: &DatagramListener,
+        mut time: Option<&mut Deadline>,
+    ) -> Wait {
+        poll_fn(|cx| {
+            if self.counts.links.is_received_elsewhere() && self.has_process_in_datagrams(listener) {
+                return Poll::Ready(Wait::ReceivedElsewhere);
+            }
+            if let Some(time) = &mut time
+                && time.poll_elapsed(cx).is_ready()
+            {
+                return Poll::Ready(Wait::Over);
+            }
+            listener.wake_on_change(cx);
+            socket.poll_readable(cx).map(Wait::Readable)
+        })
+        .await
+    }
+
+    /// Returns true if all datagrams of this socket tell the process that they belong to.
+    fn has_process_in_datagrams(&self, listener: &DatagramListener) -> bool {
+        let has_process = |listen: &Addr| self.app.has_process_in_datagrams(listen);
+        has_process(&listener.address)
+            && self.addresses_sharing(listener).iter().all(|address| has_process(address))
+    }
+
+    /// Leaves a socket alone while another process receives from it. `None` once told to end.
+    async fn pause(
+        &self,
+        socket: DatagramSocket,
+        listener: &DatagramListener,
+        end: &End,
+    ) -> io::Result<Option<DatagramSocket>> {
+        // The loop would wake up for every datagram.
+        let socket = socket.into_fd()?;
+        let resumed = poll_fn(|cx| {
+            listener.wake_on_change(cx);
+            if self.counts.links.is_received_elsewhere() { Poll::Pending } else { Poll::Ready(()) }
+        });
+        match end.or(resumed).await {
+            Some(()) => DatagramSocket::new(socket, DatagramPeers::Many).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Ends receiving from a socket that another process receives from.
+    fn stop_paused(&self, listener: &DatagramListener) {
+        if !self.receives_on(&listener.address) {
+            self.app.stop_receiving(listener);
+        }
+    }
+
+    /// Receives datagrams until the loop ends, or another process does.
     fn receive_rest(
         self,
         socket: DatagramSocket,
         listener: Rc<DatagramListener>,
     ) -> Pin<Box<dyn Future<Output = ()>>> {
         Box::pin(async move {
-            while poll_fn(|cx| socket.poll_readable(cx)).await.is_ok() {
+            let mut time = Deadline::new();
+            if self.counts.is_replaced() {
+                time.set(HANDOVER_TIME_MAX);
+            }
+            loop {
+                match self.wait_for_datagrams(&socket, &listener, Some(&mut time)).await {
+                    Wait::Readable(Ok(())) => {}
+                    Wait::Readable(Err(_)) | Wait::ReceivedElsewhere => return,
+                    // Half of the datagrams would go to the other process. Clients connect to it anew.
+                    Wait::Over => return self.app.stop_connections(&listener),
+                }
                 match self.receive_batch(&socket, &listener) {
-                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
                     _ => tw_rt::yield_now().await,
                 }
             }

@@ -103,8 +103,10 @@ pub struct Tally {
     pub tls_failed: [LoopCounter; HandshakeFailure::ALL.len()],
     /// Datagrams from clients or for them that were dropped: no room, no session, or more than one may get.
     pub datagrams_dropped: LoopCounter,
-    /// Datagrams that were handed to the loop with their session.
+    /// Datagrams that were handed to the loop with their session or connection.
     pub datagrams_forwarded: LoopCounter,
+    /// Datagrams that were handed to the process with their connection.
+    pub datagrams_passed_to_processes: LoopCounter,
     /// Sessions over datagrams that ended to make room.
     pub datagram_sessions_evicted: LoopCounter,
     /// Connections over QUIC open now, with those whose handshake goes on.
@@ -119,8 +121,6 @@ pub struct Tally {
     pub quic_resets: LoopCounter,
     /// Panics of the QUIC engine.
     pub quic_panics: LoopCounter,
-    /// Datagrams passed on to the loop of their connection.
-    pub datagrams_passed_on: LoopCounter,
     /// Sessions over datagrams that were taken over from another process.
     pub datagram_sessions_taken_over: LoopCounter,
     /// Sessions over datagrams of another process that were not.

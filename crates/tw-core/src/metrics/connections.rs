@@ -48,14 +48,28 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &[],
         doc: "Datagrams from clients or for them that were dropped: the queue of the session or the socket was full, no session \
             could begin, or the upstream server sent more than proxy_responses allows.",
-        read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.datagrams_dropped)),
+        read: |scrape, out| {
+            let counts = scrape.counts();
+            let of_processes = counts.linked_dropped.load(std::sync::atomic::Ordering::Relaxed);
+            out.value(&[], counts.total(|tally| &tally.datagrams_dropped) + of_processes);
+        },
     },
     Metric {
         name: "udp_datagrams_forwarded_total",
         kind: MetricKind::Counter,
         labels: &[],
-        doc: "Datagrams that one loop has received for a session of another, after a reload has changed the number of loops.",
+        doc: "Datagrams that one loop has received for a session or connection of another and handed to it: their client has moved, or a \
+            reload has changed the number of loops.",
         read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.datagrams_forwarded)),
+    },
+    Metric {
+        name: "udp_datagrams_passed_to_processes_total",
+        kind: MetricKind::Counter,
+        labels: &[],
+        doc: "Datagrams of connections over QUIC that were handed to the worker process before, after an upgrade or a replacement.",
+        read: |scrape, out| {
+            out.value(&[], scrape.counts().total(|tally| &tally.datagrams_passed_to_processes))
+        },
     },
     Metric {
         name: "udp_sessions_evicted_total",
@@ -123,12 +137,5 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &[],
         doc: "Panics of the QUIC engine, which end one connection or those of a listening address on one loop.",
         read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.quic_panics)),
-    },
-    Metric {
-        name: "quic_datagrams_passed_on_total",
-        kind: MetricKind::Counter,
-        labels: &[],
-        doc: "Datagrams received by another event loop than that of their connection, and passed on to it.",
-        read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.datagrams_passed_on)),
     },
 ];

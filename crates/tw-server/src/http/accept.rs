@@ -59,7 +59,7 @@ pub(crate) fn receive(home: &Rc<Loop>, listener: &Rc<DatagramListener>, datagram
     }
 }
 
-/// Takes a datagram for QUIC that another loop has received.
+/// Takes a datagram for QUIC that another loop or process has received.
 pub(crate) fn receive_passed(home: &Rc<Loop>, datagram: &PassedDatagram) {
     if let Some(incoming) = home.app.quic.receive_passed(datagram) {
         start_quic(home, Rc::new(datagram.listen.clone()), incoming);

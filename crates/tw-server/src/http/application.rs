@@ -141,8 +141,8 @@ impl Application for Loop {
         accept::receive(self, listener, datagram);
     }
 
-    fn receive_passed(self: &Rc<Self>, datagram: &PassedDatagram) {
-        accept::receive_passed(self, datagram);
+    fn receive_passed(self: &Rc<Self>, datagram: PassedDatagram) {
+        accept::receive_passed(self, &datagram);
     }
 
     fn has_connections_over(&self, listener: &DatagramListener) -> bool {

@@ -53,7 +53,7 @@ impl Application for Echo {
         assert!(home.core().spawn_connection(serve).is_ok());
     }
 
-    fn receive_passed(self: &Rc<Self>, datagram: &PassedDatagram) {
+    fn receive_passed(self: &Rc<Self>, datagram: PassedDatagram) {
         self.0.receive_passed(datagram);
     }
 

@@ -4,6 +4,7 @@ mod attacks;
 mod bodies;
 mod clients;
 mod priority;
+mod process_change;
 mod quic_log;
 mod requests;
 mod rfc9114;

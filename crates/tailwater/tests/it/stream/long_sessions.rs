@@ -1,6 +1,5 @@
 //! Sessions that outlive a binary upgrade or their worker process, and what ends them.
 
-use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -8,9 +7,9 @@ use tw_testkit::{Client, Server, Signal, wait};
 
 use super::{echo, text, upstream};
 use crate::support::metrics::metric;
-use crate::support::process::{is_gone, kill, stat, worker};
+use crate::support::process::{is_gone, worker};
 use crate::support::reload::reload;
-use crate::support::server;
+use crate::support::{server, upgrade};
 
 /// A server with a relay on its first address, and a session with it. Its second address tells the process that serves it.
 fn with_session(main: &str) -> (Server, Client) {
@@ -40,36 +39,14 @@ pub(super) fn serving(server: &Server) -> u32 {
     text(server.addr_of(1)).parse().unwrap_or_default()
 }
 
-fn parent(pid: u32) -> u32 {
-    stat(pid).map_or(0, |stat| stat.parent)
-}
-
-/// Number in the pid file.
-fn master(server: &Server) -> Option<u32> {
-    fs::read_to_string(server.prefix().join("logs/server.pid")).ok()?.trim().parse().ok()
-}
-
 /// Starts the new binary, waits until it serves some of the new sessions, and returns the old one.
 pub(super) fn start_new_binary(server: &Server) -> u32 {
-    let old = server.pid();
-    server.signal(Signal::USR2).unwrap();
-    let new = wait::some(wait::TIMEOUT, || master(server).filter(|pid| *pid != old));
-    let new = new.unwrap_or_else(|| panic!("{}", server.error_log()));
-    let is_serving = || parent(serving(server)) == new;
-    assert!(wait::until(wait::TIMEOUT, is_serving), "{}", server.error_log());
-    old
+    upgrade::start_new_binary(server, || serving(server)).0
 }
 
 /// Starts the new binary, tells the old one to quit, and waits until all new sessions come to the new one.
 pub(super) fn upgrade(server: &Server) -> u32 {
-    let old = server.pid();
-    server.signal(Signal::USR2).unwrap();
-    let new = wait::some(wait::TIMEOUT, || master(server).filter(|pid| *pid != old));
-    let new = new.unwrap_or_else(|| panic!("{}", server.error_log()));
-    kill(old, Signal::QUIT);
-    let is_new = || (0..8).all(|_| parent(serving(server)) == new);
-    assert!(wait::until(wait::TIMEOUT, is_new), "{}", server.error_log());
-    old
+    upgrade::upgrade(server, || serving(server)).0
 }
 
 #[test]

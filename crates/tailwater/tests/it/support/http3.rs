@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use bytes::Bytes;
 use quinn_proto::ConnectionError;
@@ -70,6 +71,9 @@ pub(crate) fn http3_settings(tls: &rustls::ClientConfig, name: &str) -> ClientSe
     ClientSettings::new(Arc::new(tls), name)
 }
 
+/// Code of a connection that ends without an error (RFC 9114, section 8.1).
+const H3_NO_ERROR: u32 = 0x100;
+
 /// A client with frames.
 pub(crate) struct Http3Client {
     pub(crate) udp: UdpClient,
@@ -134,6 +138,18 @@ impl Http3Client {
             is_over: false,
         };
         Ok(Self { udp, wire })
+    }
+
+    /// Sends from another port from now on, and lets the server know it.
+    pub(crate) fn change_port(&mut self) {
+        self.udp.rebind().unwrap();
+        self.udp.client.connection.ping();
+    }
+
+    /// Closes the connection.
+    pub(crate) fn close(mut self) {
+        self.udp.client.close(H3_NO_ERROR, Instant::now());
+        self.until(|_| Some(())).unwrap();
     }
 
     /// Begins a request on a new stream, and returns its number.
@@ -281,6 +297,33 @@ impl Http3Client {
 pub(crate) struct Both<'a> {
     client: &'a mut QuicClient,
     wire: &'a mut Wire,
+}
+
+impl Both<'_> {
+    /// Lets the server acknowledge something.
+    pub(crate) fn ping(&mut self) {
+        self.client.connection.ping();
+    }
+
+    /// Reason of the end of the connection, once there is one.
+    pub(crate) fn lost(&self) -> Option<ConnectionError> {
+        self.client.lost.clone()
+    }
+
+    /// Bytes of the body of a response that have come.
+    pub(crate) fn body_len(&self, id: u64) -> usize {
+        self.wire.requests[&id].response.body.len()
+    }
+
+    /// Value of a field of a response, if its head has come.
+    pub(crate) fn field(&self, id: u64, name: &str) -> Option<&str> {
+        self.wire.requests[&id].response.field(name)
+    }
+
+    /// Returns true if nothing more of a response comes.
+    pub(crate) fn is_ended(&self, id: u64) -> bool {
+        self.wire.requests[&id].end.is_some()
+    }
 }
 
 /// Error code with which the server has closed the connection.

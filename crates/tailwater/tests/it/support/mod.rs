@@ -13,6 +13,7 @@ pub(crate) mod program;
 pub(crate) mod reload;
 pub(crate) mod slow_ext4;
 pub(crate) mod tls;
+pub(crate) mod upgrade;
 
 use std::env;
 use std::io;

@@ -1,0 +1,394 @@
+//! Links to the other worker processes of the instance that have connections over the same listening sockets: the process before a binary upgrade
+//! or a replacement, until its last connection has ended. One process receives; what belongs to a connection of another one goes to it.
+//!
+//! ```text
+//! datagram ─► loop of the newest process ─ process in the connection ID ─► ProcessLinks::pass ─ Unix socket ─► that process: main thread
+//!                                                                        └► it is gone: stateless reset            │
+//!                                                  loop of the connection ◄─ queue ◄─ Counts::take_from_process ◄──┘
+//! ```
+//! The sockets come from the master, so nobody else can write to them. They keep packets apart, and the kernel tells when the other end is gone. What
+//! arrives is read like input of strangers: version, loop, mark, three addresses, content.
+//!
+//! A process that is not known is not gone for certain: its link may be on the way from another master. Its clients are told that their
+//! connections are lost when [`UNKNOWN_TIME_MAX`] has passed.
+
+use std::io::IoSlice;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use tw_base::{FatalMutex, Limit};
+use tw_net::Addr;
+
+use super::{Counts, LoopCore, PassOutcome, PassedDatagram};
+
+/// Largest number of worker processes that know each other, with those that are gone.
+pub const PROCESSES_MAX: usize = 64;
+/// Largest datagram that is passed to another process, bytes. QUIC receives none of more than 1,472.
+const LINKED_SIZE_MAX: usize = 2048;
+/// Time for which datagrams for a process that is not known are dropped. Then the process is taken for gone.
+const UNKNOWN_TIME_MAX: Duration = Duration::from_secs(1);
+
+pub(super) const LIMITS: [Limit; 3] = [
+    Limit::count(
+        "PROCESSES_MAX",
+        PROCESSES_MAX as u64,
+        "Worker processes that pass datagrams to each other, and those that are remembered to have ended",
+        "those that have ended are forgotten, the oldest first; connections over QUIC in further ones do not survive an upgrade",
+    ),
+    Limit::bytes(
+        "LINKED_SIZE_MAX",
+        LINKED_SIZE_MAX as u64,
+        "Datagram that is passed to another worker process",
+        "it is dropped, and counted; what the socket between the two does not take is dropped, too",
+    ),
+    Limit::micros(
+        "UNKNOWN_TIME_MAX",
+        UNKNOWN_TIME_MAX.as_micros() as u64,
+        "Time for which datagrams of connections of an unknown worker process are dropped",
+        "then their clients get a stateless reset",
+    ),
+];
+
+/// First byte of a packet.
+const VERSION: u8 = 1;
+/// Bytes in front of the content at most: version, loop, mark, two addresses with ports, one without.
+const HEAD_SIZE_MAX: usize = 3 + 2 * (1 + 16 + 2 + 4) + 1 + 16;
+/// Largest packet, bytes.
+pub const PACKET_SIZE_MAX: usize = HEAD_SIZE_MAX + LINKED_SIZE_MAX;
+
+/// Other worker processes, as loops know them.
+#[derive(Default)]
+pub struct ProcessLinks {
+    /// Identity of this process in connection IDs; 0 if it has no links.
+    own: AtomicU32,
+    /// True while another process receives the datagrams of connections.
+    is_received_elsewhere: AtomicBool,
+    others: FatalMutex<OtherProcesses>,
+}
+
+#[derive(Default)]
+struct OtherProcesses {
+    /// Processes that the master has told of. One without a socket has ended.
+    known: Vec<(u32, Option<Arc<OwnedFd>>)>,
+    /// Identities of other processes, or made up by strangers, with the time of the first datagram of each.
+    unknown: Vec<(u32, Instant)>,
+}
+
+/// Result of passing a datagram to another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkOutcome {
+    /// The datagram is on its way.
+    Sent,
+    /// The datagram is lost: it is too large, the socket takes no more, or the process is not known yet.
+    Lost,
+    /// The process has ended, with its connections.
+    Gone,
+}
+
+impl ProcessLinks {
+    /// Identity of this process in connection IDs.
+    pub fn own(&self) -> u32 {
+        self.own.load(Acquire)
+    }
+
+    /// Sets the identity of this process, before it has connections.
+    pub fn set_own(&self, process: u32) {
+        self.own.store(process, Release);
+    }
+
+    /// Adds another process; without a socket it has ended.
+    pub fn add(&self, process: u32, socket: Option<OwnedFd>) {
+        let OtherProcesses { known, unknown } = &mut *self.others.lock();
+        known.retain(|(other, _)| *other != process);
+        unknown.retain(|(other, _)| *other != process);
+        if known.len() >= PROCESSES_MAX {
+            let oldest = known.iter().position(|(_, socket)| socket.is_none());
+            known.remove(oldest.unwrap_or(0));
+        }
+        known.push((process, socket.map(Arc::new)));
+    }
+
+    /// Records which process receives the datagrams of connections. Loops have to be woken.
+    pub fn set_received_elsewhere(&self, is_received_elsewhere: bool) {
+        self.is_received_elsewhere.store(is_received_elsewhere, Release);
+    }
+
+    /// Returns true while another process receives the datagrams of connections.
+    pub(super) fn is_received_elsewhere(&self) -> bool {
+        self.is_received_elsewhere.load(Acquire)
+    }
+
+    fn is_known(&self, process: u32) -> bool {
+        self.others.lock().known.iter().any(|(other, _)| *other == process)
+    }
+
+    /// Passes a datagram to the process, for its loop with this number. Never waits.
+    fn pass(&self, process: u32, number: u8, datagram: &PassedDatagram, now: Instant) -> LinkOutcome {
+        let socket = match self.others.lock().find(process, now) {
+            Ok(socket) => socket,
+            Err(outcome) => return outcome,
+        };
+        let Some(head) = Head::of(number, datagram).filter(|_| datagram.bytes.len() <= LINKED_SIZE_MAX)
+        else {
+            return LinkOutcome::Lost;
+        };
+        let parts = [IoSlice::new(head.bytes()), IoSlice::new(&datagram.bytes)];
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match sendmsg(&*socket, &parts, &mut SendAncillaryBuffer::default(), flags) {
+            Ok(_) => LinkOutcome::Sent,
+            Err(Errno::PIPE | Errno::CONNRESET | Errno::CONNREFUSED | Errno::NOTCONN) => {
+                self.add(process, None);
+                LinkOutcome::Gone
+            }
+            Err(_) => LinkOutcome::Lost,
+        }
+    }
+}
+
+impl OtherProcesses {
+    /// Socket of a process, or the outcome without one.
+    fn find(&mut self, process: u32, now: Instant) -> Result<Arc<OwnedFd>, LinkOutcome> {
+        if let Some((_, socket)) = self.known.iter().find(|(other, _)| *other == process) {
+            return socket.clone().ok_or(LinkOutcome::Gone);
+        }
+        match self.unknown.iter().find(|(other, _)| *other == process) {
+            Some((_, since)) if *since + UNKNOWN_TIME_MAX <= now => Err(LinkOutcome::Gone),
+            Some(_) => Err(LinkOutcome::Lost),
+            None => {
+                if self.unknown.len() >= PROCESSES_MAX {
+                    self.unknown.remove(0);
+                }
+                self.unknown.push((process, now));
+                Err(LinkOutcome::Lost)
+            }
+        }
+    }
+}
+
+/// Front of a packet.
+struct Head {
+    bytes: [u8; HEAD_SIZE_MAX],
+    len: usize,
+}
+
+impl Head {
+    /// Head of a datagram; `None` if its addresses are not of the Internet.
+    fn of(number: u8, datagram: &PassedDatagram) -> Option<Self> {
+        let peer = SocketAddr::try_from(datagram.peer.clone()).ok()?;
+        let listen = datagram.listen.inet()?;
+        let mut head = Self { bytes: [0; HEAD_SIZE_MAX], len: 0 };
+        head.push(&[VERSION, number, datagram.ecn]);
+        head.push_address(listen);
+        head.push_address(peer);
+        head.push_ip(datagram.local);
+        Some(head)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let room = self.bytes.iter_mut().skip(self.len);
+        room.zip(bytes).for_each(|(to, from)| *to = *from);
+        self.len += bytes.len();
+    }
+
+    fn push_ip(&mut self, ip: Option<IpAddr>) {
+        match ip {
+            None => self.push(&[0]),
+            Some(IpAddr::V4(ip)) => {
+                self.push(&[4]);
+                self.push(&ip.octets());
+            }
+            Some(IpAddr::V6(ip)) => {
+                self.push(&[6]);
+                self.push(&ip.octets());
+            }
+        }
+    }
+
+    fn push_address(&mut self, address: SocketAddr) {
+        self.push_ip(Some(address.ip()));
+        self.push(&address.port().to_be_bytes());
+        if let SocketAddr::V6(address) = address {
+            self.push(&address.scope_id().to_be_bytes());
+        }
+    }
+}
+
+/// Reads a packet: the number of a loop and a datagram for it. `None` if it is not one.
+fn read_packet(mut packet: &[u8]) -> Option<(u8, PassedDatagram)> {
+    let [VERSION, number, ecn] = *take::<3>(&mut packet)? else { return None };
+    let listen = take_address(&mut packet)?;
+    let peer = take_address(&mut packet)?;
+    let local = match take::<1>(&mut packet)? {
+        [0] => None,
+        [family] => Some(take_ip(*family, &mut packet)?),
+    };
+    Some((number, PassedDatagram::new(packet, peer, local, Addr::Inet(listen), ecn)))
+}
+
+fn take<'a, const N: usize>(packet: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (taken, rest) = packet.split_first_chunk()?;
+    *packet = rest;
+    Some(taken)
+}
+
+fn take_ip(family: u8, packet: &mut &[u8]) -> Option<IpAddr> {
+    match family {
+        4 => Some(Ipv4Addr::from(*take::<4>(packet)?).into()),
+        6 => Some(Ipv6Addr::from(*take::<16>(packet)?).into()),
+        _ => None,
+    }
+}
+
+fn take_address(packet: &mut &[u8]) -> Option<SocketAddr> {
+    let [family] = *take::<1>(packet)?;
+    let ip = take_ip(family, packet)?;
+    let port = u16::from_be_bytes(*take::<2>(packet)?);
+    Some(match ip {
+        IpAddr::V4(ip) => (ip, port).into(),
+        IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, u32::from_be_bytes(*take::<4>(packet)?)).into(),
+    })
+}
+
+impl Counts {
+    /// Takes a packet that another process has sent, and gives its datagram to the loop of its connection. Never waits.
+    pub fn take_from_process(&self, packet: &[u8]) {
+        let taken = read_packet(packet);
+        let outcome = taken.map(|(number, datagram)| self.datagram_queues.pass_received(number, datagram));
+        if outcome != Some(PassOutcome::Sent) {
+            self.linked_dropped.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+impl LoopCore {
+    /// Returns true if another process with this identity was told of, whether it lives or not.
+    pub fn knows_process(&self, process: u32) -> bool {
+        self.counts.links.is_known(process)
+    }
+
+    /// Passes a datagram to another process, for its loop with this number. What cannot be passed on is lost, as in the network, and counted.
+    pub fn pass_to_process(&self, process: u32, number: u8, datagram: &PassedDatagram) -> LinkOutcome {
+        let outcome = self.counts.links.pass(process, number, datagram, tw_rt::clock::now());
+        match outcome {
+            LinkOutcome::Sent => self.tally.datagrams_passed_to_processes.add(1),
+            LinkOutcome::Lost => self.tally.datagrams_dropped.add(1),
+            LinkOutcome::Gone => {}
+        }
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
+
+    use super::*;
+
+    fn datagram(listen: &str, peer: &str, local: Option<&str>, bytes: &[u8]) -> PassedDatagram {
+        let local = local.map(|local| local.parse().unwrap());
+        PassedDatagram::new(bytes, peer.parse().unwrap(), local, Addr::Inet(listen.parse().unwrap()), 2)
+    }
+
+    fn packet(number: u8, datagram: &PassedDatagram) -> Vec<u8> {
+        [Head::of(number, datagram).unwrap().bytes(), &datagram.bytes].concat()
+    }
+
+    #[test]
+    fn packet_has_what_the_datagram_had() {
+        for (listen, peer, local) in [
+            ("0.0.0.0:443", "192.0.2.1:50000", Some("192.0.2.9")),
+            ("127.0.0.1:1", "127.0.0.1:65535", None),
+            ("[::]:443", "[2001:db8::1]:2", Some("2001:db8::2")),
+            ("[::]:443", "[fe80::1%3]:2", Some("fe80::2")),
+        ] {
+            for bytes in [&b""[..], b"x", &[7; LINKED_SIZE_MAX]] {
+                let sent = datagram(listen, peer, local, bytes);
+                let packet = packet(200, &sent);
+                assert!(packet.len() <= PACKET_SIZE_MAX);
+                let (number, read) = read_packet(&packet).unwrap();
+                assert_eq!((number, read.ecn, &read.bytes[..]), (200, 2, bytes));
+                let peer = SocketAddr::try_from(read.peer.clone()).unwrap();
+                let expected = SocketAddr::try_from(sent.peer.clone()).unwrap();
+                assert_eq!((peer, read.local, read.listen), (expected, sent.local, sent.listen));
+            }
+        }
+    }
+
+    #[test]
+    fn cut_and_changed_packets_are_refused_or_read() {
+        let whole = packet(1, &datagram("[::]:443", "192.0.2.1:50000", Some("2001:db8::2"), b""));
+        for len in 0..whole.len() {
+            assert!(read_packet(&whole[..len]).is_none(), "{len}");
+        }
+        for at in 0..whole.len() {
+            for value in 0..=u8::MAX {
+                let mut changed = whole.clone();
+                changed[at] = value;
+                // Some are packets of another datagram.
+                let _ = read_packet(&changed);
+            }
+        }
+        let mut other = whole.clone();
+        other[0] = VERSION + 1;
+        assert!(read_packet(&other).is_none(), "another version");
+    }
+
+    #[test]
+    fn datagram_of_an_address_without_a_port_is_not_passed() {
+        let mut sent = datagram("0.0.0.0:443", "192.0.2.1:50000", None, b"x");
+        sent.listen = Addr::Unix(None);
+        assert!(Head::of(1, &sent).is_none());
+    }
+
+    #[test]
+    fn processes_are_found_by_their_identity() {
+        let links = ProcessLinks::default();
+        let pair =
+            || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let ((one, of_one), (two, of_two)) = (pair(), pair());
+        links.add(1, Some(one));
+        links.add(2, Some(two));
+        links.add(3, None);
+        let (sent, now) = (datagram("0.0.0.0:443", "192.0.2.1:50000", None, b"content"), Instant::now());
+        let pass = |process| links.pass(process, 7, &sent, now);
+        assert_eq!([pass(2), pass(3)], [LinkOutcome::Sent, LinkOutcome::Gone]);
+        let mut packet = [0; PACKET_SIZE_MAX];
+        let (_, size) = recv(&of_two, &mut packet[..], RecvFlags::DONTWAIT).unwrap();
+        let (number, read) = read_packet(&packet[..size]).unwrap();
+        assert_eq!((number, &read.bytes[..]), (7, &b"content"[..]));
+        assert_eq!(recv(&of_one, &mut packet[..], RecvFlags::DONTWAIT), Err(Errno::AGAIN));
+        // What a process does not read is lost, and waits for nothing.
+        assert!((0..10_000).any(|_| pass(1) == LinkOutcome::Lost));
+        drop((of_one, of_two));
+        assert_eq!([pass(1), pass(2)], [LinkOutcome::Gone; 2]);
+        assert!(links.is_known(1) && links.is_known(3));
+    }
+
+    #[test]
+    fn unknown_process_is_gone_after_some_time() {
+        let (links, now) = (ProcessLinks::default(), Instant::now());
+        let sent = datagram("0.0.0.0:443", "192.0.2.1:50000", None, b"x");
+        let pass = |process, now| links.pass(process, 7, &sent, now);
+        assert_eq!(pass(9, now), LinkOutcome::Lost);
+        assert_eq!(pass(9, now + UNKNOWN_TIME_MAX / 2), LinkOutcome::Lost);
+        assert!(!links.is_known(9));
+        assert_eq!(pass(9, now + UNKNOWN_TIME_MAX), LinkOutcome::Gone);
+        // Identities that are made up push out no process that was told of, and are forgotten.
+        links.add(1, None);
+        (2..1000).for_each(|process| assert_eq!(pass(process, now), LinkOutcome::Lost));
+        assert_eq!(links.others.lock().unknown.len(), PROCESSES_MAX);
+        assert_eq!(pass(1, now), LinkOutcome::Gone);
+        links.add(999, None);
+        assert_eq!(links.others.lock().unknown.len(), PROCESSES_MAX - 1);
+    }
+}
