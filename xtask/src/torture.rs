@@ -1,8 +1,8 @@
 //! `cargo xtask torture`: many requests to an origin that does everything wrong, a cache whose server is killed many times, with a
-//! new seed, and many short sessions of `stream`.
+//! new seed, many short sessions of `stream`, and downloads over HTTP/3 while the server is upgraded, reloaded and killed.
 //!
-//! The tests `proxy::torture`, `cache::kill_and_restart` and `stream::short_sessions` do the work; in `cargo test` they run few
-//! requests, kills and sessions with a fixed seed. A failure of requests repeats with the printed seed; the exact moment of a kill does not depend on
+//! The tests `proxy::torture`, `cache::kill_and_restart`, `stream::short_sessions` and `http3::process_torture` do the work; in `cargo test` they
+//! run few requests, kills, sessions and downloads with a fixed seed. A failure of requests repeats with the printed seed; the exact moment of a kill does not depend on
 //! the seed.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,6 +13,8 @@ const REQUESTS_DEFAULT: u64 = 100_000;
 const KILLS_DEFAULT: u64 = 50;
 /// Sessions of each kind.
 const SESSIONS_DEFAULT: u64 = 100_000;
+/// Downloads over HTTP/3: with 50 reloads, 5 upgrades and 5 kills.
+const DOWNLOADS_DEFAULT: u64 = 200;
 
 /// Options of the command.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,15 +22,16 @@ struct Options {
     requests: u64,
     kills: u64,
     sessions: u64,
+    downloads: u64,
     seed: Option<u64>,
 }
 
 pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
-    let Options { requests, kills, sessions, seed } = options(words)?;
+    let Options { requests, kills, sessions, downloads, seed } = options(words)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let seed = seed.unwrap_or(now);
     println!(
-        "torture: {requests} requests and {kills} kills of seed {seed}, {sessions} sessions of each kind"
+        "torture: {requests} requests, {kills} kills and {downloads} downloads of seed {seed}, {sessions} sessions of each kind"
     );
     let mut command = cargo();
     command.args(["test", "--package", "tailwater", "--test", "it", "--", "--nocapture"]);
@@ -38,22 +41,29 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
         (requests, "proxy::torture::"),
         (kills, "cache::kill_and_restart::"),
         (sessions, "stream::short_sessions::"),
+        (downloads, "http3::process_torture::"),
     ];
     command.args(filters.iter().filter(|(count, _)| *count > 0).map(|(_, filter)| filter));
     command.env("TAILWATER_TORTURE", requests.to_string()).env("TAILWATER_KILLS", kills.to_string());
     command.env("TAILWATER_SESSIONS", sessions.to_string());
+    command.env("TAILWATER_DOWNLOADS", downloads.to_string());
     command.env("TAILWATER_TORTURE_SEED", seed.to_string());
     let status =
         command.current_dir(root()).status().map_err(|error| format!("cannot run cargo: {error}"))?;
     let again = format!(
-        "cargo xtask torture --requests {requests} --kills {kills} --sessions {sessions} --seed {seed}"
+        "cargo xtask torture --requests {requests} --kills {kills} --sessions {sessions} --downloads {downloads} --seed {seed}"
     );
     if status.success() { Ok(()) } else { Err(format!("again: {again}")) }
 }
 
 fn options(words: &[String]) -> Result<Options, Failure> {
-    let mut options =
-        Options { requests: REQUESTS_DEFAULT, kills: KILLS_DEFAULT, sessions: SESSIONS_DEFAULT, seed: None };
+    let mut options = Options {
+        requests: REQUESTS_DEFAULT,
+        kills: KILLS_DEFAULT,
+        sessions: SESSIONS_DEFAULT,
+        downloads: DOWNLOADS_DEFAULT,
+        seed: None,
+    };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let number = words.next().and_then(|number| number.parse().ok());
@@ -62,11 +72,12 @@ fn options(words: &[String]) -> Result<Options, Failure> {
             "--requests" => options.requests = number?,
             "--kills" => options.kills = number?,
             "--sessions" => options.sessions = number?,
+            "--downloads" => options.downloads = number?,
             "--seed" => options.seed = Some(number?),
             _ => return Err(format!("unknown argument {word}")),
         }
     }
-    if options.requests == 0 && options.kills == 0 && options.sessions == 0 {
+    if options.requests + options.kills + options.sessions + options.downloads == 0 {
         return Err("nothing to do".to_owned());
     }
     Ok(options)
@@ -83,12 +94,13 @@ mod tests {
             requests: REQUESTS_DEFAULT,
             kills: KILLS_DEFAULT,
             sessions: SESSIONS_DEFAULT,
+            downloads: DOWNLOADS_DEFAULT,
             seed: None,
         };
         assert_eq!(of(""), Ok(usual));
-        let given = Options { requests: 5, kills: 0, sessions: 9, seed: Some(7) };
-        assert_eq!(of("--seed 7 --requests 5 --kills 0 --sessions 9"), Ok(given));
-        assert!(of("--requests 0 --kills 0 --sessions 0").is_err());
+        let given = Options { requests: 5, kills: 0, sessions: 9, downloads: 3, seed: Some(7) };
+        assert_eq!(of("--seed 7 --requests 5 --kills 0 --sessions 9 --downloads 3"), Ok(given));
+        assert!(of("--requests 0 --kills 0 --sessions 0 --downloads 0").is_err());
         for wrong in ["--seed", "--seed x", "--runs 1", "7"] {
             assert!(of(wrong).is_err(), "{wrong}");
         }

@@ -5,6 +5,7 @@ mod bodies;
 mod clients;
 mod priority;
 mod process_change;
+mod process_torture;
 mod quic_log;
 mod requests;
 mod rfc9114;
