@@ -502,7 +502,7 @@ fn client_moves_to_another_address() {
     net.echo(b"before");
     let old = net.client_address;
     net.client_address = "198.51.100.7:50001".parse().unwrap();
-    net.client.connection.ping();
+    net.client.engine.connection.ping();
     net.flush();
     // Not before the new path is validated.
     assert_eq!(connection.peer(), old);
@@ -517,7 +517,7 @@ fn forged_address_is_not_believed() {
     let connection = net.connected().clone();
     net.echo(b"before");
     let (real, forged) = (net.client_address, "192.0.2.66:1".parse().unwrap());
-    net.client.connection.ping();
+    net.client.engine.connection.ping();
     for datagram in net.client.datagrams(net.now) {
         net.server.receive(net.now, forged, &datagram);
     }
@@ -536,13 +536,13 @@ fn keys_are_updated_by_either_side() {
         net.echo(&[round; 5000]);
         match round % 2 {
             0 => connection.update_keys(),
-            _ => net.client.connection.force_key_update(),
+            _ => net.client.engine.connection.force_key_update(),
         }
         net.echo(&[round; 5000]);
         // A further update needs an acknowledgement of this one, and three times the probe timeout.
         let later = net.now + Duration::from_secs(5);
         net.until("pause", |net| {
-            net.client.connection.ping();
+            net.client.engine.connection.ping();
             net.now >= later
         });
     }

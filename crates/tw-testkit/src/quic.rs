@@ -1,4 +1,5 @@
-//! QUIC client with an engine of others: [`QuicClient`] without I/O, for simulated networks, and [`UdpClient`] over a socket.
+//! QUIC client with an engine of others: [`QuicClient`] without I/O, for simulated networks, and [`UdpClient`] over a socket. Under both
+//! is [`ClientEngine`], also for loads, which have no use for what a [`QuicClient`] keeps.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -15,12 +16,60 @@ use quinn_proto::{
 
 use crate::wait::TIMEOUT;
 
-/// One connection of a client, without I/O.
-pub struct QuicClient {
+/// Endpoint of the engine with its only connection, without I/O.
+pub struct ClientEngine {
     endpoint: Endpoint,
     handle: ConnectionHandle,
     /// The engine's connection.
     pub connection: Connection,
+    /// Datagrams of the endpoint itself.
+    responses: VecDeque<Vec<u8>>,
+}
+
+impl ClientEngine {
+    /// Begins a handshake with the server `name`.
+    ///
+    /// # Panics
+    /// The settings cannot be used.
+    #[must_use]
+    pub fn connect(
+        own: EndpointConfig,
+        config: ClientConfig,
+        name: &str,
+        server: SocketAddr,
+        now: Instant,
+    ) -> Self {
+        let mut endpoint = Endpoint::new(Arc::new(own), None, true, None);
+        let (handle, connection) =
+            endpoint.connect(now, config, server, name).expect("a connection is begun");
+        Self { endpoint, handle, connection, responses: VecDeque::new() }
+    }
+
+    /// Takes a datagram of the server.
+    pub fn receive(&mut self, bytes: BytesMut, server: SocketAddr, now: Instant) {
+        let mut out = Vec::new();
+        match self.endpoint.handle(now, server, None, None, bytes, &mut out) {
+            Some(DatagramEvent::ConnectionEvent(_, event)) => self.connection.handle_event(event),
+            Some(DatagramEvent::Response(_)) => self.responses.push_back(out),
+            Some(DatagramEvent::NewConnection(_)) | None => {}
+        }
+    }
+
+    /// Next event of the connection. All have to be taken after each call that may cause some.
+    pub fn next_event(&mut self) -> Option<Event> {
+        while let Some(event) = self.connection.poll_endpoint_events() {
+            if let Some(answer) = self.endpoint.handle_event(self.handle, event) {
+                self.connection.handle_event(answer);
+            }
+        }
+        self.connection.poll()
+    }
+}
+
+/// One connection of a client, without I/O.
+pub struct QuicClient {
+    /// Engine.
+    pub engine: ClientEngine,
     /// True once the handshake is complete.
     pub is_connected: bool,
     /// Reason of the end, once there is one.
@@ -33,8 +82,6 @@ pub struct QuicClient {
     pub ended: BTreeMap<u64, Option<u64>>,
     /// Codes of STOP_SENDING.
     pub stopped: BTreeMap<u64, u64>,
-    /// Datagrams of the endpoint itself.
-    responses: VecDeque<Vec<u8>>,
 }
 
 /// Settings of a client.
@@ -71,47 +118,35 @@ impl QuicClient {
         let mut own = EndpointConfig::new(Arc::new(key));
         own.rng_seed(Some([settings.seed; 32]));
         own.supported_versions(vec![1, settings.version]);
-        let mut endpoint = Endpoint::new(Arc::new(own), None, true, None);
         let crypto = QuicClientConfig::try_from(settings.tls.clone()).expect("a suite for Initial packets");
         let mut config = ClientConfig::new(Arc::new(crypto));
         let mut transport = TransportConfig::default();
         transport.max_concurrent_uni_streams(settings.uni_streams.into());
         config.transport_config(Arc::new(transport)).version(settings.version);
-        let (handle, connection) =
-            endpoint.connect(now, config, server, &settings.name).expect("a connection is begun");
         Self {
-            endpoint,
-            handle,
-            connection,
+            engine: ClientEngine::connect(own, config, &settings.name, server, now),
             is_connected: false,
             lost: None,
             opened: Vec::new(),
             received: BTreeMap::new(),
             ended: BTreeMap::new(),
             stopped: BTreeMap::new(),
-            responses: VecDeque::new(),
         }
     }
 
     /// Takes a datagram of the server.
     pub fn receive(&mut self, bytes: &[u8], server: SocketAddr, now: Instant) {
-        let mut out = Vec::new();
-        let event = self.endpoint.handle(now, server, None, None, BytesMut::from(bytes), &mut out);
-        match event {
-            Some(DatagramEvent::ConnectionEvent(_, event)) => self.connection.handle_event(event),
-            Some(DatagramEvent::Response(_)) => self.responses.push_back(out),
-            Some(DatagramEvent::NewConnection(_)) | None => {}
-        }
+        self.engine.receive(BytesMut::from(bytes), server, now);
         self.process();
     }
 
     /// Datagrams that are to be sent.
     #[must_use]
     pub fn datagrams(&mut self, now: Instant) -> Vec<Vec<u8>> {
-        let mut all: Vec<_> = self.responses.drain(..).collect();
+        let mut all: Vec<_> = self.engine.responses.drain(..).collect();
         loop {
             let mut bytes = Vec::new();
-            let Some(transmit) = self.connection.poll_transmit(now, 16, &mut bytes) else { break };
+            let Some(transmit) = self.engine.connection.poll_transmit(now, 16, &mut bytes) else { break };
             bytes.truncate(transmit.size);
             let size = transmit.segment_size.unwrap_or(bytes.len()).max(1);
             all.extend(bytes.chunks(size).map(<[u8]>::to_vec));
@@ -123,44 +158,38 @@ impl QuicClient {
     /// Time of the next timer.
     #[must_use]
     pub fn next_timeout(&mut self) -> Option<Instant> {
-        self.connection.poll_timeout()
+        self.engine.connection.poll_timeout()
     }
 
     /// Runs timers that are due.
     pub fn on_timeout(&mut self, now: Instant) {
-        self.connection.handle_timeout(now);
+        self.engine.connection.handle_timeout(now);
         self.process();
     }
 
     fn process(&mut self) {
-        loop {
-            while let Some(event) = self.connection.poll_endpoint_events() {
-                if let Some(answer) = self.endpoint.handle_event(self.handle, event) {
-                    self.connection.handle_event(answer);
-                }
-            }
-            match self.connection.poll() {
-                None => break,
-                Some(Event::Connected) => self.is_connected = true,
-                Some(Event::ConnectionLost { reason }) => self.lost = Some(reason),
-                Some(Event::Stream(StreamEvent::Readable { id })) => self.read(id),
-                Some(Event::Stream(StreamEvent::Opened { dir: Dir::Uni })) => {
-                    while let Some(id) = self.connection.streams().accept(Dir::Uni) {
+        while let Some(event) = self.engine.next_event() {
+            match event {
+                Event::Connected => self.is_connected = true,
+                Event::ConnectionLost { reason } => self.lost = Some(reason),
+                Event::Stream(StreamEvent::Readable { id }) => self.read(id),
+                Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => {
+                    while let Some(id) = self.engine.connection.streams().accept(Dir::Uni) {
                         self.opened.push(id.into());
                         self.read(id);
                     }
                 }
-                Some(Event::Stream(StreamEvent::Stopped { id, error_code })) => {
+                Event::Stream(StreamEvent::Stopped { id, error_code }) => {
                     self.stopped.insert(id.into(), error_code.into_inner());
                 }
-                Some(_) => {}
+                _ => {}
             }
         }
     }
 
     fn read(&mut self, id: StreamId) {
         let received = self.received.entry(id.into()).or_default();
-        let mut stream = self.connection.recv_stream(id);
+        let mut stream = self.engine.connection.recv_stream(id);
         let Ok(mut chunks) = stream.read(true) else { return };
         loop {
             match chunks.next(usize::MAX) {
@@ -181,37 +210,37 @@ impl QuicClient {
 
     /// Opens a stream in both directions.
     pub fn open_bidi(&mut self) -> Option<u64> {
-        self.connection.streams().open(Dir::Bi).map(u64::from)
+        self.engine.connection.streams().open(Dir::Bi).map(u64::from)
     }
 
     /// Opens a stream in the client's direction.
     pub fn open_uni(&mut self) -> Option<u64> {
-        self.connection.streams().open(Dir::Uni).map(u64::from)
+        self.engine.connection.streams().open(Dir::Uni).map(u64::from)
     }
 
     /// Writes as much as there is room for, and returns its length.
     pub fn write(&mut self, stream: u64, bytes: &[u8]) -> usize {
-        self.connection.send_stream(id(stream)).write(bytes).unwrap_or(0)
+        self.engine.connection.send_stream(id(stream)).write(bytes).unwrap_or(0)
     }
 
     /// Ends the output of a stream.
     pub fn finish(&mut self, stream: u64) {
-        let _ = self.connection.send_stream(id(stream)).finish();
+        let _ = self.engine.connection.send_stream(id(stream)).finish();
     }
 
     /// Cuts the output of a stream.
     pub fn reset(&mut self, stream: u64, code: u32) {
-        let _ = self.connection.send_stream(id(stream)).reset(code.into());
+        let _ = self.engine.connection.send_stream(id(stream)).reset(code.into());
     }
 
     /// Reads no more of a stream.
     pub fn stop(&mut self, stream: u64, code: u32) {
-        let _ = self.connection.recv_stream(id(stream)).stop(code.into());
+        let _ = self.engine.connection.recv_stream(id(stream)).stop(code.into());
     }
 
     /// Closes the connection.
     pub fn close(&mut self, code: u32, now: Instant) {
-        self.connection.close(now, code.into(), Bytes::from_static(b"bye"));
+        self.engine.connection.close(now, code.into(), Bytes::from_static(b"bye"));
     }
 }
 

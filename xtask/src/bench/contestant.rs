@@ -77,8 +77,8 @@ enum Program {
     External { path: PathBuf, args: Vec<String>, files: Vec<(String, String)> },
 }
 
-/// Placeholder for the port in the configuration and the arguments of a program that does not read nginx's
-/// configuration.
+/// Placeholder for the port in the content of `server {}`, and in the configuration and the arguments of a program that
+/// does not read nginx's configuration.
 pub(super) const PORT: &str = "@PORT@";
 /// Placeholder for its directory.
 pub(super) const PREFIX: &str = "@PREFIX@";
@@ -466,6 +466,7 @@ fn conf_with(processes: &str, port: u16, binary: &Binary, http: &str, server: &s
     let Binary { http: own, main, .. } = binary;
     let Loops { count, events, listen, connections_max, guard } = loops;
     let guard = if binary.is_tailwater() { guard } else { "" };
+    let server = server.replace(PORT, &port.to_string());
     format!(
         "{guard}
 {main}

@@ -19,7 +19,8 @@ use super::contestant::{Binaries, Binary, Contestant, NGINX, OURS, Running, hot_
 use super::exec::RunPlacement;
 use super::h2load::{Amount, Load, LoadResult};
 use super::options::Options;
-use super::report::{Limit, Report, Table, Target, median, number, progress};
+use super::report::{Limit, Report, Table, Target, median, number, progress, span};
+use super::spans::Spans;
 use super::tls::OFFERED;
 use super::usage;
 
@@ -125,7 +126,7 @@ impl Plan {
 
 /// Target, relative to nginx.
 #[derive(Debug, Clone, Copy)]
-enum Wanted {
+pub(super) enum Wanted {
     /// At most this share of the processor time for a request.
     Cpu(f64),
     /// At least as many bytes in a second.
@@ -159,10 +160,19 @@ pub(super) fn run(args: &[String]) -> Outcome {
 }
 
 /// One load on one server.
-struct Sample {
-    served: LoadResult,
+pub(super) struct Sample {
+    pub(super) served: LoadResult,
     /// Processor time of the server.
-    cpu: Duration,
+    pub(super) cpu: Duration,
+    /// Numbers that only loads of our own have.
+    pub(super) own: Option<OwnNumbers>,
+}
+
+/// Numbers of a load of our own.
+pub(super) struct OwnNumbers {
+    pub(super) latencies: Spans,
+    /// Share of the time in which the load was busy: near 1, it is the limit.
+    pub(super) busy: f64,
 }
 
 /// All loads on one server, and their medians.
@@ -184,6 +194,16 @@ impl Score {
     fn per_second(&self) -> f64 {
         self.median(|s| s.served.per_second)
     }
+
+    /// Latency that this share of requests does not exceed, if the load tells.
+    fn percentile(&self, share: f64) -> Duration {
+        let of = |own: &OwnNumbers| own.latencies.percentile(share).as_secs_f64();
+        Duration::from_secs_f64(self.median(|s| s.own.as_ref().map_or(0.0, of)))
+    }
+
+    fn busy(&self) -> f64 {
+        self.median(|s| s.own.as_ref().map_or(f64::NAN, |own| own.busy))
+    }
 }
 
 /// Requests for one file. All servers run from the beginning, and each round loads them one after the other.
@@ -199,8 +219,27 @@ fn requests(
     let &(_, path, size) = known.ok_or("no such file")?;
     let title =
         format!("{name}, {} connections of {} streams, {}", plan.connections, plan.streams, over.name());
+    compare(report, plan, &File { title, size, wanted }, &setup.contestants(over, ""), |server| {
+        sample(server, path, size, plan)
+    })
+}
+
+/// File of a comparison.
+pub(super) struct File {
+    pub(super) title: String,
+    pub(super) size: usize,
+    pub(super) wanted: Wanted,
+}
+
+/// Loads both servers in turn, and prints medians and the target.
+pub(super) fn compare(
+    report: &mut Report,
+    plan: &Plan,
+    File { title, size, wanted }: &File,
+    contestants: &[Contestant],
+    sample: impl Fn(&Running) -> Outcome<Sample>,
+) -> Outcome {
     let place = RunPlacement::on(plan.server_cpu);
-    let contestants = setup.contestants(over, "");
     let running: Vec<Running> =
         contestants.iter().map(|contestant| contestant.start(&place)).collect::<Outcome<_>>()?;
     let mut scores: Vec<Score> =
@@ -208,22 +247,34 @@ fn requests(
     for round in 1..=plan.rounds {
         progress(&format!("{title}: round {round} of {}", plan.rounds));
         for (server, score) in running.iter().zip(&mut scores) {
-            score.samples.push(sample(server, path, size, plan)?);
+            score.samples.push(sample(server)?);
         }
     }
     progress("");
-    let mut table = Table::new(&title, &["CPU µs/req", "of nginx", "req/s", "MB/s", "of nginx"]);
+    publish(report, title, *size, *wanted, &scores);
+    Ok(())
+}
+
+fn publish(report: &mut Report, title: &str, size: usize, wanted: Wanted, scores: &[Score]) {
+    let has_own = scores.iter().all(|score| score.samples.iter().all(|sample| sample.own.is_some()));
+    let mut columns = vec!["CPU µs/req", "of nginx", "req/s", "MB/s", "of nginx"];
+    columns.extend(["p50", "p99", "load busy"].iter().filter(|_| has_own));
+    let mut table = Table::new(title, &columns);
     let of = |name: &str, number: fn(&Score) -> f64| {
         scores.iter().find(|score| score.name == name).map_or(f64::NAN, number)
     };
-    for score in &scores {
-        let cells = vec![
+    for score in scores {
+        let mut cells = vec![
             number(score.cpu_us()),
             number(score.cpu_us() / of(NGINX, Score::cpu_us)),
             number(score.per_second()),
             number(score.per_second() * size as f64 / 1e6),
             number(score.per_second() / of(NGINX, Score::per_second)),
         ];
+        if has_own {
+            cells.extend([0.5, 0.99].map(|share| span(score.percentile(share))));
+            cells.push(number(score.busy()));
+        }
         table.row(&score.name, cells);
     }
     let numbers = scores.iter().map(|score| {
@@ -231,6 +282,8 @@ fn requests(
             "name": score.name,
             "cpu_us_per_request": score.cpu_us(),
             "requests_per_second": score.per_second(),
+            "p99_us": has_own.then(|| score.percentile(0.99).as_micros() as u64),
+            "load_busy": has_own.then(|| score.busy()),
             "rounds": score.samples.iter().map(|s| {
                 json!({ "requests": s.served.requests, "server_cpu_us": s.cpu.as_micros() as u64 })
             }).collect::<Vec<_>>(),
@@ -246,7 +299,6 @@ fn requests(
         }
     };
     report.target(Target::new(format!("{title}: {what} of {OURS} / {NGINX}"), value, limit, ""));
-    Ok(())
 }
 
 fn sample(server: &Running, path: &str, size: usize, plan: &Plan) -> Outcome<Sample> {
@@ -269,5 +321,5 @@ fn sample(server: &Running, path: &str, size: usize, plan: &Plan) -> Outcome<Sam
     if served.requests == 0 || served.failed > 0 || served.bytes < served.requests * size as u64 {
         return Err(format!("{}: not a measurement: {served:?}", server.name).into());
     }
-    Ok(Sample { served, cpu })
+    Ok(Sample { served, cpu, own: None })
 }

@@ -17,6 +17,7 @@ mod gateways;
 mod grpc;
 mod h2load;
 mod http2;
+mod http3;
 mod idle;
 mod instructions;
 mod load;
@@ -42,7 +43,7 @@ use crate::{Failure, root};
 /// Result of a step of a measurement; the error is for the terminal.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | gateways | cache | tls | grpc | h2 | stream | instructions
+const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | gateways | cache | tls | grpc | h2 | h3 | stream | instructions
        [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater
@@ -107,6 +108,12 @@ h2       HTTP/2, plain and over TLS 1.3, many streams on each connection (h2load
          a small response beside a large download on its connection; memory of connections and of streams that wait
          --rounds N 5 · --seconds N 4 · --connections N 64 · --streams N 16 · --idle N 1000 · cases 1k 32k 1m beside idle
 
+h3       HTTP/3 with clients of our own: CPU per request, throughput also with lost datagrams, full handshakes with both kinds of
+         keys, the first byte of a small response beside a large download on its connection, established connections beside
+         handshakes of RSA, memory of idle connections
+         --rounds N 5 · --seconds N 4 · --connections N 64 · --streams N 16 · --rate N 500 (handshakes/s beside established
+         connections) · --idle N 1000 · cases 1k 32k 1m loss handshakes beside storm idle
+
 stream   relays of TCP and UDP before a server of our own: CPU per megabyte, connection, message and datagram, the same with TLS
          from the client, latency of messages beside transfers, memory of idle relays
          --rounds N 5 · --seconds N 4 · --haproxy PATH (haproxy on the PATH) · --relays N 100000
@@ -135,6 +142,7 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
         "grpc" => grpc::run,
         "tls" => tls::run,
         "h2" => http2::run,
+        "h3" => http3::run,
         "stream" => stream::run,
         "instructions" => instructions::run,
         // Those below are started by the measurements themselves.

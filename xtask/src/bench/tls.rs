@@ -4,8 +4,8 @@
 //! of our own, because `wrk` cannot tell whether a session was resumed. The measure is processor time of the server,
 //! which shows the cost of a handshake even where the load is the limit.
 
-mod during_handshakes;
-mod handshakes;
+pub(super) mod during_handshakes;
+pub(super) mod handshakes;
 mod idle;
 
 use std::path::PathBuf;
@@ -31,19 +31,39 @@ const LARGE_CONNECTIONS: usize = 16;
 
 /// Kinds of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
+pub(super) enum Key {
     EcdsaP256,
     Rsa2048,
 }
 
 impl Key {
-    const ALL: [Self; 2] = [Self::EcdsaP256, Self::Rsa2048];
+    pub(super) const ALL: [Self; 2] = [Self::EcdsaP256, Self::Rsa2048];
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::EcdsaP256 => "ECDSA P-256",
             Self::Rsa2048 => "RSA-2048",
         }
+    }
+
+    /// Writes a certificate for each kind to a directory.
+    pub(super) fn write_all(authority: &Authority, dir: &TempDir) -> Outcome {
+        for key in Self::ALL {
+            let names = &["localhost"];
+            let Certificate { pem, key: private } = match key {
+                Self::EcdsaP256 => authority.certify(names),
+                Self::Rsa2048 => authority.certify_rsa(names),
+            };
+            dir.write(format!("{key:?}.crt"), pem)?;
+            dir.write(format!("{key:?}.key"), private)?;
+        }
+        Ok(())
+    }
+
+    /// Directives for a certificate in this directory, and what servers offer.
+    pub(super) fn directives(self, dir: &TempDir) -> String {
+        let file = |ending: &str| dir.join(format!("{self:?}.{ending}")).display().to_string();
+        format!("ssl_certificate \"{}\"; ssl_certificate_key \"{}\"; {OFFERED}", file("crt"), file("key"))
     }
 }
 
@@ -64,27 +84,13 @@ impl Setup {
             dir: TempDir::new("certificates")?,
             files: hot_files(&FILES.map(|(name, _, size)| (name, size)))?,
         };
-        for key in Key::ALL {
-            let names = &["localhost"];
-            let Certificate { pem, key: private } = match key {
-                Key::EcdsaP256 => setup.authority.certify(names),
-                Key::Rsa2048 => setup.authority.certify_rsa(names),
-            };
-            setup.dir.write(format!("{key:?}.crt"), pem)?;
-            setup.dir.write(format!("{key:?}.key"), private)?;
-        }
+        Key::write_all(&setup.authority, &setup.dir)?;
         Ok(setup)
     }
 
     /// Both servers with a certificate of this key type, and additional directives for `http`.
     fn contestants(&self, key: Key, http: &str) -> [Contestant; 2] {
-        let file = |ending: &str| self.dir.join(format!("{key:?}.{ending}")).display().to_string();
-        let server = format!(
-            "ssl_certificate \"{}\"; ssl_certificate_key \"{}\"; {OFFERED} {}",
-            file("crt"),
-            file("key"),
-            root_directive(&self.files)
-        );
+        let server = format!("{} {}", key.directives(&self.dir), root_directive(&self.files));
         let contestant = |name, binary: &Binary| {
             Contestant::server(name, binary, &format!("access_log off; {http}"), &server).with_tls()
         };

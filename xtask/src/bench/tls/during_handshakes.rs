@@ -16,7 +16,7 @@ use crate::bench::contestant::{Contestant, Running};
 use crate::bench::exec::{RunPlacement, pin};
 use crate::bench::loops;
 use crate::bench::paced_client::PacedClient;
-use crate::bench::prometheus::{Histogram, Page};
+use crate::bench::prometheus::Histogram;
 use crate::bench::report::{Limit, Report, Table, Target, number, progress, span};
 use crate::bench::spans::Spans;
 
@@ -31,14 +31,17 @@ const NOISE_MS: f64 = 1.0;
 const TURN_MAX_MS: f64 = 5.0;
 const TURNS: &str = "tailwater_event_loop_blocked_seconds";
 
-struct Score {
-    name: String,
-    without: Spans,
-    with: Spans,
+/// Latencies of established connections of one server.
+pub(in crate::bench) struct Score {
+    pub(in crate::bench) name: String,
+    /// Alone.
+    pub(in crate::bench) without: Spans,
+    /// Beside handshakes.
+    pub(in crate::bench) with: Spans,
     /// Handshakes per second that were made meanwhile.
-    rate: f64,
+    pub(in crate::bench) rate: f64,
     /// Turns of the loops meanwhile, if the server has metrics.
-    turns: Option<Histogram>,
+    pub(in crate::bench) turns: Option<Histogram>,
 }
 
 /// Measures each server alone.
@@ -54,7 +57,7 @@ pub(super) fn run(report: &mut Report, setup: &Setup, plan: &Plan, rate: u64) ->
         scores.push(measure(contestant, setup, plan, Duration::from_secs(seconds), rate, port.number())?);
         progress("");
     }
-    publish(report, rate, &scores);
+    publish(report, &format!("requests beside {rate} RSA handshakes/s"), &scores, TURN_MAX_MS);
     Ok(())
 }
 
@@ -79,18 +82,20 @@ fn measure(
         let sent = paced_client.send_requests(&[(&server.name, server.addr())], plan.load_cpu)?;
         sent.into_iter().next().ok_or_else(|| "nobody was asked".into())
     };
-    let turns = || -> Outcome<Option<Histogram>> {
-        let url = format!("http://{}/.metrics", SocketAddr::from((Ipv4Addr::LOCALHOST, metrics)));
-        match contestant.has_metrics() {
-            true => Ok(Some(Page::fetch(&url)?.histogram(TURNS, "")?)),
-            false => Ok(None),
-        }
-    };
+    let metrics = SocketAddr::from((Ipv4Addr::LOCALHOST, metrics));
     let without = send_requests()?;
-    let before = turns()?;
+    let before = turns(contestant, metrics)?;
     let (with, rate) = measure_during_handshakes(&server, setup, plan, rate, send_requests)?;
-    let turns = before.zip(turns()?).map(|(before, after)| after.since(&before));
+    let turns = before.zip(turns(contestant, metrics)?).map(|(before, after)| after.since(&before));
     Ok(Score { name: contestant.name.clone(), without, with, rate, turns })
+}
+
+/// Turns of the loops so far, if the server has metrics.
+pub(in crate::bench) fn turns(contestant: &Contestant, metrics: SocketAddr) -> Outcome<Option<Histogram>> {
+    match contestant.has_metrics() {
+        true => Ok(Some(Histogram::fetch(&format!("http://{metrics}/.metrics"), TURNS)?)),
+        false => Ok(None),
+    }
 }
 
 /// Runs `send_requests` beside handshakes; returns the number of handshakes per second.
@@ -134,10 +139,10 @@ fn measure_during_handshakes(
     })
 }
 
-fn publish(report: &mut Report, rate: u64, scores: &[Score]) {
-    let title = format!("requests beside {rate} RSA handshakes/s");
+/// Prints the scores, with targets for ours: the longest turn, and an unchanged 99th percentile.
+pub(in crate::bench) fn publish(report: &mut Report, title: &str, scores: &[Score], turn_max_ms: f64) {
     let columns = ["p50", "p99", "p50 with", "p99 with", "handshakes/s", "turn p99.9", "longest turn"];
-    let mut table = Table::new(&title, &columns);
+    let mut table = Table::new(title, &columns);
     let turn = |score: &Score, share: f64| score.turns.as_ref().and_then(|turns| turns.quantile(share));
     let at_most = |seconds: Option<f64>| {
         seconds.map_or("—".to_owned(), |seconds| format!("≤ {} ms", number(seconds * 1e3)))
@@ -169,5 +174,5 @@ fn publish(report: &mut Report, rate: u64, scores: &[Score]) {
     let limit = Limit::AtMost(ms(ours.without.percentile(0.99)) * NOISE_FACTOR + NOISE_MS);
     report.target(Target::new(format!("{title}: p99"), ms(ours.with.percentile(0.99)), limit, " ms"));
     let longest = turn(ours, 1.0).map_or(f64::NAN, |seconds| seconds * 1e3);
-    report.target(Target::new(format!("{title}: longest turn"), longest, Limit::AtMost(TURN_MAX_MS), " ms"));
+    report.target(Target::new(format!("{title}: longest turn"), longest, Limit::AtMost(turn_max_ms), " ms"));
 }

@@ -27,14 +27,14 @@ const WARM_COUNT: usize = 4;
 
 /// Session resumption of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Session {
+pub(in crate::bench) enum Session {
     New,
     Resumed,
 }
 
 impl Session {
     /// Configuration of a client of this kind; each has its own, with its sessions.
-    pub(super) fn config(self, authority: &Authority) -> Arc<ClientConfig> {
+    pub(in crate::bench) fn config(self, authority: &Authority) -> Arc<ClientConfig> {
         let config = authority.client(&[&TLS13]);
         match self {
             Self::Resumed => config,

@@ -1,0 +1,172 @@
+//! `cargo xtask bench h3`: cost of HTTP/3, with the same certificate, cipher and group on both sides, and segments in both.
+//!
+//! One server core against one load core. The clients are our own, around `quinn-proto`; they share one event loop, and each has its
+//! socket. The measure is processor time of the server, which shows the cost of a request even where the load is the limit; the
+//! tables tell for which share of the time the load was busy.
+
+mod client;
+mod clients;
+mod during_download;
+mod during_handshakes;
+mod frames;
+mod handshakes;
+mod idle;
+mod load;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use tw_testkit::TempDir;
+use tw_testkit::tls::Authority;
+
+use super::Outcome;
+use super::contestant::{
+    Binaries, Binary, Contestant, NGINX, OURS, PORT, Running, hot_files, root_directive,
+};
+use super::h2load::Amount;
+use super::http2::{File, OwnNumbers, Plan, Sample, Wanted, compare};
+use super::options::Options;
+use super::report::Report;
+use super::tls::Key;
+use super::tls::handshakes::Session;
+use load::{Kind, Load};
+
+/// Names, paths and sizes of the files; the last one is the large download.
+const FILES: [(&str, &str, usize); 4] =
+    [("1k", "/1k", 1 << 10), ("32k", "/32k", 32 << 10), ("1m", "/1m", 1 << 20), ("64m", "/64m", 64 << 20)];
+/// Responses from this size on are counted, not timed: a load ends after a number of requests instead of a second.
+const LARGE_MIN: usize = 1 << 20;
+const LARGE_PER_SECOND: u64 = 512;
+/// Streams of a connection with large responses: more would only share its bandwidth.
+const LARGE_STREAMS_MAX: usize = 2;
+/// Datagrams of 100 that are lost.
+const LOST_PERCENT: usize = 1;
+
+/// Servers under measurement, with their common settings.
+struct Setup {
+    binaries: Binaries,
+    /// Settings of clients, which never resume a session.
+    tls: Arc<ClientConfig>,
+    /// Certificates and keys; removed at the end.
+    dir: TempDir,
+    files: PathBuf,
+}
+
+impl Setup {
+    fn new(options: &Options) -> Outcome<Self> {
+        let authority = Authority::new();
+        let mut tls = ClientConfig::clone(&Session::New.config(&authority));
+        tls.alpn_protocols = vec![b"h3".to_vec()];
+        let setup = Self {
+            binaries: Binaries::find(options)?,
+            tls: Arc::new(tls),
+            dir: TempDir::new("certificates")?,
+            files: hot_files(&FILES.map(|(name, _, size)| (name, size)))?,
+        };
+        Key::write_all(&authority, &setup.dir)?;
+        Ok(setup)
+    }
+
+    /// Both servers with a certificate of this kind, and additional directives for `http`.
+    fn contestants(&self, key: Key, http: &str) -> [Contestant; 2] {
+        let server = format!(
+            "listen 127.0.0.1:{PORT} quic; quic_gso on; {} {}",
+            key.directives(&self.dir),
+            root_directive(&self.files)
+        );
+        let contestant = |name, binary: &Binary| {
+            Contestant::server(name, binary, &format!("access_log off; {http}"), &server).with_tls()
+        };
+        [contestant(OURS, &self.binaries.ours), contestant(NGINX, &self.binaries.nginx)]
+    }
+}
+
+/// Measures, prints, writes `h3.json`.
+pub(super) fn run(args: &[String]) -> Outcome {
+    let names = ["rounds", "seconds", "connections", "streams", "rate", "idle"];
+    let options = Options::parse(args, &names, &[])?;
+    let quick = options.flag("quick");
+    let plan = Plan::parse(&options)?;
+    let rate = options.number("rate", 500)?;
+    let idle_count = options.number("idle", if quick { 100 } else { 1_000 })?;
+    let setup = Setup::new(&options)?;
+    let mut report = Report::new("h3", &setup.binaries);
+    report.note(&format!("{NGINX} is {}", built_with(&setup.binaries.nginx)?));
+    for (name, wanted, lost_percent) in [
+        ("1k", Wanted::Cpu(0.9), 0),
+        ("32k", Wanted::Cpu(0.9), 0),
+        ("1m", Wanted::Throughput, 0),
+        ("loss", Wanted::Throughput, LOST_PERCENT),
+    ] {
+        if options.wants(name) {
+            requests(&mut report, &setup, &plan, name, wanted, lost_percent)?;
+        }
+    }
+    if options.wants("handshakes") {
+        for key in Key::ALL {
+            handshakes::run(&mut report, &setup, &plan, key)?;
+        }
+    }
+    if options.wants("beside") {
+        during_download::run(&mut report, &setup, &plan)?;
+    }
+    if options.wants("storm") {
+        during_handshakes::run(&mut report, &setup, &plan, rate)?;
+    }
+    if options.wants("idle") {
+        idle::run(&mut report, &setup, idle_count)?;
+    }
+    report.finish(&options)
+}
+
+/// Line of `-V` about the library of TLS.
+fn built_with(binary: &Binary) -> Outcome<String> {
+    let output = Command::new(&binary.path).arg("-V").output()?;
+    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let line = text.lines().find(|line| line.starts_with("built with"));
+    Ok(line.unwrap_or("built without TLS").to_owned())
+}
+
+/// Requests for one file.
+fn requests(
+    report: &mut Report,
+    setup: &Setup,
+    plan: &Plan,
+    name: &str,
+    wanted: Wanted,
+    lost_percent: usize,
+) -> Outcome {
+    let name = if lost_percent > 0 { "1m" } else { name };
+    let known = FILES.iter().find(|(file, ..)| *file == name);
+    let &(_, path, size) = known.ok_or("no such file")?;
+    let (streams, amount) = match size {
+        ..LARGE_MIN => (plan.streams, Amount::Seconds(plan.seconds)),
+        _ => (plan.streams.min(LARGE_STREAMS_MAX), Amount::Requests(plan.seconds * LARGE_PER_SECOND)),
+    };
+    let mut title = format!("{name}, {} connections of {streams} streams", plan.connections);
+    if lost_percent > 0 {
+        title += &format!(", {lost_percent} % lost");
+    }
+    let sample = |server: &Running| -> Outcome<Sample> {
+        let load = Load {
+            server,
+            tls: &setup.tls,
+            path,
+            connections: plan.connections,
+            amount,
+            kind: Kind::Kept { streams },
+            lost_percent,
+            cpu: plan.load_cpu,
+        };
+        let served = load.run()?;
+        let result = served.result;
+        if result.requests == 0 || result.failed > 0 || result.bytes < result.requests * size as u64 {
+            return Err(format!("{}: not a measurement: {result:?}", server.name).into());
+        }
+        let own = OwnNumbers { latencies: served.latencies, busy: served.busy };
+        Ok(Sample { served: result, cpu: served.cpu, own: Some(own) })
+    };
+    compare(report, plan, &File { title, size, wanted }, &setup.contestants(Key::EcdsaP256, ""), sample)
+}
