@@ -4,16 +4,16 @@
 //! socket. The measure is processor time of the server, which shows the cost of a request even where the load is the limit; the
 //! tables tell for which share of the time the load was busy.
 
-mod client;
-mod clients;
+pub(super) mod client;
+pub(super) mod clients;
 mod during_download;
 mod during_handshakes;
-mod frames;
+pub(super) mod frames;
 mod handshakes;
 mod idle;
 mod load;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -44,38 +44,51 @@ const LARGE_STREAMS_MAX: usize = 2;
 /// Datagrams of 100 that are lost.
 const LOST_PERCENT: usize = 1;
 
+/// Certificates of servers, and clients that trust them.
+pub(super) struct Certificates {
+    /// Settings of clients, which never resume a session.
+    pub(super) client: Arc<ClientConfig>,
+    /// Certificates and keys; removed at the end.
+    dir: TempDir,
+}
+
+impl Certificates {
+    /// A certificate of each kind.
+    pub(super) fn new() -> Outcome<Self> {
+        let authority = Authority::new();
+        let mut client = ClientConfig::clone(&Session::New.config(&authority));
+        client.alpn_protocols = vec![b"h3".to_vec()];
+        let dir = TempDir::new("certificates")?;
+        Key::write_all(&authority, &dir)?;
+        Ok(Self { client: Arc::new(client), dir })
+    }
+
+    /// The content of `server {}` for files under one directory, with a certificate of this kind.
+    pub(super) fn server(&self, key: Key, files: &Path) -> String {
+        let (tls, root) = (key.directives(&self.dir), root_directive(files));
+        format!("listen 127.0.0.1:{PORT} quic; quic_gso on; {tls} {root}")
+    }
+}
+
 /// Servers under measurement, with their common settings.
 struct Setup {
     binaries: Binaries,
-    /// Settings of clients, which never resume a session.
-    tls: Arc<ClientConfig>,
-    /// Certificates and keys; removed at the end.
-    dir: TempDir,
+    certificates: Certificates,
     files: PathBuf,
 }
 
 impl Setup {
     fn new(options: &Options) -> Outcome<Self> {
-        let authority = Authority::new();
-        let mut tls = ClientConfig::clone(&Session::New.config(&authority));
-        tls.alpn_protocols = vec![b"h3".to_vec()];
-        let setup = Self {
+        Ok(Self {
             binaries: Binaries::find(options)?,
-            tls: Arc::new(tls),
-            dir: TempDir::new("certificates")?,
+            certificates: Certificates::new()?,
             files: hot_files(&FILES.map(|(name, _, size)| (name, size)))?,
-        };
-        Key::write_all(&authority, &setup.dir)?;
-        Ok(setup)
+        })
     }
 
     /// Both servers with a certificate of this kind, and additional directives for `http`.
     fn contestants(&self, key: Key, http: &str) -> [Contestant; 2] {
-        let server = format!(
-            "listen 127.0.0.1:{PORT} quic; quic_gso on; {} {}",
-            key.directives(&self.dir),
-            root_directive(&self.files)
-        );
+        let server = self.certificates.server(key, &self.files);
         let contestant = |name, binary: &Binary| {
             Contestant::server(name, binary, &format!("access_log off; {http}"), &server).with_tls()
         };
@@ -152,7 +165,7 @@ fn requests(
     let sample = |server: &Running| -> Outcome<Sample> {
         let load = Load {
             server,
-            tls: &setup.tls,
+            tls: &setup.certificates.client,
             path,
             connections: plan.connections,
             amount,

@@ -184,7 +184,7 @@ fn measure(case: &Case, ours: &Binary, peers: &Peers, plan: &Plan) -> Outcome<Me
     ];
     let place = RunPlacement { hides_auxv: true, ..RunPlacement::default() };
     let server = case.contestant(ours, peers, "aio off;").under(&runner).start(&place)?;
-    let mut session = case.script.start(server.addr())?;
+    let mut session = case.script.start(server.addr(), peers.client_tls())?;
     request(&mut session, WARM_UP)?;
     dump(&server)?;
     let mut profiles = Vec::new();
@@ -241,7 +241,7 @@ fn dump(server: &Running) -> Outcome {
 /// Prints the system calls of one case per request. Nothing but strace changes the server here.
 fn print_syscalls(case: &Case, ours: &Binary, peers: &Peers, plan: &Plan) -> Outcome {
     let server = case.contestant(ours, peers, "").start(&RunPlacement::default())?;
-    let mut session = case.script.start(server.addr())?;
+    let mut session = case.script.start(server.addr(), peers.client_tls())?;
     request(&mut session, WARM_UP)?;
     let calls = syscalls::count(&server, || request(&mut session, plan.requests))?;
     let per_request = |count: u64| number(count as f64 / f64::from(plan.requests));

@@ -124,7 +124,7 @@ instructions
          independent of the load of the machine; change against xtask/data/instructions.json
          --requests N 1000 · --rounds N 5 · --save (writes that file) · --top N (the most expensive functions)
          --out DIR (all functions, one file a case) · --syscalls (system calls per request, by strace)
-         cases static static-cached static-32k proxy proxy-32k cache-hit cache-fill fastcgi fastcgi-close h2 log";
+         cases static static-cached static-32k proxy proxy-32k cache-hit cache-fill fastcgi fastcgi-close h2 h3 log";
 
 /// Runs one of the measurements.
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {

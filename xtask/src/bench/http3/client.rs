@@ -16,28 +16,28 @@ const RECEIVE_BUFFER_SIZE: usize = 4 << 20;
 
 /// A request to send, and its number in the answer.
 #[derive(Debug, Clone)]
-pub(super) struct Request {
-    pub(super) number: usize,
+pub(in crate::bench) struct Request {
+    pub(in crate::bench) number: usize,
     /// HEADERS frame.
-    pub(super) bytes: Bytes,
+    pub(in crate::bench) bytes: Bytes,
 }
 
 /// A response that is complete.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Answer {
+pub(in crate::bench) struct Answer {
     /// Number of its request.
-    pub(super) number: usize,
+    pub(in crate::bench) number: usize,
     /// From the request to the first byte.
-    pub(super) first: Duration,
+    pub(in crate::bench) first: Duration,
     /// From the request to the last byte.
-    pub(super) took: Duration,
+    pub(in crate::bench) took: Duration,
     /// True if the status is 200.
-    pub(super) is_ok: bool,
+    pub(in crate::bench) is_ok: bool,
 }
 
 /// Event of a connection.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Happened {
+pub(in crate::bench) enum Happened {
     /// The handshake is complete.
     Connected,
     Answered(Answer),
@@ -55,21 +55,25 @@ struct Exchange {
 }
 
 /// A connection and its socket.
-pub(super) struct Client {
-    pub(super) engine: ClientEngine,
-    pub(super) socket: UdpSocket,
+pub(in crate::bench) struct Client {
+    pub(in crate::bench) engine: ClientEngine,
+    pub(in crate::bench) socket: UdpSocket,
     exchanges: Vec<Exchange>,
     /// Requests for which the server allows no stream yet.
     waiting: VecDeque<Request>,
     /// True if the engine may have packets to send.
-    pub(super) is_changed: bool,
+    pub(in crate::bench) is_changed: bool,
     /// Time of the timer that is set.
-    pub(super) timer: Option<Instant>,
+    pub(in crate::bench) timer: Option<Instant>,
 }
 
 impl Client {
     /// Begins a handshake with the server `localhost` at this address.
-    pub(super) fn connect(server: SocketAddr, config: ClientConfig, own: EndpointConfig) -> Outcome<Self> {
+    pub(in crate::bench) fn connect(
+        server: SocketAddr,
+        config: ClientConfig,
+        own: EndpointConfig,
+    ) -> Outcome<Self> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         socket.set_nonblocking(true)?;
         socket.connect(server)?;
@@ -88,7 +92,7 @@ impl Client {
     }
 
     /// Begins a request, now or as soon as the server allows one more stream.
-    pub(super) fn send(&mut self, request: Request) {
+    pub(in crate::bench) fn send(&mut self, request: Request) {
         self.waiting.push_back(request);
         self.send_waiting();
     }
@@ -113,7 +117,7 @@ impl Client {
     }
 
     /// Takes what has happened; returns the bytes of content that were received.
-    pub(super) fn process(&mut self, now: Instant, mut tell: impl FnMut(Happened)) -> u64 {
+    pub(in crate::bench) fn process(&mut self, now: Instant, mut tell: impl FnMut(Happened)) -> u64 {
         self.is_changed = true;
         let mut bytes = 0;
         while let Some(event) = self.engine.next_event() {
@@ -179,7 +183,7 @@ impl Client {
     }
 
     /// Closes the connection; the packet that tells so is to be sent still.
-    pub(super) fn close(&mut self) {
+    pub(in crate::bench) fn close(&mut self) {
         /// H3_NO_ERROR (RFC 9114, section 8.1).
         const NO_ERROR: u32 = 0x100;
         self.engine.connection.close(Instant::now(), NO_ERROR.into(), Bytes::new());

@@ -43,7 +43,7 @@ impl Loss {
 }
 
 /// Connections to one server.
-pub(super) struct Clients {
+pub(in crate::bench) struct Clients {
     epoll: OwnedFd,
     server: SocketAddr,
     config: ClientConfig,
@@ -61,12 +61,12 @@ pub(super) struct Clients {
     /// Events that the caller has not taken, with the keys of their connections.
     events: Vec<(usize, Happened)>,
     /// Bytes of content so far.
-    pub(super) bytes: u64,
+    pub(in crate::bench) bytes: u64,
 }
 
 impl Clients {
     /// No connections yet; `tls` offers the protocol h3.
-    pub(super) fn new(server: SocketAddr, tls: &Arc<rustls::ClientConfig>) -> Outcome<Self> {
+    pub(in crate::bench) fn new(server: SocketAddr, tls: &Arc<rustls::ClientConfig>) -> Outcome<Self> {
         let mut transport = TransportConfig::default();
         transport
             .stream_receive_window(STREAM_WINDOW.into())
@@ -93,13 +93,13 @@ impl Clients {
     }
 
     /// Loses so many of 100 datagrams in each direction, the same ones with the same seed.
-    pub(super) fn with_loss(mut self, percent: usize, seed: u64) -> Self {
+    pub(in crate::bench) fn with_loss(mut self, percent: usize, seed: u64) -> Self {
         self.loss = (percent > 0).then(|| Loss { percent, random: Random::new(seed) });
         self
     }
 
     /// Begins a handshake; returns the key of the connection.
-    pub(super) fn connect(&mut self) -> Outcome<usize> {
+    pub(in crate::bench) fn connect(&mut self) -> Outcome<usize> {
         let client = Client::connect(self.server, self.config.clone(), self.own.clone())?;
         let key = self.free.pop().unwrap_or(self.all.len());
         epoll::add(&self.epoll, &client.socket, EventData::new_u64(key as u64), EventFlags::IN)?;
@@ -112,7 +112,7 @@ impl Clients {
     }
 
     /// Begins a request.
-    pub(super) fn send(&mut self, key: usize, request: &Request) {
+    pub(in crate::bench) fn send(&mut self, key: usize, request: &Request) {
         let Some(client) = self.all.get_mut(key).and_then(Option::as_mut) else { return };
         let was_changed = client.is_changed;
         client.send(request.clone());
@@ -122,7 +122,7 @@ impl Clients {
     }
 
     /// Closes a connection.
-    pub(super) fn close(&mut self, key: usize) {
+    pub(in crate::bench) fn close(&mut self, key: usize) {
         let Some(client) = self.all.get_mut(key).and_then(Option::as_mut) else { return };
         client.close();
         self.flush(key, Instant::now());
@@ -135,7 +135,7 @@ impl Clients {
     }
 
     /// Sends, waits for datagrams and timers until `until` at most, and returns what has happened.
-    pub(super) fn turn(&mut self, until: Instant) -> Outcome<Vec<(usize, Happened)>> {
+    pub(in crate::bench) fn turn(&mut self, until: Instant) -> Outcome<Vec<(usize, Happened)>> {
         let now = Instant::now();
         for key in std::mem::take(&mut self.changed) {
             self.flush(key, now);
@@ -223,7 +223,7 @@ impl Clients {
     }
 
     /// Opens so many connections; all of them are connected when this returns.
-    pub(super) fn connect_all(&mut self, count: usize) -> Outcome<Vec<usize>> {
+    pub(in crate::bench) fn connect_all(&mut self, count: usize) -> Outcome<Vec<usize>> {
         /// Handshakes at the same time.
         const UNDER_WAY_MAX: usize = 32;
         let mut deadline = Instant::now() + tw_testkit::wait::TIMEOUT;
@@ -249,7 +249,7 @@ impl Clients {
     }
 
     /// Lets time pass, and answers what the server sends meanwhile.
-    pub(super) fn rest(&mut self, span: Duration) -> Outcome {
+    pub(in crate::bench) fn rest(&mut self, span: Duration) -> Outcome {
         let until = Instant::now() + span;
         while Instant::now() < until {
             self.turn(until)?;

@@ -56,7 +56,7 @@ fn send_requests(server: &Running, setup: &Setup, count: usize) -> Outcome<(Span
     let [(_, small, _), .., (_, large, _)] = FILES;
     let small = Request { number: SMALL, bytes: frames::get(small) };
     let large = Request { number: LARGE, bytes: frames::get(large) };
-    let mut clients = Clients::new(server.addr(), &setup.tls)?;
+    let mut clients = Clients::new(server.addr(), &setup.certificates.client)?;
     let key = clients.connect_all(1)?.into_iter().next().ok_or("no connection")?;
     clients.send(key, &large);
     let start = Instant::now();

@@ -73,7 +73,7 @@ fn measure_during_handshakes(
     let over = AtomicBool::new(false);
     let load = Load {
         server,
-        tls: &setup.tls,
+        tls: &setup.certificates.client,
         path: "/1k",
         connections: CLIENTS,
         amount: Amount::Seconds(SECONDS_MAX),
@@ -98,7 +98,7 @@ fn measure_during_handshakes(
 /// Requests at a fixed rate, however long a response takes: from each to the last byte of its response.
 fn paced(server: &Running, setup: &Setup, count: usize) -> Outcome<Spans> {
     let request = Request { number: 0, bytes: frames::get("/1k") };
-    let mut clients = Clients::new(server.addr(), &setup.tls)?;
+    let mut clients = Clients::new(server.addr(), &setup.certificates.client)?;
     let keys = clients.connect_all(CONNECTIONS)?;
     let (mut spans, mut sent, mut answered) = (Vec::with_capacity(count), 0, 0);
     let mut next = Instant::now();

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 /// Start of the control stream: its type, and SETTINGS without any (RFC 9114, sections 6.2.1 and 7.2.4).
-pub(super) const SETTINGS: &[u8] = &[0, 4, 0];
+pub(in crate::bench) const SETTINGS: &[u8] = &[0, 4, 0];
 /// Types of frames (RFC 9114, section 7.2).
 const DATA: u64 = 0;
 const HEADERS: u64 = 1;
@@ -13,7 +13,7 @@ const STATUS_200: [u8; 3] = [0, 0, 0xd9];
 const HEAD_MAX: usize = 16;
 
 /// A HEADERS frame with a GET request to `localhost` for a short path (RFC 9204, section 4.5).
-pub(super) fn get(path: &str) -> Bytes {
+pub(in crate::bench) fn get(path: &str) -> Bytes {
     // Prefix; `:method: GET` and `:scheme: https`, which are entries of the static table.
     let mut section = vec![0, 0, 0xd1, 0xd7];
     // Values of names of the static table: `:authority` is entry 0, `:path` is entry 1.
@@ -27,9 +27,9 @@ pub(super) fn get(path: &str) -> Bytes {
 
 /// Reader of the frames of one response.
 #[derive(Debug, Default)]
-pub(super) struct ResponseReader {
+pub(in crate::bench) struct ResponseReader {
     /// Bytes of DATA frames.
-    pub(super) content: u64,
+    pub(in crate::bench) content: u64,
     /// First bytes of the first field section.
     status: Vec<u8>,
     /// Frame header of which more is to come.
@@ -41,12 +41,12 @@ pub(super) struct ResponseReader {
 
 impl ResponseReader {
     /// True for a response with the status 200.
-    pub(super) fn is_ok(&self) -> bool {
+    pub(in crate::bench) fn is_ok(&self) -> bool {
         self.status == STATUS_200
     }
 
     /// Takes the next bytes of the stream.
-    pub(super) fn read(&mut self, mut bytes: &[u8]) {
+    pub(in crate::bench) fn read(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.rest == 0 {
                 bytes = self.read_head(bytes);

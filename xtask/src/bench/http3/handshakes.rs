@@ -31,7 +31,7 @@ pub(super) fn run(report: &mut Report, setup: &Setup, plan: &Plan, key: Key) -> 
         for (server, samples) in running.iter().zip(&mut samples) {
             let load = Load {
                 server,
-                tls: &setup.tls,
+                tls: &setup.certificates.client,
                 path: "/1k",
                 connections: CLIENTS,
                 amount: Amount::Seconds(plan.seconds),

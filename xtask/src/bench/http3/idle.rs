@@ -49,7 +49,7 @@ pub(super) fn run(report: &mut Report, setup: &Setup, count: usize) -> Outcome {
 fn measure(contestant: &Contestant, setup: &Setup, count: usize) -> Outcome<(f64, f64)> {
     let place = RunPlacement { pages: Pages::Small, ..RunPlacement::default() };
     let running = contestant.start(&place)?;
-    let mut clients = Clients::new(running.addr(), &setup.tls)?;
+    let mut clients = Clients::new(running.addr(), &setup.certificates.client)?;
     for key in open(&mut clients, WARM_COUNT)? {
         clients.close(key);
     }

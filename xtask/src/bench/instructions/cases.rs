@@ -1,12 +1,17 @@
 //! Cases: a configuration of the server, its upstream server, and the requests.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
 
 use super::script::{Protocol, Script};
 use crate::bench::Outcome;
 use crate::bench::contestant::{Binary, Contestant, Running, hot_files, root_directive, upstream_group};
 use crate::bench::exec::RunPlacement;
 use crate::bench::gateways::Application;
+use crate::bench::http3::Certificates;
+use crate::bench::tls::Key;
 
 /// A case.
 pub(super) struct Case {
@@ -21,6 +26,8 @@ pub(super) struct Case {
 enum Server {
     /// Files, with directives for `http {}` and for `server {}`.
     Static { http: &'static str, server: &'static str },
+    /// Files over HTTP/3.
+    Http3,
     /// Upstream server with persistent connections.
     Proxy,
     /// Upstream server with persistent connections, and a cache.
@@ -87,6 +94,12 @@ pub(super) const CASES: &[Case] = &[
         server: Server::Static { http: LOG_OFF, server: "http2 on;" },
     },
     Case {
+        name: "h3",
+        about: "HTTP/3, file of 1 KiB",
+        script: Script { protocol: Protocol::Http3, ..http1("/1k", 1 << 10) },
+        server: Server::Http3,
+    },
+    Case {
         name: "log",
         about: "file of 1 KiB, access_log",
         script: http1("/1k", 1 << 10),
@@ -101,6 +114,7 @@ const fn http1(path: &'static str, size: usize) -> Script {
 /// Files and upstream servers that the cases use. Dropping them ends the servers.
 pub(super) struct Peers {
     files: PathBuf,
+    certificates: Certificates,
     origin: Running,
     application: Application,
 }
@@ -110,9 +124,17 @@ impl Peers {
     pub(super) fn start(cpu: usize) -> Outcome<Self> {
         Ok(Self {
             files: hot_files(&[("1k", 1 << 10), ("32k", 32 << 10)])?,
+            certificates: Certificates::new()?,
             origin: Contestant::own_loop("origin", "origin", &[]).start(&RunPlacement::on(cpu))?,
             application: Application::start(1 << 10, cpu)?,
         })
+    }
+}
+
+impl Peers {
+    /// Settings of clients of HTTP/3.
+    pub(super) fn client_tls(&self) -> &Arc<ClientConfig> {
+        &self.certificates.client
     }
 }
 
@@ -122,6 +144,10 @@ impl Case {
         let origin = upstream_group("origin", &peers.origin.addr().to_string());
         let proxy = "proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection \"\";";
         let (own, server) = match self.server {
+            Server::Http3 => {
+                let server = peers.certificates.server(Key::EcdsaP256, &peers.files);
+                return Contestant::server(self.name, ours, &format!("{LOG_OFF} {http}"), &server).with_tls();
+            }
             Server::Static { http, server } => {
                 (http.to_owned(), format!("{server} {}", root_directive(&peers.files)))
             }

@@ -1,11 +1,17 @@
 //! Requests of the cases: always the same bytes, one after the other on one connection.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
 
-use tw_testkit::Client;
+use rustls::ClientConfig;
 use tw_testkit::http2::{END_HEADERS, END_STREAM, Frames, frame, kind};
+use tw_testkit::{Client, wait};
 
 use crate::bench::Outcome;
+use crate::bench::http3::client::{Happened, Request};
+use crate::bench::http3::clients::Clients;
+use crate::bench::http3::frames;
 
 /// Flag of SETTINGS that acknowledges them (RFC 9113, section 6.5).
 const ACK: u8 = 1;
@@ -29,6 +35,7 @@ pub(super) enum Protocol {
     Http1,
     /// HTTP/2 without TLS, with prior knowledge.
     Http2,
+    Http3,
 }
 
 /// Connection that a script runs on.
@@ -42,17 +49,23 @@ pub(super) struct Session {
 enum Connection {
     Http1(Client),
     Http2(Frames),
+    Http3(Clients, usize),
 }
 
 impl Script {
-    /// Connects.
-    pub(super) fn start(self, addr: SocketAddr) -> Outcome<Session> {
+    /// Connects; `tls` is for servers of HTTP/3.
+    pub(super) fn start(self, addr: SocketAddr, tls: &Arc<ClientConfig>) -> Outcome<Session> {
         let connection = match self.protocol {
             Protocol::Http1 => Connection::Http1(Client::connect(addr)?),
             Protocol::Http2 => {
                 let mut frames = Frames::connect(addr)?;
                 frames.send(frame(kind::WINDOW_UPDATE, 0, 0, &WINDOW_MORE.to_be_bytes()))?;
                 Connection::Http2(frames)
+            }
+            Protocol::Http3 => {
+                let mut clients = Clients::new(addr, tls)?;
+                let key = clients.connect_all(1)?.into_iter().next().ok_or("no connection")?;
+                Connection::Http3(clients, key)
             }
         };
         Ok(Session { script: self, connection, count: 0 })
@@ -74,6 +87,7 @@ impl Session {
                 (response.status, response.body.len())
             }
             Connection::Http2(frames) => request_http2(frames, self.count * 2 + 1, &path)?,
+            Connection::Http3(clients, key) => request_http3(clients, *key, &path)?,
         };
         self.count += 1;
         if (status, size) != (200, self.script.size) {
@@ -105,6 +119,24 @@ fn request_http2(frames: &mut Frames, stream: u32, path: &str) -> Outcome<(u16, 
             return Ok((status, size));
         }
     }
+}
+
+/// Sends a request; returns status and size of the response.
+fn request_http3(clients: &mut Clients, key: usize, path: &str) -> Outcome<(u16, usize)> {
+    let (before, deadline) = (clients.bytes, Instant::now() + wait::TIMEOUT);
+    clients.send(key, &Request { number: 0, bytes: frames::get(path) });
+    while Instant::now() < deadline {
+        for (_, event) in clients.turn(deadline)? {
+            match event {
+                Happened::Answered(answer) if answer.is_ok => {
+                    return Ok((200, usize::try_from(clients.bytes - before)?));
+                }
+                Happened::Connected => {}
+                Happened::Answered(_) | Happened::Failed => return Err("not a response".into()),
+            }
+        }
+    }
+    Err("no response".into())
 }
 
 /// Fields of a request (RFC 7541): static names, and values that are not added to the dynamic table.
