@@ -17,9 +17,10 @@ use crate::bench::contestant::{Contestant, Running};
 use crate::bench::exec::RunPlacement;
 use crate::bench::h2load::Amount;
 use crate::bench::loops;
+use crate::bench::prometheus::{Histogram, Page};
 use crate::bench::report::{Report, progress};
 use crate::bench::spans::Spans;
-use crate::bench::tls::during_handshakes::{Score, publish, turns};
+use crate::bench::tls::during_handshakes::{Score, publish};
 
 /// Between two requests on the established connections.
 const TICK: Duration = Duration::from_millis(1);
@@ -44,8 +45,20 @@ pub(super) fn run(report: &mut Report, setup: &Setup, plan: &Plan, rate: u64) ->
         scores.push(measure(contestant, setup, plan, rate, port.number())?);
         progress("");
     }
+    report.note("turns are those of the loop without waiting for the processor, which it shares with the threads that sign");
     publish(report, &format!("requests beside {rate} RSA handshakes/s"), &scores, TURN_MAX_MS);
     Ok(())
+}
+
+/// Turns of the loops so far, less the time for which they waited for the processor, if the server has metrics.
+fn turns(contestant: &Contestant, metrics: SocketAddr) -> Outcome<Option<Histogram>> {
+    const PARTS: &str = "tailwater_event_loop_part_seconds";
+    match contestant.has_metrics() {
+        true => Page::fetch(&format!("http://{metrics}/.metrics"))?
+            .histogram(PARTS, "cause=\"running\"")
+            .map(Some),
+        false => Ok(None),
+    }
 }
 
 fn measure(contestant: &Contestant, setup: &Setup, plan: &Plan, rate: u64, metrics: u16) -> Outcome<Score> {

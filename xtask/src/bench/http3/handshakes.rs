@@ -14,8 +14,7 @@ use crate::bench::report::{Limit, Report, Table, Target, median, number, progres
 
 /// Clients at the same time: more than the server has cores, fewer than would only wait for each other.
 const CLIENTS: usize = 8;
-/// Share of the handshakes that may fail: nginx refuses about one of a thousand because of a transport parameter that it does not
-/// know (TRANSPORT_PARAMETER_ERROR).
+/// Share of the handshakes that may fail: nginx refuses about one of a thousand (TRANSPORT_PARAMETER_ERROR).
 pub(super) const FAILED_MAX: f64 = 0.01;
 
 /// Measures one kind of key.

@@ -91,7 +91,7 @@ fn measure(
 }
 
 /// Turns of the loops so far, if the server has metrics.
-pub(in crate::bench) fn turns(contestant: &Contestant, metrics: SocketAddr) -> Outcome<Option<Histogram>> {
+fn turns(contestant: &Contestant, metrics: SocketAddr) -> Outcome<Option<Histogram>> {
     match contestant.has_metrics() {
         true => Ok(Some(Histogram::fetch(&format!("http://{metrics}/.metrics"), TURNS)?)),
         false => Ok(None),
