@@ -42,7 +42,9 @@ use crate::transmit::{Outgoing, TransmitBatch};
 use crate::wall_clock::WallClock;
 
 /// Datagrams of one message. Longer ones would hold up those of other connections.
-const SEGMENTS_MAX: usize = 16;
+const SEGMENTS_MAX: usize = 44;
+/// Datagrams of one connection before others have their turn; the last message may exceed it.
+const DATAGRAMS_OF_VISIT: usize = SEGMENTS_MAX;
 /// Bit of the first byte of a packet with a long header (RFC 9000, section 17).
 const LONG_HEADER: u8 = 0x80;
 /// Alert `internal_error`: the engine's own configuration never accepts.
@@ -225,9 +227,7 @@ impl Endpoint {
         while !batch.is_full() {
             let Some(shared) = state.queue.borrow_mut().pop_front() else { break };
             shared.is_queued.set(false);
-            state.guard(|| state.visit(&shared, now, batch));
-            if batch.is_full() {
-                // There may be more.
+            if state.guard(|| state.visit(&shared, now, batch)) == Some(Visit::Cut) {
                 state.queue(shared.handle, shared.serial);
             }
         }
@@ -520,21 +520,28 @@ impl EndpointState {
     }
 
     /// Lets a connection send, and sets its timer.
-    fn visit(&self, shared: &Rc<Shared>, now: Instant, batch: &mut TransmitBatch) {
+    fn visit(&self, shared: &Rc<Shared>, now: Instant, batch: &mut TransmitBatch) -> Visit {
         if shared.is_broken() {
             self.count(|statistics| statistics.panics += 1);
-            return self.forget(shared);
+            self.forget(shared);
+            return Visit::Whole;
         }
         shared.record(|recorder| recorder.set_time(now));
-        shared.call(|engine| {
+        let visit = shared.call(|engine| {
             shared.execute_close(engine, now);
-            while !batch.is_full() && shared.may_send(engine) {
+            let (mut visit, mut made) = (Visit::Cut, 0);
+            while made < DATAGRAMS_OF_VISIT && !batch.is_full() {
+                if !shared.may_send(engine) {
+                    visit = Visit::Whole;
+                    break;
+                }
                 let mut buffer = batch.buffer();
                 let segments = if shared.is_unproved() { 1 } else { SEGMENTS_MAX };
                 match engine.poll_transmit(now, segments, &mut buffer) {
                     Some(transmit) => {
                         shared.packets_made(transmit.destination);
                         let message = Outgoing::new(buffer, transmit);
+                        made += message.datagrams();
                         let Outgoing { bytes, segment, ecn, .. } = &message;
                         shared.record(|recorder| {
                             recorder.datagrams(Direction::Sent, bytes.len(), *segment, *ecn);
@@ -543,6 +550,7 @@ impl EndpointState {
                     }
                     None => {
                         batch.give_back(buffer);
+                        visit = Visit::Whole;
                         break;
                     }
                 }
@@ -559,8 +567,19 @@ impl EndpointState {
                     driver.timers.push(Reverse((at, shared.handle.0, shared.serial)));
                 }
             }
+            visit
         });
+        visit.unwrap_or(Visit::Whole)
     }
+}
+
+/// Result of letting a connection send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Visit {
+    /// Nothing is left, or nothing may be sent now.
+    Whole,
+    /// There may be more.
+    Cut,
 }
 
 impl Driver {

@@ -6,6 +6,8 @@ use quinn_proto as engine;
 
 /// Messages of a batch.
 pub const BATCH: usize = 16;
+/// Bytes of a batch from which no more messages are added: some tenths of a millisecond.
+const BATCH_SIZE: usize = 128 << 10;
 /// Room for a datagram on most paths.
 const DATAGRAM_SIZE: usize = 1500;
 
@@ -28,6 +30,8 @@ pub struct Outgoing {
 #[derive(Debug, Default)]
 pub struct TransmitBatch {
     messages: Vec<Outgoing>,
+    /// Bytes of them.
+    size: usize,
     spare: Vec<Vec<u8>>,
 }
 
@@ -45,12 +49,14 @@ impl TransmitBatch {
     /// Removes the first `count` messages, which were sent or have failed.
     pub fn remove(&mut self, count: usize) {
         for message in self.messages.drain(..count.min(self.messages.len())) {
+            self.size -= message.bytes.len();
             self.spare.push(message.bytes);
         }
     }
 
-    pub(crate) fn is_full(&self) -> bool {
-        self.messages.len() >= BATCH
+    /// True if no more messages fit.
+    pub fn is_full(&self) -> bool {
+        self.messages.len() >= BATCH || self.size >= BATCH_SIZE
     }
 
     /// An empty buffer.
@@ -68,11 +74,17 @@ impl TransmitBatch {
     }
 
     pub(crate) fn push(&mut self, message: Outgoing) {
+        self.size += message.bytes.len();
         self.messages.push(message);
     }
 }
 
 impl Outgoing {
+    /// Number of datagrams.
+    pub(crate) fn datagrams(&self) -> usize {
+        self.segment.map_or(1, |size| self.bytes.len().div_ceil(usize::from(size.max(1))))
+    }
+
     /// Message of the engine, whose content is in `bytes`.
     pub(crate) fn new(mut bytes: Vec<u8>, transmit: engine::Transmit) -> Self {
         bytes.truncate(transmit.size);

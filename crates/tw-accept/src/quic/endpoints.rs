@@ -20,8 +20,6 @@ use tw_rt::{Deadline, OutgoingMessage};
 
 use super::host_key::HostKey;
 
-/// Batches of one endpoint in one turn; then other tasks run.
-const BATCHES_OF_TURN: usize = 4;
 /// Pause after the socket of an endpoint has failed.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Bit of the first byte of packets of a handshake (RFC 8999, section 5.1).
@@ -289,15 +287,17 @@ impl LoopEndpoint {
 
     /// Sends until nothing is left.
     async fn send(&self, batch: &mut TransmitBatch) {
-        for turn in 1.. {
+        loop {
             tw_rt::watch::operation("making QUIC packets", || {
                 self.endpoint.fill(tw_rt::clock::now(), batch);
             });
             if batch.is_empty() {
                 return;
             }
+            let is_full = batch.is_full();
             self.send_batch(batch).await;
-            if turn % BATCHES_OF_TURN == 0 {
+            if is_full {
+                // Acknowledgements and requests that have arrived meanwhile go first.
                 tw_rt::yield_now().await;
             }
         }
