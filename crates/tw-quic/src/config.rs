@@ -23,8 +23,8 @@ pub(crate) const INCOMING_SIZE_MAX: u64 = 32 << 10;
 /// Bytes of all of them, on one address of a loop.
 pub(crate) const INCOMING_TOTAL_MAX: u64 = 4 << 20;
 /// Streams that a client may open at first. The engine makes room for all of them at once, so more are allowed to a client that opens
-/// half as many.
-pub(crate) const FIRST_STREAMS_MAX: u64 = 32;
+/// half as many. With the three that HTTP/3 has in one direction, its tables have 32 places; with more than 25, they would have 64.
+pub(crate) const FIRST_STREAMS_MAX: u64 = 16;
 /// Bytes of sent data of a connection that wait for an acknowledgement, at first: enough for an idle path.
 pub(crate) const SEND_WINDOW_MIN: u64 = 128 << 10;
 /// Bytes of sent data for fast and long paths: twice the congestion window, and at most this.

@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     /// Number that no other connection of the endpoint has.
     pub(crate) serial: u64,
     /// `None` once the engine has nothing to do for it any more.
-    engine: RefCell<Option<Box<engine::Connection>>>,
+    engine: RefCell<Option<engine::Connection>>,
     /// True while the engine works, and for good if it has panicked.
     is_busy: Cell<bool>,
     pub(crate) endpoint: Weak<EndpointState>,
@@ -120,7 +120,7 @@ impl Shared {
             handle,
             serial,
             local: engine.local_ip(),
-            engine: RefCell::new(Some(Box::new(engine))),
+            engine: RefCell::new(Some(engine)),
             is_busy: Cell::new(false),
             endpoint,
             waiters: RefCell::default(),

@@ -19,7 +19,7 @@ static ALLOCATOR: CountingHeap = CountingHeap;
 /// Connections that are open at the same time.
 const CONNECTIONS: usize = 64;
 /// Most bytes of one, with the state of TLS and without that of HTTP/3.
-const BYTES_MAX: usize = 17 << 10;
+const BYTES_MAX: usize = 16 << 10;
 
 #[test]
 fn idle_connection_fits_in_its_memory() {

@@ -80,23 +80,31 @@ fn start_quic(home: &Rc<Loop>, listen: Rc<Addr>, incoming: IncomingConnection) {
 }
 
 /// Serves a connection over QUIC until it is closed.
-async fn serve_quic(client: Rc<Client>, incoming: IncomingConnection) {
-    let home = client.home.clone();
-    let _open = LevelGuard::new(&home.tally.quic_open);
+fn serve_quic(client: Rc<Client>, incoming: IncomingConnection) -> impl Future<Output = ()> {
+    // A connection does not carry the size of its handshake.
+    let accepting = Box::pin(accept_quic(client.clone(), incoming));
+    async move {
+        let home = client.home.clone();
+        let _open = LevelGuard::new(&home.tally.quic_open);
+        let accepted = accepting.await;
+        if let Some(connection) = accepted {
+            h3::serve::serve(client, connection).await;
+        }
+    }
+}
+
+/// Takes a client through the handshake. `None` if the connection ends here.
+async fn accept_quic(client: Rc<Client>, incoming: IncomingConnection) -> Option<tw_quic::Connection> {
     let generation = client.home.generation();
-    let Some(group) = client.group(&generation) else { return };
+    let group = client.group(&generation)?;
     let server = generation.server(group.default_server);
     let local = group.address.inet().and_then(|listen| Some((incoming.local()?, listen.port())));
     client.local_or(|| local.map(|local| Addr::Inet(local.into())));
     let timeout = server.settings.client_header_timeout;
-    let accepted = Box::pin(tw_accept::quic::accept(&*client, incoming, &server.quic, timeout)).await;
-    let Some(connection) = accepted else { return };
+    let connection = tw_accept::quic::accept(&*client, incoming, &server.quic, timeout).await?;
     connection.set_drop_code(H3_NO_ERROR);
-    drop(generation);
     let speaks_http3 = client.tls.get().is_some_and(|tls| tls.protocol.as_deref() == Some(HTTP_3));
-    if speaks_http3 {
-        h3::serve::serve(client, connection).await;
-    }
+    speaks_http3.then_some(connection)
 }
 
 /// Serves a connection, of which `early` was read already, until it is closed.
