@@ -11,7 +11,7 @@ use crate::frame::Head;
 use crate::reader::Reader;
 
 /// Smallest size of data that is not copied behind the frame header.
-const SHARED_MIN: usize = 1 << 10;
+const SHARED_MIN: usize = (4 << 10) + 1;
 
 /// One request stream.
 pub(crate) struct Entry {

@@ -314,6 +314,13 @@ impl Connection {
         }
     }
 
+    /// Returns true if the client has acknowledged all of a stream's output, or takes no more of it: what
+    /// [`poll_finished`](Self::poll_finished) waits for.
+    pub fn is_finished(&self, stream: StreamId) -> bool {
+        let stopped = |engine: &mut engine::Connection| engine.send_stream(stream.engine()).stopped();
+        !stream.can_be_written() || !matches!(self.0.with(stopped), Ok(Ok(None)))
+    }
+
     /// Closes the connection at once with an error code of the application. Streams end with [`ConnectionError::Closed`].
     pub fn close(&self, code: u64, reason: &[u8]) {
         self.0.close(code, Bytes::copy_from_slice(reason));

@@ -201,6 +201,13 @@ pub(super) fn find_value(index: usize, value: &[u8]) -> Option<usize> {
     })
 }
 
+/// Returns true for names of fields whose values are of one person or one request, so that nothing is gained by storing them:
+/// `location`, `set-cookie`.
+#[inline]
+pub(super) const fn is_personal(index: usize) -> bool {
+    matches!(index, 12 | 14)
+}
+
 /// Returns true for names of fields that no one on the way may index (RFC 9204 section 7.1.3): `cookie`, `authorization`.
 #[inline]
 pub(super) const fn is_secret(index: usize) -> bool {

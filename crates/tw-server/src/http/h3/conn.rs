@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tw_http::Priority;
@@ -165,10 +165,7 @@ impl Http3Connection {
     /// Notes that all of a response was written.
     pub(super) fn note_finished(&self, stream: StreamId) {
         let mut finished = self.finished.borrow_mut();
-        let mut cx = Context::from_waker(Waker::noop());
-        while let Some(oldest) = finished.front()
-            && self.quic.poll_finished(*oldest, &mut cx).is_ready()
-        {
+        while finished.front().is_some_and(|oldest| self.quic.is_finished(*oldest)) {
             finished.pop_front();
         }
         finished.push_back(stream);

@@ -48,15 +48,31 @@ fn push(written: &mut FieldWriter<'_>, name: &[u8], value: &[u8]) {
 
 /// RFC 9110 section 5.6.2.
 fn is_name(name: &[u8]) -> bool {
-    let is_usual = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-    !name.is_empty() && name.iter().all(is_usual)
+    !name.is_empty() && name.iter().fold(true, |all, byte| all & IS_OF_NAME[usize::from(*byte)])
 }
+
+/// True for each byte that a name may have.
+static IS_OF_NAME: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 128 {
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let (other, mut at) = (b"!#$%&'*+-.^_`|~", 0);
+    while at < other.len() {
+        table[other[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
 
 // DIFF(nginx): CR, LF and other control characters of a value become spaces, as RFC 9110 section 5.5 has it; none stands at its
 // ends.
 fn harmless(value: &[u8]) -> Cow<'_, [u8]> {
-    let is_harmless = |byte: u8| byte == b'\t' || byte >= b' ' && byte != 0x7f;
-    if value.iter().all(|&byte| is_harmless(byte)) {
+    let is_harmless = |byte: u8| (byte == b'\t') | (byte >= b' ') & (byte != 0x7f);
+    // Without an early end, many bytes are looked at with one instruction.
+    if value.iter().fold(true, |all, &byte| all & is_harmless(byte)) {
         return value.trim_ascii().into();
     }
     let value: Vec<u8> = value.iter().map(|&byte| if is_harmless(byte) { byte } else { b' ' }).collect();
