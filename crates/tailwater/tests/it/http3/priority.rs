@@ -20,7 +20,9 @@ fn connect(content: &str) -> (Http3Server, Http3Client) {
 fn get_both(client: &mut Http3Client, fields: [&[(&str, &str)]; 2]) -> [usize; 2] {
     let ids = [client.begin("GET", "/one", fields[0], true), client.begin("GET", "/two", fields[1], true)];
     let received = client.received_until_one_ends(ids);
-    ids.map(|id| client.finish(id).unwrap());
+    for id in ids {
+        client.finish(id).unwrap();
+    }
     received
 }
 

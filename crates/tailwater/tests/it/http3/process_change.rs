@@ -176,7 +176,7 @@ fn clients_of_a_killed_worker_get_a_stateless_reset() {
     let begin = Instant::now();
     client.begin("GET", "/pid", &[], true);
     let lost = client.udp.until(|client| {
-        client.connection.ping();
+        client.engine.connection.ping();
         client.lost.clone()
     });
     assert!(matches!(lost, Ok(ConnectionError::Reset)), "{lost:?}");

@@ -85,7 +85,7 @@ fn early_data_is_accepted_for_safe_requests() {
             let early = client.begin_now(method, "/");
             let response = client.finish(early).unwrap();
             assert_eq!(response.status, status, "{method}");
-            assert!(client.udp.client.connection.accepted_0rtt());
+            assert!(client.udp.client.engine.connection.accepted_0rtt());
             if status == 200 {
                 assert_eq!(response.field("x-early"), Some("1"), "{method}");
             }

@@ -143,7 +143,7 @@ impl Http3Client {
     /// Sends from another port from now on, and lets the server know it.
     pub(crate) fn change_port(&mut self) {
         self.udp.rebind().unwrap();
-        self.udp.client.connection.ping();
+        self.udp.client.engine.connection.ping();
     }
 
     /// Closes the connection.
@@ -302,7 +302,7 @@ pub(crate) struct Both<'a> {
 impl Both<'_> {
     /// Lets the server acknowledge something.
     pub(crate) fn ping(&mut self) {
-        self.client.connection.ping();
+        self.client.engine.connection.ping();
     }
 
     /// Reason of the end of the connection, once there is one.
