@@ -12,6 +12,7 @@ use crate::{Failure, dist, notices};
 const USAGE: &str = "usage: cargo xtask install --prefix DIRECTORY [OPTIONS]
 --prefix DIRECTORY   for example /usr/local
 --binary FILE        install this binary as well, as PREFIX/bin/tailwater, and tailwater-top if it is beside it
+--slowdisk FILE      and this one as PREFIX/bin/tailwater-slowdisk, with its manual page
 --destdir DIRECTORY  put everything below this directory, for packages";
 
 /// Options of the command line.
@@ -19,21 +20,23 @@ const USAGE: &str = "usage: cargo xtask install --prefix DIRECTORY [OPTIONS]
 struct Options {
     prefix: String,
     binary: Option<PathBuf>,
+    slowdisk: Option<PathBuf>,
     destination: PathBuf,
 }
 
 /// Installs.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let options = Options::parse(arguments)?;
-    let program = match &options.binary {
-        Some(path) => Some(fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?),
-        None => None,
+    let read = |path: &Option<PathBuf>| {
+        let path = path.as_ref();
+        path.map(|path| fs::read(path).map_err(|error| format!("{}: {error}", path.display()))).transpose()
     };
     let top = match &options.binary {
         Some(path) => dist::top_beside(path)?,
         None => None,
     };
-    let parts = Parts { program, top, notices: notices::text()?, sbom: String::new() };
+    let (program, slowdisk) = (read(&options.binary)?, read(&options.slowdisk)?);
+    let parts = Parts { program, top, slowdisk, notices: notices::text()?, sbom: String::new() };
     let layout = Layout::Local { prefix: options.prefix };
     for (path, entry) in layout.files(&parts)?.iter() {
         let to = options.destination.join(path);
@@ -58,6 +61,7 @@ impl Options {
             match word.as_str() {
                 "--prefix" => options.prefix = value()?.trim_end_matches('/').to_owned(),
                 "--binary" => options.binary = Some(value()?.into()),
+                "--slowdisk" => options.slowdisk = Some(value()?.into()),
                 "--destdir" => options.destination = value()?.into(),
                 _ => return Err(format!("unknown option {word}\n\n{USAGE}")),
             }

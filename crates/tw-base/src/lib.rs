@@ -1,5 +1,5 @@
-//! Basic types without I/O: counters, histograms, limits, texts of system errors and numbers, options of commands, a mutex and a
-//! cell.
+//! Basic types without I/O: counters, histograms, limits, texts of system errors and numbers, random numbers, options of commands, words
+//! about faults on purpose, a mutex and a cell.
 //! A type is added here only if two crates need it that must not depend on each other.
 
 pub mod command_line;
@@ -7,9 +7,11 @@ pub mod count;
 mod errno;
 mod fatal_cell;
 pub mod fatal_mutex;
+pub mod fault;
 pub mod hist;
 pub mod limit;
 pub mod num;
+mod rng;
 
 pub use count::Counter;
 pub use errno::Errno;
@@ -17,3 +19,4 @@ pub use fatal_cell::{FatalCell, FatalRefMut};
 pub use fatal_mutex::{FatalMutex, FatalMutexGuard};
 pub use hist::Histogram;
 pub use limit::Limit;
+pub use rng::Rng;

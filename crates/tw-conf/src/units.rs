@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use tw_base::fault::Probability;
+
 const MAX: u64 = i64::MAX as u64;
 
 /// `on` or `off`, in any case of letters.
@@ -54,6 +56,13 @@ pub fn fixed(text: &[u8], places: u32, further: ExtraDecimals) -> Option<u64> {
     }
     let value = value.checked_mul(10_u64.checked_pow(places - decimals)?)?;
     (!text.is_empty() && value <= MAX).then_some(value)
+}
+
+/// A probability in percent, `0.1%`, with up to four decimals; `0%` to `100%`.
+pub fn probability(text: &[u8]) -> Option<Probability> {
+    let percent = text.strip_suffix(b"%").filter(|text| text.iter().any(u8::is_ascii_digit))?;
+    let millionths = fixed(percent, 4, ExtraDecimals::Refused)?;
+    u32::try_from(millionths).ok().filter(|parts| *parts <= 1_000_000).map(Probability::of_million)
 }
 
 /// Bytes: a number, then nothing, `k` or `m` in either case.
@@ -226,6 +235,27 @@ mod tests {
         ];
         for (text, expected) in table {
             assert_eq!(flag(text.as_bytes()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn probabilities() {
+        let table = [
+            ("0%", Some(0)),
+            ("0.0001%", Some(1)),
+            (".5%", Some(5000)),
+            ("12.5%", Some(125_000)),
+            ("100%", Some(1_000_000)),
+            ("100.0001%", None),
+            ("0.00001%", None),
+            ("-1%", None),
+            (".%", None),
+            ("%", None),
+            ("5", None),
+            ("", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(probability(text.as_bytes()), expected.map(Probability::of_million), "{text}");
         }
     }
 

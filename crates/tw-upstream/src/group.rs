@@ -15,9 +15,9 @@ use crate::peer::{Peer, PeerId, ServerId};
 use crate::peer_list::PeerList;
 use crate::peer_state::{Health, PeerState, signed};
 use crate::queue::{QueuedRequest, RequestQueue};
-use crate::rng::Rng;
 use crate::selection::{BalanceKey, PeerSelection, PeerTier};
 use crate::server::{PeerParams, ResolvedAddress, Server, ServerAddress};
+use tw_base::Rng;
 
 /// Group of servers. There is one for each generation of the configuration; the states of peers pass from one to the
 /// next.

@@ -20,8 +20,8 @@ use crate::group::Group;
 use crate::peer::{Peer, PeerId};
 use crate::peer_list::PeerList;
 use crate::peer_state::{Health, signed};
-use crate::rng::Rng;
 use crate::server::AdminState;
+use tw_base::Rng;
 
 /// Parameters of `health_check` about schedule and thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

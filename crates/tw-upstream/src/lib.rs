@@ -24,7 +24,6 @@ mod peer;
 mod peer_list;
 mod peer_state;
 mod queue;
-mod rng;
 mod selection;
 mod server;
 mod snapshot;
@@ -40,11 +39,11 @@ pub use peer::{Peer, PeerId, PeerStatus, ServerId};
 pub use peer_list::PeerList;
 pub use peer_state::{Health, PeerCounters, PeerState};
 pub use queue::QueuedRequest;
-pub use rng::Rng;
 pub use selection::{BalanceKey, PeerSelection};
 pub use server::{AdminState, PeerParams, ResolvedAddress, Server, ServerAddress};
 pub use snapshot::{CheckCounts, GroupSnapshot, PeerSnapshot};
 pub use sticky_sessions::{Learned, StickySessions};
+pub use tw_base::Rng;
 
 /// Limits of a group that DNS can make large.
 pub const LIMITS: &[tw_base::Limit] = balance::LIMITS;

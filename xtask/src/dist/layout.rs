@@ -60,6 +60,8 @@ pub(crate) struct Parts {
     pub(crate) program: Option<Vec<u8>>,
     /// The binary of `tailwater-top`.
     pub(crate) top: Option<Vec<u8>>,
+    /// `tailwater-slowdisk`, if it is installed: packages do not have it.
+    pub(crate) slowdisk: Option<Vec<u8>>,
     /// Licences of the dependencies.
     pub(crate) notices: String,
     /// Bill of materials.
@@ -107,6 +109,12 @@ impl Layout {
         }
         if let Some(top) = &parts.top {
             put(self.top(), 0o755, Role::Program, top.clone());
+        }
+        if let Some(slowdisk) = &parts.slowdisk {
+            put(format!("{}-slowdisk", self.program()), 0o755, Role::Program, slowdisk.clone());
+            let manual = read("packaging/man/tailwater-slowdisk.8")?;
+            let path = format!("{share}/man/man8/tailwater-slowdisk.8");
+            put(path, 0o644, Role::Program, manual.into_bytes());
         }
         for name in INCLUDED {
             let text = read(&format!("crates/tailwater/conf/{name}"))?;
@@ -281,6 +289,18 @@ mod tests {
             assert!(text(&files, unit).contains(start), "{layout:?}");
             assert!(text(&files, site).contains(html), "{layout:?}");
         }
+    }
+
+    #[test]
+    fn slowdisk_comes_with_its_manual() {
+        let layout = Layout::Local { prefix: "/opt/tw".to_owned() };
+        let (program, manual) =
+            ("opt/tw/bin/tailwater-slowdisk", "opt/tw/share/man/man8/tailwater-slowdisk.8");
+        let files = layout.files(&Parts::default()).unwrap();
+        assert!(files.file(program).is_none() && files.file(manual).is_none());
+        let files = layout.files(&Parts { slowdisk: Some(b"x".to_vec()), ..Parts::default() }).unwrap();
+        assert_eq!(text(&files, program), "x");
+        assert!(text(&files, manual).contains("slowdisk"));
     }
 
     #[test]

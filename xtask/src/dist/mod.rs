@@ -188,7 +188,7 @@ impl Product {
             target: triple.to_owned(),
             epoch,
             maintainer: maintainer.unwrap_or("The Tailwater authors").to_owned(),
-            parts: Parts { program: Some(program), top, notices, sbom },
+            parts: Parts { program: Some(program), top, slowdisk: None, notices, sbom },
             needs,
         })
     }
@@ -353,6 +353,7 @@ mod tests {
             parts: Parts {
                 program: Some(b"program".repeat(1000)),
                 top: Some(b"top".repeat(1000)),
+                slowdisk: None,
                 notices: "notices\n".to_owned(),
                 sbom: "{}\n".to_owned(),
             },

@@ -1,4 +1,4 @@
-//! `packaging/man/tailwater.8` and `packaging/man/tailwater-top.1`
+//! Manual pages of `tailwater`, `tailwater-top` and `tailwater-slowdisk`, in `packaging/man`
 
 use std::fmt::Write as _;
 
@@ -177,6 +177,47 @@ fn the_manual_of_top_is_documented() {
     table(&statuses, &mut out);
     out.push_str(".SH SEE ALSO\n.BR tailwater (8)\n");
     check_file("packaging/man/tailwater-top.1", &out);
+}
+
+#[test]
+fn the_manual_of_slowdisk_is_documented() {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut out = format!(".\\\" {NOTE}\n");
+    writeln!(out, ".TH TAILWATER\\-SLOWDISK 8 \"\" \"tailwater {version}\" \"System Manager's Manual\"")
+        .unwrap();
+    writeln!(
+        out,
+        ".nh\n.ad l\n.SH NAME\ntailwater\\-slowdisk \\- a directory as a disk that is slow or fails"
+    )
+    .unwrap();
+    writeln!(
+        out,
+        ".SH SYNOPSIS\n.B tailwater\\-slowdisk\n\\fIdirectory\\fR \\fImount\\-point\\fR [\\fIoptions\\fR]"
+    )
+    .unwrap();
+    out.push_str(".SH DESCRIPTION\n");
+    paragraphs(
+        &[
+            tw_slowdisk::ABOUT,
+            "It needs /dev/fuse, and root or the program fusermount3. A mount by another user than root is for that user only.",
+            tw_slowdisk::LINES,
+        ],
+        &mut out,
+    );
+    out.push_str(".SH OPTIONS\n");
+    tw_slowdisk::OPTIONS.iter().for_each(|option| entry(option, &mut out));
+    out.push_str(".SH SIGNALS\n");
+    table(&[("TERM, INT, HUP", "unmount and end; operations that wait go on")], &mut out);
+    out.push_str(".SH EXIT STATUS\n");
+    table(
+        &[
+            ("0", "It was told to end, or the disk was unmounted."),
+            ("1", "The disk could not be mounted. Standard error says why."),
+        ],
+        &mut out,
+    );
+    out.push_str(".SH SEE ALSO\n.BR tailwater (8)\n");
+    check_file("packaging/man/tailwater-slowdisk.8", &out);
 }
 
 #[test]

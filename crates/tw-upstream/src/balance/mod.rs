@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use crate::peer::Peer;
 use crate::peer_list::{PeerList, Tier};
-use crate::rng::Rng;
 use crate::selection::{PeerSelection, PeerTier, Search};
+use tw_base::Rng;
 
 pub use least_time::{LeastTime, TimeKind};
 pub(crate) use ring::{LIMITS, Ring};

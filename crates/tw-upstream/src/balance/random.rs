@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{RandomTwo, TRIES_MAX, View, least_time, round_robin};
 use crate::peer::Peer;
-use crate::rng::Rng;
 use crate::selection::PeerSelection;
+use tw_base::Rng;
 
 pub(super) fn choose<'a>(
     view: &View<'a>,

@@ -206,7 +206,7 @@ fn manual_pages_render_without_warnings() {
     if !has("man") {
         return;
     }
-    for page in ["tailwater.8", "tailwater-top.1"] {
+    for page in ["tailwater.8", "tailwater-slowdisk.8", "tailwater-top.1"] {
         let mut command = Command::new("man");
         command.args(["--warnings", "-l"]).arg(root().join("packaging/man").join(page)).env("MANWIDTH", "80");
         let run = command.output().unwrap();

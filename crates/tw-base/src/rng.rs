@@ -1,7 +1,7 @@
-//! Random numbers for balancing and jitter: quick, small, seeded by the caller. Not for secrets.
+//! Random numbers for balancing, jitter and faults on purpose: quick, small, seeded by the caller. Not for secrets.
 
-/// A generator, one for each loop. Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).
-#[derive(Clone, Debug)]
+/// A generator, for one loop or one list of faults. Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).
+#[derive(Clone, Debug, Default)]
 pub struct Rng(u64);
 
 impl Rng {

@@ -5,38 +5,191 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path};
+use std::sync::{Mutex, MutexGuard};
 use std::time::SystemTime;
 
+use fuser::{FileAttr, FileType, INodeNo};
 use rustix::io::Errno;
 
-/// Inode number of the top directory, by the FUSE protocol.
-pub(super) const ROOT: u64 = 1;
+use crate::fault::lock;
+use crate::store::{Change, DirEntry, Owner, ROOT, Room, Store};
+
+/// Size of the disk in `statfs`, in bytes.
+const CAPACITY: u64 = 1 << 30;
+const BLOCK_SIZE: u32 = 4096;
+/// Handle of all open files, which is not used: files are read and written by inode.
+const NO_HANDLE: u64 = 0;
+
+/// Content in memory.
+#[derive(Debug, Default)]
+pub struct Memory(Mutex<Tree>);
 
 /// The whole content of a disk.
 #[derive(Debug)]
-pub(super) struct Tree {
+struct Tree {
     nodes: BTreeMap<u64, Node>,
     next: u64,
 }
 
 /// A file or a directory.
 #[derive(Debug)]
-pub(super) struct Node {
+struct Node {
     /// The name it was last given; what faults are matched with.
-    pub(super) name: OsString,
-    pub(super) kind: Kind,
+    name: OsString,
+    kind: Kind,
     /// Permission bits.
-    pub(super) mode: u16,
-    pub(super) modified: SystemTime,
-    pub(super) changed: SystemTime,
+    mode: u16,
+    modified: SystemTime,
+    changed: SystemTime,
     /// Number of links.
-    pub(super) links: u32,
+    links: u32,
 }
 
 #[derive(Debug)]
-pub(super) enum Kind {
+enum Kind {
     File(Vec<u8>),
     Dir(BTreeMap<OsString, u64>),
+}
+
+impl Memory {
+    fn tree(&self) -> MutexGuard<'_, Tree> {
+        lock(&self.0)
+    }
+
+    /// Writes a whole file by path, with the directories above it.
+    pub fn put(&self, path: &Path, content: &[u8]) {
+        self.tree().put(path, content);
+    }
+
+    /// Content of a file by path.
+    #[must_use]
+    pub fn content(&self, path: &Path) -> Option<Vec<u8>> {
+        self.tree().content(path)
+    }
+}
+
+impl Store for Memory {
+    fn name(&self, ino: u64) -> OsString {
+        self.tree().name(ino)
+    }
+
+    fn lookup(&self, parent: u64, name: &OsStr) -> Result<FileAttr, Errno> {
+        let tree = self.tree();
+        tree.attr(tree.lookup(parent, name)?)
+    }
+
+    // Nothing is ever freed.
+    fn forget(&self, _: u64, _: u64) {}
+
+    fn attr(&self, ino: u64) -> Result<FileAttr, Errno> {
+        self.tree().attr(ino)
+    }
+
+    fn change(&self, ino: u64, change: &Change) -> Result<FileAttr, Errno> {
+        let mut tree = self.tree();
+        if let Some(size) = change.size {
+            tree.truncate(ino, size)?;
+        }
+        let node = tree.node_mut(ino)?;
+        if let Some(mode) = change.mode {
+            node.mode = permissions(mode);
+        }
+        if let Some(time) = change.modified {
+            node.modified = time.unwrap_or_else(SystemTime::now);
+        }
+        tree.attr(ino)
+    }
+
+    fn link_target(&self, _: u64) -> Result<OsString, Errno> {
+        Err(Errno::INVAL)
+    }
+
+    fn open(&self, ino: u64, _: i32) -> Result<u64, Errno> {
+        self.tree().node(ino).map(|_| NO_HANDLE)
+    }
+
+    fn close(&self, _: u64, _: u64) {}
+
+    fn read(&self, ino: u64, _: u64, offset: u64, size: usize) -> Result<Vec<u8>, Errno> {
+        self.tree().read(ino, offset, size).map(<[u8]>::to_owned)
+    }
+
+    fn write(&self, ino: u64, _: u64, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        self.tree().write(ino, offset, data)
+    }
+
+    fn sync(&self, _: u64, _: u64, _: bool) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn sync_dir(&self, _: u64) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn create(&self, at: (u64, &OsStr), mode: u32, _: i32, _: Owner) -> Result<(FileAttr, u64), Errno> {
+        let mut tree = self.tree();
+        let ino = tree.make(at.0, at.1, Kind::File(Vec::new()), permissions(mode))?;
+        Ok((tree.attr(ino)?, NO_HANDLE))
+    }
+
+    fn make_dir(&self, at: (u64, &OsStr), mode: u32, _: Owner) -> Result<FileAttr, Errno> {
+        let mut tree = self.tree();
+        let ino = tree.make(at.0, at.1, Kind::Dir(BTreeMap::new()), permissions(mode))?;
+        tree.attr(ino)
+    }
+
+    fn make_link(&self, _: (u64, &OsStr), _: &Path, _: Owner) -> Result<FileAttr, Errno> {
+        Err(Errno::PERM)
+    }
+
+    fn link(&self, ino: u64, at: (u64, &OsStr)) -> Result<FileAttr, Errno> {
+        let mut tree = self.tree();
+        tree.link(ino, at.0, at.1)?;
+        tree.attr(ino)
+    }
+
+    fn unlink(&self, at: (u64, &OsStr)) -> Result<(), Errno> {
+        self.tree().unlink(at.0, at.1)
+    }
+
+    fn remove_dir(&self, at: (u64, &OsStr)) -> Result<(), Errno> {
+        self.tree().rmdir(at.0, at.1)
+    }
+
+    fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), replace: bool) -> Result<(), Errno> {
+        self.tree().rename(from, to, replace)
+    }
+
+    fn list(&self, ino: u64) -> Result<Vec<DirEntry>, Errno> {
+        let tree = self.tree();
+        let dots = [".", ".."].map(|name| DirEntry { ino, kind: FileType::Directory, name: name.into() });
+        let mut list = Vec::from(dots);
+        for (name, &ino) in tree.entries(ino)? {
+            list.push(DirEntry { ino, kind: file_type(&tree.node(ino)?.kind), name: name.clone() });
+        }
+        Ok(list)
+    }
+
+    fn room(&self) -> Result<Room, Errno> {
+        let blocks = CAPACITY / u64::from(BLOCK_SIZE);
+        let free = blocks.saturating_sub(self.used().div_ceil(u64::from(BLOCK_SIZE)));
+        Ok(Room { block_size: BLOCK_SIZE, blocks: [blocks, free, free], files: blocks, free_files: free })
+    }
+
+    fn used(&self) -> u64 {
+        self.tree().used()
+    }
+}
+
+fn permissions(mode: u32) -> u16 {
+    (mode & 0o7777) as u16
+}
+
+fn file_type(kind: &Kind) -> FileType {
+    match kind {
+        Kind::File(_) => FileType::RegularFile,
+        Kind::Dir(_) => FileType::Directory,
+    }
 }
 
 impl Default for Tree {
@@ -54,7 +207,7 @@ impl Node {
     }
 
     /// Size in bytes; 0 for a directory.
-    pub(super) fn size(&self) -> u64 {
+    fn size(&self) -> u64 {
         match &self.kind {
             Kind::File(data) => data.len() as u64,
             Kind::Dir(_) => 0,
@@ -68,25 +221,46 @@ impl Node {
 }
 
 impl Tree {
-    pub(super) fn node(&self, ino: u64) -> Result<&Node, Errno> {
+    fn node(&self, ino: u64) -> Result<&Node, Errno> {
         self.nodes.get(&ino).ok_or(Errno::NOENT)
     }
 
-    pub(super) fn node_mut(&mut self, ino: u64) -> Result<&mut Node, Errno> {
+    fn node_mut(&mut self, ino: u64) -> Result<&mut Node, Errno> {
         self.nodes.get_mut(&ino).ok_or(Errno::NOENT)
     }
 
     /// The name a node was last given; empty for one that does not exist.
-    pub(super) fn name(&self, ino: u64) -> OsString {
+    fn name(&self, ino: u64) -> OsString {
         self.nodes.get(&ino).map(|node| node.name.clone()).unwrap_or_default()
     }
 
-    pub(super) fn lookup(&self, parent: u64, name: &OsStr) -> Result<u64, Errno> {
+    fn attr(&self, ino: u64) -> Result<FileAttr, Errno> {
+        let node = self.node(ino)?;
+        Ok(FileAttr {
+            ino: INodeNo(ino),
+            size: node.size(),
+            blocks: node.size().div_ceil(512),
+            atime: node.modified,
+            mtime: node.modified,
+            ctime: node.changed,
+            crtime: node.changed,
+            kind: file_type(&node.kind),
+            perm: node.mode,
+            nlink: node.links,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            rdev: 0,
+            blksize: BLOCK_SIZE,
+            flags: 0,
+        })
+    }
+
+    fn lookup(&self, parent: u64, name: &OsStr) -> Result<u64, Errno> {
         self.entries(parent)?.get(name).copied().ok_or(Errno::NOENT)
     }
 
     /// Names and numbers in a directory, in order.
-    pub(super) fn entries(&self, ino: u64) -> Result<&BTreeMap<OsString, u64>, Errno> {
+    fn entries(&self, ino: u64) -> Result<&BTreeMap<OsString, u64>, Errno> {
         match &self.node(ino)?.kind {
             Kind::Dir(entries) => Ok(entries),
             Kind::File(_) => Err(Errno::NOTDIR),
@@ -94,7 +268,7 @@ impl Tree {
     }
 
     /// Creates an empty file or directory.
-    pub(super) fn make(&mut self, parent: u64, name: &OsStr, kind: Kind, mode: u16) -> Result<u64, Errno> {
+    fn make(&mut self, parent: u64, name: &OsStr, kind: Kind, mode: u16) -> Result<u64, Errno> {
         if self.lookup(parent, name).is_ok() {
             return Err(Errno::EXIST);
         }
@@ -106,14 +280,14 @@ impl Tree {
     }
 
     /// Up to `size` bytes from `offset`; fewer at the end of the file.
-    pub(super) fn read(&self, ino: u64, offset: u64, size: usize) -> Result<&[u8], Errno> {
+    fn read(&self, ino: u64, offset: u64, size: usize) -> Result<&[u8], Errno> {
         let Kind::File(data) = &self.node(ino)?.kind else { return Err(Errno::ISDIR) };
         let start = usize::try_from(offset).map_or(data.len(), |offset| offset.min(data.len()));
         let end = start.saturating_add(size).min(data.len());
         Ok(&data[start..end])
     }
 
-    pub(super) fn write(&mut self, ino: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+    fn write(&mut self, ino: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
         let node = self.node_mut(ino)?;
         let Kind::File(data) = &mut node.kind else { return Err(Errno::ISDIR) };
         let start = usize::try_from(offset).map_err(|_| Errno::FBIG)?;
@@ -126,7 +300,7 @@ impl Tree {
         Ok(())
     }
 
-    pub(super) fn truncate(&mut self, ino: u64, size: u64) -> Result<(), Errno> {
+    fn truncate(&mut self, ino: u64, size: u64) -> Result<(), Errno> {
         let node = self.node_mut(ino)?;
         let Kind::File(data) = &mut node.kind else { return Err(Errno::ISDIR) };
         data.resize(usize::try_from(size).map_err(|_| Errno::FBIG)?, 0);
@@ -134,7 +308,7 @@ impl Tree {
         Ok(())
     }
 
-    pub(super) fn unlink(&mut self, parent: u64, name: &OsStr) -> Result<(), Errno> {
+    fn unlink(&mut self, parent: u64, name: &OsStr) -> Result<(), Errno> {
         let ino = self.lookup(parent, name)?;
         if matches!(self.node(ino)?.kind, Kind::Dir(_)) {
             return Err(Errno::ISDIR);
@@ -144,7 +318,7 @@ impl Tree {
         Ok(())
     }
 
-    pub(super) fn rmdir(&mut self, parent: u64, name: &OsStr) -> Result<(), Errno> {
+    fn rmdir(&mut self, parent: u64, name: &OsStr) -> Result<(), Errno> {
         let ino = self.lookup(parent, name)?;
         if !self.entries(ino)?.is_empty() {
             return Err(Errno::NOTEMPTY);
@@ -154,7 +328,7 @@ impl Tree {
         Ok(())
     }
 
-    pub(super) fn link(&mut self, ino: u64, parent: u64, name: &OsStr) -> Result<(), Errno> {
+    fn link(&mut self, ino: u64, parent: u64, name: &OsStr) -> Result<(), Errno> {
         if self.lookup(parent, name).is_ok() {
             return Err(Errno::EXIST);
         }
@@ -165,12 +339,7 @@ impl Tree {
     }
 
     /// Renames a file as `rename` does; fails if `replace` is false and the new name exists.
-    pub(super) fn rename(
-        &mut self,
-        from: (u64, &OsStr),
-        to: (u64, &OsStr),
-        replace: bool,
-    ) -> Result<(), Errno> {
+    fn rename(&mut self, from: (u64, &OsStr), to: (u64, &OsStr), replace: bool) -> Result<(), Errno> {
         let ino = self.lookup(from.0, from.1)?;
         match self.lookup(to.0, to.1) {
             Ok(old) if old == ino => return Ok(()),
@@ -190,12 +359,12 @@ impl Tree {
     }
 
     /// Bytes in all files.
-    pub(super) fn used(&self) -> u64 {
+    fn used(&self) -> u64 {
         self.nodes.values().map(Node::size).sum()
     }
 
     /// Writes a whole file by path, with the directories above it.
-    pub(super) fn put(&mut self, path: &Path, content: &[u8]) {
+    fn put(&mut self, path: &Path, content: &[u8]) {
         let names = names(path);
         let Some((file, dirs)) = names.split_last() else { return };
         let mut parent = ROOT;
@@ -211,7 +380,7 @@ impl Tree {
     }
 
     /// A whole file by path.
-    pub(super) fn content(&self, path: &Path) -> Option<Vec<u8>> {
+    fn content(&self, path: &Path) -> Option<Vec<u8>> {
         let ino = names(path).iter().try_fold(ROOT, |parent, name| self.lookup(parent, name)).ok()?;
         self.read(ino, 0, usize::MAX).ok().map(<[u8]>::to_owned)
     }

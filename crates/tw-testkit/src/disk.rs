@@ -20,35 +20,23 @@
 //! A process that is killed while an operation of it is held ends only when the operation does: lift the fault before
 //! the server is dropped.
 
-mod fault;
-mod fs;
-mod tree;
-
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use tw_slowdisk::{Access, Memory, Mount};
 
-pub use fault::{Fault, Injected, Op, Scope};
-use fs::Shared;
+pub use tw_slowdisk::{Fault, Injected, Op, Scope, Unavailable};
 
 use crate::left_out::{Lacks, leave_out};
 use crate::temp::TempDir;
 
 /// A mounted file system in memory. Dropping it lifts all faults and unmounts.
-#[derive(Debug)]
 pub struct SlowDisk {
-    shared: Arc<Shared>,
-    _session: BackgroundSession,
+    // Unmounted before its directory is removed.
+    mount: Mount<Memory>,
     mount_point: TempDir,
 }
-
-/// Why no disk can be mounted here.
-#[derive(Debug)]
-pub struct Unavailable(String);
 
 impl SlowDisk {
     /// Mounts an empty disk on a fresh directory.
@@ -56,14 +44,10 @@ impl SlowDisk {
     /// # Errors
     /// [`Unavailable`] without `/dev/fuse`, and for a user who is not root without `fusermount3`.
     pub fn mount() -> Result<Self, Unavailable> {
-        if !Path::new("/dev/fuse").exists() {
-            return Err(Unavailable("there is no /dev/fuse".to_owned()));
-        }
-        let mount_point = TempDir::new("disk").map_err(|e| Unavailable(format!("no mount point: {e}")))?;
-        let shared = Arc::new(Shared::default());
-        let session = fuser::spawn_mount(fs::Front::new(Arc::clone(&shared)), mount_point.path(), &config())
-            .map_err(|e| Unavailable(format!("mounting needs root or fusermount3: {e}")))?;
-        Ok(Self { shared, _session: session, mount_point })
+        let mount_point =
+            TempDir::new("disk").map_err(|e| Unavailable::new(format!("no mount point: {e}")))?;
+        let mount = Mount::new(Memory::default(), mount_point.path(), Access::Free, 1)?;
+        Ok(Self { mount, mount_point })
     }
 
     /// As [`SlowDisk::mount`]; if it fails, [reports that](leave_out), and the test returns early.
@@ -88,68 +72,43 @@ impl SlowDisk {
 
     /// Writes a file to the disk without the kernel, with its directories; no fault applies.
     pub fn write(&self, name: impl AsRef<Path>, content: impl AsRef<[u8]>) {
-        self.shared.tree().put(name.as_ref(), content.as_ref());
+        self.mount.store().put(name.as_ref(), content.as_ref());
     }
 
     /// Content of a file as the disk has it, without going through the kernel; `None` if there is none.
     #[must_use]
     pub fn read(&self, name: impl AsRef<Path>) -> Option<Vec<u8>> {
-        self.shared.tree().content(name.as_ref())
+        self.mount.store().content(name.as_ref())
     }
 
     /// Begins a fault for one kind of operation.
     pub fn on(&self, op: Op) -> Scope {
-        self.shared.faults.on(op)
+        self.mount.on(op)
     }
 
     /// Number of operations of a kind that have reached the disk so far, including those hit by a fault.
     #[must_use]
     pub fn count(&self, op: Op) -> u64 {
-        self.shared.faults.count(op)
+        self.mount.count(op)
     }
 
     /// Sets the time for which the kernel may cache names and attributes that it gets from now on; at first not at
     /// all.
     pub fn remember(&self, span: Duration) {
-        self.shared.remember(span);
+        self.mount.remember(span);
     }
 }
 
-impl Drop for SlowDisk {
-    fn drop(&mut self) {
-        self.shared.faults.lift_all();
-        // A server that still has a file open must not keep the mount point: detach, the rest ends with the last user.
-        // Not permitted for a user who mounted through fusermount3; the session then unmounts the same way.
-        let _ = rustix::mount::unmount(self.mount_point.path(), rustix::mount::UnmountFlags::DETACH);
-    }
-}
-
-impl fmt::Display for Unavailable {
+impl fmt::Debug for SlowDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.debug_struct("SlowDisk").field("path", &self.path()).finish_non_exhaustive()
     }
-}
-
-impl std::error::Error for Unavailable {}
-
-impl From<Unavailable> for io::Error {
-    fn from(why: Unavailable) -> Self {
-        Self::new(io::ErrorKind::Unsupported, why)
-    }
-}
-
-fn config() -> Config {
-    let mut config = Config::default();
-    config.mount_options = vec![MountOption::FSName("tailwater-testkit".to_owned()), MountOption::NoDev];
-    // A worker that gave up its privileges must reach the files; only root may allow that without asking.
-    config.acl = if rustix::process::geteuid().is_root() { SessionACL::All } else { SessionACL::Owner };
-    config
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File};
-    use std::io::Read;
+    use std::io::{self, Read};
     use std::thread;
 
     use rustix::io::Errno;
