@@ -75,7 +75,7 @@ _tailwater() {
     esac
     local commands=
     ((COMP_CWORD > 1)) || commands='serve proxy purge trust top'
-    _tailwater_words "-? -h --help -v --version -V -t -T --explain -q -s -p -e -c -g -l --control-token $commands"
+    _tailwater_words "-? -h --help -v --version -V -t -T --explain -q -s -p -e -c -g -l --control-token --enable-fault-injection $commands"
 }
 
 complete -F _tailwater tailwater

@@ -20,6 +20,7 @@ complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge trus
 complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge trust top' -s 'g' -x -d 'directives before those of the configuration file'
 complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge trust top' -s 'l' -x -d 'serve the control API on unix:/path, a port of 127.0.0.1, or address:port'
 complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge trust top' -l control-token -r -F -d 'token that clients of the control API have to send (Authorization: Bearer)'
+complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge trust top' -l enable-fault-injection -d 'let debug_disk_fault in the configuration make disk operations slow or fail, on purpose'
 complete -c tailwater -n '__fish_seen_subcommand_from serve' -s 'l' -l listen -x -d 'port, address or address:port (default: 127.0.0.1:8080, or the next free port)'
 complete -c tailwater -n '__fish_seen_subcommand_from serve' -l spa -d 'answer with index.html for paths that are not there'
 complete -c tailwater -n '__fish_seen_subcommand_from serve' -l php -x -d 'run .php files with the PHP at unix:path or host:port, and index.php for paths that are not there'

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::authority::Change;
 use crate::channel::{Purge, PurgeMode, PurgeScope};
 
@@ -60,6 +62,8 @@ pub(crate) struct Options {
     pub(crate) order: Option<SignalCommand>,
     /// `-l`: the control API.
     pub(crate) control: Option<ControlOptions>,
+    /// `--enable-fault-injection`: `debug_disk_fault` in the configuration.
+    pub(crate) faults: FaultInjection,
 }
 
 /// Control API of the master.
@@ -69,6 +73,16 @@ pub(crate) struct ControlOptions {
     pub(crate) address: Vec<u8>,
     /// `--control-token`: the file with the token of clients.
     pub(crate) token: Option<Vec<u8>>,
+}
+
+/// Use of `debug_disk_fault`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum FaultInjection {
+    /// The directive is an error.
+    #[default]
+    Refused,
+    /// The directive is in force.
+    Enabled,
 }
 
 /// Information about the program; each variant includes the ones before it.
@@ -322,6 +336,7 @@ fn parse_main(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Options, Usage
                 options.show(Show::Version);
                 options.output = Output::Standard;
             }
+            b"--enable-fault-injection" => options.faults = FaultInjection::Enabled,
             b"--explain" => {
                 let missing = || UsageError::new("option \"--explain\" requires URL");
                 options.explain(words.next().ok_or_else(missing)?);

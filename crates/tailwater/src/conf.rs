@@ -18,7 +18,7 @@ use tw_core::shared_objects::SharedObjects;
 use tw_sys::heap::purge;
 
 use crate::built_in;
-use crate::cli::Options;
+use crate::cli::{FaultInjection, Options};
 use crate::console::{Console, Fault};
 use crate::directories;
 
@@ -53,6 +53,7 @@ pub(crate) struct Source {
     globals: Option<Vec<u8>>,
     /// The text, if there is no file.
     text: Option<Vec<u8>>,
+    faults: FaultInjection,
 }
 
 /// A configuration that was loaded, with the texts that messages about it point into.
@@ -79,6 +80,7 @@ impl Source {
             error_log: options.error_log.clone().unwrap_or_else(|| DEFAULT_ERROR_LOG.into()),
             globals: options.globals.clone(),
             text: None,
+            faults: options.faults,
         }
     }
 
@@ -90,7 +92,14 @@ impl Source {
             error_log: b"stderr".into(),
             globals: None,
             text: Some(text),
+            faults: FaultInjection::Refused,
         }
+    }
+
+    /// Leaves it to the running server whether it takes faults on purpose: the command that finds it by its configuration does
+    /// not.
+    pub(crate) fn for_command(self) -> Self {
+        Self { faults: FaultInjection::Enabled, ..self }
     }
 
     /// The main file, for messages.
@@ -160,9 +169,23 @@ impl Source {
         let config = match self.read(files, &mut tree) {
             // What is wrong in what could be read is said, too.
             Err(error) if tree.failures.is_empty() => Err(error),
-            _ => tw_app::load(&mut tree, files, &self.prefixes(), MODULES, previous, &mut diagnostics),
+            _ => tw_app::load(&mut tree, files, &self.prefixes(), MODULES, previous, &mut diagnostics)
+                .and_then(|config| self.check_faults(config, &mut diagnostics)),
         };
         Outcome { tree, diagnostics, config }
+    }
+
+    /// Refuses faults on purpose that the command line does not allow, and warns of those that it allows.
+    fn check_faults(&self, config: Config, diagnostics: &mut Diagnostics) -> Result<Config, ConfError> {
+        for fault in &config.main.disk_faults {
+            if self.faults == FaultInjection::Refused {
+                let message = "\"debug_disk_fault\" is not allowed without \"--enable-fault-injection\"";
+                let hint = "the option belongs on the command line that starts the server, and is not for production";
+                return Err(ConfError::new(message).hint(hint).at(fault.span));
+            }
+            diagnostics.warn(fault.span, format!("\"debug_disk_fault\": {fault}"));
+        }
+        Ok(config)
     }
 
     /// Reports the mistakes of a load, and returns the configuration if it can be used.

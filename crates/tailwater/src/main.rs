@@ -112,7 +112,7 @@ fn main_command(options: &Options) -> ExitCode {
     let source = Source::new(options);
     match (options.test, options.order) {
         (Some(test), _) => check::check(&source, test, options),
-        (None, Some(order)) => send_command(&source, order),
+        (None, Some(order)) => send_command(&source.for_command(), order),
         (None, None) => run(source, options.control.clone()),
     }
 }
@@ -144,7 +144,8 @@ fn send_command(source: &Source, order: SignalCommand) -> ExitCode {
 /// `tailwater purge`: the running server is found as `-s` finds it, by the pid file of the configuration.
 fn purge(options: &PurgeOptions) -> ExitCode {
     let console = Console::new();
-    let Some(loaded) = Source::new(&options.main).load(&SharedObjects::default(), &console) else {
+    let Some(loaded) = Source::new(&options.main).for_command().load(&SharedObjects::default(), &console)
+    else {
         return ExitCode::FAILURE;
     };
     let (said, code) = match master::purge(path(&loaded.config.main.pid), &options.order) {

@@ -63,6 +63,11 @@ pub(crate) const MAIN: &[Opt] = &[
         "token that clients of the control API have to send (Authorization: Bearer)",
         "The first line of the file, which only its owner may read.",
     ),
+    flag(
+        &["--enable-fault-injection"],
+        "let debug_disk_fault in the configuration make disk operations slow or fail, on purpose",
+        "Without this option the directive is an error. For rehearsals, not for production.",
+    ),
 ];
 
 // For all commands with certificates.

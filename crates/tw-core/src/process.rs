@@ -1,6 +1,7 @@
 //! Settings of the process and its loops: the `main` and `events` contexts (nginx: ngx_core_module, ngx_events_module).
 
 mod debug_connection;
+mod disk_fault;
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -8,11 +9,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use tw_base::Limit;
+use tw_base::fault::FAULT_DELAY_MAX;
 use tw_conf::{
     Args, ConfError, Cx, Directive, EVENTS, IneffectiveDirectives, MAIN, Node, Setting, Word, record, units,
 };
 
 pub use debug_connection::DebugPeer;
+pub use disk_fault::DiskFault;
 
 use crate::log::LogTarget;
 use crate::pools::PoolSettings;
@@ -49,6 +52,8 @@ pub struct MainSettings {
     pub pools: Vec<PoolSettings>,
     /// `debug_connection`
     pub debug_connections: Vec<DebugPeer>,
+    /// `debug_disk_fault`
+    pub disk_faults: Vec<DiskFault>,
     /// `error_log` in `main`.
     pub error_log: Vec<LogTarget>,
     /// `loop_guard`
@@ -194,6 +199,12 @@ pub const LIMITS: &[Limit] = &[
         "Event loops of the process (worker_processes)",
         "the configuration is refused",
     ),
+    Limit::micros(
+        "FAULT_DELAY_MAX",
+        FAULT_DELAY_MAX.as_micros() as u64,
+        "Delay of an operation by debug_disk_fault or tailwater-slowdisk",
+        "the configuration, or the option, is refused",
+    ),
     Limit::directive(
         "worker_rlimit_nofile",
         "Open files and sockets of the process",
@@ -222,6 +233,7 @@ pub struct RawMainSettings {
     connection_balance: Setting<ConnectionBalance>,
     thread_pool: Setting<Vec<PoolSettings>>,
     debug_connections: Setting<Vec<DebugPeer>>,
+    disk_faults: Setting<Vec<DiskFault>>,
     error_log: Setting<Vec<LogTarget>>,
     loop_guard: Setting<LoopGuard>,
     sandbox: Setting<Sandbox>,
@@ -319,6 +331,13 @@ pub const DIRECTIVES: &[Directive<RawMainSettings>] = &[
         for peer in DebugPeer::parse(node, cx)? {
             raw.debug_connections.push(node, peer);
         }
+        Ok(())
+    }),
+    record::new("debug_disk_fault", "path=path [op=operation,…] [delay=time] [error=name] [rate=percent]", MAIN, Args::at_least(1))
+    .since("Tailwater 0.2")
+    .doc("Delays operations on the files below a path, or makes them fail, on purpose, to rehearse a failing disk. Needs --enable-fault-injection on the command line. Operations: open, read, write, create, rename, unlink, stat, readdir, fsync; all of them by default. The path counts as a disk of its own, of which nothing is in memory.").set(|raw, node, cx| {
+        let fault = DiskFault::parse(node, cx)?;
+        raw.disk_faults.push(node, fault);
         Ok(())
     }),
     record::new("loop_guard", "off | log | enforce", MAIN, Args::exact(1))
@@ -469,6 +488,7 @@ impl MainSettings {
             connection_balance: raw.connection_balance.or(None, ConnectionBalance::Accept),
             pools,
             debug_connections: raw.debug_connections.take().unwrap_or_default(),
+            disk_faults: raw.disk_faults.take().unwrap_or_default(),
             error_log,
             loop_guard: raw.loop_guard.or(None, LoopGuard::Off),
             sandbox: raw.sandbox.or(None, Sandbox::Auto),

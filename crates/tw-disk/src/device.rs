@@ -77,6 +77,8 @@ const ACCESS_TIME: usize = 2;
 /// One device.
 pub(crate) struct Device {
     dev: Option<u64>,
+    /// Path in whose place it is, if that is faulty on purpose.
+    faulty_path: Option<Box<[u8]>>,
     /// Number in queues: its position in the table, counted from 1.
     number: u32,
     /// The device of the mount, where files have another: volumes of btrfs, layers of overlayfs.
@@ -125,14 +127,20 @@ pub(crate) fn touched() -> Option<&'static Device> {
 }
 
 impl Device {
-    fn new(dev: Option<u64>, at: usize, reads: Reads) -> &'static Device {
+    fn new(
+        dev: Option<u64>,
+        at: usize,
+        (reads, place): (Reads, u8),
+        faulty_path: Option<Box<[u8]>>,
+    ) -> &'static Device {
         // Leaked on purpose: there are at most DEVICES_MAX of them, and every open file points to one.
         Box::leak(Box::new(Device {
             dev,
+            faulty_path,
             number: at as u32 + 1,
             home: OnceLock::new(),
             reads: AtomicU8::new(reads as u8),
-            place: AtomicU8::new(PLACE_UNKNOWN),
+            place: AtomicU8::new(place),
             counts: Sharded::new(),
             readers: AtomicU32::new(0),
             read_jobs: AtomicU32::new(0),
@@ -143,15 +151,38 @@ impl Device {
 
     /// The record of device `dev`. Allocates the first time it is seen.
     pub(crate) fn of(dev: u64) -> &'static Device {
+        Self::find(dev, || None)
+    }
+
+    /// The record of a path that is faulty on purpose, by a number that no device has.
+    pub(crate) fn of_faulty(dev: u64, path: &[u8]) -> &'static Device {
+        Self::find(dev, || Some(path.into()))
+    }
+
+    fn find(dev: u64, faulty_path: impl Fn() -> Option<Box<[u8]>>) -> &'static Device {
         let home = (dev ^ (dev >> 8)) as usize % DEVICES_MAX;
         for i in 0..DEVICES_MAX {
             let at = (home + i) % DEVICES_MAX;
-            let device = TABLE[at].get_or_init(|| Device::new(Some(dev), at, Reads::Unknown));
+            let device = TABLE[at].get_or_init(|| match faulty_path() {
+                // Nothing there is taken to be in memory.
+                Some(path) => Device::new(Some(dev), at, (Reads::Job, PLACE_REMOTE), Some(path)),
+                None => Device::new(Some(dev), at, (Reads::Unknown, PLACE_UNKNOWN), None),
+            });
             if device.dev == Some(dev) {
                 return device;
             }
         }
-        OTHERS.get_or_init(|| Device::new(None, DEVICES_MAX, Reads::Job))
+        OTHERS.get_or_init(|| Device::new(None, DEVICES_MAX, (Reads::Job, PLACE_UNKNOWN), None))
+    }
+
+    /// Path in whose place the device is, if it is faulty on purpose.
+    pub(crate) fn faulty_path(&self) -> Option<&[u8]> {
+        self.faulty_path.as_deref()
+    }
+
+    /// Returns true if operations here may be delayed, or fail, on purpose.
+    pub(crate) fn is_faulty(&self) -> bool {
+        self.faulty_path.is_some()
     }
 
     /// Device number; `None` for those that found no place in the table.
@@ -255,9 +286,10 @@ impl Device {
         self.counts.add(ACCESS_TIME);
     }
 
-    fn stats(&self) -> DeviceStats {
+    fn stats(&'static self) -> DeviceStats {
         DeviceStats {
             dev: self.dev,
+            faulty_path: self.faulty_path(),
             reads: self.reads(),
             inline: self.counts.sum(INLINE),
             misses: self.counts.sum(MISS),
@@ -283,6 +315,8 @@ impl Drop for ReadJobGuard {
 pub struct DeviceStats {
     /// Device number (`st_dev`); `None` sums the devices that found no place in the table.
     pub dev: Option<u64>,
+    /// Path in whose place it is, if that is faulty on purpose.
+    pub faulty_path: Option<&'static [u8]>,
     /// Way in which a loop may read from the device.
     pub reads: Reads,
     /// Operations on open files that ended without a job.

@@ -1,5 +1,6 @@
 //! The handle: a pool, a mode, and the answers that do not wait.
 
+use crate::device::Device;
 use crate::driver::{Driver, DriverKind};
 use crate::file::{File, Handle, Now};
 use crate::meta::FileMeta;
@@ -100,7 +101,7 @@ impl Disk {
     }
 
     fn opened(&self, handle: Handle, meta: FileMeta, options: &OpenOptions) -> File {
-        let file = File::new(handle, meta, options, self.driver.closer.clone());
+        let file = File::new(handle, meta, options, (Device::of(meta.dev), self.driver.closer.clone()));
         file.inner().device.count_inline();
         file
     }

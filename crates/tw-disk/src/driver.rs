@@ -11,7 +11,7 @@ use crate::open_options::{Access, CreateOptions, Existing, Links, OpenOptions, W
 use crate::pool::Shared;
 use crate::sandbox_denial::DenialSource;
 use crate::sim::Sim;
-use crate::{device, direct, os};
+use crate::{device, direct, faults, os};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::io::IoSlice;
@@ -69,11 +69,12 @@ fn failed(op: Op, errno: Errno, path: &CStr) -> DiskError {
 /// Calls the real or the simulated form of an operation on a path.
 macro_rules! by_path {
     ($self:ident, $op:expr, $name:ident($path:expr $(, $arg:expr)*)) => {
-        match $self.step() {
-            DriverKind::Os => os::$name($path $(, $arg)*),
-            DriverKind::Sim(sim) => sim.$name($path $(, $arg)*),
-        }
-        .map_err(|errno| failed($op, errno, $path))
+        faults::at($op, $path)
+            .and_then(|()| match $self.step() {
+                DriverKind::Os => os::$name($path $(, $arg)*),
+                DriverKind::Sim(sim) => sim.$name($path $(, $arg)*),
+            })
+            .map_err(|errno| failed($op, errno, $path))
     };
 }
 
@@ -83,7 +84,9 @@ macro_rules! by_file {
         match (&$self.kind, &$file.handle) {
             (_, Handle::Os(fd)) => {
                 $file.device.touch(fd.as_fd());
-                os::$name(fd, $($arg),*).map_err(|errno| $op.failed(errno))
+                faults::on($op, $file.device)
+                    .and_then(|()| os::$name(fd, $($arg),*))
+                    .map_err(|errno| $op.failed(errno))
             }
             (DriverKind::Sim(sim), Handle::Sim(node)) => {
                 sim.$name(node, $($arg),*).map_err(|errno| $op.failed(errno))
@@ -124,8 +127,9 @@ impl Driver {
         }
     }
 
-    fn file(&self, handle: Handle, meta: FileMeta, options: &OpenOptions) -> File {
-        let file = File::new(handle, meta, options, self.closer.clone());
+    fn file(&self, path: &CStr, handle: Handle, meta: FileMeta, options: &OpenOptions) -> File {
+        let device = faults::device_of(path).unwrap_or_else(|| Device::of(meta.dev));
+        let file = File::new(handle, meta, options, (device, self.closer.clone()));
         let inner = file.inner();
         if let Handle::Os(fd) = &inner.handle {
             inner.device.touch(fd.as_fd());
@@ -137,12 +141,13 @@ impl Driver {
     }
 
     pub(crate) fn open(&self, path: &CStr, options: &OpenOptions) -> Result<File, DiskError> {
-        let (handle, meta) = match &self.kind {
-            DriverKind::Os => os::open(path, options).map(|(fd, meta)| (Handle::Os(fd), meta)),
-            DriverKind::Sim(sim) => sim.open(path, options).map(|(node, meta)| (Handle::Sim(node), meta)),
-        }
-        .map_err(|errno| failed(Op::Open, errno, path))?;
-        Ok(self.file(handle, meta, options))
+        let (handle, meta) = faults::at(Op::Open, path)
+            .and_then(|()| match &self.kind {
+                DriverKind::Os => os::open(path, options).map(|(fd, meta)| (Handle::Os(fd), meta)),
+                DriverKind::Sim(sim) => sim.open(path, options).map(|(node, meta)| (Handle::Sim(node), meta)),
+            })
+            .map_err(|errno| failed(Op::Open, errno, path))?;
+        Ok(self.file(path, handle, meta, options))
     }
 
     pub(crate) fn create(&self, path: &CStr, options: &CreateOptions) -> Result<File, DiskError> {
@@ -158,6 +163,7 @@ impl Driver {
     }
 
     fn create_once(&self, path: &CStr, options: &CreateOptions) -> Result<File, Errno> {
+        faults::at(Op::Create, path)?;
         let (handle, meta) = match &self.kind {
             DriverKind::Os => os::create(path, options.access, options.existing, options.mode)
                 .map(|(fd, meta)| (Handle::Os(fd), meta))?,
@@ -166,24 +172,25 @@ impl Driver {
                 .map(|(node, meta)| (Handle::Sim(node), meta))?,
         };
         let access = if options.access == Access::Append { Access::Append } else { Access::ReadWrite };
-        Ok(self.file(handle, meta, &OpenOptions { access, ..OpenOptions::READ }))
+        Ok(self.file(path, handle, meta, &OpenOptions { access, ..OpenOptions::READ }))
     }
 
     pub(crate) fn create_nameless(&self, dir: &CStr, mode: u32) -> Result<File, Errno> {
+        faults::at(Op::Create, dir)?;
         let (handle, meta) = match &self.kind {
             DriverKind::Os => os::create_nameless(dir, mode).map(|(fd, meta)| (Handle::Os(fd), meta))?,
             DriverKind::Sim(sim) => {
                 sim.create_nameless(dir, mode).map(|(node, meta)| (Handle::Sim(node), meta))?
             }
         };
-        Ok(self.file(handle, meta, &OpenOptions::READ_WRITE))
+        Ok(self.file(dir, handle, meta, &OpenOptions::READ_WRITE))
     }
 
     pub(crate) fn stat(&self, path: &CStr, follow: bool) -> Result<FileMeta, DiskError> {
         let op = if follow { Op::Stat } else { Op::StatLink };
         let found: Result<FileMeta, DiskError> = by_path!(self, op, stat(path, follow));
         if let (Ok(meta), DriverKind::Os) = (&found, &self.kind) {
-            Device::of(meta.dev).note();
+            faults::device_of(path).unwrap_or_else(|| Device::of(meta.dev)).note();
         }
         found
     }
@@ -226,9 +233,9 @@ impl Driver {
             file.device.touch(fd.as_fd());
         }
         match (&file.handle, file.direct()) {
-            (Handle::Os(fd), Direct::Wanted | Direct::On) => {
-                direct::read(file, fd, offset, buf).map_err(|errno| Op::Read.failed(errno))
-            }
+            (Handle::Os(fd), Direct::Wanted | Direct::On) => faults::on(Op::Read, file.device)
+                .and_then(|()| direct::read(file, fd, offset, buf))
+                .map_err(|errno| Op::Read.failed(errno)),
             (Handle::Os(fd), _) if file.supports_nowait() => {
                 file.access_time.read_by_job(fd, || match file.read_cached(fd, offset, buf) {
                     // The answer is for the loops: the next read of the same bytes need not come here.
@@ -468,7 +475,8 @@ impl Driver {
             let moved = match (&self.kind, &file.handle) {
                 (_, Handle::Os(fd)) => {
                     file.device.touch(fd.as_fd());
-                    os::sendfile(socket.as_fd(), fd.as_fd(), at, len - bytes)
+                    faults::on(Op::Sendfile, file.device)
+                        .and_then(|()| os::sendfile(socket.as_fd(), fd.as_fd(), at, len - bytes))
                 }
                 (DriverKind::Sim(sim), Handle::Sim(node)) => {
                     sim.sendfile(socket.as_fd(), node, at, len - bytes)

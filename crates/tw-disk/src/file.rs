@@ -60,12 +60,12 @@ pub(crate) struct Inner {
 }
 
 impl File {
-    /// `pool` closes the file; `None` closes it wherever the last clone is dropped.
+    /// A file on `device`. `pool` closes the file; `None` closes it wherever the last clone is dropped.
     pub(crate) fn new(
         handle: Handle,
         meta: FileMeta,
         options: &OpenOptions,
-        pool: Option<Arc<Shared>>,
+        (device, pool): (&'static Device, Option<Arc<Shared>>),
     ) -> Self {
         let direct = if meta.size >= options.direct_from { Direct::Wanted } else { Direct::No };
         let access_time = match &handle {
@@ -80,7 +80,7 @@ impl File {
         Self(Arc::new(Inner {
             handle,
             meta,
-            device: Device::of(meta.dev),
+            device,
             hot: hot::Key::new(meta.dev, meta.ino, (meta.mtime_sec, meta.mtime_nsec)),
             access_time,
             pool,
@@ -149,9 +149,11 @@ impl Inner {
         self.device.reads() == Reads::Memory && matches!(self.direct(), Direct::No | Direct::Refused)
     }
 
-    /// Returns true if a ring may read the file: a plain read, of a device that is known.
+    /// Returns true if a ring may read the file: a plain read, of a device that is known and has no faults on purpose, which
+    /// are applied by threads.
     pub(crate) fn suits_ring(&self) -> bool {
         self.read_ahead == 0
+            && !self.device.is_faulty()
             && matches!(self.direct(), Direct::No | Direct::Refused)
             && self.device.reads() != Reads::Unknown
     }

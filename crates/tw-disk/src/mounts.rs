@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
-use std::sync::{Arc, Once, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Mutex, Once, PoisonError, RwLock, TryLockError};
 use tw_base::Limit;
 
 pub(crate) use walk::Way;
@@ -98,6 +98,14 @@ struct Table {
     elsewhere: HashMap<Vec<u8>, u64>,
 }
 
+/// Paths that are faulty on purpose ([`faults`](crate::faults)).
+struct FaultyPaths {
+    /// All so far; the position makes the device number.
+    known: Vec<Box<[u8]>>,
+    /// Mounts of those that are faulty now, as if something was mounted there.
+    mounts: Vec<Mount>,
+}
+
 /// Directories that lead to another device than their path says, and are remembered.
 const ELSEWHERE_MAX: usize = 256;
 
@@ -117,6 +125,10 @@ pub(crate) const LIMITS: &[Limit] = &[
 ];
 
 static TABLE: RwLock<Option<Arc<Table>>> = RwLock::new(None);
+/// Paths that are faulty on purpose. Only threads that may wait use them.
+static FAULTY: Mutex<FaultyPaths> = Mutex::new(FaultyPaths { known: Vec::new(), mounts: Vec::new() });
+/// Bit of the device numbers of those paths, which no real number has.
+const FAULTY_DEV: u64 = 1 << 63;
 /// Counts the tables so far.
 static VERSION: AtomicU64 = AtomicU64::new(0);
 /// True if there is any remote mount: on most servers there is none, and asking costs one load.
@@ -233,6 +245,25 @@ fn set_elsewhere(directory: &[u8], device: &'static Device) {
     publish(table);
 }
 
+/// Takes each of these paths for a remote mount of its own from now on, and no others. Reads the mount table: not for a loop.
+pub(crate) fn set_faulty<'a>(paths: impl Iterator<Item = &'a [u8]>) {
+    {
+        let mut faulty = FAULTY.lock().unwrap_or_else(PoisonError::into_inner);
+        faulty.mounts.clear();
+        for path in paths {
+            let at = faulty.known.iter().position(|known| **known == *path).unwrap_or_else(|| {
+                faulty.known.push(path.into());
+                faulty.known.len() - 1
+            });
+            let dev = FAULTY_DEV | at as u64;
+            Device::of_faulty(dev, path);
+            // The number of a mount, too, is one that the kernel does not use.
+            faulty.mounts.push(Mount { id: dev, dev, point: path.to_vec(), is_local: false });
+        }
+    }
+    refresh();
+}
+
 /// Reads the mount table again. Cheap (a few hundred microseconds), but not for a loop.
 pub(crate) fn refresh() {
     // Without procfs (some chroots) nothing is known; jobs then find remote devices out one by one.
@@ -241,7 +272,7 @@ pub(crate) fn refresh() {
 }
 
 fn take_over(text: &[u8]) {
-    let mut table = parse(text);
+    let mut table = parse(text, &FAULTY.lock().unwrap_or_else(PoisonError::into_inner).mounts);
     let known = try_read().flatten();
     if known.as_ref().is_some_and(|known| known.mounts == table.mounts) {
         return;
@@ -280,7 +311,8 @@ fn follow_changes() -> std::io::Result<()> {
     }
 }
 
-fn is_below(path: &[u8], point: &[u8]) -> bool {
+/// Returns true if `path` is `point` or below it.
+pub(crate) fn is_below(path: &[u8], point: &[u8]) -> bool {
     point == b"/"
         || path.strip_prefix(point).is_some_and(|rest| rest.is_empty() || rest.first() == Some(&b'/'))
 }
@@ -332,20 +364,12 @@ impl Table {
     }
 }
 
-/// Reads `mountinfo` (proc_pid_mountinfo(5)): `36 35 98:0 /root /point options… - fstype source options`.
-fn parse(table: &[u8]) -> Table {
+/// Reads `mountinfo` (proc_pid_mountinfo(5)): `36 35 98:0 /root /point options… - fstype source options`. Mounts of `more` follow.
+fn parse(table: &[u8], more: &[Mount]) -> Table {
     let mut mounts: Vec<Mount> = Vec::new();
     let mut by_point = HashMap::new();
-    for line in table.split(|&b| b == b'\n') {
-        let mut fields = line.split(|&b| b == b' ');
-        let (Some(id), Some(dev), Some(point)) = (fields.next(), fields.nth(1), fields.nth(1)) else {
-            continue;
-        };
-        let (Some(id), Some(dev)) = (number(id), device_number(dev)) else { continue };
-        let Some(fs) = fields.skip_while(|field| field != b"-").nth(1) else { continue };
-        let is_local = LOCAL.iter().any(|name| name.as_bytes() == fs);
-        let mount = Mount { id, dev, point: unescape(point), is_local };
-        // A later mount on the same point covers the earlier one.
+    // A later mount on the same point covers the earlier one.
+    for mount in table.split(|&b| b == b'\n').filter_map(parse_line).chain(more.iter().cloned()) {
         match by_point.entry(mount.point.clone()) {
             Entry::Occupied(at) => mounts[*at.get()] = mount,
             Entry::Vacant(place) => {
@@ -358,6 +382,15 @@ fn parse(table: &[u8]) -> Table {
     let matters = |m: &Mount| remote.iter().any(|remote| is_below(&m.point, &remote.point));
     let about_remote = (0..mounts.len()).filter(|at| matters(&mounts[*at])).collect();
     Table { mounts, by_point, about_remote, elsewhere: HashMap::new() }
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|&b| b == b' ');
+    let (id, dev, point) = (fields.next()?, fields.nth(1)?, fields.nth(1)?);
+    let (id, dev) = (number(id)?, device_number(dev)?);
+    let fs = fields.skip_while(|field| field != b"-").nth(1)?;
+    let is_local = LOCAL.iter().any(|name| name.as_bytes() == fs);
+    Some(Mount { id, dev, point: unescape(point), is_local })
 }
 
 fn number(field: &[u8]) -> Option<u64> {
@@ -403,7 +436,7 @@ mod tests {
 
     #[test]
     fn finds_remote_paths() {
-        let table = parse(TABLE);
+        let table = parse(TABLE, &[]);
         assert_eq!((table.mounts.len(), table.about_remote.len()), (5, 2));
         let cases: [(&str, bool); 8] = [
             ("/", false),
@@ -422,14 +455,34 @@ mod tests {
 
     #[test]
     fn remote_root_covers_all_but_inner_mounts() {
-        let table = parse(b"1 1 0:1 / / rw - 9p root rw\n2 1 8:1 / /data rw - ext4 /dev/sda rw\n");
+        let table = parse(b"1 1 0:1 / / rw - 9p root rw\n2 1 8:1 / /data rw - ext4 /dev/sda rw\n", &[]);
         assert!(table.is_remote(b"/etc/x"));
         assert!(!table.is_remote(b"/data/x"));
     }
 
     #[test]
+    fn faulty_paths_cover_mounts_and_files() {
+        let faulty = |path: &str| Mount { id: 0, dev: FAULTY_DEV, point: path.into(), is_local: false };
+        let table = parse(TABLE, &[faulty("/srv"), faulty("/var/a"), faulty("/mnt")]);
+        let cases = [
+            ("/srv/f", Some(FAULTY_DEV), true),
+            ("/var/a/f", Some(FAULTY_DEV), true),
+            ("/var/ab", Some(rustix::fs::makedev(254, 0)), false),
+            // What is mounted below a faulty path is another disk.
+            ("/mnt/my disk/inner/a", Some(rustix::fs::makedev(8, 1)), false),
+        ];
+        for (path, dev, is_remote) in cases {
+            assert_eq!(
+                (table.dev_of(path.as_bytes()), table.is_remote(path.as_bytes())),
+                (dev, is_remote),
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
     fn longest_mount_point_above_a_path_has_its_device() {
-        let mut table = parse(TABLE);
+        let mut table = parse(TABLE, &[]);
         let dev = rustix::fs::makedev;
         table.elsewhere.insert(b"/var/link".to_vec(), dev(0, 40));
         let cases = [

@@ -58,6 +58,7 @@ where
     let result = work(&driver, &path);
     if let (Some(counted), Some(found)) = (way.device(), device::touched())
         && !std::ptr::eq(counted.home(), found.home())
+        && !counted.is_faulty()
     {
         mounts::correct(&path);
     }

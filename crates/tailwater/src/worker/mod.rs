@@ -4,6 +4,7 @@
 //! needs privileges: files and sockets come from the master.
 
 mod acme;
+mod disk_faults;
 mod loops;
 pub(crate) mod memory;
 mod pools;
@@ -86,6 +87,7 @@ impl Server {
             default.inherit();
         }
         let disks = Disks::new(pools.iter().cloned(), config.ring).into();
+        disk_faults::set(&config.main.disk_faults, &config.error_log);
         let config_thread =
             ConfigThread::start(purge).map_err(|error| failed("starting a thread", &error))?;
         let generation = config.publish(1, disks, &config_thread);
@@ -157,6 +159,10 @@ impl Server {
         }
         // From here on nothing can fail.
         pools::resize(&generation.main.pools, &pools, console);
+        if disk_faults::set(&generation.main.disk_faults, &generation.error_log) {
+            // Files that are open go on as they were.
+            self.loops.close_files();
+        }
         sinks.report_to((*generation.error_log).clone());
         self.generation = generation;
         self.sockets = sockets;

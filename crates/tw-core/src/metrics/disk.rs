@@ -1,6 +1,6 @@
 //! Metrics of thread pools, their operations, and devices.
 
-use tw_disk::{DeviceStats, HungDevice, OpStats, PoolStats, Reads};
+use tw_disk::{DeviceStats, FaultEffect, HungDevice, OpStats, PoolStats, Reads};
 
 use super::{Metric, MetricKind, Samples, Scrape};
 
@@ -166,6 +166,21 @@ pub(super) const METRICS: &[Metric] = &[
         doc: "Time jobs on a device took once begun.",
         read: |scrape, out| devices(scrape, |label, device| out.histogram(&[label], || &device.service)),
     },
+    Metric {
+        name: "disk_faults_total",
+        kind: MetricKind::Counter,
+        labels: &["operation", "effect"],
+        doc: "Operations that debug_disk_fault has delayed, or made fail; only once it was in force.",
+        read: |_, out| {
+            for fault in tw_disk::fault_counts() {
+                let effect = match fault.effect {
+                    FaultEffect::Delay => "delay",
+                    FaultEffect::Error => "error",
+                };
+                out.value(&[fault.op.name(), effect], fault.count);
+            }
+        },
+    },
 ];
 
 fn pools(scrape: &Scrape<'_>, out: &mut Samples<'_>, read: impl Fn(&PoolStats) -> u64) {
@@ -208,8 +223,11 @@ fn snake(name: &str) -> String {
     snake
 }
 
-/// Major and minor number, as `lsblk` shows them.
+/// Major and minor number, as `lsblk` shows them, or the path that is faulty on purpose.
 pub(super) fn name(device: &DeviceStats) -> String {
+    if let Some(path) = device.faulty_path {
+        return String::from_utf8_lossy(path).into_owned();
+    }
     match device.dev {
         Some(dev) => format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev)),
         None => "other".to_owned(),
