@@ -49,7 +49,7 @@ pub(super) struct Session {
 enum Connection {
     Http1(Client),
     Http2(Frames),
-    Http3(Clients, usize),
+    Http3(Box<Clients>, usize),
 }
 
 impl Script {
@@ -65,7 +65,7 @@ impl Script {
             Protocol::Http3 => {
                 let mut clients = Clients::new(addr, tls)?;
                 let key = clients.connect_all(1)?.into_iter().next().ok_or("no connection")?;
-                Connection::Http3(clients, key)
+                Connection::Http3(Box::new(clients), key)
             }
         };
         Ok(Session { script: self, connection, count: 0 })
