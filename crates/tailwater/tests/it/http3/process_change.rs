@@ -71,7 +71,11 @@ impl Site {
 
     /// The process that serves a new client over QUIC.
     fn serving_quic(&self) -> u32 {
-        self.client().get("/pid").text().parse().unwrap()
+        let mut client = self.client();
+        let response = client.get("/pid");
+        // A process that is left waits for the acknowledgement of a client that has vanished.
+        client.close();
+        response.text().parse().unwrap()
     }
 
     fn upgrade(&self) -> (u32, u32) {
