@@ -5,8 +5,6 @@
 //! their load. Two loops or two workers run on both cores, which the load shares with them: the measure is what a
 //! server makes of the same machine.
 
-mod stream;
-
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,11 +19,11 @@ use super::contestant::{Binaries, Binary, Contestant, Running, hot_files, root_d
 use super::exec::RunPlacement;
 use super::load::{Load, LoadResult};
 use super::options::Options;
-use super::report::{Limit, Report, Table, Target, median, number, progress, span};
+use super::report::{Report, Table, median, number, progress, span};
 use super::usage;
 
 /// Loops, or workers.
-const LOOPS: usize = 2;
+pub(super) const LOOPS: usize = 2;
 /// Connections that stay open.
 const LONG_COUNT: usize = 100;
 /// Requests per second of all of them. A third or so of what one core can do: what they cost matters, and leaves room.
@@ -51,7 +49,7 @@ const CASES: [(&str, Whose, &str, &str); 8] = [
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Whose {
+pub(super) enum Whose {
     Ours,
     Nginx,
 }
@@ -79,10 +77,7 @@ struct Score {
 
 /// Measures, prints, writes `accept.json`.
 pub(super) fn run(args: &[String]) -> Outcome {
-    let options = Options::parse(args, &["rounds", "seconds", "connections"], &["stream"])?;
-    if options.flag("stream") {
-        return stream::run(&options);
-    }
+    let options = Options::parse(args, &["rounds", "seconds", "connections"], &[])?;
     let quick = options.flag("quick");
     let plan = Plan {
         rounds: options.number("rounds", if quick { 1 } else { 5 })?,
@@ -100,6 +95,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
             Contestant::server(name, binary, "access_log off;", &root_directive(&files))
                 .with_loops(LOOPS, events, listen)
         })
+        .filter(Contestant::is_present)
         .collect();
     let mut report = Report::new("accept", &binaries);
     for (title, long_count) in [("short connections", 0), ("short and 100 long ones", LONG_COUNT)] {
@@ -279,14 +275,14 @@ fn publish(report: &mut Report, title: &str, long_count: usize, scores: &[Score]
     if let (0, Some(ours), Some(nginx)) = (long_count, of(OURS), of(NGINX)) {
         let ratio = |number: fn(&Score) -> f64| number(ours) / number(nginx);
         let per_second = ratio(Score::per_second);
-        report.target(Target::new("connections/s of nginx", per_second, Limit::AtLeast(1.15), ""));
+        report.target("connections/s of nginx", per_second);
         let deviation = ratio(|score| score.deviation().as_secs_f64());
-        report.target(Target::new("deviation of nginx's", deviation, Limit::AtMost(1.0), ""));
+        report.target("deviation of nginx's", deviation);
     }
     if long_count > 0 {
         for score in ["ours, default", OURS].into_iter().filter_map(of) {
             let what = format!("{}: busiest loop of the mean", score.name);
-            report.target(Target::new(what, score.busiest(), Limit::AtMost(1.1), ""));
+            report.target(what, score.busiest());
         }
     }
 }

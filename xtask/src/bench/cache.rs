@@ -5,13 +5,12 @@
 //! were hits.
 
 mod cold;
-mod contestants;
+pub(super) mod contestants;
 mod crowd;
 mod fetch;
 mod fills;
-mod full;
+pub(super) mod full;
 mod hits;
-mod open;
 
 use std::path::PathBuf;
 
@@ -40,26 +39,14 @@ pub(super) fn run(args: &[String]) -> Outcome {
     let options = Options::parse(args, NAMES, &["cold-names"])?;
     let quick = options.flag("quick");
     let plan = Plan::parse(&options, &[64])?;
-    let memory = options.size("memory", if quick { 128 << 20 } else { 512 << 20 })?;
+    let limits = Limits::parse(&options, if quick { 128 << 20 } else { 512 << 20 })?;
     let cold = cold::Plan {
-        limits: Limits {
-            memory,
-            iops: options.number("iops", 400)?,
-            bandwidth: options.size("bandwidth", 120 << 20)?,
-        },
+        limits,
         data: options.text("data").map_or_else(|| home().join("data"), PathBuf::from),
-        cold_size: memory * options.number("factor", 10)?,
+        factor: options.number("factor", 10)?,
         // The disk takes longer than a round to show what it does to others.
         seconds: 2 * plan.seconds,
         forgets_names: options.flag("cold-names"),
-        server_cpu: plan.server_cpu,
-        load_cpu: plan.load_cpu,
-    };
-    let open = open::Plan {
-        limits: cold.limits,
-        data: cold.data.clone(),
-        cold_size: cold.cold_size,
-        seconds: 4 * plan.seconds,
         server_cpu: plan.server_cpu,
         load_cpu: plan.load_cpu,
     };
@@ -85,10 +72,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
         }
     }
     if options.wants("cold") {
-        cold::run(&mut report, &caches, &cold)?;
-    }
-    if options.wants("open") {
-        open::run(&mut report, &caches, &open)?;
+        cold::run(&mut report, &caches, cold)?;
     }
     if options.wants("fills") {
         fills::run(&mut report, &caches, &plan, fill_count)?;

@@ -9,18 +9,61 @@ use rustix::fs::{major, minor};
 use tw_testkit::wait;
 
 use super::Outcome;
+use super::options::Options;
+use super::report::Report;
+use super::supervise::cgroup_name;
 
 const MOUNT: &str = "/sys/fs/cgroup";
+/// Directories in which groups are made: of version 1 for each controller, and of version 2.
+pub(super) const PARENTS: [&str; 3] = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup/blkio", MOUNT];
+
+/// Memory for which the cold set is sized where nothing can be limited.
+const UNLIMITED_MEMORY: u64 = 100 << 20;
 
 /// Limits of the processes in the group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
+    /// False where groups cannot be made: processes run without limits then.
+    is_enforced: bool,
     /// Memory, page cache included, in bytes.
     pub(super) memory: u64,
     /// Reads per second from the device.
     pub(super) iops: u64,
     /// Bytes per second read from the device.
     pub(super) bandwidth: u64,
+}
+
+impl Limits {
+    /// Reads the options; `memory` is the default of theirs.
+    pub(super) fn parse(options: &Options, memory: u64) -> Outcome<Self> {
+        Ok(Self {
+            is_enforced: true,
+            memory: options.size("memory", memory)?,
+            iops: options.number("iops", 400)?,
+            bandwidth: options.size("bandwidth", 120 << 20)?,
+        })
+    }
+
+    /// These limits, if a group can have them; otherwise a smaller run without limits, which the report says. Creates
+    /// the directory of the data.
+    pub(super) fn checked(self, data: &Path, report: &mut Report) -> Outcome<Self> {
+        fs::create_dir_all(data)?;
+        let Err(why) = Cgroup::new(self, data) else {
+            report.note(&format!(
+                "Limits: {} MiB of memory, {} reads and {} MiB per second from the disk.",
+                self.memory >> 20,
+                self.iops,
+                self.bandwidth >> 20
+            ));
+            return Ok(self);
+        };
+        report.note(&format!(
+            "Memory and disk are not limited ({why}): the cold set has {} MiB only, is put out of memory before each run, \
+            and is read as fast as this disk can. Compare nothing with limited runs.",
+            (UNLIMITED_MEMORY * 10) >> 20
+        ));
+        Ok(Self { is_enforced: false, memory: self.memory.min(UNLIMITED_MEMORY), ..self })
+    }
 }
 
 /// A group that exists. Dropping it removes it, once its processes have ended.
@@ -35,12 +78,15 @@ impl Cgroup {
     /// The group is made at the top of the hierarchy: in version 2 a group with processes of its own cannot have
     /// limited groups below it.
     pub(super) fn new(limits: Limits, data: &Path) -> Outcome<Self> {
+        if !limits.is_enforced {
+            return Ok(Self { dirs: Vec::new() });
+        }
         if !rustix::process::geteuid().is_root() {
             return Err("limiting memory and disk needs root".into());
         }
         let device = disk_under(data)?;
-        let name = format!("tailwater-bench-{}", std::process::id());
-        let version_1 = Path::new(MOUNT).join("memory/memory.limit_in_bytes").exists();
+        let name = cgroup_name();
+        let version_1 = has_version_1();
         let group = if version_1 { version_1_dirs(&name)? } else { version_2_dir(&name)? };
         for (file, value) in
             if version_1 { version_1_limits(limits, &device) } else { version_2_limits(limits, &device) }
@@ -48,12 +94,6 @@ impl Cgroup {
             group.set(file, &value)?;
         }
         Ok(group)
-    }
-
-    /// Checks that such a group can be made, before gigabytes are written to `data`, which is created.
-    pub(super) fn check(limits: Limits, data: &Path) -> Outcome {
-        fs::create_dir_all(data)?;
-        Self::new(limits, data).map(drop)
     }
 
     /// The directories a process has to enter.
@@ -72,12 +112,36 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         for dir in &self.dirs {
-            // Busy until the kernel has seen the last process out. A group that stays is empty and limits nobody.
-            let _ = wait::until(wait::TIMEOUT, || match fs::remove_dir(dir) {
-                Ok(()) => true,
-                Err(e) => e.kind() == io::ErrorKind::NotFound,
-            });
+            remove_dir(dir);
         }
+    }
+}
+
+/// Removes the groups of this name, if there are any.
+pub(super) fn remove(name: &str) {
+    for parent in PARENTS {
+        remove_dir(&Path::new(parent).join(name));
+    }
+}
+
+fn remove_dir(dir: &Path) {
+    // Busy until the kernel has seen the last process out. A group that stays is empty and limits nobody.
+    let _ = wait::until(wait::TIMEOUT, || match fs::remove_dir(dir) {
+        Ok(()) => true,
+        Err(e) => e.kind() == io::ErrorKind::NotFound,
+    });
+}
+
+fn has_version_1() -> bool {
+    Path::new(MOUNT).join("memory/memory.limit_in_bytes").exists()
+}
+
+/// Version of the cgroups of this machine.
+pub(super) fn version() -> &'static str {
+    match (has_version_1(), Path::new(MOUNT).join("cgroup.controllers").exists()) {
+        (true, _) => "cgroup v1",
+        (false, true) => "cgroup v2",
+        (false, false) => "no cgroups",
     }
 }
 
@@ -107,7 +171,7 @@ fn create(parent: &Path, name: &str) -> Outcome<PathBuf> {
 }
 
 fn version_1_limits(limits: Limits, device: &str) -> Vec<(&'static str, String)> {
-    let Limits { memory, iops, bandwidth } = limits;
+    let Limits { memory, iops, bandwidth, .. } = limits;
     vec![
         ("memory.limit_in_bytes", memory.to_string()),
         ("blkio.throttle.read_iops_device", format!("{device} {iops}")),
@@ -116,7 +180,7 @@ fn version_1_limits(limits: Limits, device: &str) -> Vec<(&'static str, String)>
 }
 
 fn version_2_limits(limits: Limits, device: &str) -> Vec<(&'static str, String)> {
-    let Limits { memory, iops, bandwidth } = limits;
+    let Limits { memory, iops, bandwidth, .. } = limits;
     vec![("memory.max", memory.to_string()), ("io.max", format!("{device} rbps={bandwidth} riops={iops}"))]
 }
 
@@ -142,7 +206,7 @@ mod tests {
 
     #[test]
     fn both_cgroup_versions_get_the_same_limits() {
-        let limits = Limits { memory: 1024, iops: 400, bandwidth: 2048 };
+        let limits = Limits { is_enforced: true, memory: 1024, iops: 400, bandwidth: 2048 };
         assert_eq!(
             version_1_limits(limits, "8:0"),
             [

@@ -11,6 +11,7 @@ use tw_testkit::ports::{self, Port};
 use tw_testkit::process::Group;
 use tw_testkit::{Client, TempDir, wait};
 
+use super::conf;
 use super::exec::{Pages, RunPlacement, SELF};
 use super::options::Options;
 use super::{Outcome, home};
@@ -34,6 +35,8 @@ pub(super) struct Binary {
     pub(super) path: PathBuf,
     /// First line of `-V`.
     pub(super) version: String,
+    /// All that it prints for `-V`, modules included.
+    build: String,
     /// Directives added to `http {}`.
     http: String,
     /// Directives added before `events {}`.
@@ -43,9 +46,28 @@ pub(super) struct Binary {
 impl Binary {
     /// Returns `true` if the server accepts this in `http {}`.
     pub(super) fn knows(&self, http: &str) -> Outcome<bool> {
+        if self.is_absent() {
+            return Ok(false);
+        }
         let (prefix, port) = prepare()?;
         let args = server_args(&prefix, &conf(port.number(), self, http, "", &Loops::default()))?;
         Ok(Command::new(&self.path).arg("-t").args(args).output()?.status.success())
+    }
+
+    /// Returns `true` for nginx on a machine that has none.
+    pub(super) fn is_absent(&self) -> bool {
+        self.path.as_os_str().is_empty()
+    }
+
+    /// Line of `-V` about the library of TLS.
+    pub(super) fn library(&self) -> &str {
+        let line = self.build.lines().find(|line| line.starts_with("built with"));
+        line.unwrap_or("built without TLS")
+    }
+
+    /// Returns `true` if the server was built with this module of nginx; Tailwater has them all.
+    pub(super) fn has_module(&self, name: &str) -> bool {
+        self.is_tailwater() || self.build.contains(name)
     }
 
     /// Returns `true` if the server has directives that nginx lacks.
@@ -127,16 +149,33 @@ pub(super) struct Running {
 }
 
 impl Binaries {
-    /// Finds both, by option, environment or path.
+    /// Finds both, by option, environment or path. nginx is left out if there is none.
     pub(super) fn find(options: &Options) -> Outcome<Self> {
         let nginx = options
             .text("nginx")
             .map(PathBuf::from)
             .or_else(|| std::env::var_os("NGINX").map(PathBuf::from))
-            .or_else(|| find_program("nginx"))
-            .ok_or("no nginx on the PATH to compare with: give --nginx")?;
+            .or_else(|| find_program("nginx"));
         let main = options.text("nginx-main").unwrap_or_default().to_owned();
-        Ok(Self { ours: Binary::ours(options)?, nginx: Binary::new(nginx, String::new(), main)? })
+        // An empty path leaves it out, too.
+        let nginx = match nginx.filter(|path| !path.as_os_str().is_empty()) {
+            Some(path) => Binary::new(path, String::new(), main)?,
+            None => Binary::absent(),
+        };
+        Ok(Self { ours: Binary::ours(options)?, nginx })
+    }
+}
+
+impl Binaries {
+    /// Both with their names in results, or ours alone.
+    pub(super) fn named(&self) -> Vec<(&'static str, &Binary)> {
+        let both = [(OURS, &self.ours), (NGINX, &self.nginx)];
+        both.into_iter().filter(|(_, binary)| !binary.is_absent()).collect()
+    }
+
+    /// nginx, or ours if there is none.
+    pub(super) fn any(&self) -> &Binary {
+        if self.nginx.is_absent() { &self.ours } else { &self.nginx }
     }
 }
 
@@ -164,9 +203,16 @@ impl Binary {
         self
     }
 
+    /// Stands for a program that this machine does not have.
+    fn absent() -> Self {
+        let version = "no nginx".to_owned();
+        Self { path: PathBuf::new(), version, build: String::new(), http: String::new(), main: String::new() }
+    }
+
     fn new(path: PathBuf, http: String, main: String) -> Outcome<Self> {
-        let version = version_line(&path, "-V")?;
-        Ok(Self { path, version, http, main })
+        let build = version_text(&path, "-V")?;
+        let version = build.lines().next().unwrap_or_default().to_owned();
+        Ok(Self { path, version, build, http, main })
     }
 }
 
@@ -187,16 +233,13 @@ impl OtherProgram {
 }
 
 /// First line that a program prints for this argument.
-fn version_line(path: &Path, argument: &str) -> Outcome<String> {
-    let output = Command::new(path).arg(argument).output().map_err(|e| format!("{}: {e}", path.display()))?;
-    let text = [output.stdout, output.stderr].concat();
-    Ok(String::from_utf8_lossy(&text).lines().next().unwrap_or_default().to_owned())
+pub(super) fn version_line(path: &Path, argument: &str) -> Outcome<String> {
+    Ok(version_text(path, argument)?.lines().next().unwrap_or_default().to_owned())
 }
 
-/// Group of one server with persistent connections, for `http {}`: more of them than any measurement uses, so that none
-/// is closed for want of room.
-pub(super) fn upstream_group(name: &str, server: &str) -> String {
-    format!("upstream {name} {{ server {server}; keepalive 1024; keepalive_requests 1000000000; }}")
+fn version_text(path: &Path, argument: &str) -> Outcome<String> {
+    let output = Command::new(path).arg(argument).output().map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
 impl Contestant {
@@ -251,6 +294,16 @@ impl Contestant {
     /// Enables TLS: the directives in `server {}` name the certificate.
     pub(super) fn with_tls(self) -> Self {
         self.with_loops(1, "", "ssl")
+    }
+
+    /// Returns `true` if its program is on this machine.
+    pub(super) fn is_present(&self) -> bool {
+        let path = match &self.program {
+            Program::Server { binary, .. } => &binary.path,
+            Program::External { path, .. } => path,
+            Program::BareLoop { .. } | Program::Loop { .. } => return true,
+        };
+        !path.as_os_str().is_empty()
     }
 
     /// URL scheme of the server.
@@ -466,27 +519,27 @@ fn conf_with(processes: &str, port: u16, binary: &Binary, http: &str, server: &s
     let Binary { http: own, main, .. } = binary;
     let Loops { count, events, listen, connections_max, guard } = loops;
     let guard = if binary.is_tailwater() { guard } else { "" };
-    let server = server.replace(PORT, &port.to_string());
-    format!(
-        "{guard}
-{main}
-{processes}
-worker_processes {count};
-pid logs/server.pid;
-error_log logs/error.log;
-events {{ worker_connections {connections_max}; {events} }}
-http {{
-    keepalive_requests 1000000000;
-    keepalive_timeout 600s;
-    {own}
-    {http}
-    server {{
-        listen 127.0.0.1:{port} default_server backlog=4096 {listen};
-        {server}
-    }}
-}}
-"
+    conf::fill(
+        conf::SERVER,
+        &[
+            ("@GUARD@", guard),
+            ("@MAIN@", main),
+            ("@PROCESSES@", processes),
+            ("@WORKERS@", &count.to_string()),
+            ("@CONNECTIONS@", &connections_max.to_string()),
+            ("@EVENTS@", events),
+            ("@HTTP@", &format!("{own}\n    {http}")),
+            ("@LISTEN@", listen),
+            ("@SERVER@", server),
+            // Last: what is put in before may have it, too.
+            ("@PORT@", &port.to_string()),
+        ],
     )
+}
+
+/// Contestants whose programs are on this machine.
+pub(super) fn present(contestants: impl IntoIterator<Item = Contestant>) -> Vec<Contestant> {
+    contestants.into_iter().filter(Contestant::is_present).collect()
 }
 
 /// The content of `server {}` for files under one directory.

@@ -1,7 +1,10 @@
 //! Sets of cold files: made once, reused, and evicted from memory before each run.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
 
 use rustix::fs::{Advice, fadvise, syncfs};
 
@@ -52,10 +55,15 @@ impl ColdSet {
     /// Puts all the files out of memory. The data: names and inodes may stay.
     pub(super) fn drop_from_memory(&self) -> Outcome {
         for number in 0..self.count {
-            let file = File::open(self.dir.join(name(number)))?;
-            fadvise(&file, 0, None, Advice::DontNeed)?;
+            drop_file(&self.dir.join(name(number)))?;
         }
         Ok(())
+    }
+
+    /// Name of one of the files, chosen by a random number.
+    pub(super) fn name(&self, random: u64) -> String {
+        // The upper bits are the most random ones.
+        name((random >> 16) as usize % self.count)
     }
 
     /// Lua for `wrk`: each request takes any of the files under the given prefix of paths.
@@ -76,6 +84,38 @@ fn name(number: usize) -> String {
     format!("{}/{number}", number / PER_DIRECTORY)
 }
 
+/// Numbers that look random, the same for the same seed (xorshift64*).
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+}
+
+/// Writes a hot file of this name and size below `data`, unless it is there.
+pub(super) fn hot_file(data: &Path, name: &str, size: usize) -> Outcome<PathBuf> {
+    let path = data.join("hot").join(name);
+    if fs::metadata(&path).map(|found| found.len()).ok() != Some(size as u64) {
+        fs::create_dir_all(data.join("hot"))?;
+        fs::write(&path, noise(1, size))?;
+        File::open(&path)?.sync_all()?;
+    }
+    Ok(path)
+}
+
+/// Puts the data of one file out of memory.
+pub(super) fn drop_file(path: &Path) -> Outcome {
+    Ok(fadvise(File::open(path)?, 0, None, Advice::DontNeed)?)
+}
+
 /// Puts the data of all files below a directory out of memory. Names and inodes may stay.
 pub(super) fn drop_from_memory(dir: &Path) -> Outcome {
     for entry in fs::read_dir(dir)? {
@@ -83,21 +123,49 @@ pub(super) fn drop_from_memory(dir: &Path) -> Outcome {
         if entry.file_type()?.is_dir() {
             drop_from_memory(&entry.path())?;
         } else {
-            fadvise(File::open(entry.path())?, 0, None, Advice::DontNeed)?;
+            drop_file(&entry.path())?;
         }
     }
     Ok(())
 }
 
-/// Bytes that do not compress, the same for the same seed (xorshift64*).
+/// Removes a directory and all below it, several directories at a time: on file systems that tell the device which
+/// blocks are free, each removal waits for it.
+pub(super) fn remove_tree(dir: &Path) -> io::Result<()> {
+    const THREADS: usize = 8;
+    let mut dirs = vec![dir.to_owned()];
+    let mut next = 0;
+    while let Some(dir) = dirs.get(next) {
+        let below: Vec<PathBuf> = fs::read_dir(dir)?
+            .flatten()
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .map(|entry| entry.path())
+            .collect();
+        dirs.extend(below);
+        next += 1;
+    }
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                while let Some(dir) = dirs.get(next.fetch_add(1, Relaxed)) {
+                    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+                        // Fails for a directory; what stays is removed below, or is an error there.
+                        let _ = fs::remove_file(entry.path());
+                    }
+                }
+            });
+        }
+    });
+    fs::remove_dir_all(dir)
+}
+
+/// Bytes that do not compress, the same for the same seed.
 pub(super) fn noise(seed: u64, size: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut random = Random::new(seed);
     let mut bytes = Vec::with_capacity(size + 8);
     while bytes.len() < size {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        bytes.extend_from_slice(&state.wrapping_mul(0x2545_F491_4F6C_DD1D).to_le_bytes());
+        bytes.extend_from_slice(&random.next().to_le_bytes());
     }
     bytes.truncate(size);
     bytes
@@ -146,8 +214,10 @@ mod tests {
         let set = ColdSet::prepare(dir.path(), 1000, 513_000).unwrap();
         assert_eq!(fs::read(dir.join("1000/0/1")).unwrap(), b"kept");
         assert!(dir.join("1000/1/512").is_file());
-        set.drop_from_memory().unwrap();
         assert!(set.random_requests("/x/").contains("math.random(0, 512)"));
+        set.drop_from_memory().unwrap();
+        remove_tree(&dir.join("1000")).unwrap();
+        assert!(!dir.join("1000").exists() && remove_tree(&dir.join("1000")).is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::contestant::{Binaries, Binary, Contestant, NGINX, OURS, root_directive};
 use super::data;
 use super::options::Options;
-use super::report::{Limit, Report, Table, Target, number, span};
+use super::report::{Report, Table, number, span};
 use super::static_files::{Case, Plan, Score, cpu_ratio, measure, of, warn_if_busy};
 use super::{Outcome, home};
 
@@ -82,7 +82,7 @@ fn add_rows(report: &mut Report, case: &Case, results: &[Score], size: u64) {
     let mut table = Table::new(&case.title, &columns);
     for result in results {
         let cells = vec![
-            number(result.cpu_us()),
+            result.cpu_cell(),
             number(cpu_ratio(results, &result.name, NGINX)),
             number(size as f64 / result.cpu_us()),
             number(size as f64 / result.response_bytes()),
@@ -93,9 +93,9 @@ fn add_rows(report: &mut Report, case: &Case, results: &[Score], size: u64) {
         table.row(&result.name, cells);
     }
     report.case(&table, results.iter().map(Score::json).collect());
-    warn_if_busy(results);
+    warn_if_busy(report, &case.title, results);
     if of(results, NGINX).is_some() {
         let what = format!("{}: CPU of ours / nginx", case.title);
-        report.target(Target::new(what, cpu_ratio(results, OURS, NGINX), Limit::AtMost(1.0), ""));
+        report.target(what, cpu_ratio(results, OURS, NGINX));
     }
 }

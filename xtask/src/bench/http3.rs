@@ -14,7 +14,6 @@ mod idle;
 mod load;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
@@ -23,7 +22,7 @@ use tw_testkit::tls::Authority;
 
 use super::Outcome;
 use super::contestant::{
-    Binaries, Binary, Contestant, NGINX, OURS, PORT, Running, hot_files, root_directive,
+    Binaries, Binary, Contestant, NGINX, OURS, PORT, Running, hot_files, present, root_directive,
 };
 use super::h2load::Amount;
 use super::http2::{File, OwnNumbers, Plan, Sample, Wanted, compare};
@@ -87,12 +86,17 @@ impl Setup {
     }
 
     /// Both servers with a certificate of this kind, and additional directives for `http`.
-    fn contestants(&self, key: Key, http: &str) -> [Contestant; 2] {
+    fn contestants(&self, key: Key, http: &str) -> Vec<Contestant> {
         let server = self.certificates.server(key, &self.files);
         let contestant = |name, binary: &Binary| {
             Contestant::server(name, binary, &format!("access_log off; {http}"), &server).with_tls()
         };
-        [contestant(OURS, &self.binaries.ours), contestant(NGINX, &self.binaries.nginx)]
+        let mut all =
+            present([contestant(OURS, &self.binaries.ours), contestant(NGINX, &self.binaries.nginx)]);
+        if !self.binaries.nginx.has_module("http_v3_module") {
+            all.retain(|contestant| contestant.name != NGINX);
+        }
+        all
     }
 }
 
@@ -106,10 +110,10 @@ pub(super) fn run(args: &[String]) -> Outcome {
     let idle_count = options.number("idle", if quick { 100 } else { 1_000 })?;
     let setup = Setup::new(&options)?;
     let mut report = Report::new("h3", &setup.binaries);
-    report.note(&format!("{NGINX} is {}", built_with(&setup.binaries.nginx)?));
+    report.note(&format!("{NGINX} is {}", setup.binaries.nginx.library()));
     for (name, wanted, lost_percent) in [
-        ("1k", Wanted::Cpu(0.9), 0),
-        ("32k", Wanted::Cpu(0.9), 0),
+        ("1k", Wanted::Cpu, 0),
+        ("32k", Wanted::Cpu, 0),
         ("1m", Wanted::Throughput, 0),
         ("loss", Wanted::Throughput, LOST_PERCENT),
     ] {
@@ -132,14 +136,6 @@ pub(super) fn run(args: &[String]) -> Outcome {
         idle::run(&mut report, &setup, idle_count)?;
     }
     report.finish(&options)
-}
-
-/// Line of `-V` about the library of TLS.
-fn built_with(binary: &Binary) -> Outcome<String> {
-    let output = Command::new(&binary.path).arg("-V").output()?;
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    let line = text.lines().find(|line| line.starts_with("built with"));
-    Ok(line.unwrap_or("built without TLS").to_owned())
 }
 
 /// Requests for one file.

@@ -14,6 +14,7 @@ use tw_testkit::TempDir;
 use super::Outcome;
 use super::contestant::find_program;
 use super::exec::RunPlacement;
+use super::spans::SHARES;
 
 /// Prints all numbers in one line: see [`parse`] for their order.
 const DONE: &str = r#"
@@ -24,6 +25,11 @@ done = function(summary, latency, requests)
         e.connect + e.read + e.write, e.status, e.timeout,
         latency:percentile(50), latency:percentile(99), latency:percentile(99.9), latency.max,
         latency.mean, latency.stdev))
+    io.write("percentiles")
+    for _, share in ipairs({ @SHARES@ }) do
+        io.write(string.format(" %d", latency:percentile(share * 100)))
+    end
+    io.write("\n")
 end
 "#;
 
@@ -61,6 +67,8 @@ pub(super) struct LoadResult {
     pub(super) mean: Duration,
     /// Standard deviation.
     pub(super) deviation: Duration,
+    /// Percentiles for [`SHARES`].
+    percentiles: [Duration; SHARES.len()],
 }
 
 /// Latencies over this are counted but not measured: `wrk` keeps one counter for each microsecond below it.
@@ -74,6 +82,13 @@ pub(super) struct Running {
 }
 
 impl LoadResult {
+    /// Shares and percentiles in milliseconds, for a plot.
+    pub(super) fn curve(&self) -> Vec<(f64, f64)> {
+        let all = SHARES.iter().zip(self.percentiles).map(|(share, span)| (*share, span.as_secs_f64() * 1e3));
+        // A percentile needs a request beyond it.
+        all.filter(|(share, _)| (1.0 - share) * self.requests as f64 >= 1.0).collect()
+    }
+
     pub(super) fn json(&self) -> Value {
         json!({
             "requests_per_second": self.per_second,
@@ -97,7 +112,7 @@ impl Load {
     /// Puts the load on and returns at once.
     pub(super) fn start(&self) -> Outcome<Running> {
         let dir = TempDir::new("load")?;
-        let script = dir.write("load.lua", format!("{}{DONE}", self.script))?;
+        let script = dir.write("load.lua", format!("{}{}", self.script, done()))?;
         let mut command = RunPlacement::on(self.cpu).command(&wrk()?);
         command
             .args(["-t1", &format!("-c{}", self.connections), &format!("-d{}s", self.seconds.max(1))])
@@ -132,6 +147,12 @@ impl Drop for Running {
     }
 }
 
+/// Lua that runs in the end.
+fn done() -> String {
+    let shares: Vec<String> = SHARES.iter().map(f64::to_string).collect();
+    DONE.replace("@SHARES@", &shares.join(", "))
+}
+
 fn wrk() -> Outcome<PathBuf> {
     find_program("wrk").ok_or_else(|| "wrk is not on the PATH: it makes the load".into())
 }
@@ -147,6 +168,11 @@ fn parse(out: &str) -> Option<LoadResult> {
     let span = Duration::from_micros(span_us);
     let latency = |us| if requests > 0 { Duration::from_micros(us) } else { span };
     let seconds = span.as_secs_f64();
+    let mut percentiles = [span; SHARES.len()];
+    let line = out.lines().find_map(|line| line.strip_prefix("percentiles ")).unwrap_or_default();
+    for (percentile, us) in percentiles.iter_mut().zip(line.split(' ').filter_map(|us| us.parse().ok())) {
+        *percentile = latency(us);
+    }
     Some(LoadResult {
         requests,
         per_second: requests as f64 / seconds,
@@ -160,6 +186,7 @@ fn parse(out: &str) -> Option<LoadResult> {
         max: latency(max),
         mean: latency(mean),
         deviation: Duration::from_micros(deviation),
+        percentiles,
     })
 }
 
@@ -169,12 +196,14 @@ mod tests {
 
     #[test]
     fn the_line_of_numbers_is_read_among_others() {
-        let out = "Running 4s test\nnumbers 1000 2000000 4000 1 2 3 10 20 30 40 12 5\n";
+        let out = "Running 4s test\nnumbers 1000 2000000 4000 1 2 3 10 20 30 40 12 5\npercentiles 10 11 12 13 14 15 16 17 18 19\n";
         let served = parse(out).unwrap();
         assert_eq!((served.requests, served.per_second, served.bytes_per_second), (1000, 500.0, 2000.0));
         assert_eq!((served.socket_errors, served.bad_status, served.timeouts), (1, 2, 3));
         assert_eq!((served.p50, served.max), (Duration::from_micros(10), Duration::from_micros(40)));
         assert_eq!((served.mean, served.deviation), (Duration::from_micros(12), Duration::from_micros(5)));
+        assert_eq!(served.curve()[..2], [(0.5, 0.01), (0.6, 0.011)]);
+        assert_eq!(served.curve().len(), 9);
         assert_eq!(parse("unable to connect"), None);
 
         let silent = parse("numbers 0 3000000 0 0 0 0 0 0 0 0 0 0").unwrap();

@@ -5,9 +5,12 @@
 //! cgroups, load scripts. Results go to the terminal and to `target/bench/NAME.json`.
 
 mod accept;
+mod all;
 mod bare;
+mod bulk;
 mod cache;
 mod cgroup;
+mod conf;
 mod contestant;
 mod data;
 mod disk;
@@ -22,29 +25,77 @@ mod idle;
 mod instructions;
 mod load;
 mod loops;
+mod machine;
+mod open;
 mod options;
 mod paced_client;
+mod plot;
+mod pools;
 mod prometheus;
 mod proxy;
 mod reload;
+mod render;
 mod report;
+mod sampler;
+mod sharding;
 mod spans;
 mod stalls;
 mod static_files;
 mod stream;
+mod supervise;
+mod targets;
 mod tls;
 mod turns;
 mod usage;
 
 use std::path::PathBuf;
 
+use self::supervise::{End, Supervisor};
 use crate::{Failure, root};
 
 /// Result of a step of a measurement; the error is for the terminal.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-const USAGE: &str = "usage: cargo xtask bench accept | static | filters | disk | idle | reload | proxy | gateways | cache | tls | grpc | h2 | h3 | stream | instructions
-       [OPTIONS]
+/// Function of a word after `bench`, with the words that follow.
+type Run = fn(&[String]) -> Outcome;
+
+const MEASUREMENTS: &[(&str, Run)] = &[
+    ("accept", accept::run),
+    ("cache", cache::run),
+    ("static", static_files::run),
+    ("filters", filters::run),
+    ("disk", disk::run),
+    ("pools", pools::run),
+    ("open", open::run),
+    ("sharding", sharding::run),
+    ("idle", idle::run),
+    ("reload", reload::run),
+    ("proxy", proxy::run),
+    ("gateways", gateways::run),
+    ("grpc", grpc::run),
+    ("tls", tls::run),
+    ("h2", http2::run),
+    ("h3", http3::run),
+    ("stream", stream::run),
+    ("instructions", instructions::run),
+];
+
+/// Words that need no supervision; the last ones are started by the measurements themselves.
+const OTHERS: &[(&str, Run)] = &[
+    ("all", all::run),
+    ("report", render::run),
+    ("bare-loop", bare::run),
+    ("origin", proxy::origin::run),
+    ("relay", proxy::relay::run),
+    ("stream-peer", stream::peer::run),
+    ("responder", gateways::responder::run),
+    ("echo", grpc::echo::run),
+    ("exec", exec::run),
+    (instructions::WORKER, instructions::work),
+];
+
+const USAGE: &str = "usage: cargo xtask bench all | report | pools | open | sharding | accept | static | filters | disk | idle | reload | proxy |
+       gateways | cache | tls | grpc | h2 | h3 | stream | instructions [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater
          --nginx PATH     nginx to compare with          $NGINX, or nginx on the PATH
@@ -56,10 +107,30 @@ common   --ours PATH      server under test              target/release/tailwate
          --nginx-main TEXT directives before http {} of nginx (load_module)
          --quick          few and short rounds: shows that it works, not how fast
          --check          fail if a target is missed
+         --keep-data      leave the files that were made for the next run
+
+all      everything below except accept and instructions, in less than 25 minutes, into target/bench/results.json and
+         target/bench/report.html
+         --parts A,B      only these; the results of the others stay · --haproxy PATH
+
+report   the page again from the last results
+         --json FILE      results · --write (keeps them in xtask/data/results.json, and writes the tables of the documents)
+
+pools    nginx's article about thread pools: throughput over time of a hot file of 4 MiB while others read a cold set of ten times
+         the memory, states of the loops (needs root and cgroups; otherwise a smaller run without limits)
+         --memory SIZE 512m · --factor N 10 (cold set in memories) · --iops N 400 · --bandwidth SIZE 120m
+         --seconds N 6 (before and after the cold load, which lasts four times as long) · --data DIR target/bench/data
+
+open     opening of files beside many clients whose files are in directories that are not in memory, behind a cache: time to the
+         first byte, states of the loop
+         --memory SIZE 256m · --seconds N 5 · the others as of pools
+
+sharding nginx's article about socket sharding: accept_mutex on, off, and reuseport, over HTTP and TCP: latency, deviation, CPU,
+         shares of loops
+         --rounds N 5 · --seconds N 4 · --connections N 64
 
 accept   short connections beside long ones that do different things, two loops: connections/s, latency, shares of loops
          --rounds N 5 · --seconds N 4 · --connections N 64 · cases as they are printed
-         --stream: short sessions over TCP instead, with a text as their answer and with a server behind
 
 static   CPU per request, requests/s and latency for 1 KiB, 16 KiB, 32 KiB and 4 MiB files, and for 1 KiB with
          an access log
@@ -90,11 +161,11 @@ gateways FastCGI over a Unix socket to a fixed responder of our own: CPU per req
          --rounds N 5 · --seconds N 4 · --connections A 64 · cases 1k 1k-close 1m cached
 
 cache    a caching proxy before the same origin: hot hits, hot beside cold ones on a slow disk (needs root and cgroups),
-         small ones whose names are not in memory either, fills beside hot hits, and many clients that ask at once for what
-         is not there; hot hits also of varnishd and traffic_server, if they are there
+         fills beside hot hits, and many clients that ask at once for what is not there; hot hits also of varnishd and
+         traffic_server, if they are there
          --rounds N 5 · --seconds N 4 · --connections A,B 64 · --fills N 10000 (of a round)
          --memory SIZE 512m · --factor N 10 · --iops N 400 · --bandwidth SIZE 120m · --data DIR target/bench/data
-         --cold-names · --clients N 1000 · --object SIZE 100m · cases 1k 32k cold open fills crowd
+         --cold-names · --clients N 1000 · --object SIZE 100m · cases 1k 32k cold fills crowd
 
 tls      TLS 1.3 with the same certificate and cipher: CPU per request, full and resumed handshakes with both kinds of keys,
          established connections beside handshakes of RSA, memory of idle connections
@@ -126,37 +197,32 @@ instructions
          --out DIR (all functions, one file a case) · --syscalls (system calls per request, by strace)
          cases static static-cached static-32k proxy proxy-32k cache-hit cache-fill fastcgi fastcgi-close h2 h3 log";
 
-/// Runs one of the measurements.
+/// Runs one of the measurements, supervised.
 pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     let Some((name, rest)) = args.split_first() else { return Err(USAGE.to_owned()) };
-    let run = match name.as_str() {
-        "accept" => accept::run,
-        "cache" => cache::run,
-        "static" => static_files::run,
-        "filters" => filters::run,
-        "disk" => disk::run,
-        "idle" => idle::run,
-        "reload" => reload::run,
-        "proxy" => proxy::run,
-        "gateways" => gateways::run,
-        "grpc" => grpc::run,
-        "tls" => tls::run,
-        "h2" => http2::run,
-        "h3" => http3::run,
-        "stream" => stream::run,
-        "instructions" => instructions::run,
-        // Those below are started by the measurements themselves.
-        "bare-loop" => bare::run,
-        "origin" => proxy::origin::run,
-        "relay" => proxy::relay::run,
-        "stream-peer" => stream::peer::run,
-        "responder" => gateways::responder::run,
-        "echo" => grpc::echo::run,
-        "exec" => exec::run,
-        instructions::WORKER => instructions::work,
-        _ => return Err(USAGE.to_owned()),
+    let find = |list: &[(&str, Run)]| list.iter().find(|(other, _)| other == name).map(|(_, run)| *run);
+    let outcome = if let Some(run) = find(MEASUREMENTS) {
+        match supervise::is_supervised() {
+            true => supervise::end_with_parent().and_then(|()| run(rest)),
+            false => supervised(args),
+        }
+    } else if let Some(run) = find(OTHERS) {
+        run(rest)
+    } else {
+        return Err(USAGE.to_owned());
     };
-    run(rest).map_err(|error| error.to_string())
+    outcome.map_err(|error| error.to_string())
+}
+
+/// Runs one measurement in a process of its own.
+fn supervised(args: &[String]) -> Outcome {
+    let keeps_data = args.iter().any(|arg| arg == "--keep-data");
+    match Supervisor::new(keeps_data)?.run(args, &[], None)? {
+        End::Succeeded => Ok(()),
+        End::Interrupted => Err("interrupted".into()),
+        // It has printed why.
+        End::Failed | End::TooLong => Err("".into()),
+    }
 }
 
 /// Prints instructions per request and their changes, for `cargo xtask ci`: fewer requests than usual, and no failure

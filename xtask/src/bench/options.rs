@@ -9,7 +9,7 @@ use super::Outcome;
 /// Options every measurement takes.
 const COMMON: &[&str] =
     &["ours", "nginx", "server-cpu", "load-cpu", "only", "ours-http", "ours-main", "nginx-main"];
-const COMMON_FLAGS: &[&str] = &["quick", "check"];
+const COMMON_FLAGS: &[&str] = &["quick", "check", "keep-data"];
 
 /// Options of the command line.
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ use self::contestants::{HAPROXY, NGINX, NO_REQUEST_BUFFER, NO_TEMP_FILE, OURS, P
 use self::origin::{FILES, UPLOAD};
 use super::Outcome;
 use super::options::Options;
-use super::report::{Limit, Report, Table, Target, number, span};
+use super::report::{Report, Table, number, span};
 use super::static_files::{Case, Plan, Score, cpu_ratio, measure, of, warn_if_busy, whole};
 
 const OURS_NO_FILE: &str = "ours, no temp file";
@@ -27,12 +27,6 @@ const OURS_SMALL: &str = "ours, small pages";
 /// Connections of the load with large bodies.
 const LARGE_CONNECTIONS: usize = 16;
 const UPLOAD_SIZE: usize = 1 << 20;
-
-/// Limits of processor time per request, relative to nginx and haproxy.
-struct CpuLimits {
-    nginx: f64,
-    haproxy: f64,
-}
 
 /// Measures, prints, writes `proxy.json`.
 pub(super) fn run(args: &[String]) -> Outcome {
@@ -50,12 +44,10 @@ pub(super) fn run(args: &[String]) -> Outcome {
     let [small, middle, large] = FILES;
     for &connections in &plan.connections {
         if options.wants("1k") {
-            let limits = CpuLimits { nginx: 0.75, haproxy: 0.80 };
-            costs(&mut report, &proxies, &plan, connections, ("1 KiB", small), &limits)?;
+            costs(&mut report, &proxies, &plan, connections, ("1 KiB", small))?;
         }
         if options.wants("32k") {
-            let limits = CpuLimits { nginx: 0.85, haproxy: 0.85 };
-            costs(&mut report, &proxies, &plan, connections, ("32 KiB", middle), &limits)?;
+            costs(&mut report, &proxies, &plan, connections, ("32 KiB", middle))?;
         }
     }
     if options.wants("1m") {
@@ -81,7 +73,6 @@ fn costs(
     plan: &Plan,
     connections: usize,
     (title, (path, size)): (&str, (&'static str, usize)),
-    limits: &CpuLimits,
 ) -> Outcome {
     let case = Case {
         title: format!("{title}, {connections} connections"),
@@ -99,7 +90,7 @@ fn costs(
     for result in &results {
         let ratio = |other| number(cpu_ratio(&results, &result.name, other));
         let cells = vec![
-            number(result.cpu_us()),
+            result.cpu_cell(),
             ratio(NGINX),
             ratio(HAPROXY),
             ratio(RELAY),
@@ -110,11 +101,11 @@ fn costs(
         ];
         table.row(&result.name, cells);
     }
-    add_rows(report, &table, &results);
-    for (other, limit) in [(NGINX, limits.nginx), (HAPROXY, limits.haproxy)] {
+    add_rows(report, &case.title, &table, &results);
+    for other in [NGINX, HAPROXY] {
         if of(&results, other).is_some() {
             let what = format!("{}: CPU of {OURS} / {other}", case.title);
-            report.target(Target::new(what, cpu_ratio(&results, OURS, other), Limit::AtMost(limit), ""));
+            report.target(what, cpu_ratio(&results, OURS, other));
         }
     }
     Ok(())
@@ -185,7 +176,7 @@ fn large_report(report: &mut Report, case: &Case, size: usize, results: &[Score]
             speed(NGINX),
             speed(RELAY),
             number(result.per_second() * size as f64 / 1e6),
-            number(result.cpu_us()),
+            result.cpu_cell(),
             span(result.p50()),
             span(result.p99()),
             number(result.heap_megabytes()),
@@ -193,24 +184,24 @@ fn large_report(report: &mut Report, case: &Case, size: usize, results: &[Score]
         ];
         table.row(&result.name, cells);
     }
-    add_rows(report, &table, results);
+    add_rows(report, &case.title, &table, results);
     for (ours, other) in pairs {
         let speed = ratio(results, ours, other, Score::per_second);
         let what = format!("{}: throughput of {ours} / {other}", case.title);
-        report.target(Target::new(what, speed, Limit::AtLeast(1.0), ""));
+        report.target(what, speed);
         let heap = ratio(results, ours, other, Score::heap_megabytes);
         let what = format!("{}: heap of {ours} / {other}", case.title);
-        report.target(Target::new(what, heap, Limit::AtMost(1.0), ""));
+        report.target(what, heap);
         let peak = ratio(results, ours, other, Score::peak_megabytes);
         let what = format!("{}: peak RSS of {ours} / {other}", case.title);
-        report.target(Target::new(what, peak, Limit::AtMost(1.0), ""));
+        report.target(what, peak);
     }
 }
 
-fn add_rows(report: &mut Report, table: &Table, results: &[Score]) {
+fn add_rows(report: &mut Report, title: &str, table: &Table, results: &[Score]) {
     let numbers: Vec<Value> = results.iter().map(Score::json).collect();
     report.case(table, Value::Array(numbers));
-    warn_if_busy(results);
+    warn_if_busy(report, title, results);
 }
 
 /// A number of one in that of another; NaN if one of them did not take part.

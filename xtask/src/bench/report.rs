@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::contestant::Binaries;
 use super::options::Options;
-use super::{Outcome, home};
+use super::plot::Plot;
+use super::targets::{self, Verdict};
+use super::{Outcome, all, home, machine};
 
 /// A table, rows and columns as they are printed.
 #[derive(Debug)]
@@ -18,28 +20,14 @@ pub(super) struct Table {
     rows: Vec<(String, Vec<String>)>,
 }
 
-/// Measured number with its limit.
-#[derive(Debug, Clone)]
-pub(super) struct Target {
-    what: String,
-    value: f64,
-    limit: Limit,
-    unit: &'static str,
-}
-
-/// Upper or lower limit.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Limit {
-    AtMost(f64),
-    AtLeast(f64),
-}
-
 /// Results of one measurement, filled step by step.
 #[derive(Debug)]
 pub(super) struct Report {
     name: &'static str,
     json: Value,
-    targets: Vec<Target>,
+    verdicts: Vec<Verdict>,
+    /// Rows that compare with a program that is not there.
+    left_out: Vec<String>,
 }
 
 impl Table {
@@ -75,89 +63,97 @@ impl Table {
         }
         text
     }
-}
 
-impl Target {
-    pub(super) fn new(what: impl Into<String>, value: f64, limit: Limit, unit: &'static str) -> Self {
-        Self { what: what.into(), value, limit, unit }
-    }
-
-    /// A value that could not be measured is missed.
-    fn is_met(&self) -> bool {
-        match self.limit {
-            Limit::AtMost(limit) => self.value <= limit,
-            Limit::AtLeast(limit) => self.value >= limit,
-        }
+    /// The table as it is kept.
+    fn json(&self) -> Value {
+        let rows: Vec<Value> =
+            self.rows.iter().map(|(name, cells)| json!({ "name": name, "cells": cells })).collect();
+        json!({ "title": self.title, "columns": self.columns, "rows": rows })
     }
 }
 
 impl Report {
     /// Begins with the machine and the versions.
     pub(super) fn new(name: &'static str, binaries: &Binaries) -> Self {
-        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let (ours, nginx) = (&binaries.ours.version, &binaries.nginx.version);
-        println!("ours {ours} · nginx {nginx} · Linux {} · {cores} cores\n", kernel.trim());
+        let machine = machine::describe();
+        println!("ours {ours} · nginx {nginx} · {}\n", machine::line(&machine));
         let json = json!({
             "measurement": name,
-            "kernel": kernel.trim(),
-            "cores": cores,
+            "machine": machine,
             "ours": ours,
             "nginx": nginx,
+            "notes": [],
             "cases": [],
+            "plots": [],
         });
-        Self { name, json, targets: Vec::new() }
+        Self { name, json, verdicts: Vec::new(), left_out: Vec::new() }
     }
 
     /// Prints something one must know to read the numbers, and keeps it.
     pub(super) fn note(&mut self, text: &str) {
         println!("{text}\n");
-        if let Some(json) = self.json.as_object_mut()
-            && let Value::Array(notes) = json.entry("notes").or_insert_with(|| json!([]))
-        {
-            notes.push(json!(text));
-        }
+        self.push("notes", json!(text));
     }
 
     /// Prints a table and keeps its numbers.
     pub(super) fn case(&mut self, table: &Table, numbers: Value) {
         println!("{}", table.text());
-        if let Some(cases) = self.json.get_mut("cases").and_then(Value::as_array_mut) {
-            cases.push(json!({ "case": table.title, "contestants": numbers }));
+        self.push("cases", json!({ "case": table.title, "table": table.json(), "contestants": numbers }));
+    }
+
+    /// Keeps a plot for the report.
+    pub(super) fn plot(&mut self, plot: &Plot) {
+        self.push("plots", plot.json());
+    }
+
+    /// Judges a value by its target, if it has one.
+    pub(super) fn target(&mut self, row: impl AsRef<str>, value: f64) {
+        let verdict = targets::judge(self.name, row.as_ref(), value);
+        match value.is_nan() && verdict.compares() {
+            true => self.left_out.push(verdict.row),
+            false => self.verdicts.push(verdict),
         }
     }
 
-    pub(super) fn target(&mut self, target: Target) {
-        self.targets.push(target);
+    fn push(&mut self, list: &str, value: Value) {
+        if let Some(list) = self.json.get_mut(list).and_then(Value::as_array_mut) {
+            list.push(value);
+        }
     }
 
     /// Prints the targets and writes the file.
     pub(super) fn finish(mut self, options: &Options) -> Outcome {
-        let mut table = Table::new("target", &["wanted", "measured", ""]);
-        let mut list = Vec::new();
-        for target in &self.targets {
-            let (sign, limit) = match target.limit {
-                Limit::AtMost(limit) => ('≤', limit),
-                Limit::AtLeast(limit) => ('≥', limit),
-            };
-            let met = target.is_met();
-            let (value, unit) = (target.value, target.unit);
-            let wanted = format!("{sign} {}{unit}", number(limit));
-            let verdict = if met { "met" } else { "MISSED" };
-            table.row(&target.what, vec![wanted, format!("{}{unit}", number(value)), verdict.to_owned()]);
-            list.push(json!({ "what": target.what, "limit": limit, "value": value, "met": met }));
+        if !self.left_out.is_empty() {
+            self.note(&format!(
+                "Left out, because a program to compare with is missing: {}.",
+                self.left_out.join("; ")
+            ));
         }
-        if !list.is_empty() {
+        let mut table = Table::new("target", &["wanted", "measured", ""]);
+        for verdict in &self.verdicts {
+            let unit = verdict.wanted.as_ref().map_or("", |wanted| wanted.unit.as_str());
+            let wanted = verdict.wanted.as_ref().map_or("—".to_owned(), targets::Wanted::text);
+            let word = match verdict.is_met() {
+                Some(true) => "met",
+                Some(false) => "MISSED",
+                None => "no target",
+            };
+            let measured = format!("{}{unit}", number(verdict.value));
+            table.row(&verdict.row, vec![wanted, measured, word.to_owned()]);
+        }
+        if !self.verdicts.is_empty() {
             println!("{}", table.text());
         }
         if let Some(json) = self.json.as_object_mut() {
+            let list = self.verdicts.iter().map(Verdict::json).collect();
             json.insert("targets".to_owned(), Value::Array(list));
         }
         let path = home().join(format!("{}.json", self.name));
         fs::create_dir_all(home())?;
         fs::write(&path, serde_json::to_string_pretty(&self.json)?)?;
         println!("numbers: {}", path.display());
-        let missed = self.targets.iter().filter(|target| !target.is_met()).count();
+        let missed = self.verdicts.iter().filter(|verdict| verdict.is_met() == Some(false)).count();
         if options.flag("check") && missed > 0 {
             return Err(format!("{missed} targets missed").into());
         }
@@ -168,7 +164,8 @@ impl Report {
 /// Shows progress on a terminal, in a line that the next call replaces; an empty text removes it.
 pub(super) fn progress(text: &str) {
     if std::io::stderr().is_terminal() {
-        eprint!("\r\x1b[K{text}");
+        let left = if text.is_empty() { String::new() } else { all::remaining() };
+        eprint!("\r\x1b[K{left}{text}");
     }
 }
 
@@ -177,6 +174,23 @@ pub(super) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Half of the range of values, as a share of their median; NaN without values.
+pub(super) fn spread(values: impl IntoIterator<Item = f64>) -> f64 {
+    let values: Vec<f64> = values.into_iter().collect();
+    let most = values.iter().copied().fold(f64::NAN, f64::max);
+    let least = values.iter().copied().fold(f64::NAN, f64::min);
+    (most - least) / 2.0 / median(values)
+}
+
+/// Median, and half of the range in percent if there are several values: `12.3 ±4 %`.
+pub(super) fn with_spread(values: &[f64]) -> String {
+    let middle = number(median(values.iter().copied()));
+    match values.len() {
+        0 | 1 => middle,
+        _ => format!("{middle} ±{:.0} %", spread(values.iter().copied()) * 100.0),
+    }
 }
 
 /// A number with as many decimals as matter, and thousands apart.
@@ -252,15 +266,9 @@ mod tests {
     }
 
     #[test]
-    fn missing_measurement_misses_its_target() {
-        for (value, limit, expected) in [
-            (0.6, Limit::AtMost(0.65), true),
-            (0.7, Limit::AtMost(0.65), false),
-            (1.2, Limit::AtLeast(1.1), true),
-            (f64::NAN, Limit::AtMost(1.0), false),
-            (f64::NAN, Limit::AtLeast(1.0), false),
-        ] {
-            assert_eq!(Target::new("x", value, limit, "").is_met(), expected, "{value} {limit:?}");
-        }
+    fn spread_is_half_of_the_range() {
+        assert_eq!(with_spread(&[9.0, 10.0, 12.0]), "10.0 ±15 %");
+        assert_eq!(with_spread(&[9.0]), "9.00");
+        assert_eq!(with_spread(&[]), "—");
     }
 }

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// Shares of all requests whose percentiles are plotted.
+pub(super) const SHARES: [f64; 10] = [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999];
+
 /// Spans in order of size.
 #[derive(Debug, Default)]
 pub(super) struct Spans(Vec<Duration>);
@@ -21,6 +24,13 @@ impl Spans {
     pub(super) fn percentile(&self, share: f64) -> Duration {
         let index = (self.0.len() as f64 * share).ceil() as usize;
         self.0.get(index.saturating_sub(1)).copied().unwrap_or_default()
+    }
+
+    /// Shares and percentiles in milliseconds, for a plot.
+    pub(super) fn curve(&self) -> Vec<(f64, f64)> {
+        let all = SHARES.iter().map(|share| (*share, self.percentile(*share).as_secs_f64() * 1e3));
+        // A percentile needs a request beyond it.
+        all.filter(|(share, _)| (1.0 - share) * self.0.len() as f64 >= 1.0).collect()
     }
 
     /// Mean; zero of none.

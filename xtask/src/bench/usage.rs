@@ -72,7 +72,7 @@ pub(super) fn core_busy(cpu: usize) -> Outcome<Duration> {
 }
 
 /// A process and all below it, the process first.
-fn tree(pid: u32) -> Outcome<Vec<u32>> {
+pub(super) fn tree(pid: u32) -> Outcome<Vec<u32>> {
     let mut pids = vec![pid];
     let mut next = 0;
     while let Some(&pid) = pids.get(next) {
@@ -91,7 +91,7 @@ fn tree(pid: u32) -> Outcome<Vec<u32>> {
 }
 
 /// First number: nanoseconds on a core.
-fn parse_schedstat(line: &str) -> Option<u64> {
+pub(super) fn parse_schedstat(line: &str) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 

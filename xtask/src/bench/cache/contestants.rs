@@ -4,53 +4,40 @@ use std::path::Path;
 
 use tw_testkit::Client;
 
+use crate::bench::conf;
 use crate::bench::contestant::{
-    Binaries, Binary, CONF, Contestant, OtherProgram, PORT, PREFIX, Running, find_program, upstream_group,
+    Binaries, Binary, CONF, Contestant, OtherProgram, PORT, PREFIX, Running, find_program,
 };
-pub(super) use crate::bench::contestant::{NGINX, OURS};
+pub(in crate::bench) use crate::bench::contestant::{NGINX, OURS};
 use crate::bench::exec::RunPlacement;
 use crate::bench::options::Options;
 use crate::bench::proxy::origin::REQUEST_COUNT;
 use crate::bench::{Outcome, loops};
 
-pub(super) const VARNISH: &str = "varnish, memory";
-pub(super) const TRAFFIC_SERVER: &str = "trafficserver";
+pub(in crate::bench) const VARNISH: &str = "varnish, memory";
+pub(in crate::bench) const TRAFFIC_SERVER: &str = "trafficserver";
 
 /// One of so many requests may go to the origin: nginx with threads sometimes forwards a hit.
 const FORWARDED_SHARE: u64 = 1_000;
 
 /// Has nginx read and send by threads what may not be in memory.
-pub(super) const NGINX_THREADS: &str = "aio threads;";
+pub(in crate::bench) const NGINX_THREADS: &str = "aio threads;";
 
 /// All that it takes to set a cache before the origin. Dropping it ends the origin.
-pub(super) struct Caches {
-    pub(super) binaries: Binaries,
+pub(in crate::bench) struct Caches {
+    pub(in crate::bench) binaries: Binaries,
     /// Varnish, with its storage in memory.
-    pub(super) varnish: Option<OtherProgram>,
+    pub(in crate::bench) varnish: Option<OtherProgram>,
     /// Traffic Server, with its storage in a file and hot objects in memory too.
-    pub(super) traffic_server: Option<OtherProgram>,
+    pub(in crate::bench) traffic_server: Option<OtherProgram>,
     origin: Running,
 }
 
-/// Traffic Server with one event thread, without a change of user, which waits for its cache on start.
-const RECORDS: &str = "\
-CONFIG proxy.config.http.server_ports STRING @PORT@:ip-in=127.0.0.1
-CONFIG proxy.config.http.wait_for_cache INT 1
-CONFIG proxy.config.admin.user_id STRING #-1
-CONFIG proxy.config.crash_log_helper STRING NULL
-CONFIG proxy.config.exec_thread.autoconfig INT 0
-CONFIG proxy.config.exec_thread.limit INT 1
-CONFIG proxy.config.accept_threads INT 0
-CONFIG proxy.config.log.logging_enabled INT 0
-CONFIG proxy.config.http.cache.required_headers INT 0
-CONFIG proxy.config.cache.ram_cache.size INT 268435456
-CONFIG proxy.config.http.keep_alive_no_activity_timeout_in INT 600
-";
 const IP_ALLOW: &str = "ip_allow: [{ apply: in, ip_addrs: 0/0, action: allow, methods: ALL }]\n";
 
 impl Caches {
     /// Finds the programs and starts the origin on the core of the load, with one response of `large` bytes.
-    pub(super) fn find(options: &Options, load_cpu: usize, large: u64) -> Outcome<Self> {
+    pub(in crate::bench) fn find(options: &Options, load_cpu: usize, large: u64) -> Outcome<Self> {
         let binaries = Binaries::find(options)?;
         let varnish = OtherProgram::at(find_program("varnishd"), "-V")?;
         let traffic_server = OtherProgram::at(find_program("traffic_server"), "--version")?;
@@ -60,13 +47,13 @@ impl Caches {
     }
 
     /// Number of requests to the origin.
-    pub(super) fn origin_requests(&self) -> Outcome<u64> {
+    pub(in crate::bench) fn origin_requests(&self) -> Outcome<u64> {
         Ok(Client::get(self.origin.addr(), REQUEST_COUNT)?.text().trim().parse()?)
     }
 
     /// Measures hits, whose number is `count`. Returns also the number of requests to the origin for stored
     /// responses: too many are an error.
-    pub(super) fn hits<T>(
+    pub(in crate::bench) fn hits<T>(
         &self,
         name: &str,
         measure: impl FnOnce() -> Outcome<T>,
@@ -82,12 +69,12 @@ impl Caches {
     }
 
     /// Ours, with more directives for `http {}`, and its cache in a directory of its own.
-    pub(super) fn ours(&self, name: &str, http: &str) -> Contestant {
+    pub(in crate::bench) fn ours(&self, name: &str, http: &str) -> Contestant {
         self.at(name, &self.binaries.ours, Path::new("cache"), http)
     }
 
     /// nginx, the same.
-    pub(super) fn nginx(&self, name: &str, http: &str) -> Contestant {
+    pub(in crate::bench) fn nginx(&self, name: &str, http: &str) -> Contestant {
         self.at(name, &self.binaries.nginx, Path::new("cache"), http)
     }
 
@@ -95,33 +82,16 @@ impl Caches {
     ///
     /// nginx has neither its manager nor its loader, because it has no master: nothing is removed during a
     /// measurement, and it finds responses on the disk that were not loaded. Tailwater has both.
-    pub(super) fn at(&self, name: &str, binary: &Binary, dir: &Path, http: &str) -> Contestant {
-        let origin = upstream_group("origin", &self.origin.addr().to_string());
-        let dir = dir.display();
-        let http = format!(
-            "access_log off;
-    proxy_temp_path proxy_temp;
-    proxy_http_version 1.1;
-    {origin}
-    proxy_cache_path \"{dir}\" levels=1:2 keys_zone=one:128m inactive=1d use_temp_path=off
-        loader_files=1000000 loader_sleep=1ms loader_threshold=60s;
-    {http}"
-        );
-        let server = format!(
-            "location / {{
-            proxy_pass http://origin;
-            proxy_set_header Connection \"\";
-            proxy_cache one;
-            proxy_cache_valid 200 1d;
-        }}
-        {}",
-            loops::location(binary)
-        );
+    pub(in crate::bench) fn at(&self, name: &str, binary: &Binary, dir: &Path, http: &str) -> Contestant {
+        let (origin, dir) = (self.origin.addr().to_string(), dir.display().to_string());
+        let known = conf::fill(conf::CACHE, &[("@CACHE@", &dir)]);
+        let http = format!("{known}{}{http}", conf::upstream("origin", &origin));
+        let server = format!("{}\n{}", conf::CACHE_SERVER, loops::location(binary));
         Contestant::server(name, binary, &http, &server)
     }
 
     /// Traffic Server, with all that it writes below its directory.
-    pub(super) fn traffic_server(&self) -> Option<Contestant> {
+    pub(in crate::bench) fn traffic_server(&self) -> Option<Contestant> {
         let OtherProgram { path, .. } = self.traffic_server.as_ref()?;
         let bin = path.parent()?.display();
         let places = ["localstatedir", "runtimedir", "datadir", "includedir", "mandir", "infodir"];
@@ -139,7 +109,7 @@ cachedir: {PREFIX}/cache
 {places}"
         );
         let contestant = Contestant::other(TRAFFIC_SERVER, path, &[&format!("--run-root={CONF}")], layout)
-            .with_file("conf/records.config", RECORDS.to_owned())
+            .with_file("conf/records.config", conf::TRAFFIC_SERVER.to_owned())
             .with_file("conf/ip_allow.yaml", IP_ALLOW.to_owned())
             .with_file("conf/storage.config", format!("{PREFIX}/cache 256M\n"))
             .with_file("conf/cache.config", "dest_domain=. ttl-in-cache=1d\n".to_owned())
@@ -150,14 +120,10 @@ cachedir: {PREFIX}/cache
     }
 
     /// Varnish.
-    pub(super) fn varnish(&self) -> Option<Contestant> {
+    pub(in crate::bench) fn varnish(&self) -> Option<Contestant> {
         let OtherProgram { path, .. } = self.varnish.as_ref()?;
         let port = self.origin.port();
-        let conf = format!(
-            "vcl 4.1;
-backend default {{ .host = \"127.0.0.1\"; .port = \"{port}\"; }}
-"
-        );
+        let conf = conf::fill(conf::VARNISH, &[("@ORIGIN@", &port.to_string())]);
         let listen = format!("127.0.0.1:{PORT}");
         let args = ["-F", "-a", &listen, "-n", PREFIX, "-f", CONF, "-s", "malloc,1g", "-t", "86400"];
         Some(Contestant::other(VARNISH, path, &args, conf))

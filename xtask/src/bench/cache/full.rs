@@ -1,6 +1,6 @@
 //! Directory with a full cache, for servers that are started on it.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use super::contestants::Caches;
 use super::fetch::fetch;
 use crate::bench::cgroup::{Cgroup, Limits};
 use crate::bench::contestant::{Binary, Contestant, Running};
+use crate::bench::data::remove_tree;
 use crate::bench::exec::RunPlacement;
 use crate::bench::report::progress;
 use crate::bench::{Outcome, loops};
@@ -19,32 +20,32 @@ use crate::bench::{Outcome, loops};
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Responses below a path and the size of each, and how many of them: numbered from 0.
-pub(super) type Part<'a> = ((&'a str, usize), usize);
+pub(in crate::bench) type Part<'a> = ((&'a str, usize), usize);
 
 /// The directory, removed in the end.
-pub(super) struct Full {
-    pub(super) dir: PathBuf,
+pub(in crate::bench) struct Full {
+    pub(in crate::bench) dir: PathBuf,
     /// Responses in it.
     count: usize,
 }
 
 /// A server on such a directory, in a group of its own, which it leaves before that is removed: in the order of the
 /// fields.
-pub(super) struct Limited {
-    pub(super) server: Running,
+pub(in crate::bench) struct Limited {
+    pub(in crate::bench) server: Running,
     _group: Cgroup,
 }
 
 impl Drop for Full {
     fn drop(&mut self) {
         // What stays is removed by the next measurement.
-        let _ = fs::remove_dir_all(&self.dir);
+        let _ = remove_tree(&self.dir);
     }
 }
 
 impl Full {
     /// Makes a server fetch all parts, without limits.
-    pub(super) fn make(
+    pub(in crate::bench) fn make(
         caches: &Caches,
         binary: &Binary,
         data: &Path,
@@ -56,7 +57,7 @@ impl Full {
         progress(&format!("{word}: fetching {count} responses"));
         let full = Self { dir: data.join(format!("cache-{word}")), count };
         if full.dir.exists() {
-            fs::remove_dir_all(&full.dir)?;
+            remove_tree(&full.dir)?;
         }
         let contestant = caches.at(word, binary, &full.dir, "");
         let server = contestant.start(&RunPlacement::on(server_cpu))?;
@@ -71,7 +72,12 @@ impl Full {
     }
 
     /// Restarts a server within limits, and waits until Tailwater has loaded its index.
-    pub(super) fn start(&self, contestant: &Contestant, limits: Limits, cpu: usize) -> Outcome<Limited> {
+    pub(in crate::bench) fn start(
+        &self,
+        contestant: &Contestant,
+        limits: Limits,
+        cpu: usize,
+    ) -> Outcome<Limited> {
         let group = Cgroup::new(limits, &self.dir)?;
         let place = RunPlacement { cpu: Some(cpu), cgroups: group.dirs(), ..RunPlacement::default() };
         let server = contestant.start(&place)?;

@@ -2,8 +2,9 @@
 
 use super::contestants::{Caches, NGINX, OURS, TRAFFIC_SERVER, VARNISH};
 use crate::bench::Outcome;
+use crate::bench::conf;
 use crate::bench::proxy::origin::FILES;
-use crate::bench::report::{Limit, Report, Table, Target, number, span};
+use crate::bench::report::{Report, Table, number, span};
 use crate::bench::static_files::{Case, Plan, Score, cpu_ratio, measure, warn_if_busy, whole};
 
 const NGINX_SENDFILE: &str = "nginx, sendfile";
@@ -15,13 +16,11 @@ pub(super) struct Shape {
     title: &'static str,
     /// Path and size.
     file: (&'static str, usize),
-    /// Limit of processor time, relative to nginx.
-    cpu_max: f64,
 }
 
 pub(super) const SHAPES: &[Shape] = &[
-    Shape { name: "1k", title: "1 KiB", file: FILES[0], cpu_max: 0.62 },
-    Shape { name: "32k", title: "32 KiB", file: FILES[1], cpu_max: 0.85 },
+    Shape { name: "1k", title: "1 KiB", file: FILES[0] },
+    Shape { name: "32k", title: "32 KiB", file: FILES[1] },
 ];
 
 /// Measures, and adds a table and a target.
@@ -37,7 +36,7 @@ pub(super) fn run(
         caches.ours(OURS, ""),
         caches.nginx(NGINX, ""),
         caches.nginx(NGINX_SENDFILE, "sendfile on;"),
-        caches.nginx(NGINX_OPEN, "open_file_cache max=1000 inactive=60s; open_file_cache_valid 60s;"),
+        caches.nginx(NGINX_OPEN, conf::OPEN_FILE_CACHE),
     ];
     contestants.extend(caches.varnish());
     contestants.extend(caches.traffic_server());
@@ -65,7 +64,7 @@ pub(super) fn run(
     for result in &results {
         let ratio = |other| number(cpu_ratio(&results, &result.name, other));
         let cells = vec![
-            number(result.cpu_us()),
+            result.cpu_cell(),
             ratio(NGINX),
             ratio(VARNISH),
             ratio(TRAFFIC_SERVER),
@@ -77,8 +76,8 @@ pub(super) fn run(
         table.row(&result.name, cells);
     }
     report.case(&table, results.iter().map(Score::json).collect());
-    warn_if_busy(&results);
+    warn_if_busy(report, &case.title, &results);
     let what = format!("{}: CPU of {OURS} / {NGINX}", case.title);
-    report.target(Target::new(what, cpu_ratio(&results, OURS, NGINX), Limit::AtMost(shape.cpu_max), ""));
+    report.target(what, cpu_ratio(&results, OURS, NGINX));
     Ok(())
 }

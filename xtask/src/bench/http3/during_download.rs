@@ -11,7 +11,7 @@ use super::{FILES, Key, NGINX, OURS, Plan, Setup, frames};
 use crate::bench::Outcome;
 use crate::bench::contestant::Running;
 use crate::bench::exec::RunPlacement;
-use crate::bench::report::{Limit, Report, Table, Target, number, progress, span};
+use crate::bench::report::{Report, Table, number, progress, span};
 use crate::bench::spans::Spans;
 
 /// Between two small requests.
@@ -47,7 +47,7 @@ pub(super) fn run(report: &mut Report, setup: &Setup, plan: &Plan) -> Outcome {
         firsts.iter().find(|(name, _)| name == wanted).map_or(f64::NAN, |(_, p50)| p50.as_secs_f64())
     };
     let what = format!("first byte beside a download, median of {OURS} / {NGINX}");
-    report.target(Target::new(what, of(OURS) / of(NGINX), Limit::AtMost(1.0), ""));
+    report.target(what, of(OURS) / of(NGINX));
     Ok(())
 }
 

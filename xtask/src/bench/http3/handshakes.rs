@@ -10,7 +10,7 @@ use crate::bench::Outcome;
 use crate::bench::contestant::Running;
 use crate::bench::exec::RunPlacement;
 use crate::bench::h2load::Amount;
-use crate::bench::report::{Limit, Report, Table, Target, median, number, progress, span};
+use crate::bench::report::{Report, Table, median, number, progress, span};
 
 /// Clients at the same time: more than the server has cores, fewer than would only wait for each other.
 const CLIENTS: usize = 8;
@@ -94,5 +94,5 @@ fn publish(report: &mut Report, title: &str, running: &[Running], samples: &[Vec
     }
     report.case(&table, Value::Array(numbers));
     let what = format!("{title}: per second and core, of {NGINX}");
-    report.target(Target::new(what, cpu_us(NGINX) / cpu_us(OURS), Limit::AtLeast(1.0), ""));
+    report.target(what, cpu_us(NGINX) / cpu_us(OURS));
 }

@@ -10,7 +10,7 @@ use super::{Key, NGINX, OURS, Setup, frames};
 use crate::bench::Outcome;
 use crate::bench::contestant::Contestant;
 use crate::bench::exec::{Pages, RunPlacement, raise_open_files};
-use crate::bench::report::{Limit, Report, Table, Target, number};
+use crate::bench::report::{Report, Table, number};
 use crate::bench::usage;
 
 /// Connections opened and closed before the first measurement of memory.
@@ -19,8 +19,6 @@ const WARM_COUNT: usize = 100;
 const SPARE_FILES: u64 = 200;
 /// Time for both ends to acknowledge what they have, and for a server to put its last connections to rest.
 const REST: Duration = Duration::from_secs(2);
-/// Memory of each, in KiB.
-const EACH_MAX: f64 = 12.0;
 
 /// Measures both, one after the other.
 pub(super) fn run(report: &mut Report, setup: &Setup, count: usize) -> Outcome {
@@ -39,7 +37,7 @@ pub(super) fn run(report: &mut Report, setup: &Setup, count: usize) -> Outcome {
         );
         if contestant.name == OURS {
             let what = format!("memory of an idle connection ({NGINX} beside)");
-            report.target(Target::new(what, dirty, Limit::AtMost(EACH_MAX), " KiB"));
+            report.target(what, dirty);
         }
     }
     report.case(&table, Value::Array(numbers));

@@ -7,7 +7,8 @@ use rustls::ClientConfig;
 
 use super::script::{Protocol, Script};
 use crate::bench::Outcome;
-use crate::bench::contestant::{Binary, Contestant, Running, hot_files, root_directive, upstream_group};
+use crate::bench::conf;
+use crate::bench::contestant::{Binary, Contestant, Running, hot_files, root_directive};
 use crate::bench::exec::RunPlacement;
 use crate::bench::gateways::Application;
 use crate::bench::http3::Certificates;
@@ -141,7 +142,7 @@ impl Peers {
 impl Case {
     /// The server of this case, with more directives for `http {}`.
     pub(super) fn contestant(&self, ours: &Binary, peers: &Peers, http: &str) -> Contestant {
-        let origin = upstream_group("origin", &peers.origin.addr().to_string());
+        let origin = conf::upstream("origin", &peers.origin.addr().to_string());
         let proxy = "proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection \"\";";
         let (own, server) = match self.server {
             Server::Http3 => {

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use super::origin::TUNNEL;
 use crate::bench::Outcome;
+use crate::bench::conf;
 use crate::bench::contestant::{
-    Binaries, Binary, CONF, Contestant, OtherProgram, PORT, Running, find_program, upstream_group,
+    Binaries, Binary, CONF, Contestant, OtherProgram, Running, find_program, present,
 };
 pub(super) use crate::bench::contestant::{NGINX, OURS};
 use crate::bench::exec::RunPlacement;
@@ -41,7 +42,7 @@ impl Proxies {
         let mut all = vec![self.ours(OURS, http), self.nginx(NGINX, http)];
         all.extend(self.haproxy());
         all.push(self.relay());
-        all
+        present(all)
     }
 
     pub(super) fn ours(&self, name: &str, http: &str) -> Contestant {
@@ -53,29 +54,9 @@ impl Proxies {
     }
 
     fn like_nginx(&self, name: &str, binary: &Binary, http: &str) -> Contestant {
-        let origin = upstream_group("origin", &self.origin.addr().to_string());
-        let http = format!(
-            "access_log off;
-    client_max_body_size 2m;
-    client_body_temp_path client_body_temp;
-    proxy_temp_path proxy_temp;
-    proxy_http_version 1.1;
-    {origin}
-    {http}"
-        );
-        let server = format!(
-            "location / {{
-            proxy_pass http://origin;
-            proxy_set_header Connection \"\";
-        }}
-        location {TUNNEL} {{
-            proxy_pass http://origin;
-            proxy_set_header Upgrade $http_upgrade;
-            proxy_set_header Connection upgrade;
-            proxy_read_timeout 600s;
-            proxy_send_timeout 600s;
-        }}"
-        );
+        let origin = self.origin.addr().to_string();
+        let http = format!("{}{}{http}", conf::PROXY, conf::upstream("origin", &origin));
+        let server = conf::fill(conf::PROXY_SERVER, &[("@TUNNEL@", TUNNEL)]);
         Contestant::server(name, binary, &http, &server)
     }
 
@@ -87,25 +68,8 @@ impl Proxies {
     /// haproxy with a limit of this many clients.
     pub(super) fn haproxy_with(&self, clients_max: usize) -> Option<Contestant> {
         let OtherProgram { path, .. } = self.haproxy.as_ref()?;
-        let origin = self.origin.addr();
-        let conf = format!(
-            "global
-    nbthread 1
-    maxconn {clients_max}
-defaults
-    mode http
-    timeout connect 10s
-    timeout client 600s
-    timeout server 600s
-    timeout tunnel 600s
-    http-reuse always
-frontend load
-    bind 127.0.0.1:{PORT} backlog 4096
-    default_backend origin
-backend origin
-    server origin {origin}
-"
-        );
+        let (origin, clients) = (self.origin.addr().to_string(), clients_max.to_string());
+        let conf = conf::fill(conf::HAPROXY, &[("@ORIGIN@", &origin), ("@CLIENTS@", &clients)]);
         Some(Contestant::other(HAPROXY, path, &["-db", "-f", CONF], conf))
     }
 

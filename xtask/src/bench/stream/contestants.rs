@@ -10,13 +10,13 @@ use tw_testkit::tls::{Authority, Certificate};
 
 use super::load::TLS_NAME;
 use crate::bench::Outcome;
+use crate::bench::conf;
 use crate::bench::contestant::{
-    Binaries, Binary, CONF, Contestant, OtherProgram, PORT, PREFIX, Running, find_program,
+    Binaries, Binary, CONF, Contestant, OtherProgram, PORT, PREFIX, Running, find_program, present,
 };
 pub(super) use crate::bench::contestant::{NGINX, OURS};
 use crate::bench::exec::RunPlacement;
 use crate::bench::options::Options;
-use crate::bench::tls::OFFERED;
 
 const HAPROXY: &str = "haproxy, splice-auto";
 const RELAY: &str = "bare relay";
@@ -73,9 +73,10 @@ impl Relays {
             ),
             Want::Tls => format!(
                 "server {{ listen 127.0.0.1:{PORT} ssl backlog=4096; proxy_pass {server};
-        ssl_certificate \"{}\"; ssl_certificate_key \"{}\"; {OFFERED} }}",
+        ssl_certificate \"{}\"; ssl_certificate_key \"{}\"; {} }}",
                 self.dir.join("one.crt").display(),
                 self.dir.join("one.key").display(),
+                conf::TLS,
             ),
             Want::Tcp | Want::Connections(_) => {
                 format!("server {{ listen 127.0.0.1:{PORT} backlog=4096; proxy_pass {server}; }}")
@@ -98,7 +99,11 @@ impl Relays {
             }
             Want::Connections(_) => all.extend(self.haproxy(connections, "")),
         }
-        all
+        let nginx = &self.binaries.nginx;
+        if matches!(want, Want::Tls) && !nginx.has_module("stream_ssl_module") {
+            all.retain(|contestant| contestant.name != NGINX);
+        }
+        present(all)
     }
 
     fn bare_relay(&self) -> Contestant {
@@ -109,23 +114,9 @@ impl Relays {
     fn haproxy(&self, connections: usize, bind: &str) -> Option<Contestant> {
         let OtherProgram { path, .. } = self.haproxy.as_ref()?;
         let (server, clients) = (self.server.addr(), connections / 2);
-        let conf = format!(
-            "global
-    nbthread 1
-    maxconn {clients}
-defaults
-    mode tcp
-    option splice-auto
-    timeout connect 10s
-    timeout client 600s
-    timeout server 600s
-frontend load
-    bind 127.0.0.1:{PORT} backlog 4096 {bind}
-    default_backend server
-backend server
-    server server {server}
-"
-        );
+        let (server, clients) = (server.to_string(), clients.to_string());
+        let values = [("@ORIGIN@", server.as_str()), ("@CLIENTS@", &clients), ("@TLS@", bind)];
+        let conf = conf::fill(conf::HAPROXY_STREAM, &values);
         Some(Contestant::other(HAPROXY, path, &["-db", "-f", CONF], conf))
     }
 }
@@ -133,19 +124,8 @@ backend server
 /// A server that reads nginx's configuration: one loop, and these servers of `stream`.
 fn like_nginx(name: &str, binary: &Binary, connections: usize, servers: &str) -> Contestant {
     let guard = if binary.is_tailwater() { "loop_guard enforce;" } else { "" };
-    let conf = format!(
-        "{guard}
-daemon off;
-master_process off;
-worker_processes 1;
-pid logs/server.pid;
-error_log logs/error.log;
-events {{ worker_connections {connections}; }}
-stream {{
-    proxy_timeout 600s;
-    {servers}
-}}
-"
-    );
+    let connections = connections.to_string();
+    let values = [("@GUARD@", guard), ("@CONNECTIONS@", connections.as_str()), ("@SERVERS@", servers)];
+    let conf = conf::fill(conf::STREAM, &values);
     Contestant::other(name, &binary.path, &["-p", PREFIX, "-c", CONF], conf)
 }

@@ -10,7 +10,7 @@ use super::{Key, NGINX, OURS, Setup};
 use crate::bench::Outcome;
 use crate::bench::contestant::Contestant;
 use crate::bench::exec::{Pages, RunPlacement, raise_open_files};
-use crate::bench::report::{Limit, Report, Table, Target, number};
+use crate::bench::report::{Report, Table, number};
 use crate::bench::usage;
 
 const REQUEST: &str = "GET /1k HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -20,8 +20,6 @@ const WARM_COUNT: usize = 100;
 const SPARE_FILES: u64 = 200;
 /// Time for a server to put its last connections to rest.
 const REST: Duration = Duration::from_millis(500);
-/// Heap of each, in KiB.
-const EACH_MAX: f64 = 12.0;
 
 /// Measures both, one after the other.
 pub(super) fn run(report: &mut Report, setup: &Setup, count: usize) -> Outcome {
@@ -40,7 +38,7 @@ pub(super) fn run(report: &mut Report, setup: &Setup, count: usize) -> Outcome {
         );
         if contestant.name == OURS {
             let what = format!("memory of an idle TLS connection ({NGINX} beside)");
-            report.target(Target::new(what, dirty, Limit::AtMost(EACH_MAX), " KiB"));
+            report.target(what, dirty);
         }
     }
     report.case(&table, Value::Array(numbers));
