@@ -44,7 +44,7 @@ use crate::wall_clock::WallClock;
 /// Datagrams of one message. Longer ones would hold up those of other connections.
 const SEGMENTS_MAX: usize = 44;
 /// Datagrams of one connection before others have their turn; the last message may exceed it.
-const DATAGRAMS_OF_VISIT: usize = SEGMENTS_MAX;
+const DATAGRAMS_OF_VISIT: usize = 2 * SEGMENTS_MAX;
 /// Bit of the first byte of a packet with a long header (RFC 9000, section 17).
 const LONG_HEADER: u8 = 0x80;
 /// Alert `internal_error`: the engine's own configuration never accepts.

@@ -6,8 +6,6 @@ use quinn_proto as engine;
 
 /// Messages of a batch.
 pub const BATCH: usize = 16;
-/// Bytes of a batch from which no more messages are added: some tenths of a millisecond.
-const BATCH_SIZE: usize = 128 << 10;
 /// Room for a datagram on most paths.
 const DATAGRAM_SIZE: usize = 1500;
 
@@ -30,8 +28,6 @@ pub struct Outgoing {
 #[derive(Debug, Default)]
 pub struct TransmitBatch {
     messages: Vec<Outgoing>,
-    /// Bytes of them.
-    size: usize,
     spare: Vec<Vec<u8>>,
 }
 
@@ -49,14 +45,13 @@ impl TransmitBatch {
     /// Removes the first `count` messages, which were sent or have failed.
     pub fn remove(&mut self, count: usize) {
         for message in self.messages.drain(..count.min(self.messages.len())) {
-            self.size -= message.bytes.len();
             self.spare.push(message.bytes);
         }
     }
 
     /// True if no more messages fit.
     pub fn is_full(&self) -> bool {
-        self.messages.len() >= BATCH || self.size >= BATCH_SIZE
+        self.messages.len() >= BATCH
     }
 
     /// An empty buffer.
@@ -74,7 +69,6 @@ impl TransmitBatch {
     }
 
     pub(crate) fn push(&mut self, message: Outgoing) {
-        self.size += message.bytes.len();
         self.messages.push(message);
     }
 }
