@@ -254,7 +254,7 @@ pub(super) enum Incoming {
 }
 
 impl IncomingSessions {
-    /// Sessions that arrive on this end of a [`pair`]. The other process is told to send them.
+    /// Sessions that arrive on this end of a pair of sockets. The other process is told to send them.
     pub(super) fn new(socket: OwnedFd) -> Self {
         // One that cannot be told sends none.
         let _ = send(&socket, &HELLO, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
