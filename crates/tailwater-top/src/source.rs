@@ -37,7 +37,7 @@ impl fmt::Display for ParseError {
 /// Reads the document of `status_page?format=json`, or that of `metrics`.
 ///
 /// # Errors
-/// It is neither.
+/// The document is neither of them.
 pub fn parse(document: &[u8]) -> Result<Snapshot, ParseError> {
     let text = String::from_utf8_lossy(document);
     let text = text.trim_start();

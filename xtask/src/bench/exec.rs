@@ -125,6 +125,15 @@ pub(super) fn raise_open_files() -> Outcome<u64> {
     Ok(maximum.unwrap_or(u64::MAX))
 }
 
+/// Runs `work` on a thread of its own, on this core.
+pub(super) fn on_core<T: Send>(cpu: usize, work: impl FnOnce() -> Outcome<T> + Send) -> Outcome<T> {
+    let joined = std::thread::scope(|scope| {
+        let worker = scope.spawn(|| pin(cpu).and_then(|()| work()).map_err(|error| error.to_string()));
+        worker.join().unwrap_or_else(|_| Err("the load panicked".to_owned()))
+    });
+    Ok(joined?)
+}
+
 /// Lets the calling thread run on one core only.
 pub(super) fn pin(cpu: usize) -> Outcome {
     let mut set = CpuSet::new();

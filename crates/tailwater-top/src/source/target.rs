@@ -62,7 +62,7 @@ impl Target {
     /// Reads an address.
     ///
     /// # Errors
-    /// It is none.
+    /// The text is no address.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         if text.chars().any(|c| c.is_control() || c == ' ' || !c.is_ascii()) {
             return Err(TargetError::Character);

@@ -2,16 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-
 use super::client::{Happened, Request};
 use super::clients::Clients;
-use super::load::on_core;
-use super::{FILES, Key, NGINX, OURS, Plan, Setup, frames};
+use super::{FILES, Key, Plan, Setup, frames};
 use crate::bench::Outcome;
 use crate::bench::contestant::Running;
-use crate::bench::exec::RunPlacement;
-use crate::bench::report::{Report, Table, number, progress, span};
+use crate::bench::exec::on_core;
+use crate::bench::first_byte;
+use crate::bench::report::Report;
 use crate::bench::spans::Spans;
 
 /// Between two small requests.
@@ -24,31 +22,9 @@ const LARGE: usize = 1;
 pub(super) fn run(report: &mut Report, setup: &Setup, plan: &Plan) -> Outcome {
     let count = usize::try_from(plan.rounds as u128 * u128::from(plan.seconds) * 1000 / TICK.as_millis())?;
     let title = "1k beside a download of 64 MiB on the same connection";
-    let mut table = Table::new(title, &["p50", "p90", "p99", "MB/s"]);
-    let (mut numbers, mut firsts) = (Vec::new(), Vec::new());
-    for contestant in setup.contestants(Key::EcdsaP256, "") {
-        progress(&format!("{title}: {}", contestant.name));
-        let server = contestant.start(&RunPlacement::on(plan.server_cpu))?;
-        let (spans, speed) = on_core(plan.load_cpu, || send_requests(&server, setup, count))?;
-        let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|share| spans.percentile(share));
-        table.row(&contestant.name, vec![span(p50), span(p90), span(p99), number(speed)]);
-        numbers.push(json!({
-            "name": contestant.name,
-            "p50_us": p50.as_micros() as u64,
-            "p90_us": p90.as_micros() as u64,
-            "p99_us": p99.as_micros() as u64,
-            "megabytes_per_second": speed,
-        }));
-        firsts.push((contestant.name, p50));
-    }
-    progress("");
-    report.case(&table, Value::Array(numbers));
-    let of = |wanted: &str| {
-        firsts.iter().find(|(name, _)| name == wanted).map_or(f64::NAN, |(_, p50)| p50.as_secs_f64())
-    };
-    let what = format!("first byte beside a download, median of {OURS} / {NGINX}");
-    report.target(what, of(OURS) / of(NGINX));
-    Ok(())
+    first_byte::run(report, title, &setup.contestants(Key::EcdsaP256, ""), plan.server_cpu, |server| {
+        on_core(plan.load_cpu, || send_requests(server, setup, count))
+    })
 }
 
 /// From each small request to the first byte of its response; and how fast everything was, in megabytes per second.

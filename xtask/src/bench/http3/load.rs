@@ -1,7 +1,6 @@
 //! Loads over HTTP/3: many requests on connections that stay, and a connection for each request.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -12,7 +11,7 @@ use super::clients::Clients;
 use super::frames;
 use crate::bench::Outcome;
 use crate::bench::contestant::Running;
-use crate::bench::exec::pin;
+use crate::bench::exec::on_core;
 use crate::bench::h2load::{Amount, LoadResult};
 use crate::bench::spans::Spans;
 use crate::bench::usage;
@@ -36,7 +35,7 @@ pub(super) struct Load<'a> {
 /// Use of the connections.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
-    /// They stay, each with so many requests at the same time. Handshakes are no part of the result.
+    /// Connections that stay open, each with so many requests at the same time. Handshakes are no part of the result.
     Kept { streams: usize },
     /// One request on each, then a new one. `rate` limits the handshakes in a second.
     OneRequest { rate: Option<f64> },
@@ -162,15 +161,6 @@ impl Load<'_> {
         let bytes = clients.bytes;
         tally.finish(self.server, bytes)
     }
-}
-
-/// Runs `work` on a thread of its own, on this core.
-pub(super) fn on_core<T: Send>(cpu: usize, work: impl FnOnce() -> Outcome<T> + Send) -> Outcome<T> {
-    let joined = thread::scope(|scope| {
-        let worker = scope.spawn(|| pin(cpu).and_then(|()| work()).map_err(|error| error.to_string()));
-        worker.join().unwrap_or_else(|_| Err("the load panicked".to_owned()))
-    });
-    Ok(joined?)
 }
 
 /// Counters of a load that runs.
