@@ -26,6 +26,7 @@ const REPEATABLE: &[&str] = &[
     "contact",
     "dav_methods",
     "debug_connection",
+    "debug_disk_fault",
     "deny",
     "early_hints",
     "empty_gif",
@@ -86,6 +87,8 @@ const REPEATABLE: &[&str] = &[
     "mirror",
     "modern_browser",
     "mp4",
+    "otel_resource_attr",
+    "otel_span_attr",
     "proxy_allow_upstream",
     "proxy_cache_bypass",
     "proxy_cache_methods",
@@ -164,6 +167,7 @@ const REPEATABLE: &[&str] = &[
 
 /// Words for those whose default does not show any.
 const WORDS: &[(&str, &str)] = &[
+    ("debug_disk_fault", "path=/a op=open delay=1s"),
     ("debug_points", "stop"),
     ("acme_certificate", "a b.example"),
     ("acme_issuer", "a { uri https://a.example/; ssl_verify off; }"),
@@ -202,6 +206,9 @@ const WORDS: &[(&str, &str)] = &[
     ("log_format", "a b"),
     ("map", "$uri $b { default 1; }"),
     ("match", "a { status 200; }"),
+    ("otel_exporter", "{ endpoint localhost:4317; }"),
+    ("otel_resource_attr", "a b"),
+    ("otel_span_attr", "a b"),
     ("mirror", "/a"),
     ("modern_browser", "gecko 1.0"),
     ("post_action", "/a"),
