@@ -1,4 +1,4 @@
-//! The escapes of `log_format … escape=default|json|none`, byte for byte as nginx writes them.
+//! The escapes of `log_format … escape=default|json|none`, as nginx writes them.
 
 /// Escaping of variables in a log format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -6,7 +6,7 @@ pub enum Escape {
     /// `"`, `\`, control characters and bytes from 0x7F up become `\x22`; a missing value is `-`.
     #[default]
     Default,
-    /// As inside a JSON string; a missing value is empty.
+    /// As inside a JSON string, where bytes that are not UTF-8 become U+FFFD; a missing value is empty.
     Json,
     /// As they are; a missing value is empty.
     None,
@@ -48,7 +48,10 @@ impl Escape {
     pub fn escape(self, out: &mut Vec<u8>, start: usize) {
         match self {
             Self::Default => escape_from(out, start, InText, |out, byte| out.extend(hex(byte))),
-            Self::Json => escape_from(out, start, InJson, push_json),
+            Self::Json => {
+                escape_from(out, start, InJson, push_json);
+                replace_invalid(out, start);
+            }
             Self::None => {}
         }
     }
@@ -163,6 +166,31 @@ fn escape_from(out: &mut Vec<u8>, start: usize, specials: impl Specials, push: i
     out.drain(first..end);
 }
 
+// DIFF(nginx): nginx writes bytes that are not UTF-8 as they are, so that a client can make a line that no reader of JSON accepts.
+/// Replaces what is not UTF-8 by U+FFFD, from `start` to the end of `out`.
+fn replace_invalid(out: &mut Vec<u8>, start: usize) {
+    if str::from_utf8(&out[start..]).is_ok() {
+        return;
+    }
+    // As in `escape_from`, the new form is made behind the value.
+    let (mut at, end) = (start, out.len());
+    while at < end {
+        let (valid, invalid) = match str::from_utf8(&out[at..end]) {
+            Ok(text) => (text.len(), 0),
+            Err(error) => {
+                let rest = end - at - error.valid_up_to();
+                (error.valid_up_to(), error.error_len().unwrap_or(rest))
+            }
+        };
+        out.extend_from_within(at..at + valid);
+        if invalid > 0 {
+            out.extend(char::REPLACEMENT_CHARACTER.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+        at += valid + invalid;
+    }
+    out.drain(start..end);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,9 +222,27 @@ mod tests {
             (&b"a\"b\\c/"[..], &b"a\\\"b\\\\c/"[..]),
             (b"\n\r\t\x08\x0c", b"\\n\\r\\t\\b\\f"),
             (b"\0\x0b\x1f", b"\\u0000\\u000B\\u001F"),
-            (b"\x7f\xff", b"\x7f\xff"),
+            (b"\x7f", b"\x7f"),
+            ("é\"".as_bytes(), "é\\\"".as_bytes()),
+            (b"\xff", "\u{fffd}".as_bytes()),
+            (b"a\xe2\x82\"b\xe2\x82\xac\xc3", "a\u{fffd}\\\"b€\u{fffd}".as_bytes()),
         ] {
             check(Escape::Json, value, expected);
+        }
+    }
+
+    #[test]
+    fn json_replaces_invalid_utf8_as_the_standard_library_does() {
+        let mut state = 1_u32;
+        for len in 0..200 {
+            let value: Vec<u8> = (0..len)
+                .map(|_| {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    // Bytes that begin and continue characters, and letters.
+                    [b'a', 0x80, 0xBF, 0xC3, 0xE2, 0xF0, 0xED, 0xFF][(state >> 24) as usize % 8]
+                })
+                .collect();
+            check(Escape::Json, &value, String::from_utf8_lossy(&value).as_bytes());
         }
     }
 

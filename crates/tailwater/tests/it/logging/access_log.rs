@@ -1,14 +1,15 @@
 //! Access logs: formats, levels, escapes, conditions, buffers, and variables of the log phase.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use tw_testkit::http2::{Frames, get as get_frame, kind};
 use tw_testkit::origin::origin;
-use tw_testkit::{Server, Signal, wait};
+use tw_testkit::{Client, Server, Signal, wait};
 
 use crate::support::{raw, server, start};
 
@@ -318,4 +319,59 @@ fn requests_cut_by_a_shutdown_are_logged() {
         ];
         assert_eq!(lines, expected, "{}", server.error_log());
     }
+}
+
+/// Configuration of a page of the manual that begins with this line.
+fn recipe(page: &str, first_line: &str) -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
+    let text = fs::read_to_string(file).unwrap();
+    let start = format!("```nginx\n{first_line}");
+    let at = text.find(&start).unwrap_or_else(|| panic!("{page} has no {first_line}"));
+    text[at..].trim_start_matches("```nginx\n").split("```").next().unwrap().to_owned()
+}
+
+#[test]
+fn json_recipe_gives_valid_json_with_hostile_input() {
+    let format = recipe("logging-and-metrics.md", "log_format json escape=json");
+    let conf = format!(
+        "{format} server {{ listen 127.0.0.1:{{port}}; return 200 x; }}
+         server {{ listen 127.0.0.1:{{port1}}; location / {{ proxy_pass http://127.0.0.1:1; }} }}"
+    );
+    let mut server = start(server(), &conf);
+    let long = "\"\\\u{1}".repeat(1000);
+    let bytes: Vec<u8> = (0x80..=0xFF).collect();
+    let escaped: String = (0..=0xFF).map(|byte| format!("%{byte:02x}")).collect();
+    let requests: Vec<Vec<u8>> = vec![
+        b"GET /a%22%5c%7d%00 HTTP/1.0\r\n\r\n".to_vec(),
+        format!("GET /{escaped} HTTP/1.0\r\n\r\n").into_bytes(),
+        [b"GET /", &*bytes, b" HTTP/1.0\r\n\r\n"].concat(),
+        [b"GET / HTTP/1.0\r\nUser-Agent: \",\"status\":0,\"x\":\"", &*bytes, b"\t\\\r\n\r\n"].concat(),
+        format!("GET / HTTP/1.0\r\nUser-Agent: {}\r\n\r\n", long.replace('\u{1}', "\t")).into_bytes(),
+        b"GET / HTTP/1.1\r\nHost: \"\\\r\n\r\n".to_vec(),
+        b"G\"T / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+        b"\x16\x03\x01\x02\x00\x01\r\n\r\n".to_vec(),
+        b"{}\r\n\r\n".to_vec(),
+    ];
+    for addr in [server.addr(), server.addr_of(1)] {
+        for request in &requests {
+            let mut client = Client::connect(addr).unwrap();
+            client.send(request).unwrap();
+            client.finish_sending().unwrap();
+            // Some requests are answered, others end the connection.
+            let _ = client.read_until_close();
+        }
+    }
+    assert!(server.stop().unwrap().success());
+    let log = fs::read(server.prefix().join("logs/access.json")).unwrap();
+    let lines: Vec<_> = log.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
+    assert!(lines.len() >= requests.len(), "{} lines", lines.len());
+    let mut statuses = BTreeSet::new();
+    for line in lines {
+        let value: serde_json::Value = serde_json::from_slice(line)
+            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(line)));
+        let object = value.as_object().unwrap();
+        assert_eq!(object.len(), 13, "{value}");
+        statuses.insert(object["status"].as_u64().unwrap());
+    }
+    assert!(statuses.is_superset(&[200, 400, 502].into()), "{statuses:?}");
 }
