@@ -208,7 +208,7 @@ mod tests {
         let resolver = tw_dns::Resolver::new(tw_dns::Settings::new(Vec::new()), Arc::default());
         IssuerConfig {
             issuer: Arc::new(issuer),
-            tls: crate::http_client::client_config(None).unwrap(),
+            tls: tw_tls::client_config(None).unwrap(),
             resolver: tw_dns::NameService::Resolver(resolver),
             resolver_timeout: Duration::from_secs(1),
             wanted: vec![CertificateConfig {

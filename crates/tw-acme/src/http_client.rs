@@ -17,7 +17,7 @@ use tw_http::{Method, Progress, date};
 use tw_net::tls::{self, Handshake, HandshakeError, Step, TlsStream};
 use tw_net::{Addr, ConnectOptions};
 use tw_rt::Socket;
-use tw_tls::{Authorities, Purpose, Settings, Trust, Upstream, UpstreamError, authorities};
+use tw_tls::UpstreamError;
 
 use crate::error::{Error, in_one_line};
 use crate::url::Url;
@@ -32,8 +32,6 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(8);
 /// Bytes asked of the connection at once.
 const READ_SIZE: usize = 16 << 10;
-/// Certificates between that of an authority and one that is trusted, as OpenSSL has it.
-const DEPTH_MAX: u32 = 100;
 
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::bytes(
@@ -79,33 +77,6 @@ pub(crate) struct HttpClient {
     pub(crate) tls: Arc<ClientConfig>,
     pub(crate) resolver: NameService,
     pub(crate) resolver_timeout: Duration,
-}
-
-/// Files in which systems have the certificates of authorities that all trust.
-pub const BUNDLES: [&str; 3] =
-    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
-
-/// Creates the TLS settings for an authority with a certificate of one of these issuers, in PEM; `None` disables verification.
-///
-/// # Errors
-/// The text has no certificates.
-pub fn client_config(trusted: Option<&[u8]>) -> Result<Arc<ClientConfig>, String> {
-    let verifier = match trusted {
-        None => Upstream::unverified(),
-        Some(text) => {
-            let trusted = authorities(text).map_err(|error| error.to_string())?;
-            let authorities = Arc::new(Authorities::new(trusted).map_err(|error| error.to_string())?);
-            Upstream::verified(Trust { authorities, crls: None, depth: DEPTH_MAX, purpose: Purpose::Server })
-        }
-    };
-    let settings = Settings::default();
-    let builder = ClientConfig::builder_with_provider(settings.provider())
-        .with_protocol_versions(settings.protocols.versions())
-        .map_err(|error| error.to_string())?;
-    let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
-    let mut config = builder.with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
 }
 
 impl HttpClient {
@@ -366,13 +337,5 @@ mod tests {
         );
         assert_eq!((found.nonce, found.retry_after), (None, Some(Duration::ZERO)));
         assert_eq!(reply("HTTP/1.1 200 OK\r\nRetry-After: soon\r\n\r\n").retry_after, None);
-    }
-
-    #[test]
-    fn trusted_certificates_are_read_at_start() {
-        assert!(client_config(None).is_ok());
-        assert!(client_config(Some(b"nothing")).is_err());
-        let authority = tw_testkit::tls::Authority::new();
-        assert!(client_config(Some(authority.pem().as_bytes())).is_ok());
     }
 }

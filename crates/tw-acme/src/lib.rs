@@ -45,11 +45,11 @@ pub use config::{
 };
 pub use current_certificate::{CurrentCertificate, OrderState};
 pub use error::Error;
-pub use http_client::{BUNDLES, client_config};
 pub use identifier::{Identifier, NameError};
 pub use key_type::{KeyType, KeyWord};
 pub use local::{IssuedLocally, LocalAuthority, is_local, local_domains};
 pub use message::describe;
+pub use tw_tls::BUNDLES;
 pub use url::{Url, UrlError};
 
 /// Limits of everything here that an authority or a configuration can fill.

@@ -16,6 +16,7 @@
 mod base64;
 pub mod certificate;
 mod chain;
+mod client_config;
 pub mod client_hello;
 mod context;
 mod der;
@@ -38,6 +39,7 @@ pub mod words;
 mod x509;
 
 pub use chain::{ChainError, authorities, chain};
+pub use client_config::{BUNDLES, client_config};
 pub use context::{SessionIdContext, SessionsInContext};
 pub use identity::{Identity, IdentityError};
 pub use key::{Cost, Key, KeyError, Kind};

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 use tw_acme::{
-    Account, AccountKey, BUNDLES, Challenge, ExternalAccount, Issuer, KeySource, KeyType, KeyWord, Profile,
-    TermsOfService, Url, client_config,
+    Account, AccountKey, Challenge, ExternalAccount, Issuer, KeySource, KeyType, KeyWord, Profile,
+    TermsOfService, Url,
 };
 use tw_conf::{
     Args, ConfError, Cx, Directive, DirectiveInfo, MODULE_BLOCK, Node, Setting, Span, Word, record,
 };
 use tw_http::base64::{self, Alphabet};
+use tw_tls::{BUNDLES, client_config};
 use zeroize::Zeroizing;
 
 use crate::config::location::TempPath;
