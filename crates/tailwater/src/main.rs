@@ -15,6 +15,7 @@ mod created_files;
 mod directories;
 mod explain;
 mod faults;
+mod json_response;
 mod master;
 mod memory_file;
 mod options;

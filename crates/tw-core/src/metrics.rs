@@ -151,6 +151,12 @@ pub struct ProcessUsage {
     pub open_files: Option<u64>,
 }
 
+/// Bytes in RAM as `/proc/self/statm` has them (proc_pid_statm(5): the second number, in pages).
+pub fn resident_bytes(statm: &[u8]) -> Option<u64> {
+    let pages = std::str::from_utf8(statm).ok()?.split(' ').nth(1)?.parse::<u64>().ok()?;
+    pages.checked_mul(rustix::param::page_size() as u64)
+}
+
 /// One look at what is counted. What several metrics read is copied once.
 pub struct Scrape<'a> {
     counts: &'a Counts,

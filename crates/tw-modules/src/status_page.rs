@@ -10,8 +10,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
-use tw_core::event_loop::{PastStall, SlowRequest};
-use tw_core::metrics::{BOUNDS_NS, Format, History, KEPT_EVERY, json_string};
+use tw_core::event_loop::{Counts, PastStall, SlowRequest};
+use tw_core::generation::{Config, ProcessGeneration};
+use tw_core::metrics::{BOUNDS_NS, Format, History, KEPT_EVERY, ProcessUsage, Scrape, json_string};
 use tw_core::module::Settings;
 use tw_http::Method;
 use tw_rt::{Cause, watch};
@@ -123,35 +124,56 @@ async fn numbers(r: &mut Request) -> Outcome {
             history::read_soon(disk, by, c"/proc/self/mountinfo", MOUNTS_MAX).await.unwrap_or_default()
         }
     };
+    let (counts, process) = (&r.client().home.counts, &r.generation().process);
+    let mut out = begin_numbers(counts, process, &String::from_utf8_lossy(&mounts));
+    metrics::write(r, usage, Format::Json, &mut out).await;
+    out.push_str("}}");
+    r.out.content_type = Bytes::from_static(b"application/json");
+    Outcome::Respond(Body::Bytes(out.into()))
+}
+
+/// The numbers of the page for a thread that may wait. `mounts` is the content of `/proc/self/mountinfo`.
+pub fn numbers_of_process(
+    counts: &Counts,
+    generation: &ProcessGeneration,
+    usage: ProcessUsage,
+    mounts: &str,
+) -> String {
+    let mut out = begin_numbers(counts, &generation.config, mounts);
+    Scrape::new(counts, generation, usage).write(Format::Json, metrics::all(), &mut out);
+    out.push_str("}}");
+    out
+}
+
+/// The numbers of the page up to the metrics, which follow.
+fn begin_numbers(counts: &Counts, process: &Config, mounts: &str) -> String {
     let mut out = String::with_capacity(32 << 10);
     // Writing into a string cannot fail.
     let now = tw_rt::clock::unix();
     let _ = write!(out, "{{\"now\":{}.{:03},\"host\":", now.secs, now.msec);
-    json_string(&String::from_utf8_lossy(&r.generation().process.hostname), &mut out);
-    let threshold = r.generation().process.main.stall_threshold;
+    json_string(&String::from_utf8_lossy(&process.hostname), &mut out);
+    let threshold = process.main.stall_threshold;
     let _ = write!(out, ",\"stall_threshold\":{},\"bounds\":[", threshold.as_secs_f64());
     for (at, bound) in BOUNDS_NS.iter().enumerate() {
         let comma = if at == 0 { "" } else { "," };
         let _ = write!(out, "{comma}{}", *bound as f64 / 1e9);
     }
     out.push_str("],\"stalls\":[");
-    for (at, stall) in r.client().home.counts.stalls.newest().iter().enumerate() {
+    for (at, stall) in counts.stalls.newest().iter().enumerate() {
         if at > 0 {
             out.push(',');
         }
         stall_json(stall, &mut out);
     }
     out.push_str("],\"slow_requests\":[");
-    for (at, request) in
-        r.client().home.counts.slow_requests.slowest(tw_rt::clock::millis()).iter().enumerate()
-    {
+    for (at, request) in counts.slow_requests.slowest(tw_rt::clock::millis()).iter().enumerate() {
         if at > 0 {
             out.push(',');
         }
         slow_request_json(request, &mut out);
     }
     out.push_str("],\"mounts\":{");
-    for (at, (device, place)) in places(&String::from_utf8_lossy(&mounts)).iter().enumerate() {
+    for (at, (device, place)) in places(mounts).iter().enumerate() {
         if at > 0 {
             out.push(',');
         }
@@ -160,10 +182,7 @@ async fn numbers(r: &mut Request) -> Outcome {
         json_string(place, &mut out);
     }
     out.push_str("},\"metrics\":{");
-    metrics::write(r, usage, Format::Json, &mut out).await;
-    out.push_str("}}");
-    r.out.content_type = Bytes::from_static(b"application/json");
-    Outcome::Respond(Body::Bytes(out.into()))
+    out
 }
 
 /// Answers with the history of the plots, one series in each turn.

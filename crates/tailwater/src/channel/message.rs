@@ -23,6 +23,8 @@ pub(crate) enum WorkerCommand {
     Renew(Vec<Text>),
     /// Purge. Is answered with the number ([`WorkerReply::Purged`]).
     Purge(u64, Purge),
+    /// Send the numbers of the process to the client of the control API whose connection comes with this message.
+    SendMetrics,
     /// Numbers of reloads, for metrics.
     Reloads {
         /// Configurations that were taken over.

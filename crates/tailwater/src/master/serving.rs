@@ -1,5 +1,6 @@
 //! The serving part: a worker process, or under `master_process off` the loops of this process.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
@@ -39,6 +40,15 @@ impl Serving {
             }),
             Self::There(workers) => workers.purge(client, order),
         }
+    }
+
+    /// Passes a client of the control API on to the serving process, which sends it metrics.
+    pub(super) fn send_metrics(&self, client: BorrowedFd<'_>) -> io::Result<()> {
+        match self {
+            Self::Here(server, _) => server.send_metrics(client.try_clone_to_owned()?),
+            Self::There(workers) => workers.send_metrics(client)?,
+        }
+        Ok(())
     }
 
     /// Connections that are open, if they are open here.

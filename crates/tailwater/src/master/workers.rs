@@ -12,6 +12,7 @@
 //! Whatever a worker process does, the master stays in control: it waits for answers only, at most [`LOAD_TIMEOUT`],
 //! and not when a signal orders an end meanwhile.
 
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -234,6 +235,14 @@ impl Workers {
         match &mut self.current {
             Some(child) => child.purge(client, order),
             None => client.respond(false, &[Fault::emerg("no worker process serves")]),
+        }
+    }
+
+    /// Passes a client of the control API on to the one that serves.
+    pub(super) fn send_metrics(&self, client: BorrowedFd<'_>) -> io::Result<()> {
+        match &self.current {
+            Some(child) => child.order(&WorkerCommand::SendMetrics, &[client]),
+            None => Err(io::Error::other("no worker process serves")),
         }
     }
 

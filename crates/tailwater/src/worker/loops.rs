@@ -95,6 +95,11 @@ impl Loops {
         })
     }
 
+    /// Counters of all loops.
+    pub(crate) fn counts(&self) -> Arc<Counts> {
+        self.counts.clone()
+    }
+
     /// Lets the loops accept connections, from now on and whenever one is started.
     pub(crate) fn begin(&mut self) {
         self.has_begun = true;

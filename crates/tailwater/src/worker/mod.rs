@@ -7,6 +7,7 @@ mod acme;
 mod disk_faults;
 mod loops;
 pub(crate) mod memory;
+mod metrics_clients;
 mod pools;
 pub(crate) mod process;
 pub(crate) mod purging;
@@ -39,6 +40,7 @@ use crate::sockets::Sockets;
 
 use acme::Acme;
 use loops::{Loops, WantedLoops};
+use metrics_clients::MetricsClients;
 use purging::{PurgeOutcome, PurgesInProgress};
 use session_handover::Handover;
 
@@ -63,6 +65,7 @@ pub(crate) struct Server {
     copier: Option<Copier>,
     loops: Loops,
     purging: PurgesInProgress,
+    metrics_clients: MetricsClients,
     acme: Acme,
     /// Handover of sessions to the next process, once this one leaves.
     handover: Option<Handover>,
@@ -107,6 +110,7 @@ impl Server {
             copier,
             loops,
             purging,
+            metrics_clients: MetricsClients::default(),
             acme,
             handover: None,
         })
@@ -126,6 +130,11 @@ impl Server {
     /// Begins a purge, which waits for no loop. `answer` gets what came of it.
     pub(crate) fn purge(&self, order: Purge, answer: impl FnOnce(PurgeOutcome) + Send + 'static) {
         self.purging.begin(&self.generation, order, answer);
+    }
+
+    /// Sends a client of the control API the numbers of this process, and closes the connection.
+    pub(crate) fn send_metrics(&self, client: OwnedFd) {
+        self.metrics_clients.serve(client, self.loops.counts(), self.generation.clone());
     }
 
     /// Serves by `config` from now on. On an error everything is as before.

@@ -393,6 +393,9 @@ impl Worker {
                     answer(&master, &WorkerReply::Purged { number, is_done, said });
                 });
             }
+            Ok(Some((WorkerCommand::SendMetrics, fds))) => {
+                fds.into_iter().for_each(|client| self.server.send_metrics(client));
+            }
             Ok(Some((WorkerCommand::Reloads { succeeded, failed, has_last_failed, last_success }, _))) => {
                 self.server.set_reloads(Reloads { succeeded, failed, has_last_failed, last_success });
             }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tw_base::Limit;
-use tw_core::metrics::{History, KEPT_EVERY, ProcessUsage};
+use tw_core::metrics::{self, History, KEPT_EVERY, ProcessUsage};
 use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
 use tw_rt::{Deadline, watch};
 
@@ -40,11 +40,9 @@ pub(crate) async fn run(home: Rc<Loop>) {
     }
 }
 
-/// Bytes of this process in RAM, if the disk door can tell soon (proc_pid_statm(5): the second number, in pages).
+/// Bytes of this process in RAM, if the disk door can tell soon.
 pub async fn resident_bytes(disk: &Disk, by: &mut Account) -> Option<u64> {
-    let statm = read_soon(disk, by, c"/proc/self/statm", 256).await?;
-    let pages = std::str::from_utf8(&statm).ok()?.split(' ').nth(1)?.parse::<u64>().ok()?;
-    pages.checked_mul(rustix::param::page_size() as u64)
+    metrics::resident_bytes(&read_soon(disk, by, c"/proc/self/statm", 256).await?)
 }
 
 /// Resources of this process, as far as a pool has read them soon.

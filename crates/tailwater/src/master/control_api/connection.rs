@@ -1,7 +1,7 @@
 //! One connection of the control API: one request, one response.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tw_http::{Framing, HeadLimits, Method, Progress as HeadProgress, RequestHead};
 
 use super::token::Token;
+use crate::json_response;
 use crate::master::control;
 
 /// Time to send a request, and to take a response.
@@ -72,6 +73,11 @@ impl Connection {
     pub(super) fn new(number: u64, stream: OwnedFd, now: Instant) -> Self {
         let state = State::Reading(Box::default());
         Self { number, stream, deadline: now + TIMEOUT, is_head: false, state }
+    }
+
+    /// The connection to the client.
+    pub(super) fn stream(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 
     /// Event to wait for.
@@ -218,21 +224,12 @@ impl ApiResponse {
     }
 
     pub(super) fn error(status: u16, text: &str) -> Self {
-        Self { status, body: json!({ "error": { "status": status, "text": text } }) }
+        Self { status, body: json_response::error(status, text) }
     }
 
     fn bytes(&self, is_head: bool) -> Vec<u8> {
         let body = self.body.to_string();
-        let Self { status, .. } = self;
-        let mut text = format!(
-            "HTTP/1.1 {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nCache-Control: no-store\r\nConnection: close\r\n",
-            tw_http::status::line(*status).unwrap_or("422 Unprocessable Content"),
-            body.len()
-        );
-        if *status == 401 {
-            text.push_str("WWW-Authenticate: Bearer\r\n");
-        }
-        text.push_str("\r\n");
+        let mut text = json_response::head(self.status, body.len());
         if !is_head {
             text.push_str(&body);
         }

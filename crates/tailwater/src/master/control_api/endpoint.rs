@@ -15,6 +15,8 @@ pub(super) enum Endpoint {
     Processes,
     Config,
     Status,
+    /// Numbers of the status page.
+    Metrics,
     Messages,
     /// Purge of the cache with this name.
     Purge(String),
@@ -42,8 +44,9 @@ impl Endpoint {
             ["1", "control"] => Self::List(&["processes", "config"]),
             ["1", "control", "processes"] => Self::Processes,
             ["1", "control", "config"] => Self::Config,
-            ["1", "tailwater"] => Self::List(&["status", "messages", "caches"]),
+            ["1", "tailwater"] => Self::List(&["status", "metrics", "messages", "caches"]),
             ["1", "tailwater", "status"] => Self::Status,
+            ["1", "tailwater", "metrics"] => Self::Metrics,
             ["1", "tailwater", "messages"] => Self::Messages,
             ["1", "tailwater", "caches", name, "purge"] => Self::Purge(name.to_owned()),
             _ => return None,
@@ -54,6 +57,7 @@ impl Endpoint {
     pub(super) fn has(&self, method: Method) -> bool {
         match (self, method) {
             (Self::Purge(_), method) => method == Method::Post,
+            (Self::Metrics, method) => method == Method::Get,
             (Self::Config, Method::Patch) | (_, Method::Get | Method::Head) => true,
             _ => false,
         }
@@ -87,6 +91,7 @@ mod tests {
             ("/1/control/", Some(Endpoint::List(&["processes", "config"]))),
             ("/1/control/config", Some(Endpoint::Config)),
             ("/1/nginx", Some(Endpoint::Nginx)),
+            ("/1/tailwater/metrics", Some(Endpoint::Metrics)),
             ("/1/tailwater/caches/a.b/purge", Some(Endpoint::Purge("a.b".to_owned()))),
             ("/2", None),
             ("/1/control/config/x", None),
@@ -96,6 +101,7 @@ mod tests {
         }
         assert!(Endpoint::of(b"/1/\xff").is_none());
         assert!(Endpoint::Config.has(Method::Patch) && !Endpoint::Status.has(Method::Patch));
+        assert!(Endpoint::Metrics.has(Method::Get) && !Endpoint::Metrics.has(Method::Head));
         assert!(!Endpoint::Purge(String::new()).has(Method::Get) && Endpoint::Messages.has(Method::Head));
     }
 

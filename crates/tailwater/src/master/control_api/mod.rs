@@ -1,8 +1,9 @@
-//! Control API (`-l`): processes, configuration, reloads, purges and messages of the master as JSON over HTTP.
+//! Control API (`-l`): processes, configuration, reloads, purges, metrics and messages of the master as JSON over HTTP.
 //!
 //! ```text
 //! client ─► Connection: reads ─► ApiRequest ─► Master::respond ─► Connection: writes, closes
-//!                         └ a purge: waits for the worker process, on a socket of its own
+//!                         ├ a purge: waits for the worker process, on a socket of its own
+//!                         └ metrics: the worker process gets the connection and responds
 //! ```
 //! Paths below `/1/nginx` and `/1/control` are those of nginx 1.31.5; `/1/tailwater` has what nginx has not. The master serves it
 //! between its other tasks: it never waits for a client, and a client that sends or takes nothing for a while is closed. On a Unix
@@ -142,6 +143,16 @@ impl ControlApi {
         if let Some(connection) = self.connections.iter_mut().find(|known| known.number == number) {
             connection.wait_for(outcome);
         }
+    }
+
+    /// Connection of this number.
+    fn connection(&self, number: u64) -> Option<&Connection> {
+        self.connections.iter().find(|known| known.number == number)
+    }
+
+    /// Closes this process's end of the connection of this number: another process responds.
+    fn leave_to_another(&mut self, number: u64) {
+        self.connections.retain(|known| known.number != number);
     }
 
     fn accept(&mut self, now: Instant) {

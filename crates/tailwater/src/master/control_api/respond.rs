@@ -1,5 +1,6 @@
 //! Responses of the master to requests of the control API.
 
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
@@ -51,11 +52,25 @@ impl Master {
                     }
                 },
             },
+            Some(Endpoint::Metrics) => match self.pass_on(number) {
+                Ok(()) => return,
+                Err(error) => ApiResponse::error(503, &error.to_string()),
+            },
             Some(endpoint) => ApiResponse::ok(self.show(&endpoint, state)),
         };
         if let Some(api) = &mut self.control_api {
             api.respond(number, &response);
         }
+    }
+
+    /// Passes the connection of this number on to the process that has the metrics.
+    fn pass_on(&mut self, number: u64) -> io::Result<()> {
+        let Some(api) = &mut self.control_api else { return Ok(()) };
+        if let Some(connection) = api.connection(number) {
+            self.serving.send_metrics(connection.stream())?;
+        }
+        api.leave_to_another(number);
+        Ok(())
     }
 
     /// Reloads, as `-s reload` does.
@@ -99,7 +114,7 @@ impl Master {
                 });
                 shown.collect()
             }
-            Endpoint::Purge(_) => Value::Null,
+            Endpoint::Purge(_) | Endpoint::Metrics => Value::Null,
         }
     }
 

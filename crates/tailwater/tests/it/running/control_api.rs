@@ -134,6 +134,55 @@ fn purge_is_carried_out_by_the_worker_process() {
 }
 
 #[test]
+fn metrics_are_those_of_the_status_page() {
+    let conf = "http { server { listen 127.0.0.1:{port}; location / { return 200 one; } location = /status { status_page; } } }";
+    let names = |document: &Value| {
+        let metrics = document["metrics"].as_object().unwrap();
+        metrics.keys().cloned().collect::<Vec<_>>()
+    };
+    for has_master in [true, false] {
+        let dir = TempDir::new("control-api").unwrap();
+        let socket = dir.join("control.sock");
+        let builder = server().arg("-l").arg(format!("unix:{}", socket.display()));
+        let server = if has_master { builder.with_master() } else { builder }.start(conf).unwrap();
+        assert_eq!(Client::get(server.addr(), "/page").unwrap().text(), "one");
+        let page = Client::get(server.addr(), "/status?format=json").unwrap();
+        let page: Value = serde_json::from_slice(&page.body).unwrap();
+        let (status, document) = ask(&socket, "GET", "/1/tailwater/metrics", "");
+        assert_eq!(status, 200, "{document}");
+        assert_eq!(names(&document), names(&page));
+        for member in ["host", "bounds", "stall_threshold", "mounts"] {
+            assert_eq!(document[member], page[member], "{member}");
+        }
+        let requests = document["slow_requests"].as_array().unwrap();
+        assert!(requests.iter().any(|request| request["request"] == "GET /page"), "{document}");
+        let memory = &document["metrics"]["process_resident_memory_bytes"]["samples"][0][1];
+        assert!(memory.as_u64().is_some_and(|bytes| bytes > 1 << 20), "{memory}");
+        assert_eq!(ask(&socket, "POST", "/1/tailwater/metrics", "").0, 405);
+    }
+}
+
+#[test]
+fn many_clients_of_metrics_are_answered_or_refused() {
+    let (_dir, socket, server) = start(CONF);
+    let mut held: Vec<_> = (0..12)
+        .map(|_| {
+            let mut stream = UnixStream::connect(&socket).unwrap();
+            stream.write_all(b"GET /1/tailwater/metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+            stream
+        })
+        .collect();
+    for stream in &mut held {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let status = text.split(' ').nth(1).map(str::to_owned);
+        assert!(matches!(status.as_deref(), Some("200" | "503")), "{text}");
+    }
+    assert!(wait::until(wait::TIMEOUT, || ask(&socket, "GET", "/1/tailwater/metrics", "").0 == 200));
+    assert_eq!(Client::get(server.addr(), "/").unwrap().text(), "one");
+}
+
+#[test]
 fn address_needs_a_token() {
     let (dir, port) = (TempDir::new("control-api").unwrap(), Port::reserve().unwrap());
     let token = dir.write("token", "0123456789abcdef\n").unwrap();
