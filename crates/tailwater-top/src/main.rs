@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     match command {
         Ok(Command::Help) => print(&options::help()),
         Ok(Command::Version) => print(concat!("tailwater-top version: ", env!("CARGO_PKG_VERSION"), "\n")),
-        Ok(Command::Show(options)) => show(options),
+        Ok(Command::Show(options)) => show(*options),
         Err(error) => {
             complain(&format!("{error}\n    = tailwater-top --help lists the options"));
             ExitCode::from(USAGE_ERROR)

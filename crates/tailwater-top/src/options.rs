@@ -1,10 +1,11 @@
 //! The command line: options as records, from which help, manual page and completions are made, and the words of one call.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tw_base::command_line::{listed, usage, wrapped};
 
-use crate::source::Target;
+use crate::source::{Target, Trust};
 use crate::views::Pane;
 
 mod records;
@@ -20,7 +21,7 @@ const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 #[derive(Debug, PartialEq)]
 pub enum Command {
     /// Show a server.
-    Show(Options),
+    Show(Box<Options>),
     /// Say how it is used.
     Help,
     /// Say which version it is.
@@ -44,6 +45,10 @@ pub struct Options {
     pub filter: String,
     /// Fields of requests.
     pub fields: Vec<String>,
+    /// File with the token of a control API.
+    pub token_file: Option<PathBuf>,
+    /// Servers that are trusted over `https`.
+    pub trust: Trust,
     /// Colours.
     pub colours: Colours,
 }
@@ -75,6 +80,7 @@ pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Command, String>
     let (mut interval, mut output, mut colours) =
         (Duration::from_secs(1), Output::Screen, Colours::Environment);
     let (mut pane, mut filter, mut fields, mut url) = (None, String::new(), Vec::new(), None);
+    let (mut control, mut token_file, mut trust) = (None, None, Trust::System);
     while let Some(word) = words.next() {
         let (name, inline) = match word.split_once('=') {
             Some((name, value)) if name.starts_with("--") => (name.to_owned(), Some(value.to_owned())),
@@ -90,6 +96,10 @@ pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Command, String>
             "-t" | "--table" => pane = Some(parse_pane(&value()?)?),
             "-f" | "--filter" => filter = value()?,
             "-H" | "--header" => fields.push(parse_field(value()?)?),
+            "--control" => control = Some(value()?),
+            "--control-token" => token_file = Some(value()?.into()),
+            "--ca" => trust = Trust::Authorities(value()?.into()),
+            "--insecure" if is_flag => trust = Trust::Any,
             "-1" | "--once" if is_flag => output = Output::Once,
             "--no-color" if is_flag => colours = Colours::Off,
             "-v" | "--version" if is_flag => return Ok(Command::Version),
@@ -98,9 +108,20 @@ pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Command, String>
             _ => url = Some(word),
         }
     }
-    let url = url.unwrap_or_else(|| "http://127.0.0.1/status".to_owned());
-    let target = Target::parse(&url).map_err(|error| format!("\"{url}\": {error}"))?;
-    Ok(Command::Show(Options { target, url, interval, output, pane, filter, fields, colours }))
+    if token_file.is_some() && control.is_none() {
+        return Err("option \"--control-token\" belongs to \"--control\"".to_owned());
+    }
+    let (target, url) = match (control, url) {
+        (Some(_), Some(url)) => return Err(format!("one of \"--control\" and a URL is read: \"{url}\"")),
+        (Some(address), None) => (Target::control(&address), address),
+        (None, url) => {
+            let url = url.unwrap_or_else(|| "http://127.0.0.1/status".to_owned());
+            (Target::parse(&url), url)
+        }
+    };
+    let target = target.map_err(|error| format!("\"{url}\": {error}"))?;
+    let options = Options { target, url, interval, output, pane, filter, fields, token_file, trust, colours };
+    Ok(Command::Show(Box::new(options)))
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
@@ -149,7 +170,7 @@ mod tests {
 
     fn shown(line: &str) -> Options {
         match parsed(line) {
-            Ok(Command::Show(options)) => options,
+            Ok(Command::Show(options)) => *options,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -167,6 +188,11 @@ mod tests {
             (options.fields, options.colours),
             (vec!["a:b".to_owned(), "c:d".to_owned()], Colours::Off)
         );
+        let options = shown("--control unix:/run/c --control-token /etc/token --ca a.pem");
+        assert_eq!((options.target, &*options.url), (Target::control("unix:/run/c").unwrap(), "unix:/run/c"));
+        assert_eq!(options.token_file, Some("/etc/token".into()));
+        assert_eq!(options.trust, Trust::Authorities("a.pem".into()));
+        assert_eq!(shown("https://a --insecure").trust, Trust::Any);
         assert_eq!(parsed("x --help"), Ok(Command::Help));
         assert_eq!(parsed("-v"), Ok(Command::Version));
     }
@@ -182,10 +208,10 @@ mod tests {
             ("-n nan", "invalid interval \"nan\": 0.1 to 3600 seconds"),
             ("-t x", "invalid table \"x\": one of loops, disks, caches, upstreams, requests, connections"),
             ("-H x", "invalid field \"x\""),
-            (
-                "https://a",
-                "\"https://a\": https is not supported: let the status page listen on 127.0.0.1 or a Unix socket, too",
-            ),
+            ("ftp://a", "\"ftp://a\": unknown scheme \"ftp\": use http://, https:// or unix:"),
+            ("--control unix:/c a", "one of \"--control\" and a URL is read: \"a\""),
+            ("a --control-token f", "option \"--control-token\" belongs to \"--control\""),
+            ("--insecure=1", "invalid option: \"--insecure=1\""),
         ] {
             assert_eq!(parsed(line), Err(expected.to_owned()), "{line}");
         }

@@ -5,11 +5,14 @@ mod json;
 mod prometheus;
 pub mod snapshot;
 pub mod target;
+pub mod trust;
 
 use std::fmt;
 
+pub use fetch::Fetcher;
 pub use snapshot::Snapshot;
 pub use target::Target;
+pub use trust::Trust;
 
 /// Reason why a document says nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,8 @@ use crate::app::{Answer, App, Outcome};
 use crate::keys::action;
 use crate::options::{Colours, Options};
 use crate::screen;
-use crate::source::{self, Snapshot, fetch};
+use crate::source::trust::token_field;
+use crate::source::{self, Fetcher, Snapshot};
 use crate::theme::Theme;
 
 /// Time that a server has for an answer.
@@ -21,10 +22,18 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for a key before answers are looked at.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 
+/// Prepares reads: certificates and the token are read once.
+fn fetcher(options: &Options) -> Result<Fetcher, String> {
+    let mut fields = options.fields.clone();
+    if let Some(path) = &options.token_file {
+        fields.push(token_field(path)?);
+    }
+    Fetcher::new(&options.target, &fields, &options.trust)
+}
+
 /// Reads the server once.
-fn read(options: &Options) -> Result<Snapshot, String> {
-    let document =
-        fetch::fetch(&options.target, &options.fields, TIMEOUT).map_err(|error| error.to_string())?;
+fn read(fetcher: &Fetcher) -> Result<Snapshot, String> {
+    let document = fetcher.fetch(TIMEOUT).map_err(|error| error.to_string())?;
     source::parse(&document).map_err(|error| error.to_string())
 }
 
@@ -33,18 +42,18 @@ fn read(options: &Options) -> Result<Snapshot, String> {
 /// # Errors
 /// The reason why the server cannot be read.
 pub fn read_twice(options: &Options) -> Result<App, String> {
-    let mut app = new_app(options);
+    let (mut app, fetcher) = (new_app(options), fetcher(options)?);
     let began = Instant::now();
-    app.receive((0.0, Ok(read(options)?)));
+    app.receive((0.0, Ok(read(&fetcher)?)));
     thread::park_timeout(options.interval);
-    app.receive((began.elapsed().as_secs_f64(), Ok(read(options)?)));
+    app.receive((began.elapsed().as_secs_f64(), Ok(read(&fetcher)?)));
     Ok(app)
 }
 
 /// Shows screens until a key ends it.
 ///
 /// # Errors
-/// There is no terminal, or it does not work.
+/// There is no terminal, or it does not work; or a file of the options cannot be used.
 pub fn run(options: Options) -> io::Result<()> {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(io::Error::other("this is no terminal: --once prints text"));
@@ -53,11 +62,12 @@ pub fn run(options: Options) -> io::Result<()> {
         return Err(io::Error::other("this terminal cannot show screens (TERM): --once prints text"));
     }
     let (mut app, theme) = (new_app(&options), theme(&options));
+    let fetcher = fetcher(&options).map_err(io::Error::other)?;
     let (sender, answers) = channel();
     // The thread ends with the process, even if the server does not answer.
     thread::Builder::new()
         .name("reader".to_owned())
-        .spawn(move || read_again_and_again(&options, &sender))?;
+        .spawn(move || read_again_and_again(&fetcher, options.interval, &sender))?;
     let mut terminal = ratatui::try_init()?;
     let ended = show(&mut terminal, &mut app, &answers, theme);
     ratatui::restore();
@@ -75,15 +85,15 @@ fn theme(options: &Options) -> Theme {
 }
 
 /// Reads the server once in each interval, as long as the answers are received.
-fn read_again_and_again(options: &Options, answers: &Sender<Answer>) {
+fn read_again_and_again(fetcher: &Fetcher, interval: Duration, answers: &Sender<Answer>) {
     let began = Instant::now();
     loop {
         let asked = Instant::now();
-        let answer = read(options);
+        let answer = read(fetcher);
         if answers.send((began.elapsed().as_secs_f64(), answer)).is_err() {
             return;
         }
-        thread::park_timeout(options.interval.saturating_sub(asked.elapsed()));
+        thread::park_timeout(interval.saturating_sub(asked.elapsed()));
     }
 }
 

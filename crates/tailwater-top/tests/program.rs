@@ -9,8 +9,10 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::thread;
 
-use tw_testkit::origin::origin;
+use tw_testkit::origin::{origin, secured};
+use tw_testkit::tls::Authority;
 use tw_testkit::{Client, Lacks, Server, TempDir, leave_out};
+use tw_tls::rustls;
 
 const FIRST: &[u8] = include_bytes!("../testdata/first.json");
 const SECOND: &[u8] = include_bytes!("../testdata/second.json");
@@ -79,6 +81,56 @@ fn document_comes_through_a_unix_socket() {
 }
 
 #[test]
+fn servers_are_verified_over_https() {
+    let (authority, other, dir) = (Authority::new(), Authority::new(), TempDir::new("top").unwrap());
+    let config = Authority::server(rustls::ALL_VERSIONS, &authority.certify(&["localhost"]));
+    let server = secured(config, |mut conn| {
+        conn.head();
+        conn.answer("", SECOND);
+        conn.close_notify();
+    });
+    let file =
+        |name: &str, authority: &Authority| dir.write(name, authority.pem()).unwrap().display().to_string();
+    let (ours, theirs) = (file("ours.pem", &authority), file("theirs.pem", &other));
+    let (named, address) =
+        (format!("https://localhost:{}", server.port()), format!("https://{server}/status"));
+    for words in [[&*named, "--ca", &ours].as_slice(), &[&address, "--insecure"]] {
+        let text = printed(&[words, &["--once", "--table=loops"]].concat());
+        assert!(text.starts_with("LOOP "), "{words:?}: {text}");
+    }
+    for (words, expected) in [
+        ([&*named, "--ca", &theirs], "the server's certificate verify error: ("),
+        ([&address, "--ca", &ours], "certificate does not match \"127.0.0.1\""),
+        ([&address, "--ca", "/none"], "\"/none\": No such file or directory"),
+    ] {
+        let (error, status) = refused(&[&words[..], &["--once"]].concat());
+        assert!(error.contains(expected) && status == Some(1), "{words:?}: {error}");
+    }
+    let plain = origin(|mut conn| conn.send("HTTP/1.1 400 Bad Request\r\n\r\n"));
+    let (error, _) = refused(&[&format!("https://{plain}"), "--insecure", "--once"]);
+    assert!(error.contains(": TLS: "), "{error}");
+}
+
+#[test]
+fn token_of_a_control_api_is_sent() {
+    let dir = TempDir::new("top").unwrap();
+    let token = dir.write("token", "0123456789abcdef\n").unwrap().display().to_string();
+    let server = origin(|mut conn| {
+        let head = conn.head().unwrap_or_default();
+        if !head.contains("\r\nAuthorization: Bearer 0123456789abcdef\r\n") {
+            return conn.send("HTTP/1.1 401 Unauthorized\r\n\r\n");
+        }
+        assert!(head.starts_with("GET /1/tailwater/metrics HTTP/1.0\r\n"), "{head}");
+        conn.answer("", SECOND);
+    });
+    let address = server.to_string();
+    let text = printed(&["--control", &address, "--control-token", &token, "--once", "-t", "loops"]);
+    assert!(text.starts_with("LOOP "), "{text}");
+    let (error, status) = refused(&["--control", &address, "--once"]);
+    assert!(error.contains("a token (--control-token)") && status == Some(1), "{error}");
+}
+
+#[test]
 fn servers_that_say_nothing_useful_are_errors() {
     for (response, expected) in [
         ("HTTP/1.1 404 Not Found\r\n\r\n", "the server answers with status 404"),
@@ -124,7 +176,10 @@ fn running_server_is_shown() {
          server { listen 127.0.0.1:{port}; location = /status { status_page; } location = /metrics { metrics; }
          location / { proxy_pass http://app; proxy_cache site; proxy_cache_valid 1h; } }
          server { listen 127.0.0.1:{port1}; location / { return 200 hello; } } }";
-    let server = Server::build(binary).start(conf).unwrap();
+    let dir = TempDir::new("top").unwrap();
+    let socket = dir.join("control.sock");
+    let server =
+        Server::build(binary).arg("-l").arg(format!("unix:{}", socket.display())).start(conf).unwrap();
     for _ in 0..3 {
         assert_eq!(Client::get(server.addr(), "/page").unwrap().status, 200);
     }
@@ -133,6 +188,10 @@ fn running_server_is_shown() {
     for expected in
         ["\nLoops\nLOOP ", "\n0 ", "\n1 ", "\npool   default ", "\nsite ", &app, "/page\n", "\nHTTP/1.1 "]
     {
+        assert!(text.contains(expected), "{expected} is not in:\n{text}");
+    }
+    let text = printed(&["--control", &format!("unix:{}", socket.display()), "--once"]);
+    for expected in ["\nLoops\nLOOP ", "\npool   default ", "\nsite ", &app, "/page\n", "\nHTTP/1.1 "] {
         assert!(text.contains(expected), "{expected} is not in:\n{text}");
     }
     let text = printed(&[&format!("{}/metrics", server.addr()), "--once"]);

@@ -4,9 +4,9 @@ use tw_base::command_line::{Kind, Opt, flag, with};
 
 /// Purpose, after the usage.
 pub const ABOUT: &str = "Shows a running Tailwater in a terminal: event loops, disks, caches, upstream servers, the slowest requests \
-     and connections. The URL is that of a location with status_page, as http://host:port/path, host:port/path, a port of this \
-     machine, or unix:/socket:/path (default: http://127.0.0.1/status). That of a location with metrics shows all but stalls, \
-     requests and mount points.";
+     and connections. The URL is that of a location with status_page, as http://host:port/path or https://host:port/path, \
+     host:port/path, a port of this machine, or unix:/socket:/path (default: http://127.0.0.1/status). That of a location with \
+     metrics shows all but stalls, requests and mount points. With --control, no location is needed.";
 
 /// Names of the tables.
 pub const PANES: [&str; 6] = ["loops", "disks", "caches", "upstreams", "requests", "connections"];
@@ -24,6 +24,25 @@ pub const TOP: &[Opt] = &[
         "print everything once, as plain text, and exit",
         "The server is read twice, because rates are differences. Status 1 if it cannot be read.",
     ),
+    with(
+        &["--control"],
+        ("address", Kind::Text),
+        "read the control API at this address instead of a URL",
+        "As the option -l of the server has it: unix:/path, a port of this machine, or host:port.",
+    ),
+    with(
+        &["--control-token"],
+        ("file", Kind::File),
+        "file with the token of the control API",
+        "Its first line is the token. A Unix socket needs none.",
+    ),
+    with(
+        &["--ca"],
+        ("file", Kind::File),
+        "https: authorities that are trusted, in PEM (default: those of the system)",
+        "",
+    ),
+    flag(&["--insecure"], "https: do not verify the certificate of the server", ""),
     with(
         &["-t", "--table"],
         ("table", Kind::Words(&PANES)),

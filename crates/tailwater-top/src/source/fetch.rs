@@ -1,13 +1,19 @@
-//! One GET request over TCP or a Unix socket, and its response (RFC 9112). HTTP/1.0, so that the server neither keeps the connection
+//! One GET request over TCP, TLS or a Unix socket, and its response (RFC 9112). HTTP/1.0, so that the server neither keeps the connection
 //! nor uses chunks.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tw_tls::UpstreamError;
+use tw_tls::rustls::pki_types::ServerName;
+use tw_tls::rustls::{self, ClientConfig, ClientConnection, StreamOwned};
+
 use super::target::{Server, Target};
+use super::trust::Trust;
 
 /// Most bytes of a response: some ten thousand upstream servers.
 const RESPONSE_MAX: u64 = 64 << 20;
@@ -17,6 +23,8 @@ const RESPONSE_MAX: u64 = 64 << 20;
 pub enum FetchError {
     /// The server cannot be reached, or does not answer in time.
     Io(io::Error),
+    /// No TLS connection to a server that is trusted.
+    Tls(rustls::Error),
     /// Another status than 200.
     Status(u16),
     /// No HTTP response, or one that is cut off.
@@ -32,6 +40,13 @@ impl fmt::Display for FetchError {
                 f.write_str("the server does not answer in time")
             }
             Self::Io(error) => write!(f, "{error}"),
+            Self::Tls(error) => match UpstreamError::of(error) {
+                Some(why) => write!(f, "the server's {why} (--ca FILE, --insecure)"),
+                None => write!(f, "TLS: {error}"),
+            },
+            Self::Status(401) => f.write_str(
+                "the server answers with status 401: it requires a password (-H) or a token (--control-token)",
+            ),
             Self::Status(status) => write!(f, "the server answers with status {status}"),
             Self::Malformed => f.write_str("the response is not HTTP, or cut off"),
             Self::TooLarge => write!(f, "the response has more than {} MiB", RESPONSE_MAX >> 20),
@@ -41,20 +56,61 @@ impl fmt::Display for FetchError {
 
 impl From<io::Error> for FetchError {
     fn from(error: io::Error) -> Self {
-        Self::Io(error)
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(tls) => Self::Tls(tls.clone()),
+            None => Self::Io(error),
+        }
     }
 }
 
-/// Fetches the document of `target`. `fields` are lines of the request's head. Waits for `timeout` at most.
-///
-/// # Errors
-/// There is no document.
-pub fn fetch(target: &Target, fields: &[String], timeout: Duration) -> Result<Vec<u8>, FetchError> {
-    let deadline = Instant::now() + timeout;
-    let request = request(target, fields);
-    match &target.server {
-        Server::Tcp(host, port) => exchange(connect(host, *port, deadline)?, &request, deadline),
-        Server::Unix(path) => exchange(UnixStream::connect(path)?, &request, deadline),
+/// Requests of one document.
+pub struct Fetcher {
+    connector: Connector,
+    /// Head of each request.
+    head: String,
+}
+
+/// Way to the server.
+enum Connector {
+    Tcp(String, u16),
+    Tls { host: String, port: u16, name: ServerName<'static>, settings: Arc<ClientConfig> },
+    Unix(String),
+}
+
+impl Fetcher {
+    /// Prepares requests for the document of `target`. `fields` are lines of their heads.
+    ///
+    /// # Errors
+    /// With `https`: the host is no name that a certificate can have, or no certificates of authorities are found.
+    pub fn new(target: &Target, fields: &[String], trust: &Trust) -> Result<Self, String> {
+        let connector = match target.server.clone() {
+            Server::Tcp(host, port) => Connector::Tcp(host, port),
+            Server::Tls(host, port) => {
+                let name =
+                    ServerName::try_from(host.clone()).map_err(|error| format!("\"{host}\": {error}"))?;
+                Connector::Tls { host, port, name, settings: trust.settings()? }
+            }
+            Server::Unix(path) => Connector::Unix(path),
+        };
+        Ok(Self { connector, head: head(target, fields) })
+    }
+
+    /// Fetches the document. Waits for `timeout` at most.
+    ///
+    /// # Errors
+    /// There is no document.
+    pub fn fetch(&self, timeout: Duration) -> Result<Vec<u8>, FetchError> {
+        let deadline = Instant::now() + timeout;
+        match &self.connector {
+            Connector::Tcp(host, port) => exchange(connect(host, *port, deadline)?, &self.head, deadline),
+            Connector::Tls { host, port, name, settings } => {
+                let session =
+                    ClientConnection::new(settings.clone(), name.clone()).map_err(FetchError::Tls)?;
+                let stream = StreamOwned::new(session, connect(host, *port, deadline)?);
+                exchange(stream, &self.head, deadline)
+            }
+            Connector::Unix(path) => exchange(UnixStream::connect(path)?, &self.head, deadline),
+        }
     }
 }
 
@@ -75,6 +131,12 @@ impl Limited for UnixStream {
     }
 }
 
+impl Limited for StreamOwned<ClientConnection, TcpStream> {
+    fn set_timeout(&self, time: Duration) -> io::Result<()> {
+        self.sock.set_timeout(time)
+    }
+}
+
 /// Connects to the first address of a host that answers.
 fn connect(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, format!("{host} has no address"));
@@ -88,25 +150,26 @@ fn connect(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
     Err(last)
 }
 
-fn request(Target { path, host, .. }: &Target, fields: &[String]) -> String {
+/// Head of a request.
+fn head(Target { path, host, .. }: &Target, fields: &[String]) -> String {
     let version = env!("CARGO_PKG_VERSION");
-    let mut request = format!(
+    let mut head = format!(
         "GET {path} HTTP/1.0\r\nHost: {host}\r\nUser-Agent: tailwater-top/{version}\r\nAccept: application/json, text/plain\r\n"
     );
     for field in fields {
-        request.push_str(field);
-        request.push_str("\r\n");
+        head.push_str(field);
+        head.push_str("\r\n");
     }
-    request + "\r\n"
+    head + "\r\n"
 }
 
-fn exchange(mut stream: impl Limited, request: &str, deadline: Instant) -> Result<Vec<u8>, FetchError> {
+fn exchange(mut stream: impl Limited, head: &str, deadline: Instant) -> Result<Vec<u8>, FetchError> {
     let left = || match deadline.saturating_duration_since(Instant::now()) {
         Duration::ZERO => Err(io::Error::from(ErrorKind::TimedOut)),
         left => Ok(left),
     };
     stream.set_timeout(left()?)?;
-    stream.write_all(request.as_bytes())?;
+    stream.write_all(head.as_bytes())?;
     let (mut response, mut piece) = (Vec::new(), vec![0; 64 << 10]);
     loop {
         // The time that is left, before each read: a server that sends a byte now and then does not win.
@@ -170,8 +233,8 @@ mod tests {
     #[test]
     fn requests_have_the_given_fields() {
         let target = Target::parse("http://a:81/s").unwrap();
-        let request = request(&target, &["Authorization: Basic x".to_owned()]);
-        assert!(request.starts_with("GET /s?format=json HTTP/1.0\r\nHost: a:81\r\n"), "{request}");
-        assert!(request.ends_with("\r\nAuthorization: Basic x\r\n\r\n"), "{request}");
+        let head = head(&target, &["Authorization: Basic x".to_owned()]);
+        assert!(head.starts_with("GET /s?format=json HTTP/1.0\r\nHost: a:81\r\n"), "{head}");
+        assert!(head.ends_with("\r\nAuthorization: Basic x\r\n\r\n"), "{head}");
     }
 }

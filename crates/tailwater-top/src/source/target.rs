@@ -1,13 +1,17 @@
-//! Address of a document: `http://host:port/path`, `host:port`, a port of this machine, or `unix:/socket:/path`.
+//! Address of a document: `http://host:port/path`, the same with `https`, `host:port`, a port of this machine, or `unix:/socket:/path`.
 
 use std::fmt;
 
 /// Port of `http` if none is given.
 const PORT: u16 = 80;
+/// Port of `https` if none is given.
+const TLS_PORT: u16 = 443;
 /// Host if only a port is given.
 const LOOPBACK: &str = "127.0.0.1";
 /// Path if none is given.
 const PATH: &str = "/status";
+/// Path of the numbers in the control API.
+const CONTROL_PATH: &str = "/1/tailwater/metrics";
 
 /// Address of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +29,8 @@ pub struct Target {
 pub enum Server {
     /// Name or address, and port.
     Tcp(String, u16),
+    /// Name or address, and port, with TLS.
+    Tls(String, u16),
     /// Path of a Unix socket.
     Unix(String),
 }
@@ -32,9 +38,7 @@ pub enum Server {
 /// Reason why a text is no address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TargetError {
-    /// The scheme is `https`.
-    Https,
-    /// The scheme is another one.
+    /// The scheme is none of these.
     Scheme(String),
     /// There is no host, or no path of a socket.
     NoHost,
@@ -47,10 +51,7 @@ pub enum TargetError {
 impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Https => f.write_str(
-                "https is not supported: let the status page listen on 127.0.0.1 or a Unix socket, too",
-            ),
-            Self::Scheme(scheme) => write!(f, "unknown scheme \"{scheme}\": use http:// or unix:"),
+            Self::Scheme(scheme) => write!(f, "unknown scheme \"{scheme}\": use http://, https:// or unix:"),
             Self::NoHost => f.write_str("no host in the URL"),
             Self::Port(port) => write!(f, "invalid port \"{port}\""),
             Self::Character => f.write_str("invalid character in the URL"),
@@ -76,21 +77,51 @@ impl Target {
                 (Server::Unix(socket.to_owned()), "localhost".to_owned(), path)
             }
             _ => {
-                let (authority, path) = split_path(without_scheme(text)?);
-                let (host, port) = split_port(authority)?;
+                let (scheme, rest) = split_scheme(text)?;
+                let (authority, path) = split_path(rest);
+                let (host, port) = split_port(authority, scheme.port())?;
                 let sent = if host == LOOPBACK { format!("{host}:{port}") } else { authority.to_owned() };
-                (Server::Tcp(host.trim_matches(['[', ']']).to_owned(), port), sent, path)
+                let host = host.trim_matches(['[', ']']).to_owned();
+                let server = match scheme {
+                    Scheme::Http => Server::Tcp(host, port),
+                    Scheme::Https => Server::Tls(host, port),
+                };
+                (server, sent, path)
             }
         };
         Ok(Self { server, path: with_format(path), host })
     }
+
+    /// Reads the address of a control API, as `-l` of the server has it.
+    ///
+    /// # Errors
+    /// The text is no address.
+    pub fn control(address: &str) -> Result<Self, TargetError> {
+        Ok(Self { path: CONTROL_PATH.to_owned(), ..Self::parse(address)? })
+    }
 }
 
-fn without_scheme(text: &str) -> Result<&str, TargetError> {
+/// Scheme of a URL.
+#[derive(Clone, Copy)]
+enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    fn port(self) -> u16 {
+        match self {
+            Self::Http => PORT,
+            Self::Https => TLS_PORT,
+        }
+    }
+}
+
+fn split_scheme(text: &str) -> Result<(Scheme, &str), TargetError> {
     match text.split_once("://") {
-        None => Ok(text),
-        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => Ok(rest),
-        Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => Err(TargetError::Https),
+        None => Ok((Scheme::Http, text)),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => Ok((Scheme::Http, rest)),
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => Ok((Scheme::Https, rest)),
         Some((scheme, _)) => Err(TargetError::Scheme(scheme.to_owned())),
     }
 }
@@ -100,7 +131,7 @@ fn split_path(text: &str) -> (&str, &str) {
     text.split_at(text.find(['/', '?']).unwrap_or(text.len()))
 }
 
-fn split_port(authority: &str) -> Result<(&str, u16), TargetError> {
+fn split_port(authority: &str, default: u16) -> Result<(&str, u16), TargetError> {
     let port = |text: &str| text.parse::<u16>().map_err(|_| TargetError::Port(text.to_owned()));
     if !authority.is_empty() && authority.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok((LOOPBACK, port(authority)?));
@@ -108,7 +139,7 @@ fn split_port(authority: &str) -> Result<(&str, u16), TargetError> {
     let end_of_address = authority.rfind(']').unwrap_or(0);
     let (host, port) = match authority[end_of_address..].rfind(':') {
         Some(at) => (&authority[..end_of_address + at], port(&authority[end_of_address + at + 1..])?),
-        None => (authority, PORT),
+        None => (authority, default),
     };
     if host.is_empty() { Err(TargetError::NoHost) } else { Ok((host, port)) }
 }
@@ -135,6 +166,8 @@ mod tests {
             ("HTTP://a:81", tcp("a", 81), "/status?format=json", "a:81"),
             ("a:81/x?y#z", tcp("a", 81), "/x?y&format=json", "a:81"),
             ("8000/metrics", tcp("127.0.0.1", 8000), "/metrics?format=json", "127.0.0.1:8000"),
+            ("https://a.example/s", Server::Tls("a.example".into(), 443), "/s?format=json", "a.example"),
+            ("https://[::1]:8443", Server::Tls("::1".into(), 8443), "/status?format=json", "[::1]:8443"),
             ("[::1]:81/", tcp("::1", 81), "/?format=json", "[::1]:81"),
             ("[::1]", tcp("::1", 80), "/status?format=json", "[::1]"),
             ("localhost", tcp("localhost", 80), "/status?format=json", "localhost"),
@@ -147,9 +180,21 @@ mod tests {
     }
 
     #[test]
+    fn addresses_of_control_apis_have_a_path_of_their_own() {
+        for (text, server) in [
+            ("unix:/run/c.sock", Server::Unix("/run/c.sock".into())),
+            ("8081", Server::Tcp("127.0.0.1".into(), 8081)),
+            ("192.0.2.1:8081", Server::Tcp("192.0.2.1".into(), 8081)),
+        ] {
+            let target = Target::control(text).unwrap();
+            assert_eq!((target.server, &*target.path), (server, "/1/tailwater/metrics"), "{text}");
+        }
+        assert_eq!(Target::control("unix:"), Err(TargetError::NoHost));
+    }
+
+    #[test]
     fn other_texts_are_refused() {
         for (text, expected) in [
-            ("https://a/", TargetError::Https),
             ("ftp://a/", TargetError::Scheme("ftp".into())),
             ("", TargetError::NoHost),
             ("http:///x", TargetError::NoHost),
