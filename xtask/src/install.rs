@@ -6,13 +6,13 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::dist::files::{Content, Entry, Role};
-use crate::dist::layout::{Layout, Parts};
-use crate::{Failure, dist, notices};
+use crate::dist::layout::{Layout, Parts, Tools};
+use crate::{Failure, notices};
 
 const USAGE: &str = "usage: cargo xtask install --prefix DIRECTORY [OPTIONS]
 --prefix DIRECTORY   for example /usr/local
---binary FILE        install this binary as well, as PREFIX/bin/tailwater, and tailwater-top if it is beside it
---slowdisk FILE      and this one as PREFIX/bin/tailwater-slowdisk, with its manual page
+--binary FILE        install this binary as well, as PREFIX/bin/tailwater, with tailwater-top and tailwater-slowdisk if they
+                     are beside it
 --destdir DIRECTORY  put everything below this directory, for packages";
 
 /// Options of the command line.
@@ -20,23 +20,20 @@ const USAGE: &str = "usage: cargo xtask install --prefix DIRECTORY [OPTIONS]
 struct Options {
     prefix: String,
     binary: Option<PathBuf>,
-    slowdisk: Option<PathBuf>,
     destination: PathBuf,
 }
 
 /// Installs.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let options = Options::parse(arguments)?;
-    let read = |path: &Option<PathBuf>| {
-        let path = path.as_ref();
-        path.map(|path| fs::read(path).map_err(|error| format!("{}: {error}", path.display()))).transpose()
+    let (program, tools) = match &options.binary {
+        Some(path) => {
+            let program = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            (Some(program), Tools::beside(path)?)
+        }
+        None => (None, Tools::default()),
     };
-    let top = match &options.binary {
-        Some(path) => dist::top_beside(path)?,
-        None => None,
-    };
-    let (program, slowdisk) = (read(&options.binary)?, read(&options.slowdisk)?);
-    let parts = Parts { program, top, slowdisk, notices: notices::text()?, sbom: String::new() };
+    let parts = Parts { program, tools, notices: notices::text()?, sbom: String::new() };
     let layout = Layout::Local { prefix: options.prefix };
     for (path, entry) in layout.files(&parts)?.iter() {
         let to = options.destination.join(path);
@@ -61,7 +58,6 @@ impl Options {
             match word.as_str() {
                 "--prefix" => options.prefix = value()?.trim_end_matches('/').to_owned(),
                 "--binary" => options.binary = Some(value()?.into()),
-                "--slowdisk" => options.slowdisk = Some(value()?.into()),
                 "--destdir" => options.destination = value()?.into(),
                 _ => return Err(format!("unknown option {word}\n\n{USAGE}")),
             }
@@ -119,7 +115,9 @@ mod tests {
             "--binary".to_owned(),
             program.display().to_string(),
         ]);
-        dir.write("tailwater-top", "#!/bin/sh\n").unwrap();
+        for name in ["tailwater-top", "tailwater-slowdisk"] {
+            dir.write(name, "#!/bin/sh\n").unwrap();
+        }
         run(&words).unwrap();
         let conf = dir.join("usr/local/tailwater/conf/nginx.conf");
         let unit = dir.join("usr/local/lib/systemd/system/tailwater.service");
@@ -129,6 +127,7 @@ mod tests {
             0o755
         );
         assert!(dir.join("usr/local/bin/tailwater-top").is_file());
+        assert!(dir.join("usr/local/bin/tailwater-slowdisk").is_file());
         fs::write(&conf, "changed").unwrap();
         fs::write(&unit, "changed").unwrap();
         run(&words).unwrap();

@@ -96,14 +96,19 @@ pub(super) struct Target<'a> {
     pub(super) glibc: Option<&'a str>,
 }
 
-/// Program that no profile is made for.
-const TOP: &str = "tailwater-top";
-/// The server.
-const SERVER: &str = "tailwater";
+/// Program of a package of the workspace.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Program {
+    pub(super) package: &'static str,
+    pub(super) name: &'static str,
+}
 
-/// Builds `tailwater-top` for a target and returns its path.
-pub(super) fn top(compiler: &Compiler, target: Target<'_>) -> Result<PathBuf, Failure> {
-    build(compiler, target, (TOP, "plain"), &[])
+/// The server.
+const SERVER: Program = Program { package: "tailwater", name: "tailwater" };
+
+/// Builds a program that no profile is made for, and returns its path.
+pub(super) fn tool(compiler: &Compiler, target: Target<'_>, program: Program) -> Result<PathBuf, Failure> {
+    build(compiler, target, (program, "plain"), &[])
 }
 
 /// Builds the server for a target and returns its path.
@@ -143,14 +148,14 @@ const INSTRUMENTED: &str = "instrumented";
 fn build(
     compiler: &Compiler,
     Target { triple, glibc }: Target<'_>,
-    (package, name): (&str, &str),
+    (program, name): (Program, &str),
     flags: &[String],
 ) -> Result<PathBuf, Failure> {
     let work = target().join(WORK);
     let directory = work.join(glibc.map_or_else(|| name.to_owned(), |glibc| format!("{name}-{glibc}")));
     let mut command = cargo();
     command
-        .args(["build", "--locked", "--release", "-p", package, "--target", triple, "--target-dir"])
+        .args(["build", "--locked", "--release", "-p", program.package, "--target", triple, "--target-dir"])
         .arg(&directory)
         .current_dir(root());
     let mut all = flags.to_vec();
@@ -182,11 +187,11 @@ fn build(
     if objcopy.is_some() {
         command.env("CARGO_PROFILE_RELEASE_STRIP", "none");
     }
-    println!("dist: {name} build of {package} for {triple}");
+    println!("dist: {name} build of {} for {triple}", program.name);
     run(&mut command)?;
-    let built = directory.join(triple).join("release").join(package);
+    let built = directory.join(triple).join("release").join(program.name);
     match objcopy.filter(|_| name != INSTRUMENTED) {
-        Some(objcopy) => strip(&objcopy, &built, &directory.join(triple).join(package)),
+        Some(objcopy) => strip(&objcopy, &built, &directory.join(triple).join(program.name)),
         None => Ok(built),
     }
 }

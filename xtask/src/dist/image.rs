@@ -15,6 +15,9 @@ const USER: Owner = Owner { user: 65532, group: 0 };
 pub(super) const PREFIX: &str = "/run/tailwater/";
 /// Path of the binary in the image.
 pub(super) const PROGRAM: &str = "/usr/sbin/tailwater";
+/// Path of `tailwater-top`. There is no shell in the image, and status pages often listen on 127.0.0.1 only, so it is run in the container.
+/// `tailwater-slowdisk` is left out: a container may not mount anything.
+const TOP: &str = "/usr/bin/tailwater-top";
 /// Port of the configuration of the image.
 pub(super) const PORT: u16 = 8080;
 
@@ -39,7 +42,7 @@ pub(super) fn image(product: &Product, architecture: &str, effort: Effort) -> Re
         "config": {
             "User": format!("{}:{}", USER.user, USER.group),
             "ExposedPorts": { format!("{PORT}/tcp"): {} },
-            "Env": ["PATH=/usr/sbin"],
+            "Env": ["PATH=/usr/sbin:/usr/bin"],
             "Entrypoint": [PROGRAM, "-p", PREFIX],
             "WorkingDir": "/",
             // Requests are finished; a second signal, or SIGTERM, ends the server at once.
@@ -108,6 +111,9 @@ fn layer(parts: &Parts) -> Result<Files, Failure> {
     let mut files = Files::default();
     let program = parts.program.clone().unwrap_or_default();
     files.add_file(PROGRAM.trim_start_matches('/'), 0o755, program);
+    if let Some(top) = &parts.tools.top {
+        files.add_file(TOP.trim_start_matches('/'), 0o755, top.clone());
+    }
     let configuration = CONFIGURATION.trim_start_matches('/');
     files.add_file(configuration, 0o644, read("packaging/container/nginx.conf")?);
     for name in INCLUDED {
@@ -138,6 +144,15 @@ fn layer(parts: &Parts) -> Result<Files, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dist::layout::Tools;
+
+    #[test]
+    fn top_is_in_the_image_and_slowdisk_is_not() {
+        let tools = Tools { top: Some(b"top".to_vec()), slowdisk: Some(b"slowdisk".to_vec()) };
+        let files = layer(&Parts { tools, ..Parts::default() }).unwrap();
+        assert_eq!(files.file("usr/bin/tailwater-top"), Some(&b"top"[..]));
+        assert!(files.iter().all(|(path, _)| !path.contains("slowdisk")));
+    }
 
     #[test]
     fn everything_that_is_written_to_belongs_to_the_user() {

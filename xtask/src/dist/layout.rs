@@ -58,14 +58,21 @@ pub(crate) enum Layout {
 pub(crate) struct Parts {
     /// The binary, unless only the other files are installed.
     pub(crate) program: Option<Vec<u8>>,
-    /// The binary of `tailwater-top`.
-    pub(crate) top: Option<Vec<u8>>,
-    /// `tailwater-slowdisk`, if it is installed: packages do not have it.
-    pub(crate) slowdisk: Option<Vec<u8>>,
+    /// The programs beside it.
+    pub(crate) tools: Tools,
     /// Licences of the dependencies.
     pub(crate) notices: String,
     /// Bill of materials.
     pub(crate) sbom: String,
+}
+
+/// Binaries of the programs beside the server, as far as they are installed.
+#[derive(Debug, Default)]
+pub(crate) struct Tools {
+    /// `tailwater-top`.
+    pub(crate) top: Option<Vec<u8>>,
+    /// `tailwater-slowdisk`.
+    pub(crate) slowdisk: Option<Vec<u8>>,
 }
 
 impl Layout {
@@ -107,10 +114,10 @@ impl Layout {
         if let Some(program) = &parts.program {
             put(self.program(), 0o755, Role::Program, program.clone());
         }
-        if let Some(top) = &parts.top {
+        if let Some(top) = &parts.tools.top {
             put(self.top(), 0o755, Role::Program, top.clone());
         }
-        if let Some(slowdisk) = &parts.slowdisk {
+        if let Some(slowdisk) = &parts.tools.slowdisk {
             put(format!("{}-slowdisk", self.program()), 0o755, Role::Program, slowdisk.clone());
             let manual = read("packaging/man/tailwater-slowdisk.8")?;
             let path = format!("{share}/man/man8/tailwater-slowdisk.8");
@@ -293,14 +300,19 @@ mod tests {
 
     #[test]
     fn slowdisk_comes_with_its_manual() {
-        let layout = Layout::Local { prefix: "/opt/tw".to_owned() };
-        let (program, manual) =
-            ("opt/tw/bin/tailwater-slowdisk", "opt/tw/share/man/man8/tailwater-slowdisk.8");
-        let files = layout.files(&Parts::default()).unwrap();
-        assert!(files.file(program).is_none() && files.file(manual).is_none());
-        let files = layout.files(&Parts { slowdisk: Some(b"x".to_vec()), ..Parts::default() }).unwrap();
-        assert_eq!(text(&files, program), "x");
-        assert!(text(&files, manual).contains("slowdisk"));
+        let local = Layout::Local { prefix: "/opt/tw".to_owned() };
+        for (layout, program, manual) in [
+            (local, "opt/tw/bin/tailwater-slowdisk", "opt/tw/share/man/man8/tailwater-slowdisk.8"),
+            (Layout::Deb, "usr/sbin/tailwater-slowdisk", "usr/share/man/man8/tailwater-slowdisk.8"),
+            (Layout::Archive, "bin/tailwater-slowdisk", "share/man/man8/tailwater-slowdisk.8"),
+        ] {
+            let files = layout.files(&Parts::default()).unwrap();
+            assert!(files.file(program).is_none() && files.file(manual).is_none());
+            let tools = Tools { slowdisk: Some(b"x".to_vec()), ..Tools::default() };
+            let files = layout.files(&Parts { tools, ..Parts::default() }).unwrap();
+            assert_eq!(text(&files, program), "x");
+            assert!(text(&files, manual).contains("slowdisk"));
+        }
     }
 
     #[test]
@@ -313,7 +325,8 @@ mod tests {
 
     #[test]
     fn top_is_a_program_for_every_user() {
-        let parts = Parts { top: Some(b"top".to_vec()), ..Parts::default() };
+        let tools = Tools { top: Some(b"top".to_vec()), ..Tools::default() };
+        let parts = Parts { tools, ..Parts::default() };
         let files = Layout::Deb.files(&parts).unwrap();
         assert_eq!(text(&files, "usr/bin/tailwater-top"), "top");
         assert!(text(&files, "usr/share/man/man1/tailwater-top.1").contains(".SH KEYS"));

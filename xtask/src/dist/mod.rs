@@ -20,11 +20,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use self::build::{Compiler, Profile};
+use self::build::{Compiler, Profile, Program};
 use self::check::Checked;
 use self::compress::{Effort, sha256};
 use self::elf::Needs;
-use self::layout::{Layout, Parts};
+use self::layout::{Layout, Parts, Tools};
 use crate::{Failure, ci, notices, root, target};
 
 /// Oldest glibc that binaries should need: that of Debian 11 and Ubuntu 20.04.
@@ -35,7 +35,7 @@ const USAGE: &str = "usage: cargo xtask dist [OPTIONS]
 --glibc VERSION   oldest glibc that it shall run with  the one of this system (others need zig)
 --plain           without profile-guided optimisation
 --profile FILE    an existing profile instead of a training run
---binary FILE     pack this binary of the one target, and tailwater-top beside it, without a build
+--binary FILE     pack this binary of the one target, with tailwater-top and tailwater-slowdisk if they are beside it
 --maintainer TEXT name and address in packages        The Tailwater authors";
 
 /// Options of the command line.
@@ -98,11 +98,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
             continue;
         }
         let binary = options.build(&compiler, triple, &mut left_out)?;
-        let top = match &options.binary {
-            Some(binary) => top_beside(binary)?,
-            None => Some(read(&build::top(&compiler, options.target(triple))?)?),
+        let tools = match &options.binary {
+            Some(binary) => Tools::beside(binary)?,
+            None => Tools::build(&compiler, options.target(triple))?,
         };
-        let product = Product::new((&binary, top), triple, options.maintainer.as_deref())?;
+        let product = Product::new((&binary, tools), triple, options.maintainer.as_deref())?;
         product.tell_needs();
         let runs_here = triple.split('-').next() == compiler.host.split('-').next();
         for artifact in product.pack(&out, Effort::Best, &mut left_out)? {
@@ -170,17 +170,13 @@ impl Options {
 }
 
 impl Product {
-    fn new(
-        (binary, top): (&Path, Option<Vec<u8>>),
-        triple: &str,
-        maintainer: Option<&str>,
-    ) -> Result<Self, Failure> {
+    fn new((binary, tools): (&Path, Tools), triple: &str, maintainer: Option<&str>) -> Result<Self, Failure> {
         let program = read(binary)?;
         let (version, epoch) = (env!("CARGO_PKG_VERSION").to_owned(), epoch()?);
-        let needs = match &top {
-            Some(top) => Needs::of(&program)?.and(Needs::of(top)?),
-            None => Needs::of(&program)?,
-        };
+        let mut needs = Needs::of(&program)?;
+        for tool in tools.top.iter().chain(&tools.slowdisk) {
+            needs = needs.and(Needs::of(tool)?);
+        }
         let notices = notices::text()?;
         let sbom = sbom::text(triple, &version, epoch)?;
         Ok(Self {
@@ -188,7 +184,7 @@ impl Product {
             target: triple.to_owned(),
             epoch,
             maintainer: maintainer.unwrap_or("The Tailwater authors").to_owned(),
-            parts: Parts { program: Some(program), top, slowdisk: None, notices, sbom },
+            parts: Parts { program: Some(program), tools, notices, sbom },
             needs,
         })
     }
@@ -265,10 +261,23 @@ impl Artifact {
     }
 }
 
-/// The binary of `tailwater-top` in the directory of the server's, if it is there.
-pub(crate) fn top_beside(binary: &Path) -> Result<Option<Vec<u8>>, Failure> {
-    let path = binary.with_file_name("tailwater-top");
-    if path.is_file() { read(&path).map(Some) } else { Ok(None) }
+const TOP: Program = Program { package: "tailwater-top", name: "tailwater-top" };
+const SLOWDISK: Program = Program { package: "tw-slowdisk", name: "tailwater-slowdisk" };
+
+impl Tools {
+    /// Programs in the directory of the server's binary.
+    pub(crate) fn beside(binary: &Path) -> Result<Self, Failure> {
+        let find = |program: Program| {
+            let path = binary.with_file_name(program.name);
+            if path.is_file() { read(&path).map(Some) } else { Ok(None) }
+        };
+        Ok(Self { top: find(TOP)?, slowdisk: find(SLOWDISK)? })
+    }
+
+    fn build(compiler: &Compiler, target: build::Target<'_>) -> Result<Self, Failure> {
+        let built = |program| read(&build::tool(compiler, target, program)?);
+        Ok(Self { top: Some(built(TOP)?), slowdisk: Some(built(SLOWDISK)?) })
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
@@ -352,8 +361,7 @@ mod tests {
             maintainer: "a <a@example.com>".to_owned(),
             parts: Parts {
                 program: Some(b"program".repeat(1000)),
-                top: Some(b"top".repeat(1000)),
-                slowdisk: None,
+                tools: Tools { top: Some(b"top".repeat(1000)), slowdisk: Some(b"slowdisk".repeat(1000)) },
                 notices: "notices\n".to_owned(),
                 sbom: "{}\n".to_owned(),
             },

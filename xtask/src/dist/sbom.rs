@@ -77,7 +77,7 @@ fn reference(package: &Value) -> String {
 fn component(package: &Value, checksums: &BTreeMap<(String, String), String>) -> Value {
     let (name, version) = (word(package, "name"), word(package, "version"));
     let mut component = json!({
-        "type": if name == "tailwater-top" { "application" } else { "library" },
+        "type": if ["tailwater-top", "tw-slowdisk"].contains(&name.as_str()) { "application" } else { "library" },
         "bom-ref": reference(package),
         "name": name,
         "version": version,
@@ -148,7 +148,8 @@ mod tests {
         let bill: Value = serde_json::from_str(&text).unwrap();
         let components = bill["components"].as_array().unwrap();
         assert!(components.iter().any(|component| component["name"] == "rustls"));
-        assert!(components.iter().all(|component| component["name"] != "fuser"), "development only");
+        assert!(components.iter().any(|component| component["name"] == "fuser"));
+        assert!(components.iter().all(|component| component["name"] != "tokio-rustls"), "development only");
         // A crate of the workspace has no checksum, every other one has.
         for component in components {
             let name = component["name"].as_str().unwrap();
