@@ -13,6 +13,11 @@ use crate::conf::{Loaded, path};
 use crate::console::{Console, Fault};
 use crate::user::Identity;
 
+/// Descriptors besides connections and their files: of sockets, logs, caches and files that are kept open.
+const DESCRIPTORS_OF_PROCESS: u64 = 1024;
+/// Most descriptors for which there is room from the start: 2 MiB of the kernel's memory.
+const DESCRIPTORS_MAX: u64 = 1 << 18;
+
 /// Treatment of the privileges of root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Privileges {
@@ -146,6 +151,19 @@ pub(crate) fn set_limits(main: &MainSettings, console: &Console) {
             format_args!("{connections} worker_connections exceed open file resource limit: {limit}"),
         );
     }
+    reserve_descriptors(connections);
+}
+
+/// Makes the kernel's table of descriptors large enough for `connections`. If it grows later, the thread that opens a descriptor waits for
+/// every processor (an RCU grace period, 12 ms at each doubling as measured), because threads share the table. That thread is a loop that
+/// accepts a connection.
+fn reserve_descriptors(connections: u64) {
+    // A connection may have a file.
+    let wanted = connections.saturating_mul(2).saturating_add(DESCRIPTORS_OF_PROCESS).min(DESCRIPTORS_MAX);
+    let wanted = limits::open_files().map_or(wanted, |limit| wanted.min(limit));
+    let last = i32::try_from(wanted).unwrap_or(i32::MAX).saturating_sub(1);
+    // Without it, the table grows when it has to. The copy is closed at once.
+    let _ = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last);
 }
 
 /// Allows as many open files as can be had without privileges.

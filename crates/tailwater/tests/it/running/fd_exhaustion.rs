@@ -52,6 +52,17 @@ fn reloads_reopens_and_respawns_leak_no_descriptors() {
     assert!(server.stop().unwrap().success());
 }
 
+#[test]
+fn descriptor_table_has_room_for_all_connections_from_the_start() {
+    for (main, expected) in [("", 1024), ("worker_processes 2; worker_rlimit_nofile 20000;", 2048)] {
+        let conf = format!("{main} http {{ server {{ listen 127.0.0.1:{{port}}; return 200 0; }} }}");
+        let server = builder().start(&conf).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", worker(&server))).unwrap();
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).unwrap();
+        assert!(size.trim().parse::<u64>().unwrap() >= expected, "{main}: {size}");
+    }
+}
+
 /// A server whose worker has no descriptor left, and as many incomplete requests.
 fn start_without_descriptors() -> (Server, Vec<Client>) {
     const LIMIT: usize = 60;
