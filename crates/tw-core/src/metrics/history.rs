@@ -128,6 +128,11 @@ impl History {
         let mut moment = BTreeMap::new();
         let open = counts.total(|tally| &tally.open) as f32;
         moment.insert("traffic/connections".to_owned(), [open, f32::NAN]);
+        // The page has this plot only then.
+        if counts.total(|tally| &tally.quic_accepted) > 0 {
+            let open = counts.total(|tally| &tally.quic_open) as f32;
+            moment.insert("traffic/quic".to_owned(), [open, f32::NAN]);
+        }
         let memory = resident_bytes.map_or(f32::NAN, |bytes| bytes as f32);
         moment.insert("traffic/memory".to_owned(), [memory, f32::NAN]);
         let mut past = self.0.lock();
@@ -231,6 +236,7 @@ mod tests {
         }
         assert!(out.contains("\"traffic/memory\":[[4.10e3,null],[null,null]]"), "{out}");
         assert!(out.contains("\"traffic/requests\":[[null,0],[null,0]]"), "{out}");
+        assert!(!out.contains("traffic/quic"), "{out}");
         history.write("unknown", &mut out);
         assert!(!out.contains("unknown"));
     }

@@ -46,9 +46,11 @@ fn access_log_has_a_line_for_each_request() {
 
 #[test]
 fn metrics_count_connections_and_requests_by_protocol() {
-    let server =
-        start_http3("quic_retry on; } server { listen 127.0.0.1:{port1}; location /metrics { metrics; }");
+    let server = start_http3(
+        "quic_retry on; } server { listen 127.0.0.1:{port1}; location /metrics { metrics; } location /status { status_page; }",
+    );
     let page = || Client::get(server.server.addr_of(1), "/metrics").unwrap().text();
+    let history = || Client::get(server.server.addr_of(1), "/status?format=history").unwrap().text();
     let mut client = server.client();
     assert_eq!((client.get("/a.txt").status, client.get("/none").status), (200, 404));
     let text = page();
@@ -63,6 +65,7 @@ fn metrics_count_connections_and_requests_by_protocol() {
     ] {
         assert_eq!(metric_in(&text, series), expected, "{series}: {text}");
     }
+    assert!(wait::until(wait::TIMEOUT, || history().contains("\"traffic/quic\":[[")), "{}", history());
     client.udp.client.close(0x100, std::time::Instant::now());
     client.udp.until(|_| Some(())).unwrap();
     assert!(wait::until(wait::TIMEOUT, || metric_in(&page(), "quic_connections_open") == 0));
