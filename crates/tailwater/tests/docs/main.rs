@@ -13,6 +13,7 @@ mod metrics;
 mod monitoring;
 #[path = "../../src/options.rs"]
 mod options;
+mod promises;
 #[path = "../../../tailwater-top/src/options/records.rs"]
 #[allow(unreachable_pub, dead_code, reason = "the library of the program exports them")]
 mod top_options;
