@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use super::contestant::Binaries;
 use super::options::Options;
 use super::render;
 use super::report::number;
@@ -111,6 +112,11 @@ pub(super) fn run(args: &[String]) -> Outcome {
     let options = Options::parse(args, &["parts", "haproxy"], &[])?;
     let parts = chosen(&options)?;
     let is_quick = options.flag("quick");
+    // A wrong path of a server ends all here, not each part.
+    if Binaries::find(&options)?.nginx.is_absent() {
+        println!("no nginx: left out, and with it the targets that compare with it (--nginx PATH)\n");
+    }
+    fs::create_dir_all(home())?;
     let supervisor = Supervisor::new(options.flag("keep-data"))?;
     let mut results = begin(options.text("parts").is_some());
     let mut failed = Vec::new();

@@ -205,7 +205,7 @@ impl Binary {
 
     /// Stands for a program that this machine does not have.
     fn absent() -> Self {
-        let version = "no nginx".to_owned();
+        let version = "no nginx: left out".to_owned();
         Self { path: PathBuf::new(), version, build: String::new(), http: String::new(), main: String::new() }
     }
 
