@@ -32,6 +32,7 @@ mod datagrams;
 mod idle_eviction;
 mod passed_datagrams;
 mod process_links;
+mod process_packet;
 mod session_handover;
 mod slow_requests;
 mod tally;
@@ -49,7 +50,8 @@ pub use counts::{Counts, DescriptorLimit, PastStall, Reloads, Stalls, StartTime}
 pub use datagrams::{DatagramBuffer, DatagramListener, ReceivedDatagram};
 pub use idle_eviction::{ConnectionPermit, Connections, ConnectionsExhausted, EvictableConnection, Eviction};
 pub use passed_datagrams::{PassOutcome, PassedDatagram};
-pub use process_links::{LinkOutcome, PACKET_SIZE_MAX, PROCESSES_MAX, ProcessLinks};
+pub use process_links::{LinkOutcome, PROCESSES_MAX, ProcessLinks};
+pub use process_packet::{PACKET_SIZE_MAX, PacketHead, read_packet};
 pub use session_handover::{
     HANDOVER_SESSIONS_MAX, HANDOVER_TIME_MAX, HandedSession, HandoverOffers, HandoverPhase, HandoverVerdict,
     OfferedSession, RECORD_SIZE_MAX,

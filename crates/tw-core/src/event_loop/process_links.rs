@@ -7,13 +7,12 @@
 //!                                                  loop of the connection ◄─ queue ◄─ Counts::take_from_process ◄──┘
 //! ```
 //! The sockets come from the master, so nobody else can write to them. They keep packets apart, and the kernel tells when the other end is gone. What
-//! arrives is read like input of strangers: version, loop, mark, three addresses, content.
+//! arrives is read like input of strangers (`process_packet`).
 //!
 //! A process that is not known is not gone for certain: its link may be on the way from another master. Its clients are told that their
 //! connections are lost when [`UNKNOWN_TIME_MAX`] has passed.
 
 use std::io::IoSlice;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -23,14 +22,12 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use tw_base::{FatalMutex, Limit};
-use tw_net::Addr;
 
+use super::process_packet::{LINKED_SIZE_MAX, PacketHead, read_packet};
 use super::{Counts, LoopCore, PassOutcome, PassedDatagram};
 
 /// Largest number of worker processes that know each other, with those that are gone.
 pub const PROCESSES_MAX: usize = 64;
-/// Largest datagram that is passed to another process, bytes. QUIC receives none of more than 1,472.
-const LINKED_SIZE_MAX: usize = 2048;
 /// Time for which datagrams for a process that is not known are dropped. Then the process is taken for gone.
 const UNKNOWN_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -54,13 +51,6 @@ pub(super) const LIMITS: [Limit; 3] = [
         "then their clients get a stateless reset",
     ),
 ];
-
-/// First byte of a packet.
-const VERSION: u8 = 1;
-/// Bytes in front of the content at most: version, loop, mark, two addresses with ports, one without.
-const HEAD_SIZE_MAX: usize = 3 + 2 * (1 + 16 + 2 + 4) + 1 + 16;
-/// Largest packet, bytes.
-pub const PACKET_SIZE_MAX: usize = HEAD_SIZE_MAX + LINKED_SIZE_MAX;
 
 /// Other worker processes, as loops know them.
 #[derive(Default)]
@@ -134,10 +124,7 @@ impl ProcessLinks {
             Ok(socket) => socket,
             Err(outcome) => return outcome,
         };
-        let Some(head) = Head::of(number, datagram).filter(|_| datagram.bytes.len() <= LINKED_SIZE_MAX)
-        else {
-            return LinkOutcome::Lost;
-        };
+        let Some(head) = PacketHead::of(number, datagram) else { return LinkOutcome::Lost };
         let parts = [IoSlice::new(head.bytes()), IoSlice::new(&datagram.bytes)];
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         match sendmsg(&*socket, &parts, &mut SendAncillaryBuffer::default(), flags) {
@@ -169,94 +156,6 @@ impl OtherProcesses {
             }
         }
     }
-}
-
-/// Front of a packet.
-struct Head {
-    bytes: [u8; HEAD_SIZE_MAX],
-    len: usize,
-}
-
-impl Head {
-    /// Head of a datagram; `None` if its addresses are not of the Internet.
-    fn of(number: u8, datagram: &PassedDatagram) -> Option<Self> {
-        let peer = SocketAddr::try_from(datagram.peer.clone()).ok()?;
-        let listen = datagram.listen.inet()?;
-        let mut head = Self { bytes: [0; HEAD_SIZE_MAX], len: 0 };
-        head.push(&[VERSION, number, datagram.ecn]);
-        head.push_address(listen);
-        head.push_address(peer);
-        head.push_ip(datagram.local);
-        Some(head)
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        let room = self.bytes.iter_mut().skip(self.len);
-        room.zip(bytes).for_each(|(to, from)| *to = *from);
-        self.len += bytes.len();
-    }
-
-    fn push_ip(&mut self, ip: Option<IpAddr>) {
-        match ip {
-            None => self.push(&[0]),
-            Some(IpAddr::V4(ip)) => {
-                self.push(&[4]);
-                self.push(&ip.octets());
-            }
-            Some(IpAddr::V6(ip)) => {
-                self.push(&[6]);
-                self.push(&ip.octets());
-            }
-        }
-    }
-
-    fn push_address(&mut self, address: SocketAddr) {
-        self.push_ip(Some(address.ip()));
-        self.push(&address.port().to_be_bytes());
-        if let SocketAddr::V6(address) = address {
-            self.push(&address.scope_id().to_be_bytes());
-        }
-    }
-}
-
-/// Reads a packet: the number of a loop and a datagram for it. `None` if it is not one.
-fn read_packet(mut packet: &[u8]) -> Option<(u8, PassedDatagram)> {
-    let [VERSION, number, ecn] = *take::<3>(&mut packet)? else { return None };
-    let listen = take_address(&mut packet)?;
-    let peer = take_address(&mut packet)?;
-    let local = match take::<1>(&mut packet)? {
-        [0] => None,
-        [family] => Some(take_ip(*family, &mut packet)?),
-    };
-    Some((number, PassedDatagram::new(packet, peer, local, Addr::Inet(listen), ecn)))
-}
-
-fn take<'a, const N: usize>(packet: &mut &'a [u8]) -> Option<&'a [u8; N]> {
-    let (taken, rest) = packet.split_first_chunk()?;
-    *packet = rest;
-    Some(taken)
-}
-
-fn take_ip(family: u8, packet: &mut &[u8]) -> Option<IpAddr> {
-    match family {
-        4 => Some(Ipv4Addr::from(*take::<4>(packet)?).into()),
-        6 => Some(Ipv6Addr::from(*take::<16>(packet)?).into()),
-        _ => None,
-    }
-}
-
-fn take_address(packet: &mut &[u8]) -> Option<SocketAddr> {
-    let [family] = *take::<1>(packet)?;
-    let ip = take_ip(family, packet)?;
-    let port = u16::from_be_bytes(*take::<2>(packet)?);
-    Some(match ip {
-        IpAddr::V4(ip) => (ip, port).into(),
-        IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, u32::from_be_bytes(*take::<4>(packet)?)).into(),
-    })
 }
 
 impl Counts {
@@ -291,63 +190,14 @@ impl LoopCore {
 #[cfg(test)]
 mod tests {
     use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
+    use tw_net::Addr;
 
+    use super::super::process_packet::PACKET_SIZE_MAX;
     use super::*;
 
-    fn datagram(listen: &str, peer: &str, local: Option<&str>, bytes: &[u8]) -> PassedDatagram {
-        let local = local.map(|local| local.parse().unwrap());
-        PassedDatagram::new(bytes, peer.parse().unwrap(), local, Addr::Inet(listen.parse().unwrap()), 2)
-    }
-
-    fn packet(number: u8, datagram: &PassedDatagram) -> Vec<u8> {
-        [Head::of(number, datagram).unwrap().bytes(), &datagram.bytes].concat()
-    }
-
-    #[test]
-    fn packet_has_what_the_datagram_had() {
-        for (listen, peer, local) in [
-            ("0.0.0.0:443", "192.0.2.1:50000", Some("192.0.2.9")),
-            ("127.0.0.1:1", "127.0.0.1:65535", None),
-            ("[::]:443", "[2001:db8::1]:2", Some("2001:db8::2")),
-            ("[::]:443", "[fe80::1%3]:2", Some("fe80::2")),
-        ] {
-            for bytes in [&b""[..], b"x", &[7; LINKED_SIZE_MAX]] {
-                let sent = datagram(listen, peer, local, bytes);
-                let packet = packet(200, &sent);
-                assert!(packet.len() <= PACKET_SIZE_MAX);
-                let (number, read) = read_packet(&packet).unwrap();
-                assert_eq!((number, read.ecn, &read.bytes[..]), (200, 2, bytes));
-                let peer = SocketAddr::try_from(read.peer.clone()).unwrap();
-                let expected = SocketAddr::try_from(sent.peer.clone()).unwrap();
-                assert_eq!((peer, read.local, read.listen), (expected, sent.local, sent.listen));
-            }
-        }
-    }
-
-    #[test]
-    fn cut_and_changed_packets_are_refused_or_read() {
-        let whole = packet(1, &datagram("[::]:443", "192.0.2.1:50000", Some("2001:db8::2"), b""));
-        for len in 0..whole.len() {
-            assert!(read_packet(&whole[..len]).is_none(), "{len}");
-        }
-        for at in 0..whole.len() {
-            for value in 0..=u8::MAX {
-                let mut changed = whole.clone();
-                changed[at] = value;
-                // Some are packets of another datagram.
-                let _ = read_packet(&changed);
-            }
-        }
-        let mut other = whole.clone();
-        other[0] = VERSION + 1;
-        assert!(read_packet(&other).is_none(), "another version");
-    }
-
-    #[test]
-    fn datagram_of_an_address_without_a_port_is_not_passed() {
-        let mut sent = datagram("0.0.0.0:443", "192.0.2.1:50000", None, b"x");
-        sent.listen = Addr::Unix(None);
-        assert!(Head::of(1, &sent).is_none());
+    fn datagram(content: &[u8]) -> PassedDatagram {
+        let (listen, peer) = ("0.0.0.0:443".parse().unwrap(), "192.0.2.1:50000".parse().unwrap());
+        PassedDatagram::new(content, peer, None, Addr::Inet(listen), 2)
     }
 
     #[test]
@@ -359,7 +209,7 @@ mod tests {
         links.add(1, Some(one));
         links.add(2, Some(two));
         links.add(3, None);
-        let (sent, now) = (datagram("0.0.0.0:443", "192.0.2.1:50000", None, b"content"), Instant::now());
+        let (sent, now) = (datagram(b"content"), Instant::now());
         let pass = |process| links.pass(process, 7, &sent, now);
         assert_eq!([pass(2), pass(3)], [LinkOutcome::Sent, LinkOutcome::Gone]);
         let mut packet = [0; PACKET_SIZE_MAX];
@@ -377,7 +227,7 @@ mod tests {
     #[test]
     fn unknown_process_is_gone_after_some_time() {
         let (links, now) = (ProcessLinks::default(), Instant::now());
-        let sent = datagram("0.0.0.0:443", "192.0.2.1:50000", None, b"x");
+        let sent = datagram(b"x");
         let pass = |process, now| links.pass(process, 7, &sent, now);
         assert_eq!(pass(9, now), LinkOutcome::Lost);
         assert_eq!(pass(9, now + UNKNOWN_TIME_MAX / 2), LinkOutcome::Lost);
