@@ -9,6 +9,7 @@ use tw_base::Limit;
 use crate::hello;
 use crate::keys::{HostKeys, Origin};
 use crate::qlog::{FRAMES_MAX, RANGES_MAX};
+use crate::silence::SILENCE_MAX;
 
 /// Client hellos of which parts are missing, on one address of a loop. A hello of ML-KEM takes two datagrams, which come together.
 pub(crate) const HELLOS_MAX: usize = 256;
@@ -115,6 +116,12 @@ pub const LIMITS: &[Limit] = &[
         RESET_INTERVAL.as_micros() as u64,
         "Time between two stateless resets of an address on one loop",
         "datagrams of unknown connections are dropped",
+    ),
+    Limit::micros(
+        "SILENCE_MAX",
+        SILENCE_MAX.as_micros() as u64,
+        "Time without a packet of a QUIC client while its worker process is about to end, or nine round trips if they are longer",
+        "the connection is closed",
     ),
     Limit::count(
         "CONNECTION_IDS_MAX",

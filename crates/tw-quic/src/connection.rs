@@ -434,6 +434,13 @@ impl Connection {
         self.0.queue();
     }
 
+    /// Closes the connection with the code of [`Connection::set_drop_code`] and [`ConnectionError::TimedOut`] once nothing has arrived for
+    /// ten seconds, or nine round trips if they are longer, although the client has something to acknowledge: it has vanished. For a process
+    /// that only waits for the end of its connections.
+    pub fn close_when_silent(&self) {
+        self.0.watch_silence();
+    }
+
     /// Encrypts with new keys from the next packet on (RFC 9001, section 6).
     pub fn update_keys(&self) {
         // A connection that is gone has none.

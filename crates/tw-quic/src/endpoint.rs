@@ -560,7 +560,7 @@ impl EndpointState {
             }
             let mut driver = self.driver.borrow_mut();
             shared.exchange(engine, &mut driver);
-            if let Some(at) = engine.poll_timeout() {
+            if let Some(at) = shared.next_timeout(engine) {
                 // A timer that is later than the one that is set is looked at when that one is due.
                 if shared.armed.get().is_none_or(|armed| at < armed) {
                     shared.armed.set(Some(at));

@@ -20,6 +20,7 @@ mod keys;
 mod path_watch;
 mod qlog;
 mod shared;
+mod silence;
 mod stream_id;
 mod tls;
 mod tokens;

@@ -19,6 +19,7 @@ use crate::endpoint::{Driver, EndpointState};
 use crate::error::ConnectionError;
 use crate::path_watch::{PathWatch, Receiver};
 use crate::qlog::{Migration, Recorder};
+use crate::silence::SilenceWatch;
 use crate::stream_id::StreamId;
 
 /// Bytes for a client without a proved address, for each byte of it.
@@ -63,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) is_queued: Cell<bool>,
     /// Time at which the endpoint looks at its timers.
     pub(crate) armed: Cell<Option<Instant>>,
+    silence: Cell<SilenceWatch>,
 }
 
 /// Progress of the close of this side.
@@ -140,6 +142,7 @@ impl Shared {
             send_window: Cell::new(SEND_WINDOW_MIN),
             is_queued: Cell::new(false),
             armed: Cell::new(None),
+            silence: Cell::default(),
         })
     }
 
@@ -221,13 +224,41 @@ impl Shared {
     }
 
     pub(crate) fn close(&self, code: u64, reason: Bytes) {
+        self.close_because((code, reason), ConnectionError::Closed);
+    }
+
+    /// Closes the connection; tasks get this error.
+    fn close_because(&self, (code, reason): (u64, Bytes), error: ConnectionError) {
         if self.end.borrow().is_none() {
             *self.close.borrow_mut() = Some((code, reason));
             self.closing.set(Closing::Ordered);
-            self.record(|recorder| recorder.closed(&ConnectionError::Closed, Some(code)));
-            self.end_with(ConnectionError::Closed);
+            self.record(|recorder| recorder.closed(&error, Some(code)));
+            self.end_with(error);
             self.queue();
         }
+    }
+
+    /// Closes the connection once its client is silent for too long.
+    pub(crate) fn watch_silence(&self) {
+        if let SilenceWatch::Off = self.silence.get() {
+            self.silence.set(SilenceWatch::Ordered);
+            self.queue();
+        }
+    }
+
+    /// Closes the connection if its client has been silent for too long.
+    fn check_silence(&self, engine: &mut engine::Connection, now: Instant) {
+        let mut watch = self.silence.get();
+        if !self.has_ended() && watch.check(engine, now) {
+            self.close_because((self.drop_code.get(), Bytes::new()), ConnectionError::TimedOut);
+        }
+        self.silence.set(watch);
+    }
+
+    /// Time at which there is something to do, if nothing happens before.
+    pub(crate) fn next_timeout(&self, engine: &mut engine::Connection) -> Option<Instant> {
+        let silence = self.silence.get().deadline().filter(|_| !self.has_ended());
+        engine.poll_timeout().into_iter().chain(silence).min()
     }
 
     /// Notes the end of the connection, and wakes every task.
@@ -278,8 +309,9 @@ impl Shared {
         }
     }
 
-    /// Executes the order to close, if there is one.
+    /// Executes the order to close, if there is one, also one because of the client's silence.
     pub(crate) fn execute_close(&self, engine: &mut engine::Connection, now: Instant) {
+        self.check_silence(engine, now);
         if let Some((code, reason)) = self.close.take() {
             engine.close(now, varint(code), reason);
             self.closing.set(Closing::Executed);

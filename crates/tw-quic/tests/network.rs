@@ -705,6 +705,39 @@ fn silent_client_times_out() {
 }
 
 #[test]
+fn watched_connection_of_a_vanished_client_is_closed_early() {
+    let mut net = Net::new(25, Faults::default(), RetryPolicy::UnderLoad);
+    let connection = net.connected().clone();
+    connection.set_drop_code(0x100);
+    let cx = &mut Context::from_waker(Waker::noop());
+    let stream = net.client.open_bidi().unwrap();
+    net.client.write(stream, b"request");
+    let mut accepted = None;
+    net.until("request", |_| {
+        if let Poll::Ready(Ok(stream)) = connection.poll_accept_bidi(cx) {
+            accepted = Some(stream);
+        }
+        accepted.is_some()
+    });
+    // A client that acknowledges a PING now and then keeps its connection, longer than the idle timeout.
+    let begun = net.now;
+    connection.close_when_silent();
+    net.until("minute", |net| net.now > begun + SETTINGS.idle_timeout * 2);
+    assert_eq!(connection.close_reason(), None);
+    // The response never arrives.
+    net.faults.lost = 100;
+    let vanished = net.now;
+    assert!(connection.poll_write(accepted.unwrap(), cx, &mut [Bytes::from_static(b"response")]).is_ready());
+    net.until("close", |_| connection.close_reason().is_some());
+    assert_eq!(connection.close_reason(), Some(ConnectionError::TimedOut));
+    let silence = net.now - vanished;
+    assert!(silence > Duration::from_secs(9) && silence < Duration::from_secs(21), "{silence:?}");
+    net.flush();
+    assert!(connection.poll_close_sent(cx).is_ready());
+    net.until("end", |net| net.server.endpoint.connections() == 0);
+}
+
+#[test]
 fn client_may_open_more_streams_once_it_opens_many() {
     let mut net = Net::new(18, Faults::default(), RetryPolicy::UnderLoad);
     net.connected();

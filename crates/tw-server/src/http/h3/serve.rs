@@ -189,6 +189,7 @@ impl<'c> ConnectionState<'c> {
         let conn = self.conn;
         conn.frames.set_driver(None);
         if conn.client.home.connections.is_stopping() {
+            conn.quic.close_when_silent();
             self.send_goaway();
         }
         if self.requests.poll_panicked(cx).is_ready() {
