@@ -23,9 +23,12 @@ pub(crate) const HANDSHAKES_WITHOUT_RETRY_MAX: usize = 256;
 pub(crate) const INCOMING_SIZE_MAX: u64 = 32 << 10;
 /// Bytes of all of them, on one address of a loop.
 pub(crate) const INCOMING_TOTAL_MAX: u64 = 4 << 20;
-/// Streams that a client may open at first. The engine makes room for all of them at once, so more are allowed to a client that opens
-/// half as many. With the three that HTTP/3 has in one direction, its tables have 32 places; with more than 25, they would have 64.
+/// Streams that a client may open at first. The engine makes room for all of them at once, and never gives it up, so more are allowed only to a
+/// client that opens half as many. With the three that HTTP/3 has in one direction, its tables have 32 places; with more than 25, they would have 64.
 pub(crate) const FIRST_STREAMS_MAX: u64 = 16;
+/// Factor by which a client that has used half of its streams may open more. Room for the 128 of the default takes 11 KiB, which a browser
+/// with some ten requests at a time does not need.
+pub(crate) const STREAMS_GROWTH: u64 = 4;
 /// Bytes of sent data of a connection that wait for an acknowledgement, at first: enough for an idle path.
 pub(crate) const SEND_WINDOW_MIN: u64 = 128 << 10;
 /// Bytes of sent data for fast and long paths: twice the congestion window, and at most this.

@@ -156,7 +156,7 @@ impl Connection {
                 Ok(None)
             }
             Read::Blocked => {
-                remember(&mut shared.waiters.borrow_mut().streams.entry(stream).or_default().read, cx);
+                shared.waiters.borrow_mut().remember_read(stream, cx);
                 return Poll::Pending;
             }
             Read::Failed(error) => {
@@ -238,7 +238,7 @@ impl Connection {
         if stream.can_be_read() {
             // A stream or connection that is gone needs no stop.
             let _ = self.0.with(|engine| engine.recv_stream(stream.engine()).stop(varint(code)));
-            self.0.waiters.borrow_mut().wake(stream, |waiters| (waiters.read, waiters.reset) = (None, None));
+            self.0.waiters.borrow_mut().forget_reads(stream);
             self.0.queue();
         }
     }
@@ -401,8 +401,9 @@ impl Connection {
         self.0.local
     }
 
-    /// Facts of TLS. Complete once the handshake is; until then those of the client hello. `None` on a closed connection.
-    pub fn tls(&self) -> Option<TlsFacts> {
+    /// Takes the facts of TLS, which are not kept: all of them once the handshake is complete, until then those of the client hello. `None` on a
+    /// closed connection.
+    pub fn take_tls_facts(&self) -> Option<TlsFacts> {
         let facts = self.0.with(|engine| engine.crypto_session().handshake_data()).ok()??;
         facts.downcast::<TlsFacts>().ok().map(|facts| *facts)
     }
@@ -432,6 +433,11 @@ impl Connection {
         // A connection that is gone is idle for good.
         let _ = self.0.with(|engine| engine.ping());
         self.0.queue();
+    }
+
+    /// Frees memory that an idle connection does not need.
+    pub fn shrink(&self) {
+        self.0.shrink();
     }
 
     /// Closes the connection with the code of [`Connection::set_drop_code`] and [`ConnectionError::TimedOut`] once nothing has arrived for

@@ -27,7 +27,7 @@ use tw_base::FatalMutex;
 
 use crate::config::{
     EndpointConfig, HANDSHAKES_MAX, HANDSHAKES_WITHOUT_RETRY_MAX, HELLO_TIMEOUT, HELLOS_MAX,
-    PAYLOAD_SIZE_MAX, RESET_INTERVAL, RESPONSES_MAX, RetryPolicy, server_config,
+    PAYLOAD_SIZE_MAX, RESET_INTERVAL, RESPONSES_MAX, RetryPolicy, TransportConfig, server_config,
 };
 use crate::connection::Connection;
 use crate::error::ConnectionError;
@@ -102,6 +102,8 @@ pub(crate) struct Driver {
     pub(crate) epoch: u64,
     pub(crate) config: EndpointConfig,
     pub(crate) server: Arc<engine::ServerConfig>,
+    /// Configuration of the last connection that was accepted, with the place of the session of the next one.
+    accepting: Option<(Arc<engine::ServerConfig>, Arc<SessionStart>)>,
     clock: Arc<WallClock>,
     foreign: Arc<ForeignOrigin>,
     /// ID that the next connection has, because its client is told so.
@@ -166,6 +168,7 @@ impl Endpoint {
         let server =
             server_config(&config.keys, driver.clock.clone(), Arc::new(SessionStart::Reject(INTERNAL_ERROR)));
         driver.server = Arc::new(server);
+        driver.accepting = None;
         driver.config.retry = config.retry;
         let server = driver.server.clone();
         driver.engine.set_server_config(Some(server));
@@ -609,6 +612,7 @@ impl Driver {
             epoch,
             config,
             server,
+            accepting: None,
             clock,
             foreign,
             reserved,
@@ -621,6 +625,22 @@ impl Driver {
             drained: Vec::new(),
             is_accepting: true,
         }
+    }
+
+    /// Configuration of a connection that is about to be accepted, and the place of its session. Connections with the same settings share it.
+    pub(crate) fn accepting(
+        &mut self,
+        transport: &TransportConfig,
+    ) -> (Arc<engine::ServerConfig>, Arc<SessionStart>) {
+        let is_same = |config: &engine::ServerConfig| Arc::ptr_eq(&config.transport, &transport.engine);
+        let accepting = self.accepting.take().filter(|(config, _)| is_same(config)).unwrap_or_else(|| {
+            let start = Arc::new(SessionStart::Begun(FatalMutex::default()));
+            let mut config = (*self.server).clone();
+            config.crypto = start.clone();
+            config.transport = transport.engine.clone();
+            (Arc::new(config), start)
+        });
+        self.accepting.insert(accepting).clone()
     }
 
     pub(crate) fn with_engine<T>(&mut self, call: impl FnOnce(&mut engine::Endpoint) -> T) -> T {

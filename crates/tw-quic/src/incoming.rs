@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use quinn_proto as engine;
 use rustls::ServerConfig;
-use tw_base::FatalMutex;
 
 use crate::config::TransportConfig;
 use crate::connection::Connection;
@@ -144,11 +143,13 @@ impl IncomingConnection {
     pub fn accept(mut self, now: Instant, handshake: BegunHandshake) -> Result<Connection, ConnectionError> {
         let BegunHandshake { mut session, id, transport } = handshake;
         session.recorder.clone_from(&self.recorder);
-        let watch = session.watch.clone();
+        let settings = (transport.settings.bidi_streams(), session.watch.clone());
+        let (config, start) = self.endpoint.driver.borrow_mut().accepting(&transport);
         *self.endpoint.driver.borrow().reserved.lock() = Some(id);
-        let start = SessionStart::Begun(FatalMutex::new(Some(session)));
-        let outcome = self.start(now, start, Some((&transport, watch)));
-        // Where no connection was made, nobody has used it.
+        start.set(Some(session));
+        let outcome = self.start(now, config, settings);
+        // Where no connection was made, nobody has used them.
+        start.set(None);
         self.endpoint.driver.borrow().reserved.lock().take();
         let count = |statistics: &mut EndpointStatistics| match &outcome {
             Ok(_) => statistics.accepted += 1,
@@ -164,8 +165,10 @@ impl IncomingConnection {
             let code = TLS_ALERT + u64::from(alert);
             recorder.closed(&ConnectionError::Violation { code, reason: "handshake rejected".into() }, None);
         }
+        let mut config = (*self.endpoint.driver.borrow().server).clone();
+        config.crypto = Arc::new(SessionStart::Reject(alert));
         // It fails, as it should; the client gets the reason.
-        let _ = self.start(now, SessionStart::Reject(alert), None);
+        let _ = self.start(now, Arc::new(config), (0, Arc::default()));
         self.endpoint.count(|statistics| statistics.refused += 1);
     }
 
@@ -197,27 +200,20 @@ impl IncomingConnection {
     fn start(
         &mut self,
         now: Instant,
-        start: SessionStart,
-        transport: Option<(&TransportConfig, Arc<PathWatch>)>,
+        config: Arc<engine::ServerConfig>,
+        settings: (u64, Arc<PathWatch>),
     ) -> Result<Connection, ConnectionError> {
         let endpoint = self.endpoint.clone();
         let outcome = endpoint.guard(|| {
             let mut driver = endpoint.driver.borrow_mut();
             let incoming = self.take(&mut driver).ok_or(ConnectionError::EngineFailed)?;
             let (is_proved, first_len) = (incoming.remote_address_validated(), self.first_len);
-            let mut config = (*driver.server).clone();
-            config.crypto = Arc::new(start);
-            if let Some((transport, _)) = &transport {
-                config.transport = transport.engine.clone();
-            }
-            let (config, mut out) = (Some(Arc::new(config)), Vec::new());
+            let mut out = Vec::new();
             match driver
-                .with_engine(|engine| engine.accept(incoming, now, &mut out, config).map_err(Box::new))
+                .with_engine(|engine| engine.accept(incoming, now, &mut out, Some(config)).map_err(Box::new))
             {
                 Ok((handle, engine)) => {
-                    let settings =
-                        transport.map(|(transport, watch)| (transport.settings.bidi_streams(), watch));
-                    let (settings, recorder) = (settings.unwrap_or_default(), self.recorder.take());
+                    let recorder = self.recorder.take();
                     let shared = endpoint.add(&mut driver, (handle, engine), settings, recorder);
                     if !is_proved {
                         shared.set_unproved(first_len);

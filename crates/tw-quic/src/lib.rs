@@ -17,6 +17,7 @@ mod error;
 mod hello;
 mod incoming;
 mod keys;
+mod next_key;
 mod path_watch;
 mod qlog;
 mod shared;

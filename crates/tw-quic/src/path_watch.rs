@@ -115,13 +115,13 @@ fn challenge(mut payload: &[u8]) -> Option<u64> {
 
 /// Key of packets that are watched.
 pub(crate) struct WatchedKey {
-    key: Box<dyn PacketKey>,
+    key: Box<dyn rustls::quic::PacketKey>,
     watch: Arc<PathWatch>,
 }
 
 impl WatchedKey {
     pub(crate) fn boxed(key: Box<dyn rustls::quic::PacketKey>, watch: &Arc<PathWatch>) -> Box<dyn PacketKey> {
-        Box::new(Self { key: Box::new(key), watch: watch.clone() })
+        Box::new(Self { key, watch: watch.clone() })
     }
 }
 

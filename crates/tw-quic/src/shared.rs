@@ -13,7 +13,7 @@ use bytes::Bytes;
 use engine::{Dir, Event, StreamEvent};
 use quinn_proto as engine;
 
-use crate::config::{SEND_WINDOW_MAX, SEND_WINDOW_MIN, varint};
+use crate::config::{SEND_WINDOW_MAX, SEND_WINDOW_MIN, STREAMS_GROWTH, varint};
 use crate::connection::remember;
 use crate::endpoint::{Driver, EndpointState};
 use crate::error::ConnectionError;
@@ -97,6 +97,8 @@ pub(crate) struct Waiters {
     pub(crate) closed: Vec<Waker>,
     pub(crate) close_sent: Option<Waker>,
     pub(crate) streams: HashMap<StreamId, StreamWaiters, foldhash::fast::RandomState>,
+    /// Tasks that read streams in one direction, of which there are few. They wait as long as the connection lasts.
+    uni_reads: Vec<(StreamId, Waker)>,
 }
 
 #[derive(Default)]
@@ -210,6 +212,12 @@ impl Shared {
         all.udp_tx.bytes + u64::from(all.path.current_mtu) <= received.saturating_mul(AMPLIFICATION_MAX)
     }
 
+    /// Frees memory that an idle connection does not need.
+    pub(crate) fn shrink(&self) {
+        self.waiters.borrow_mut().shrink();
+        self.writable.take();
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.end.borrow().is_some()
     }
@@ -272,10 +280,20 @@ impl Shared {
     fn end_with(&self, reason: ConnectionError) {
         self.end.borrow_mut().get_or_insert(reason);
         let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
-        let Waiters { accept_bidi, accept_uni, open_uni, established, closed, close_sent, streams } = waiters;
+        let Waiters {
+            accept_bidi,
+            accept_uni,
+            open_uni,
+            established,
+            closed,
+            close_sent,
+            streams,
+            uni_reads,
+        } = waiters;
         let of_streams = streams.into_values().flat_map(|one| [one.read, one.reset, one.write, one.end]);
         let of_connection = [accept_bidi, accept_uni, open_uni, established, close_sent].into_iter();
-        of_connection.chain(of_streams).flatten().chain(closed).for_each(Waker::wake);
+        let uni_reads = uni_reads.into_iter().map(|(_, waker)| waker);
+        of_connection.chain(of_streams).flatten().chain(closed).chain(uni_reads).for_each(Waker::wake);
     }
 
     /// Frees the engine's part.
@@ -294,7 +312,8 @@ impl Shared {
             if dir == Dir::Bi {
                 let allowed = engine.max_concurrent_streams(dir);
                 if allowed < max && engine.streams().remote_open_streams(dir) * 2 >= allowed {
-                    engine.set_max_concurrent_streams(dir, varint(max));
+                    let more = allowed.saturating_mul(STREAMS_GROWTH).min(max);
+                    engine.set_max_concurrent_streams(dir, varint(more));
                 }
             }
             Some(id)
@@ -386,6 +405,7 @@ impl Shared {
             Event::Stream(StreamEvent::Available { dir: Dir::Uni }) => wake(waiters.open_uni.take()),
             Event::Stream(StreamEvent::Available { dir: Dir::Bi }) => {}
             Event::Stream(StreamEvent::Readable { id }) => {
+                wake(waiters.take_uni_read(stream(id)));
                 waiters.wake(stream(id), |stream| {
                     wake(stream.read.take());
                     wake(stream.reset.take());
@@ -440,6 +460,35 @@ impl Waiters {
             Dir::Bi => &mut self.accept_bidi,
             Dir::Uni => &mut self.accept_uni,
         }
+    }
+
+    /// Stores the task that reads a stream.
+    pub(crate) fn remember_read(&mut self, stream: StreamId, cx: &Context<'_>) {
+        if stream.is_bidi() {
+            return remember(&mut self.streams.entry(stream).or_default().read, cx);
+        }
+        match self.uni_reads.iter_mut().find(|(other, _)| *other == stream) {
+            Some((_, waker)) => waker.clone_from(cx.waker()),
+            None => self.uni_reads.push((stream, cx.waker().clone())),
+        }
+    }
+
+    /// Takes the task that reads a stream in one direction.
+    fn take_uni_read(&mut self, stream: StreamId) -> Option<Waker> {
+        let place = self.uni_reads.iter().position(|(other, _)| *other == stream)?;
+        Some(self.uni_reads.swap_remove(place).1)
+    }
+
+    /// Forgets the tasks that read a stream or wait for its reset.
+    pub(crate) fn forget_reads(&mut self, stream: StreamId) {
+        self.take_uni_read(stream);
+        self.wake(stream, |waiters| (waiters.read, waiters.reset) = (None, None));
+    }
+
+    /// Frees unused memory.
+    pub(crate) fn shrink(&mut self) {
+        self.streams.shrink_to_fit();
+        self.closed.shrink_to_fit();
     }
 
     /// Wakes waiters of a stream, and forgets those of one that nobody waits for.

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::io::Cursor;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use bytes::{Buf, BufMut};
@@ -12,11 +13,12 @@ use engine::crypto::{self, HeaderKey, KeyPair, Keys, PacketKey};
 use engine::transport_parameters::TransportParameters;
 use quinn_proto as engine;
 use rustls::pki_types::CertificateDer;
-use rustls::quic::{KeyChange, Secrets, ServerConnection, Suite, Version};
+use rustls::quic::{KeyChange, ServerConnection, Suite, Version};
 use rustls::{CipherSuite, HandshakeKind, NamedGroup, ServerConfig, SignatureScheme};
 use tw_base::FatalMutex;
 
 use crate::config::{PAYLOAD_SIZE_MAX, TransportSettings};
+use crate::next_key::NextSecrets;
 use crate::path_watch::{PathWatch, WatchedKey};
 use crate::qlog::{PacketKind, Recorder, recorded, recorded_keys};
 
@@ -106,10 +108,19 @@ impl BegunSession {
 
 /// Start of a session for the engine.
 pub(crate) enum SessionStart {
-    /// A session that has begun. Taken once.
+    /// The session of the connection that is accepted next, for all connections with the same settings.
     Begun(FatalMutex<Option<Box<BegunSession>>>),
     /// Alert that ends the handshake.
     Reject(u8),
+}
+
+impl SessionStart {
+    /// Sets the session of the connection that is accepted next.
+    pub(crate) fn set(&self, session: Option<Box<BegunSession>>) {
+        if let Self::Begun(begun) = self {
+            *begun.lock() = session;
+        }
+    }
 }
 
 /// Alert `internal_error`.
@@ -246,7 +257,14 @@ impl crypto::ServerConfig for SessionStart {
             }
             Err(error) => (SessionState::Failed(error), Arc::default(), None),
         };
-        Box::new(Session { state, watch, recorder, next_secrets: None, has_told: false })
+        Box::new(Session {
+            state,
+            watch,
+            recorder,
+            next_secrets: None,
+            has_told: false,
+            are_facts_taken: AtomicBool::new(false),
+        })
     }
 }
 
@@ -255,17 +273,19 @@ struct Session {
     state: SessionState,
     watch: Arc<PathWatch>,
     recorder: Option<Arc<Recorder>>,
-    next_secrets: Option<Secrets>,
+    next_secrets: Option<NextSecrets>,
     /// True once the engine knows that there are facts.
     has_told: bool,
+    /// True once the facts were taken.
+    are_facts_taken: AtomicBool,
 }
 
 /// State of a TLS session.
 enum SessionState {
     /// Until everything is written.
     Handshake(Box<BegunSession>),
-    /// Nothing of rustls is kept: its memory is some kilobytes.
-    Complete(Box<TlsFacts>),
+    /// Nothing of rustls is kept: its memory is some kilobytes. Facts are kept until they are taken.
+    Complete(FatalMutex<Option<Box<TlsFacts>>>),
     /// Error of the handshake.
     Failed(engine::TransportError),
 }
@@ -346,8 +366,11 @@ impl crypto::Session for Session {
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
         match &self.state {
-            SessionState::Handshake(begun) => Some(Box::new(begun.facts())),
-            SessionState::Complete(facts) => Some(facts.clone()),
+            SessionState::Handshake(begun) => {
+                self.are_facts_taken.store(true, Relaxed);
+                Some(Box::new(begun.facts()))
+            }
+            SessionState::Complete(facts) => Some(facts.lock().take()?),
             SessionState::Failed(_) => None,
         }
     }
@@ -411,7 +434,9 @@ impl crypto::Session for Session {
             None => session.write_hs(out),
         };
         if change.is_none() && out.is_empty() && answers.is_empty() && !session.is_handshaking() {
-            self.state = SessionState::Complete(Box::new(begun.facts()));
+            let is_wanted = !self.are_facts_taken.load(Relaxed);
+            let facts = is_wanted.then(|| Box::new(begun.facts()));
+            self.state = SessionState::Complete(FatalMutex::new(facts));
         }
         match change? {
             KeyChange::Handshake { keys } => {
@@ -419,7 +444,7 @@ impl crypto::Session for Session {
                 Some(recorded_keys(self.recorder.as_ref(), PacketKind::Handshake, keys))
             }
             KeyChange::OneRtt { keys: rustls::quic::Keys { local, remote }, next } => {
-                self.next_secrets = Some(next);
+                self.next_secrets = Some(NextSecrets::new(next));
                 let header = KeyPair {
                     local: Box::new(local.header) as Box<dyn HeaderKey>,
                     remote: Box::new(remote.header) as Box<dyn HeaderKey>,
@@ -430,7 +455,7 @@ impl crypto::Session for Session {
     }
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
-        let keys = self.next_secrets.as_mut()?.next_packet_keys();
+        let keys = self.next_secrets.as_mut()?.next_keys();
         Some(self.watched(keys.local, keys.remote))
     }
 

@@ -328,7 +328,7 @@ impl Net {
 fn stream_is_served() {
     let mut net = Net::new(1, Faults::default(), RetryPolicy::UnderLoad);
     let connection = net.connected().clone();
-    let facts = connection.tls().unwrap();
+    let facts = connection.take_tls_facts().unwrap();
     assert_eq!(facts.server_name.as_deref(), Some("localhost"));
     assert_eq!(facts.protocol.as_deref(), Some(&b"echo"[..]));
     assert!(facts.suite.is_some() && !facts.is_resumed && facts.client_chain.is_empty());
@@ -851,5 +851,5 @@ fn session_is_resumed_with_early_data() {
     second.until("echo", |net| net.client.ended.contains_key(&stream));
     assert_eq!(second.client.received[&stream], b"early");
     second.until("handshake", |_| !connection.is_handshaking());
-    assert!(connection.tls().unwrap().is_resumed);
+    assert!(connection.take_tls_facts().unwrap().is_resumed);
 }

@@ -93,7 +93,7 @@ pub async fn accept<H: TlsHost>(
         }
     }
     // A connection that has ended meanwhile tells nothing.
-    let facts = connection.tls()?;
+    let facts = connection.take_tls_facts()?;
     let mut client =
         client_certificate(&pending, &facts.client_chain, clients, pool.as_ref(), server).await?;
     if let Some(client) = &mut client {

@@ -377,6 +377,9 @@ impl<'c> ConnectionState<'c> {
         if !self.requests.is_idle() {
             self.requests.begin_idle(self.requests.idle_timeout());
             self.conn.frames.shrink();
+            self.conn.quic.shrink();
+            self.conn.write_order.shrink();
+            self.pending.shrink_to_fit();
         }
         if let Poll::Ready(end) = self.requests.poll_idle_end(cx) {
             self.close(match end {

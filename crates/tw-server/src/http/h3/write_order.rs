@@ -66,6 +66,12 @@ impl WriteOrder {
         }
     }
 
+    /// Frees unused memory.
+    pub(super) fn shrink(&self) {
+        self.active.borrow_mut().shrink_to_fit();
+        self.waiting.borrow_mut().shrink_to_fit();
+    }
+
     /// Forgets a stream that has ended.
     pub(super) fn forget(&self, stream: StreamId) {
         self.waiting.borrow_mut().retain(|waiting| waiting.stream != stream);
