@@ -1,0 +1,79 @@
+//! Packets of a connection that is in the queue, and its timer.
+
+use std::cmp::Reverse;
+use std::rc::Rc;
+use std::time::Instant;
+
+use super::EndpointState;
+use crate::qlog::Direction;
+use crate::shared::{Closing, Shared};
+use crate::transmit::{Outgoing, TransmitBatch};
+
+/// Datagrams of one message. Longer ones would hold up those of other connections.
+const SEGMENTS_MAX: usize = 44;
+/// Datagrams of one connection before others have their turn; the last message may exceed it.
+const DATAGRAMS_OF_VISIT: usize = 2 * SEGMENTS_MAX;
+
+/// Result of letting a connection send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Visit {
+    /// Nothing is left, or nothing may be sent now.
+    Whole,
+    /// There may be more.
+    Cut,
+}
+
+impl EndpointState {
+    /// Lets a connection send, and sets its timer.
+    pub(super) fn visit(&self, shared: &Rc<Shared>, now: Instant, batch: &mut TransmitBatch) -> Visit {
+        if shared.is_broken() {
+            self.count(|statistics| statistics.panics += 1);
+            self.forget(shared);
+            return Visit::Whole;
+        }
+        shared.record(|recorder| recorder.set_time(now));
+        let visit = shared.call(|engine| {
+            shared.execute_close(engine, now);
+            let (mut visit, mut made) = (Visit::Cut, 0);
+            while made < DATAGRAMS_OF_VISIT && !batch.is_full() {
+                if !shared.may_send(engine) {
+                    visit = Visit::Whole;
+                    break;
+                }
+                let mut buffer = batch.buffer();
+                let segments = if shared.is_unproved() { 1 } else { SEGMENTS_MAX };
+                match engine.poll_transmit(now, segments, &mut buffer) {
+                    Some(transmit) => {
+                        shared.packets_made(transmit.destination);
+                        let message = Outgoing::new(buffer, transmit);
+                        made += message.datagrams();
+                        let Outgoing { bytes, segment, ecn, .. } = &message;
+                        shared.record(|recorder| {
+                            recorder.datagrams(Direction::Sent, bytes.len(), *segment, *ecn);
+                        });
+                        batch.push(message);
+                    }
+                    None => {
+                        batch.give_back(buffer);
+                        visit = Visit::Whole;
+                        break;
+                    }
+                }
+            }
+            if shared.closing.get() == Closing::Executed && !batch.is_full() {
+                self.closing.borrow_mut().push(shared.clone());
+            }
+            let mut driver = self.driver.borrow_mut();
+            shared.exchange(engine, &mut driver);
+            if let Some(at) = shared.next_timeout(engine) {
+                // A timer that is later than the one that is set is looked at when that one is due.
+                if shared.armed.get().is_none_or(|armed| at < armed) {
+                    shared.armed.set(Some(at));
+                    driver.timers.push(Reverse((at, shared.handle.0, shared.serial)));
+                }
+            }
+            visit
+        });
+        visit.unwrap_or(Visit::Whole)
+    }
+}
