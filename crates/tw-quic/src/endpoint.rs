@@ -80,10 +80,21 @@ pub(crate) struct EndpointState {
     table: RefCell<Vec<Option<Rc<Shared>>>>,
     /// Connections that may have something to send, or whose timers have changed.
     queue: RefCell<VecDeque<Rc<Shared>>>,
+    /// True while a client that has moved waits for its PATH_CHALLENGE.
+    has_moved_client: Cell<bool>,
     /// Connections whose close is in the batch.
     closing: RefCell<Vec<Rc<Shared>>>,
     waker: RefCell<Option<Waker>>,
     statistics: Cell<EndpointStatistics>,
+}
+
+/// Work of [`Endpoint::fill`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Packets, to which tasks that have been woken may add.
+    Packets,
+    /// A PATH_CHALLENGE for a client that has moved, which may receive little before it has answered.
+    PathChallenge,
 }
 
 /// Counters of an endpoint.
@@ -112,6 +123,7 @@ impl Endpoint {
             driver: RefCell::new(Driver::new(config, clock, 0)),
             table: RefCell::default(),
             queue: RefCell::default(),
+            has_moved_client: Cell::default(),
             closing: RefCell::default(),
             waker: RefCell::default(),
             statistics: Cell::default(),
@@ -164,9 +176,12 @@ impl Endpoint {
     }
 
     /// Ready while [`Endpoint::fill`] has something to do.
-    pub fn poll_work(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_work(&self, cx: &mut Context<'_>) -> Poll<Work> {
+        if self.0.has_moved_client.take() {
+            return Poll::Ready(Work::PathChallenge);
+        }
         if !self.0.queue.borrow().is_empty() || !self.0.driver.borrow().responses.is_empty() {
-            return Poll::Ready(());
+            return Poll::Ready(Work::Packets);
         }
         let waker = &mut *self.0.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {

@@ -30,7 +30,7 @@ mod wall_clock;
 
 pub use config::{EndpointConfig, LIMITS, RetryPolicy, TransportConfig, TransportSettings};
 pub use connection::{Connection, ConnectionStatistics};
-pub use endpoint::{Datagram, Endpoint, EndpointStatistics, Received};
+pub use endpoint::{Datagram, Endpoint, EndpointStatistics, Received, Work};
 pub use error::{ConnectionError, StreamError};
 pub use incoming::{BegunHandshake, HandshakeFailure, HandshakeStart, IncomingConnection};
 pub use keys::{CONNECTION_ID_LEN, HostKeys, Origin};

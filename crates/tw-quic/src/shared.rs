@@ -87,6 +87,13 @@ pub(crate) struct PeerAddress {
     candidate: Option<SocketAddr>,
 }
 
+impl PeerAddress {
+    /// Returns true if the client has not used this address before.
+    pub(crate) fn is_new(self, address: SocketAddr) -> bool {
+        address != self.validated && Some(address) != self.candidate
+    }
+}
+
 /// Tasks that wait.
 #[derive(Default)]
 pub(crate) struct Waiters {

@@ -13,7 +13,7 @@ use tw_log::Level;
 use tw_net::Addr;
 use tw_quic::{
     Datagram, Endpoint, EndpointConfig, EndpointStatistics, IncomingConnection, Origin, Received,
-    RetryPolicy, TransmitBatch,
+    RetryPolicy, TransmitBatch, Work,
 };
 use tw_rt::watch::Subject;
 use tw_rt::{Deadline, OutgoingMessage};
@@ -60,7 +60,7 @@ struct LoopEndpoint {
 /// Next step of the task of an endpoint.
 enum Next {
     /// Connections may have packets to send.
-    Packets,
+    Work(Work),
     Timer,
     End,
 }
@@ -261,8 +261,8 @@ impl LoopEndpoint {
         let mut deadline = Deadline::new();
         loop {
             let next = poll_fn(|cx| {
-                if self.endpoint.poll_work(cx).is_ready() {
-                    return Poll::Ready(Next::Packets);
+                if let Poll::Ready(work) = self.endpoint.poll_work(cx) {
+                    return Poll::Ready(Next::Work(work));
                 }
                 if self.is_over.get() {
                     return Poll::Ready(Next::End);
@@ -274,12 +274,15 @@ impl LoopEndpoint {
                 deadline.poll_elapsed(cx).map(|()| Next::Timer)
             });
             match next.await {
-                Next::Packets => {}
-                Next::Timer => self.endpoint.on_timeout(tw_rt::clock::now()),
+                // Tasks that datagrams or timers have woken add to the packets that are due.
+                Next::Work(Work::Packets) => tw_rt::yield_now().await,
+                Next::Work(Work::PathChallenge) => {}
+                Next::Timer => {
+                    self.endpoint.on_timeout(tw_rt::clock::now());
+                    tw_rt::yield_now().await;
+                }
                 Next::End => return,
             }
-            // Tasks that datagrams or timers have woken add to the packets that are due.
-            tw_rt::yield_now().await;
             self.send(&mut batch).await;
             self.note_statistics();
         }

@@ -57,6 +57,11 @@ impl EndpointState {
                     recorder.set_time(now);
                     recorder.datagrams(Direction::Received, datagram.bytes.len(), None, datagram.ecn);
                 });
+                if shared.peer.get().is_new(datagram.peer) {
+                    // Before the tasks that the datagram wakes.
+                    self.has_moved_client.set(true);
+                    self.queue(shared.handle, shared.serial);
+                }
                 shared.call(|engine| {
                     engine.handle_event(event);
                     shared.exchange(engine, driver);

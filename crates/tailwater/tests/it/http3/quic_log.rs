@@ -98,6 +98,25 @@ fn connection_is_recorded_from_its_first_datagram_to_its_end() {
 }
 
 #[test]
+fn path_challenge_leaves_before_the_response_to_a_client_that_has_moved() {
+    let server = start_recorded("quic_log qlog;");
+    let mut client = server.client();
+    assert_eq!(client.get("/a.txt").text(), "hello");
+    client.udp.rebind().unwrap();
+    assert_eq!(client.get("/a.txt").text(), "hello");
+    client.close();
+    let (_, records) = records(&server, "connection_closed");
+    let has_moved = |record: &&Value| record["data"]["new"] != "probing_started";
+    let since: Vec<_> = records.iter().skip_while(has_moved).cloned().collect();
+    let sent = events(&since, "transport:packet_sent");
+    let has = |packet: &Value, kind: &str| {
+        packet["frames"].as_array().unwrap().iter().any(|frame| frame["frame_type"] == kind)
+    };
+    assert!(has(sent[0], "path_challenge") && !has(sent[0], "stream"), "{sent:?}");
+    assert!(sent.iter().any(|packet| has(packet, "stream")));
+}
+
+#[test]
 fn failed_handshake_is_recorded() {
     let server = start_recorded("quic_log qlog; http3 off;");
     let mut udp = server.raw_unconnected();
