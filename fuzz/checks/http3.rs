@@ -1,7 +1,7 @@
 //! Invariants for HTTP/3 input: streams of any types in any order, frames and fields of any kind.
 //!
 //! Both ends take it. The results are equal however the bytes of a stream are cut, nothing decoded is longer than its limit,
-//! and the output is whole frames.
+//! and the output is whole frames. The same input is that of HTTP/0.9, whose output is nothing but bodies.
 
 use std::task::{Context, Poll, Waker};
 
@@ -21,9 +21,11 @@ const STOP: u8 = 0x30;
 pub(crate) fn check(data: &[u8]) {
     let whole = serve(data, usize::MAX);
     let client_events = read_as_client(data, usize::MAX);
+    let hq_events = serve_hq(data, usize::MAX);
     for size in [1, 2, 9] {
         assert_eq!(serve(data, size), whole, "a server, in pieces of {size}");
         assert_eq!(read_as_client(data, size), client_events, "a client, in pieces of {size}");
+        assert_eq!(serve_hq(data, size), hq_events, "HTTP/0.9, in pieces of {size}");
     }
 }
 
@@ -69,6 +71,7 @@ fn serve(mut data: &[u8], size: usize) -> (Vec<String>, Vec<u8>) {
                     let _ = stream.send_data(Bytes::from(vec![0; 2000]), true);
                     streams.push(stream);
                 }
+                Event::RequestLine(..) => unreachable!("a line without HTTP/0.9"),
                 Event::RequestCanceled => events.push("taken back".into()),
                 Event::Priority { stream, value } => events.push(format!("{stream} {value:?}")),
             }
@@ -80,6 +83,37 @@ fn serve(mut data: &[u8], size: usize) -> (Vec<String>, Vec<u8>) {
     drop(streams);
     out.extend(said(&server, &mut events));
     (events, out)
+}
+
+/// Events of a server of HTTP/0.9.
+fn serve_hq(mut data: &[u8], size: usize) -> Vec<String> {
+    let server = Connection::hq_server(CONFIG);
+    let (mut events, mut streams) = (Vec::new(), Vec::new());
+    while let Some(done) = operate(&server, OF_CLIENT, size, &mut data) {
+        events.push(done);
+        while let Some(event) = server.next() {
+            match event {
+                Event::RequestLine(stream, line) => {
+                    events.push(format!("{} {line:?}", stream.id()));
+                    let end = line.iter().position(|byte| *byte == b'\n');
+                    assert!(end.map_or(CONFIG.list_max as usize, |end| end + 1) == line.len());
+                    let _ = stream.send_head(|fields| fields.status(200), false);
+                    let is_sent = stream.send_data(Bytes::from_static(b"body"), true).is_ok();
+                    assert_eq!(stream.output().as_deref(), is_sent.then_some(&b"body"[..]));
+                    stream.consume(4);
+                    streams.push(stream);
+                }
+                Event::RequestCanceled => events.push("taken back".into()),
+                Event::Request(..) | Event::Priority { .. } => unreachable!("frames of HTTP/0.9"),
+            }
+        }
+        streams.iter().for_each(|stream| record(stream, &mut events));
+    }
+    events.push(format!("{:?}", server.error()));
+    drop(streams);
+    assert!(said(&server, &mut events).is_empty());
+    assert_eq!(server.out_len(LocalStream::QpackDecoder), 0);
+    events
 }
 
 /// Events of a client that has sent two requests, and its output.

@@ -13,7 +13,7 @@ use crate::entry::Half;
 use crate::error::{ConnectionError, StreamError};
 use crate::qpack::FIELD_CODING;
 use crate::settings::End;
-use crate::state::{PendingEvent, State};
+use crate::state::{PendingEvent, Protocol, State};
 use crate::stream::Stream;
 
 /// One end of a connection.
@@ -42,6 +42,8 @@ pub enum LocalStream {
 pub enum Event {
     /// A stream begins with a request, which may be malformed ([`FieldSection::malformed`]) or not complete ([`FieldSection::is_truncated`]).
     Request(Stream, FieldSection),
+    /// A stream of HTTP/0.9 begins with this request line, its end included unless it is too long.
+    RequestLine(Stream, Bytes),
     /// The client canceled a request before [`Connection::next`] returned it.
     RequestCanceled,
     /// A stream's new priority (RFC 9218 section 7.2), as in the field `Priority`.
@@ -99,17 +101,25 @@ impl Connection {
     /// Creates the server's end. Its first bytes are ready to be written.
     #[must_use]
     pub fn server(config: Config) -> Self {
-        Self::new(End::Server, config)
+        Self::new(End::Server, Protocol::Http3, config)
+    }
+
+    /// Creates the server's end of a connection of HTTP/0.9 (ALPN `hq-interop`), whose request lines are at most
+    /// [`Config::list_max`] bytes long. It writes to request streams only: the heads of responses are left out, and bodies are
+    /// sent as they are.
+    #[must_use]
+    pub fn hq_server(config: Config) -> Self {
+        Self::new(End::Server, Protocol::Hq, config)
     }
 
     /// Creates the client's end. Its first bytes are ready to be written.
     #[must_use]
     pub fn client(config: Config) -> Self {
-        Self::new(End::Client, config)
+        Self::new(End::Client, Protocol::Http3, config)
     }
 
-    fn new(end: End, config: Config) -> Self {
-        let state = RefCell::new(State::new(end, config));
+    fn new(end: End, protocol: Protocol, config: Config) -> Self {
+        let state = RefCell::new(State::new(end, protocol, config));
         Self(Rc::new(Shared { state, driver: TaskWaker::default() }))
     }
 
@@ -198,7 +208,16 @@ impl Connection {
         Some(match state.events.pop_front()? {
             PendingEvent::Priority { stream, value } => Event::Priority { stream, value },
             PendingEvent::Canceled => Event::RequestCanceled,
-            PendingEvent::Request(entry, _) if entry.error.get().is_some() => Event::RequestCanceled,
+            PendingEvent::Request(entry, _) | PendingEvent::RequestLine(entry, _)
+                if entry.error.get().is_some() =>
+            {
+                Event::RequestCanceled
+            }
+            PendingEvent::RequestLine(entry, line) => {
+                state.unseen = 0;
+                drop(state);
+                Event::RequestLine(Stream::new(&self.0, entry), line)
+            }
             PendingEvent::Request(entry, mut list) => {
                 state.unseen = 0;
                 // The end of a stream often arrives right behind the head.

@@ -10,6 +10,8 @@
 //!   Stream::send_head, send_data ─► Stream::output ─► the request stream
 //!   Connection::write, next_signal ─► control and decoder streams; RESET_STREAM, STOP_SENDING
 //! ```
+//! A connection of HTTP/0.9 over QUIC (`hq`) has the same streams without frames, and no other ones.
+//!
 //! Frames of a request stream are parsed when its owner wants the next part: bytes that nobody has read yet are kept as they
 //! came, so that the flow control of QUIC limits them. Nothing here knows QUIC: any transport with numbered streams will do.
 //!
@@ -24,6 +26,7 @@ mod entry;
 mod error;
 mod error_code;
 mod frame;
+mod hq;
 mod qpack;
 mod reader;
 mod receive;

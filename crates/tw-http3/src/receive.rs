@@ -13,7 +13,7 @@ use crate::frame::{Head, kind};
 use crate::qpack::DecodedSection;
 use crate::reader::Piece;
 use crate::settings::End;
-use crate::state::{Going, PendingEvent, State, qpack_error};
+use crate::state::{Going, PendingEvent, Protocol, State, qpack_error};
 
 /// Next part of a message.
 pub(crate) enum Part {
@@ -55,7 +55,13 @@ impl State {
                 let words = "opened a bidirectional stream";
                 Err(ConnectionError::Local(ErrorCode::STREAM_CREATION_ERROR, words))
             }
-            StreamKind::Unidirectional(of) if of != self.end => self.receive_unidirectional(id, &bytes, fin),
+            StreamKind::Unidirectional(of) if of != self.end => match self.protocol {
+                Protocol::Http3 => self.receive_unidirectional(id, &bytes, fin),
+                Protocol::Hq => {
+                    let words = "opened a unidirectional stream in hq";
+                    Err(ConnectionError::Local(ErrorCode::STREAM_CREATION_ERROR, words))
+                }
+            },
             // Nothing is received on streams of this end.
             StreamKind::ServerBidirectional | StreamKind::Unidirectional(_) => Ok(()),
         }
@@ -88,7 +94,10 @@ impl State {
         entry.push(bytes);
         entry.has_fin.set(fin);
         entry.came.wake();
-        self.begin_request(&entry)
+        match self.protocol {
+            Protocol::Http3 => self.begin_request(&entry),
+            Protocol::Hq => self.receive_line(&entry),
+        }
     }
 
     /// Reads the header section of a request, from which on its owner reads.
@@ -104,6 +113,9 @@ impl State {
 
     /// Returns the next part of the peer's message; `None` if it did not arrive yet, or if the stream has failed.
     pub(crate) fn next_part(&mut self, entry: &Rc<Entry>) -> Result<Option<Part>, ConnectionError> {
+        if self.protocol == Protocol::Hq {
+            return Ok(entry.has_ended().then_some(Part::End));
+        }
         if let Some(required) = entry.block.borrow().required
             && required > self.decoder.inserted()
         {

@@ -22,6 +22,15 @@ const NO_LAST: u64 = (1 << 62) - 4;
 /// Distance of the numbers of two streams of one kind.
 const STREAM_STEP: u64 = 4;
 
+/// Protocol of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// Frames and QPACK.
+    Http3,
+    /// HTTP/0.9: request lines and bodies, see `hq`.
+    Hq,
+}
+
 /// Stages of a graceful shutdown by `GOAWAY`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Going {
@@ -35,6 +44,7 @@ pub(crate) enum Going {
 /// Events of the connection for its owner.
 pub(crate) enum PendingEvent {
     Request(Rc<Entry>, FieldSection),
+    RequestLine(Rc<Entry>, Bytes),
     /// A stream that was reset before its request had arrived.
     Canceled,
     Priority {
@@ -46,6 +56,7 @@ pub(crate) enum PendingEvent {
 /// A connection.
 pub(crate) struct State {
     pub(crate) end: End,
+    pub(crate) protocol: Protocol,
     pub(crate) config: Config,
     pub(crate) decoder: Decoder,
     /// Settings of the peer, once they have arrived.
@@ -83,13 +94,18 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(end: End, config: Config) -> Self {
-        let mut control_out = vec![stream_type::CONTROL as u8];
-        control_out.extend_from_slice(&settings::ours(end, &config));
+    pub(crate) fn new(end: End, protocol: Protocol, config: Config) -> Self {
+        let (mut control_out, mut table_capacity) = (Vec::new(), 0);
+        if protocol == Protocol::Http3 {
+            control_out.push(stream_type::CONTROL as u8);
+            control_out.extend_from_slice(&settings::ours(end, &config));
+            table_capacity = TABLE_CAPACITY;
+        }
         Self {
             end,
+            protocol,
             config,
-            decoder: Decoder::new(TABLE_CAPACITY),
+            decoder: Decoder::new(table_capacity),
             peer: None,
             streams: HashMap::new(),
             blocked: Vec::new(),
@@ -306,8 +322,10 @@ impl State {
             (End::Server, Going::No) => (NO_LAST, Going::Announced),
         };
         if self.connection_error.is_none() {
-            self.control_out.extend_from_slice(&frame::number(kind::GOAWAY, id));
             self.going = going;
+            if self.protocol == Protocol::Http3 {
+                self.control_out.extend_from_slice(&frame::number(kind::GOAWAY, id));
+            }
         }
     }
 
@@ -339,27 +357,27 @@ impl State {
         }
     }
 
-    /// Sends a field section that is encoded in `block`.
+    /// Sends a field section that is encoded in `block`. HTTP/0.9 has none.
     pub(crate) fn send_block(&mut self, entry: &Entry, block: &[u8], ends: bool) {
-        let mut head = Vec::new();
-        Head { kind: kind::HEADERS, len: block.len() as u64 }.put(&mut head);
-        let mut out = entry.out.borrow_mut();
-        out.copy(&head);
-        out.copy(block);
-        if ends {
-            entry.has_said_all.set(true);
+        if self.protocol == Protocol::Http3 {
+            put_head(entry, kind::HEADERS, block.len());
+            entry.out.borrow_mut().copy(block);
         }
+        self.sent(entry, ends);
     }
 
     /// Sends data.
     pub(crate) fn send_data(&mut self, entry: &Entry, bytes: Bytes, ends: bool) {
         if !bytes.is_empty() {
-            let mut head = Vec::new();
-            Head { kind: kind::DATA, len: bytes.len() as u64 }.put(&mut head);
-            let mut out = entry.out.borrow_mut();
-            out.copy(&head);
-            out.share(bytes);
+            if self.protocol == Protocol::Http3 {
+                put_head(entry, kind::DATA, bytes.len());
+            }
+            entry.out.borrow_mut().share(bytes);
         }
+        self.sent(entry, ends);
+    }
+
+    fn sent(&mut self, entry: &Entry, ends: bool) {
         if ends {
             entry.has_said_all.set(true);
             self.settle(entry);
@@ -374,6 +392,13 @@ impl State {
         self.signals.shrink_to_fit();
         self.blocked.shrink_to_fit();
     }
+}
+
+/// Sends a frame header.
+fn put_head(entry: &Entry, kind: u64, len: usize) {
+    let mut head = Vec::new();
+    Head { kind, len: len as u64 }.put(&mut head);
+    entry.out.borrow_mut().copy(&head);
 }
 
 /// Connection error for an error of the peer's encoding.

@@ -88,14 +88,8 @@ impl Settings<Http> for Http3 {
         record::flag("http3_hq", EVERYWHERE)
             .default("off")
             .since("1.25.0")
-            .doc("Enables HTTP/0.9 over QUIC, which tests of interoperability use. Not supported yet: only `off` is accepted.")
-            .set(|raw, node, _| {
-                // Nothing serves it yet, but tests of the transport.
-                if node.arg(0)?.is("on") && !cfg!(test) {
-                    return Err(node.fail("\"http3_hq on\" is not supported by this version of Tailwater"));
-                }
-                raw.hq.set_flag(node)
-            }),
+            .doc("Enables HTTP/0.9 over QUIC (ALPN `hq-interop`), which tests of interoperability use.")
+            .set(|raw, node, _| raw.hq.set_flag(node)),
         record::number("http3_max_concurrent_streams", EVERYWHERE)
             .default("128")
             .since("1.25.0")

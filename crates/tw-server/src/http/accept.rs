@@ -21,7 +21,7 @@ use tw_net::listen::SocketKind;
 use tw_net::{Addr, Transport, proxy_protocol};
 use tw_quic::IncomingConnection;
 
-use super::client::Client;
+use super::client::{Client, HQ};
 use super::generation::{ListenGroup, LoopGeneration, PlanId, ServerId};
 use super::h1::{self, Http1Connection};
 use super::proxy::ocsp_client::LoopOcspClient;
@@ -39,8 +39,6 @@ pub(crate) const ALPN: &[&[&[u8]]] = &[&[b"http/1.1", b"http/1.0"], &[HTTP_2, b"
 
 /// HTTP/3 in ALPN (RFC 9114, section 3.1).
 const HTTP_3: &[u8] = b"h3";
-/// HTTP/0.9 over QUIC, which tests of interoperability use.
-const HQ: &[u8] = b"hq-interop";
 /// Protocols that servers offer over QUIC: HTTP/3, with HTTP/0.9, that alone, and none, which is a name that no client offers.
 pub(crate) const QUIC_ALPN: &[&[&[u8]]] = &[&[HTTP_3], &[HTTP_3, HQ], &[HQ], &[b"\0"]];
 /// Error code of a connection that ends without an error (RFC 9114, section 8.1).
@@ -103,8 +101,7 @@ async fn accept_quic(client: Rc<Client>, incoming: IncomingConnection) -> Option
     let timeout = server.settings.client_header_timeout;
     let connection = tw_accept::quic::accept(&*client, incoming, &server.quic, timeout).await?;
     connection.set_drop_code(H3_NO_ERROR);
-    let speaks_http3 = client.tls.get().is_some_and(|tls| tls.protocol.as_deref() == Some(HTTP_3));
-    speaks_http3.then_some(connection)
+    matches!(client.alpn_protocol(), Some(HTTP_3 | HQ)).then_some(connection)
 }
 
 /// Serves a connection, of which `early` was read already, until it is closed.
@@ -158,8 +155,7 @@ async fn serve_with_steps(client: Rc<Client>, transport: Transport, early: Vec<u
         _ => return client.log(Level::Error, format_args!("TLS inside of TLS is not supported")),
     };
     let AcceptedTransport { transport, early, preface } = accepted;
-    let chosen = client.tls.get().and_then(|tls| tls.protocol.as_deref());
-    match preface == Preface::Found || chosen == Some(HTTP_2) {
+    match preface == Preface::Found || client.alpn_protocol() == Some(HTTP_2) {
         false => h1::serve::serve(Http1Connection::new(client, transport), Some(Box::new(early))).await,
         true => Box::pin(h2::serve::serve(client, transport, early)).await,
     }

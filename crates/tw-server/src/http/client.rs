@@ -14,6 +14,9 @@ use tw_net::{Addr, proxy_protocol};
 
 use crate::event_loop::Loop;
 
+/// HTTP/0.9 over QUIC in ALPN, which tests of interoperability use.
+pub(crate) const HQ: &[u8] = b"hq-interop";
+
 /// A client, from accept to close.
 pub struct Client {
     /// Number of its connection: `*id` in log lines.
@@ -165,6 +168,16 @@ impl Client {
     /// Scheme of the client's URLs.
     pub fn scheme(&self) -> Scheme {
         if self.tls.get().is_some() { Scheme::Https } else { Scheme::Http }
+    }
+
+    /// Protocol that the handshake has chosen (ALPN).
+    pub(crate) fn alpn_protocol(&self) -> Option<&[u8]> {
+        self.tls.get()?.protocol.as_deref()
+    }
+
+    /// Returns true if the handshake has chosen HTTP/0.9 over QUIC.
+    pub(crate) fn speaks_hq(&self) -> bool {
+        self.alpn_protocol() == Some(HQ)
     }
 
     /// The peer's address.

@@ -3,6 +3,7 @@
 mod attacks;
 mod bodies;
 mod clients;
+mod hq;
 mod priority;
 mod process_change;
 mod process_torture;

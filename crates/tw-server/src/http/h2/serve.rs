@@ -28,8 +28,8 @@ use crate::http::client::Client;
 use crate::http::h1::LAST_WAIT;
 use crate::http::lingering_close::linger_close;
 use crate::http::streams::{
-    Abuse, ConnectionRequests, EndReason, FLOOD_ALLOWANCE, IdleEnd, RESETS_MAX, StreamProtocol, UPDATES_MAX,
-    log_end,
+    Abuse, ConnectionRequests, EndReason, FLOOD_ALLOWANCE, IdleEnd, RESETS_MAX, ReceivedHead, StreamProtocol,
+    UPDATES_MAX, log_end,
 };
 use crate::metrics::HttpVersion;
 
@@ -267,7 +267,7 @@ impl<'c> ConnectionState<'c> {
         if self.requests.count_request(HttpVersion::Http2) {
             self.send_goaway();
         }
-        self.requests.serve(Http2Stream::new(self.conn.clone(), stream), list, cx);
+        self.requests.serve(Http2Stream::new(self.conn.clone(), stream), ReceivedHead::Fields(list), cx);
     }
 
     // DIFF(nginx): requests that the client had sent before it could read GOAWAY are answered: there are two (RFC 9113 section 6.8).

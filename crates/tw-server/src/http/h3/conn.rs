@@ -56,10 +56,15 @@ impl Http3Connection {
         quic: tw_quic::Connection,
         settings: ConnectionSettings,
     ) -> Rc<Self> {
+        let config = tw_http3::Config { list_max: settings.list_max };
+        let frames = match client.speaks_hq() {
+            true => Connection::hq_server(config),
+            false => Connection::server(config),
+        };
         Rc::new(Self {
             client,
             quic,
-            frames: Connection::server(tw_http3::Config { list_max: settings.list_max }),
+            frames,
             settings,
             write_order: WriteOrder::default(),
             updates: PriorityUpdates::default(),

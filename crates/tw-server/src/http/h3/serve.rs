@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use tw_base::Limit;
 use tw_core::event_loop::LevelGuard;
-use tw_http3::{ConnectionError, ErrorCode, Event, FieldSection, LocalStream, Stream};
+use tw_http3::{ConnectionError, ErrorCode, Event, LocalStream, Stream};
 use tw_log::Level;
 use tw_quic::StreamId;
 use tw_rt::Deadline;
@@ -29,7 +29,7 @@ use crate::http::client::Client;
 use crate::http::h1::LAST_WAIT;
 use crate::http::streams::{
     Abuse, ConnectionRequests, ConnectionSettings, EndReason, FLOOD_ALLOWANCE, IdleEnd, RESETS_MAX,
-    StreamProtocol, UPDATES_MAX, log_end,
+    ReceivedHead, StreamProtocol, UPDATES_MAX, log_end,
 };
 use crate::metrics::HttpVersion;
 
@@ -329,7 +329,8 @@ impl<'c> ConnectionState<'c> {
     fn take_events(&mut self, cx: &mut Context<'_>) {
         while let Some(event) = self.conn.frames.next() {
             match event {
-                Event::Request(stream, list) => self.accept(stream, list, cx),
+                Event::Request(stream, list) => self.accept(stream, ReceivedHead::Fields(list), cx),
+                Event::RequestLine(stream, line) => self.accept(stream, ReceivedHead::Line(line), cx),
                 Event::RequestCanceled => self.conn.cost.count_end(true),
                 Event::Priority { stream, value } => self.conn.update_priority(stream, &value),
             }
@@ -337,14 +338,14 @@ impl<'c> ConnectionState<'c> {
     }
 
     /// Begins to answer a request.
-    fn accept(&mut self, stream: Stream, list: FieldSection, cx: &mut Context<'_>) {
+    fn accept(&mut self, stream: Stream, head: ReceivedHead, cx: &mut Context<'_>) {
         if self.stage == Stage::Closing {
             return stream.reset(ErrorCode::REQUEST_REJECTED);
         }
         if self.requests.count_request(HttpVersion::Http3) {
             self.send_goaway();
         }
-        self.requests.serve(Http3Stream::new(self.conn.clone(), stream), list, cx);
+        self.requests.serve(Http3Stream::new(self.conn.clone(), stream), head, cx);
     }
 
     // DIFF(nginx): requests that the client had sent before it could read GOAWAY are answered: there are two (RFC 9114 section 5.2).

@@ -1,6 +1,8 @@
 //! Servers of the address by which a client came.
 
-use super::generation::{ListenGroup, LoopGeneration};
+use tw_core::regex::Captures;
+
+use super::generation::{ListenGroup, LoopGeneration, ServerId};
 use crate::http::client::Client;
 
 impl Client {
@@ -18,5 +20,12 @@ impl Client {
         };
         self.group.set((generation.id, at));
         generation.groups.get(at)
+    }
+
+    /// Server whose name the client has sent in its handshake, else the default server of its address.
+    pub(crate) fn named_server(&self, group: &ListenGroup) -> ServerId {
+        let name = self.tls.get().and_then(|secured| secured.server_name.as_deref());
+        let find = |name: &str| group.names.find(name.as_bytes(), &mut Captures::default()).ok().flatten();
+        name.and_then(find).map_or(group.default_server, |(id, _)| id)
     }
 }

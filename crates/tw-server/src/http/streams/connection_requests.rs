@@ -7,11 +7,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tw_core::event_loop::{EvictableConnection, LevelGuard, LoopCounter};
-use tw_fields::FieldSection;
 use tw_rt::watch::Subject;
 use tw_rt::{Deadline, Panicked, TaskSet};
 
-use super::{BodyStream, ConnectionSettings, RequestStream, serve_request};
+use super::{BodyStream, ConnectionSettings, ReceivedHead, RequestStream, serve_request};
 use crate::http::client::Client;
 use crate::http::lifecycle;
 use crate::http::wire::Wire;
@@ -59,14 +58,14 @@ impl<'c> ConnectionRequests<'c> {
     }
 
     /// Begins to answer a request.
-    pub(crate) fn serve<S>(&mut self, stream: Rc<S>, list: FieldSection, cx: &mut Context<'_>)
+    pub(crate) fn serve<S>(&mut self, stream: Rc<S>, head: ReceivedHead, cx: &mut Context<'_>)
     where
         S: RequestStream + 'static,
         Wire: From<Rc<S>>,
         BodyStream: From<Rc<S>>,
     {
         let client = self.client;
-        let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(serve_request(stream, list));
+        let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(serve_request(stream, head));
         // Most requests never wait: they need no task. But the requests of one client do not go ahead of those of all others.
         if client.home.budget.may_copy(0) && answering.as_mut().poll(cx).is_ready() {
             return;

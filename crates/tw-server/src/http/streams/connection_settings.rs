@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use tw_core::regex::Captures;
-
 use crate::config::http2::Http2;
 use crate::config::location::KeepAlive;
 use crate::http::client::Client;
-use crate::http::generation::ServerId;
 
 /// Bytes that a field counts in addition to its name and value (RFC 9113 section 6.5.2, RFC 9114 section 4.2.2).
 const FIELD_OVERHEAD: usize = 32;
@@ -29,10 +26,7 @@ impl ConnectionSettings {
     pub(crate) fn of<T>(client: &Client, make: impl FnOnce(Self, &Http2) -> T) -> Option<T> {
         let generation = client.home.generation();
         let group = client.group(&generation)?;
-        let name = client.tls.get().and_then(|secured| secured.server_name.as_deref());
-        let named = |name: &str| group.names.find(name.as_bytes(), &mut Captures::default()).ok().flatten();
-        let id: ServerId = name.and_then(named).map_or(group.default_server, |(id, _)| id);
-        let server = generation.server(id);
+        let server = generation.server(client.named_server(group));
         let (head, core) = (&server.settings.head, &generation.plan(server.plan).core);
         let list_max = head.large_buffer_size.saturating_mul(head.large_buffers_count);
         let list_max = list_max.saturating_add(head.max_headers.saturating_mul(FIELD_OVERHEAD));

@@ -1,13 +1,15 @@
-//! A list of fields becomes the head of a request, within the limits of its server.
+//! A list of fields, or a request line, becomes the head of a request, within the limits of its server.
 
 use std::fmt;
 
 use tw_fields::{FieldSection, MalformedReason, Pseudo as Which};
-use tw_http::{Content, Framing, HeadError, HeadLimits, ListSize, Method, PseudoFields, RequestHead, base64};
+use tw_http::{
+    Content, Framing, HeadError, HeadLimits, ListSize, Method, Progress, PseudoFields, RequestHead, base64,
+};
 use tw_log::{Level, Text};
 
 use super::stream_body::Expects;
-use super::{BodyStream, Intent, StreamBody, StreamProtocol};
+use super::{BodyStream, Intent, ReceivedHead, StreamBody, StreamProtocol};
 use crate::http::generation::{ListenGroup, Server};
 use crate::http::random_id::random_id;
 use crate::http::request::{After, Request};
@@ -27,35 +29,49 @@ const UPGRADE_METHOD: &[u8] = b"GET";
 
 // DIFF(nginx): a stream can become a tunnel (RFC 9113 section 8.5).
 /// Intent of a request head.
-pub(crate) fn intent(list: &FieldSection) -> Intent {
-    match list.pseudo(Which::Method).map(Method::of) {
-        Some(Method::Connect) => Intent::Tunnel,
-        _ => Intent::Answer,
+pub(crate) fn intent(received: &ReceivedHead) -> Intent {
+    match received {
+        ReceivedHead::Fields(list) if is_connect(list) => Intent::Tunnel,
+        ReceivedHead::Fields(_) | ReceivedHead::Line(_) => Intent::Answer,
     }
 }
 
+fn is_connect(list: &FieldSection) -> bool {
+    list.pseudo(Which::Method).map(Method::of) == Some(Method::Connect)
+}
+
 /// Takes a head over. The error is the status of a request that goes no further, which has been logged.
-pub(crate) fn take(r: &mut Request, list: &FieldSection, protocol: StreamProtocol) -> Result<(), u16> {
+pub(crate) fn take(r: &mut Request, received: &ReceivedHead, protocol: StreamProtocol) -> Result<(), u16> {
     let generation = r.generation().clone();
     let Some(group) = r.client().group(&generation) else {
         // A reload took the address away.
         r.state.after = After::Abort;
         return Err(503);
     };
-    r.route.server = group.default_server;
+    r.route.server = match received {
+        ReceivedHead::Fields(_) => group.default_server,
+        // Most lines name no host.
+        ReceivedHead::Line(_) => r.client().named_server(group),
+    };
     r.route.plan = generation.server(r.route.server).plan;
-    let read = read(r, list, group, protocol);
-    r.head.set_list_size(list.block_len());
+    let (read, part) = match received {
+        ReceivedHead::Fields(list) => {
+            let read = read(r, list, group, protocol);
+            r.head.set_list_size(list.block_len());
+            (read, "headers")
+        }
+        ReceivedHead::Line(line) => (read_line(r, line, group).map_err(Wrong::Head), "line"),
+    };
     if let Err(wrong) = read {
         let said = RejectionText { head: &r.head, wrong };
-        r.log(Level::Info, format_args!("{said} while reading client request headers"));
+        r.log(Level::Info, format_args!("{said} while reading client request {part}"));
         // As far as the path was good, an error page may use it.
         let Request { head, uri, .. } = &mut *r;
         uri.path.extend_from_slice(head.path());
         uri.args.extend_from_slice(head.args());
         return Err(wrong.status());
     }
-    if !is_spoken(protocol, group, generation.server(r.route.server)) {
+    if !is_spoken(protocol, received, group, generation.server(r.route.server)) {
         r.log(
             Level::Info,
             format_args!(
@@ -64,7 +80,11 @@ pub(crate) fn take(r: &mut Request, list: &FieldSection, protocol: StreamProtoco
         );
         return Err(MISDIRECTED_REQUEST);
     }
-    match list.pseudo(Which::Protocol) {
+    let other = match received {
+        ReceivedHead::Fields(list) => list.pseudo(Which::Protocol),
+        ReceivedHead::Line(_) => None,
+    };
+    match other {
         Some(other) if other != WEBSOCKET => {
             r.log(Level::Info, format_args!("client asked for the protocol \"{}\"", Text(other)));
             Err(NOT_IMPLEMENTED)
@@ -74,10 +94,16 @@ pub(crate) fn take(r: &mut Request, list: &FieldSection, protocol: StreamProtoco
 }
 
 /// Returns true if a server speaks the protocol with clients of this address.
-fn is_spoken(protocol: StreamProtocol, group: &ListenGroup, server: &Server) -> bool {
-    match protocol {
-        StreamProtocol::H2 => group.speaks_http2(server),
-        StreamProtocol::H3 => server.http3.is_on,
+fn is_spoken(
+    protocol: StreamProtocol,
+    received: &ReceivedHead,
+    group: &ListenGroup,
+    server: &Server,
+) -> bool {
+    match (protocol, received) {
+        (StreamProtocol::H2, _) => group.speaks_http2(server),
+        (StreamProtocol::H3, ReceivedHead::Fields(_)) => server.http3.is_on,
+        (StreamProtocol::H3, ReceivedHead::Line(_)) => server.http3.has_hq,
     }
 }
 
@@ -133,16 +159,29 @@ fn read(
     if let Some(other) = other {
         push_upgrade_fields(&mut r.head, other, limits)?;
     }
-    let content = match intent(list) {
-        Intent::Answer if !list.ends() => Content::Follows,
-        // What follows is said in the other protocol.
-        Intent::Answer | Intent::Tunnel => Content::None,
-    };
+    // What follows on a tunnel is said in the other protocol.
+    let content = if list.ends() || is_connect(list) { Content::None } else { Content::Follows };
     let ended = r.head.end_list(content, limits);
     if authority.is_none() {
         choose_server(r, group);
     }
     Ok(ended?)
+}
+
+// DIFF(nginx): a line of HTTP/1 is refused, and a request without a host is for the server of the handshake.
+/// Reads a request line of HTTP/0.9.
+fn read_line(r: &mut Request, line: &[u8], group: &ListenGroup) -> Result<(), HeadError> {
+    let generation = r.generation().clone();
+    let limits = &generation.server(r.route.server).head;
+    r.head.push(line);
+    match r.head.parse(limits)? {
+        Progress::Complete => {
+            choose_server(r, group);
+            Ok(())
+        }
+        // An empty line, or one that says that fields follow.
+        Progress::NeedMore => Err(HeadError::InvalidRequest),
+    }
 }
 
 // DIFF(nginx): it knows no `CONNECT` with a `:protocol`.

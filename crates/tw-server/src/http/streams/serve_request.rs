@@ -2,16 +2,14 @@
 
 use std::rc::Rc;
 
-use tw_fields::FieldSection;
-
 use super::request_head::{self, BAD_REQUEST};
-use super::{BodyStream, Intent, RequestStream};
+use super::{BodyStream, Intent, ReceivedHead, RequestStream};
 use crate::http::lifecycle::{self, ActiveRequest};
 use crate::http::request::Request;
 use crate::http::wire::Wire;
 
-/// Serves the request whose head is `list`.
-pub(crate) async fn serve_request<S>(stream: Rc<S>, list: FieldSection)
+/// Serves the request whose head is `received`.
+pub(crate) async fn serve_request<S>(stream: Rc<S>, received: ReceivedHead)
 where
     S: RequestStream,
     Wire: From<Rc<S>>,
@@ -24,25 +22,25 @@ where
     if let Some(peer) = stream.moved_peer() {
         r.set_moved_peer(peer);
     }
-    let head = take_head(&stream, r, &list);
-    drop(list);
+    let head = take_head(&stream, r, &received);
+    drop(received);
     lifecycle::serve(r, head).await;
     stream.end(r.costs.sent.complete, r.out.status);
     active.finish(&client.home);
 }
 
 /// Moves the head into the request, and attaches the body. Returns the status of a malformed head as the error.
-fn take_head<S>(stream: &Rc<S>, r: &mut Request, list: &FieldSection) -> Result<(), u16>
+fn take_head<S>(stream: &Rc<S>, r: &mut Request, received: &ReceivedHead) -> Result<(), u16>
 where
     S: RequestStream,
     BodyStream: From<Rc<S>>,
 {
-    let taken = request_head::take(r, list, S::PROTOCOL);
+    let taken = request_head::take(r, received, S::PROTOCOL);
     if let Some(priority) = r.head.field("Priority") {
         stream.set_request_priority(priority);
     }
     match taken {
-        Ok(()) => match request_head::intent(list) {
+        Ok(()) => match request_head::intent(received) {
             Intent::Answer => request_head::begin_body(stream.clone().into(), r),
             intent @ Intent::Tunnel => stream.state().set_intent(intent),
         },

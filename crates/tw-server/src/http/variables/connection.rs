@@ -41,7 +41,11 @@ pub(super) static VARIABLES: &[VarDef] = &[
         "Receive window in bytes.",
     ),
     VarDef::one("http2", http2, "`h2` or `h2c` for a request of HTTP/2, else empty."),
-    VarDef::one("http3", http3, "`h3` for a request of HTTP/3, else empty."),
+    VarDef::one(
+        "http3",
+        http3,
+        "`h3` for a request of HTTP/3, `hq` for one of HTTP/0.9 over QUIC, else empty.",
+    ),
 ];
 
 fn http2(r: &Request, out: &mut Vec<u8>) -> Value {
@@ -56,6 +60,7 @@ fn http2(r: &Request, out: &mut Vec<u8>) -> Value {
 fn http3(r: &Request, out: &mut Vec<u8>) -> Value {
     match r.head.version() {
         Version::HTTP_3 => put(out, b"h3"),
+        _ if r.client().speaks_hq() => put(out, b"hq"),
         _ => Value::Found,
     }
 }
