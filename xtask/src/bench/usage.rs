@@ -10,7 +10,8 @@ use super::Outcome;
 /// Memory of a process tree as the kernel counts it, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Memory {
-    /// Pages that only this tree has and that it has written: the heap and the stacks.
+    /// Pages that only this tree has and that it has written, without those of mapped files: the heap and the stacks. Tailwater
+    /// copies the pages of its program and libraries, so that they cannot be evicted; these are in `resident`.
     pub(super) private_dirty: u64,
     /// All resident pages, shared ones once for each process.
     pub(super) resident: u64,
@@ -47,8 +48,8 @@ pub(super) fn memory(pid: u32) -> Outcome<Memory> {
     let mut sum = Memory::default();
     for pid in tree(pid)? {
         let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-        sum.private_dirty +=
-            kilobytes(&rollup, "Private_Dirty:").ok_or("no Private_Dirty in smaps_rollup")?;
+        let mappings = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
+        sum.private_dirty += anonymous_dirty(&mappings).ok_or("no Private_Dirty in smaps")?;
         sum.resident += kilobytes(&rollup, "Rss:").ok_or("no Rss in smaps_rollup")?;
         sum.shared_once += kilobytes(&rollup, "Pss:").ok_or("no Pss in smaps_rollup")?;
     }
@@ -100,6 +101,26 @@ fn kilobytes(rollup: &str, key: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kb| kb * 1024)
 }
 
+/// Sum of the `Private_Dirty` of the mappings in `smaps` that are of no file; `None` if there is none.
+fn anonymous_dirty(smaps: &str) -> Option<u64> {
+    let mut is_of_file = false;
+    let mut sum = None;
+    for line in smaps.lines() {
+        match line.strip_prefix("Private_Dirty:") {
+            Some(_) if is_of_file => {}
+            Some(_) => sum = Some(sum.unwrap_or(0) + kilobytes(line, "Private_Dirty:")?),
+            // `START-END FLAGS OFFSET DEVICE INODE PATH` begins the lines of a mapping; the names of other lines end in a colon.
+            None => {
+                let mut words = line.split_ascii_whitespace();
+                if words.next().is_some_and(|first| !first.ends_with(':')) {
+                    is_of_file = words.nth(4).is_some_and(|path| path.starts_with('/'));
+                }
+            }
+        }
+    }
+    sum
+}
+
 /// `cpuN user nice system idle iowait irq softirq steal …` in ticks of 10 ms; idle and iowait do not count.
 fn parse_core_busy(stat: &str, cpu: usize) -> Option<Duration> {
     const TICK_MS: u64 = 10;
@@ -125,6 +146,11 @@ mod tests {
         let rollup = "55-7f ---p 0 00:00 0 [rollup]\nRss:            1234 kB\nPrivate_Dirty:     12 kB\n";
         assert_eq!(kilobytes(rollup, "Private_Dirty:"), Some(12 * 1024));
         assert_eq!(kilobytes(rollup, "Pss:"), None);
+        let smaps = "55-7f r-xp 00000000 fe:00 12 /usr/bin/server\nPrivate_Dirty:    100 kB\nVmFlags: rd ex\n\
+                     7f-80 rw-p 00000000 00:00 0\nRss:     8 kB\nPrivate_Dirty:      5 kB\n\
+                     80-81 rw-p 00000000 00:00 0                [stack]\nPrivate_Dirty:      2 kB\n";
+        assert_eq!(anonymous_dirty(smaps), Some(7 * 1024));
+        assert_eq!(anonymous_dirty("55-7f r-xp 00000000 fe:00 12 /usr/bin/server\n"), None);
         let stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 1 2 3 400 500 6 7 8 90 100\n";
         assert_eq!(parse_core_busy(stat, 0), Some(Duration::from_millis(270)));
         assert_eq!(parse_core_busy(stat, 1), None);
