@@ -40,6 +40,19 @@ impl FieldList {
         self.present = of.present;
     }
 
+    /// Keeps the fields for which `keep` is true, and lets it change them, but not their names.
+    pub(crate) fn retain_mut(&mut self, keep: impl FnMut(&mut FieldSpan) -> bool) {
+        self.spans.retain_mut(keep);
+        self.present = 0;
+        for (at, field) in (0..).zip(&self.spans) {
+            let Some(known) = field.known.filter(|known| self.present & known.bit() == 0) else { continue };
+            self.present |= known.bit();
+            if let Some(slot) = self.slots.get_mut(known.slot()) {
+                *slot = at;
+            }
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.spans.len()
     }

@@ -11,6 +11,7 @@
 //!            ↑─────────────────────┘                        → next_request (pipelining, keep-alive) → parse
 //! ```
 
+mod change;
 mod error;
 pub(crate) mod field_line;
 pub(crate) mod field_list;

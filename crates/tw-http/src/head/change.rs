@@ -1,0 +1,107 @@
+//! Changes of the fields of a complete head by the server, as for `more_set_input_headers` and for subrequests with a body of their own.
+//!
+//! New text is inserted behind the head, before the bytes that follow it, so all accessors and copies of the head see it.
+
+use super::field_list::FieldSpan;
+use super::{Framing, RequestHead, Span};
+use crate::known::Known;
+use crate::scan;
+
+impl RequestHead {
+    /// Removes the fields with a name for which `is_meant` is true.
+    pub fn remove_fields(&mut self, is_meant: impl Fn(&[u8]) -> bool) {
+        let bytes = self.buf.get(self.start..).unwrap_or(b"");
+        self.fields.retain_mut(|field| !is_meant(field.name.of(bytes)));
+    }
+
+    /// Replaces the first field of a name, in any case, and removes the others; adds one at the end if there is none. CR, LF
+    /// and NUL in the value become spaces. Cost: moves the bytes behind the head.
+    pub fn set_field(&mut self, name: &[u8], value: &[u8]) {
+        let known = Known::find(name);
+        let mut fresh = Some(self.insert(name, value, known));
+        let bytes = self.buf.get(self.start..).unwrap_or(b"");
+        self.fields.retain_mut(|field| {
+            if field.known != known || !field.name.of(bytes).eq_ignore_ascii_case(name) {
+                return true;
+            }
+            fresh.take().map(|new| field.value = new.value).is_some()
+        });
+        if let Some(field) = fresh {
+            self.fields.push(field);
+        }
+    }
+
+    /// Announces a body of `length` bytes, or none, in place of the one that the client has announced.
+    pub fn announce_body(&mut self, length: Option<u64>) {
+        self.remove_fields(|name| {
+            matches!(Known::find(name), Some(Known::ContentLength | Known::TransferEncoding))
+        });
+        self.line.framing = length.map_or(Framing::None, Framing::Length);
+        if let Some(length) = length {
+            self.set_field(Known::ContentLength.as_str().as_bytes(), length.to_string().as_bytes());
+        }
+    }
+
+    /// Adds the text of a field to the head.
+    fn insert(&mut self, name: &[u8], value: &[u8], known: Option<Known>) -> FieldSpan {
+        let name_at = Span::new(self.head_len, self.head_len + name.len());
+        let value_at = Span::new(name_at.end(), name_at.end() + value.len());
+        let at = (self.start + self.head_len).min(self.buf.len());
+        let value = value.iter().map(|&byte| if scan::value_len(&[byte]) == 1 { byte } else { b' ' });
+        self.buf.splice(at..at, name.iter().copied().chain(value));
+        self.head_len = value_at.end();
+        FieldSpan { name: name_at, value: value_at, known }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::head::{HeadLimits, Progress};
+
+    fn head(text: &str) -> RequestHead {
+        let mut head = RequestHead::new();
+        head.push(text.as_bytes());
+        assert_eq!(head.parse(&HeadLimits::default()), Ok(Progress::Complete));
+        head
+    }
+
+    fn fields(head: &RequestHead) -> String {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        head.fields().map(|(name, value)| format!("{}={};", text(name), text(value))).collect()
+    }
+
+    #[test]
+    fn fields_are_replaced_added_and_removed() {
+        let mut head = head("GET /a HTTP/1.1\r\nHost: a\r\nX-A: 1\r\nCookie: c\r\nx-a: 2\r\n\r\nGET /b");
+        head.set_field(b"x-A", b"new");
+        assert_eq!(fields(&head), "Host=a;X-A=new;Cookie=c;");
+        head.set_field(b"X-B", b"b\r\nX-C: c\0");
+        head.set_field(b"Cookie", b"");
+        assert_eq!(fields(&head), "Host=a;X-A=new;Cookie=;X-B=b  X-C: c ;");
+        head.remove_fields(|name| name.starts_with(b"X-"));
+        assert_eq!(fields(&head), "Host=a;Cookie=;");
+        assert_eq!(head.field_known(Known::Cookie), Some(&b""[..]));
+        head.remove_fields(|name| name.eq_ignore_ascii_case(b"host"));
+        assert!(!head.has(Known::Host));
+        head.set_field(b"User-Agent", b"u");
+        assert_eq!(head.field_known(Known::UserAgent), Some(&b"u"[..]));
+        assert_eq!((head.rest(), head.path()), (&b"GET /b"[..], &b"/a"[..]));
+        let mut copy = RequestHead::new();
+        copy.copy_head(&head);
+        assert_eq!(fields(&copy), "Cookie=;User-Agent=u;");
+        head.next_request();
+        head.push(b" HTTP/1.0\r\n\r\n");
+        assert_eq!(head.parse(&HeadLimits::default()), Ok(Progress::Complete));
+        assert_eq!(head.path(), b"/b");
+    }
+
+    #[test]
+    fn announced_body_replaces_that_of_the_client() {
+        let mut head = head("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+        head.announce_body(Some(5));
+        assert_eq!((head.framing(), &*fields(&head)), (Framing::Length(5), "Host=a;Content-Length=5;"));
+        head.announce_body(None);
+        assert_eq!((head.framing(), &*fields(&head)), (Framing::None, "Host=a;"));
+    }
+}
