@@ -15,6 +15,7 @@ mod cgi;
 mod changed_body;
 mod charset;
 mod coding;
+mod date_format;
 mod dav;
 mod empty_gif;
 mod fastcgi;

@@ -14,9 +14,11 @@ mod raw;
 mod replace;
 mod return_response;
 mod run;
+mod set_misc;
 
 use std::sync::Arc;
 
+use tw_base::Limit;
 use tw_conf::{
     Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IF_IN_SERVER, LOCATION, SERVER, Setting, record,
 };
@@ -30,6 +32,7 @@ use self::condition::IfCondition;
 use self::program::Program;
 use self::raw::RawOperation;
 use self::run::Run;
+use self::set_misc::{Base32, RawBase32, UpstreamList, UpstreamLists};
 
 const BLOCKS: u32 = SERVER | LOCATION | IF_IN_SERVER | IF_IN_LOCATION;
 
@@ -38,6 +41,8 @@ const BLOCKS: u32 = SERVER | LOCATION | IF_IN_SERVER | IF_IN_LOCATION;
 pub(crate) struct Raw {
     operations: Vec<RawOperation>,
     log: Setting<bool>,
+    base32: RawBase32,
+    lists: Vec<UpstreamList>,
 }
 
 /// The program of one block; it is not inherited.
@@ -47,59 +52,70 @@ pub(crate) struct Rewrite {
     /// `rewrite_log`
     log: bool,
     looks_for_files: bool,
+    base32: Base32,
+    lists: UpstreamLists,
 }
+
+const OWN: &[Directive<Raw>] = &[
+    record::new(
+        "rewrite",
+        "regex replacement [last | break | redirect | permanent]",
+        BLOCKS,
+        Args::range(2, 3),
+    )
+    .doc("Changes a URI that matches, or redirects the client.")
+    .set(|raw, node, _| {
+        raw.operations.push(RawOperation::rewrite(node)?);
+        Ok(())
+    }),
+    record::new("return", "code [text] | code URL | URL", BLOCKS, Args::range(1, 2))
+        .doc("Ends the request with this code; 444 closes the connection without an answer.")
+        .set(|raw, node, _| {
+            raw.operations.push(RawOperation::Return(return_response::RawReturn::parse(node)?));
+            Ok(())
+        }),
+    record::new("break", "", BLOCKS, Args::NONE)
+        .doc("Ends the program of the block; the request goes on where it is.")
+        .set(|raw, _, _| {
+            raw.operations.push(RawOperation::Break);
+            Ok(())
+        }),
+    record::new("set", "$variable value", BLOCKS, Args::exact(2)).doc("Gives a variable a value.").set(
+        |raw, node, _| {
+            raw.operations.push(RawOperation::set(node)?);
+            Ok(())
+        },
+    ),
+    record::flag("rewrite_log", HTTP | BLOCKS)
+        .default("off")
+        .doc("Writes what rewrite and if do into the error log, at level notice.")
+        .set(|raw, node, _| raw.log.set_flag(node)),
+];
+
+const LISTS: &[&[Directive<Raw>]] = &[OWN, set_misc::DIRECTIVES];
 
 impl Settings<Http> for Rewrite {
     type Raw = Raw;
 
-    const DIRECTIVES: &'static [Directive<Raw>] = &[
-        record::new(
-            "rewrite",
-            "regex replacement [last | break | redirect | permanent]",
-            BLOCKS,
-            Args::range(2, 3),
-        )
-        .doc("Changes a URI that matches, or redirects the client.")
-        .set(|raw, node, _| {
-            raw.operations.push(RawOperation::rewrite(node)?);
-            Ok(())
-        }),
-        record::new("return", "code [text] | code URL | URL", BLOCKS, Args::range(1, 2))
-            .doc("Ends the request with this code; 444 closes the connection without an answer.")
-            .set(|raw, node, _| {
-                raw.operations.push(RawOperation::Return(return_response::RawReturn::parse(node)?));
-                Ok(())
-            }),
-        record::new("break", "", BLOCKS, Args::NONE)
-            .doc("Ends the program of the block; the request goes on where it is.")
-            .set(|raw, _, _| {
-                raw.operations.push(RawOperation::Break);
-                Ok(())
-            }),
-        record::new("set", "$variable value", BLOCKS, Args::exact(2)).doc("Gives a variable a value.").set(
-            |raw, node, _| {
-                raw.operations.push(RawOperation::set(node)?);
-                Ok(())
-            },
-        ),
-        record::flag("rewrite_log", HTTP | BLOCKS)
-            .default("off")
-            .doc("Writes what rewrite and if do into the error log, at level notice.")
-            .set(|raw, node, _| raw.log.set_flag(node)),
-    ];
+    const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
+
+    const LIMITS: &'static [Limit] = set_misc::LIMITS;
 
     const TAKE_IF: Option<TakeIf<Raw>> = Some(|raw, inner, block, _| {
         let condition = IfCondition::parse(block)?;
-        let inner = std::mem::take(&mut inner.operations);
-        raw.operations.push(RawOperation::If(condition, inner));
+        let (operations, base32) = (std::mem::take(&mut inner.operations), std::mem::take(&mut inner.base32));
+        raw.operations.push(RawOperation::If(condition, operations, base32));
         Ok(())
     });
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let phase = if cx.block.location().is_some() { Phase::Rewrite } else { Phase::ServerRewrite };
         let looks_for_files = raw.operations.iter().any(RawOperation::looks_for_files);
-        let program = Program::compile(raw.operations, phase, cx)?;
-        Ok(Self { program, phase, looks_for_files, log: raw.log.or(outer.map(|o| o.log), false) })
+        let base32 = raw.base32.resolve(&outer.map_or_else(Base32::default, |o| o.base32.clone()));
+        let lists = set_misc::join_lists(raw.lists, outer.map(|o| &o.lists));
+        let program = Program::compile(raw.operations, phase, (&base32, &lists), cx)?;
+        let log = raw.log.or(outer.map(|o| o.log), false);
+        Ok(Self { program, phase, looks_for_files, log, base32, lists })
     }
 
     fn are_shared(&self) -> bool {

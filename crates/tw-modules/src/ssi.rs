@@ -1,10 +1,9 @@
 //! `ssi`: commands in pages, server side includes (nginx: ngx_http_ssi_filter_module). Header filter.
 //!
-//! `parser` finds commands, `words` and `date` evaluate the texts in them, `commands` lists them, `page` runs them, and
+//! `parser` finds commands, `words` evaluates the texts in them, `commands` lists them, `page` runs them, and
 //! `shared` is the state that the pages of one request share.
 
 mod commands;
-mod date;
 mod page;
 mod parser;
 mod queue;
@@ -30,10 +29,10 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Value, VarDef};
 
-use self::date::DateZone;
 use self::page::SsiPage;
 use self::shared::SsiState;
 use crate::changed_body::{Validators, refuse_ranges, remove_length};
+use crate::date_format::{self, DateZone};
 use crate::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
@@ -175,7 +174,7 @@ impl Settings<Http> for Ssi {
         ),
         Limit::bytes(
             "DATE_MAX",
-            date::DATE_MAX as u64,
+            date_format::DATE_MAX as u64,
             "A date in the format of a page",
             "the variable is missing",
         ),
@@ -226,8 +225,8 @@ impl Settings<Http> for Ssi {
 fn put_date(r: &Request, place: DateZone, out: &mut Vec<u8>) -> Value {
     let now = tw_rt::clock::unix().secs;
     let found = match r.facts.states.get::<TimeFormat>() {
-        Some(format) => date::push(&format.0.borrow(), now, place, out),
-        None => date::push(date::DEFAULT, now, place, out),
+        Some(format) => date_format::push(&format.0.borrow(), now, place, out),
+        None => date_format::push(date_format::DEFAULT, now, place, out),
     };
     if found { Value::Found } else { Value::Missing }
 }
@@ -254,7 +253,7 @@ impl HeaderFilter for Filter {
             return body;
         }
         let shared = shared(r);
-        r.facts.states.put(Rc::new(TimeFormat(RefCell::new(date::DEFAULT.to_vec()))));
+        r.facts.states.put(Rc::new(TimeFormat(RefCell::new(date_format::DEFAULT.to_vec()))));
         if !r.is_subrequest() {
             remove_length(r);
             refuse_ranges(r);

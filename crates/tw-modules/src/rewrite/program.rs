@@ -12,6 +12,7 @@ use super::condition::{ExpectedResult, FileTest, IfCondition, VariableWord};
 use super::raw::{RawOperation, RewriteDirective};
 use super::replace::Replacement;
 use super::return_response::ReturnResponse;
+use super::set_misc::{Base32, Call, UpstreamLists};
 
 /// Operations of one block, run for each request.
 pub(super) struct Program {
@@ -22,6 +23,7 @@ pub(super) struct Program {
 pub(super) enum Operation {
     Rewrite(Arc<Regex>, Replacement),
     Set(VarTarget, Template),
+    Call(VarTarget, Box<Call>),
     Return(ReturnResponse),
     Break,
     If {
@@ -54,9 +56,11 @@ impl Program {
     pub(super) fn compile(
         written: Vec<RawOperation>,
         phase: Phase,
+        (base32, lists): (&Base32, &UpstreamLists),
         cx: &mut Resolve<'_>,
     ) -> Result<Self, ConfError> {
-        let mut compiler = Compiler { operations: Vec::with_capacity(written.len()), ifs: 0, phase };
+        let operations = Vec::with_capacity(written.len());
+        let mut compiler = Compiler { operations, ifs: 0, phase, base32: base32.clone(), lists };
         compiler.block(written, cx)?;
         Ok(Self { operations: compiler.operations.into() })
     }
@@ -66,30 +70,35 @@ impl Program {
     }
 }
 
-struct Compiler {
+struct Compiler<'a> {
     operations: Vec<Operation>,
     /// `if` blocks so far.
     ifs: usize,
     phase: Phase,
+    /// Settings of the block that is being compiled.
+    base32: Base32,
+    lists: &'a UpstreamLists,
 }
 
-impl Compiler {
+impl Compiler<'_> {
     fn block(&mut self, written: Vec<RawOperation>, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
         for written in written {
             let operation = match written {
                 RawOperation::Rewrite(rewrite) => compile_rewrite(rewrite, cx)?,
                 RawOperation::Set { variable, value } => {
-                    let name = variable.lossy();
-                    let place = cx
-                        .vars
-                        .set_target(name.strip_prefix('$').unwrap_or(&name))
-                        .map_err(|error| error.at(variable.span))?;
-                    Operation::Set(place, cx.template(&value)?)
+                    Operation::Set(target(&variable, cx)?, cx.template(&value)?)
+                }
+                RawOperation::Call(call) => {
+                    let place = target(&call.variable, cx)?;
+                    Operation::Call(place, Box::new(call.compile(&self.base32, self.lists, cx)?))
                 }
                 RawOperation::Return(answer) => Operation::Return(answer.compile(cx)?),
                 RawOperation::Break => Operation::Break,
-                RawOperation::If(condition, inner) => {
+                RawOperation::If(condition, inner, base32) => {
+                    let base32 = base32.resolve(&self.base32);
+                    let outer = std::mem::replace(&mut self.base32, base32);
                     self.branch(condition, inner, cx)?;
+                    self.base32 = outer;
                     continue;
                 }
             };
@@ -118,6 +127,13 @@ impl Compiler {
         }
         Ok(())
     }
+}
+
+/// Target of the values of `$variable`.
+fn target(variable: &Word, cx: &mut Resolve<'_>) -> Result<VarTarget, ConfError> {
+    let name = variable.lossy();
+    let target = cx.vars.set_target(name.strip_prefix('$').unwrap_or(&name));
+    target.map_err(|error| error.at(variable.span))
 }
 
 fn compile_rewrite(rewrite: RewriteDirective, cx: &mut Resolve<'_>) -> Result<Operation, ConfError> {

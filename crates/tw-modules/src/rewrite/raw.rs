@@ -4,6 +4,7 @@ use tw_conf::{ConfError, Node, Word};
 
 use super::condition::IfCondition;
 use super::return_response;
+use super::set_misc::{RawBase32, RawCall};
 
 /// One directive.
 pub(super) enum RawOperation {
@@ -14,8 +15,10 @@ pub(super) enum RawOperation {
     },
     Return(return_response::RawReturn),
     Break,
-    /// `if` and its block.
-    If(IfCondition, Vec<RawOperation>),
+    /// `set_md5` and its like.
+    Call(RawCall),
+    /// `if`, its block, and the settings in it.
+    If(IfCondition, Vec<RawOperation>, RawBase32),
 }
 
 /// `rewrite`
@@ -57,7 +60,7 @@ pub(super) fn is_url(text: &[u8]) -> bool {
 impl RawOperation {
     /// Returns `true` if it tests the existence of files.
     pub(super) fn looks_for_files(&self) -> bool {
-        matches!(self, Self::If(IfCondition::File(..), _))
+        matches!(self, Self::If(IfCondition::File(..), ..))
     }
 
     pub(super) fn rewrite(node: &Node) -> Result<Self, ConfError> {

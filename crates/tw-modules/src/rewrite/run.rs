@@ -18,6 +18,7 @@ use super::condition::{ExpectedResult, FileTest};
 use super::program::{IfSettings, Operation, Program, Test};
 use super::raw::AfterMatch;
 use super::replace::{Captures, Replacement};
+use super::set_misc::{CallFailed, CallResult};
 
 /// Permission of the owner to execute a file.
 const OWNER_EXECUTES: u32 = 0o100;
@@ -113,6 +114,11 @@ impl<'a> Run<'a> {
         match operation {
             Operation::Rewrite(regex, replacement) => self.rewrite(regex, replacement, r, scratch)?,
             Operation::Set(place, value) => self.set(*place, value, r, scratch),
+            Operation::Call(place, call) => match call.run(self.captures, r) {
+                Ok(CallResult::Value(value)) => place.store(r, value),
+                Ok(CallResult::Unchanged) => {}
+                Err(CallFailed) => return Err(Stop::Decided(Outcome::Status(500))),
+            },
             Operation::Return(answer) => return Err(Stop::Decided(answer.respond(r))),
             Operation::Break => {
                 if self.uri == Uri::Changed {

@@ -7,3 +7,4 @@ mod post_action;
 mod refused_requests;
 mod return_directive;
 mod rewrite;
+mod set_misc;

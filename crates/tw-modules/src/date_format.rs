@@ -1,4 +1,4 @@
-//! `$date_local` and `$date_gmt`: strftime() in the C locale.
+//! Times in a format of strftime() in the C locale.
 
 use std::io::Write as _;
 
@@ -7,9 +7,9 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
 /// Longest result in bytes; longer ones are no date (nginx: NGX_HTTP_SSI_DATE_LEN).
-pub(super) const DATE_MAX: usize = 2048;
+pub(crate) const DATE_MAX: usize = 2048;
 /// The format of a page that sets none.
-pub(super) const DEFAULT: &[u8] = b"%A, %d-%b-%Y %H:%M:%S %Z";
+pub(crate) const DEFAULT: &[u8] = b"%A, %d-%b-%Y %H:%M:%S %Z";
 
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS: [&str; 12] = [
@@ -28,14 +28,14 @@ const MONTHS: [&str; 12] = [
 ];
 
 /// Context in which the time is shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum DateZone {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DateZone {
     Gmt,
     Local,
 }
 
 /// Appends the time; returns `false` if it is too long. `%s` alone is the number of seconds since 1970.
-pub(super) fn push(format: &[u8], unix: i64, place: DateZone, out: &mut Vec<u8>) -> bool {
+pub(crate) fn push(format: &[u8], unix: i64, place: DateZone, out: &mut Vec<u8>) -> bool {
     let zone = if place == DateZone::Gmt { TimeZone::UTC } else { tw_log::time::zone().clone() };
     let Ok(time) = Timestamp::from_second(unix) else { return false };
     let start = out.len();
