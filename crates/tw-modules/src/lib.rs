@@ -17,6 +17,7 @@ mod charset;
 mod coding;
 mod date_format;
 mod dav;
+mod echo;
 mod empty_gif;
 mod fastcgi;
 mod flv;
@@ -138,6 +139,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<static_files::Static>("static"),
     #[cfg(debug_assertions)]
     Module::of::<trap::Trap>(TRAP),
+    Module::of::<echo::Echo>("echo"),
     // Header filters.
     Module::of::<headers::Headers>("headers"),
     Module::of::<userid::UserId>("userid"),

@@ -25,6 +25,7 @@ pub mod trace;
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
+use bytes::Bytes;
 use tw_base::Limit;
 use tw_core::vars::Bindings;
 use tw_disk::Disk;
@@ -279,6 +280,12 @@ impl Request {
     /// Plan whose content handlers answer.
     pub(crate) fn content_plan(&self) -> PlanId {
         self.route.content_plan.unwrap_or(self.route.plan)
+    }
+
+    /// Gives a subrequest a body of its own, or none, whatever the client's request has.
+    pub fn replace_body(&mut self, body: Option<Bytes>) {
+        self.head.announce_body(body.as_ref().map(|body| body.len() as u64));
+        self.body = RequestBody::of_bytes(body.unwrap_or_default());
     }
 
     /// Drops the client and all values; memory stays.

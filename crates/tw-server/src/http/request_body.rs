@@ -127,6 +127,13 @@ impl RequestBody {
         self.source = source;
     }
 
+    /// Body of a request that the server itself makes, announced by its head.
+    pub(crate) fn of_bytes(bytes: Bytes) -> Self {
+        let mut buffer = BodyBuffer::default();
+        buffer.push(bytes);
+        Self { source: Source::None, buffer, standing: Standing::Copied }
+    }
+
     /// Returns the source of a body that was read to its end; `None` also if the end is unknown.
     pub(crate) fn finished(&mut self) -> Option<&mut Source> {
         (!self.is_pending() && !self.source.is_broken()).then_some(&mut self.source)

@@ -2,6 +2,7 @@
 
 mod addition;
 mod charset;
+mod echo;
 mod gunzip;
 mod gzip;
 mod headers;

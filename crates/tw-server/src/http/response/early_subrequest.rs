@@ -167,24 +167,46 @@ impl EarlySubrequest {
         uri: impl FnOnce() -> Uri,
         parent_body: ParentBody,
     ) -> Option<Result<Self, Refused>> {
+        Self::begin_early_with(parent, uri, parent_body, |_| ())
+    }
+
+    /// Begins a subrequest like [`begin_early`](Self::begin_early); `prepare` changes it before it runs.
+    pub fn begin_early_with(
+        parent: &mut Request,
+        uri: impl FnOnce() -> Uri,
+        parent_body: ParentBody,
+        prepare: impl FnOnce(&mut Request),
+    ) -> Option<Result<Self, Refused>> {
         let permit = EarlyPermit::take(parent)?;
-        Some(Self::begin_with(parent, uri(), parent_body, Some(permit)))
+        Some(Self::new(parent, uri(), parent_body, prepare, Some(permit)))
     }
 
     /// Begins a subrequest in its turn. The subrequest runs when it is polled.
     pub fn begin(parent: &mut Request, uri: Uri, parent_body: ParentBody) -> Result<Self, Refused> {
-        let begun = Self::begin_with(parent, uri, parent_body, None)?;
+        Self::begin_with(parent, uri, parent_body, |_| ())
+    }
+
+    /// Begins a subrequest like [`begin`](Self::begin); `prepare` changes it before it runs.
+    pub fn begin_with(
+        parent: &mut Request,
+        uri: Uri,
+        parent_body: ParentBody,
+        prepare: impl FnOnce(&mut Request),
+    ) -> Result<Self, Refused> {
+        let begun = Self::new(parent, uri, parent_body, prepare, None)?;
         begun.turn.has_come.set(true);
         Ok(begun)
     }
 
-    fn begin_with(
+    fn new(
         parent: &mut Request,
         uri: Uri,
         parent_body: ParentBody,
+        prepare: impl FnOnce(&mut Request),
         permit: Option<EarlyPermit>,
     ) -> Result<Self, Refused> {
         let mut part = Subrequest::begin(parent, uri, parent_body, position_below)?;
+        part.prepare(prepare);
         let turn = Rc::new(SubrequestTurn { has_come: Cell::new(false), outer: SubrequestTurn::of(parent) });
         part.put_state(turn.clone());
         let state = Rc::new(State::default());

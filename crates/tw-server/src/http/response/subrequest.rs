@@ -176,6 +176,13 @@ impl Subrequest {
         Ok(Self { r: Some(r), body: Body::Empty })
     }
 
+    /// Changes the request before it runs.
+    pub(super) fn prepare(&mut self, change: impl FnOnce(&mut Request)) {
+        if let Some(r) = &mut self.r {
+            change(r);
+        }
+    }
+
     /// Keeps `state` with the request.
     pub(super) fn put_state<T: 'static>(&mut self, state: Rc<T>) {
         if let Some(r) = &mut self.r {
