@@ -9,6 +9,12 @@ use bytes::Bytes;
 use crate::head::Span;
 use crate::head::field_list::FieldSpan;
 use crate::known::Known;
+use crate::scan;
+
+/// Returns `true` if this can be the name of a field: a token (RFC 9110 section 5.6.2).
+pub fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|&byte| scan::is_token(byte))
+}
 
 /// Storage of a name or a value.
 #[derive(Clone, Debug)]

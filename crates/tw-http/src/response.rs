@@ -39,6 +39,8 @@ pub struct ResponseHead {
     pub location: Bytes,
     /// True if other requests may get another content coding, so that `gzip_vary` adds `Vary: Accept-Encoding`.
     pub varies_by_coding: bool,
+    /// Lines that the server does not write although no field replaces them.
+    pub omitted: OmittedLines,
     /// All other fields, in the order they were added; `ETag` is one of them.
     pub fields: Fields,
     /// Trailers of a chunked body. `Some` announces trailers, which makes the body chunked if the client and the
@@ -46,6 +48,22 @@ pub struct ResponseHead {
     pub trailers: Option<Fields>,
     /// Memo of the encoded text, if the head is likely to be sent again.
     pub memo: Option<Rc<HeadMemo>>,
+}
+
+/// Set of the lines that the server writes of itself and a configuration can omit: `Server` and `Date`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OmittedLines(u64);
+
+impl OmittedLines {
+    /// Adds a line.
+    pub fn add(&mut self, line: Known) {
+        self.0 |= line.bit();
+    }
+
+    /// Returns `true` if the line is omitted.
+    pub fn has(self, line: Known) -> bool {
+        self.0 & line.bit() != 0
+    }
 }
 
 /// Value of `Connection`.
@@ -152,6 +170,11 @@ impl ResponseHead {
         method.is_head() || status::has_no_body(self.status)
     }
 
+    /// Returns `true` if the server writes this line of its own.
+    fn writes(&self, line: Known) -> bool {
+        !self.fields.has(line) && !self.omitted.has(line)
+    }
+
     /// Appends the HTTP/1 form to `out`, the empty line included.
     ///
     /// `Server`, `Date`, `Content-Length` and `Last-Modified` among the fields (a proxied response may have them)
@@ -184,11 +207,11 @@ impl ResponseHead {
         }
         out.extend_from_slice(b"\r\n");
 
-        if !context.server.is_empty() && !self.fields.has(Known::Server) {
+        if !context.server.is_empty() && self.writes(Known::Server) {
             push_line(out, b"Server: ", context.server);
         }
         let mut date = 0..0;
-        if !self.fields.has(Known::Date) {
+        if self.writes(Known::Date) {
             out.extend_from_slice(b"Date: ");
             let start = out.len();
             out.extend_from_slice(&context.dates.text(context.now));
@@ -422,6 +445,25 @@ mod tests {
             content-LENGTH: 7\r\nLast-Modified: l\r\n\r\n";
         let context = EncodeContext { connection: ConnectionField::Close, ..context() };
         assert_eq!(encoded(&head, &context), expected);
+    }
+
+    #[test]
+    fn omitted_lines_are_not_written() {
+        let mut head = ResponseHead::new(200);
+        head.content_length = Some(0);
+        head.omitted.add(Known::Server);
+        let text = encoded(&head, &context());
+        assert!(!text.contains("Server: ") && text.contains("Date: "), "{text}");
+        head.omitted.add(Known::Date);
+        head.memo = Some(Rc::default());
+        for _ in 0..3 {
+            let expected = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive\r\n\r\n";
+            assert_eq!(encoded(&head, &context()), expected);
+        }
+        head.fields.append(Known::Server, "mine");
+        assert!(encoded(&head, &context()).contains("\r\nServer: mine\r\n"));
+        head.reset(200);
+        assert!(encoded(&head, &context()).contains("\r\nServer: tailwater\r\n"));
     }
 
     #[test]

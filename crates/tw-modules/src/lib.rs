@@ -27,6 +27,7 @@ mod grpc;
 mod gunzip;
 mod gzip;
 mod headers;
+mod headers_more;
 mod health_check;
 mod index;
 mod limit_conn;
@@ -102,6 +103,8 @@ pub static MODULES: &[Module] = &[
     // Rewrite phases. Traces begin before a rewrite can answer.
     Module::of::<otel::Otel>("otel"),
     Module::of::<rewrite::Rewrite>("rewrite"),
+    // Before everything that reads fields of requests or adds to those of responses.
+    Module::of::<headers_more::HeadersMore>("headers_more"),
     // Post-read and preaccess.
     Module::of::<real_ip::RealIp>("real_ip"),
     Module::of::<slice::Slice>("slice"),

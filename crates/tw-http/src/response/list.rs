@@ -14,10 +14,10 @@ impl ResponseHead {
     pub fn list(&self, context: &EncodeContext<'_>, each: &mut dyn FnMut(&[u8], &[u8])) {
         let has_content = self.status != 204;
         let mut text = Vec::new();
-        if !context.server.is_empty() && !self.fields.has(Known::Server) {
+        if !context.server.is_empty() && self.writes(Known::Server) {
             each(b"server", context.server);
         }
-        if !self.fields.has(Known::Date) {
+        if self.writes(Known::Date) {
             each(b"date", &context.dates.text(context.now));
         }
         if has_content && !self.content_type.is_empty() {

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::{ConnectionField, EncodeContext, ResponseHead};
+use super::{ConnectionField, EncodeContext, OmittedLines, ResponseHead};
 use crate::fields::Fields;
 use crate::known::Known;
 
@@ -66,6 +66,7 @@ pub(super) fn may_be_kept(head: &ResponseHead, context: &EncodeContext<'_>) -> b
         && head.location.is_empty()
         && head.status_line.is_empty()
         && !head.fields.has(Known::Date)
+        && head.omitted == OmittedLines::default()
         && !context.chunked
         && !matches!(context.connection, ConnectionField::Upgrade)
 }

@@ -6,6 +6,7 @@ mod echo;
 mod gunzip;
 mod gzip;
 mod headers;
+mod headers_more;
 mod msie;
 mod ssi;
 mod sub_filter;

@@ -8,6 +8,7 @@ use tw_cache::policy::{IgnoredFields, Rules, Ruleset, StoreSettings};
 use tw_conf::{ConfError, Node, Setting, Word, units};
 use tw_core::reach::Reach;
 use tw_http::Method;
+use tw_http::fields::is_name;
 
 use super::cache_path::RawCachePath;
 use super::purge_rule::{PurgeLocation, PurgeRule};
@@ -147,8 +148,7 @@ pub fn targeted(node: &Node) -> Result<Vec<Bytes>, ConfError> {
     {
         return Ok(Vec::new());
     }
-    let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
-    let name = |word: &Word| match !word.bytes.is_empty() && word.bytes.iter().all(is_token) {
+    let name = |word: &Word| match is_name(&word.bytes) {
         true => Ok(Bytes::copy_from_slice(&word.bytes)),
         false => Err(node.invalid_value(word)),
     };
