@@ -2,28 +2,6 @@
 
 /// Hints by name. `*` at the end of a name matches any rest, at its beginning any part.
 const HINTS: &[(&str, &str)] = &[
-    ("more_set_headers", "\"add_header NAME VALUE always;\" sets a field of the response"),
-    ("more_clear_headers", "\"proxy_hide_header NAME;\" leaves out a field of an upstream response"),
-    ("more_set_input_headers", "\"proxy_set_header NAME VALUE;\" sets a field of the request to an upstream"),
-    (
-        "more_clear_input_headers",
-        "\"proxy_set_header NAME \\\"\\\";\" leaves out a field of the request to an upstream",
-    ),
-    ("set_if_empty", "\"map $a $b { \\\"\\\" default; default $a; }\" sets a variable that is empty"),
-    ("set_random", "\"$request_id\" is a random value of each request"),
-    ("set_secure_random_*", "\"$request_id\" is a random value of each request"),
-    ("set_hashed_upstream", "\"hash KEY consistent;\" in \"upstream\" chooses a server by a key"),
-    ("set_escape_uri", NO_FUNCTIONS),
-    ("set_unescape_uri", NO_FUNCTIONS),
-    ("set_quote_*", NO_FUNCTIONS),
-    ("set_encode_*", NO_FUNCTIONS),
-    ("set_decode_*", NO_FUNCTIONS),
-    ("set_sha1", NO_FUNCTIONS),
-    ("set_md5", NO_FUNCTIONS),
-    ("set_hmac_*", NO_FUNCTIONS),
-    ("set_rotate", "\"split_clients\" spreads requests over values"),
-    ("set_local_today", "\"$time_local\" and \"$time_iso8601\" are the time"),
-    ("set_formatted_*", "\"$time_local\" and \"$time_iso8601\" are the time"),
     ("proxy_connect", "\"tunnel_pass;\" answers CONNECT"),
     ("proxy_connect_*", "\"tunnel_pass;\" answers CONNECT"),
     ("vhost_traffic_status*", "\"status_zone NAME;\" counts requests, \"metrics;\" shows the counters"),
@@ -50,7 +28,6 @@ const HINTS: &[(&str, &str)] = &[
     ("subs_filter*", "\"sub_filter\" replaces strings in responses"),
     ("auth_ldap*", "\"auth_request\" asks a service that does"),
     ("auth_pam*", "\"auth_request\" asks a service that does"),
-    ("echo*", "\"return 200 TEXT;\" answers with a text"),
     ("proxy_cache_purge", "\"tailwater purge\" removes from a cache"),
     ("fastcgi_cache_purge", "\"tailwater purge\" removes from a cache"),
     (
@@ -73,14 +50,11 @@ const MODULES: &[(&str, &str)] = &[
     ),
     ("ngx_http_image_filter_", "images are sent as they are: an application behind a gateway resizes them"),
     ("ngx_http_xslt_filter_", "XML is sent as it is: an application behind a gateway transforms it"),
-    ("ngx_http_echo_", "\"return 200 TEXT;\" answers with a text"),
     ("ngx_http_modsecurity_", "a firewall for applications is a server of its own: pass requests to it"),
 ];
 
 const NO_LUA: &str = "Lua is not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
 const NO_SCRIPTS: &str = "scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
-const NO_FUNCTIONS: &str =
-    "no directive escapes, encodes or hashes a variable; \"secure_link\" checks hashes";
 const NO_QUIC: &str = "HTTP/3 and QUIC are not supported; \"http2 on;\" serves HTTP/2";
 const NO_PROGRESS: &str = "the progress of uploads is not told; browsers show it";
 const NO_PACKAGING: &str = "video is not packaged; \"mp4\" serves parts of files, \"slice\" caches them";
@@ -107,10 +81,6 @@ mod tests {
     #[test]
     fn third_party_directives_have_hints() {
         for (name, part) in [
-            ("more_set_headers", "add_header"),
-            ("more_clear_input_headers", "proxy_set_header"),
-            ("set_escape_uri", "escapes"),
-            ("set_secure_random_alphanum", "$request_id"),
             ("proxy_connect_allow", "tunnel_pass"),
             ("vhost_traffic_status_zone", "status_zone"),
             ("fancyindex_exact_size", "autoindex_format html"),
