@@ -4,7 +4,7 @@
 use crate::device::Device;
 use crate::error::DiskError;
 use crate::file::{Direct, File, Handle, Inner};
-use crate::meta::{FileMeta, Listing, Space};
+use crate::meta::{FileMeta, Listing, ListingPart, Space};
 use crate::mounts::{self, Way};
 use crate::op::Op;
 use crate::open_options::{Access, CreateOptions, Existing, Links, OpenOptions, WriteBack};
@@ -207,6 +207,10 @@ impl Driver {
         links_from: Option<u32>,
     ) -> Result<Listing, DiskError> {
         by_path!(self, Op::List, list(path, max, links_from))
+    }
+
+    pub(crate) fn list_part(&self, file: &Inner, from: u64) -> Result<ListingPart, DiskError> {
+        by_file!(self, Op::List, file, list_part(from))
     }
 
     /// Fills `buf` from `offset`; short only at the end of the file.

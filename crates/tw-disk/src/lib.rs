@@ -59,7 +59,7 @@ pub use faults::{FaultCount, FaultEffect, FaultRule, fault_counts, set_fault_rul
 pub use file::{File, Now};
 pub use links::open_log;
 pub use lock::{FileCheck, LOCK_FILE_MAX, LOCK_FILE_MIN, LockedFile, Locks, Refusal, Sending};
-pub use meta::{Entry, FileKind, FileMeta, Listing, Space};
+pub use meta::{Entry, FileKind, FileMeta, Listing, ListingPart, Space};
 pub use op::Op;
 pub use open_options::{Access, CreateOptions, Existing, Links, OpenOptions, TempOptions, WriteBack};
 pub use ops::{Durable, LIST_MAX};

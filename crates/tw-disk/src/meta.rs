@@ -80,6 +80,17 @@ pub struct Listing {
     pub hidden_by: Option<Errno>,
 }
 
+/// A part of a directory as read by one job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListingPart {
+    /// Entries in the file system's order, without `.` and `..`, with the metadata of links themselves.
+    pub entries: Vec<Entry>,
+    /// Place of the next part; `None` if there was nothing more.
+    pub next: Option<u64>,
+    /// Why some entries are not listed.
+    pub hidden_by: Option<Errno>,
+}
+
 /// Room on a file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {

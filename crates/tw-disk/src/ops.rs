@@ -9,7 +9,7 @@ use crate::disk::{Aio, Disk, SocketFd};
 use crate::driver::{Driver, Sent};
 use crate::error::DiskError;
 use crate::file::{File, Now};
-use crate::meta::{FileMeta, Listing, Space};
+use crate::meta::{FileMeta, Listing, ListingPart, Space};
 use crate::mounts::{self, Way};
 use crate::op::Op;
 use crate::open_options::{CreateOptions, Links, OpenOptions, TempOptions, WriteBack};
@@ -171,6 +171,17 @@ impl Disk {
         from: u32,
     ) -> Result<Listing, DiskError> {
         self.job_at(by, Op::List, path, move |driver, path| driver.list(path, max, Some(from))).await
+    }
+
+    /// Reads a part of an open directory, some hundred names of it: the first part from 0, and from [`ListingPart::next`] on as
+    /// long as there is one. One at a time for each descriptor.
+    pub async fn list_part(
+        &self,
+        by: &mut Account,
+        directory: &File,
+        from: u64,
+    ) -> Result<ListingPart, DiskError> {
+        self.job_on(by, Op::List, directory, move |driver, file| driver.list_part(file.inner(), from)).await
     }
 
     /// Removes a file, or a link itself; a link on the way to it, behind the first `from` bytes of `path`, is `ELOOP`.

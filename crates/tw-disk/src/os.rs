@@ -1,11 +1,11 @@
 //! The operations on the real file system, one system call or a few each. All of them may wait, except those whose
 //! name ends in `_now`.
 
-use crate::meta::{Entry, FileKind, FileMeta, Listing, Space};
+use crate::meta::{Entry, FileKind, FileMeta, Listing, ListingPart, Space};
 use crate::open_options::{Access, Existing, Links, OpenOptions, WriteBack};
 use crate::{device, links, mounts, sandbox_denial};
 use rustix::fs::{
-    Advice, AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, StatxFlags, Timespec,
+    Advice, AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, Stat, StatxFlags, Timespec,
     Timestamps, fstat, openat, openat2, statat, statx,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
@@ -216,20 +216,51 @@ pub(crate) fn list(path: &CStr, max: usize, links_from: Option<u32>) -> Result<L
             break;
         }
         let follows = if links_from.is_none() { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-        let meta = match statat(&dir, name, follows) {
-            // A link that leads nowhere is listed as itself.
-            Err(Errno::NOENT | Errno::LOOP) => statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW),
-            other => other,
-        };
-        match meta {
-            Ok(st) => listing.entries.push(Entry { name: name.to_owned(), meta: FileMeta::from(&st) }),
-            // Removed meanwhile.
-            Err(Errno::NOENT) => {}
+        match entry_of(&dir, name, follows) {
+            Ok(found) => listing.entries.extend(found),
             Err(errno @ Errno::ACCESS) => listing.hidden_by = Some(errno),
             Err(errno) => return Err(errno),
         }
     }
     Ok(listing)
+}
+
+/// One buffer of entries behind the place `from`, with the metadata of links themselves.
+pub(crate) fn list_part(dir: &OwnedFd, from: u64) -> Result<ListingPart, Errno> {
+    rustix::fs::seek(dir, SeekFrom::Start(from))?;
+    let mut buffer = vec![MaybeUninit::uninit(); DIRECTORY_BUFFER_SIZE];
+    let mut names = RawDir::new(dir, &mut buffer);
+    let mut part = ListingPart::default();
+    while let Some(entry) = names.next() {
+        device::step();
+        let entry = entry?;
+        part.next = Some(entry.next_entry_cookie());
+        let name = entry.file_name();
+        if !matches!(name.to_bytes(), b"." | b"..") {
+            match entry_of(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(found) => part.entries.extend(found),
+                Err(errno @ Errno::ACCESS) => part.hidden_by = Some(errno),
+                Err(errno) => return Err(errno),
+            }
+        }
+        if names.is_buffer_empty() {
+            break;
+        }
+    }
+    Ok(part)
+}
+
+/// An entry with its metadata; `None` if it was removed meanwhile. A link that leads nowhere is described as itself.
+fn entry_of(dir: &OwnedFd, name: &CStr, follows: AtFlags) -> Result<Option<Entry>, Errno> {
+    let meta = match statat(dir, name, follows) {
+        Err(Errno::NOENT | Errno::LOOP) => statat(dir, name, AtFlags::SYMLINK_NOFOLLOW),
+        other => other,
+    };
+    match meta {
+        Ok(st) => Ok(Some(Entry { name: name.to_owned(), meta: FileMeta::from(&st) })),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
 }
 
 pub(crate) fn mkdir(path: &CStr, mode: u32) -> Result<(), Errno> {

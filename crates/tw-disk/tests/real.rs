@@ -438,6 +438,36 @@ fn lists_a_directory_up_to_a_limit() {
 }
 
 #[test]
+fn directory_is_listed_part_by_part() {
+    let mut b = Bench::new(Aio::Threads);
+    block_on(async {
+        let mut by = b.by.clone();
+        b.disk.mkdir(&mut by, &b.path("d"), 0o755).await.unwrap();
+        // More than one buffer of the kernel's.
+        let mut expected: Vec<_> = (0..700).map(|n| format!("{n:0100}")).collect();
+        for name in &expected {
+            std::fs::write(b.dir.join("d").join(name), "x").unwrap();
+        }
+        std::os::unix::fs::symlink("nowhere", b.dir.join("d/z")).unwrap();
+        expected.push("z".to_owned());
+        let directory = b.disk.open(&mut by, &b.path("d"), &OpenOptions::READ).await.unwrap();
+        let (mut names, mut next, mut parts) = (Vec::new(), Some(0), 0);
+        while let Some(from) = next {
+            let part = b.disk.list_part(&mut by, &directory, from).await.unwrap();
+            names.extend(part.entries.into_iter().map(|e| (e.name.into_string().unwrap(), e.meta.kind)));
+            (next, parts) = (part.next, parts + 1);
+        }
+        assert!(parts > 2, "{parts}");
+        names.sort_by(|a, b| a.0.cmp(&b.0));
+        assert_eq!(names.last().map(|(_, kind)| *kind), Some(FileKind::Symlink));
+        assert!(names.into_iter().map(|(name, _)| name).eq(expected));
+        b.put("one", b"").await;
+        let file = b.disk.open(&mut by, &b.path("one"), &OpenOptions::READ).await.unwrap();
+        assert_eq!(errno(b.disk.list_part(&mut by, &file, 0).await), Some(Errno::NOTDIR));
+    });
+}
+
+#[test]
 fn creates_temporary_files() {
     let b = Bench::new(Aio::Threads);
     block_on(async {

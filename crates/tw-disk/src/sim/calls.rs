@@ -2,7 +2,7 @@
 
 use super::tree::{Passing, PathTarget};
 use super::{Node, Sim, State, lock};
-use crate::meta::{Entry, FileKind, FileMeta, Listing, Space};
+use crate::meta::{Entry, FileKind, FileMeta, Listing, ListingPart, Space};
 use crate::op::Op;
 use crate::open_options::{Access, Existing, Links, OpenOptions, WriteBack};
 use rustix::io::Errno;
@@ -153,6 +153,21 @@ impl Sim {
             listing.entries.push(Entry { name, meta });
         }
         Ok(listing)
+    }
+
+    /// Parts of two names.
+    pub(crate) fn list_part(&self, node: &Node, from: u64) -> Result<ListingPart, Errno> {
+        const PART: usize = 2;
+        let state = self.enter_file(Op::List, node)?;
+        let names = state.tree.names(node.ino)?;
+        let from = usize::try_from(from).unwrap_or(usize::MAX).min(names.len());
+        let mut part = ListingPart::default();
+        for (name, ino) in names.into_iter().skip(from).take(PART) {
+            let name = CString::new(name).map_err(|_| Errno::INVAL)?;
+            part.entries.push(Entry { name, meta: state.tree.meta(ino)? });
+        }
+        part.next = (!part.entries.is_empty()).then_some((from + part.entries.len()) as u64);
+        Ok(part)
     }
 
     pub(crate) fn read(&self, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
