@@ -250,10 +250,10 @@ mod tests {
                 "a blank is missing between \"if\" and \"(\"",
             ),
             (
-                "fancyindex on;",
+                "echo_sleep 1;",
                 SERVER,
-                "unknown directive \"fancyindex\"",
-                "\"autoindex on; autoindex_format html;\" lists directories",
+                "unknown directive \"echo_sleep\"",
+                "\"return 200 TEXT;\" answers with a text",
             ),
             (
                 "http3 on;",

@@ -1,27 +1,27 @@
 //! `autoindex`: lists a directory that has no index file (nginx: ngx_http_autoindex_module). Content phase, after `index`.
 //!
-//! The directory is read by one job of the disk and the page is made by another: neither runs on the loop, however long
-//! the list is.
+//! `directory` and `page` also serve other modules that list directories.
 
+mod directory;
 mod page;
 
-use std::ffi::CString;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, record};
 use tw_core::module::Settings;
-use tw_disk::{JobSource, LIST_MAX, Listing};
 use tw_http::Method;
 use tw_log::{Level, Text};
 use tw_server::http::Http;
-use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
-use self::page::{Extent, ListingFormat, SizeFormat, TimeFormat};
-use crate::static_files;
+use self::page::ListingFormat;
+
+pub(crate) use self::directory::{Directory, EntryLinks};
+#[cfg(test)]
+pub(crate) use self::page::tests::entry;
+pub(crate) use self::page::{Extent, SizeFormat, TimeFormat, is_dir, measure, modern};
 
 /// Longest name of a JSONP callback, bytes.
 const CALLBACK_MAX: usize = 128;
@@ -120,37 +120,19 @@ impl Handler for Autoindex {
 
 impl Autoindex {
     async fn list(&self, r: &mut Request) -> Outcome {
-        let page = match self.page(r) {
-            Ok(page) => page,
+        let format = match self.page(r) {
+            Ok(format) => format,
             Err(status) => return Outcome::Status(status),
         };
-        let path = directory(r);
-        let Some(disk) = r.disk().cloned() else { return Outcome::Status(500) };
-        r.costs.account.source = JobSource::of(path.to_bytes());
-        let home = r.client().home.clone();
-        let list = async || disk.list(&mut r.costs.account, &path, LIST_MAX).await;
-        let listing = match home.retry_with_descriptor(list).await {
-            Ok(listing) => listing,
-            Err(error) => return static_files::refuse(r, &path, &error),
+        let directory = match Directory::read(r, EntryLinks::Followed).await {
+            Ok(directory) => directory,
+            Err(outcome) => return outcome,
         };
-        report(r, &path, &listing);
-        let (content_type, charset) = page.content_type();
+        let (content_type, charset) = format.content_type();
         let uri = r.uri.path.clone();
-        let make = move || {
-            let extent = if listing.truncated { Extent::Truncated } else { Extent::Whole };
-            let text = page.make(&uri, listing.entries, extent);
-            // DIFF(nginx): a page with names that are UTF-8 says so.
-            let is_utf8 = !text.is_ascii() && std::str::from_utf8(&text).is_ok();
-            (text, if is_utf8 && content_type == "text/html" { "utf-8" } else { charset })
-        };
-        match disk.pool().run(&mut r.costs.account, make).await {
-            Ok((text, charset)) => {
-                r.out.status = 200;
-                r.out.content_type = Bytes::from_static(content_type.as_bytes());
-                r.out.charset = Bytes::from_static(charset.as_bytes());
-                Outcome::Respond(Body::Bytes(text.into()))
-            }
-            Err(error) => static_files::refuse(r, &path, &error),
+        match directory.page(r, move |entries, extent| format.make(&uri, entries, extent)).await {
+            Ok(page) => Outcome::Respond(page.respond(r, content_type, charset)),
+            Err(outcome) => outcome,
         }
     }
 
@@ -172,32 +154,6 @@ impl Autoindex {
             },
             Format::Xml => ListingFormat::Xml,
         })
-    }
-}
-
-/// The directory of the request, without the slash at its end.
-fn directory(r: &Request) -> CString {
-    let mut path = Vec::new();
-    let path = r.filename(&mut path).to_bytes();
-    let path = match path {
-        [shorter @ .., b'/'] if !shorter.is_empty() => shorter,
-        path => path,
-    };
-    CString::new(path).unwrap_or_default()
-}
-
-/// Logs what a listing leaves out.
-fn report(r: &Request, path: &CString, listing: &Listing) {
-    let shown = Text(path.to_bytes());
-    if let Some(errno) = listing.hidden_by {
-        let text = tw_base::Errno::from(errno);
-        r.log(Level::Crit, format_args!("stat() of entries of \"{shown}\" failed ({text})"));
-    }
-    if listing.truncated {
-        r.log(
-            Level::Warn,
-            format_args!("\"{shown}\" has more than {LIST_MAX} entries, the others are not listed"),
-        );
     }
 }
 

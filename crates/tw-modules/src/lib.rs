@@ -19,6 +19,7 @@ mod date_format;
 mod dav;
 mod echo;
 mod empty_gif;
+mod fancyindex;
 mod fastcgi;
 mod flv;
 mod forwarded;
@@ -134,6 +135,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<memcached::MemcachedPass>("memcached"),
     Module::of::<tunnel::TunnelPass>("tunnel"),
     Module::of::<index::Index>("index"),
+    Module::of::<fancyindex::FancyIndex>("fancyindex"),
     Module::of::<autoindex::Autoindex>("autoindex"),
     Module::of::<dav::Dav>("dav"),
     Module::of::<precompressed::Precompressed<precompressed::BrotliStatic>>("brotli_static"),

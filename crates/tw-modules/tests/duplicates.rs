@@ -50,6 +50,7 @@ const REPEATABLE: &[&str] = &[
     "env",
     "error_log",
     "error_page",
+    "fancyindex_ignore",
     "fastcgi_allow_upstream",
     "fastcgi_cache_bypass",
     "fastcgi_cache_methods",

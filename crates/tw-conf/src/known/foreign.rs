@@ -5,7 +5,6 @@ const HINTS: &[(&str, &str)] = &[
     ("proxy_connect", "\"tunnel_pass;\" answers CONNECT"),
     ("proxy_connect_*", "\"tunnel_pass;\" answers CONNECT"),
     ("vhost_traffic_status*", "\"status_zone NAME;\" counts requests, \"metrics;\" shows the counters"),
-    ("fancyindex*", "\"autoindex on; autoindex_format html;\" lists directories"),
     ("*_by_lua*", NO_LUA),
     ("lua_*", NO_LUA),
     ("js_*", NO_SCRIPTS),
@@ -83,7 +82,6 @@ mod tests {
         for (name, part) in [
             ("proxy_connect_allow", "tunnel_pass"),
             ("vhost_traffic_status_zone", "status_zone"),
-            ("fancyindex_exact_size", "autoindex_format html"),
             ("content_by_lua_block", "Lua is not supported"),
             ("lua_shared_dict", "Lua is not supported"),
             ("js_import", "scripts are not supported"),

@@ -5,7 +5,7 @@ use tw_disk::{Entry, FileKind, LIST_MAX};
 use tw_http::escape::{Escape, push_html};
 use tw_http::{date, num};
 
-mod modern;
+pub(crate) mod modern;
 
 /// Columns of a name in the HTML page.
 const NAME_COLUMNS: usize = 50;
@@ -16,7 +16,7 @@ const GB: u64 = 1 << 30;
 
 /// Format of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ListingFormat {
+pub(crate) enum ListingFormat {
     Html {
         sizes: SizeFormat,
         times: TimeFormat,
@@ -33,7 +33,7 @@ pub(super) enum ListingFormat {
 
 /// Completeness of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(crate) enum Extent {
     Whole,
     /// As many names as are read at most; the directory has more.
     Truncated,
@@ -41,21 +41,21 @@ pub(super) enum Extent {
 
 /// Format of sizes in the HTML page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SizeFormat {
+pub(crate) enum SizeFormat {
     Exact,
     Rounded,
 }
 
 /// In which time zone the HTML page shows times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TimeFormat {
+pub(crate) enum TimeFormat {
     Utc,
     Local,
 }
 
 impl ListingFormat {
     /// Media type and charset.
-    pub(super) fn content_type(&self) -> (&'static str, &'static str) {
+    pub(crate) fn content_type(&self) -> (&'static str, &'static str) {
         match self {
             Self::Html { .. } | Self::People { .. } => ("text/html", ""),
             Self::Json => ("application/json", ""),
@@ -67,7 +67,7 @@ impl ListingFormat {
     /// The page of `uri`: directories first, each half in the order of its bytes, without names that begin with a dot.
     /// Sorts and formats everything at once: not for a loop.
     // DIFF(nginx): a list that was cut says so.
-    pub(super) fn make(&self, uri: &[u8], mut entries: Vec<Entry>, extent: Extent) -> Vec<u8> {
+    pub(crate) fn make(&self, uri: &[u8], mut entries: Vec<Entry>, extent: Extent) -> Vec<u8> {
         entries.retain(|entry| !entry.name.to_bytes().starts_with(b"."));
         entries.sort_unstable_by(|a, b| (!is_dir(a), &a.name).cmp(&(!is_dir(b), &b.name)));
         let mut out = Vec::with_capacity(256 + 160 * entries.len());
@@ -88,7 +88,8 @@ impl ListingFormat {
     }
 }
 
-fn is_dir(entry: &Entry) -> bool {
+/// Returns true for a directory.
+pub(crate) fn is_dir(entry: &Entry) -> bool {
     entry.meta.kind == FileKind::Directory
 }
 
@@ -134,14 +135,19 @@ fn cut_text() -> String {
     format!("This list is not complete: the directory has more than {LIST_MAX} entries.")
 }
 
+/// Columns of a name, and the bytes that are left of it in `max` columns with a sign that it was cut.
+// DIFF(nginx): a name that is UTF-8 is counted and cut in characters whatever the charset of the location.
+pub(crate) fn measure(name: &[u8], max: usize) -> (usize, usize) {
+    let left = max.saturating_sub(3);
+    match std::str::from_utf8(name) {
+        Ok(text) => (text.chars().count(), text.char_indices().nth(left).map_or(name.len(), |(at, _)| at)),
+        Err(_) => (name.len(), left.min(name.len())),
+    }
+}
+
 /// Writes a name in its columns and the end of its link; one that is too long is cut.
 fn push_label(name: &[u8], is_dir: bool, out: &mut Vec<u8>) {
-    const CUT: usize = NAME_COLUMNS - 3;
-    // DIFF(nginx): a name that is UTF-8 is counted and cut in characters whatever the charset of the location.
-    let (columns, cut) = match std::str::from_utf8(name) {
-        Ok(text) => (text.chars().count(), text.char_indices().nth(CUT).map_or(name.len(), |(at, _)| at)),
-        Err(_) => (name.len(), CUT),
-    };
+    let (columns, cut) = measure(name, NAME_COLUMNS);
     if columns > NAME_COLUMNS {
         push_html(&name[..cut], out);
         out.extend_from_slice(b"..&gt;</a>");
@@ -276,14 +282,14 @@ fn push_iso8601(unix_s: i64, out: &mut Vec<u8>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::ffi::CString;
 
     use tw_disk::FileMeta;
 
     use super::*;
 
-    pub(super) fn entry(name: &str, kind: FileKind, size: u64) -> Entry {
+    pub(crate) fn entry(name: &str, kind: FileKind, size: u64) -> Entry {
         let meta = FileMeta {
             dev: 1,
             ino: 1,

@@ -293,7 +293,7 @@ fn common_slips_have_hints() {
         ("root\u{a0}/srv;", "(U+00A0, perhaps non-breaking)"),
         ("vhost_traffic_status_display;", "status_zone"),
         ("proxy_connect;", "tunnel_pass"),
-        ("fancyindex on;", "autoindex_format html"),
+        ("auth_pam on;", "auth_request"),
         ("location / { js_content a.b; }", "scripts are not supported"),
         ("listen 127.0.0.1:2 quic;", ""),
     ] {

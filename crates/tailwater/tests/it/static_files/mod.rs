@@ -4,6 +4,7 @@ mod access_time;
 mod autoindex;
 mod dav;
 mod empty_gif;
+mod fancyindex;
 mod gzip_static;
 mod index;
 mod index_and_try_files;

@@ -4,6 +4,7 @@
 
 use tw_disk::Entry;
 use tw_http::escape::{Escape, push_html};
+use tw_http::num;
 
 use super::{Extent, SizeFormat, TimeFormat, cut_text, is_dir, push_time, rounded};
 
@@ -14,13 +15,14 @@ const HEAD: &[u8] = b"<!doctype html>
 <meta name=\"color-scheme\" content=\"light dark\">
 <title>";
 
-const STYLE: &[u8] = b"</title>
-<style>
-:root { --ink: #1c1c1e; --dim: #63636b; --line: #d8d8de; --link: #0a58ca; --paper: #fff; --touch: #f2f4f8 }
+/// Colours of pages for people, by day and by night.
+pub(crate) const COLORS: &[u8] = b":root { --ink: #1c1c1e; --dim: #63636b; --line: #d8d8de; --link: #0a58ca; --paper: #fff; --touch: #f2f4f8 }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #ececf0; --dim: #a0a0aa; --line: #38383e; --link: #8ab4ff; --paper: #151517; --touch: #212126 }
 }
-body { margin: 0 auto; max-width: 60rem; padding: 1rem; background: var(--paper); color: var(--ink);
+";
+
+const STYLE: &[u8] = b"body { margin: 0 auto; max-width: 60rem; padding: 1rem; background: var(--paper); color: var(--ink);
   font: 1rem/1.4 system-ui, sans-serif }
 h1 { font-size: 1.25rem; margin: .5rem 0 1rem; overflow-wrap: anywhere }
 a { color: var(--link); text-decoration: none }
@@ -47,6 +49,8 @@ pub(super) fn push(
 ) {
     out.extend_from_slice(HEAD);
     push_html(uri, out);
+    out.extend_from_slice(b"</title>\n<style>\n");
+    out.extend_from_slice(COLORS);
     out.extend_from_slice(STYLE);
     push_path(uri, out);
     out.extend_from_slice(b"</h1>\n<ul>\n");
@@ -57,7 +61,13 @@ pub(super) fn push(
         push_row(entry, sizes, times, out);
     }
     out.extend_from_slice(b"</ul>\n");
-    if entries.is_empty() {
+    push_notice(entries.is_empty(), extent, out);
+    out.extend_from_slice(b"</body>\n</html>\n");
+}
+
+/// Writes what there is to say below the list.
+pub(crate) fn push_notice(is_empty: bool, extent: Extent, out: &mut Vec<u8>) {
+    if is_empty {
         out.extend_from_slice(b"<p>Nothing is here.</p>\n");
     }
     if extent == Extent::Truncated {
@@ -65,11 +75,10 @@ pub(super) fn push(
         out.extend_from_slice(cut_text().as_bytes());
         out.extend_from_slice(b"</p>\n");
     }
-    out.extend_from_slice(b"</body>\n</html>\n");
 }
 
 /// Links to every directory above. They are relative: a proxy in front may have another root.
-fn push_path(uri: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn push_path(uri: &[u8], out: &mut Vec<u8>) {
     let parts: Vec<&[u8]> = uri.split_inclusive(|byte| *byte == b'/').collect();
     for (at, part) in parts.iter().enumerate() {
         let up = parts.len() - 1 - at;
@@ -97,20 +106,25 @@ fn push_row(entry: &Entry, sizes: SizeFormat, times: TimeFormat, out: &mut Vec<u
     out.extend_from_slice(b"</b><i>");
     push_time(entry.meta.mtime_sec, times, out);
     out.extend_from_slice(b"</i><i>");
-    match (is_dir(entry), sizes) {
-        (true, _) => {}
-        (false, SizeFormat::Exact) => out.extend_from_slice(entry.meta.size.to_string().as_bytes()),
-        (false, SizeFormat::Rounded) => {
-            // `20K` as people write it: `20 KB`.
-            let text = rounded(entry.meta.size);
-            let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-            out.extend_from_slice(digits.as_bytes());
-            out.push(b' ');
-            out.extend_from_slice(&text.as_bytes()[digits.len()..]);
-            out.push(b'B');
-        }
+    if !is_dir(entry) {
+        push_size(entry.meta.size, sizes, out);
     }
     out.extend_from_slice(b"</i></a></li>\n");
+}
+
+/// Writes a size.
+pub(crate) fn push_size(size: u64, format: SizeFormat, out: &mut Vec<u8>) {
+    if format == SizeFormat::Exact {
+        num::push_decimal(out, size);
+        return;
+    }
+    // `20K` as people write it: `20 KB`.
+    let text = rounded(size);
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    out.extend_from_slice(digits.as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(&text.as_bytes()[digits.len()..]);
+    out.push(b'B');
 }
 
 #[cfg(test)]
