@@ -4,7 +4,7 @@
 //! Nothing is written in place: a body goes to a temporary file, a copy to a name beside its target, and a rename makes
 //! it visible. If the disk fails or is full, the old file stays.
 
-mod destination;
+pub(crate) mod destination;
 mod put;
 mod transfer;
 mod tree;
@@ -31,6 +31,10 @@ use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
+
+/// Words of `dav_methods`.
+const METHODS: [(&str, u32); 6] =
+    [("off", OFF), ("put", PUT), ("delete", DELETE), ("mkcol", MKCOL), ("copy", COPY), ("move", MOVE)];
 
 const OFF: u32 = 1;
 const PUT: u32 = 2;
@@ -68,17 +72,7 @@ impl Settings<Http> for Dav {
         record::new("dav_methods", "off | method …", ALL, Args::at_least(1))
             .default("off")
             .doc("Methods of WebDAV that are allowed: PUT, DELETE, MKCOL, COPY, MOVE.")
-            .set(|raw, node, cx| {
-                let list = [
-                    ("off", OFF),
-                    ("put", PUT),
-                    ("delete", DELETE),
-                    ("mkcol", MKCOL),
-                    ("copy", COPY),
-                    ("move", MOVE),
-                ];
-                raw.methods.add_bits(node, &list, cx)
-            }),
+            .set(|raw, node, cx| raw.methods.add_bits(node, &METHODS, cx)),
         record::flag("create_full_put_path", ALL)
             .default("off")
             .doc("Makes the directories that a PUT misses.")
@@ -110,6 +104,7 @@ impl Settings<Http> for Dav {
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.methods & !OFF != 0 {
             plan.add(Phase::Content, self.clone());
+            plan.parts.put(self.clone());
         }
     }
 
@@ -151,6 +146,17 @@ impl Handler for Dav {
 }
 
 impl Dav {
+    /// Names of the methods that are allowed.
+    pub(crate) fn methods(&self) -> impl Iterator<Item = String> {
+        let allowed = METHODS.into_iter().filter(|(_, bit)| self.methods & bit & !OFF != 0);
+        allowed.map(|(name, _)| name.to_ascii_uppercase())
+    }
+
+    /// Permission bits of new files.
+    pub(crate) fn access(&self) -> u32 {
+        self.access
+    }
+
     async fn mkcol(&self, r: &mut Request) -> Result<Outcome, u16> {
         refuse_body(r, "MKCOL with body is unsupported")?;
         if !is_collection(r) {
@@ -219,7 +225,7 @@ async fn stat_source(r: &mut Request, disk: &Disk, path: &CStr) -> Result<FileMe
 }
 
 /// Returns `true` if the URI names a collection.
-fn is_collection(r: &Request) -> bool {
+pub(crate) fn is_collection(r: &Request) -> bool {
     r.uri.path.last() == Some(&b'/')
 }
 
@@ -234,26 +240,26 @@ fn refuse_body(r: &Request, why: &str) -> Result<(), u16> {
     }
 }
 
-fn disk(r: &Request) -> Result<Disk, u16> {
+pub(crate) fn disk(r: &Request) -> Result<Disk, u16> {
     r.disk().cloned().ok_or(500)
 }
 
 /// Treatment of the slash at the end of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Slash {
+pub(crate) enum Slash {
     AsIs,
     Without,
 }
 
 /// The path of the request's URI.
-fn target(r: &mut Request, slash: Slash) -> Result<CString, u16> {
+pub(crate) fn target(r: &mut Request, slash: Slash) -> Result<CString, u16> {
     let path = path_of(r, &r.uri.path, slash)?;
     r.costs.account.source = JobSource::of(path.to_bytes());
     Ok(path)
 }
 
 /// The path of `uri` at this location, with one slash where there are several.
-fn path_of(r: &Request, uri: &[u8], slash: Slash) -> Result<CString, u16> {
+pub(crate) fn path_of(r: &Request, uri: &[u8], slash: Slash) -> Result<CString, u16> {
     let mut path = Vec::new();
     r.append_filename(uri, &mut path);
     path.dedup_by(|next, last| *next == b'/' && *last == b'/');
@@ -266,7 +272,7 @@ fn path_of(r: &Request, uri: &[u8], slash: Slash) -> Result<CString, u16> {
 
 /// Part of a path that must be free of links if `disable_symlinks` is on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Links {
+pub(crate) enum Links {
     /// All but the last name, which is replaced or removed and not followed.
     Above,
     /// All of it.
@@ -282,7 +288,7 @@ impl Links {
 
 /// Refuses a path with a link that `disable_symlinks` forbids.
 // DIFF(nginx): its module for WebDAV does not know `disable_symlinks`.
-async fn check_links(r: &mut Request, path: &CStr, which: Links) -> Result<(), u16> {
+pub(crate) async fn check_links(r: &mut Request, path: &CStr, which: Links) -> Result<(), u16> {
     if matches!(r.plan().core.files.symlinks, Symlinks::Follow) {
         return Ok(());
     }
@@ -319,13 +325,13 @@ fn above(path: &[u8]) -> &[u8] {
 
 /// Depth of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Depth {
+pub(crate) enum Depth {
     Zero,
     One,
     Infinity,
 }
 
-fn depth(r: &Request, default: Depth) -> Result<Depth, u16> {
+pub(crate) fn depth(r: &Request, default: Depth) -> Result<Depth, u16> {
     match r.head.field("Depth") {
         None => Ok(default),
         Some(b"0") => Ok(Depth::Zero),
@@ -360,7 +366,7 @@ fn escaped(uri: &[u8]) -> Bytes {
 }
 
 /// Logs why an operation failed and gives the status for it; `absent` is that of a path that is not there.
-fn fail(r: &mut Request, error: &DiskError, path: &CStr, absent: u16) -> u16 {
+pub(crate) fn fail(r: &mut Request, error: &DiskError, path: &CStr, absent: u16) -> u16 {
     let (status, level) = status_of(error, absent);
     if status == 503 {
         r.out.fields.set(Known::RetryAfter, "1");

@@ -17,6 +17,7 @@ mod charset;
 mod coding;
 mod date_format;
 mod dav;
+mod dav_ext;
 mod echo;
 mod empty_gif;
 mod fancyindex;
@@ -54,6 +55,7 @@ mod second_protocol;
 mod secret;
 mod secure_link;
 mod slice;
+mod small_body;
 mod split_clients;
 mod ssi;
 mod static_files;
@@ -137,6 +139,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<index::Index>("index"),
     Module::of::<fancyindex::FancyIndex>("fancyindex"),
     Module::of::<autoindex::Autoindex>("autoindex"),
+    Module::of::<dav_ext::DavExt>("dav_ext"),
     Module::of::<dav::Dav>("dav"),
     Module::of::<precompressed::Precompressed<precompressed::BrotliStatic>>("brotli_static"),
     Module::of::<precompressed::Precompressed<precompressed::ZstdStatic>>("zstd_static"),

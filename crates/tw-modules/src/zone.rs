@@ -150,7 +150,7 @@ fn declared_twice(directive: &str, name: &[u8], sizes: [u64; 2], key: &str) -> S
 }
 
 /// The error of a name that no directive declares.
-fn undeclared(name: &[u8], at: Span) -> ConfError {
+pub(crate) fn undeclared(name: &[u8], at: Span) -> ConfError {
     ConfError::new(format!("zero size shared memory zone \"{}\"", Text(name)))
         .at(at)
         .hint("a zone of this name is used, and nothing in \"http\" defines one")

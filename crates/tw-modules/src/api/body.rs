@@ -10,12 +10,11 @@ use serde_json::Value;
 use tw_base::Limit;
 use tw_conf::units;
 use tw_connect::upstream_block::server;
-use tw_http::Framing;
 use tw_server::http::request::Request;
-use tw_server::http::request_body;
 use tw_upstream::{AdminState, PeerParams, Server};
 
 use super::response::{ApiError, ApiFailure};
+use crate::small_body::{self, SmallBodyError};
 
 /// Bytes of a body. All fields with long names and routes take less than a kibibyte.
 const BODY_MAX: usize = 16 << 10;
@@ -80,24 +79,10 @@ pub(super) async fn read(r: &mut Request) -> Result<ServerBody, ApiFailure> {
 
 /// Reads the bytes of the body of `r`. Waits for the client.
 pub(super) async fn read_bytes(r: &mut Request) -> Result<Vec<u8>, ApiFailure> {
-    if matches!(r.head.framing(), Framing::Length(length) if length > BODY_MAX as u64) {
-        return Err(too_large().into());
-    }
-    let (mut body, mut source, terms) = (Vec::new(), r.body.take(), r.body_limits());
-    let done = loop {
-        match source.next(BODY_MAX, terms).await {
-            Ok(Some(piece)) if body.len() + piece.len() > BODY_MAX => break Err(None),
-            Ok(Some(piece)) => body.extend_from_slice(&piece),
-            Ok(None) => break Ok(()),
-            Err(error) => break Err(Some(error)),
-        }
-    };
-    r.body.give_back(source);
-    match done {
-        Ok(()) => Ok(body),
-        Err(None) => Err(too_large().into()),
-        Err(Some(error)) => Err(ApiFailure::Status(request_body::read::failed(r, error))),
-    }
+    small_body::read(r, BODY_MAX).await.map_err(|error| match error {
+        SmallBodyError::TooLarge => too_large().into(),
+        SmallBodyError::Failed(status) => ApiFailure::Status(status),
+    })
 }
 
 fn too_large() -> ApiError {

@@ -272,7 +272,7 @@ fn push_xml(entries: &[Entry], extent: Extent, out: &mut Vec<u8>) {
 }
 
 /// Writes `1994-11-06T08:49:37Z`. `unix_s`: seconds since 1970.
-fn push_iso8601(unix_s: i64, out: &mut Vec<u8>) {
+pub(crate) fn push_iso8601(unix_s: i64, out: &mut Vec<u8>) {
     let time = jiff::Timestamp::from_second(unix_s.max(0)).unwrap_or(jiff::Timestamp::MAX);
     let time = jiff::tz::Offset::UTC.to_datetime(time);
     let (year, month, day) = (time.year(), time.month(), time.day());

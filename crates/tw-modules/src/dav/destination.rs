@@ -5,7 +5,7 @@ use tw_http::target;
 
 /// Why a destination is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum DestinationError {
+pub(crate) enum DestinationError {
     /// No URI that this server could answer.
     Invalid,
     /// Path with `..` or a NUL in it, decoded if that had to be done to find it.
@@ -20,7 +20,7 @@ pub(super) enum DestinationError {
 /// case and without port.
 // DIFF(nginx): nginx takes the path as it is written but for its escapes, a host that only begins like the request's, and
 // no host in capitals.
-pub(super) fn path(value: &[u8], scheme: &[u8], host: &[u8]) -> Result<Vec<u8>, DestinationError> {
+pub(crate) fn path(value: &[u8], scheme: &[u8], host: &[u8]) -> Result<Vec<u8>, DestinationError> {
     let target = if value.first() == Some(&b'/') { value } else { local_part(value, scheme, host)? };
     let end = target.iter().position(|b| *b == b'?').unwrap_or(target.len());
     let written = &target[..end];

@@ -158,7 +158,7 @@ impl OpenFile {
 }
 
 /// Rule of `disable_symlinks` for a path.
-pub(crate) fn links(r: &Request, path: &CStr) -> Links {
+pub fn links(r: &Request, path: &CStr) -> Links {
     let trusted = |from: &Option<Template>| match from {
         Some(from) => trusted_part(&from.value(r), path.to_bytes()),
         None => Trusted::Leading(0),

@@ -3,6 +3,8 @@
 mod access_time;
 mod autoindex;
 mod dav;
+mod dav_clients;
+mod dav_ext;
 mod empty_gif;
 mod fancyindex;
 mod gzip_static;
