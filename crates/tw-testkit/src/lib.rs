@@ -13,6 +13,7 @@
 //! - [`quic`]: QUIC client with an engine of others; [`quic_raw`]: one that sends any frame;
 //! - [`random`]: reproducible pseudo-random numbers;
 //! - [`tls`]: certificates, and clients that trust them;
+//! - [`mmdb`]: databases of addresses in the MaxMind DB format;
 //! - [`mp4`]: hand-made video files, and a reader of their samples;
 //! - [`wait`], [`temp`], [`ports`]: deadlines instead of sleeps, directories and ports that no other test has.
 //!
@@ -27,6 +28,7 @@ pub mod dns;
 pub mod http2;
 pub mod http2_origin;
 pub mod left_out;
+pub mod mmdb;
 pub mod mp4;
 pub mod origin;
 pub mod otlp;
