@@ -5,19 +5,18 @@ mod intervals;
 mod ranges;
 mod read;
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use tw_conf::{Args, ConfError, Cx, Directive, HTTP, Network, Node, STREAM, Word, network, record};
+use tw_conf::{Args, ConfError, Cx, Directive, HTTP, Network, Node, STREAM, Word, record};
 use tw_core::load::Resolve;
 use tw_core::module::{Protocol, Settings};
 use tw_core::session::Session;
-use tw_core::vars::{SlotKind, Template, Value};
-use tw_net::Addr;
+use tw_core::vars::{SlotKind, Value};
 
 use self::intervals::GeoTable;
 use self::read::Reading;
-use crate::forwarded::{ProxyChain, forwarded};
+use crate::address_source::AddressSource;
+use crate::forwarded::ProxyChain;
 
 /// Blocks as written.
 #[derive(Default)]
@@ -38,15 +37,6 @@ struct RawGeo {
 
 /// Module without settings: its variables belong to the whole configuration.
 pub(crate) struct Geo;
-
-/// Source of an address.
-struct Source<S> {
-    /// Text that holds it; `None` for the client's own.
-    text: Option<Template<S>>,
-    /// Proxies that are trusted to name the client's address.
-    proxies: Vec<Network>,
-    chain: ProxyChain,
-}
 
 impl<P: Protocol> Settings<P> for Geo {
     type Raw = Raw;
@@ -97,7 +87,7 @@ impl RawGeo {
     /// Makes it a variable.
     fn define<P: Protocol>(self, cx: &mut Resolve<'_, P>) -> Result<(), ConfError> {
         let text = self.source.map(|word| cx.template(&word)).transpose()?;
-        let source = Source { text, proxies: self.proxies, chain: self.chain };
+        let source = AddressSource { text, proxies: self.proxies.into(), chain: self.chain };
         let table = self.table;
         let values = [&*table.values, &[Box::default()]].concat();
         let compute = Arc::new(move |s: &P::Session, out: &mut Vec<u8>| {
@@ -109,36 +99,4 @@ impl RawGeo {
             if self.is_volatile { SlotKind::Volatile(compute) } else { SlotKind::Computed(compute) };
         crate::block::define(cx, &self.variable, kind, Some(values))
     }
-}
-
-impl<S: Session> Source<S> {
-    /// The address; `None` if there is none. `out` is left as it is.
-    fn address(&self, s: &S, out: &mut Vec<u8>) -> Option<IpAddr> {
-        let addr = client(s, self.text.as_ref(), out)?;
-        if self.proxies.is_empty() {
-            return addr.inet().map(|addr| addr.ip());
-        }
-        let trusts = |addr: &Addr| {
-            addr.inet().is_some_and(|addr| self.proxies.iter().any(|proxy| proxy.contains(addr.ip())))
-        };
-        let forwarded_addr = forwarded(&addr, s.forwarded(), self.chain, trusts);
-        forwarded_addr.or(addr.inet()).map(|addr| addr.ip())
-    }
-}
-
-/// The address in a text, or the client's own. `out` is left as it is.
-fn client<S: Session>(s: &S, text: Option<&Template<S>>, out: &mut Vec<u8>) -> Option<Addr> {
-    let Some(text) = text else { return Some(s.client_addr().clone()) };
-    let start = out.len();
-    text.eval(s, out);
-    let addr = read_address(&out[start..]);
-    out.truncate(start);
-    addr.map(|addr| Addr::Inet((addr, 0).into()))
-}
-
-/// Reads an address, behind which a port may stand.
-// DIFF(nginx): so that addresses of upstream servers can be looked up.
-fn read_address(text: &[u8]) -> Option<IpAddr> {
-    let with_port = || std::str::from_utf8(text).ok()?.parse().ok().map(|addr: SocketAddr| addr.ip());
-    network::address(text).or_else(with_port)
 }

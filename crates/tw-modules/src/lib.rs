@@ -3,6 +3,7 @@
 //! The order of [`MODULES`] and of [`STREAM_MODULES`] is the order in which handlers of one phase run, and in which header filters see a response.
 
 mod access;
+mod address_source;
 mod addition;
 mod api;
 mod auth_basic;

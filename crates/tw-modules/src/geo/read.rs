@@ -9,6 +9,7 @@ use tw_core::session::Session;
 
 use super::intervals::{GeoTable, Intervals};
 use super::ranges::{Added, Deleted, Ranges};
+use crate::address_source::read_network;
 use crate::forwarded::ProxyChain;
 
 /// A block as read so far.
@@ -237,15 +238,6 @@ impl Networks {
 /// All addresses of the family of `addr`.
 fn any_address(addr: impl Into<IpAddr>) -> Network {
     Network::new(addr.into(), 0)
-}
-
-fn read_network(line: &Node, text: &Word, cx: &mut Cx<'_>) -> Result<Network, ConfError> {
-    let written =
-        Network::parse(&text.bytes).ok_or_else(|| line.fail(format!("invalid network \"{text}\"")))?;
-    if written.has_low_bits {
-        cx.warn(line.span, format!("low address bits of {text} are meaningless"));
-    }
-    Ok(written.network)
 }
 
 /// Reads `first-last`.
