@@ -1,7 +1,7 @@
 //! State of all protocols on one loop.
 
 use std::cell::RefCell;
-use std::future::{poll_fn, ready};
+use std::future::{pending, poll_fn, ready};
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
@@ -13,6 +13,7 @@ use tw_core::event_loop::{
     AcceptedConnection, Application, DatagramListener, HandedSession, LoopCore, PassedDatagram,
     ReceivedDatagram,
 };
+use tw_core::reloaded_file;
 use tw_net::Addr;
 use tw_net::listen::SocketKind;
 use tw_server::event_loop::Loop as HttpLoop;
@@ -146,13 +147,18 @@ impl Application for App {
 
     async fn run_background_tasks(self: Rc<Self>) {
         let stream = self.stream.borrow().clone();
-        let Some(stream) = stream else { return self.http.clone().run_background_tasks().await };
         let mut http = pin!(self.http.clone().run_background_tasks());
-        let mut stream = pin!(stream.run_background_tasks());
-        // Neither completes; a panic in one of them ends both.
-        poll_fn(|cx| match http.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => stream.as_mut().poll(cx),
+        let mut stream = pin!(async {
+            match stream {
+                Some(stream) => stream.run_background_tasks().await,
+                None => pending().await,
+            }
+        });
+        let mut files = pin!(reloaded_file::run_checks(self.core.clone()));
+        // None of them completes; a panic in one of them ends all.
+        poll_fn(|cx| {
+            let all = [http.as_mut().poll(cx), stream.as_mut().poll(cx), files.as_mut().poll(cx)];
+            if all.contains(&Poll::Ready(())) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }

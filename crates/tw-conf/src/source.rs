@@ -7,9 +7,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
+use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use tw_base::Errno;
 use zeroize::Zeroizing;
@@ -21,6 +24,13 @@ pub trait ConfFiles {
     /// # Errors
     /// Errors of the file system; the message shows the system's error number.
     fn read(&self, name: &[u8]) -> io::Result<Vec<u8>>;
+
+    /// Opens a file of data, which is too large for a copy of the configuration: a process that gets the copy gets the
+    /// descriptor. It is read with offsets (`pread`), because processes share its position.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    fn open(&self, name: &[u8]) -> io::Result<OwnedFd>;
 
     /// The names in a directory, in any order, without `.` and `..`.
     ///
@@ -39,6 +49,10 @@ pub struct SystemFiles;
 impl ConfFiles for SystemFiles {
     fn read(&self, name: &[u8]) -> io::Result<Vec<u8>> {
         std::fs::read(OsStr::from_bytes(name))
+    }
+
+    fn open(&self, name: &[u8]) -> io::Result<OwnedFd> {
+        Ok(File::open(OsStr::from_bytes(name))?.into())
     }
 
     fn list(&self, directory: &[u8]) -> io::Result<Vec<Vec<u8>>> {
@@ -74,6 +88,15 @@ impl ConfFiles for RecordedFiles {
         Ok(text)
     }
 
+    fn open(&self, name: &[u8]) -> io::Result<OwnedFd> {
+        if let Ok(file) = self.0.borrow().open(name) {
+            return Ok(file);
+        }
+        let file = SystemFiles.open(name)?;
+        self.0.borrow_mut().insert_open(name, file.try_clone()?);
+        Ok(file)
+    }
+
     fn list(&self, directory: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         SystemFiles.list(directory)
     }
@@ -84,10 +107,11 @@ impl ConfFiles for RecordedFiles {
 }
 
 /// Files in memory: those that the master has read, and files of tests. Names are compared byte by byte; those that
-/// do not begin with `/` are in the directory `.`. Wiped on drop: some are private keys.
+/// do not begin with `/` are in the directory `.`. Wiped on drop: some are private keys. Files of data are open instead.
 #[derive(Clone, Default)]
 pub struct MemoryFiles {
     files: BTreeMap<Vec<u8>, Zeroizing<Vec<u8>>>,
+    data: BTreeMap<Vec<u8>, Arc<OwnedFd>>,
 }
 
 /// Shows only the names: the contents may be secret.
@@ -103,7 +127,17 @@ impl MemoryFiles {
         self.files.insert(name.into(), Zeroizing::new(text.into()));
     }
 
-    /// All files with their names.
+    /// Adds or replaces a file of data, which is open.
+    pub fn insert_open(&mut self, name: impl Into<Vec<u8>>, file: OwnedFd) {
+        self.data.insert(name.into(), Arc::new(file));
+    }
+
+    /// All open files of data with their names.
+    pub fn iter_open(&self) -> impl Iterator<Item = (&[u8], &OwnedFd)> {
+        self.data.iter().map(|(name, file)| (&name[..], &**file))
+    }
+
+    /// All files with their names, without those of data.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.files.iter().map(|(name, text)| (&name[..], &text[..]))
     }
@@ -124,6 +158,10 @@ impl ConfFiles for MemoryFiles {
     fn read(&self, name: &[u8]) -> io::Result<Vec<u8>> {
         // Error number 2 is ENOENT everywhere nginx runs.
         self.files.get(name).map(|text| text.to_vec()).ok_or_else(|| io::Error::from_raw_os_error(2))
+    }
+
+    fn open(&self, name: &[u8]) -> io::Result<OwnedFd> {
+        self.data.get(name).ok_or_else(|| io::Error::from_raw_os_error(2))?.try_clone()
     }
 
     fn list(&self, directory: &[u8]) -> io::Result<Vec<Vec<u8>>> {
@@ -171,6 +209,9 @@ mod tests {
         }
         assert!(files.exists(b"/etc/d") && files.exists(b"e") && !files.exists(b"/e"));
         assert_eq!(files.read(b"f/g").unwrap(), b"f/g");
+        files.insert_open("/data", SystemFiles.open(b"/proc/self/stat").unwrap());
+        assert!(files.open(b"/data").is_ok() && files.read(b"/data").is_err());
+        assert_eq!(files.open(b"f/g").unwrap_err().raw_os_error(), Some(2));
         assert_eq!(errno_text(&files.read(b"g").unwrap_err()), "2: No such file or directory");
         assert_eq!(errno_text(&io::Error::other("odd")), "odd");
     }

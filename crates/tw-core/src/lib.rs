@@ -16,6 +16,7 @@ pub mod pools;
 pub mod process;
 pub mod reach;
 pub mod regex;
+pub mod reloaded_file;
 pub mod server_names;
 pub mod session;
 pub mod shared_objects;

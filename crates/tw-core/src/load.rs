@@ -15,6 +15,7 @@ mod table;
 
 use std::ffi::CString;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -139,6 +140,19 @@ impl<P: Protocol> Resolve<'_, P> {
         self.shared.shared_objects.keep(self.shared.previous, name, fits, make)
     }
 
+    /// As [`keep`](Self::keep), for an object that may fail to be made.
+    ///
+    /// # Errors
+    /// Errors of `make`.
+    pub fn try_keep<T: Send + Sync + 'static, E>(
+        &mut self,
+        name: &[u8],
+        fits: impl FnOnce(&T) -> bool,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Arc<T>, E> {
+        self.shared.shared_objects.try_keep(self.shared.previous, name, fits, make)
+    }
+
     /// Shared object under `name` in the configuration before, to continue from.
     pub fn previous<T: Send + Sync + 'static>(&self, name: &[u8]) -> Option<Arc<T>> {
         self.shared.previous.find(name)
@@ -176,6 +190,14 @@ impl<P: Protocol> Resolve<'_, P> {
     /// Errors of the file system.
     pub fn read_file(&self, name: &[u8]) -> io::Result<Vec<u8>> {
         self.shared.files.read(&self.conf_path(name))
+    }
+
+    /// Opens a file of data by its full name. The master opens it also for the worker process, which need not have the right to.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn open_file(&self, path: &[u8]) -> io::Result<OwnedFd> {
+        self.shared.files.open(path)
     }
 
     /// A name relative to the directory of the main configuration file.

@@ -48,6 +48,7 @@ use tw_disk::{DeviceStats, PoolStats};
 use crate::event_loop::Counts;
 use crate::generation::{Config, Configuration, Generation};
 use crate::pools::Disks;
+use crate::reloaded_file;
 
 pub use history::{History, KEPT_EVERY};
 pub use loops::each_loop;
@@ -61,13 +62,14 @@ pub const PREFIX: &str = "tailwater_";
 pub const LIMITS: &[Limit] = &[writer::LIMIT, history::LIMITS[0], history::LIMITS[1]];
 
 /// The metrics that no protocol has to itself, in the order in which they are written, with what they are about.
-pub static CORE: [(&str, &[Metric]); 6] = [
+pub static CORE: [(&str, &[Metric]); 7] = [
     ("the process", process::METRICS),
     ("connections", connections::METRICS),
     ("TLS", tls::METRICS),
     ("event loops", loops::METRICS),
     ("thread pools and devices", disk::METRICS),
     ("logs", logs::METRICS),
+    ("files in memory", reloaded_file::METRICS),
 ];
 
 /// All of them.

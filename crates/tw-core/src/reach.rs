@@ -64,6 +64,11 @@ impl Reach {
         self.add_directory(Access::Read, path.prefix(), at);
     }
 
+    /// The file `path`, of which all is known, is read again after it was replaced.
+    pub fn rereads_file(&mut self, path: &[u8]) {
+        self.add_directory(Access::Read, path, None);
+    }
+
     /// Files in the directory of `path` are written as logs are.
     pub fn appends<S: 'static>(&mut self, path: &Template<S>, at: Option<Span>) {
         self.add_directory(Access::Append, path.prefix(), at);

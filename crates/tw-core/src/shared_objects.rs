@@ -3,6 +3,7 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 type Object = Arc<dyn Any + Send + Sync>;
@@ -20,15 +21,35 @@ impl SharedObjects {
         fits: impl FnOnce(&T) -> bool,
         make: impl FnOnce() -> T,
     ) -> Arc<T> {
+        match self.try_keep(previous, name, fits, || Ok::<T, Infallible>(make())) {
+            Ok(object) => object,
+            Err(never) => match never {},
+        }
+    }
+
+    /// As [`keep`](Self::keep), for an object that may fail to be made.
+    ///
+    /// # Errors
+    /// Errors of `make`.
+    pub fn try_keep<T: Send + Sync + 'static, E>(
+        &mut self,
+        previous: &Self,
+        name: &[u8],
+        fits: impl FnOnce(&T) -> bool,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<Arc<T>, E> {
         let key = (TypeId::of::<T>(), name.into());
         let known =
             |objects: &Self| objects.0.get(&key).and_then(|object| object.clone().downcast::<T>().ok());
         if let Some(object) = known(self) {
-            return object;
+            return Ok(object);
         }
-        let object = known(previous).filter(|object| fits(object)).unwrap_or_else(|| Arc::new(make()));
+        let object = match known(previous).filter(|object| fits(object)) {
+            Some(object) => object,
+            None => Arc::new(make()?),
+        };
         self.0.insert(key, object.clone());
-        object
+        Ok(object)
     }
 
     /// The object of this name, if it is in use.
@@ -64,5 +85,7 @@ mod tests {
         assert_eq!(first.of_type::<u32>(), [(&b"a"[..], &1), (b"b", &3)]);
         assert!(Arc::ptr_eq(&one, &second.keep(&first, b"a", |n| *n == 1, || 5)));
         assert_eq!(*second.keep(&first, b"b", |n| *n == 1, || 6_u32), 6);
+        assert_eq!(second.try_keep(&first, b"c", |_: &u32| true, || Err("no")), Err("no"));
+        assert_eq!(second.find::<u32>(b"c"), None, "what failed can be tried again");
     }
 }

@@ -62,7 +62,9 @@ pub(crate) struct Configure {
     pub(crate) source: Source,
     /// Every file that was read.
     pub(crate) files: Vec<Text>,
-    /// Sockets of each listening address, in the order of the descriptors.
+    /// Names of the files of data, whose descriptors come first.
+    pub(crate) data: Vec<Vec<u8>>,
+    /// Sockets of each listening address, in the order of the descriptors, which follow.
     pub(crate) sockets: Vec<SocketsOf>,
     /// Names of the log files, whose descriptors follow.
     pub(crate) logs: Vec<Vec<u8>>,

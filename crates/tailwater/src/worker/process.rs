@@ -169,11 +169,12 @@ struct Started {
 /// Starts everything up to the loops, and drops privileges.
 fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
     let failed = |error: io::Error| Fault::emerg(format!("recvmsg() failed ({})", Errno::from(&error)));
-    let Some((WorkerCommand::Configure(order), fds)) = channel.receive().map_err(failed)? else {
+    let Some((WorkerCommand::Configure(order), mut fds)) = channel.receive().map_err(failed)? else {
         return Ok(None);
     };
     ssl::inherit_keys(&order.keys.0);
-    let loaded = config_thread::run_on_own_thread(purge, || load(&order, &SharedObjects::default()));
+    let files = configuration_files(&order, &mut fds);
+    let loaded = config_thread::run_on_own_thread(purge, || load(&order, files, &SharedObjects::default()));
     let config = loaded
         .map_err(|error| Fault::emerg(format!("starting a thread failed ({})", Errno::from(&error))))??;
     let Taken { sockets, affinity } = take(&order, fds, &config, sinks)?;
@@ -195,9 +196,16 @@ fn start(channel: &Channel, sinks: &Sinks) -> Result<Option<Started>, Fault> {
     Ok(Some(Started { server, console, signs, is_daemon: order.is_daemon }))
 }
 
+/// Files of a configuration as the master has read and opened them. Those of data are the first of `fds`, and are taken.
+fn configuration_files(order: &Configure, fds: &mut Vec<OwnedFd>) -> MemoryFiles {
+    let mut files = memory_files(&order.files);
+    let data = fds.drain(..order.data.len().min(fds.len()));
+    order.data.iter().zip(data).for_each(|(name, file)| files.insert_open(&name[..], file));
+    files
+}
+
 /// Loads what the master has read and checked.
-fn load(order: &Configure, previous: &SharedObjects) -> Result<Config, Fault> {
-    let files = memory_files(&order.files);
+fn load(order: &Configure, files: MemoryFiles, previous: &SharedObjects) -> Result<Config, Fault> {
     let console = Console::quiet();
     console.begin_record();
     match order.source.load_from(&files, previous, &console) {
@@ -434,7 +442,7 @@ impl Worker {
     }
 
     /// Takes over another configuration. On an error everything is as before.
-    fn change(&mut self, order: Box<Configure>, fds: Vec<OwnedFd>) -> Result<(), Fault> {
+    fn change(&mut self, order: Box<Configure>, mut fds: Vec<OwnedFd>) -> Result<(), Fault> {
         let mut signs = self.signs;
         let every = signs.map_or(Duration::MAX, |signs| signs.every);
         let show_life = || {
@@ -442,8 +450,9 @@ impl Worker {
                 signs.show(&self.server, master, Instant::now());
             }
         };
+        let files = configuration_files(&order, &mut fds);
         let load = move |previous: &SharedObjects| {
-            let config = load(&order, previous);
+            let config = load(&order, files, previous);
             (order, config)
         };
         let (order, config) = self.server.load_while(load, every, show_life);

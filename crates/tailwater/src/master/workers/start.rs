@@ -62,11 +62,15 @@ fn join(child: &mut Child, processes: &mut Processes) {
 }
 
 pub(super) fn configure(child: &mut Child, handover: &Handover, inbox: &SignalQueue) -> Result<(), Failure> {
-    let (mut fds, sockets) = handover.sockets.fds();
+    let (data, mut fds): (Vec<_>, Vec<_>) =
+        handover.files.iter_open().map(|(name, file)| (name.to_vec(), file.as_fd())).unzip();
+    let (listening, sockets) = handover.sockets.fds();
+    fds.extend(listening);
     fds.extend(handover.logs.iter().map(|(_, file)| file.as_fd()));
     let order = WorkerCommand::Configure(Box::new(Configure {
         source: handover.source.clone(),
         files: texts(&handover.files),
+        data,
         sockets,
         logs: handover.logs.iter().map(|(name, _)| name.as_os_str().as_bytes().to_vec()).collect(),
         keys: handover.keys.borrow().clone(),
