@@ -3,8 +3,8 @@
 //! The order of [`MODULES`] and of [`STREAM_MODULES`] is the order in which handlers of one phase run, and in which header filters see a response.
 
 mod access;
-mod address_source;
 mod addition;
+mod address_source;
 mod api;
 mod auth_basic;
 mod auth_request;
@@ -26,6 +26,7 @@ mod fastcgi;
 mod flv;
 mod forwarded;
 mod geo;
+mod geoip2;
 mod grpc;
 mod gunzip;
 mod gzip;
@@ -100,6 +101,7 @@ pub static MODULES: &[Module] = &[
     // Variables.
     Module::of::<map::Map>("map"),
     Module::of::<geo::Geo>("geo"),
+    Module::of::<geoip2::GeoIp2>("geoip2"),
     Module::of::<split_clients::SplitClients>("split_clients"),
     Module::of::<browser::Browsers>("browser"),
     Module::of::<referer::Referers>("referer"),
@@ -175,6 +177,7 @@ pub static STREAM_MODULES: &[StreamModule] = &[
     // Variables.
     StreamModule::of::<map::Map>("map"),
     StreamModule::of::<geo::Geo>("geo"),
+    StreamModule::of::<geoip2::GeoIp2>("geoip2"),
     StreamModule::of::<split_clients::SplitClients>("split_clients"),
     // Post-accept.
     StreamModule::of::<stream_real_ip::StreamRealIp>("stream_real_ip"),

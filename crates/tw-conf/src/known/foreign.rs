@@ -9,10 +9,6 @@ const HINTS: &[(&str, &str)] = &[
     ("lua_*", NO_LUA),
     ("js_*", NO_SCRIPTS),
     ("perl*", NO_SCRIPTS),
-    (
-        "geoip2*",
-        "\"geo\" with networks, or \"map\" of a field that a proxy in front sets, chooses by address",
-    ),
     ("modsecurity*", "a firewall for applications is a server of its own: pass requests to it"),
     ("naxsi*", "a firewall for applications is a server of its own: pass requests to it"),
     ("pagespeed", "pages are not rewritten; \"gzip\", \"brotli\" and \"zstd\" compress them"),
@@ -43,15 +39,14 @@ const MODULES: &[(&str, &str)] = &[
     ("ngx_http_js_", NO_SCRIPTS),
     ("ngx_http_perl_", NO_SCRIPTS),
     ("ngx_http_lua_", NO_LUA),
-    (
-        "ngx_http_geoip",
-        "\"geo\" with networks, or \"map\" of a field that a proxy in front sets, chooses by address",
-    ),
+    ("ngx_http_geoip_", GEOIP2),
+    ("ngx_stream_geoip_", GEOIP2),
     ("ngx_http_image_filter_", "images are sent as they are: an application behind a gateway resizes them"),
     ("ngx_http_xslt_filter_", "XML is sent as it is: an application behind a gateway transforms it"),
     ("ngx_http_modsecurity_", "a firewall for applications is a server of its own: pass requests to it"),
 ];
 
+const GEOIP2: &str = "MaxMind no longer makes .dat files: \"geoip2 FILE.mmdb { $country_code country iso_code; }\" reads the databases of today";
 const NO_LUA: &str = "Lua is not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
 const NO_SCRIPTS: &str = "scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
 const NO_QUIC: &str = "HTTP/3 and QUIC are not supported; \"http2 on;\" serves HTTP/2";
@@ -85,7 +80,6 @@ mod tests {
             ("content_by_lua_block", "Lua is not supported"),
             ("lua_shared_dict", "Lua is not supported"),
             ("js_import", "scripts are not supported"),
-            ("geoip2", "geo"),
             ("modsecurity_rules_file", "firewall"),
             ("pagespeed", "brotli"),
             ("upload_progress", "progress"),
@@ -98,6 +92,7 @@ mod tests {
             assert_eq!(hint_for(name), None, "{name}");
         }
         assert!(hint_for_module("ngx_mail_proxy_module").is_some_and(|hint| hint.contains("TCP")));
+        assert!(hint_for_module("ngx_stream_geoip_module").is_some_and(|hint| hint.contains("geoip2")));
         assert_eq!(hint_for_module("ngx_http_oidc_module"), None);
     }
 }

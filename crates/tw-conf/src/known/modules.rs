@@ -17,6 +17,8 @@ const OF_OTHERS: &[(&str, &str)] = &[
     ("ndk_http_module", "upstream_list"),
     ("ngx_http_dav_ext_module", "dav_ext_methods"),
     ("ngx_http_fancyindex_module", "fancyindex"),
+    ("ngx_http_geoip2_module", "geoip2"),
+    ("ngx_stream_geoip2_module", "geoip2"),
     ("ngx_http_zstd_filter_module", "zstd"),
     ("ngx_http_zstd_static_module", "zstd_static"),
 ];

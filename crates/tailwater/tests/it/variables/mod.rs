@@ -1,6 +1,7 @@
-//! Modules that define variables: `map`, `geo`, `split_clients`, `modern_browser`.
+//! Modules that define variables: `map`, `geo`, `geoip2`, `split_clients`, `modern_browser`.
 
 mod browser;
 mod geo;
+mod geoip2;
 mod map;
 mod split_clients;
