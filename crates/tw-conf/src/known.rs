@@ -250,16 +250,16 @@ mod tests {
                 "a blank is missing between \"if\" and \"(\"",
             ),
             (
-                "echo_sleep 1;",
+                "pagespeed on;",
                 SERVER,
-                "unknown directive \"echo_sleep\"",
-                "\"return 200 TEXT;\" answers with a text",
+                "unknown directive \"pagespeed\"",
+                "pages are not rewritten; \"gzip\", \"brotli\" and \"zstd\" compress them",
             ),
             (
-                "http3 on;",
+                "js_import a.js;",
                 SERVER,
-                "directive \"http3\" (ngx_http_v3_module) is not supported by this version of Tailwater",
-                "HTTP/3 and QUIC are not supported; \"http2 on;\" serves HTTP/2",
+                "directive \"js_import\" (ngx_http_js_module) is not supported by this version of Tailwater",
+                "scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it",
             ),
             ("ROOT a;", HTTP, "unknown directive \"ROOT\"", "did you mean \"root\"?"),
             (

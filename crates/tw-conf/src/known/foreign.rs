@@ -35,7 +35,6 @@ const HINTS: &[(&str, &str)] = &[
 /// Hints for all directives of a module.
 const MODULES: &[(&str, &str)] = &[
     ("ngx_mail_", "only HTTP, TCP and UDP are served: mail needs another program"),
-    ("ngx_http_v3_", NO_QUIC),
     ("ngx_http_js_", NO_SCRIPTS),
     ("ngx_http_perl_", NO_SCRIPTS),
     ("ngx_http_lua_", NO_LUA),
@@ -49,7 +48,6 @@ const MODULES: &[(&str, &str)] = &[
 const GEOIP2: &str = "MaxMind no longer makes .dat files: \"geoip2 FILE.mmdb { $country_code country iso_code; }\" reads the databases of today";
 const NO_LUA: &str = "Lua is not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
 const NO_SCRIPTS: &str = "scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
-const NO_QUIC: &str = "HTTP/3 and QUIC are not supported; \"http2 on;\" serves HTTP/2";
 const NO_PROGRESS: &str = "the progress of uploads is not told; browsers show it";
 const NO_PACKAGING: &str = "video is not packaged; \"mp4\" serves parts of files, \"slice\" caches them";
 

@@ -210,7 +210,7 @@ http {
     server {
         location ~ ^/[0-9]{8,}$ { return 204; }
         location /lua { content_by_lua_block { ngx.say(\"it's }\") } }
-        more_set_headers 'A: b';
+        pagespeed on;
         return 204 $elsewhere;
     }
     server {
@@ -228,8 +228,8 @@ http {
         "= a regular expression with braces must be in quotes: \"^/[0-9]{8,}$\"\n",
         "unknown directive \"content_by_lua_block\" in n.conf:7\n",
         "= Lua is not supported",
-        "unknown directive \"more_set_headers\" in n.conf:8\n",
-        "= \"add_header NAME VALUE always;\"",
+        "unknown directive \"pagespeed\" in n.conf:8\n",
+        "= pages are not rewritten",
         "unknown directive \"frobnicate\" in n.conf:12\n",
         "unexpected \"b\" in n.conf:13\n",
     ] {

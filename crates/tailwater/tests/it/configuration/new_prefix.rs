@@ -137,7 +137,7 @@ fn missing_modules_are_warned_of_once_each() {
         "ngx_http_image_filter_module",
         "ngx_mail_module",
         "ngx_http_xslt_filter_module",
-        "ngx_http_echo_module",
+        "ngx_pagespeed",
     ];
     for module in modules {
         let text = format!("load_module modules/{module}.so;\n");
