@@ -129,6 +129,26 @@ impl<P: Protocol> Resolve<'_, P> {
         self.shared.regexes.compile(pattern, caseless)
     }
 
+    /// Compiles a regular expression, whose named groups are variables.
+    ///
+    /// # Errors
+    /// `regex compilation failed: …` at `at`.
+    pub fn regex_of(
+        &mut self,
+        pattern: &[u8],
+        caseless: Caseless,
+        at: Span,
+    ) -> Result<Arc<Regex>, ConfError> {
+        let regex = self.regex(pattern, caseless).map_err(|error| {
+            let shown = String::from_utf8_lossy(pattern);
+            ConfError::new(format!("regex compilation failed: {error} in \"{shown}\"")).at(at)
+        })?;
+        for (_, name) in regex.names() {
+            self.vars.capture(name).map_err(|error| error.at(at))?;
+        }
+        Ok(regex)
+    }
+
     /// Shared object of a module under `name`. It outlives the configuration: the next one gets the same object if it
     /// `fits` (same size, same key). Each type has its own names.
     pub fn keep<T: Send + Sync + 'static>(

@@ -19,7 +19,6 @@ use tw_conf::{
 use tw_connect::upstream_tls::TlsProtocol;
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
-use tw_core::regex::{Caseless, Regex};
 use tw_core::session::Session as _;
 use tw_http::Method;
 use tw_http::origin::RequestWriter;
@@ -522,21 +521,4 @@ const fn without_effect(name: &'static str, syntax: &'static str, default: &'sta
         .default(default)
         .doc("Accepted and without effect: there is no table or buffer here that needs this size.")
         .set(|raw, node, _| raw.without_effect.set_once(node))
-}
-
-/// Compiles the pattern in `word`; its named groups are variables.
-fn compile_regex(
-    pattern: &[u8],
-    caseless: Caseless,
-    word: &Word,
-    cx: &mut Resolve<'_>,
-) -> Result<Arc<Regex>, ConfError> {
-    let regex = cx.regex(pattern, caseless).map_err(|error| {
-        let shown = String::from_utf8_lossy(pattern);
-        ConfError::new(format!("regex compilation failed: {error} in \"{shown}\"")).at(word.span)
-    })?;
-    for (_, name) in regex.names() {
-        cx.vars.capture(name).map_err(|error| error.at(word.span))?;
-    }
-    Ok(regex)
 }

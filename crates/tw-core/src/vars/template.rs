@@ -163,6 +163,11 @@ impl<S: Session> Template<S> {
         }
     }
 
+    /// Returns `true` if the text for `s` is neither empty nor `0`.
+    pub fn is_set(&self, s: &S) -> bool {
+        !matches!(&*self.value(s), b"" | b"0")
+    }
+
     /// The text for `s` as a new vector.
     pub fn value(&self, s: &S) -> Vec<u8> {
         let mut out = Vec::new();

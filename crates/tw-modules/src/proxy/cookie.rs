@@ -107,7 +107,7 @@ impl CookiePattern {
             [b'~', rest @ ..] => (rest, caseless),
             _ => return cx.template(word).map(Self::Text),
         };
-        let regex = super::compile_regex(pattern, caseless, word, cx)?;
+        let regex = cx.regex_of(pattern, caseless, word.span)?;
         Ok(Self::Regex(regex))
     }
 }

@@ -84,7 +84,7 @@ impl RawRedirect {
         };
         let from = match pattern {
             None => From::Prefix(cx.template(&from)?),
-            Some((pattern, caseless)) => From::Regex(super::compile_regex(pattern, caseless, &from, cx)?),
+            Some((pattern, caseless)) => From::Regex(cx.regex_of(pattern, caseless, from.span)?),
         };
         Ok(InheritedRedirect::Rule(RedirectRule { from, to: cx.template(&to)? }))
     }

@@ -137,18 +137,8 @@ fn target(variable: &Word, cx: &mut Resolve<'_>) -> Result<VarTarget, ConfError>
 }
 
 fn compile_rewrite(rewrite: RewriteDirective, cx: &mut Resolve<'_>) -> Result<Operation, ConfError> {
-    let regex = compile_regex(&rewrite.pattern, Caseless::No, cx)?;
+    let regex = cx.regex_of(&rewrite.pattern.bytes, Caseless::No, rewrite.pattern.span)?;
     Ok(Operation::Rewrite(regex, Replacement::compile(&rewrite, cx)?))
-}
-
-fn compile_regex(pattern: &Word, caseless: Caseless, cx: &mut Resolve<'_>) -> Result<Arc<Regex>, ConfError> {
-    let regex = cx.regex(&pattern.bytes, caseless).map_err(|error| {
-        ConfError::new(format!("regex compilation failed: {error} in \"{pattern}\"")).at(pattern.span)
-    })?;
-    for (_, name) in regex.names() {
-        cx.vars.capture(name).map_err(|error| error.at(pattern.span))?;
-    }
-    Ok(regex)
 }
 
 impl Test {
@@ -160,7 +150,7 @@ impl Test {
                 Self::Equal(bind(name), expected, cx.template(&value)?)
             }
             IfCondition::Matches(name, expected, pattern, caseless) => {
-                Self::Matches(bind(name), expected, compile_regex(&pattern, caseless, cx)?)
+                Self::Matches(bind(name), expected, cx.regex_of(&pattern.bytes, caseless, pattern.span)?)
             }
             IfCondition::File(test, expected, path) => Self::File(test, expected, cx.template(&path)?),
         })

@@ -376,7 +376,7 @@ fn rules(rfc9111: Setting<bool>, targeted: Setting<Vec<Bytes>>, outer: Option<&A
 
 /// Returns true if one of the values is neither empty nor `0`.
 fn any(templates: &[Template], r: &Request) -> bool {
-    templates.iter().any(|template| !matches!(&*template.value(r), b"" | b"0"))
+    templates.iter().any(|template| template.is_set(r))
 }
 
 /// Words of the values, separated by spaces and commas.

@@ -15,7 +15,7 @@ pub(super) fn forward(r: &mut Request, settings: &ResponseSettings, size_max: us
     }
     let is_wanted = {
         let hints = &r.plan().core.early_hints;
-        !hints.is_empty() && hints.iter().all(|hint| !matches!(&*hint.value(r), b"" | b"0"))
+        !hints.is_empty() && hints.iter().all(|hint| hint.is_set(r))
     };
     if !is_wanted {
         return;
