@@ -7,6 +7,7 @@ mod pcre;
 mod property;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use fancy_regex::{BytesMode, RegexBuilder};
@@ -90,6 +91,12 @@ impl Captures {
         self.subject.get(start as usize..end as usize)
     }
 
+    fn set(&mut self, subject: &[u8], spans: impl Iterator<Item = Option<Range<usize>>>) {
+        self.clear();
+        self.subject.extend_from_slice(subject);
+        self.spans.extend(spans.map(|span| span.map(|span| (span.start as u32, span.end as u32))));
+    }
+
     /// Forgets everything, keeps the capacity.
     pub fn clear(&mut self) {
         self.subject.clear();
@@ -133,6 +140,11 @@ impl Regex {
         &self.pattern
     }
 
+    /// Returns `true` if a match takes up to [`BACKTRACK_LIMIT`] steps, and not only as many as the subject has bytes.
+    pub fn backtracks(&self) -> bool {
+        self.effort == Effort::Backtracking || matches!(self.end, End::Exact(_))
+    }
+
     /// Number of its groups.
     pub fn group_count(&self) -> usize {
         self.inner.capture_names().count().saturating_sub(1)
@@ -147,16 +159,18 @@ impl Regex {
     pub fn is_match(&self, subject: &[u8]) -> Result<Match, BacktrackLimit> {
         let is_match =
             |regex: &fancy_regex::Regex, subject: &[u8]| Ok(regex.is_match(subject)?.then_some(()));
-        let matched = match self.effort {
-            Effort::Linear => self.find(subject, is_match),
-            Effort::Backtracking => {
-                tw_rt::watch::operation("regular expression", || self.find(subject, is_match))
-            }
-        };
-        match matched {
+        match self.watched(|| self.find(subject, is_match)) {
             Ok(Some(())) => Ok(Match::Yes),
             Ok(None) => Ok(Match::No),
             Err(_) => Err(BacktrackLimit),
+        }
+    }
+
+    /// Runs a match; the report of a stalled loop names one that may have taken long.
+    fn watched<T>(&self, run: impl FnOnce() -> T) -> T {
+        match self.effort {
+            Effort::Linear => run(),
+            Effort::Backtracking => tw_rt::watch::operation("regular expression", run),
         }
     }
 
@@ -197,10 +211,43 @@ impl Regex {
         let Some(found) = found.map_err(|_| BacktrackLimit)? else {
             return Ok(Match::No);
         };
-        out.clear();
-        out.subject.extend_from_slice(subject);
-        out.spans.extend((0..found.len()).map(|n| found.get(n).map(|m| (m.start() as u32, m.end() as u32))));
+        out.set(subject, (0..found.len()).map(|n| found.get(n).map(|m| m.start()..m.end())));
         Ok(Match::Yes)
+    }
+
+    /// Finds the next match that begins at byte `from` of `subject` or behind it, and stores what was captured in `out`: of
+    /// the subject no more than that is copied. Returns the place of the match. Nothing matches behind a line break at the
+    /// end.
+    ///
+    /// # Errors
+    /// [`BacktrackLimit`]
+    pub fn captures_from(
+        &self,
+        subject: &[u8],
+        from: usize,
+        out: &mut Captures,
+    ) -> Result<Option<Range<usize>>, BacktrackLimit> {
+        let find = |regex: &fancy_regex::Regex, subject: &[u8]| {
+            if from > subject.len() {
+                return Ok(None);
+            }
+            let Some(found) = regex.captures_from_pos(subject, from)? else { return Ok(None) };
+            let place = |n| found.get(n).map(|m| m.start()..m.end());
+            let spans: Vec<Option<Range<usize>>> = (0..found.len()).map(place).collect();
+            Ok(match spans.first() {
+                Some(Some(whole)) if whole.start < subject.len() || !subject.ends_with(b"\n") => Some(spans),
+                _ => None,
+            })
+        };
+        let found = self.watched(|| self.find(subject, find)).map_err(|_| BacktrackLimit)?;
+        let Some(mut spans) = found else { return Ok(None) };
+        let place = spans.first().cloned().flatten();
+        // Groups of what is looked around for may lie outside.
+        let start = spans.iter().flatten().map(|span| span.start).min().unwrap_or_default();
+        let end = spans.iter().flatten().map(|span| span.end).max().unwrap_or_default();
+        spans.iter_mut().flatten().for_each(|span| *span = span.start - start..span.end - start);
+        out.set(subject.get(start..end).unwrap_or_default(), spans.into_iter());
+        Ok(place)
     }
 }
 
@@ -286,6 +333,37 @@ mod tests {
         ] {
             let re = Regex::new(pattern.as_bytes(), Caseless::No).unwrap();
             assert_eq!(re.is_match(subject.as_bytes()), Ok(Match::No), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn matches_are_found_one_after_the_other() {
+        for (pattern, subject, expected) in [
+            (r"(a)b|(c)", "xabcab", &[(1..3, "a", ""), (3..4, "", "c"), (4..6, "a", "")][..]),
+            (r"^a", "aa", &[(0..1, "", "")]),
+            (r"\ba", "a aa", &[(0..1, "", ""), (2..3, "", "")]),
+            (r"(?<=(a))b(?=(c))", "abcb", &[(1..2, "a", "c")]),
+            (r"$", "ab\n", &[(2..2, "", "")]),
+            (r"$", "ab", &[(2..2, "", "")]),
+            (r"(b)$", "ab\n", &[(1..2, "b", "")]),
+            (r"(\s*)$", "a \n", &[(1..3, " \n", "")]),
+            (r"(\n)", "a\n", &[(1..2, "\n", "")]),
+            (r"x*", "ax\n", &[(0..0, "", ""), (1..2, "", ""), (2..2, "", "")]),
+            (r"x", "", &[]),
+        ] {
+            let re = Regex::new(pattern.as_bytes(), Caseless::No).unwrap();
+            let (mut captures, mut found, mut from) = (Captures::default(), Vec::new(), 0);
+            while let Some(place) = re.captures_from(subject.as_bytes(), from, &mut captures).unwrap() {
+                let group = |n| String::from_utf8(captures.group(n).unwrap_or_default().to_vec()).unwrap();
+                assert_eq!(group(0), subject[place.clone()], "{pattern}");
+                from = place.end.max(place.start + 1);
+                found.push((place, group(1), group(2)));
+            }
+            let expected: Vec<_> = expected
+                .iter()
+                .map(|(place, one, two)| (place.clone(), (*one).to_owned(), (*two).to_owned()))
+                .collect();
+            assert_eq!(found, expected, "{pattern} {subject}");
         }
     }
 

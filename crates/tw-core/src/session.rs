@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::iter;
+use std::ops::Range;
 use std::rc::Rc;
 
 use tw_log::Level;
@@ -71,6 +72,16 @@ pub trait Session: Sized + 'static {
     /// of backtracking is logged, and ends the session with an error once the handler that asked is done.
     fn matches(&self, regex: &Regex, subject: &[u8]) -> Result<Match, BacktrackLimit> {
         bindings::matches(self, regex, subject)
+    }
+
+    /// Finds the next match from byte `from` of `subject` on, and sets variables as [`Session::matches`] does.
+    fn match_from(
+        &self,
+        regex: &Regex,
+        subject: &[u8],
+        from: usize,
+    ) -> Result<Option<Range<usize>>, BacktrackLimit> {
+        bindings::match_from(self, regex, subject, from)
     }
 
     /// Stores the named groups of a regular expression that has just matched into the captures.

@@ -3,6 +3,7 @@
 //! Every reader has the session borrowed already, so all changes here happen behind a shared reference.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
 use tw_log::{Level, Text};
@@ -156,16 +157,42 @@ pub(crate) fn matches<S: Session>(s: &S, regex: &Regex, subject: &[u8]) -> Resul
         Ok(Match::No) => Ok(Match::No),
         Err(BacktrackLimit) => {
             drop(captures);
-            let (subject, pattern) = (Text(subject), regex.pattern());
-            s.log(
-                Level::Error,
-                format_args!("regex \"{pattern}\" exceeded its limit of backtracking on \"{subject}\""),
-            );
-            // DIFF(nginx): what is decided by a match that was given up must not stand.
-            s.bindings().eval_status.set(EvalStatus::Failed);
-            Err(BacktrackLimit)
+            Err(given_up(s, regex, subject))
         }
     }
+}
+
+/// Finds the next match from byte `from` of `subject` on, and keeps what was captured.
+pub(crate) fn match_from<S: Session>(
+    s: &S,
+    regex: &Regex,
+    subject: &[u8],
+    from: usize,
+) -> Result<Option<Range<usize>>, BacktrackLimit> {
+    let mut captures = s.bindings().captures.borrow_mut();
+    match regex.captures_from(subject, from, &mut captures) {
+        Ok(Some(place)) => {
+            s.store_named(regex, &captures);
+            Ok(Some(place))
+        }
+        Ok(None) => Ok(None),
+        Err(BacktrackLimit) => {
+            drop(captures);
+            Err(given_up(s, regex, subject.get(from..).unwrap_or_default()))
+        }
+    }
+}
+
+/// Logs a match that was given up, and fails what depends on it.
+fn given_up<S: Session>(s: &S, regex: &Regex, subject: &[u8]) -> BacktrackLimit {
+    let (subject, pattern) = (Text(subject), regex.pattern());
+    s.log(
+        Level::Error,
+        format_args!("regex \"{pattern}\" exceeded its limit of backtracking on \"{subject}\""),
+    );
+    // DIFF(nginx): what is decided by a match that was given up must not stand.
+    s.bindings().eval_status.set(EvalStatus::Failed);
+    BacktrackLimit
 }
 
 #[cfg(test)]
