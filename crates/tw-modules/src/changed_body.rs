@@ -1,6 +1,12 @@
-//! Changes of the head of a response whose body a filter changes: length, ranges, validators.
+//! Responses whose body a filter changes: the body, piece by piece, and the head: length, ranges, validators.
 
+use std::io;
+use std::task::Context;
+
+use bytes::Bytes;
 use tw_http::{Known, ResponseHead};
+use tw_server::http::body::{Body, Pull};
+use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::{Ranges, Request};
 
 /// Removes the length, which is unknown now.
@@ -39,5 +45,69 @@ impl Validators {
                 head.fields.remove_known(Known::ETag);
             }
         }
+    }
+}
+
+/// End of a body that is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Open,
+    Reached,
+}
+
+/// Change of a body whose pieces come one by one.
+pub(crate) trait Change {
+    /// The next piece of the result: about `want` bytes, made from the beginning of `rest`, which is removed there.
+    /// An empty piece lets others run. `None` once `rest` is used up: the result of all bytes before is complete, but for
+    /// those that depend on the next ones.
+    ///
+    /// # Errors
+    /// The body cannot be changed; the response ends there.
+    fn change(&mut self, rest: &mut Bytes, end: End, want: usize, r: &Request) -> io::Result<Option<Bytes>>;
+}
+
+/// A body with a change.
+struct ChangedBody<C> {
+    change: C,
+    body: Body,
+    /// Bytes of the body that were pulled and not yet changed.
+    rest: Bytes,
+    end: End,
+}
+
+/// The body with this change.
+pub(crate) fn changed(body: Body, change: impl Change + 'static) -> Body {
+    Body::Pull(Box::new(ChangedBody { change, body, rest: Bytes::new(), end: End::Open }))
+}
+
+impl<C: Change> Pull for ChangedBody<C> {
+    fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+        Box::pin(async move {
+            loop {
+                if let Some(piece) = self.change.change(&mut self.rest, self.end, want, r)? {
+                    return Ok(Some(piece));
+                }
+                if self.end == End::Reached {
+                    return Ok(None);
+                }
+                match self.body.next(want, r).await? {
+                    Some(piece) if piece.is_empty() => return Ok(Some(piece)),
+                    Some(piece) => self.rest = piece,
+                    None => self.end = End::Reached,
+                }
+            }
+        })
+    }
+
+    fn run_ahead(&mut self, cx: &mut Context<'_>) {
+        self.body.run_ahead(cx);
+    }
+
+    fn flushes(&self) -> bool {
+        self.body.flushes()
+    }
+
+    fn holds_head(&self) -> bool {
+        self.body.holds_head()
     }
 }

@@ -1,24 +1,23 @@
 //! `sub_filter`: replaces words in a body (nginx: ngx_http_sub_filter_module). Header filter.
 
-mod matcher;
+pub(crate) mod matcher;
 
 use std::io;
 use std::sync::Arc;
-use std::task::Context;
 
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
 use tw_core::module::Settings;
 use tw_server::http::Http;
-use tw_server::http::body::{Body, Pull};
-use tw_server::http::plan::{HeaderFilter, LocalFuture, Plan};
+use tw_server::http::body::Body;
+use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
 use self::matcher::{Occurrences, Replacer, WordList};
-use crate::changed_body::{Validators, remove_length};
+use crate::changed_body::{Change, End, Validators, changed, remove_length};
 use crate::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
@@ -27,7 +26,7 @@ const TYPES: &[&str] = &["text/html"];
 const WORDS_MAX: usize = 255;
 /// Longest string with variables that is searched for. A peer may choose it, and it is compiled on the loop for each
 /// response: 7 KB took 5 ms without optimisation.
-const VARYING_MAX: usize = 1024;
+pub(crate) const VARYING_MAX: usize = 1024;
 /// Bytes that are looked at before the result is measured: each could be a word, and stand for a long value.
 const STEP: usize = 512;
 
@@ -183,12 +182,11 @@ impl HeaderFilter for Sub {
         }
         let values = vec![None; value_of.len()];
         let replacer = Replacer::new(words, self.repeat);
-        let (pairs, rest) = (pairs.clone(), Bytes::new());
-        Body::Pull(Box::new(Replaced { pairs, value_of, values, replacer, body, rest, end: End::Open }))
+        changed(body, Replaced { pairs: pairs.clone(), value_of, values, replacer })
     }
 }
 
-/// A body with words replaced.
+/// Replaces words in a body.
 struct Replaced {
     pairs: Arc<Pairs>,
     /// The number of the value of each word.
@@ -196,25 +194,14 @@ struct Replaced {
     /// Replacement of each word, once it was evaluated.
     values: Vec<Option<Bytes>>,
     replacer: Replacer,
-    body: Body,
-    /// Bytes of the body that were pulled and not yet searched.
-    rest: Bytes,
-    end: End,
 }
 
-/// End of the body.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
-    Open,
-    Reached,
-}
-
-impl Replaced {
-    /// Replaces words in the next bytes of the rest, or at the end of the body: about `want` bytes.
-    fn change(&mut self, want: usize, r: &Request) -> Bytes {
-        let Self { pairs, value_of, values, replacer, rest, .. } = self;
+impl Change for Replaced {
+    fn change(&mut self, rest: &mut Bytes, end: End, want: usize, r: &Request) -> io::Result<Option<Bytes>> {
+        let Self { pairs, value_of, values, replacer } = self;
         if replacer.is_over() || replacer.passes(rest) {
-            return std::mem::take(rest);
+            let all = std::mem::take(rest);
+            return Ok((!all.is_empty()).then_some(all));
         }
         let mut out = Vec::new();
         let mut replace = |word: u8, out: &mut Vec<u8>| {
@@ -230,44 +217,9 @@ impl Replaced {
             let some = rest.split_to(STEP.min(rest.len()));
             replacer.push(&some, &mut out, &mut replace);
         }
-        if rest.is_empty() && self.end == End::Reached {
+        if rest.is_empty() && end == End::Reached {
             replacer.finish(&mut out, &mut replace);
         }
-        out.into()
-    }
-}
-
-impl Pull for Replaced {
-    fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
-        Box::pin(async move {
-            loop {
-                if self.rest.is_empty() {
-                    if self.end == End::Reached {
-                        return Ok(None);
-                    }
-                    match self.body.next(want, r).await? {
-                        Some(piece) if piece.is_empty() => return Ok(Some(piece)),
-                        Some(piece) => self.rest = piece,
-                        None => self.end = End::Reached,
-                    }
-                }
-                let changed = self.change(want, r);
-                if !changed.is_empty() {
-                    return Ok(Some(changed));
-                }
-            }
-        })
-    }
-
-    fn run_ahead(&mut self, cx: &mut Context<'_>) {
-        self.body.run_ahead(cx);
-    }
-
-    fn flushes(&self) -> bool {
-        self.body.flushes()
-    }
-
-    fn holds_head(&self) -> bool {
-        self.body.holds_head()
+        Ok((!out.is_empty()).then(|| out.into()))
     }
 }
