@@ -74,6 +74,7 @@ mod stream_ssl_preread;
 mod stream_status_zone;
 mod stub_status;
 mod sub;
+mod subs_filter;
 #[cfg(debug_assertions)]
 mod trap;
 mod trusted_proxies;
@@ -157,6 +158,7 @@ pub static MODULES: &[Module] = &[
     // Unpacks first, so that others can read the body. Filters that change a body stand between it and those that compress:
     // of these the first one that the client accepts does it.
     Module::of::<gunzip::Gunzip>("gunzip"),
+    Module::of::<subs_filter::SubsFilter>("subs_filter"),
     Module::of::<sub::Sub>("sub"),
     Module::of::<charset::Charset>("charset"),
     Module::of::<ssi::Ssi>("ssi"),

@@ -20,7 +20,6 @@ const HINTS: &[(&str, &str)] = &[
     ("rtmp*", "streams over RTMP are not served; HLS and DASH are files and are"),
     ("hls*", NO_PACKAGING),
     ("vod*", NO_PACKAGING),
-    ("subs_filter*", "\"sub_filter\" replaces strings in responses"),
     ("auth_ldap*", "\"auth_request\" asks a service that does"),
     ("auth_pam*", "\"auth_request\" asks a service that does"),
     ("proxy_cache_purge", "\"tailwater purge\" removes from a cache"),

@@ -15,6 +15,7 @@ const OF_OTHERS: &[(&str, &str)] = &[
     ("ngx_http_headers_more_filter_module", "more_set_headers"),
     ("ngx_http_set_misc_module", "set_if_empty"),
     ("ndk_http_module", "upstream_list"),
+    ("ngx_http_subs_filter_module", "subs_filter"),
     ("ngx_http_dav_ext_module", "dav_ext_methods"),
     ("ngx_http_fancyindex_module", "fancyindex"),
     ("ngx_http_geoip2_module", "geoip2"),

@@ -6,10 +6,11 @@
 //! match.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The words, compiled. Cost: some 50 bytes per byte of the words.
-pub(super) struct WordList {
+pub(crate) struct WordList {
     nodes: Vec<Node>,
     /// Children of all nodes: byte and node, sorted within a node.
     edges: Vec<(u8, u32)>,
@@ -40,7 +41,7 @@ const NO_WORD: u16 = u16::MAX;
 
 impl WordList {
     /// Compiles words in lower case, none of them empty, at most 255.
-    pub(super) fn new<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> Self {
+    pub(crate) fn new<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let node = |depth| Node {
             edges: (0, 0),
             fail: ROOT,
@@ -94,6 +95,24 @@ impl WordList {
         self.lens.len()
     }
 
+    /// The place of the match in `text` that ends first, at `from` or behind it. Linear in the bytes up to there.
+    pub(crate) fn find(&self, text: &[u8], from: usize) -> Option<Range<usize>> {
+        let mut state = ROOT;
+        let mut at = from;
+        loop {
+            if state == ROOT {
+                at += text.get(at..)?.iter().position(|byte| self.begins[usize::from(*byte)])?;
+            }
+            state = self.step(state, text.get(at)?.to_ascii_lowercase());
+            at += 1;
+            let node = &self.nodes[state as usize];
+            let ends_at = if node.words.is_empty() { node.ends_at } else { state };
+            if ends_at != ROOT {
+                return Some(at - self.nodes[ends_at as usize].depth as usize..at);
+            }
+        }
+    }
+
     /// Sets `fail` and `ends_at`, level by level.
     fn connection(&mut self) {
         let mut level: Vec<u32> = self.children(ROOT).map(|(_, child)| child).collect();
@@ -137,7 +156,7 @@ impl WordList {
 
 /// Treatment of a word that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Occurrences {
+pub(crate) enum Occurrences {
     /// Every time it is found.
     Always,
     /// The first time only.
@@ -348,6 +367,22 @@ mod tests {
             }
         }
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn words_are_found_from_a_place_on() {
+        let of = |words: &[&str]| WordList::new(words.iter().map(|word| word.as_bytes()));
+        for (words, text, from, expected) in [
+            (&["aab"][..], "xaaAB", 0, Some(2..5)),
+            (&["aab"], "xaaab", 2, Some(2..5)),
+            (&["aab"], "xaaab", 3, None),
+            (&["aab"], "", 0, None),
+            (&["aab"], "aab", 4, None),
+            (&["aab"], "aaxaa", 0, None),
+            (&["xaab", "aa"], "xaab", 0, Some(1..3)),
+        ] {
+            assert_eq!(of(words).find(text.as_bytes(), from), expected, "{words:?} {text} {from}");
+        }
     }
 
     #[test]

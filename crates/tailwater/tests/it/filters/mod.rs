@@ -12,4 +12,5 @@ mod ssi;
 mod sub_filter;
 mod subrequest_concurrency;
 mod subrequest_variables;
+mod subs_filter;
 mod userid;
