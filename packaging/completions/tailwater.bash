@@ -53,6 +53,12 @@ _tailwater() {
         if [[ $word == -* ]]; then _tailwater_words '--remove --store -? -h --help'; else COMPREPLY=(); fi
         return
     fi
+    if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == hash-password ]]; then
+        case $before in
+        esac
+        if [[ $word == -* ]]; then _tailwater_words '-? -h --help'; else COMPREPLY=(); fi
+        return
+    fi
     if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == top ]]; then
         case $before in
             -n | --interval) COMPREPLY=(); return ;;
@@ -77,7 +83,7 @@ _tailwater() {
         --control-token) _tailwater_names -f; return ;;
     esac
     local commands=
-    ((COMP_CWORD > 1)) || commands='serve proxy purge trust top'
+    ((COMP_CWORD > 1)) || commands='serve proxy purge trust hash-password top'
     _tailwater_words "-? -h --help -v --version -V -t -T --explain -q -s -p -e -c -g -l --control-token --enable-fault-injection $commands"
 }
 

@@ -1,11 +1,15 @@
-//! The command line: nginx's options, read as nginx reads them, `serve`, `proxy`, `purge`, `trust` and `top`.
+//! The command line: nginx's options, read as nginx reads them, `serve`, `proxy`, `purge`, `trust`,
+//! `hash-password` and `top`.
 //!
 //! Options may be combined (`-tq`), and a value may follow its option at once (`-c/etc/nginx.conf`) or as the next word.
+
+mod long_option;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use self::long_option::Long;
 use crate::authority::Change;
 use crate::channel::{Purge, PurgeMode, PurgeScope};
 
@@ -33,6 +37,10 @@ pub(crate) enum Command {
     Trust(TrustOptions),
     /// Say how to use `trust`.
     TrustHelp,
+    /// Hash a password for a password file, with the name of its user.
+    HashPassword(Option<Vec<u8>>),
+    /// Say how to use `hash-password`.
+    HashPasswordHelp,
     /// Show a running server, by the program for that, with these words.
     Top(Vec<Vec<u8>>),
 }
@@ -294,6 +302,8 @@ pub(crate) fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command,
         parse_purge(words).map_err(of("purge"))
     } else if words.next_if(|word| word == b"trust").is_some() {
         parse_trust(words).map_err(of("trust"))
+    } else if words.next_if(|word| word == b"hash-password").is_some() {
+        parse_hash_password(words).map_err(of("hash-password"))
     } else if words.next_if(|word| word == b"top").is_some() {
         Ok(Command::Top(words.collect()))
     } else if words.next_if(|word| word == b"help").is_some() {
@@ -315,6 +325,7 @@ fn parse_help(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usage
         Some(b"proxy") => Command::ProxyHelp,
         Some(b"purge") => Command::PurgeHelp,
         Some(b"trust") => Command::TrustHelp,
+        Some(b"hash-password") => Command::HashPasswordHelp,
         Some(b"top") => Command::Top(vec![b"--help".to_vec()]),
         Some(b"help") => return parse_help(std::iter::empty()),
         Some(other) => return Err(invalid(other)),
@@ -538,32 +549,26 @@ fn parse_trust(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
     Ok(Command::Trust(options))
 }
 
+fn parse_hash_password(words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
+    let mut user = None;
+    for word in words {
+        match &*word {
+            b"-h" | b"-?" | b"--help" => return Ok(Command::HashPasswordHelp),
+            [b'-', ..] => return Err(invalid(&word)),
+            _ if user.is_some() => {
+                let message =
+                    "one user only: a password is read from standard input, never from the command line";
+                return Err(UsageError::new(message));
+            }
+            _ => user = Some(word),
+        }
+    }
+    Ok(Command::HashPassword(user))
+}
+
 /// Returns `true` if a response could have this tag.
 fn is_tag(tag: &[u8]) -> bool {
     !tag.is_empty() && !tag.iter().any(|byte| matches!(byte, b' ' | b',' | b'\t'))
-}
-
-/// A word of a command with long options, perhaps with its value: `--name=value`.
-#[derive(Clone, Copy)]
-struct Long<'a> {
-    name: &'a [u8],
-    inline: Option<&'a [u8]>,
-}
-
-impl<'a> Long<'a> {
-    fn of(word: &'a [u8]) -> Self {
-        match word.iter().position(|byte| *byte == b'=') {
-            Some(at) if word.starts_with(b"--") => Self { name: &word[..at], inline: Some(&word[at + 1..]) },
-            _ => Self { name: word, inline: None },
-        }
-    }
-
-    /// The value: behind the equals sign, or the next word.
-    fn value(self, words: &mut impl Iterator<Item = Vec<u8>>, what: &str) -> Result<Vec<u8>, UsageError> {
-        let missing =
-            || UsageError::new(format!("option \"{}\" requires {what}", String::from_utf8_lossy(self.name)));
-        self.inline.map(<[u8]>::to_vec).or_else(|| words.next()).ok_or_else(missing)
-    }
 }
 
 fn invalid(word: &[u8]) -> UsageError {
@@ -573,7 +578,7 @@ fn invalid(word: &[u8]) -> UsageError {
 /// A word that is neither an option nor the value of one.
 fn stray(word: &[u8]) -> UsageError {
     let text = String::from_utf8_lossy(word);
-    const COMMANDS: [&str; 6] = ["serve", "proxy", "purge", "trust", "top", "help"];
+    const COMMANDS: [&str; 7] = ["serve", "proxy", "purge", "trust", "hash-password", "top", "help"];
     let meant = match &*text {
         "restart" => Some("-s reload".to_owned()),
         "start" | "run" => Some("tailwater, without a word".to_owned()),

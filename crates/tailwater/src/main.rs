@@ -15,6 +15,7 @@ mod created_files;
 mod directories;
 mod explain;
 mod faults;
+mod hash_password;
 mod json_response;
 mod master;
 mod memory_file;
@@ -76,11 +77,13 @@ fn main() -> ExitCode {
         Ok(Command::Proxy(options)) => proxy::proxy(&options),
         Ok(Command::Purge(options)) => purge(&options),
         Ok(Command::Trust(options)) => trust::trust(&options),
+        Ok(Command::HashPassword(user)) => hash_password::hash_password(user.as_deref()),
         Ok(Command::Top(words)) => top::top(words),
         Ok(Command::ServeHelp) => help(&version::serve_help()),
         Ok(Command::ProxyHelp) => help(&version::proxy_help()),
         Ok(Command::PurgeHelp) => help(&version::purge_help()),
         Ok(Command::TrustHelp) => help(&version::trust_help()),
+        Ok(Command::HashPasswordHelp) => help(&version::hash_password_help()),
         Err(error) => {
             Console::new().plain(format_args!("{error}\n    = {}", error.hint));
             ExitCode::FAILURE

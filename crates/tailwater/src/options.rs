@@ -218,3 +218,12 @@ pub(crate) const TRUST: &[Opt] = &[
     ),
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
+
+/// Purpose of `hash-password`, after its usage.
+pub(crate) const HASH_PASSWORD_ABOUT: &str = "Reads a password from standard input, twice and without showing it on a terminal, one line \
+     otherwise, and prints its hash (yescrypt) with a new salt: with a user a line for the file of auth_basic_user_file, as \
+     tailwater hash-password alice >> users, without one the hash alone. A password is never taken from the command line, \
+     which all users of the machine can read.";
+
+/// The options of `tailwater hash-password`.
+pub(crate) const HASH_PASSWORD: &[Opt] = &[flag(&["-?", "-h", "--help"], "this help", "")];

@@ -4,7 +4,7 @@
 //! loopback interface unless `--listen` names another address, and files whose names begin with a dot are not served.
 
 use std::fs;
-use std::io::{self, BufRead, Read};
+use std::io;
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,10 @@ use crate::built_in::{MEDIA_TYPES, PHP_PARAMS};
 use crate::cli::{Absent, Coding, ServeOptions};
 use crate::conf::{Source, path};
 use crate::console::{Console, Fault};
+use crate::hash_password;
 use crate::memory_file::MemoryFile;
 use crate::session::{self, NAME, STDOUT};
 use crate::tls::Listening;
-
-/// Bytes of `USER:PASSWORD` that are read from standard input.
-const AUTH_MAX: u64 = 4096;
 
 /// Media types of text: they are sent with their charset, and compressed if that is asked for.
 const TEXT: &str = "text/css text/csv text/javascript text/markdown text/plain text/xml text/mathml text/vtt \
@@ -77,11 +75,7 @@ fn greeting(directory: &Path, addresses: &[Addr], own: &[IpAddr], options: &Serv
 fn users(given: &[u8]) -> Result<MemoryFile, Fault> {
     let mut line = given.to_vec();
     if given == b"-" {
-        line.clear();
-        let read = io::stdin().lock().take(AUTH_MAX).read_until(b'\n', &mut line);
-        read.map_err(|error| Fault::call("read()", "standard input", &error))?;
-        let end = line.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |last| last + 1);
-        line.truncate(end);
+        line = hash_password::read_line()?;
     }
     let refused = || {
         Fault::emerg("\"--auth\" takes USER:PASSWORD")
@@ -92,7 +86,7 @@ fn users(given: &[u8]) -> Result<MemoryFile, Fault> {
     if password.is_empty() {
         return Err(refused());
     }
-    let text = tw_modules::password_line(user, password).ok_or_else(refused)?;
+    let text = tw_modules::password_line(user, password).map_err(|_| refused())?;
     MemoryFile::new("users", &text)
 }
 

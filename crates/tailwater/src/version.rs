@@ -146,11 +146,12 @@ pub(crate) fn text(show: Show) -> String {
         Show::Help => {
             let _ = write!(
                 text,
-                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater trust [options]\n       tailwater top [URL] [options]\n\nOptions:\n{}\n\
+                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater trust [options]\n       tailwater hash-password [user]\n       tailwater top [URL] [options]\n\nOptions:\n{}\n\
                  tailwater serve and tailwater proxy need no configuration file: see\n\
                  tailwater serve --help and tailwater proxy --help; to remove from a running\n\
                  server what its cache has: tailwater purge --help; to trust the certificates of\n\
-                 serve --tls localhost: tailwater trust --help; to watch a running server:\n\
+                 serve --tls localhost: tailwater trust --help; to hash a password for\n\
+                 auth_basic_user_file: tailwater hash-password --help; to watch a running server:\n\
                  tailwater top --help\n\n",
                 usage("Usage: tailwater", options::MAIN),
                 listed(options::MAIN)
@@ -187,6 +188,13 @@ pub(crate) fn trust_help() -> String {
     let about = wrapped(options::TRUST_ABOUT, "", "");
     let usage = usage("Usage: tailwater trust", options::TRUST);
     format!("{usage}\n{about}\nOptions:\n{}", listed(options::TRUST))
+}
+
+/// The text of `hash-password --help`.
+pub(crate) fn hash_password_help() -> String {
+    let about = wrapped(options::HASH_PASSWORD_ABOUT, "", "");
+    let usage = usage("Usage: tailwater hash-password [user]", options::HASH_PASSWORD);
+    format!("{usage}\n{about}\nOptions:\n{}", listed(options::HASH_PASSWORD))
 }
 
 /// The running kernel, and which of its features that are used if they are there it has.
@@ -264,6 +272,7 @@ mod tests {
             (proxy_help(), options::PROXY),
             (purge_help(), options::PURGE),
             (trust_help(), options::TRUST),
+            (hash_password_help(), options::HASH_PASSWORD),
         ];
         for (text, options) in texts {
             assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");

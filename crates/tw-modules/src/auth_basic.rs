@@ -41,8 +41,8 @@ use tw_server::http::wire::ClientGone;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-pub use self::hash::password_line;
 use self::hash::{HashKind, PasswordVerdict};
+pub use self::hash::{PasswordError, password_hash, password_line};
 use self::hash_queue::{ClientKey, HashQueue};
 use self::password_cache::{PasswordCache, PasswordDigest};
 use self::users::{CachedUsers, UserFileError, Users};

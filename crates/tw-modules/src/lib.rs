@@ -91,7 +91,7 @@ use tw_server::load::Module;
 use tw_stream::load::Module as StreamModule;
 use tw_stream::session::StreamSession;
 
-pub use auth_basic::password_line;
+pub use auth_basic::{PasswordError, password_hash, password_line};
 pub use status_page::numbers_of_process;
 
 /// A module that only tests have, and no documentation.

@@ -190,6 +190,7 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
             (options::PROXY, format!("proxy 1 {name}")),
             (options::PURGE, format!("purge --cache c 1 {name}")),
             (options::TRUST, format!("trust {name}")),
+            (options::HASH_PASSWORD, format!("hash-password {name}")),
         ] {
             let takes_value = match parsed(&line) {
                 Ok(_) => Some(false),
@@ -204,6 +205,7 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
         ("proxy 1 ", options::PROXY),
         ("purge ", options::PURGE),
         ("trust ", options::TRUST),
+        ("hash-password ", options::HASH_PASSWORD),
     ] {
         for option in options {
             let values = match option.value.as_ref().map(|value| value.kind) {
@@ -236,6 +238,18 @@ fn trusting() {
     assert_eq!(parsed("trust -h"), Ok(Command::TrustHelp));
     assert_eq!(parsed("help trust"), Ok(Command::TrustHelp));
     for line in ["trust x", "trust --remove=x", "trust -x"] {
+        assert!(parsed(line).is_err(), "{line}");
+    }
+}
+
+#[test]
+fn hashing_passwords() {
+    let user = |user: Option<&str>| Ok(Command::HashPassword(user.map(|user| user.as_bytes().to_vec())));
+    assert_eq!(parsed("hash-password"), user(None));
+    assert_eq!(parsed("hash-password alice"), user(Some("alice")));
+    assert_eq!(parsed("hash-password -h"), Ok(Command::HashPasswordHelp));
+    assert_eq!(parsed("help hash-password"), Ok(Command::HashPasswordHelp));
+    for line in ["hash-password alice secret", "hash-password -x", "hash-password --user=a"] {
         assert!(parsed(line).is_err(), "{line}");
     }
 }
@@ -290,6 +304,7 @@ fn mistakes_have_hints() {
         ("relaod", Some("-s reload")),
         ("/srv/www", Some("tailwater serve /srv/www")),
         ("sevre", Some("tailwater serve")),
+        ("hash-pasword", Some("tailwater hash-password")),
         ("porxy", Some("tailwater proxy")),
         ("http://a/", Some("tailwater proxy http://a/")),
         ("my.conf", Some("-c my.conf")),

@@ -6,7 +6,10 @@ use tw_base::command_line::Opt;
 use tw_conf::context_words;
 
 use crate::directives::{Chapter, chapters};
-use crate::options::{MAIN, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT, TRUST, TRUST_ABOUT};
+use crate::options::{
+    HASH_PASSWORD, HASH_PASSWORD_ABOUT, MAIN, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT,
+    TRUST, TRUST_ABOUT,
+};
 use crate::top_options;
 use crate::{NOTE, check_file};
 
@@ -100,6 +103,7 @@ fn the_manual_is_documented() {
     writeln!(out, ".B tailwater proxy\n\\fIURL\\fR... [\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater purge \\-\\-cache\n\\fIname\\fR \\fIkey\\fR [\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater trust\n[\\fIoptions\\fR]\n.br").unwrap();
+    writeln!(out, ".B tailwater hash\\-password\n[\\fIuser\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater top\n[\\fIURL\\fR] [\\fIoptions\\fR]").unwrap();
     out.push_str(".SH DESCRIPTION\n");
     paragraphs(DESCRIPTION, &mut out);
@@ -120,6 +124,9 @@ fn the_manual_is_documented() {
     out.push_str(".SH TRUST\n");
     paragraphs(&[TRUST_ABOUT], &mut out);
     TRUST.iter().for_each(|option| entry(option, &mut out));
+    out.push_str(".SH HASH\\-PASSWORD\n");
+    paragraphs(&[HASH_PASSWORD_ABOUT], &mut out);
+    HASH_PASSWORD.iter().for_each(|option| entry(option, &mut out));
     out.push_str(".SH TOP\n");
     paragraphs(
         &["Starts tailwater-top with the same words, if it is installed: see tailwater-top(1)."],

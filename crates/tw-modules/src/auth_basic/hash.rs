@@ -3,11 +3,15 @@
 //! Prefixes select the kind as in nginx (`ngx_crypt`); the kinds that nginx leaves to crypt(3) are those of glibc and
 //! libxcrypt that are in use.
 
+use std::fmt;
+
 use md5::{Digest, Md5};
 use sha_crypt::{PasswordHasher, PasswordVerifier, ShaCrypt, password_hash};
 use sha1::Sha1;
 use tw_http::base64::{self, Alphabet};
+use yescrypt::Yescrypt;
 
+use super::PASSWORD_MAX;
 use super::des::{self, DIGITS};
 use crate::secret::is_same;
 
@@ -33,18 +37,59 @@ pub(super) enum HashKind {
     Des,
 }
 
-/// Line of a password file, with a new salt, for a password from the command line. Takes some milliseconds. `None` if
-/// the name cannot be written in one.
-pub fn password_line(user: &[u8], password: &[u8]) -> Option<Vec<u8>> {
-    if user.is_empty() || user.iter().any(|byte| matches!(byte, b':' | b'\n' | b'\r' | b'\0' | b'#')) {
-        return None;
+/// Reasons why a password gets no line in a password file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PasswordError {
+    /// The name of the user has a byte that ends it, or is empty.
+    User,
+    /// The password is empty.
+    Empty,
+    /// The password is longer than what a slow hash is compared with.
+    TooLong,
+    /// RFC 7617, section 2: no control characters.
+    ControlCharacter,
+    /// The kernel has no random bytes, or the hash no memory.
+    NotHashed,
+}
+
+impl fmt::Display for PasswordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User => {
+                f.write_str("the name of a user is empty, or has \":\", \"#\" or a control character")
+            }
+            Self::Empty => f.write_str("the password is empty"),
+            Self::TooLong => write!(f, "the password has more than {PASSWORD_MAX} bytes"),
+            Self::ControlCharacter => f.write_str("the password has a control character"),
+            Self::NotHashed => f.write_str("the password could not be hashed"),
+        }
+    }
+}
+
+/// Hash of a password for a password file, with a new salt: yescrypt with the parameters of crypt(3), 16 MiB of memory.
+/// Takes some milliseconds.
+pub fn password_hash(password: &[u8]) -> Result<String, PasswordError> {
+    match password {
+        [] => return Err(PasswordError::Empty),
+        _ if password.len() > PASSWORD_MAX => return Err(PasswordError::TooLong),
+        _ if password.iter().any(u8::is_ascii_control) => return Err(PasswordError::ControlCharacter),
+        _ => {}
     }
     let mut salt = [0; 16];
-    rustix::rand::getrandom(&mut salt, rustix::rand::GetRandomFlags::empty()).ok()?;
-    // What a password file has room for, whatever the encoding of the salt: the 64 digits of crypt(3).
-    let salt = salt.map(|byte| DIGITS[usize::from(byte % 64)]);
-    let hash = ShaCrypt::SHA512.hash_password_with_salt(password, &salt).ok()?;
-    Some([user, b":", hash.to_string().as_bytes(), b"\n"].concat())
+    let filled = rustix::rand::getrandom(&mut salt, rustix::rand::GetRandomFlags::empty());
+    if filled != Ok(salt.len()) {
+        return Err(PasswordError::NotHashed);
+    }
+    let hash = Yescrypt::default().hash_password_with_salt(password, &salt);
+    hash.map(|hash| hash.to_string()).map_err(|_| PasswordError::NotHashed)
+}
+
+/// Line of a password file: the user and [`password_hash`].
+pub fn password_line(user: &[u8], password: &[u8]) -> Result<Vec<u8>, PasswordError> {
+    if user.is_empty() || user.iter().any(|byte| byte.is_ascii_control() || matches!(byte, b':' | b'#')) {
+        return Err(PasswordError::User);
+    }
+    Ok([user, b":", password_hash(password)?.as_bytes(), b"\n"].concat())
 }
 
 /// Result of checking a password against a hash.
@@ -142,9 +187,9 @@ impl HashKind {
             {
                 PasswordVerdict::Malformed
             }
-            Self::Yescrypt => of_result(
-                text(hash).map(|hash| yescrypt::Yescrypt::default().verify_password(password, hash)),
-            ),
+            Self::Yescrypt => {
+                of_result(text(hash).map(|hash| Yescrypt::default().verify_password(password, hash)))
+            }
         }
     }
 }
@@ -290,14 +335,28 @@ mod tests {
         assert_ne!(one, other, "the salt is new each time");
         for line in [one, other] {
             let hash = line.strip_prefix(b"u:").unwrap().strip_suffix(b"\n").unwrap();
+            assert!(hash.starts_with(b"$y$j9T$"), "the parameters of crypt(3)");
             let kind = HashKind::of(hash).unwrap();
-            assert_eq!(kind, HashKind::Sha2);
             assert_eq!(kind.verify(hash, b"p:w \xff"), PasswordVerdict::Fits);
             assert_eq!(kind.verify(hash, b"p:w"), PasswordVerdict::Differs);
         }
-        for user in ["", "a:b", "a\nb", "#a"] {
-            assert_eq!(line(user), None, "{user:?}");
+        for user in ["", "a:b", "a\nb", "#a", "a\0", "\u{7f}"] {
+            assert_eq!(line(user), Err(PasswordError::User), "{user:?}");
         }
+    }
+
+    #[test]
+    fn unusable_passwords_are_refused() {
+        for (password, expected) in [
+            (&b""[..], PasswordError::Empty),
+            (&[b'a'; PASSWORD_MAX + 1], PasswordError::TooLong),
+            (b"a\tb", PasswordError::ControlCharacter),
+            (b"a\0", PasswordError::ControlCharacter),
+            (b"\x7f", PasswordError::ControlCharacter),
+        ] {
+            assert_eq!(password_hash(password), Err(expected), "{password:?}");
+        }
+        assert!(password_hash(&[b'a'; PASSWORD_MAX]).is_ok());
     }
 
     #[test]
