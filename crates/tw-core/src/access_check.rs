@@ -22,7 +22,12 @@ pub enum AccessDecision {
     /// Access is denied. The text goes into the error log, unless another check grants access.
     Forbidden(&'static str),
     /// The session ends with this status. The check has logged the reason.
-    Refused(u16),
+    Refused {
+        /// Status of the response, or of the session.
+        status: u16,
+        /// Seconds after which the client may try again, if its protocol can tell it.
+        retry_after: Option<u32>,
+    },
 }
 
 /// Access check on sessions.

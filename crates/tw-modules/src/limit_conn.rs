@@ -34,6 +34,8 @@ const ENTRY_SIZE: usize = 36;
 /// Texts of messages about its zones.
 const WORDS: ZoneMessages =
     ZoneMessages { owner: "limit_conn", directive: "limit_conn_zone", keyed: "limit_conn_zone" };
+/// Seconds until a refused client may try again; the end of the requests that are counted is not known.
+const RETRY_AFTER: u32 = 1;
 /// Variable with the decision about a request.
 const STATUS: &str = "limit_conn_status";
 
@@ -139,6 +141,7 @@ where
         refusal::log_level("limit_conn_log_level", ALL, "Level at which a refusal is logged."),
         refusal::status("limit_conn_status", OF_HTTP),
         refusal::dry_run("limit_conn_dry_run", ALL, "1.17.6"),
+        refusal::retry_after("limit_conn_retry_after", OF_HTTP),
     ];
 
     const VARIABLES: &'static [VarDef<P::Session>] =
@@ -239,7 +242,7 @@ impl<S: Session> AccessCheck<S> for LimitConn<S> {
                 s.hold(Rc::new(held));
                 ("PASSED", AccessDecision::Pass)
             }
-            ConnDecision::Rejected => self.refusal.decision(),
+            ConnDecision::Rejected => self.refusal.decision(RETRY_AFTER),
         };
         s.set_slot(self.slot, status);
         decision

@@ -108,8 +108,8 @@ enum ReqDecision<'l> {
     Passed,
     /// Served after this time; the excess and the name of the zone are for the log.
     Delayed(Duration, i64, &'l str),
-    /// Not served: too many. The excess and the name of the zone.
-    Rejected(i64, &'l str),
+    /// Not served: too many. The excess, the name of the zone, and the seconds until the zone would let it pass.
+    Rejected(i64, &'l str, u32),
     /// Not served: the zone has no room for the key.
     Full(&'l str),
 }
@@ -147,6 +147,7 @@ impl Settings<Http> for LimitReq {
         ),
         refusal::status("limit_req_status", ALL),
         refusal::dry_run("limit_req_dry_run", ALL, "1.17.1"),
+        refusal::retry_after("limit_req_retry_after", ALL),
     ];
 
     const VARIABLES: &'static [VarDef] = &[VarDef::stored(
@@ -295,7 +296,7 @@ impl Handler for LimitReq {
                     }));
                 }
             }
-            ReqDecision::Rejected(excess, zone) => {
+            ReqDecision::Rejected(excess, zone, seconds) => {
                 let (requests, rest) = (excess / REQUEST, excess % REQUEST);
                 r.log(
                     self.refusal.level,
@@ -303,11 +304,11 @@ impl Handler for LimitReq {
                         "limiting requests{dry_run}, excess: {requests}.{rest:03} by zone \"{zone}\""
                     ),
                 );
-                self.refusal.decision()
+                self.refusal.decision(seconds)
             }
             ReqDecision::Full(zone) => {
                 r.log(Level::Alert, format_args!("could not allocate node in limit_req zone \"{zone}\""));
-                self.refusal.decision()
+                self.refusal.decision(1)
             }
         };
         r.set_slot(self.slot, status);
@@ -342,7 +343,8 @@ fn decide<'l, S: Session>(s: &S, limits: &'l [ReqLimit<S>], key: &mut Vec<u8>) -
             BucketDecision::Held(one) => held.push((limit, one)),
             BucketDecision::Refused(excess) => {
                 buckets.rejected.add(1);
-                return ReqDecision::Rejected(excess, &buckets.zone.name);
+                let seconds = rate.wait_seconds(excess.saturating_sub(limit.burst));
+                return ReqDecision::Rejected(excess, &buckets.zone.name, seconds);
             }
             BucketDecision::Full => {
                 buckets.rejected.add(1);

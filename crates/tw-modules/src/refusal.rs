@@ -16,6 +16,7 @@ pub(crate) struct Raw {
     level: Setting<Level>,
     status: Setting<u16>,
     dry_run: Setting<bool>,
+    retry_after: Setting<bool>,
 }
 
 /// Settings as written that have those of refusals.
@@ -58,6 +59,14 @@ pub(crate) const fn dry_run<R: HasRefusal>(
         .set(|raw, node, _| raw.refusal().dry_run.set_flag(node))
 }
 
+/// Record of the directive that leaves out `Retry-After`.
+pub(crate) const fn retry_after<R: HasRefusal>(name: &'static str, contexts: Contexts) -> Directive<R> {
+    record::flag(name, contexts)
+        .default("on")
+        .doc("Adds Retry-After to a refusal with the status 429 or 503, unless the response has it already.")
+        .set(|raw, node, _| raw.refusal().retry_after.set_flag(node))
+}
+
 /// Response and log level of refused requests.
 pub(crate) struct LimitRefusal {
     /// Level at which that is logged.
@@ -65,6 +74,7 @@ pub(crate) struct LimitRefusal {
     status: u16,
     /// Set if refusals are only logged.
     pub(crate) dry_run: bool,
+    retry_after: bool,
 }
 
 impl LimitRefusal {
@@ -74,14 +84,20 @@ impl LimitRefusal {
             level: raw.level.or(outer.map(|o| o.level), Level::Error),
             status: raw.status.or(outer.map(|o| o.status), 503),
             dry_run: raw.dry_run.or(outer.map(|o| o.dry_run), false),
+            retry_after: raw.retry_after.or(outer.map(|o| o.retry_after), true),
         }
     }
 
-    /// Text of the variable, and the decision.
-    pub(crate) fn decision(&self) -> (&'static str, AccessDecision) {
+    /// Text of the variable, and the decision about a session that would pass after `seconds`.
+    pub(crate) fn decision(&self, seconds: u32) -> (&'static str, AccessDecision) {
         match self.dry_run {
             true => ("REJECTED_DRY_RUN", AccessDecision::Pass),
-            false => ("REJECTED", AccessDecision::Refused(self.status)),
+            false => {
+                // DIFF(nginx): the client learns when to try again.
+                let is_sent = self.retry_after && matches!(self.status, 429 | 503);
+                let retry_after = is_sent.then_some(seconds);
+                ("REJECTED", AccessDecision::Refused { status: self.status, retry_after })
+            }
         }
     }
 }

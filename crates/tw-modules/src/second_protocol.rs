@@ -285,7 +285,7 @@ impl Application for PlainLoop {
         let served = self.generation.borrow().config.served.clone();
         let mut session = TestSession::new(served, connection.peer);
         let is_refused =
-            matches!(session.decision(), AccessDecision::Refused(_) | AccessDecision::Forbidden(_));
+            matches!(session.decision(), AccessDecision::Refused { .. } | AccessDecision::Forbidden(_));
         let text = if is_refused { "refused".to_owned() } else { session.text() };
         let line = format!("{text} by loop {}\n", self.core.index);
         connection.transport.try_write(line.as_bytes()).expect("a new socket takes a line");
@@ -364,7 +364,8 @@ fn sessions_pass_access_checks() {
     );
     let [mut first, mut second, mut third] = [(); 3].map(|()| loaded.session("192.0.2.1"));
     assert_eq!((first.decision(), first.text()), (AccessDecision::Granted, "PASSED".to_owned()));
-    assert_eq!((second.decision(), second.text()), (AccessDecision::Refused(503), "REJECTED".to_owned()));
+    let refused = AccessDecision::Refused { status: 503, retry_after: Some(1) };
+    assert_eq!((second.decision(), second.text()), (refused, "REJECTED".to_owned()));
     assert_eq!(second.logged.take(), ["error: limiting connections by zone \"one\""]);
     drop(first);
     assert_eq!(third.decision(), AccessDecision::Granted);

@@ -110,7 +110,7 @@ fn run_checks(checks: &[Box<dyn Check>], s: &mut StreamSession) -> PhaseResult {
                 s.log(Level::Error, format_args!("{reason}"));
                 return Err(SessionStatus::FORBIDDEN);
             }
-            AccessDecision::Refused(status) => return Err(SessionStatus(status)),
+            AccessDecision::Refused { status, .. } => return Err(SessionStatus(status)),
         }
     }
     Ok(())

@@ -41,6 +41,13 @@ impl Rate {
         self.0.saturating_mul(ms) / 1000
     }
 
+    /// Whole seconds after which `excess` has run off; at least 1.
+    pub(super) fn wait_seconds(self, excess: i64) -> u32 {
+        let rate = self.0.max(1);
+        let seconds = excess / rate + i64::from(excess % rate > 0);
+        u32::try_from(seconds.max(1)).unwrap_or(u32::MAX)
+    }
+
     /// Milliseconds in which `excess` runs off; 0 if there is none.
     pub(super) fn delay_ms(self, excess: i64) -> i64 {
         // A rate of less than a thousandth per second never gets here: parse() would make it 0 only for 0 requests.
@@ -228,6 +235,18 @@ mod tests {
         assert_eq!(Rate(16).delay_ms(1000), 62_500);
         assert_eq!(Rate(1000).delay_ms(-1), 0);
         assert!(Rate(1).delay_ms(i64::MAX) > 0);
+        for (rate, excess, expected) in [
+            (1000, 1000, 1),
+            (1000, 1001, 2),
+            (16, 1000, 63),
+            (500, 1000, 2),
+            (10_000, 1, 1),
+            (1000, 0, 1),
+            (1000, -5, 1),
+            (1, i64::MAX, u32::MAX),
+        ] {
+            assert_eq!(Rate(rate).wait_seconds(excess), expected, "{excess} at {rate}");
+        }
     }
 
     /// Excess after a request of `key`, or the reason of a refusal.

@@ -21,6 +21,7 @@ fn connections_over_the_limit_are_refused() {
          server { listen 127.0.0.1:{port}; root html; location /m { metrics; }
              location / { limit_conn one 2; limit_conn other 1; }
              location /dry/ { alias html/; limit_conn one 1; limit_conn_dry_run on; limit_conn_log_level info; }
+             location /off/ { alias html/; limit_conn one 1; limit_conn_retry_after off; }
              location /teapot/ { alias html/; limit_conn one 1; limit_conn_status 418; } }",
     );
     let (first, status) = hold(&server, "/large?k=1&other=x");
@@ -39,6 +40,11 @@ fn connections_over_the_limit_are_refused() {
         ("/teapot/small?k=1", 418),
     ] {
         assert_eq!(get(&server, target).status, status, "{target}");
+    }
+    for (target, expected) in
+        [("/small?k=1", Some("1")), ("/off/small?k=1", None), ("/teapot/small?k=1", None)]
+    {
+        assert_eq!(get(&server, target).field("Retry-After"), expected, "{target}");
     }
     let (_, text) = page(&server, "/m");
     assert!(text.contains("tailwater_limit_conn_entries{zone=\"one\"} 1\n"), "{text}");

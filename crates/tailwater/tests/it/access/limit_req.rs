@@ -222,3 +222,57 @@ fn malformed_directives_are_refused() {
         assert!(found.contains(said), "{http} {server}: {found}");
     }
 }
+
+#[test]
+fn refusal_says_when_to_try_again() {
+    let server = start(
+        server().file("html/sorry.html", "sorry"),
+        "limit_req_zone $arg_k zone=slow:1m rate=2r/m;
+         limit_req_status 429;
+         server { listen 127.0.0.1:{port}; root html;
+             location /slow { limit_req zone=slow; try_files /x =204; }
+             location /unavailable { limit_req zone=slow; limit_req_status 503; try_files /x =204; }
+             location /burst { limit_req zone=slow burst=3 nodelay; try_files /x =204; }
+             location /teapot { limit_req zone=slow; limit_req_status 418; try_files /x =204; }
+             location /off { limit_req zone=slow; limit_req_retry_after off; try_files /x =204; }
+             location /own { limit_req zone=slow; add_header Retry-After 7 always; try_files /x =204; }
+             location /dry { limit_req zone=slow; limit_req_dry_run on; try_files /x =503; }
+             location /page { limit_req zone=slow; error_page 429 /sorry.html; try_files /x =204; }
+             location /fine { limit_req zone=slow; error_page 429 =200 /sorry.html; try_files /x =204; }
+             location /named { limit_req zone=slow; error_page 429 = @busy; try_files /x =204; }
+             location @busy { return 503 busy; } }",
+    );
+    // A request each 30.3 seconds, of which some may have passed since the first one.
+    let is_wait = |field: Option<&str>| {
+        field.and_then(|field| field.parse().ok()).is_some_and(|seconds: u32| (10..=31).contains(&seconds))
+    };
+    for (at, (target, requests, status, expected)) in [
+        ("/slow", 2, 429, true),
+        ("/unavailable", 2, 503, true),
+        ("/burst", 5, 429, true),
+        ("/page", 2, 429, true),
+        ("/named", 2, 503, true),
+        ("/teapot", 2, 418, false),
+        ("/off", 2, 429, false),
+        ("/dry", 2, 503, false),
+        ("/fine", 2, 200, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let target = format!("{target}?k={at}");
+        for _ in 1..requests {
+            assert_eq!(get(&server, &target).field("Retry-After"), None, "{target}");
+        }
+        let response = get(&server, &target);
+        assert_eq!(response.status, status, "{target}");
+        let field = response.field("Retry-After");
+        assert_eq!(is_wait(field), expected, "{target} {field:?}");
+        assert!(expected || field.is_none(), "{target} {field:?}");
+    }
+    assert_eq!(get(&server, "/own?k=own").status, 204);
+    let own = get(&server, "/own?k=own");
+    assert_eq!((own.status, own.field("Retry-After")), (429, Some("7")));
+    let refused = refused("", "limit_req_retry_after maybe;");
+    assert!(refused.contains("invalid value \"maybe\" in \"limit_req_retry_after\" directive"), "{refused}");
+}

@@ -13,6 +13,8 @@ pub struct RequestState {
     pub origin: RequestOrigin,
     /// Status sent to the client, whatever the response's own is (nginx: err_status).
     pub error_status: Option<u16>,
+    /// Seconds of `Retry-After`, after a limit has refused the request.
+    pub retry_after: Option<u32>,
     /// Use of `error_page` for the request.
     pub error_pages: ErrorPages,
     /// Method, if an error page changed it to GET.
@@ -117,6 +119,7 @@ impl RequestState {
             redirects_left: INTERNAL_REDIRECTS_MAX,
             origin: RequestOrigin::Client,
             error_status: None,
+            retry_after: None,
             error_pages: ErrorPages::Allowed,
             method: None,
             after: After::KeepAlive,

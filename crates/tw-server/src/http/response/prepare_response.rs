@@ -179,6 +179,7 @@ pub(crate) fn filter(r: &mut Request, mut body: Body) -> Body {
     for filter in generation.plan(r.route.plan).header_filters() {
         body = filter.filter(r, body);
     }
+    add_retry_after(r);
     match tunnel {
         Some(tunnel) => {
             r.out.fields.remove_known(Known::ContentEncoding);
@@ -186,6 +187,15 @@ pub(crate) fn filter(r: &mut Request, mut body: Body) -> Body {
             tunnel
         }
         None => body,
+    }
+}
+
+/// Adds `Retry-After` to the response to a request that a limit refused, unless the configuration has set it.
+fn add_retry_after(r: &mut Request) {
+    let Some(seconds) = r.state.retry_after else { return };
+    // An error page may have made another response of it.
+    if matches!(r.out.status, 429 | 503) && !r.out.fields.has(Known::RetryAfter) {
+        r.out.fields.set(Known::RetryAfter, Bytes::from(seconds.to_string()));
     }
 }
 

@@ -44,7 +44,7 @@ impl<J: SessionLogger<Request>> LogHandler for Run<J> {
 
 impl Step<'_> {
     /// Outcome of a ruling about `r`.
-    pub fn by(decision: AccessDecision, r: &Request) -> Self {
+    pub fn by(decision: AccessDecision, r: &mut Request) -> Self {
         match decision {
             AccessDecision::Pass => Self::PASS,
             AccessDecision::Granted => Self::Now(Outcome::PhaseDone),
@@ -55,7 +55,10 @@ impl Step<'_> {
                 }
                 Self::status(403)
             }
-            AccessDecision::Refused(status) => Self::status(status),
+            AccessDecision::Refused { status, retry_after } => {
+                r.state.retry_after = retry_after;
+                Self::status(status)
+            }
         }
     }
 }
