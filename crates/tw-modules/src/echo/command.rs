@@ -314,7 +314,7 @@ pub(super) fn method_of(text: &[u8]) -> Option<Method> {
     }
 }
 
-/// The parts of a text between separators. An empty text has none, and an empty part at its end does not count.
+/// The parts of a text between separators, without empty ones.
 pub(super) struct Parts {
     text: Bytes,
     separator: Box<[u8]>,
@@ -330,6 +330,9 @@ impl Iterator for Parts {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
+        while !self.separator.is_empty() && self.text.starts_with(&self.separator) {
+            let _ = self.text.split_to(self.separator.len());
+        }
         if self.text.is_empty() {
             return None;
         }
@@ -385,7 +388,8 @@ mod tests {
         for (text, separator, expected) in [
             ("cat,dog,mouse", ",", "cat|dog|mouse"),
             ("cat-a-dog-a-mouse", "-a-", "cat|dog|mouse"),
-            ("a,,b,", ",", "a||b"),
+            ("a,,b,", ",", "a|b"),
+            (",,a", ",", "a"),
             (",", ",", ""),
             ("", ",", ""),
             ("abc", ",", "abc"),

@@ -32,6 +32,8 @@ use super::{COMMANDS_MAX, QUEUE_MAX, state};
 
 /// Bytes of one piece of a repeated text.
 pub(super) const REPEAT_SIZE: usize = 32 << 10;
+/// Cost of an item in the queue beside its text.
+const ITEM_COST: usize = 64;
 /// Cost of a subrequest in the queue beside its texts.
 const SUBREQUEST_COST: usize = 256;
 
@@ -77,7 +79,7 @@ enum Pause {
 
 /// A part of the response that waits to be sent.
 enum Item {
-    Text(Bytes),
+    Text(Vec<u8>),
     Repeat(Repeat),
     Subrequest(Box<Queued>),
     RequestBody(Source),
@@ -164,7 +166,7 @@ impl Run {
 
     fn execute(&mut self, command: &Command, r: &mut Request) -> Result<(), Failed> {
         match command {
-            Command::Text(text) => self.push(Item::Text(text.value(r).into())),
+            Command::Text(text) => self.push_text(text.value(r)),
             Command::Duplicate(count, text) => {
                 let (count, text) = (count.value(r), Bytes::from(text.value(r)));
                 let left = command::count_of(&count).ok_or_else(|| invalid(r, "count", &count))?;
@@ -235,6 +237,18 @@ impl Run {
         Ok(Outcome::Redirect { path, args })
     }
 
+    /// Adds a text to the one before it, if that is short. An empty one is no item.
+    fn push_text(&mut self, text: Vec<u8>) {
+        match self.queue.back_mut() {
+            _ if text.is_empty() => {}
+            Some(Item::Text(last)) if last.len() + text.len() <= REPEAT_SIZE => {
+                self.queued += text.len();
+                last.extend_from_slice(&text);
+            }
+            _ => self.push(Item::Text(text)),
+        }
+    }
+
     fn push(&mut self, item: Item) {
         self.queued += item.cost();
         self.queue.push_back(item);
@@ -284,7 +298,7 @@ impl Run {
             }
             Some(Item::Text(_)) => {
                 if let Some(Item::Text(text)) = self.pop() {
-                    return Ok(text);
+                    return Ok(text.into());
                 }
             }
             Some(Item::Repeat(repeat)) => match repeat.next() {
@@ -322,22 +336,23 @@ impl Run {
 impl Pull for Run {
     fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
         Box::pin(async move {
-            loop {
-                if self.queue.is_empty() && matches!(self.pause, Some(Pause::Sent)) {
-                    self.pause = None;
-                }
-                self.advance(r)?;
-                self.begin_early(r)?;
-                if self.queue.is_empty() && self.pause.is_none() {
-                    let has_ended = self.at >= self.program.commands.len();
-                    // Many commands have made nothing: others have their turn.
-                    return Ok((!has_ended).then(Bytes::new));
-                }
-                let piece = self.piece(want, r).await?;
-                if !piece.is_empty() {
-                    return Ok(Some(piece));
-                }
+            if self.queue.is_empty() && matches!(self.pause, Some(Pause::Sent)) {
+                self.pause = None;
             }
+            self.advance(r)?;
+            self.begin_early(r)?;
+            if self.queue.is_empty() && self.pause.is_none() && self.at >= self.program.commands.len() {
+                return Ok(None);
+            }
+            let piece = match self.queue.is_empty() && self.pause.is_none() {
+                true => Bytes::new(),
+                false => self.piece(want, r).await?,
+            };
+            if piece.is_empty() {
+                // Many steps may make nothing: other tasks have their turn.
+                tw_rt::yield_now().await;
+            }
+            Ok(Some(piece))
         })
     }
 
@@ -354,13 +369,13 @@ impl Item {
     /// Bytes that it counts in the queue.
     fn cost(&self) -> usize {
         match self {
-            Self::Text(text) => text.len(),
-            Self::Repeat(repeat) => repeat.text.len().max(1),
+            Self::Text(text) => ITEM_COST + text.len(),
+            Self::Repeat(repeat) => ITEM_COST + repeat.text.len(),
             Self::Subrequest(queued) => {
                 let body = queued.own.as_ref().and_then(|(_, body)| body.as_ref());
                 SUBREQUEST_COST + queued.uri.path.len() + queued.uri.args.len() + body.map_or(0, Bytes::len)
             }
-            Self::RequestBody(_) => 1,
+            Self::RequestBody(_) => ITEM_COST,
         }
     }
 

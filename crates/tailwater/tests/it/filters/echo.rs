@@ -88,7 +88,8 @@ fn subrequests_answer_in_their_order() {
         server(),
         &format!(
             "location /sync {{ echo_reset_timer; echo_location /sub1; echo_location /sub2 x=y; echo $echo_timer_elapsed; }}
-             location /async {{ echo_reset_timer; echo_location_async /sub1; echo_location_async /sub2 'x=y'; echo $echo_timer_elapsed; }}
+             location /async {{ echo_reset_timer; echo_location_async /sub3; echo_location_async /sub2 'x=y'; echo $echo_timer_elapsed; }}
+             location /sub3 {{ echo_sleep 2; echo -n one; }}
              location /sub1 {{ echo_sleep 0.2; echo -n one; }} location /sub2 {{ echo_sleep 0.1; echo -n two$arg_x; }}
              location /incr {{ echo pre $echo_incr; echo_location_async /count; echo_location_async /count; echo post $echo_incr; }}
              location /count {{ echo sub $echo_incr; }}
@@ -101,9 +102,11 @@ fn subrequests_answer_in_their_order() {
         ),
     );
     let sync = page(&server, "/sync").1;
-    assert!(sync.starts_with("onetwoy0.3") || sync.starts_with("onetwoy0.4"), "{sync}");
+    let elapsed =
+        |text: &str| text.strip_prefix("onetwoy").and_then(|text| text.trim_end().parse::<f64>().ok());
+    assert!(elapsed(&sync).is_some_and(|elapsed| elapsed >= 0.3), "{sync}");
     let asynchronous = page(&server, "/async").1;
-    assert!(asynchronous.starts_with("onetwoy0.0"), "{asynchronous}");
+    assert!(elapsed(&asynchronous).is_some_and(|elapsed| elapsed < 1.0), "{asynchronous}");
     assert_eq!(page(&server, "/incr").1, "pre 1\nsub 3\nsub 4\npost 2\n");
     let multi = "foo=Foo POST GET hi [2]\nhi\nbar PUT GET hello [5]\nhello\n DELETE GET  []\n\n";
     assert_eq!(page(&server, "/multi").1, multi);
@@ -131,7 +134,8 @@ fn loops_run_for_each_part() {
         server().file("html/a.js", "A").file("html/b.js", "B"),
         "location /loop { echo_foreach_split ',' $arg_list; echo item: $echo_it; echo_end; echo_foreach_split '-a-' 'x-a-y'; echo -n $echo_it; echo_end; echo [$echo_it]; }
          location /merge { echo_foreach_split '&' $query_string; echo \"/* $echo_it */\"; echo_location_async $echo_it; echo; echo_end; }
-         location /long { echo_foreach_split x $arg_x; echo_reset_timer; echo_end; echo done; }",
+         location /long { echo_foreach_split x $arg_x; echo_reset_timer; echo_end; echo done; }
+         location /body { client_body_buffer_size 1m; echo_read_request_body; echo_foreach_split ',' $echo_request_body; echo -n $arg_none; echo_end; echo done; }",
     );
     assert_eq!(page(&server, "/loop?list=cat,dog").1, "item: cat\nitem: dog\nxy[]\n");
     assert_eq!(page(&server, "/loop").1, "xy[]\n");
@@ -140,6 +144,9 @@ fn loops_run_for_each_part() {
         "/* /a.js */\nA\n/* /b.js */\nB\n/* /a.js */\nA\n"
     );
     assert_eq!(page(&server, &format!("/long?x={}", "x".repeat(6000))).1, "done\n");
+    // Parts without output neither pile up nor keep the loop.
+    let parts = format!("\r\n{}", "a,".repeat(100_000));
+    assert_eq!(request(&server, "POST /body", &["Content-Length: 200000", &parts]).text(), "done\n");
     let many = "/a.js&".repeat(900);
     let merged = page(&server, &format!("/merge?{many}")).1;
     assert_eq!((merged.matches("\nA\n").count(), merged.matches("/* /a.js */").count()), (900, 900));
@@ -156,7 +163,7 @@ fn request_body_and_head_are_sent_back() {
     let back = request(&server, "POST /back", &["Content-Length: 5", "X-A: b", "\r\nhello"]).text();
     let head =
         "POST /back HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 5\r\nX-A: b\r\n";
-    assert_eq!(back, format!("{head}\r\nhello").replace("\r\n\r\nhello", "\r\n\r\nhello"));
+    assert_eq!(back, format!("{head}\r\nhello"));
     assert_eq!(request(&server, "POST /variable", &["Content-Length: 5", "\r\nhello"]).text(), "[hello]");
     assert_eq!(request(&server, "POST /unread", &["Content-Length: 5", "\r\nhello"]).text(), "end");
     let long = "0123456789".repeat(20_000);
