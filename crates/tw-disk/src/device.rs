@@ -5,6 +5,7 @@
 
 use crate::mounts;
 use crate::queue::NO_DEVICE;
+use crate::read_window;
 use crate::stats::Sharded;
 use rustix::fs::{AtFlags, StatFs, StatxFlags, fstatfs, statx};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -83,6 +84,8 @@ pub(crate) struct Device {
     number: u32,
     /// The device of the mount, where files have another: volumes of btrfs, layers of overlayfs.
     home: OnceLock<&'static Device>,
+    /// The kernel reads further ahead than a window of ours.
+    reads_far_ahead: OnceLock<bool>,
     reads: AtomicU8,
     place: AtomicU8,
     counts: Sharded<3>,
@@ -139,6 +142,7 @@ impl Device {
             faulty_path,
             number: at as u32 + 1,
             home: OnceLock::new(),
+            reads_far_ahead: OnceLock::new(),
             reads: AtomicU8::new(reads as u8),
             place: AtomicU8::new(place),
             counts: Sharded::new(),
@@ -267,6 +271,11 @@ impl Device {
     /// Returns true if so many jobs read here that starting another request may wait (see [`hot`](crate::hot)).
     pub(crate) fn is_busy(&self) -> bool {
         self.readers.load(Relaxed) >= BUSY_READERS
+    }
+
+    /// Returns true if the kernel reads further ahead of files here than a window of [`read_window`]. Asks once, by a job.
+    pub(crate) fn reads_far_ahead(&self) -> bool {
+        *self.reads_far_ahead.get_or_init(|| self.dev.is_some_and(read_window::is_exceeded_by))
     }
 
     /// A clock that runs as fast as the device reads: 16 bits of it.

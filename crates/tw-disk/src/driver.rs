@@ -11,7 +11,7 @@ use crate::open_options::{Access, CreateOptions, Existing, Links, OpenOptions, W
 use crate::pool::Shared;
 use crate::sandbox_denial::DenialSource;
 use crate::sim::Sim;
-use crate::{device, direct, faults, os};
+use crate::{device, direct, faults, os, read_window};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString};
 use std::io::IoSlice;
@@ -241,6 +241,7 @@ impl Driver {
                 .and_then(|()| direct::read(file, fd, offset, buf))
                 .map_err(|errno| Op::Read.failed(errno)),
             (Handle::Os(fd), _) if file.supports_nowait() => {
+                read_window::prepare(file, fd, offset, buf.len());
                 file.access_time.read_by_job(fd, || match file.read_cached(fd, offset, buf) {
                     // The answer is for the loops: the next read of the same bytes need not come here.
                     Ok(n) => Ok(n),
@@ -479,6 +480,7 @@ impl Driver {
             let moved = match (&self.kind, &file.handle) {
                 (_, Handle::Os(fd)) => {
                     file.device.touch(fd.as_fd());
+                    read_window::prepare(file, fd, at, len - bytes);
                     faults::on(Op::Sendfile, file.device)
                         .and_then(|()| os::sendfile(socket.as_fd(), fd.as_fd(), at, len - bytes))
                 }

@@ -11,7 +11,7 @@ use crate::{hot, os, sim};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 /// Object that a descriptor refers to: a closed enum, so that reading costs no dynamic call.
 pub(crate) enum Handle {
@@ -55,8 +55,10 @@ pub(crate) struct Inner {
     direct: AtomicU8,
     pub(crate) direct_align: u32,
     pub(crate) read_ahead: u32,
+    /// The kernel does not read ahead of the file: see [`read_window`](crate::read_window).
+    pub(crate) reads_by_window: AtomicBool,
     /// Set when the file refuses `RWF_NOWAIT` on a device that takes it in general.
-    refuses_nowait: std::sync::atomic::AtomicBool,
+    refuses_nowait: AtomicBool,
 }
 
 impl File {
@@ -88,6 +90,7 @@ impl File {
             direct: AtomicU8::new(direct as u8),
             direct_align: options.direct_align.max(512).next_power_of_two(),
             read_ahead: options.read_ahead,
+            reads_by_window: false.into(),
             refuses_nowait: false.into(),
         }))
     }
@@ -111,6 +114,11 @@ impl File {
 }
 
 impl Inner {
+    /// Metadata as it was when the file was opened.
+    pub(crate) fn meta(&self) -> &FileMeta {
+        &self.meta
+    }
+
     pub(crate) fn direct(&self) -> Direct {
         match self.direct.load(Relaxed) {
             1 => Direct::Wanted,

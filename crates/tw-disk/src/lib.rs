@@ -38,6 +38,7 @@ mod ops;
 mod os;
 mod pool;
 mod queue;
+mod read_window;
 mod ring;
 mod sandbox_denial;
 pub mod sim;
@@ -47,8 +48,16 @@ mod temp;
 mod watch;
 
 /// The limits kept here, for documents.
-pub const LIMITS: &[&[tw_base::Limit]] =
-    &[device::LIMITS, mounts::LIMITS, pool::LIMITS, watch::LIMITS, ring::LIMITS, ops::LIMITS, lock::LIMITS];
+pub const LIMITS: &[&[tw_base::Limit]] = &[
+    device::LIMITS,
+    &[read_window::LIMIT],
+    mounts::LIMITS,
+    pool::LIMITS,
+    watch::LIMITS,
+    ring::LIMITS,
+    ops::LIMITS,
+    lock::LIMITS,
+];
 
 pub use account::{Account, DiskWait, JobClass, JobSource};
 pub use device::{DEVICES_MAX, DeviceStats, Reads, devices};
