@@ -102,38 +102,70 @@ impl Fetcher {
     pub fn fetch(&self, timeout: Duration) -> Result<Vec<u8>, FetchError> {
         let deadline = Instant::now() + timeout;
         match &self.connector {
-            Connector::Tcp(host, port) => exchange(connect(host, *port, deadline)?, &self.head, deadline),
+            Connector::Tcp(host, port) => {
+                exchange(Timed { socket: connect(host, *port, deadline)?, deadline }, &self.head)
+            }
             Connector::Tls { host, port, name, settings } => {
                 let session =
                     ClientConnection::new(settings.clone(), name.clone()).map_err(FetchError::Tls)?;
-                let stream = StreamOwned::new(session, connect(host, *port, deadline)?);
-                exchange(stream, &self.head, deadline)
+                let socket = Timed { socket: connect(host, *port, deadline)?, deadline };
+                exchange(StreamOwned::new(session, socket), &self.head)
             }
-            Connector::Unix(path) => exchange(UnixStream::connect(path)?, &self.head, deadline),
+            Connector::Unix(path) => {
+                exchange(Timed { socket: UnixStream::connect(path)?, deadline }, &self.head)
+            }
         }
     }
 }
 
-/// Stream with a limit of the time of a read or write.
-trait Limited: Read + Write {
+/// Socket with a limit of the time of one call.
+trait Socket: Read + Write {
     fn set_timeout(&self, time: Duration) -> io::Result<()>;
 }
 
-impl Limited for TcpStream {
+impl Socket for TcpStream {
     fn set_timeout(&self, time: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
     }
 }
 
-impl Limited for UnixStream {
+impl Socket for UnixStream {
     fn set_timeout(&self, time: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
     }
 }
 
-impl Limited for StreamOwned<ClientConnection, TcpStream> {
-    fn set_timeout(&self, time: Duration) -> io::Result<()> {
-        self.sock.set_timeout(time)
+/// Socket of which all calls together end at `deadline`, also those that TLS makes for one read: a server that sends a byte now
+/// and then does not hold it.
+struct Timed<S> {
+    socket: S,
+    deadline: Instant,
+}
+
+impl<S: Socket> Timed<S> {
+    fn limit(&self) -> io::Result<()> {
+        match self.deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(ErrorKind::TimedOut.into()),
+            left => self.socket.set_timeout(left),
+        }
+    }
+}
+
+impl<S: Socket> Read for Timed<S> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.limit()?;
+        self.socket.read(buf)
+    }
+}
+
+impl<S: Socket> Write for Timed<S> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.limit()?;
+        self.socket.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
     }
 }
 
@@ -163,19 +195,16 @@ fn head(Target { path, host, .. }: &Target, fields: &[String]) -> String {
     head + "\r\n"
 }
 
-fn exchange(mut stream: impl Limited, head: &str, deadline: Instant) -> Result<Vec<u8>, FetchError> {
-    let left = || match deadline.saturating_duration_since(Instant::now()) {
-        Duration::ZERO => Err(io::Error::from(ErrorKind::TimedOut)),
-        left => Ok(left),
-    };
-    stream.set_timeout(left()?)?;
+fn exchange(mut stream: impl Read + Write, head: &str) -> Result<Vec<u8>, FetchError> {
     stream.write_all(head.as_bytes())?;
     let (mut response, mut piece) = (Vec::new(), vec![0; 64 << 10]);
     loop {
-        // The time that is left, before each read: a server that sends a byte now and then does not win.
-        stream.set_timeout(left()?)?;
         match stream.read(&mut piece) {
             Ok(0) => return content(response),
+            // TLS without close_notify: complete only if the response says its length.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof && has_length(&response) => {
+                return content(response);
+            }
             Ok(read) => response.extend_from_slice(&piece[..read]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error.into()),
@@ -184,6 +213,13 @@ fn exchange(mut stream: impl Limited, head: &str, deadline: Instant) -> Result<V
             return Err(FetchError::TooLarge);
         }
     }
+}
+
+/// Returns true if the head of a response has a `Content-Length`, which [`content`] compares.
+fn has_length(response: &[u8]) -> bool {
+    let end = response.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap_or(0);
+    let head = response[..end].to_ascii_lowercase();
+    head.windows(17).any(|bytes| bytes == b"\r\ncontent-length:")
 }
 
 /// Content of a response with status 200.
@@ -227,6 +263,55 @@ mod tests {
             let found = content(response.as_bytes().to_vec()).map_err(|error| error.to_string());
             let expected = expected.map(|content: &str| content.as_bytes().to_vec()).map_err(str::to_owned);
             assert_eq!(found, expected, "{response}");
+        }
+    }
+
+    /// Each read gives a byte, as a server that trickles does.
+    struct Trickle;
+
+    impl Read for Trickle {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            std::thread::sleep(Duration::from_millis(1));
+            buf[..1].fill(b'x');
+            Ok(1)
+        }
+    }
+
+    impl Write for Trickle {
+        fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+            Ok(buf.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Socket for Trickle {
+        fn set_timeout(&self, _: Duration) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn deadline_holds_for_many_reads_within_one() {
+        let deadline = Instant::now() + Duration::from_millis(50);
+        // As TLS reads a record: until it is whole.
+        let mut record = vec![0; 1 << 30];
+        let error = Timed { socket: Trickle, deadline }.read_exact(&mut record).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        let error = exchange(Timed { socket: Trickle, deadline }, "GET / HTTP/1.0\r\n\r\n").unwrap_err();
+        assert_eq!(error.to_string(), "the server does not answer in time");
+    }
+
+    #[test]
+    fn end_without_a_notice_is_one_after_the_announced_length() {
+        for (response, expected) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", true),
+            ("HTTP/1.1 200 OK\r\nServer: a\r\n\r\n{}", false),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n", false),
+        ] {
+            assert_eq!(has_length(response.as_bytes()), expected, "{response}");
         }
     }
 

@@ -46,6 +46,8 @@ pub enum TargetError {
     Port(String),
     /// A character cannot be sent.
     Character,
+    /// The address of a control API has more than a host and a port, or a socket.
+    NotControl,
 }
 
 impl fmt::Display for TargetError {
@@ -55,6 +57,9 @@ impl fmt::Display for TargetError {
             Self::NoHost => f.write_str("no host in the URL"),
             Self::Port(port) => write!(f, "invalid port \"{port}\""),
             Self::Character => f.write_str("invalid character in the URL"),
+            Self::NotControl => {
+                f.write_str("a control API has an address, without scheme and path: HOST:PORT or unix:/PATH")
+            }
         }
     }
 }
@@ -97,6 +102,11 @@ impl Target {
     /// # Errors
     /// The text is no address.
     pub fn control(address: &str) -> Result<Self, TargetError> {
+        let rest = address.strip_prefix("unix:");
+        let has_more = rest.map_or(address.contains(['/', '?', '#']), |socket| socket.contains(':'));
+        if has_more {
+            return Err(TargetError::NotControl);
+        }
         Ok(Self { path: CONTROL_PATH.to_owned(), ..Self::parse(address)? })
     }
 }
@@ -190,6 +200,9 @@ mod tests {
             assert_eq!((target.server, &*target.path), (server, "/1/tailwater/metrics"), "{text}");
         }
         assert_eq!(Target::control("unix:"), Err(TargetError::NoHost));
+        for text in ["https://h/x", "h:81/x", "h?x", "unix:/run/c.sock:/x"] {
+            assert_eq!(Target::control(text), Err(TargetError::NotControl), "{text}");
+        }
     }
 
     #[test]
