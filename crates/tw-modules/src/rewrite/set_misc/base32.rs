@@ -57,8 +57,12 @@ impl Base32 {
 
     /// Appends the bytes of a text, with padding or without it; nothing if it is malformed.
     pub(super) fn decode(&self, text: &[u8], out: &mut Vec<u8>) {
-        let digits = text.split(|byte| *byte == b'=').next().unwrap_or_default();
+        let (digits, padding) =
+            text.split_at(text.iter().position(|byte| *byte == b'=').unwrap_or(text.len()));
         let start = out.len();
+        if padding.iter().any(|byte| *byte != b'=') {
+            return;
+        }
         for group in digits.chunks(8) {
             let mut bits = 0u64;
             for letter in group {
@@ -106,7 +110,7 @@ mod tests {
                 assert_eq!(decoded, bytes.as_bytes(), "{expected}");
             }
         }
-        for malformed in ["M", "MZX", "MZXW6Y", "mz", "M1", "\u{e9}"] {
+        for malformed in ["M", "MZX", "MZXW6Y", "mz", "M1", "\u{e9}", "MY=junk", "MY==MY=="] {
             let mut out = b"kept".to_vec();
             standard(true).decode(malformed.as_bytes(), &mut out);
             assert_eq!(out, b"kept", "{malformed}");
