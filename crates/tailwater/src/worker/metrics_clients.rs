@@ -1,5 +1,5 @@
 //! Clients of the control API that request metrics. The master passes their connections on, because the worker process has the numbers.
-//! Each has a thread of its own: the main thread has to send signs of life, and a loop has clients.
+//! Each has a thread of its own: neither the main thread nor an event loop may wait for it.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -27,35 +27,47 @@ pub(crate) struct MetricsClients(Arc<()>);
 impl MetricsClients {
     /// Sends a client the numbers of the status page. `client` does not block.
     pub(crate) fn serve(&self, client: OwnedFd, counts: Arc<Counts>, generation: Generation) {
-        let one_more = self.0.clone();
-        if Arc::strong_count(&self.0) > CLIENTS_MAX + 1 {
+        let Some(permit) = self.permit() else {
             let body = json_response::error(503, "too many clients request metrics").to_string();
-            return send(&client, 503, &body);
-        }
+            // It fits into the buffer of a new connection; this thread does not wait for more room.
+            let _ = write(&client, response(503, &body).as_bytes());
+            return;
+        };
         // Without a thread the connection is closed.
         let _ = thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-            let _one_more = one_more;
+            let _permit = permit;
             // What cannot be read is left out.
             let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
             let numbers = tw_modules::numbers_of_process(&counts, &generation, usage(), &mounts);
             send(&client, 200, &numbers);
         });
     }
+
+    /// Permits one more client until the permit is dropped; `None` if there are as many as may be.
+    fn permit(&self) -> Option<Arc<()>> {
+        // One of the handles is this counter's own.
+        (Arc::strong_count(&self.0) <= CLIENTS_MAX).then(|| self.0.clone())
+    }
 }
 
 /// Resources of this process.
 fn usage() -> ProcessUsage {
-    let open_files = fs::read_dir("/proc/self/fd").map(|entries| entries.count() as u64);
+    // One of them reads the directory.
+    let open_files = fs::read_dir("/proc/self/fd").map(|entries| (entries.count() as u64).saturating_sub(1));
     ProcessUsage {
         resident_bytes: fs::read("/proc/self/statm").ok().and_then(|statm| resident_bytes(&statm)),
         open_files: open_files.ok(),
     }
 }
 
+fn response(status: u16, body: &str) -> String {
+    json_response::head(status, body.len()) + body
+}
+
 /// Writes a response, as far as the client takes it in time.
 fn send(client: &OwnedFd, status: u16, body: &str) {
     let deadline = Instant::now() + TIMEOUT;
-    let response = json_response::head(status, body.len()) + body;
+    let response = response(status, body);
     let mut rest = response.as_bytes();
     while !rest.is_empty() {
         match write(client, rest) {
@@ -98,6 +110,16 @@ mod tests {
             "{head}"
         );
         assert_eq!(received.len(), body.len());
+    }
+
+    #[test]
+    fn number_of_clients_is_limited() {
+        let clients = MetricsClients::default();
+        let mut permits: Vec<_> = std::iter::from_fn(|| clients.permit()).take(100).collect();
+        assert_eq!(permits.len(), CLIENTS_MAX);
+        permits.pop();
+        permits.extend(clients.permit());
+        assert!(permits.len() == CLIENTS_MAX && clients.permit().is_none());
     }
 
     #[test]
