@@ -201,17 +201,26 @@ impl Handler for HeadersMore {
     }
 }
 
+/// Removes fields of the request. Without `Host`, the name of the server is the host.
+fn remove_request_fields(names: &FieldNames, r: &mut Request) {
+    if names.have(b"host") {
+        r.route.host.clear();
+        r.head.remove_host();
+    }
+    r.head.remove_fields(|name| names.have(name));
+}
+
 /// Changes fields of the request.
 fn change_request(change: &Change, r: &mut Request) {
     let (FieldNames::One(name, known), Effect::Write(mode, value)) = (&change.names, &change.effect) else {
-        return r.head.remove_fields(|name| change.names.have(name));
+        return remove_request_fields(&change.names, r);
     };
     if *mode == Mode::Replace && r.head.field_all(name).next().is_none() {
         return;
     }
     let value = value.value(r);
     if value.is_empty() {
-        return r.head.remove_fields(|name| change.names.have(name));
+        return remove_request_fields(&change.names, r);
     }
     if *known == Some(Known::Host) {
         // DIFF(nginx): a host that could not have been sent changes nothing.

@@ -3,7 +3,7 @@
 //! New text is inserted behind the head, before the bytes that follow it, so all accessors and copies of the head see it.
 
 use super::field_list::FieldSpan;
-use super::{Framing, RequestHead, Span};
+use super::{Framing, HostAt, RequestHead, Span};
 use crate::known::Known;
 use crate::scan;
 
@@ -12,6 +12,12 @@ impl RequestHead {
     pub fn remove_fields(&mut self, is_meant: impl Fn(&[u8]) -> bool) {
         let bytes = self.buf.get(self.start..).unwrap_or(b"");
         self.fields.retain_mut(|field| !is_meant(field.name.of(bytes)));
+    }
+
+    /// Forgets the host and port that the request names, as if it had none.
+    pub fn remove_host(&mut self) {
+        self.line.host = HostAt::None;
+        self.line.host_port = None;
     }
 
     /// Replaces the first field of a name, in any case, and removes the others; adds one at the end if there is none. CR, LF

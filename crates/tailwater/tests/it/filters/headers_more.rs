@@ -189,8 +189,10 @@ fn request_fields_are_changed_behind_the_rewrite_phase() {
                if ($arg_if) {{ more_set_input_headers 'X-If: $arg_if'; }}
                more_set_input_headers -t 'text/css' 'X-Css: y'; proxy_pass http://{};
                proxy_set_header X-Seen \"$before|$host|$http_host|$http_user_agent|$http_x_server\"; }}
+             server_name named.example; location /no-host {{ more_clear_input_headers Host; proxy_pass http://{}; proxy_set_header X-Seen \"$host|$http_host\"; }}
              location /gzip {{ more_clear_input_headers Accept-Encoding; gzip on; gzip_types *; gzip_min_length 1; alias html/; }}
              location /framing {{ more_set_input_headers 'Content-Length: 99' 'Transfer-Encoding: chunked'; proxy_pass http://{}; }}",
+            mirror(),
             mirror(),
             mirror()
         ),
@@ -206,6 +208,8 @@ fn request_fields_are_changed_behind_the_rewrite_phase() {
     }
     assert!(seen.contains("X-Seen: old|other.example|Other.Example:81|faked|localhost"), "{seen}");
     assert!(!request(&server, "GET /vars", &fields).text().contains("X-If"));
+    let seen = request(&server, "GET /no-host", &[]).text();
+    assert!(seen.contains("X-Seen: named.example|\r\n"), "{seen}");
     let body = request(&server, "POST /framing", &["Content-Length: 4", "\r\nbody"]).text();
     assert!(body.contains("Content-Length: 4\r\n") && body.ends_with("4 bytes"), "{body}");
     assert_eq!(request(&server, "GET /said", &["X-A: first"]).text(), "first");
