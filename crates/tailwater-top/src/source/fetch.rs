@@ -271,7 +271,6 @@ mod tests {
 
     impl Read for Trickle {
         fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-            std::thread::sleep(Duration::from_millis(1));
             buf[..1].fill(b'x');
             Ok(1)
         }
