@@ -84,7 +84,7 @@ pub fn password_hash(password: &[u8]) -> Result<String, PasswordError> {
     hash.map(|hash| hash.to_string()).map_err(|_| PasswordError::NotHashed)
 }
 
-/// Line of a password file: the user and [`password_hash`].
+/// Line of a password file: the user and [`password_hash()`].
 pub fn password_line(user: &[u8], password: &[u8]) -> Result<Vec<u8>, PasswordError> {
     if user.is_empty() || user.iter().any(|byte| byte.is_ascii_control() || matches!(byte, b':' | b'#')) {
         return Err(PasswordError::User);
