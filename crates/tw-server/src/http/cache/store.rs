@@ -13,7 +13,7 @@ use tw_cache::format::{self, EncodeError, Meta, WrittenBy as MadeBy};
 use tw_cache::{
     Claim, Commit, CommitRefused, EntryState, Index, Key, LoadOutcome, LoadedEntry, Purge, RemovedEntry,
 };
-use tw_disk::{Account, Disk, DiskError, Errno, File, FileMeta, JobClass, JobSource, OpenOptions};
+use tw_disk::{Account, Disk, DiskError, Durable, Errno, File, FileMeta, JobClass, JobSource, OpenOptions};
 
 use super::temp_file::FillFile;
 use super::writer::WRITE_SIZE;
@@ -138,13 +138,19 @@ impl Cache {
         let path = self.place.path(key);
         let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let _placing = PlacingFile(&self.zone.placed);
+        let may_be_purged = self.may_be_purged(key);
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
         let file = disk.open(&mut by, &path, &OpenOptions::READ_WRITE).await?;
         if !is_same(file.meta(), was.file.meta()) {
             // Another file has been put there.
             return Ok(None);
         }
-        if let Err(error) = disk.write(&mut by, &file, 0, head).await {
+        let mut written = disk.write(&mut by, &file, 0, head).await;
+        if may_be_purged && written.is_ok() {
+            // The purge is forgotten when no entry is older. A power cut must not bring back the head that is.
+            written = disk.fsync(&mut by, &file, Durable::Data).await.and(written);
+        }
+        if let Err(error) = written {
             // Its head is undefined now; loops with the old one in memory must not use that until a restart.
             drop(commit);
             if let Some(gone) = self.index().and_then(|index| index.remove_if_sequence(key, was.sequence)) {
@@ -153,6 +159,13 @@ impl Cache {
             return Err(error);
         }
         Ok(self.enter(disk, commit, &path, &meta, was.len).await?.flatten())
+    }
+
+    /// Returns true if there were purges since the entry with this key was stored or checked.
+    fn may_be_purged(&self, key: Key) -> bool {
+        self.zone
+            .loaded()
+            .is_some_and(|held| held.index.peek(key).is_none_or(|found| found.checked < held.purges.latest()))
     }
 
     /// Waits for the permit to put a file at its path, behind another fill of the same key: a younger response is not lost
