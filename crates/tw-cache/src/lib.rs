@@ -1,10 +1,11 @@
 //! Response cache: storage and reuse policy, index, purges and file format.
 //!
 //! ```text
-//! policy   what may be stored and used, and for how long: pure functions
-//! format   the file of an entry, as bytes
-//! index    what is kept, shared by all loops
-//! purge    what is no longer to be used, whatever is kept
+//! policy    what may be stored and used, and for how long: pure functions
+//! format    the file of an entry, as bytes
+//! index     what is kept, shared by all loops
+//! purge     what is no longer to be used, whatever is kept
+//! snapshot  the index as a file, for the next process
 //! ```
 //! No protocol on the wire and no clock: time is an argument, in seconds of the clock on the wall where HTTP compares
 //! dates.
@@ -16,15 +17,21 @@ mod index;
 mod key;
 pub mod policy;
 mod purge;
+mod snapshot;
 
 pub use format::Meta;
 pub use index::{
     Claim, ClaimRefused, Commit, CommitRefused, EntryState, EvictionPolicy, EvictionTarget, Index,
     IndexCounts, IndexEntry, LoadOutcome, LoadedEntry, Progress, PurgeOutcome, RemovalState, RemovedEntry,
-    ScanCursor, ScannedEntry, UseCount,
+    RestoreOutcome, ScanCursor, ScannedEntry, UnseenEntry, UseCount,
 };
 pub use key::Key;
 pub use purge::{PURGES_SIZE_MAX, Purge, PurgeFileError, Purges, Sequence, Subject, Tag, Verdict};
+pub use snapshot::{
+    BLOCK_SIZE as SNAPSHOT_BLOCK_SIZE, SnapshotEntry, SnapshotError, SnapshotPart, SnapshotReader,
+    SnapshotStep, SnapshotWriter,
+};
 
 /// Limits of a cache.
-pub const LIMITS: &[&[tw_base::Limit]] = &[index::LIMITS, policy::LIMITS, format::LIMITS, purge::LIMITS];
+pub const LIMITS: &[&[tw_base::Limit]] =
+    &[index::LIMITS, policy::LIMITS, format::LIMITS, purge::LIMITS, snapshot::LIMITS];

@@ -24,7 +24,8 @@ pub struct IndexEntry {
     pub checked: u64,
     /// Lower bound for variants: a variant of this entry is used only if its own sequence number is not smaller, so
     /// an exact purge of this key purges its variants, too. An entry that was removed and added again starts with a
-    /// new bound, so older variants are not used then, either.
+    /// new bound, so older variants are not used then, either. Zero if it is not known: for a file that was found on
+    /// the disk, the bound is the number in the file.
     pub since: u64,
     /// Bytes on disk, as reported.
     pub size: u64,
@@ -89,7 +90,7 @@ pub struct LoadedEntry {
     pub key: Key,
     /// Sequence number of its fetch, as [`Sequence::admit`](crate::Sequence::admit) returns it; zero if unknown.
     pub sequence: u64,
-    /// See [`IndexEntry`]; the entry's own sequence number if unknown.
+    /// See [`IndexEntry`]; zero if unknown.
     pub since: u64,
     /// Bytes on disk.
     pub size: u64,

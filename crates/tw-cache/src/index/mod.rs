@@ -25,9 +25,10 @@
 //! ([`RemovedEntry`]), or was left by a crash for the scan of the next start ([`Index::load`]). A file has the name
 //! of its key, so deleting one may hit its successor, and is reported ([`Index::unlinked`]).
 //!
-//! **Extensions.** [`Index::scan`] reports the entries for an index that survives the process; it is written in pieces
-//! while requests go on, because a slot holds only numbers. [`Index::load`] restores them before the first lookup, the
-//! least recently used first, each with its last use for `now`. A store that keeps many responses in one large file
+//! **Restarts.** [`SnapshotWriter`](crate::SnapshotWriter) copies the entries into a file, and [`Index::restore`] adds
+//! them to the index of the next process, in the order of their last use (`restore.rs`).
+//!
+//! **Extensions.** A store that keeps many responses in one large file
 //! needs an address for each: the eight bytes of `size` then hold both (40 bits for the first block, 24 for the number
 //! of blocks), and [`RemovedEntry`] returns them. Nothing here depends on how an entry becomes a file.
 
@@ -36,6 +37,7 @@ mod claim;
 mod entry;
 mod leaving;
 mod queue;
+mod restore;
 mod shard;
 #[cfg(test)]
 mod tests;
@@ -62,6 +64,7 @@ pub use entry::{
 };
 pub use leaving::RemovalState;
 pub use queue::EvictionPolicy;
+pub use restore::{RestoreOutcome, UnseenEntry};
 
 /// Parts of an index that are locked one by one: a few for each loop of a large machine.
 const SHARDS: usize = 1 << SHARD_BITS;
@@ -287,14 +290,18 @@ impl Index {
     }
 
     /// Adds an entry found on disk, as if used now, unless it has a file already. Counting of uses may have made the
-    /// entry before; variants that are older than that are not used.
+    /// entry before; variants that are older than that are not used. A file that is known from a snapshot counts as
+    /// seen, and has the size that was found.
     pub fn load(&self, known: &LoadedEntry, now: u32) -> LoadOutcome {
         let key = known.key;
         let is_added = self.with(key, |shard, hash| {
             let Some(at) = shard.found_or_new(hash, key, known.since, now) else { return false };
-            let is_free = shard
-                .slot(at)
-                .is_some_and(|slot| slot.holds == EntryState::Count && slot.placing == Placement::Idle);
+            let Some(slot) = shard.slot(at) else { return false };
+            if slot.is_restored {
+                shard.change_file(at, |slot| (slot.is_restored, slot.size) = (false, known.size));
+                return false;
+            }
+            let is_free = slot.holds == EntryState::Count && slot.placing == Placement::Idle;
             if is_free {
                 shard.change_file(at, |slot| {
                     slot.put_file(known.sequence, known.size);
@@ -437,6 +444,11 @@ impl Index {
     /// Adds some entries to `seen`, at most 32 (`STEP_ENTRIES`), in no order. Entries that exist from the first call
     /// to the one that returns [`Progress::Done`] are all reported, some of them twice.
     pub fn scan(&self, cursor: &mut ScanCursor, seen: &mut Vec<ScannedEntry>) -> Progress {
+        self.visit(cursor, |_, slot| seen.push(ScannedEntry::of(slot)))
+    }
+
+    /// Visits some entries, at most 32 (`STEP_ENTRIES`), under the lock of their shard.
+    fn visit(&self, cursor: &mut ScanCursor, mut visit: impl FnMut(EvictionPolicy, &Slot)) -> Progress {
         let Some(place) = self.shards.get(cursor.shard) else {
             *cursor = ScanCursor::default();
             return Progress::Done;
@@ -445,7 +457,7 @@ impl Index {
         let shard = place.shard.lock();
         let end = cursor.end.map_or(shard.len(), |end| end.min(shard.len()));
         let begin = end.saturating_sub(STEP_ENTRIES as u32);
-        seen.extend((begin..end).filter_map(|at| shard.slot(at)).map(ScannedEntry::of));
+        (begin..end).filter_map(|at| shard.slot(at)).for_each(|slot| visit(shard.policy(), slot));
         drop(shard);
         *cursor = if begin == 0 {
             ScanCursor { shard: cursor.shard + 1, end: None }

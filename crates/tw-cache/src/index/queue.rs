@@ -121,6 +121,20 @@ impl Ends {
         }
     }
 
+    /// Makes a slot that is in no queue the oldest.
+    pub(super) fn link_oldest(&mut self, slots: &mut Chunks<Slot, SLOTS_PER_PIECE>, at: u32) {
+        let second = std::mem::replace(&mut self.oldest, at);
+        match slots.get_mut(second) {
+            Some(second) => second.older = at,
+            None => self.newest = at,
+        }
+        if let Some(slot) = slots.get_mut(at) {
+            (slot.newer, slot.older) = (second, NONE);
+            self.len += 1;
+            self.bytes += slot.size;
+        }
+    }
+
     pub(super) fn unlink(&mut self, slots: &mut Chunks<Slot, SLOTS_PER_PIECE>, at: u32) {
         let Some(slot) = slots.get(at) else { return };
         let (newer, older) = (slot.newer, slot.older);

@@ -22,6 +22,8 @@ use crate::Key;
 pub(super) const NONE: u32 = u32::MAX;
 /// Value of [`Shard::oldest_use`] if there is no entry.
 pub(super) const NEVER: u32 = u32::MAX;
+/// Sequence number of a fetch that is not known, and so no bound.
+pub(super) const UNKNOWN: u64 = 0;
 /// Slots in one piece of memory.
 pub(super) const SLOTS_PER_PIECE: usize = 64;
 /// Heads in one piece of memory.
@@ -49,7 +51,8 @@ pub(super) struct Slot {
     pub(super) sequence: u64,
     /// No purge up to this number concerns it.
     pub(super) checked: u64,
-    /// Fetches with a smaller sequence number are not stored here, nor used as a variant.
+    /// Fetches with a smaller sequence number are not stored here, nor used as a variant. [`UNKNOWN`] if the file was
+    /// found on the disk.
     pub(super) since: u64,
     /// No claim began before, if there are any.
     pub(super) claimed_since: u64,
@@ -67,6 +70,8 @@ pub(super) struct Slot {
     pub(super) queue: Queue,
     /// Number of uses since the entry came into its queue, up to the number that the policy needs.
     pub(super) lately: u8,
+    /// True if its file was in a snapshot, and has not been seen on the disk since.
+    pub(super) is_restored: bool,
     chain: u32,
     pub(super) newer: u32,
     pub(super) older: u32,
@@ -103,6 +108,7 @@ impl Slot {
             placing: Placement::Idle,
             queue: Queue::Small,
             lately: 0,
+            is_restored: false,
             chain: NONE,
             newer: NONE,
             older: NONE,
@@ -120,15 +126,19 @@ impl Slot {
         self.file_size().map(|_| RemovedEntry { key, sequence, size, departure: leaving.leave() })
     }
 
-    /// From now on it has a file that began to be fetched at `sequence`.
+    /// From now on it has a file that began to be fetched at `sequence`. If the key may have been purged before this
+    /// process began, nothing older is used as a variant.
     pub(super) fn put_file(&mut self, sequence: u64, size: u64) {
-        self.holds = EntryState::File;
+        if self.since == UNKNOWN {
+            self.since = sequence;
+        }
+        (self.holds, self.is_restored) = (EntryState::File, false);
         (self.sequence, self.checked, self.size) = (sequence, sequence, size);
     }
 
     /// Forgets the file.
     pub(super) fn drop_file(&mut self) {
-        self.holds = EntryState::Count;
+        (self.holds, self.is_restored) = (EntryState::Count, false);
         (self.sequence, self.checked, self.size, self.valid_until) = (0, 0, 0, 0);
     }
 }
@@ -246,6 +256,10 @@ impl Shard {
         self.slots.len()
     }
 
+    pub(super) const fn policy(&self) -> EvictionPolicy {
+        self.policy
+    }
+
     pub(super) fn find(&self, hash: u64, key: Key) -> Option<u32> {
         let mut at = *self.heads.get(self.head_of(hash))?;
         while let Some(slot) = self.slots.get(at) {
@@ -290,6 +304,21 @@ impl Shard {
 
     /// Adds an entry whose key is not there; it is the newest. `None` if no number is left.
     pub(super) fn insert(&mut self, hash: u64, slot: Slot) -> Option<u32> {
+        let at = self.add(hash, slot)?;
+        self.link(at);
+        Some(at)
+    }
+
+    /// Adds an entry whose key is not there as the oldest of its queue.
+    pub(super) fn insert_oldest(&mut self, hash: u64, slot: Slot) {
+        let queue = slot.queue;
+        if let Some(at) = self.add(hash, slot) {
+            self.queues.of_mut(queue).link_oldest(&mut self.slots, at);
+        }
+    }
+
+    /// Adds an entry that is in no queue.
+    fn add(&mut self, hash: u64, slot: Slot) -> Option<u32> {
         let at = self.slots.len();
         if at == NONE {
             return None;
@@ -301,7 +330,6 @@ impl Shard {
         self.count_file(None, slot.file_size());
         self.used_since = if at == 0 { slot.used } else { self.used_since.min(slot.used) };
         self.slots.push(Slot { chain, ..slot });
-        self.link(at);
         Some(at)
     }
 
