@@ -20,7 +20,7 @@ pub struct SnapshotReader {
     next: BinaryHeap<Reverse<(u32, usize)>>,
     /// Blocks of one run that are read at once.
     blocks_per_read: u32,
-    /// What the last step asked for.
+    /// Blocks that the last step asked for.
     asked: Option<Asked>,
     is_table_read: bool,
     damaged_blocks: u64,

@@ -124,7 +124,7 @@ fn cached(dir: &Path, origin: SocketAddr) -> Server {
     start(
         server().with_master(),
         &format!(
-            "proxy_cache_path {}/cache levels=1:2 keys_zone=one:1m max_size={HOLDS};
+            "proxy_cache_path {}/cache levels=1:2 keys_zone=one:1m max_size={HOLDS} snapshot=1s;
              map $request_method $purge {{ ~^PURGE 1; }}
              server {{ listen 127.0.0.1:{{port}};
                  location / {{ proxy_pass http://{origin}; proxy_cache one; proxy_cache_key $uri;
@@ -160,7 +160,7 @@ fn wait_stored(server: &Server, count: u64) {
 struct OnDisk {
     entries: u64,
     bytes: u64,
-    /// Files that are neither entries nor the file of purges.
+    /// Files that are neither entries nor those of purges and of the index.
     others: Vec<PathBuf>,
 }
 
@@ -175,7 +175,7 @@ impl OnDisk {
             } else if name.len() == 32 {
                 self.entries += 1;
                 self.bytes += meta.len().next_multiple_of(4096);
-            } else if name != b"purges" {
+            } else if name != b"purges" && name != b"snapshot" {
                 self.others.push(path);
             }
         }

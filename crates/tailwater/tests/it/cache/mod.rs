@@ -14,5 +14,7 @@ mod proxy_cache_purge;
 mod purge;
 mod rfc9111;
 mod slice;
+mod slow_disk;
 mod three_disks_example;
+mod warm_restart;
 mod weak_validators;

@@ -6,6 +6,8 @@ use std::time::Duration;
 use tw_cache::{EvictionPolicy, Key};
 use tw_conf::{ConfError, Node, Span, Word, units};
 
+use super::snapshot::INTERVAL;
+
 /// The smallest `keys_zone`, bytes: eight pages, as nginx asks for.
 const KEYS_MIN: u64 = 8 * 4096;
 /// Directory levels that a name may be spread over, and digits of the name that each may take.
@@ -46,6 +48,10 @@ pub struct CachePath {
     pub policy: EvictionPolicy,
     /// Thread pool of the disk; `None` is `default`.
     pub pool: Option<Box<[u8]>>,
+    /// Time between two snapshots of the index; `None` without any.
+    pub snapshot: Option<Duration>,
+    /// Time after which an operation of the disk is slow; `None` without a breaker.
+    pub slow: Option<Duration>,
 }
 
 /// Treatment of files that nginx has written into the directory of a cache. They count against its size in both cases.
@@ -103,6 +109,8 @@ impl RawCachePath {
             of_nginx: NginxFiles::Left,
             policy: EvictionPolicy::Lru,
             pool: None,
+            snapshot: Some(INTERVAL),
+            slow: None,
         };
         let path = node.arg(0)?.clone();
         let mut raw = Self { path, place, name: Box::default(), pool_at: node.span, span: node.span };
@@ -150,6 +158,18 @@ impl RawCachePath {
             // DIFF(nginx): a cache has a thread pool of its own, for all it does.
             b"thread_pool" if value.is_empty() => {
                 return Err(format!("invalid thread_pool value \"{word}\""));
+            }
+            // DIFF(nginx): the order of last use outlives a restart.
+            b"snapshot" if value == b"off" => place.snapshot = None,
+            b"snapshot" => {
+                let interval = units::sec(value).filter(|interval| !interval.is_zero());
+                let interval = interval.ok_or_else(|| format!("invalid snapshot value \"{word}\""))?;
+                place.snapshot = Some(interval);
+            }
+            // DIFF(nginx): a slow disk is left alone.
+            b"slow" => {
+                let slow = units::msec(value).filter(|slow| !slow.is_zero());
+                place.slow = Some(slow.ok_or_else(|| format!("invalid slow value \"{word}\""))?);
             }
             b"thread_pool" => (place.pool, self.pool_at) = (Some(value.into()), word.span),
             b"inactive" => {
@@ -276,6 +296,8 @@ mod tests {
             of_nginx: NginxFiles::Left,
             policy: EvictionPolicy::Lru,
             pool: None,
+            snapshot: Some(INTERVAL),
+            slow: None,
         }
     }
 

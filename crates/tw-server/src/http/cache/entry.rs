@@ -16,6 +16,7 @@ use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource, OpenOptions}
 use tw_log::{Level, Text};
 use tw_rt::watch::Subject as Task;
 
+use super::breaker::Permission;
 use super::file_head::{self, NoEntry};
 use super::open_entries::{BODY_MAX, DueCheck, OpenEntries, OpenEntry, PathCheck};
 use super::store::{is_same, on_disk, valid_until};
@@ -157,7 +158,9 @@ impl EntrySearch<'_> {
             }
             None => return,
         };
-        let (checked, since) = found.map_or((0, entry.sequence), |found| (found.checked, found.since));
+        let (checked, since) = found.map_or((0, 0), |found| (found.checked, found.since));
+        // Of a file that was found on the disk, it is not known which purges came before it.
+        let since = if since == 0 { entry.written } else { since };
         let is_claimed = found.is_some_and(|found| found.claims > 0);
         let verdict = if checked.max(entry.written) < wanted.since {
             Verdict::Purged(Purge::Hard)
@@ -219,6 +222,10 @@ impl EntrySearch<'_> {
     ) -> Option<OpenEntry> {
         let EntryQuery { cache, key, .. } = *wanted;
         let (held, disk) = (cache.zone.loaded()?, (self.disk)()?);
+        let permit = match cache.permission(key, self.log) {
+            Permission::Given(permit) => permit,
+            Permission::Refused => return None,
+        };
         let path = cache.place.path(key);
         let by = out.by.insert(self.account.part(JobClass::Hit, JobSource::of(path.to_bytes())));
         let mut found = self.read(disk, wanted, by, &path).await;
@@ -228,6 +235,9 @@ impl EntrySearch<'_> {
         {
             // Its head may just be rewritten after a validation.
             found = self.read(disk, wanted, by, &path).await;
+        }
+        if let Some(permit) = permit {
+            permit.finish(by, &found);
         }
         match found {
             Ok(ReadOutcome::Entry(mut entry)) => {

@@ -415,8 +415,12 @@ impl Lookup {
         }
     }
 
-    /// Returns true if the request permits its response to be stored. If not, other requests do not wait for it.
+    /// Returns true if the request and the disk permit its response to be stored. If not, other requests do not wait for it.
     fn permits_storing(&self, r: &mut Request, settings: &CacheSettings) -> bool {
+        if !self.cache.permits_storing(self.key) {
+            r.facts.upstream.cache.why = Some(MissReason::SlowDisk);
+            return false;
+        }
         if !settings.is_rfc9111() {
             return true;
         }

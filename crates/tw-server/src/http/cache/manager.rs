@@ -4,8 +4,11 @@
 //! Each cache is managed by one event loop, which only schedules the work: thread pools do it, with a lower priority than
 //! requests. The work is divided into steps with a rest between two.
 
+use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
@@ -66,7 +69,7 @@ pub(crate) async fn run(home: Rc<Loop>) {
         let log = Box::new(move |level, message: fmt::Arguments<'_>| log.write(level, None, message));
         managers.spawn((), subject, manage(CacheMaintenance { cache, disk, log }));
     }
-    while let ((), Ok(())) = std::future::poll_fn(|cx| managers.poll_ended(cx)).await {}
+    while let ((), Ok(())) = poll_fn(|cx| managers.poll_ended(cx)).await {}
 }
 
 /// Rest before the manager reads the purges again, on a disk that hangs.
@@ -88,19 +91,24 @@ async fn manage(manager: CacheMaintenance) {
             Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
         }
     };
-    let mut unfinished = Vec::new();
+    let unfinished = RefCell::new(Vec::new());
     if !manager.cache.zone.is_loaded.load(Acquire) {
-        manager.load(held, &mut unfinished).await;
+        manager.restore(held).await;
     }
-    let (mut checked_at, mut swept) = (None, 0);
-    loop {
-        manager.remove_unfinished(held, &mut unfinished).await;
-        manager.make_room(held, &mut checked_at).await;
-        if held.purges.latest() > swept && manager.cache.zone.is_loaded.load(Acquire) {
-            swept = manager.sweep(held).await;
+    let mut load = pin!(async {
+        if !manager.cache.zone.is_loaded.load(Acquire) {
+            manager.load(held, &unfinished).await;
+            manager.remove_unseen(held).await;
         }
-        tokio::time::sleep(LOOK).await;
-    }
+    });
+    // The limits hold while the directory is walked, which may take long.
+    let mut maintain = pin!(manager.maintain(held, &unfinished));
+    let mut is_over = false;
+    poll_fn(|cx| {
+        is_over = is_over || load.as_mut().poll(cx).is_ready();
+        maintain.as_mut().poll(cx)
+    })
+    .await;
 }
 
 /// Pace of work in steps: a number of files, then a rest.
@@ -127,9 +135,23 @@ impl StepPacer {
 }
 
 impl CacheMaintenance {
+    /// Makes room, removes what was purged and writes snapshots, for ever.
+    async fn maintain(&self, held: &ZoneIndex, unfinished: &RefCell<Vec<UnfinishedFile>>) {
+        let (mut checked_at, mut swept, mut snapshot) = (None, 0, None);
+        loop {
+            self.remove_unfinished(held, unfinished).await;
+            self.make_room(held, &mut checked_at).await;
+            if held.purges.latest() > swept && self.cache.zone.is_loaded.load(Acquire) {
+                swept = self.sweep(held).await;
+            }
+            self.snapshot_if_due(held, &mut snapshot).await;
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// Loads the index from the disk. If that fails, misses go on to search the disk. Files that another process did not finish
     /// are added to `unfinished`.
-    pub(super) async fn load(&self, held: &ZoneIndex, unfinished: &mut Vec<UnfinishedFile>) {
+    pub(super) async fn load(&self, held: &ZoneIndex, unfinished: &RefCell<Vec<UnfinishedFile>>) {
         let place = &self.cache.place;
         let mut pace = StepPacer::new(place.loader);
         let mut directories = vec![(place.dir.clone(), 0)];
@@ -168,10 +190,10 @@ impl CacheMaintenance {
                     }
                     // Left by a process that ended while writing it.
                     Some(CacheFileKind::Unfinished(key)) if digits == 0 && is_old => {
-                        unfinished.push(UnfinishedFile { path, key: Some(key) });
+                        unfinished.borrow_mut().push(UnfinishedFile { path, key: Some(key) });
                     }
-                    Some(CacheFileKind::Purges) if depth == 0 && is_old => {
-                        unfinished.push(UnfinishedFile { path, key: None });
+                    Some(CacheFileKind::Purges | CacheFileKind::Snapshot) if depth == 0 && is_old => {
+                        unfinished.borrow_mut().push(UnfinishedFile { path, key: None });
                     }
                     _ => {}
                 }
@@ -186,7 +208,7 @@ impl CacheMaintenance {
     }
 
     /// Adds an entry by its file name; the head is read when the entry is requested.
-    async fn add(&self, held: &ZoneIndex, key: Key, size: u64, removals: u64) {
+    pub(super) async fn add(&self, held: &ZoneIndex, key: Key, size: u64, removals: u64) {
         let known = LoadedEntry { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
         match self.cache.admit(&self.disk, &held.index, &known, None, removals).await {
             Ok(Some(gone)) => {
@@ -199,11 +221,15 @@ impl CacheMaintenance {
     }
 
     /// Removes unfinished files, unless this process is writing them: such files have the name of their key.
-    pub(super) async fn remove_unfinished(&self, held: &ZoneIndex, unfinished: &mut Vec<UnfinishedFile>) {
+    pub(super) async fn remove_unfinished(
+        &self,
+        held: &ZoneIndex,
+        unfinished: &RefCell<Vec<UnfinishedFile>>,
+    ) {
         let is_written =
             |key: Option<Key>| key.and_then(|key| held.index.peek(key)).is_some_and(|found| found.claims > 0);
-        let (left, over) = unfinished.drain(..).partition(|file| is_written(file.key));
-        *unfinished = left;
+        let (left, over) = unfinished.take().into_iter().partition::<Vec<_>, _>(|file| is_written(file.key));
+        unfinished.borrow_mut().extend(left);
         for UnfinishedFile { path, .. } in over {
             let mut by = Account::new(JobClass::Evict, JobSource::NONE);
             match self.disk.unlink(&mut by, &path).await {
@@ -364,7 +390,7 @@ impl CacheMaintenance {
         }
     }
 
-    fn log_failure(&self, error: &DiskError) {
+    pub(super) fn log_failure(&self, error: &DiskError) {
         self.cache.report_disk_failure(error, "managing it", |level, message| (self.log)(level, message));
     }
 }
@@ -372,7 +398,7 @@ impl CacheMaintenance {
 /// File that another process did not finish.
 pub(super) struct UnfinishedFile {
     path: CString,
-    /// Key of the unfinished entry; `None` for the file of the purges.
+    /// Key of the unfinished entry; `None` for the files of the purges and the snapshot.
     key: Option<Key>,
 }
 
@@ -384,6 +410,8 @@ enum CacheFileKind {
     Unfinished(Key),
     /// Temporary file of the purges.
     Purges,
+    /// Temporary file of the snapshot.
+    Snapshot,
 }
 
 fn file_kind(name: &CStr) -> Option<CacheFileKind> {
@@ -394,6 +422,9 @@ fn file_kind(name: &CStr) -> Option<CacheFileKind> {
     let is_number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     if name.strip_prefix(b"purges.").is_some_and(is_number) {
         return Some(CacheFileKind::Purges);
+    }
+    if name.strip_prefix(b"snapshot.").is_some_and(is_number) {
+        return Some(CacheFileKind::Snapshot);
     }
     let (key, number) = name.split_at_checked(32)?;
     let number = number.strip_prefix(b".").filter(|number| number.len() == 10 && is_number(number));
@@ -415,6 +446,7 @@ mod tests {
         let unfinished = c"b7f54b2df7773722d382f4809d65029c.0000000001";
         assert_eq!(file_kind(unfinished), key.map(CacheFileKind::Unfinished));
         assert_eq!(file_kind(c"purges.123"), Some(CacheFileKind::Purges));
+        assert_eq!(file_kind(c"snapshot.0000000001"), Some(CacheFileKind::Snapshot));
         for other in [
             c"B7F54B2DF7773722D382F4809D65029C",
             c"b7f54b2df7773722d382f4809d65029",
@@ -424,6 +456,8 @@ mod tests {
             c"purges",
             c"purges.",
             c"purges.old",
+            c"snapshot",
+            c"snapshot.x",
             c"",
         ] {
             assert_eq!(file_kind(other), None, "{other:?}");

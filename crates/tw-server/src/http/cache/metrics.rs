@@ -134,6 +134,24 @@ pub(crate) const METRICS: &[Metric] = &[
         read: |scrape, out| each(scrape, out, |zone| known(zone).memory),
     },
     Metric {
+        name: "cache_disk_admitted_ratio",
+        kind: MetricKind::Gauge,
+        labels: CACHE,
+        doc: "Share of the keys that are looked up on the disk and stored: less than 1 while the disk is slow or fails (`slow=`).",
+        read: |scrape, out| {
+            for (name, cache) in caches(scrape) {
+                out.float(&[&name], f64::from(cache.zone.breaker.admitted()) / 16.0);
+            }
+        },
+    },
+    Metric {
+        name: "cache_breaker_trips_total",
+        kind: MetricKind::Counter,
+        labels: CACHE,
+        doc: "Times at which the disk of a cache was left alone because it was slow or failed (`slow=`).",
+        read: |scrape, out| each(scrape, out, |zone| zone.breaker.trips.value()),
+    },
+    Metric {
         name: "cache_filling",
         kind: MetricKind::Gauge,
         labels: CACHE,

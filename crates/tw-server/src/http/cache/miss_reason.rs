@@ -30,6 +30,8 @@ pub enum MissReason {
     AnotherVary,
     /// There is no thread pool to write a file.
     NoThreadPool,
+    /// The disk of the cache is slow or fails (`slow=`).
+    SlowDisk,
 }
 
 impl MissReason {
@@ -46,6 +48,7 @@ impl MissReason {
             Self::AnotherEtag,
             Self::AnotherVary,
             Self::NoThreadPool,
+            Self::SlowDisk,
         ];
         let policy = NoStoreReason::ALL.into_iter().map(Self::Policy);
         // What has no room gets a new file, and two may have one word.
@@ -68,6 +71,7 @@ impl MissReason {
             Self::AnotherEtag => "another-etag",
             Self::AnotherVary => "another-vary",
             Self::NoThreadPool => "no-thread-pool",
+            Self::SlowDisk => "slow-disk",
         }
     }
 }

@@ -10,6 +10,7 @@
 //! The proxy calls the cache, never the other way round. Event loops do no file operations that can wait. The rules for storing
 //! and using responses are in `tw_cache::policy`, which has neither requests nor files; `settings` has those of a location.
 
+mod breaker;
 mod cache_headers;
 pub mod cache_path;
 mod conditions;
@@ -29,6 +30,7 @@ mod purge;
 mod purge_rule;
 mod serve_hit;
 pub mod settings;
+mod snapshot;
 mod stats;
 mod store;
 mod store_response;
@@ -65,7 +67,9 @@ pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
     temp_file::LIMITS,
     open_entries::LIMITS,
     manager::LIMITS,
+    breaker::LIMITS,
     purge::LIMITS,
+    snapshot::LIMITS,
 ];
 
 /// Converts Unix time in seconds to the numbers of the index.

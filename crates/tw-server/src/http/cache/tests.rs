@@ -146,6 +146,8 @@ impl Process {
             of_nginx: NginxFiles::Left,
             policy,
             pool: None,
+            snapshot: None,
+            slow: None,
         };
         let zone = Arc::new(CacheZone::new(&place));
         let write_back_size = 8 << 10;
@@ -160,9 +162,11 @@ impl Process {
     }
 
     async fn load(&self) {
-        let mut unfinished = Vec::new();
-        self.manager.load(self.held(), &mut unfinished).await;
-        self.manager.remove_unfinished(self.held(), &mut unfinished).await;
+        let unfinished = RefCell::new(Vec::new());
+        self.manager.restore(self.held()).await;
+        self.manager.load(self.held(), &unfinished).await;
+        self.manager.remove_unseen(self.held()).await;
+        self.manager.remove_unfinished(self.held(), &unfinished).await;
         assert!(self.cache.zone.is_loaded.load(Relaxed));
     }
 
@@ -323,7 +327,10 @@ impl Process {
                 let room = random.below(300);
                 self.refresh(truth, page, room).await;
             }
-            88..95 => self.purge(truth, random).await,
+            88..93 => self.purge(truth, random).await,
+            93..95 => {
+                let _ = self.manager.write_snapshot(self.held()).await;
+            }
             95..98 => self.manager.make_room(self.held(), &mut None).await,
             _ if self.cache.zone.is_loaded.load(Relaxed) => {
                 self.manager.sweep(self.held()).await;
@@ -338,7 +345,7 @@ impl Process {
         let (mut files, mut bytes) = (0, 0);
         for path in sim.paths() {
             let name = path.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap();
-            if name == b"purges" || *path == *STRANGE {
+            if name == b"purges" || name == b"snapshot" || *path == *STRANGE {
                 continue;
             }
             let key = Key::from_hex(name).ok_or_else(|| format!("{path:?} stays"))?;
@@ -377,6 +384,12 @@ async fn recover(process: &Process, truth: &Truth, sim: &Sim, random: &mut Rando
     // Before all is known.
     for _ in 0..random.below(4) {
         process.get(truth, random.below(PAGES)).await;
+    }
+    if random.happens(50) {
+        process.manager.restore(process.held()).await;
+        for _ in 0..random.below(4) {
+            process.get(truth, random.below(PAGES)).await;
+        }
     }
     if random.happens(20) {
         process.purge(truth, random).await;
@@ -551,6 +564,90 @@ fn a_crash_at_every_operation_is_outlived() {
             }
         }
     }
+}
+
+#[test]
+fn entries_are_known_from_a_snapshot_before_the_directory_is_walked() {
+    let (sim, pool, truth) = (new_sim(1), Pool::new("sim", 1, 1000).unwrap(), Truth::default());
+    block_on(async {
+        let process = Process::start(door(&sim, &pool), 1_800_000_000_000).await;
+        process.load().await;
+        for page in 0..4 {
+            process.store(process.begin(&truth, page)).await;
+        }
+        process.manager.write_snapshot(process.held()).await.unwrap();
+        let before = process.held().index.counts();
+        // After the snapshot: one more, another one in the place of one, and one less.
+        process.store(process.begin(&truth, 5)).await;
+        process.store(process.begin(&truth, 1)).await;
+        process.cache.purge_key(process.held(), &process.disk, key(2), Purge::Hard).await.unwrap();
+        drop(process);
+        sim.restart(Loss::Nothing);
+        let process = Process::start(door(&sim, &pool), 1_800_000_100_000).await;
+        process.manager.restore(process.held()).await;
+        let after = process.held().index.counts();
+        assert_eq!((after.files, after.bytes), (before.files, before.bytes));
+        assert_eq!(process.get(&truth, 1).await, Some(6));
+        assert_eq!(process.find(2).await.map(|_| ()), None);
+        assert_eq!(process.get(&truth, 5).await, Some(5));
+        process.load().await;
+        process.compare(&sim).unwrap();
+    });
+}
+
+#[test]
+fn variant_older_than_a_purge_is_not_used_after_a_restart() {
+    let (sim, pool, truth) = (new_sim(1), Pool::new("sim", 1, 1000).unwrap(), Truth::default());
+    block_on(async {
+        let process = Process::start(door(&sim, &pool), 1_800_000_000_000).await;
+        process.load().await;
+        // The file of a variant has a key of its own.
+        let variant = async |process: &Process| {
+            let (key, text) = (key(3), text(1));
+            let main = process.find(1).await.unwrap().1;
+            let wanted = EntryQuery {
+                cache: &process.cache,
+                key,
+                main: super::tests::key(1),
+                text: text.as_bytes(),
+                since: main.since,
+            };
+            let account = &Account::new(JobClass::Hit, JobSource::NONE);
+            let (disk, hot) = (|| Some(&process.disk), &process.hot);
+            let search = EntrySearch { disk: &disk, hot, home: None, account, log: &silent };
+            let mut found = FoundEntry::default();
+            search.find(&wanted, &mut found).await;
+            found.entry.is_some()
+        };
+        let store_variant = async || {
+            let claim = process.held().index.claim(key(3), process.now);
+            let mut meta = meta(1, truth.next(), claim.sequence());
+            (meta.variant, meta.header_size) = (Some(key(3)), 0);
+            meta.header_size = format::place(&meta).unwrap();
+            let body = body(1, 1);
+            let len = body.len() as u64;
+            let tail = BodyTail { temp_file: None, at: 0, pieces: vec![body], len, needless: 0 };
+            process.cache.store(&process.disk, meta, claim, tail).await.unwrap();
+        };
+        process.store(process.begin(&truth, 1)).await;
+        store_variant().await;
+        assert!(variant(&process).await);
+        process.manager.write_snapshot(process.held()).await.unwrap();
+        process.cache.purge_key(process.held(), &process.disk, key(1), Purge::Hard).await.unwrap();
+        process.store(process.begin(&truth, 1)).await;
+        assert!(!variant(&process).await);
+        drop(process);
+        for with_snapshot in [true, false] {
+            sim.restart(Loss::Nothing);
+            let process = Process::start(door(&sim, &pool), 1_800_000_001_000).await;
+            if with_snapshot {
+                process.manager.restore(process.held()).await;
+                assert!(!variant(&process).await);
+            }
+            process.load().await;
+            assert!(!variant(&process).await);
+        }
+    });
 }
 
 /// Deletion of a file may be slower than a sweep, and the server may end before that.

@@ -20,6 +20,7 @@ use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource};
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
+use super::breaker::Breaker;
 use super::cache_path::{CachePath, RawCachePath};
 use super::fill::{Fill, FillHead, FillRefusal};
 use super::stats::ResponseStats;
@@ -92,6 +93,10 @@ pub(super) struct CacheZone {
     pub(super) is_loaded: AtomicBool,
     /// Time of the first use by this process, in milliseconds since 1970.
     pub(super) since_ms: i64,
+    /// Breaker of its disk.
+    pub(super) breaker: Breaker,
+    /// Time of the last snapshot, or of the start, in seconds since 1970.
+    pub(super) snapshot_at: AtomicI64,
     /// Number of files that were removed, or are about to be.
     pub(super) removals: AtomicU64,
     /// Notified when a file is at its path, or will not get there.
@@ -393,6 +398,8 @@ impl CacheZone {
             stats: ResponseStats::default(),
             is_loaded: AtomicBool::new(false),
             since_ms: unix_ms(),
+            breaker: Breaker::new(),
+            snapshot_at: AtomicI64::new(tw_rt::clock::unix().secs),
             removals: AtomicU64::new(0),
             placed: Notify::new(),
         }

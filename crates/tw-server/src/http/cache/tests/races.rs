@@ -30,9 +30,9 @@ async fn race(seed: u64, threads: &Pool, inline: &Pool) {
     }
     let learning = process.clone();
     tasks.spawn_local(async move {
-        let mut unfinished = Vec::new();
-        learning.manager.load(learning.held(), &mut unfinished).await;
-        learning.manager.remove_unfinished(learning.held(), &mut unfinished).await;
+        let unfinished = RefCell::new(Vec::new());
+        learning.manager.load(learning.held(), &unfinished).await;
+        learning.manager.remove_unfinished(learning.held(), &unfinished).await;
     });
     tasks.await;
     if !cuts_off {

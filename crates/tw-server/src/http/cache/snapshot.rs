@@ -1,0 +1,211 @@
+//! Snapshot of a cache's index on its disk: the next process knows the entries, and the order of their last use, at once.
+//!
+//! The manager writes it at times. After a start it is read first, then the directory is walked: that finds what was stored since the
+//! snapshot, and shows which files of it are gone. A snapshot that is missing, damaged or old costs time only.
+
+use std::ffi::CString;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+use tw_base::Limit;
+use tw_cache::{
+    Progress, RestoreOutcome, SNAPSHOT_BLOCK_SIZE, ScanCursor, SnapshotPart, SnapshotReader, SnapshotStep,
+    SnapshotWriter,
+};
+use tw_disk::{Account, DiskError, Durable, Errno, File, JobClass, JobSource, OpenOptions};
+use tw_log::{Level, Text};
+
+use super::manager::CacheMaintenance;
+use super::temp_file::FillFile;
+use super::zone::ZoneIndex;
+
+/// Time between two snapshots, if `snapshot=` does not say another one.
+pub(super) const INTERVAL: Duration = Duration::from_secs(300);
+/// Name of the file in the directory of the cache.
+pub(super) const NAME: &str = "snapshot";
+/// Entries that are restored, and steps that are taken, in one turn of the event loop.
+const RESTORED_PER_TURN: u64 = 256;
+const STEPS_PER_TURN: u32 = 8;
+
+pub(super) const LIMITS: &[Limit] = &[Limit::count(
+    "RESTORED_PER_TURN",
+    RESTORED_PER_TURN,
+    "Entries of a snapshot that are added to an index in one turn of an event loop",
+    "the others follow in later turns",
+)];
+
+/// State of a cache at its last snapshot: one that has not changed since needs no other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SnapshotState {
+    sequence: u64,
+    entries: u64,
+    responses: u64,
+}
+
+impl CacheMaintenance {
+    /// Adds the entries of the snapshot to the index, the last used ones first.
+    pub(super) async fn restore(&self, held: &ZoneIndex) {
+        let path = self.snapshot_path();
+        let mut by = Account::new(JobClass::Scan, JobSource::of(path.to_bytes()));
+        let opened = self.disk.open_and_read(&mut by, &path, &OpenOptions::READ, SNAPSHOT_BLOCK_SIZE).await;
+        let (file, first) = match opened {
+            Ok(opened) => opened,
+            Err(error) if error.errno() == Some(Errno::NOENT) => return,
+            Err(error) => return self.log_failure(&error),
+        };
+        let name = Text(&self.cache.name);
+        let mut reader = match SnapshotReader::open(&first) {
+            Ok(reader) => reader,
+            Err(why) => {
+                let what = format_args!("cache \"{name}\": the snapshot of its index is not used: {why}");
+                return (self.log)(Level::Warn, what);
+            }
+        };
+        let now = super::seconds(tw_rt::clock::unix().secs);
+        let mut restored = 0;
+        loop {
+            match reader.step() {
+                SnapshotStep::Read { offset, len } => match self.read(&mut by, &file, offset, len).await {
+                    Ok(bytes) => reader.supply(&bytes),
+                    Err(error) => {
+                        self.log_failure(&error);
+                        break;
+                    }
+                },
+                SnapshotStep::Entry(entry) => match held.index.restore(&entry, now) {
+                    RestoreOutcome::Full => break,
+                    RestoreOutcome::Known => {}
+                    RestoreOutcome::Added => {
+                        restored += 1;
+                        if restored % RESTORED_PER_TURN == 0 {
+                            tw_rt::yield_now().await;
+                        }
+                    }
+                },
+                SnapshotStep::Done => break,
+            }
+        }
+        let of = reader.entries();
+        (self.log)(
+            Level::Notice,
+            format_args!("cache \"{name}\": {restored} of {of} entries from the snapshot"),
+        );
+        if reader.damaged_blocks() > 0 {
+            let blocks = reader.damaged_blocks();
+            let what = format_args!("cache \"{name}\": {blocks} blocks of the snapshot are damaged");
+            (self.log)(Level::Warn, what);
+        }
+    }
+
+    /// Reads up to `len` bytes; fewer at the end of the file.
+    async fn read(
+        &self,
+        by: &mut Account,
+        file: &File,
+        offset: u64,
+        len: usize,
+    ) -> Result<Vec<u8>, DiskError> {
+        let mut bytes = Vec::new();
+        while bytes.len() < len {
+            let at = offset + bytes.len() as u64;
+            let piece = self.disk.read(by, file, at, vec![0; len - bytes.len()]).await?;
+            if piece.is_empty() {
+                break;
+            }
+            match bytes.is_empty() {
+                true => bytes = piece,
+                false => bytes.extend(piece),
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Removes restored entries that the walk over the directory did not find, if their files do not exist.
+    pub(super) async fn remove_unseen(&self, held: &ZoneIndex) {
+        let (mut cursor, mut unseen) = (ScanCursor::default(), Vec::new());
+        loop {
+            let progress = held.index.unseen(&mut cursor, &mut unseen);
+            for entry in unseen.drain(..) {
+                let removals = self.cache.zone.removals.load(SeqCst);
+                let path = self.cache.place.path(entry.key);
+                let mut by = Account::new(JobClass::Scan, JobSource::NONE);
+                match self.disk.stat(&mut by, &path).await {
+                    Ok(found) => self.add(held, entry.key, found.size, removals).await,
+                    Err(error) if error.errno() == Some(Errno::NOENT) => {
+                        held.index.remove_missing(entry.key, entry.sequence);
+                    }
+                    Err(error) => self.log_failure(&error),
+                }
+            }
+            if progress == Progress::Done {
+                return;
+            }
+            tw_rt::yield_now().await;
+        }
+    }
+
+    /// Writes a snapshot if one is due and the cache has changed since `last`.
+    pub(super) async fn snapshot_if_due(&self, held: &ZoneIndex, last: &mut Option<SnapshotState>) {
+        let zone = &self.cache.zone;
+        let Some(interval) = self.cache.place.snapshot else { return };
+        let now = tw_rt::clock::unix().secs;
+        let since = now.saturating_sub(zone.snapshot_at.load(Relaxed)).unsigned_abs();
+        if since < interval.as_secs() {
+            return;
+        }
+        zone.snapshot_at.store(now, Relaxed);
+        let state = SnapshotState {
+            sequence: held.purges.sequence().last(),
+            entries: held.index.len(),
+            responses: zone.counts.by_status.iter().map(tw_base::Counter::value).sum(),
+        };
+        if *last == Some(state) {
+            return;
+        }
+        match self.write_snapshot(held).await {
+            Ok(()) => *last = Some(state),
+            Err(error) => {
+                self.cache
+                    .report_disk_failure(&error, "writing a snapshot", |level, what| (self.log)(level, what));
+            }
+        }
+    }
+
+    /// Writes a snapshot and puts it in the place of the one before.
+    pub(super) async fn write_snapshot(&self, held: &ZoneIndex) -> Result<(), DiskError> {
+        let (path, place) = (self.snapshot_path(), &self.cache.place);
+        let mut by = Account::new(JobClass::Scan, JobSource::of(path.to_bytes()));
+        let temp = self.disk.create_beside(&mut by, &path, place.dir_len()).await?;
+        let mut file = FillFile::new(temp, self.cache.write_back_size);
+        let clock = tw_rt::clock::unix();
+        // Two snapshots are not made in the same millisecond.
+        let stamp = (clock.secs as u32).wrapping_mul(1000).wrapping_add(u32::from(clock.msec));
+        let mut writer = SnapshotWriter::new(super::seconds(clock.secs), stamp);
+        let (mut written, mut steps) = (0, 0);
+        loop {
+            match writer.step(&held.index) {
+                SnapshotPart::More => {
+                    steps += 1;
+                    if steps % STEPS_PER_TURN == 0 {
+                        tw_rt::yield_now().await;
+                    }
+                }
+                SnapshotPart::Write { offset, bytes } => {
+                    written = written.max(offset + bytes.len() as u64);
+                    self.disk.write(&mut by, file.temp.file(), offset, bytes).await?;
+                    file.advance(&self.disk, &mut by, written, written).await?;
+                }
+                SnapshotPart::Done => break,
+            }
+        }
+        file.finish(&self.disk, &mut by, written, written).await?;
+        // A power cut must not replace a snapshot that can be read by one that cannot.
+        self.disk.fsync(&mut by, file.temp.file(), Durable::Data).await?;
+        self.disk.name(&mut by, file.temp, &path).await
+    }
+
+    fn snapshot_path(&self) -> CString {
+        let dir = self.cache.place.dir.to_bytes();
+        CString::new([dir, b"/", NAME.as_bytes()].concat()).unwrap_or_default()
+    }
+}
