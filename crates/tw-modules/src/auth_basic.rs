@@ -4,22 +4,18 @@
 //! no credentials ─→ 401          look at the file ─ unchanged ─→ hash of the user ─ right a moment ago ─→ granted
 //!                                      └ changed ─→ read ─┘          └─→ hash the password on a pool thread
 //! ```
-//! Hashing takes milliseconds to seconds by design, so a loop never does it, and at most [`hash_queue::HASHES_AT_ONCE`]
-//! threads do. Other requests wait in a [`hash_queue`](mod@hash_queue) of bounded length, in which clients take turns; a request
+//! Hashing takes milliseconds to seconds by design, so a loop never does it, and at most [`HASHES_AT_ONCE`]
+//! threads do. Other requests wait in a [`turn_queue`](crate::turn_queue) of bounded length, in which clients take turns; a request
 //! leaves it when its connection closes. An unknown user name costs as much as a known one, so that the response time
 //! does not reveal names.
 
 mod des;
 mod hash;
-mod hash_queue;
 mod password_cache;
 mod users;
 
 use std::ffi::CString;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tw_base::Limit;
@@ -37,20 +33,29 @@ use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::basic_user;
-use tw_server::http::wire::ClientGone;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
 use self::hash::{HashKind, PasswordVerdict};
 pub use self::hash::{PasswordError, password_hash, password_line};
-use self::hash_queue::{ClientKey, HashQueue};
 use self::password_cache::{PasswordCache, PasswordDigest};
 use self::users::{CachedUsers, UserFileError, Users};
+use crate::turn_queue::{ClientKey, TurnLimits, TurnQueue, TurnWait, wait_for_turn};
 
 const EVERYWHERE: u32 = HTTP | SERVER | LOCATION | LIMIT_EXCEPT;
 
 /// Bytes of a password that is compared with a slow hash, whose cost grows with them. crypt(3) has the same limit.
 const PASSWORD_MAX: usize = 512;
+/// Passwords that are hashed at the same time; others wait. Fewer than a pool has threads, so that guessing passwords
+/// does not keep other requests from the disk.
+const HASHES_AT_ONCE: usize = 4;
+/// Requests that wait for that.
+const WAITING_MAX: usize = 1024;
+/// Most waiting requests of one client. Many users may come from one address.
+const WAITING_OF_CLIENT_MAX: usize = 128;
+/// The queue of slow hashes.
+const QUEUE: TurnLimits =
+    TurnLimits { at_once: HASHES_AT_ONCE, waiting: WAITING_MAX, waiting_of_client: WAITING_OF_CLIENT_MAX };
 /// Longest wait of a request for its turn to be hashed.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -105,7 +110,7 @@ impl UserFile {
 struct AuthBasicState {
     kept: CachedUsers,
     remembered: PasswordCache,
-    line: Arc<HashQueue>,
+    line: Arc<TurnQueue>,
 }
 
 impl Settings<Http> for AuthBasic {
@@ -146,19 +151,19 @@ impl Settings<Http> for AuthBasic {
         ),
         Limit::count(
             "HASHES_AT_ONCE",
-            hash_queue::HASHES_AT_ONCE as u64,
+            HASHES_AT_ONCE as u64,
             "Passwords hashed at the same time",
             "other requests wait",
         ),
         Limit::count(
             "WAITING_MAX",
-            hash_queue::WAITING_MAX as u64,
+            WAITING_MAX as u64,
             "Requests that wait for their passwords to be hashed",
             "503 with Retry-After; the error log says so",
         ),
         Limit::count(
             "WAITING_OF_CLIENT_MAX",
-            hash_queue::WAITING_OF_CLIENT_MAX as u64,
+            WAITING_OF_CLIENT_MAX as u64,
             "Requests of one address, or IPv6 network of 64 bits, among them",
             "503 with Retry-After; the error log says so",
         ),
@@ -206,7 +211,8 @@ impl Settings<Http> for AuthBasic {
             None => {
                 let remembered = PasswordCache::new()
                     .map_err(|errno| ConfError::new(format!("getrandom() failed ({errno})")))?;
-                Arc::new(AuthBasicState { kept: CachedUsers::default(), remembered, line: Arc::default() })
+                let line = Arc::new(TurnQueue::new(QUEUE));
+                Arc::new(AuthBasicState { kept: CachedUsers::default(), remembered, line })
             }
         };
         Ok(Self { realm, file, shared })
@@ -362,24 +368,12 @@ impl AuthBasic {
         let Ok(mut place) = self.shared.line.enter(ClientKey::of(r.client_addr())) else {
             return Err(refuse(r, format_args!("too many passwords wait to be hashed")));
         };
-        let wire = r.wire().clone();
-        let waited = {
-            let (mut turn, mut limit) = (pin!(place.turn()), pin!(wire.sleep(WAIT_MAX)));
-            poll_fn(|cx| match turn.as_mut().poll(cx) {
-                Poll::Ready(()) => Poll::Ready(TurnWait::Turn),
-                Poll::Pending => limit.as_mut().poll(cx).map(|slept| match slept {
-                    Ok(()) => TurnWait::TooLong,
-                    Err(gone) => TurnWait::Gone(gone),
-                }),
-            })
-            .await
-        };
-        match waited {
-            TurnWait::Turn => {}
-            TurnWait::TooLong => {
+        match wait_for_turn(r, &mut place, WAIT_MAX).await {
+            Ok(()) => {}
+            Err(TurnWait::TooLong) => {
                 return Err(refuse(r, format_args!("a password waited too long to be hashed")));
             }
-            TurnWait::Gone(gone) => return Err(phases::client_closed(r, &gone)),
+            Err(TurnWait::Gone(gone)) => return Err(phases::client_closed(r, &gone)),
         }
         if token.is_some_and(|token| self.shared.remembered.has(token, tw_rt::clock::now())) {
             return Ok(PasswordVerdict::Fits);
@@ -400,13 +394,6 @@ impl AuthBasic {
             }
         }
     }
-}
-
-/// End of the wait for a turn.
-enum TurnWait {
-    Turn,
-    TooLong,
-    Gone(ClientGone),
 }
 
 /// There is too much to do; the client may try again.

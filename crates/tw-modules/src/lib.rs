@@ -80,6 +80,7 @@ mod trap;
 mod trusted_proxies;
 mod try_files;
 mod tunnel;
+mod turn_queue;
 mod types;
 mod userid;
 mod uwsgi;

@@ -1,35 +1,45 @@
-//! Queue for slow hashes: a few run at a time, the others in turns by client, so that a client with many requests
-//! delays only its own.
+//! Queue for work that keeps a thread of a pool busy (slow hashes, pictures): a few run at a time, the others in turns by
+//! client, so that a client with many requests delays only its own.
 //!
 //! ```text
 //! enter ─ free ─────────────→ has a turn ─ dropped ─→ the next client's oldest gets the turn
 //!   │ └── busy ─→ waits ─ its turn ─┘
 //!   └ full: refused         └ dropped ─→ leaves the line
 //! ```
-//! A [`QueueTicket`] is in the queue or has a turn. Its state is decided under the lock, so no turn is lost or given twice.
+//! A [`TurnTicket`] is in the queue or has a turn. Its state is decided under the lock, so no turn is lost or given twice.
 
 use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use tokio::sync::oneshot::{self, Receiver, Sender};
 use tw_base::{FatalMutex, FatalMutexGuard};
 use tw_net::Addr;
+use tw_server::http::request::Request;
+use tw_server::http::wire::ClientGone;
 
-/// Passwords that are hashed at the same time; others wait. Fewer than a pool has threads, so that guessing passwords
-/// does not keep other requests from the disk.
-pub(super) const HASHES_AT_ONCE: usize = 4;
-/// Requests that wait for that.
-pub(super) const WAITING_MAX: usize = 1024;
-/// Most waiting requests of one client. Many users may come from one address.
-pub(super) const WAITING_OF_CLIENT_MAX: usize = 128;
+/// Limits of one queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TurnLimits {
+    /// Requests that have a turn at the same time; others wait. Fewer than a pool has threads, so that the others can read
+    /// from the disk.
+    pub(crate) at_once: usize,
+    /// Requests that wait for a turn.
+    pub(crate) waiting: usize,
+    /// Waiting requests of one client. Many users may come from one address.
+    pub(crate) waiting_of_client: usize,
+}
 
 /// Unit that shares turns: an address, or the network of 64 bits that an IPv6 client has to itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ClientKey(Option<IpAddr>);
+pub(crate) struct ClientKey(Option<IpAddr>);
 
 impl ClientKey {
-    pub(super) fn of(addr: &Addr) -> Self {
+    pub(crate) fn of(addr: &Addr) -> Self {
         Self(addr.inet().map(|addr| match addr.ip().to_canonical() {
             IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
             ip => ip,
@@ -37,9 +47,11 @@ impl ClientKey {
     }
 }
 
-/// Queue of requests with slow hashes. Its lock is held briefly.
-#[derive(Default)]
-pub(super) struct HashQueue(FatalMutex<State>);
+/// Queue of requests with work. Its lock is held briefly.
+pub(crate) struct TurnQueue {
+    limits: TurnLimits,
+    state: FatalMutex<State>,
+}
 
 #[derive(Default)]
 struct State {
@@ -57,48 +69,53 @@ struct Waiter {
 
 /// There are too many in the line.
 #[derive(Debug)]
-pub(super) struct QueueFull;
+pub(crate) struct QueueFull;
 
 /// A place in the line; dropping it gives it up.
 #[must_use]
-pub(super) struct QueueTicket {
-    line: Arc<HashQueue>,
+pub(crate) struct TurnTicket {
+    line: Arc<TurnQueue>,
     client: ClientKey,
     id: u64,
     /// `None` if it had a turn at once.
     turn: Option<Receiver<()>>,
 }
 
-impl HashQueue {
+impl TurnQueue {
+    /// An empty queue.
+    pub(crate) fn new(limits: TurnLimits) -> Self {
+        Self { limits, state: FatalMutex::default() }
+    }
+
     /// A place behind the others of `client`.
-    pub(super) fn enter(self: &Arc<Self>, client: ClientKey) -> Result<QueueTicket, QueueFull> {
+    pub(crate) fn enter(self: &Arc<Self>, client: ClientKey) -> Result<TurnTicket, QueueFull> {
         let mut state = self.lock();
         state.last_id += 1;
         let id = state.last_id;
-        let turn = match state.running < HASHES_AT_ONCE {
+        let turn = match state.running < self.limits.at_once {
             true => {
                 state.running += 1;
                 None
             }
-            false => Some(state.wait(client, id)?),
+            false => Some(state.wait(&self.limits, client, id)?),
         };
-        Ok(QueueTicket { line: self.clone(), client, id, turn })
+        Ok(TurnTicket { line: self.clone(), client, id, turn })
     }
 
     fn lock(&self) -> FatalMutexGuard<'_, State> {
-        self.0.lock()
+        self.state.lock()
     }
 }
 
 impl State {
-    fn wait(&mut self, client: ClientKey, id: u64) -> Result<Receiver<()>, QueueFull> {
-        if self.waiting == WAITING_MAX {
+    fn wait(&mut self, limits: &TurnLimits, client: ClientKey, id: u64) -> Result<Receiver<()>, QueueFull> {
+        if self.waiting == limits.waiting {
             return Err(QueueFull);
         }
         let (turn, receiver) = oneshot::channel();
         let waiter = Waiter { id, turn };
         match self.clients.iter_mut().find(|(known, _)| *known == client) {
-            Some((_, waiters)) if waiters.len() == WAITING_OF_CLIENT_MAX => return Err(QueueFull),
+            Some((_, waiters)) if waiters.len() == limits.waiting_of_client => return Err(QueueFull),
             Some((_, waiters)) => waiters.push_back(waiter),
             None => self.clients.push_back((client, VecDeque::from([waiter]))),
         }
@@ -140,9 +157,9 @@ impl State {
     }
 }
 
-impl QueueTicket {
+impl TurnTicket {
     /// Waits for the turn. Cancel safe.
-    pub(super) async fn turn(&mut self) {
+    pub(crate) async fn turn(&mut self) {
         if let Some(turn) = &mut self.turn {
             // The sender is in the line until it sends.
             let _ = turn.await;
@@ -151,7 +168,33 @@ impl QueueTicket {
     }
 }
 
-impl Drop for QueueTicket {
+/// Reason why a request did not get its turn.
+pub(crate) enum TurnWait {
+    /// Wait longer than allowed.
+    TooLong,
+    /// End of the client's connection.
+    Gone(ClientGone),
+}
+
+/// Waits for the turn of `r`, at most for `limit`.
+pub(crate) async fn wait_for_turn(
+    r: &Request,
+    ticket: &mut TurnTicket,
+    limit: Duration,
+) -> Result<(), TurnWait> {
+    let wire = r.wire().clone();
+    let (mut turn, mut limit) = (pin!(ticket.turn()), pin!(wire.sleep(limit)));
+    poll_fn(|cx| match turn.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(Ok(())),
+        Poll::Pending => limit.as_mut().poll(cx).map(|slept| match slept {
+            Ok(()) => Err(TurnWait::TooLong),
+            Err(gone) => Err(TurnWait::Gone(gone)),
+        }),
+    })
+    .await
+}
+
+impl Drop for TurnTicket {
     fn drop(&mut self) {
         let mut state = self.line.lock();
         if self.turn.is_none() || !state.leave(self.client, self.id) {
@@ -162,24 +205,24 @@ impl Drop for QueueTicket {
 
 #[cfg(test)]
 mod tests {
-    use std::future::Future;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
+    use std::task::{Context, Waker};
 
     use super::*;
+
+    const LIMITS: TurnLimits = TurnLimits { at_once: 4, waiting: 1024, waiting_of_client: 128 };
 
     fn client(text: &str) -> ClientKey {
         ClientKey::of(&Addr::Inet(format!("{text}:1").parse().unwrap()))
     }
 
-    fn has_turn(place: &mut QueueTicket) -> bool {
+    fn has_turn(place: &mut TurnTicket) -> bool {
         pin!(place.turn()).poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
     }
 
-    fn line_with_all_running() -> (Arc<HashQueue>, Vec<QueueTicket>) {
-        let line = Arc::new(HashQueue::default());
+    fn line_with_all_running() -> (Arc<TurnQueue>, Vec<TurnTicket>) {
+        let line = Arc::new(TurnQueue::new(LIMITS));
         let mut running: Vec<_> =
-            (0..HASHES_AT_ONCE).map(|_| line.enter(client("1.1.1.1")).unwrap()).collect();
+            (0..LIMITS.at_once).map(|_| line.enter(client("1.1.1.1")).unwrap()).collect();
         assert!(running.iter_mut().all(has_turn));
         (line, running)
     }
@@ -205,7 +248,7 @@ mod tests {
     fn leaving_request_makes_room_and_costs_no_turn() {
         let (line, running) = line_with_all_running();
         let (one, other) = (client("1.1.1.1"), client("2.2.2.2"));
-        let mut places: Vec<_> = (0..WAITING_OF_CLIENT_MAX).map(|_| line.enter(one).unwrap()).collect();
+        let mut places: Vec<_> = (0..LIMITS.waiting_of_client).map(|_| line.enter(one).unwrap()).collect();
         assert!(line.enter(one).is_err());
         let mut last = line.enter(other).unwrap();
         places.truncate(1);
@@ -228,8 +271,9 @@ mod tests {
     #[test]
     fn queue_is_bounded() {
         let (line, _running) = line_with_all_running();
-        let places: Vec<_> =
-            (0..WAITING_MAX).map(|n| line.enter(client(&format!("10.0.{}.{}", n / 256, n % 256)))).collect();
+        let places: Vec<_> = (0..LIMITS.waiting)
+            .map(|n| line.enter(client(&format!("10.0.{}.{}", n / 256, n % 256))))
+            .collect();
         assert!(places.iter().all(Result::is_ok));
         assert!(line.enter(client("1.1.1.1")).is_err());
         drop(places);
