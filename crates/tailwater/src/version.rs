@@ -53,6 +53,7 @@ const OPTIONAL: &[Module] = &[
     module("http_v3_module", "http3", ANY_HTTP),
     module("http_realip_module", "set_real_ip_from", ANY_HTTP),
     module("http_addition_module", "add_after_body", ANY_HTTP),
+    module("http_image_filter_module", "image_filter", ANY_HTTP),
     module("http_sub_module", "sub_filter", ANY_HTTP),
     module("http_dav_module", "dav_methods", ANY_HTTP),
     module("http_flv_module", "flv", ANY_HTTP),

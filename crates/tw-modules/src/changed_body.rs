@@ -111,3 +111,29 @@ impl<C: Change> Pull for ChangedBody<C> {
         self.body.holds_head()
     }
 }
+
+/// A body whose length its head does not announce.
+struct UnannouncedLength(Body);
+
+/// The body without an announcement of its length.
+pub(crate) fn without_length(body: Body) -> Body {
+    Body::Pull(Box::new(UnannouncedLength(body)))
+}
+
+impl Pull for UnannouncedLength {
+    fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
+        self.0.next(want, r)
+    }
+
+    fn run_ahead(&mut self, cx: &mut Context<'_>) {
+        self.0.run_ahead(cx);
+    }
+
+    fn flushes(&self) -> bool {
+        self.0.flushes()
+    }
+
+    fn holds_head(&self) -> bool {
+        self.0.holds_head()
+    }
+}

@@ -5,9 +5,7 @@
 
 mod rule;
 
-use std::io;
 use std::sync::Arc;
-use std::task::Context;
 
 use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, record};
@@ -16,13 +14,13 @@ use tw_http::host::Host;
 use tw_http::{Known, date};
 use tw_log::{Level, Text};
 use tw_server::http::Http;
-use tw_server::http::body::{Body, Pull};
-use tw_server::http::plan::{Handler, HeaderFilter, LocalFuture, Phase, Plan, Step};
+use tw_server::http::body::Body;
+use tw_server::http::plan::{Handler, HeaderFilter, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
 use self::rule::{Change, Effect, FieldNames, Mode, RawRule, Rule, Side, Verb};
-use crate::changed_body::refuse_ranges;
+use crate::changed_body::{refuse_ranges, without_length};
 
 const ALL_IF: u32 = HTTP | SERVER | LOCATION | IF_IN_LOCATION;
 
@@ -146,7 +144,7 @@ fn change_response(change: &Change, r: &mut Request, body: Body) -> Body {
         Some(Known::ContentType) => (r.out.content_type, r.out.charset) = (value, Bytes::new()),
         Some(Known::ContentLength) => {
             r.out.fields.remove_known(Known::ContentLength);
-            return Body::Pull(Box::new(UnannouncedLength(body)));
+            return without_length(body);
         }
         Some(known @ (Known::Server | Known::Date)) if value.is_empty() => {
             r.out.fields.remove_known(known);
@@ -167,27 +165,6 @@ fn change_response(change: &Change, r: &mut Request, body: Body) -> Body {
         }
     }
     body
-}
-
-/// A body whose length its head does not announce.
-struct UnannouncedLength(Body);
-
-impl Pull for UnannouncedLength {
-    fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
-        self.0.next(want, r)
-    }
-
-    fn run_ahead(&mut self, cx: &mut Context<'_>) {
-        self.0.run_ahead(cx);
-    }
-
-    fn flushes(&self) -> bool {
-        self.0.flushes()
-    }
-
-    fn holds_head(&self) -> bool {
-        self.0.holds_head()
-    }
 }
 
 impl Handler for HeadersMore {

@@ -33,6 +33,7 @@ mod gzip;
 mod headers;
 mod headers_more;
 mod health_check;
+mod image_filter;
 mod index;
 mod limit_conn;
 mod limit_req;
@@ -153,6 +154,8 @@ pub static MODULES: &[Module] = &[
     #[cfg(debug_assertions)]
     Module::of::<trap::Trap>(TRAP),
     Module::of::<echo::Echo>("echo"),
+    // Whole bodies, before all header filters.
+    Module::of::<image_filter::ImageFilter>("image_filter"),
     // Header filters.
     Module::of::<headers::Headers>("headers"),
     Module::of::<userid::UserId>("userid"),

@@ -92,6 +92,7 @@ const REPEATABLE: &[&str] = &[
     "http2_push",
     "http2_push_preload",
     "http2_recv_timeout",
+    "image_filter",
     "index",
     "ip_hash",
     "keepalive_disable",

@@ -66,6 +66,10 @@ const REASONS: &[(&str, &str)] = &[
         "As `http_resolver`; if the query for one address family fails, addresses of the other are used, and each family follows its own aliases.",
     ),
     (
+        "image_filter",
+        "Pictures are not interlaced, and JPEG files have no comment of libgd with their quality.",
+    ),
+    (
         "memcached_keepalive",
         "It expects that `HEAD` closes the connection to memcached. Here the connection is kept if the value has already arrived.",
     ),

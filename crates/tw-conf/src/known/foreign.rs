@@ -39,7 +39,6 @@ const MODULES: &[(&str, &str)] = &[
     ("ngx_http_lua_", NO_LUA),
     ("ngx_http_geoip_", GEOIP2),
     ("ngx_stream_geoip_", GEOIP2),
-    ("ngx_http_image_filter_", "images are sent as they are: an application behind a gateway resizes them"),
     ("ngx_http_xslt_filter_", "XML is sent as it is: an application behind a gateway transforms it"),
     ("ngx_http_modsecurity_", "a firewall for applications is a server of its own: pass requests to it"),
 ];

@@ -134,7 +134,7 @@ fn missing_modules_are_warned_of_once_each() {
     let dir = TempDir::new("modules").unwrap();
     let modules = [
         "ngx_http_geoip_module",
-        "ngx_http_image_filter_module",
+        "ngx_http_perl_module",
         "ngx_mail_module",
         "ngx_http_xslt_filter_module",
         "ngx_pagespeed",
@@ -159,9 +159,7 @@ fn missing_modules_are_warned_of_once_each() {
         assert_eq!(said.matches(&warning).count(), 1, "{said}");
     }
     assert_eq!(said.matches("[warn]").count(), modules.len(), "{said}");
-    for (directive, module) in
-        [("geoip_country /x;", "geoip_country"), ("image_filter size;", "image_filter")]
-    {
+    for (directive, module) in [("geoip_country /x;", "geoip_country"), ("perl_modules x;", "perl_modules")] {
         let name = dir.write("n.conf", conf(directive)).unwrap();
         let (is_fine, said) = run(&["-t", "-p", at, "-c", name.to_str().unwrap()]);
         let mistake = said.lines().find(|line| line.contains("[emerg]"));

@@ -7,6 +7,7 @@ mod gunzip;
 mod gzip;
 mod headers;
 mod headers_more;
+mod image_filter;
 mod msie;
 mod ssi;
 mod sub_filter;

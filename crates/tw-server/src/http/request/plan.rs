@@ -148,6 +148,13 @@ pub trait HeaderFilter: Send + Sync {
     fn filter(&self, r: &mut Request, body: Body) -> Body;
 }
 
+/// Sees the whole body of a response before anything of it is sent, and before header filters and ranges. Subrequests do not
+/// pass through it, nor does the page that replaces a response refused by it.
+pub trait WholeBodyFilter: Send + Sync {
+    /// Filters the response of `r`. May wait for the body. The error is the status to answer with instead.
+    fn filter<'a>(&'a self, r: &'a mut Request, body: Body) -> LocalFuture<'a, Result<Body, u16>>;
+}
+
 /// Runs when a body whose response may have trailers ([`ResponseHead::trailers`](tw_http::ResponseHead)) has been pulled
 /// to its end: may add some. Never waits.
 pub trait TrailerFilter: Send + Sync {
@@ -191,6 +198,7 @@ pub struct Plan {
     pub parts: Parts,
     phases: [Vec<Box<dyn Handler>>; PHASES],
     first_filters: Vec<Box<dyn HeaderFilter>>,
+    whole_body_filter: Option<Box<dyn WholeBodyFilter>>,
     header_filters: Vec<Box<dyn HeaderFilter>>,
     trailer_filters: Vec<Box<dyn TrailerFilter>>,
     log: Vec<Box<dyn LogHandler>>,
@@ -235,6 +243,7 @@ impl Plan {
             parts: Parts::default(),
             phases: Default::default(),
             first_filters: Vec::new(),
+            whole_body_filter: None,
             header_filters: Vec::new(),
             trailer_filters: Vec::new(),
             log: Vec::new(),
@@ -336,6 +345,11 @@ impl Plan {
         self.first_filters.push(Box::new(filter));
     }
 
+    /// Sets the filter of whole bodies, of which there is one.
+    pub fn set_whole_body_filter(&mut self, filter: impl WholeBodyFilter + 'static) {
+        self.whole_body_filter = Some(Box::new(filter));
+    }
+
     /// Adds a trailer filter.
     pub fn add_trailer_filter(&mut self, filter: impl TrailerFilter + 'static) {
         self.trailer_filters.push(Box::new(filter));
@@ -362,6 +376,11 @@ impl Plan {
         &self.header_filters
     }
 
+    /// The filter of whole bodies.
+    pub fn whole_body_filter(&self) -> Option<&dyn WholeBodyFilter> {
+        self.whole_body_filter.as_deref()
+    }
+
     /// The trailer filters in order.
     pub fn trailer_filters(&self) -> &[Box<dyn TrailerFilter>] {
         &self.trailer_filters
@@ -385,6 +404,12 @@ impl<T: Handler> Handler for Arc<T> {
 
 impl<T: HeaderFilter> HeaderFilter for Arc<T> {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
+        (**self).filter(r, body)
+    }
+}
+
+impl<T: WholeBodyFilter> WholeBodyFilter for Arc<T> {
+    fn filter<'a>(&'a self, r: &'a mut Request, body: Body) -> LocalFuture<'a, Result<Body, u16>> {
         (**self).filter(r, body)
     }
 }

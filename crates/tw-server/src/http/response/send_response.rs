@@ -9,9 +9,15 @@ use crate::http::phases;
 use crate::http::request::{After, Request};
 
 /// Filters, frames and sends a response; `r.costs.sent` and `r.state.after` tell how it went.
-pub(crate) async fn send(r: &mut Request, body: Body) {
+pub(crate) async fn send(r: &mut Request, mut body: Body) {
     if r.state.after == After::Abort {
         return;
+    }
+    if r.plan().whole_body_filter().is_some() {
+        body = Box::pin(filter_whole_body(r, body)).await;
+        if r.state.after == After::Abort {
+            return;
+        }
     }
     let own_fields = r.out.fields.len();
     let body = prepare_response::filter(r, body);
@@ -29,6 +35,24 @@ pub(crate) async fn send(r: &mut Request, body: Body) {
     r.out.remove_framing_fields();
     let wire = r.wire().clone();
     wire.send(r, body).await;
+}
+
+/// Lets the filter of whole bodies see the response. If it refuses that, and the error page comes from another location, the
+/// filter of that one sees the page: once, because a page for its refusal could come from anywhere.
+async fn filter_whole_body(r: &mut Request, mut body: Body) -> Body {
+    let generation = r.generation().clone();
+    for _ in 0..2 {
+        let plan = r.route.plan;
+        let Some(filter) = generation.plan(plan).whole_body_filter() else { break };
+        match filter.filter(r, body).await {
+            Ok(filtered) => return filtered,
+            Err(status) => body = phases::replace_response(r, status).await,
+        }
+        if r.route.plan == plan || r.state.after == After::Abort {
+            break;
+        }
+    }
+    body
 }
 
 /// The response to a range that is not there. Its own ranges are of no interest to anybody.
