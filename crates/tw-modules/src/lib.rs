@@ -33,6 +33,7 @@ mod gzip;
 mod headers;
 mod headers_more;
 mod health_check;
+mod hls;
 mod image_filter;
 mod index;
 mod limit_conn;
@@ -133,6 +134,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<api::Api>("api"),
     Module::of::<mp4::Mp4>("mp4"),
     Module::of::<flv::Flv>("flv"),
+    Module::of::<hls::Hls>("hls"),
     Module::of::<empty_gif::EmptyGif>("empty_gif"),
     Module::of::<random_index::RandomIndex>("random_index"),
     Module::of::<proxy::Proxy>("proxy"),

@@ -84,6 +84,7 @@ const REPEATABLE: &[&str] = &[
     "gzip_proxied",
     "gzip_types",
     "hash",
+    "hls",
     "http2_idle_timeout",
     "http2_max_concurrent_pushes",
     "http2_max_field_size",

@@ -1,6 +1,11 @@
 //! Hand-made MP4 files, and a reader that lists the samples of a file, so that a cut file can be compared sample by
 //! sample.
 
+/// Parameter sets of a track of H.264.
+pub const SPS: &[u8] = &[0x67, 1];
+/// See [`SPS`].
+pub const PPS: &[u8] = &[0x68, 2];
+
 /// A sample as a file has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
@@ -48,6 +53,12 @@ pub struct Track {
     pub offsets: Vec<u32>,
     /// True for 64-bit offsets and durations.
     pub is_long: bool,
+    /// Kind of the media: `vide`, `soun`.
+    pub handler: [u8; 4],
+    /// Description of the samples; empty for none that means anything.
+    pub description: Vec<u8>,
+    /// Start of the edit list, in units of the track; 0 makes none.
+    pub media_time: u32,
 }
 
 /// Position of the movie header.
@@ -123,12 +134,7 @@ fn interleaved(tracks: &[Track]) -> (Vec<Vec<u64>>, Vec<u8>) {
             places[number].push(data.len() as u64);
             let end = track.count.min(next[number] + turn(&track.per_chunk, round));
             for sample in next[number]..end {
-                let first = data.len();
-                data.resize(first + turn(&track.sizes, sample) as usize, number as u8);
-                // Samples differ, so that one taken for another is found.
-                let id = sample.to_be_bytes();
-                let room = (data.len() - first).min(4);
-                data[first..first + room].copy_from_slice(&id[4 - room..]);
+                data.append(&mut track.sample(sample, number as u8));
             }
             next[number] = end;
         }
@@ -152,7 +158,42 @@ impl Track {
             key_every: 0,
             offsets: Vec::new(),
             is_long: false,
+            handler: *b"vide",
+            description: Vec::new(),
+            media_time: 0,
         }
+    }
+
+    /// A track of H.264 pictures of `duration` units, the first of which parameter sets precede. Each sample is one NAL unit.
+    pub fn h264(timescale: u32, count: u32, duration: u32) -> Self {
+        let sets = [&[1, 0x64, 0, 30, 0xff, 0xe1, 0, 2][..], SPS, &[1, 0, 2], PPS].concat();
+        let entry = boxed(b"avc1", [vec![0; 78], boxed(b"avcC", sets)].concat());
+        Self { description: entry, ..Self::new(timescale, count, duration) }
+    }
+
+    /// A track of AAC frames of 1024 samples at 44.1 kHz, in stereo.
+    pub fn aac(count: u32) -> Self {
+        let config = [5, 2, 0x12, 0x10];
+        let decoder = [&[4, 17, 0x40][..], &[0; 12], &config].concat();
+        let esds = [&[0, 0, 0, 0, 3, 22, 0, 1, 0][..], &decoder].concat();
+        let entry = boxed(b"mp4a", [vec![0; 28], boxed(b"esds", esds)].concat());
+        Self { handler: *b"soun", description: entry, ..Self::new(44_100, count, 1024) }
+    }
+
+    /// Bytes of sample `n`: one NAL unit in a track of H.264, otherwise anything. Samples differ, so that one taken for another is
+    /// found.
+    fn sample(&self, n: u32, track: u8) -> Vec<u8> {
+        let mut data = vec![track; turn(&self.sizes, n) as usize];
+        let mut front = n.to_be_bytes().to_vec();
+        if self.description.get(4..8) == Some(b"avc1") {
+            let is_key = self.key_every == 0 || n.is_multiple_of(self.key_every);
+            let len = (data.len() as u32).saturating_sub(4).to_be_bytes();
+            front = [&len[..], &[if is_key { 0x65 } else { 0x41 }], &front].concat();
+        }
+        let room = data.len().min(front.len());
+        let skipped = if room < 4 { front.len() - room } else { 0 };
+        data[..room].copy_from_slice(&front[skipped..skipped + room]);
+        data
     }
 
     fn duration(&self) -> u64 {
@@ -171,7 +212,11 @@ impl Track {
         let mut mdhd = vec![0; len];
         mdhd[start - 4..start].copy_from_slice(&self.timescale.to_be_bytes());
         put(&mut mdhd, start, self.duration(), self.is_long);
-        let mut tables = vec![boxed(b"stsd", [0; 16])];
+        let stsd = match self.description.is_empty() {
+            true => vec![0; 16],
+            false => [&[0, 0, 0, 0, 0, 0, 0, 1], &self.description[..]].concat(),
+        };
+        let mut tables = vec![boxed(b"stsd", stsd)];
         tables.push(runs(b"stts", (0..self.count).map(|n| turn(&self.durations, n))));
         if self.key_every > 0 {
             let keys: Vec<u32> = (0..self.count).step_by(self.key_every as usize).map(|n| n + 1).collect();
@@ -200,8 +245,18 @@ impl Track {
         tables.push(boxed(if self.is_long { b"co64" } else { b"stco" }, places));
         let media = boxed(b"smhd", [0; 8]);
         let minf = boxed_all(b"minf", &[media, boxed(b"dinf", b"d"), boxed_all(b"stbl", &tables)]);
-        let mdia = boxed_all(b"mdia", &[boxed(b"mdhd", mdhd), boxed(b"hdlr", b"h"), minf]);
-        boxed_all(b"trak", &[boxed(b"tkhd", tkhd), mdia])
+        let hdlr = [&[0; 8][..], &self.handler, &[0; 12]].concat();
+        let mdia = boxed_all(b"mdia", &[boxed(b"mdhd", mdhd), boxed(b"hdlr", hdlr), minf]);
+        let mut parts = vec![boxed(b"tkhd", tkhd)];
+        if self.media_time > 0 {
+            // Version 1, one entry, at normal speed.
+            let (duration, media_time) =
+                (self.in_movie().to_be_bytes(), u64::from(self.media_time).to_be_bytes());
+            let elst = [&[1, 0, 0, 0, 0, 0, 0, 1][..], &duration, &media_time, &[0, 1, 0, 0]].concat();
+            parts.push(boxed_all(b"edts", &[boxed(b"elst", elst)]));
+        }
+        parts.push(mdia);
+        boxed_all(b"trak", &parts)
     }
 
     /// `stsc`; the last chunk may hold fewer samples. Chunks have descriptions 1 and 2 in turn, by how many they hold.

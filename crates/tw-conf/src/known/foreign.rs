@@ -18,7 +18,6 @@ const HINTS: &[(&str, &str)] = &[
     ("report_uploads", NO_PROGRESS),
     ("upload_pass*", "\"client_body_in_file_only on;\" hands request bodies over as files"),
     ("rtmp*", "streams over RTMP are not served; HLS and DASH are files and are"),
-    ("hls*", NO_PACKAGING),
     ("vod*", NO_PACKAGING),
     ("auth_ldap*", "\"auth_request\" asks a service that does"),
     ("auth_pam*", "\"auth_request\" asks a service that does"),
@@ -47,7 +46,7 @@ const GEOIP2: &str = "MaxMind no longer makes .dat files: \"geoip2 FILE.mmdb { $
 const NO_LUA: &str = "Lua is not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
 const NO_SCRIPTS: &str = "scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
 const NO_PROGRESS: &str = "the progress of uploads is not told; browsers show it";
-const NO_PACKAGING: &str = "video is not packaged; \"mp4\" serves parts of files, \"slice\" caches them";
+const NO_PACKAGING: &str = "\"hls\" makes playlists and segments of MP4 files";
 
 /// Returns a hint at what does the same as a directive that is not there.
 pub(super) fn hint_for(name: &str) -> Option<&'static str> {
@@ -80,7 +79,7 @@ mod tests {
             ("pagespeed", "brotli"),
             ("upload_progress", "progress"),
             ("rtmp", "RTMP"),
-            ("vod_mode", "slice"),
+            ("vod_mode", "hls"),
         ] {
             assert!(hint_for(name).is_some_and(|hint| hint.contains(part)), "{name}");
         }

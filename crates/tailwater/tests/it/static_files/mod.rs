@@ -8,6 +8,7 @@ mod dav_ext;
 mod empty_gif;
 mod fancyindex;
 mod gzip_static;
+mod hls;
 mod index;
 mod index_and_try_files;
 mod kept_heads;

@@ -10,7 +10,7 @@ use super::times::Samples;
 use super::track::{OffsetWidth, Track};
 
 /// Length of a row of `stsc`: first chunk, samples of each, description.
-const ROW_LEN: usize = 12;
+pub(super) const ROW_LEN: usize = 12;
 
 /// The chunks of a part, counted from 0.
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,13 +41,13 @@ pub(super) struct Edges {
 }
 
 /// Position of a sample in `stsc`.
-struct Found {
-    row: usize,
+pub(super) struct Found {
+    pub(super) row: usize,
     chunk: u32,
-    samples: u32,
+    pub(super) samples: u32,
     id: u32,
     /// The first chunk of the next row.
-    next: u64,
+    pub(super) next: u64,
     /// Samples from the first chunk of the row up to the sample.
     within: u64,
     /// Samples of the chunk in front of the row.
@@ -56,13 +56,13 @@ struct Found {
 
 impl Found {
     /// The chunk of the sample, from 0, and the samples in front of it there.
-    fn place(&self) -> (u64, u32) {
+    pub(super) fn place(&self) -> (u64, u32) {
         let samples = u64::from(self.samples);
         (u64::from(self.chunk) - 1 + self.within / samples, (self.within % samples) as u32)
     }
 }
 
-fn find(
+pub(super) fn find(
     moov: &Moov,
     rows: Range<usize>,
     mut within: u64,

@@ -28,18 +28,19 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// The log line about `file`.
-    pub(crate) fn in_file(self, file: impl fmt::Display) -> impl fmt::Display {
-        About { fault: self, file }
+    /// The log line about `file`; `directive` is the one that bounds `moov`.
+    pub(crate) fn in_file(self, file: impl fmt::Display, directive: &str) -> impl fmt::Display {
+        About { fault: self, file, directive }
     }
 }
 
-struct About<F> {
+struct About<'a, F> {
     fault: Fault,
     file: F,
+    directive: &'a str,
 }
 
-impl<F: fmt::Display> fmt::Display for About<F> {
+impl<F: fmt::Display> fmt::Display for About<'_, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = &self.file;
         match self.fault {
@@ -49,7 +50,8 @@ impl<F: fmt::Display> fmt::Display for About<F> {
             Fault::FtypTooLarge(size) => write!(f, "\"{file}\" mp4 ftyp atom is too large:{size}"),
             Fault::MoovTooLarge(size) => write!(
                 f,
-                "\"{file}\" mp4 moov atom is too large:{size}, you may want to increase mp4_max_buffer_size"
+                "\"{file}\" mp4 moov atom is too large:{size}, you may want to increase {}",
+                self.directive
             ),
             Fault::TooSmall(name) => write!(f, "\"{file}\" mp4 {name} atom too small"),
             Fault::Compressed => {

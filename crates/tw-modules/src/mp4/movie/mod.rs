@@ -8,6 +8,7 @@
 mod boxes;
 mod chunks;
 mod fault;
+mod samples;
 mod times;
 mod track;
 mod write;
@@ -16,6 +17,7 @@ use std::ops::Range;
 
 pub(crate) use boxes::{HEADER_MAX, ParsedHeader, read_header};
 pub(crate) use fault::Fault;
+pub(crate) use samples::{Movie, Sample, SampleCursor, SampleTable};
 
 use boxes::Moov;
 use track::Track;
@@ -44,6 +46,9 @@ pub(crate) enum PartStart {
 }
 
 impl Part {
+    /// The whole movie.
+    const WHOLE: Self = Self { start_ms: 0, length_ms: 0, begin: PartStart::Exactly };
+
     /// Returns `true` if it ends before the movie does.
     fn has_end(&self) -> bool {
         self.length_ms > 0

@@ -8,7 +8,7 @@ use super::track::Track;
 use super::{Part, PartStart, scaled};
 
 /// Length of a row of `stts` and `ctts`: how many samples, and their duration or offset.
-const RUN_LEN: usize = 8;
+pub(super) const RUN_LEN: usize = 8;
 
 /// The samples of a part, counted from 0.
 #[derive(Debug, Clone, Copy)]
@@ -98,7 +98,7 @@ pub(super) fn cut(moov: &mut Moov, track: &mut Track, part: &Part) -> Result<Sam
 }
 
 /// Number of samples from the last key frame at or before `start` to it; 0 without one.
-fn behind_key_frame(moov: &Moov, rows: Range<usize>, start: u64) -> Result<u64, Fault> {
+pub(super) fn behind_key_frame(moov: &Moov, rows: Range<usize>, start: u64) -> Result<u64, Fault> {
     let mut back = 0;
     for row in rows.step_by(4) {
         // They are counted from 1.
@@ -152,7 +152,7 @@ pub(super) fn cut_offsets(moov: &mut Moov, track: &mut Track, samples: &Samples,
 }
 
 /// The row of a sample, and how many samples of the row are in front of it.
-fn run_of(moov: &Moov, rows: Range<usize>, mut sample: u64) -> Option<(usize, u32)> {
+pub(super) fn run_of(moov: &Moov, rows: Range<usize>, mut sample: u64) -> Option<(usize, u32)> {
     for row in rows.step_by(RUN_LEN) {
         let count = moov.u32(row);
         if sample < u64::from(count) {

@@ -11,6 +11,8 @@ use super::fault::Fault;
 pub(super) struct Parsed {
     /// Content of `mvhd`, with its new duration.
     pub(super) mvhd: Option<Range<usize>>,
+    /// Units in a second, of the movie.
+    pub(super) timescale: u32,
     /// Tracks that are not over when the part begins.
     pub(super) tracks: Vec<Track>,
 }
@@ -57,6 +59,7 @@ pub(super) struct Track {
     /// Boxes seen.
     seen: Vec<&'static str>,
     pub(super) tkhd: Option<Range<usize>>,
+    pub(super) edts: Option<Range<usize>>,
     pub(super) mdhd: Option<Range<usize>>,
     pub(super) hdlr: Option<Range<usize>>,
     /// `vmhd` or `smhd`.
@@ -94,8 +97,7 @@ enum TrackFate {
 }
 
 pub(super) fn parse(moov: &mut Moov, part: &Part) -> Result<Parsed, Fault> {
-    let mut parsed = Parsed { mvhd: None, tracks: Vec::new() };
-    let mut timescale = 0;
+    let mut parsed = Parsed { mvhd: None, timescale: 0, tracks: Vec::new() };
     let mut rest = 0..moov.len();
     while let Some((name, content)) = moov.next_box(&mut rest)? {
         match &name {
@@ -104,7 +106,8 @@ pub(super) fn parse(moov: &mut Moov, part: &Part) -> Result<Parsed, Fault> {
                     return Err(Fault::Duplicate("mvhd"));
                 }
                 let place = DurationField::of(moov, &content, "mvhd", 100)?;
-                timescale = moov.u32(place.timescale);
+                let timescale = moov.u32(place.timescale);
+                parsed.timescale = timescale;
                 let duration = place.get(moov);
                 if duration < part.start(timescale) {
                     return Err(Fault::StartExceeds);
@@ -114,7 +117,7 @@ pub(super) fn parse(moov: &mut Moov, part: &Part) -> Result<Parsed, Fault> {
             }
             b"trak" => {
                 let mut track = Track::default();
-                if track.parse(moov, content, timescale, part)? == TrackFate::Yes {
+                if track.parse(moov, content, parsed.timescale, part)? == TrackFate::Yes {
                     parsed.tracks.push(track);
                 }
             }
@@ -201,6 +204,7 @@ impl Track {
                     place.put(moov, self.movie_duration);
                     self.tkhd = Some(content);
                 }
+                b"edts" => self.edts = Some(content),
                 b"mdia" => {
                     self.mark_seen("mdia")?;
                     if self.parse_media(moov, content, part)? == TrackFate::No {
