@@ -38,7 +38,8 @@ const MODULES: &[(&str, &str)] = &[
     ("ngx_http_lua_", NO_LUA),
     ("ngx_http_geoip_", GEOIP2),
     ("ngx_stream_geoip_", GEOIP2),
-    ("ngx_http_xslt_filter_", "XML is sent as it is: an application behind a gateway transforms it"),
+    // Its file is `ngx_http_xslt_filter_module`.
+    ("ngx_http_xslt_", NO_XSLT),
     ("ngx_http_modsecurity_", "a firewall for applications is a server of its own: pass requests to it"),
 ];
 
@@ -47,6 +48,7 @@ const NO_LUA: &str = "Lua is not supported; \"map\", \"rewrite\", \"auth_request
 const NO_SCRIPTS: &str = "scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
 const NO_PROGRESS: &str = "the progress of uploads is not told; browsers show it";
 const NO_PACKAGING: &str = "\"hls\" makes playlists and segments of MP4 files";
+const NO_XSLT: &str = "XML is sent as it is, because there is no complete XSLT processor in Rust: an application behind a gateway transforms it";
 
 /// Returns a hint at what does the same as a directive that is not there.
 pub(super) fn hint_for(name: &str) -> Option<&'static str> {
@@ -88,6 +90,9 @@ mod tests {
         }
         assert!(hint_for_module("ngx_mail_proxy_module").is_some_and(|hint| hint.contains("TCP")));
         assert!(hint_for_module("ngx_stream_geoip_module").is_some_and(|hint| hint.contains("geoip2")));
+        for module in ["ngx_http_xslt_module", "ngx_http_xslt_filter_module"] {
+            assert!(hint_for_module(module).is_some_and(|hint| hint.contains("XSLT")), "{module}");
+        }
         assert_eq!(hint_for_module("ngx_http_oidc_module"), None);
     }
 }
