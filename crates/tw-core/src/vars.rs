@@ -159,6 +159,16 @@ impl<S: Session> Var<S> {
             Var::Slot(slot) => s.slot(*slot, out),
         }
     }
+
+    /// Returns `true` if the value for `s` is neither empty nor `0`. Allocates only to grow the session's scratch buffer.
+    pub fn is_set(&self, s: &S) -> bool {
+        let mut value = s.scratch().take();
+        value.clear();
+        self.eval(s, &mut value);
+        let is_set = !matches!(&*value, b"" | b"0");
+        s.scratch().set(value);
+        is_set
+    }
 }
 
 /// A computed variable that a module defines at load (`map`, `geo` …).

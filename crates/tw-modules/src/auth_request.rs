@@ -117,7 +117,7 @@ impl AuthRequest {
         };
         let decision = question.request().map(|part| self.decision_of(part));
         question.end(r).await;
-        let Some(decision) = decision.filter(|decision| decision.health == EvalStatus::Ok) else {
+        let Some(decision) = decision.filter(|decision| decision.health != EvalStatus::Failed) else {
             return Outcome::Status(500);
         };
         for ((place, _), value) in self.set.iter().zip(decision.values) {

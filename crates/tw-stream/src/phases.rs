@@ -119,7 +119,7 @@ fn run_checks(checks: &[Box<dyn Check>], s: &mut StreamSession) -> PhaseResult {
 /// Ends a session in which a variable could not be computed: what was decided by it must not stand.
 pub(crate) fn evaluated(s: &StreamSession) -> PhaseResult {
     match s.bindings().take_eval_status() {
-        EvalStatus::Ok => Ok(()),
+        EvalStatus::Ok | EvalStatus::Cycle => Ok(()),
         EvalStatus::Failed => Err(SessionStatus::INTERNAL_SERVER_ERROR),
     }
 }

@@ -32,6 +32,8 @@ pub enum EvalStatus {
     /// No evaluation has failed.
     #[default]
     Ok,
+    /// A variable needs its own value, and was missing.
+    Cycle,
     /// A variable could not be computed; what was decided by it must not stand.
     Failed,
 }
@@ -117,6 +119,9 @@ pub(crate) fn slot<S: Session>(s: &S, slot: u16, out: &mut Vec<u8>) -> Value {
     if let Err(Cycle) = begun {
         let name = slots.name(slot);
         s.log(Level::Error, format_args!("cycle while evaluating variable \"{name}\""));
+        if bindings.eval_status.get() == EvalStatus::Ok {
+            bindings.eval_status.set(EvalStatus::Cycle);
+        }
         return Value::Missing;
     }
     let start = out.len();
@@ -291,6 +296,7 @@ mod tests {
         let s = Plain::new(vars);
         assert_eq!(s.slot(slot, &mut Vec::new()), Value::Missing);
         assert_eq!(s.logged.take(), ["error: cycle while evaluating variable \"a\""]);
+        assert_eq!(s.bindings().take_eval_status(), EvalStatus::Cycle);
     }
 
     #[test]

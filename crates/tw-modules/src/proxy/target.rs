@@ -131,12 +131,12 @@ impl RawPassUrl {
         let fail = |message: String| at(ConfError::new(message), self.url.span);
         let Parts { scheme, host, path } = parts(&self.url.bytes).map_err(fail)?;
         let is_pattern = match cx.block.location() {
-            Some(Pattern::Regex(_) | Pattern::Named(_)) => true,
+            Some(Pattern::Regex(_) | Pattern::Predicate(_) | Pattern::Named(_)) => true,
             _ => cx.block.is_nameless(),
         };
         if path.is_some() && is_pattern {
             return Err(fail(
-                "\"proxy_pass\" cannot have URI part in location given by regular expression, or inside named location, or inside \"if\" statement, or inside \"limit_except\" block"
+                "\"proxy_pass\" cannot have URI part in location given by regular expression, or inside predicate location, or inside named location, or inside \"if\" statement, or inside \"limit_except\" block"
                     .to_owned(),
             ));
         }

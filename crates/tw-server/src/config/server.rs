@@ -133,7 +133,7 @@ impl Settings<Http> for ServerSettings {
             .doc("Turns several slashes of a path into one.")
             .set(|raw, node, _| raw.merge_slashes.set_flag(node)),
         record::new("client_body_early_read", "string …", HTTP | SERVER, Args::at_least(1))
-            .since("1.31.2")
+            .since("1.31.5")
             .doc(
                 "Reads the request body before a location's handlers run, if a value is neither empty nor 0.",
             )

@@ -73,7 +73,8 @@ pub(super) fn build(
         let quic = http3.transport(&settings_of::<Location>(&settings, CORE_LOCATION).keepalive);
         let core = settings_of::<ServerSettings>(&settings, CORE_SERVER);
         let plan = add_plan(&mut built, None, &settings, &core, table, cx);
-        let mut of_server = OfServer { built: &mut built, settings: core.clone(), named: HashMap::new() };
+        let mut of_server =
+            OfServer { built: &mut built, plan, settings: core.clone(), named: HashMap::new() };
         let locations = locations(server.children, &settings, plan, &mut of_server, table, cx)?;
         let named = of_server.named;
         let head = HeadLimits { allow_connect: std::mem::take(&mut cx.block.opens_tunnels), ..core.head };
@@ -98,6 +99,8 @@ pub(super) fn build(
 /// State while the blocks of one server are resolved.
 struct OfServer<'a> {
     built: &'a mut LoadedHttp,
+    /// Plan of the server itself.
+    plan: PlanId,
     settings: Arc<ServerSettings>,
     named: HashMap<Box<[u8]>, PlanId>,
 }
@@ -130,6 +133,14 @@ fn locations(
         cx.block.location = location;
         cx.block.nameless = nameless;
         cx.vars.prepared = prepared;
+        if let BlockKind::Location(Pattern::Predicate(name)) = &scope.kind {
+            let name = String::from_utf8_lossy(&name[1..]);
+            let predicate = cx.vars.bind(&name, Some(scope.span));
+            server.built.plans[inner_plan.0 as usize].predicate = Some(predicate);
+            // It is evaluated before the location is known.
+            let prepared = std::mem::replace(&mut cx.vars.prepared, prepared);
+            server.built.plans[server.plan.0 as usize].prepared.0 |= prepared.0;
+        }
         let outer_plan = &mut server.built.plans[plan.0 as usize];
         match scope.kind {
             BlockKind::Location(pattern) => {
@@ -150,7 +161,9 @@ fn locations(
 
 fn name_of(pattern: &Pattern) -> Box<[u8]> {
     match pattern {
-        Pattern::Exact(uri) | Pattern::Prefix { uri, .. } | Pattern::Named(uri) => uri.clone(),
+        Pattern::Exact(uri) | Pattern::Prefix { uri, .. } | Pattern::Predicate(uri) | Pattern::Named(uri) => {
+            uri.clone()
+        }
         Pattern::Regex(regex) => regex.pattern().as_bytes().into(),
     }
 }

@@ -60,8 +60,13 @@ pub(super) const STRUCTURE: &[DirectiveInfo] = &[
     block("server", "{ … }", HTTP, Args::NONE).doc("A virtual server."),
     block("upstream", "name { … }", HTTP, Args::exact(1))
         .doc("A group of servers that requests are passed to."),
-    block("location", "[ = | ~ | ~* | ^~ ] uri { … } | @name { … }", SERVER | LOCATION, Args::range(1, 2))
-        .doc("Settings of the requests whose URI matches."),
+    block(
+        "location",
+        "[ = | ~ | ~* | ^~ ] uri { … } | $variable { … } | @name { … }",
+        SERVER | LOCATION,
+        Args::range(1, 2),
+    )
+    .doc("Settings of the requests whose URI matches, or for which the variable is neither empty nor 0."),
     block("if", "(condition) { … }", SERVER | LOCATION, Args::at_least(1))
         .doc("What is in it holds for requests for which the condition is true."),
     block("limit_except", "method … { … }", LOCATION, Args::at_least(1))
@@ -163,6 +168,8 @@ impl HttpBlocks {
             b"^~" => Pattern::Prefix { uri: uri.into(), no_regex: true },
             b"" => match uri {
                 [b'@', ..] => Pattern::Named(uri.into()),
+                b"$" => return Err(node.fail("invalid variable name \"$\"")),
+                [b'$', ..] => Pattern::Predicate(uri.into()),
                 _ => Pattern::Prefix { uri: uri.into(), no_regex: false },
             },
             b"~" | b"~*" => {
@@ -196,8 +203,9 @@ impl HttpBlocks {
                 );
             }
             Pattern::Prefix { uri, .. } => uri,
-            // As in nginx, where only other regular expressions have a meaning in one.
+            // As in nginx, where only other regular expressions and predicates have a meaning in one.
             Pattern::Regex(regex) => regex.pattern().as_bytes(),
+            Pattern::Predicate(_) => b"",
         };
         match (&pattern, outer_uri) {
             (Pattern::Named(_), _) => {
@@ -234,7 +242,7 @@ impl Siblings {
         let is_new = match pattern {
             Pattern::Exact(uri) => self.exact.insert(uri.clone()),
             Pattern::Prefix { uri, .. } => self.prefix.insert(uri.clone()),
-            Pattern::Named(_) | Pattern::Regex(_) => true,
+            Pattern::Named(_) | Pattern::Regex(_) | Pattern::Predicate(_) => true,
         };
         match (is_new, node.args.last()) {
             (false, Some(uri)) => Err(node.fail(format!("duplicate location \"{uri}\""))),

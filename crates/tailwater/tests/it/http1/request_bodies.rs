@@ -7,7 +7,7 @@ use std::time::Duration;
 use tw_testkit::{Client, Response, Server, wait};
 
 use crate::support::files::files_below;
-use crate::support::{raw, server, start_server};
+use crate::support::{raw, server, start, start_server};
 
 /// A server that reads bodies and echoes them.
 fn echo(directives: &str) -> Server {
@@ -33,6 +33,26 @@ fn chunked(body: &str, size: usize) -> String {
     let text: String =
         chunks.map(|c| format!("{:x}\r\n{}\r\n", c.len(), String::from_utf8_lossy(c))).collect();
     text + "0\r\n\r\n"
+}
+
+#[test]
+fn condition_of_an_early_read_decides_or_fails() {
+    let server = start(
+        server(),
+        "map $uri $hard { \"~^/((a|aa)+)+(?!x)\\1c$\" 1; }
+         server {
+           listen 127.0.0.1:{port}; client_body_early_read $arg_a $arg_b $hard;
+           location / { return 200 \"[$request_body]\"; }
+         }",
+    );
+    let mut client = server.connect().unwrap();
+    for (target, expected) in
+        [("/", "[]"), ("/?a=0&b=", "[]"), ("/?a=0&b=1", "[hello]"), ("/?a=00", "[hello]")]
+    {
+        assert_eq!(post(&mut client, target, "Content-Length: 5\r\n", "hello").text(), expected, "{target}");
+    }
+    let hard = format!("/{}", "a".repeat(64));
+    assert_eq!(post(&mut client, &hard, "Content-Length: 5\r\n", "hello").status, 500);
 }
 
 #[test]

@@ -136,6 +136,84 @@ fn captures_are_set_by_regex_locations() {
 }
 
 #[test]
+fn predicate_locations_come_after_regexes_and_before_prefixes() {
+    let server = start(
+        server(),
+        "map $a $b { default $a; } map $b $a { default $b; }
+         map $uri $is_secret { volatile; /secret 1; }
+         server {
+           listen 127.0.0.1:{port}; root html; error_page 418 = @named;
+           location $arg_a { return 200 a; }
+           location = /exact { return 200 exact; }
+           location /prefix { return 200 prefix; }
+           location ^~ /stop { return 200 stop; location $arg_b { return 200 'stop b'; } }
+           location ~ ^/(regex) { return 200 regex; location $arg_b { return 200 'regex b $1'; } }
+           location = /named { return 418; }
+           location @named { return 200 named; }
+           location $arg_c {
+             if ($arg_c = 2) { return 200 'c if'; }
+             return 200 c;
+             location = /c/exact { return 200 'c exact'; }
+             location /c/prefix { return 200 'c prefix'; }
+             location ~ ^/c/regex { return 200 'c regex'; }
+             location $arg_d { return 200 'c d'; }
+           }
+           location $is_secret { internal; return 200 secret; }
+           location /to-secret { rewrite ^ /secret last; }
+           location ~ ^/set$ { set $arg_a 1; rewrite ^ /x last; }
+           location $arg_e { location $a { return 200 never; } return 200 never; }
+         }",
+    );
+    check(
+        &server,
+        &[
+            ("/x?a=1", "a"),
+            ("/x?a=00", "a"),
+            ("/prefix", "prefix"),
+            ("/prefix?a=0", "prefix"),
+            ("/prefix?a=", "prefix"),
+            ("/prefix?a=1", "a"),
+            ("/exact?a=1", "exact"),
+            ("/stop?a=1", "stop"),
+            ("/stop?a=1&b=1", "stop b"),
+            ("/regex?a=1", "regex"),
+            ("/regex?a=1&b=1", "regex b regex"),
+            ("/named?a=1", "named"),
+            ("/x?c=1", "c"),
+            ("/x?c=2", "c if"),
+            ("/x?a=1&c=1", "a"),
+            ("/c/exact?c=1&d=1", "c exact"),
+            ("/c/prefix?c=1", "c prefix"),
+            ("/c/prefix?c=1&d=1", "c d"),
+            ("/c/regex?c=1&d=1", "c regex"),
+            ("/x?c=1&d=1", "c d"),
+            ("/to-secret", "secret"),
+            // A value of `set` counts when the location is chosen once more.
+            ("/set", "a"),
+        ],
+    );
+    assert_eq!(page(&server, "/x").0, 404);
+    assert_eq!(page(&server, "/secret").0, 404);
+    // A variable that cannot be evaluated is an error of the request, not a location that does not match.
+    assert_eq!(page(&server, "/x?e=1").0, 500);
+}
+
+#[test]
+fn wrong_predicate_locations_are_refused() {
+    for (wrong, message) in [
+        ("location $ { }", "invalid variable name \"$\""),
+        ("location $nothing { }", "unknown \"nothing\" variable"),
+        ("location $arg_a { proxy_pass http://127.0.0.1/x; }", "\"proxy_pass\" cannot have URI part"),
+        ("location = /x { location $arg_a { } }", "cannot be inside the exact location \"/x\""),
+        ("location @x { location $arg_a { } }", "cannot be inside the named location \"@x\""),
+        ("location $arg_a { location @x { } }", "named location \"@x\" can be on the server level only"),
+    ] {
+        let refused = refusal(wrong);
+        assert!(refused.contains(message), "{wrong}: {refused}");
+    }
+}
+
+#[test]
 fn internal_and_named_locations_are_hidden_from_clients() {
     let server = start_server(
         server().file("html/secret/a", "secret"),

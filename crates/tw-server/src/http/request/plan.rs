@@ -16,7 +16,7 @@ use crate::config::server::ServerSettings;
 use crate::http::body::Body;
 pub use crate::http::local_future::LocalFuture;
 use crate::http::route::Pattern;
-use crate::vars::{Computed, Preparations};
+use crate::vars::{Computed, Preparations, Var};
 
 /// Phases of a request, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -178,6 +178,8 @@ pub struct Plan {
     pub core: Arc<Location>,
     /// Heading of the location; `None` for the server's own plan.
     pub written: Option<Heading>,
+    /// Variable of a predicate location.
+    pub(crate) predicate: Option<Var>,
     /// Plans of its `if` blocks, in the order they are written.
     pub(crate) ifs: Vec<PlanId>,
     /// `limit_except`: the plan for all methods but these.
@@ -234,6 +236,7 @@ impl Plan {
             written: None,
             ifs: Vec::new(),
             limit_except: None,
+            predicate: None,
             adds_slash: false,
             prepared: Preparations::default(),
             warnings: Vec::new(),

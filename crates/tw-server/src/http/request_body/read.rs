@@ -14,7 +14,7 @@ use super::{BodyError, BodyLimits, Drained, InputError, RequestBody, Source, Sta
 use crate::config::location::InFileOnly;
 use crate::http::body_buffer::{Naming, SpillTarget};
 use crate::http::request::{After, Request};
-use crate::vars;
+use crate::vars::{self, EvalStatus};
 
 /// Size of one read of a body.
 const PULL_SIZE: usize = 64 << 10;
@@ -57,13 +57,17 @@ pub(crate) fn check_announced_size(r: &mut Request) -> Option<u16> {
     Some(413)
 }
 
-/// Reads the body before the phases if `client_body_early_read` asks for it. The error is the status to answer with.
+/// Reads the body before the phases if `client_body_early_read` asks for it. The error is the status to answer with: 500 if a
+/// condition cannot be evaluated.
 pub(crate) async fn read_early(r: &mut Request) -> Result<(), u16> {
-    let wanted =
-        r.generation().server(r.route.server).settings.client_body_early_read.iter().any(|condition| {
-            let value = condition.value(r);
-            !value.is_empty() && value != b"0"
-        });
+    let conditions = &r.generation().server(r.route.server).settings.client_body_early_read;
+    if conditions.is_empty() {
+        return Ok(());
+    }
+    let wanted = conditions.iter().any(|condition| condition.is_set(r));
+    if r.bindings.take_eval_status() == EvalStatus::Failed {
+        return Err(500);
+    }
     if wanted { Box::pin(read(r)).await } else { Ok(()) }
 }
 

@@ -5,14 +5,14 @@ pub mod explain;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tw_core::regex::BacktrackLimit;
+use tw_core::regex::{BacktrackLimit, Match, Regex};
 use tw_core::session::Session;
 use tw_http::escape::Escape;
 use tw_log::Level;
 
 use super::decision::{decide, loops, no_content};
 use super::realpath_root;
-use super::route::Pattern;
+use super::route::{FailedTest, LocationTests, Pattern};
 use crate::config::location::{Satisfy, Visibility};
 use crate::http::body::Body;
 use crate::http::generation::LoopGeneration;
@@ -253,26 +253,17 @@ pub(crate) fn log(r: &mut Request) {
 
 fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> NextStep {
     let server = generation.server(r.route.server);
-    let path = std::mem::take(&mut r.uri.path);
-    let mut captures = r.bindings.captures.take();
-    let found =
-        server.locations.find(&path, &mut captures, &mut |regex, captures| r.store_named(regex, captures));
-    (r.uri.path, *r.bindings.captures.get_mut()) = (path, captures);
-    let plan = match found {
+    let plan = match server.locations.find(&r.uri.path, &mut RequestTests { r, generation }) {
         Ok(found) => found.unwrap_or(server.plan),
-        Err(BacktrackLimit) => {
-            r.log(
-                Level::Error,
-                format_args!("regex exceeded its limit of backtracking on \"{}\"", tw_log::Text(&r.uri.path)),
-            );
-            return decide(r, generation, Outcome::Status(500));
-        }
+        Err(FailedTest) => return decide(r, generation, Outcome::Status(500)),
     };
     let next = enter(r, generation, plan);
     let found = generation.plan(plan);
     // No location is found by a name that is longer than the URI but the one to which that lacks the slash.
-    let is_plain =
-        found.written.as_ref().is_some_and(|written| !matches!(written.pattern, Pattern::Regex(_)));
+    let is_plain = found
+        .written
+        .as_ref()
+        .is_some_and(|written| matches!(written.pattern, Pattern::Exact(_) | Pattern::Prefix { .. }));
     let lacks_slash = found.adds_slash && is_plain && found.name.len() == r.uri.path.len() + 1;
     if !lacks_slash || !matches!(next, NextStep::Run) {
         return next;
@@ -285,6 +276,43 @@ fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> NextStep {
     }
     r.out.location = location.into();
     decide(r, generation, Outcome::Status(301))
+}
+
+/// Tests of a request that is on its way to its location. What fails is in the error log.
+struct RequestTests<'a> {
+    r: &'a Request,
+    generation: &'a LoopGeneration,
+}
+
+impl LocationTests for RequestTests<'_> {
+    fn matches(&mut self, regex: &Regex, uri: &[u8]) -> Result<Match, FailedTest> {
+        let matched = {
+            let mut captures = self.r.bindings.captures.borrow_mut();
+            let matched = regex.captures_of_match(uri, &mut captures);
+            if matched == Ok(Match::Yes) {
+                self.r.store_named(regex, &captures);
+            }
+            matched
+        };
+        matched.map_err(|BacktrackLimit| {
+            self.r.log(
+                Level::Error,
+                format_args!("regex exceeded its limit of backtracking on \"{}\"", tw_log::Text(uri)),
+            );
+            FailedTest
+        })
+    }
+
+    fn is_set(&mut self, plan: PlanId) -> Result<bool, FailedTest> {
+        let Some(predicate) = &self.generation.plan(plan).predicate else { return Ok(false) };
+        // Only what this evaluation does counts.
+        self.r.bindings.take_eval_status();
+        let is_set = predicate.is_set(self.r);
+        match self.r.bindings.take_eval_status() {
+            EvalStatus::Ok => Ok(is_set),
+            EvalStatus::Cycle | EvalStatus::Failed => Err(FailedTest),
+        }
+    }
 }
 
 /// Puts `r` into the location of `plan`.

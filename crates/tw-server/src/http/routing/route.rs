@@ -1,12 +1,13 @@
 //! From a URI to a location.
 //!
 //! The look-up is made of plain data built at load: hash maps for exact names, one sorted list with parent links for
-//! prefixes (a binary search, then at most one step per nested prefix), and regular expressions in the order written.
+//! prefixes (a binary search, then at most one step per nested prefix), regular expressions in the order written, and after
+//! them predicates.
 
 use std::sync::Arc;
 
 use foldhash::HashMap;
-use tw_core::regex::{BacktrackLimit, Captures, Match, Regex};
+use tw_core::regex::{Match, Regex};
 
 use crate::http::ids::PlanId;
 
@@ -19,6 +20,7 @@ pub struct Locations {
     /// Names that end in a slash, without it, of locations to which it is added.
     slashless: HashMap<Box<[u8]>, PlanId>,
     regexes: Vec<RegexLocation>,
+    predicates: Vec<PredicateLocation>,
 }
 
 struct Prefix {
@@ -37,6 +39,11 @@ struct RegexLocation {
     inner: Option<Box<Locations>>,
 }
 
+struct PredicateLocation {
+    plan: PlanId,
+    inner: Option<Box<Locations>>,
+}
+
 /// Pattern of a location.
 #[derive(Debug, Clone)]
 pub enum Pattern {
@@ -51,6 +58,8 @@ pub enum Pattern {
     },
     /// `~` or `~*`.
     Regex(Arc<Regex>),
+    /// `$variable`, with the dollar: requests for which the variable is neither empty nor `0`.
+    Predicate(Box<[u8]>),
     /// `@name`.
     Named(Box<[u8]>),
 }
@@ -67,17 +76,27 @@ pub struct WrittenLocation {
     pub inner: Locations,
 }
 
-/// Is told of every regular expression that matches on the way to a location, while its captures are there: those of an
-/// outer location are replaced by those of an inner one, but its named groups remain variables.
-pub type OnMatch<'a> = &'a mut dyn FnMut(&Regex, &Captures);
+/// Tests of one request on the way to its location.
+pub trait LocationTests {
+    /// Matches the URI against the regular expression of a location, and keeps what a match has captured: the captures of an
+    /// outer location are replaced by those of an inner one, but its named groups remain variables.
+    fn matches(&mut self, regex: &Regex, uri: &[u8]) -> Result<Match, FailedTest>;
+
+    /// Evaluates the variable of the predicate location that has this plan; true if it is neither empty nor `0`.
+    fn is_set(&mut self, plan: PlanId) -> Result<bool, FailedTest>;
+}
+
+/// A test that came to no result, so that no location can be chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailedTest;
 
 /// Result of [`Locations::search`] in one block.
 enum Best {
     /// No location.
     None,
-    /// The one with the longest prefix; a regular expression of the enclosing block comes before it.
+    /// The one with the longest prefix; a regular expression or a predicate of the enclosing block comes before it.
     Prefix(PlanId),
-    /// One that nothing comes before: the URI itself, or a regular expression.
+    /// One that nothing comes before: the URI itself, a regular expression or a predicate.
     Final(PlanId),
 }
 
@@ -113,6 +132,7 @@ impl Locations {
                     built.prefixes.push(Prefix { name: uri, plan, no_regex, parent: None, inner });
                 }
                 Pattern::Regex(regex) => built.regexes.push(RegexLocation { regex, plan, inner }),
+                Pattern::Predicate(_) => built.predicates.push(PredicateLocation { plan, inner }),
                 Pattern::Named(_) => {}
             }
         }
@@ -131,34 +151,26 @@ impl Locations {
         built
     }
 
-    /// The location that would be chosen without regular expressions, of those not in another one.
+    /// The location that would be chosen without regular expressions and predicates, of those not in another one.
     pub fn prefix_of(&self, uri: &[u8]) -> Option<PlanId> {
         self.longest_prefix(uri).map(|prefix| prefix.plan)
     }
 
     /// Returns true if there is no location.
     pub fn is_empty(&self) -> bool {
-        self.exact.is_empty() && self.prefixes.is_empty() && self.regexes.is_empty()
+        self.exact.is_empty()
+            && self.prefixes.is_empty()
+            && self.regexes.is_empty()
+            && self.predicates.is_empty()
     }
 
     /// The location for `uri` (normalised path), or the one to which it lacks a slash; `None` if the enclosing block itself
-    /// answers. The last regular
-    /// expression that matched sets `captures`.
-    pub fn find(
-        &self,
-        uri: &[u8],
-        captures: &mut Captures,
-        on_match: OnMatch<'_>,
-    ) -> Result<Option<PlanId>, BacktrackLimit> {
-        self.search(uri, captures, on_match).map(Best::plan)
+    /// answers.
+    pub fn find(&self, uri: &[u8], tests: &mut dyn LocationTests) -> Result<Option<PlanId>, FailedTest> {
+        self.search(uri, tests).map(Best::plan)
     }
 
-    fn search(
-        &self,
-        uri: &[u8],
-        captures: &mut Captures,
-        on_match: OnMatch<'_>,
-    ) -> Result<Best, BacktrackLimit> {
+    fn search(&self, uri: &[u8], tests: &mut dyn LocationTests) -> Result<Best, FailedTest> {
         if let Some(&plan) = self.exact.get(uri) {
             return Ok(Best::Final(plan));
         }
@@ -172,7 +184,7 @@ impl Locations {
         if let Some(prefix) = prefix {
             best = Best::Prefix(prefix.plan);
             if let Some(inner) = &prefix.inner {
-                match inner.search(uri, captures, on_match)? {
+                match inner.search(uri, tests)? {
                     Best::None => {}
                     Best::Prefix(plan) => best = Best::Prefix(plan),
                     found @ Best::Final(_) => return Ok(found),
@@ -184,13 +196,13 @@ impl Locations {
             }
         }
         for location in &self.regexes {
-            if location.regex.captures_of_match(uri, captures)? == Match::Yes {
-                on_match(&location.regex, captures);
-                let inner = match &location.inner {
-                    Some(inner) => inner.search(uri, captures, on_match)?.plan(),
-                    None => None,
-                };
-                return Ok(Best::Final(inner.unwrap_or(location.plan)));
+            if tests.matches(&location.regex, uri)? == Match::Yes {
+                return within(location.inner.as_deref(), location.plan, uri, tests);
+            }
+        }
+        for location in &self.predicates {
+            if tests.is_set(location.plan)? {
+                return within(location.inner.as_deref(), location.plan, uri, tests);
             }
         }
         Ok(best)
@@ -211,10 +223,53 @@ impl Locations {
     }
 }
 
+/// The location of `plan`, which nothing comes before, or the one of those in it.
+fn within(
+    inner: Option<&Locations>,
+    plan: PlanId,
+    uri: &[u8],
+    tests: &mut dyn LocationTests,
+) -> Result<Best, FailedTest> {
+    let found = match inner {
+        Some(inner) => inner.search(uri, tests)?.plan(),
+        None => None,
+    };
+    Ok(Best::Final(found.unwrap_or(plan)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tw_core::regex::Caseless;
+    use tw_core::regex::{Captures, Caseless};
+
+    /// Tests of a request for which the predicates of some plans are set.
+    #[derive(Default)]
+    struct Tests {
+        captures: Captures,
+        /// First groups of what matched, in order.
+        noted: Vec<String>,
+        set: &'static [u32],
+        /// Plan whose predicate cannot be evaluated.
+        fails: Option<u32>,
+    }
+
+    impl LocationTests for Tests {
+        fn matches(&mut self, regex: &Regex, uri: &[u8]) -> Result<Match, FailedTest> {
+            let matched = regex.captures_of_match(uri, &mut self.captures).map_err(|_| FailedTest)?;
+            if let (Match::Yes, Some(group)) = (matched, self.captures.group(1)) {
+                self.noted.push(String::from_utf8(group.to_vec()).unwrap());
+            }
+            Ok(matched)
+        }
+
+        fn is_set(&mut self, plan: PlanId) -> Result<bool, FailedTest> {
+            if self.fails == Some(plan.0) { Err(FailedTest) } else { Ok(self.set.contains(&plan.0)) }
+        }
+    }
+
+    fn predicate() -> Pattern {
+        Pattern::Predicate(b"$x".as_slice().into())
+    }
 
     fn prefix(uri: &str) -> Pattern {
         Pattern::Prefix { uri: uri.as_bytes().into(), no_regex: false }
@@ -266,7 +321,7 @@ mod tests {
             ("/app/stop/x.gif", Some(4)),
             ("*", None),
         ] {
-            let found = l.find(uri.as_bytes(), &mut Captures::default(), &mut |_, _| {}).unwrap();
+            let found = l.find(uri.as_bytes(), &mut Tests::default()).unwrap();
             assert_eq!(found.map(|plan| plan.0), expected, "{uri}");
         }
     }
@@ -296,7 +351,7 @@ mod tests {
             ("/d", 8),
             ("/e", 6),
         ] {
-            let found = l.find(uri.as_bytes(), &mut Captures::default(), &mut |_, _| {}).unwrap();
+            let found = l.find(uri.as_bytes(), &mut Tests::default()).unwrap();
             assert_eq!(found, Some(PlanId(expected)), "{uri}");
         }
     }
@@ -312,14 +367,60 @@ mod tests {
         for (uri, plan, expected) in
             [("/joe/x.php", 2, &["joe", "php"][..]), ("/joe/x", 3, &["joe"]), ("/JOE/x.php", 4, &[])]
         {
-            let (mut captures, mut noted) = (Captures::default(), Vec::new());
-            let mut note = |_: &Regex, captures: &Captures| {
-                noted.push(String::from_utf8(captures.group(1).unwrap().to_vec()).unwrap());
-            };
-            let found = l.find(uri.as_bytes(), &mut captures, &mut note).unwrap();
+            let mut tests = Tests::default();
+            let found = l.find(uri.as_bytes(), &mut tests).unwrap();
             assert_eq!(found, Some(PlanId(plan)), "{uri}");
-            assert_eq!(noted, expected, "{uri}");
-            assert_eq!(captures.group(1), expected.last().map(|s| s.as_bytes()), "{uri}");
+            assert_eq!(tests.noted, expected, "{uri}");
+            assert_eq!(tests.captures.group(1), expected.last().map(|s| s.as_bytes()), "{uri}");
         }
+    }
+
+    #[test]
+    fn predicates_come_after_regexes_and_before_prefixes() {
+        let l = Locations::new(vec![
+            location(predicate(), 0),
+            location(predicate(), 1),
+            location(Pattern::Exact(b"/exact".as_slice().into()), 2),
+            block(prefix("/prefix"), 3, vec![location(predicate(), 4)]),
+            block(no_regex("/stop"), 5, vec![location(predicate(), 6)]),
+            block(regex("^/regex"), 7, vec![location(predicate(), 8)]),
+            block(
+                predicate(),
+                9,
+                vec![location(prefix("/in"), 10), location(predicate(), 11), location(regex("^/in/r"), 12)],
+            ),
+        ]);
+        for (uri, set, expected) in [
+            ("/", &[][..], None),
+            ("/", &[0, 1], Some(0)),
+            ("/", &[1], Some(1)),
+            ("/exact", &[0], Some(2)),
+            ("/prefix", &[], Some(3)),
+            ("/prefix", &[0], Some(0)),
+            ("/prefix", &[4], Some(4)),
+            ("/prefix", &[0, 4], Some(4)),
+            ("/stop", &[0], Some(5)),
+            ("/stop", &[0, 6], Some(6)),
+            ("/regex", &[0], Some(7)),
+            ("/regex", &[0, 8], Some(8)),
+            ("/", &[9], Some(9)),
+            ("/in", &[9], Some(10)),
+            ("/in", &[9, 11], Some(11)),
+            ("/in/r", &[9, 11], Some(12)),
+            ("/in", &[1, 9], Some(1)),
+        ] {
+            let mut tests = Tests { set, ..Tests::default() };
+            assert_eq!(
+                l.find(uri.as_bytes(), &mut tests).unwrap().map(|plan| plan.0),
+                expected,
+                "{uri} {set:?}"
+            );
+        }
+        let find = |uri: &str, fails| {
+            l.find(uri.as_bytes(), &mut Tests { set: &[9], fails: Some(fails), ..Tests::default() })
+        };
+        assert_eq!(find("/", 0), Err(FailedTest));
+        assert_eq!(find("/in", 11), Err(FailedTest));
+        assert_eq!(find("/exact", 0), Ok(Some(PlanId(2))));
     }
 }

@@ -398,6 +398,9 @@ fn explain_location(r: &Request, explanation: &mut Explanation) {
             "the longest prefix; with ^~, regular expressions are not tried".to_owned()
         }
         Pattern::Prefix { .. } => "the longest prefix; no regular expression matches".to_owned(),
+        Pattern::Predicate(_) => {
+            "its variable is neither empty nor 0; no regular expression matches".to_owned()
+        }
         Pattern::Regex(_) => match server.locations.prefix_of(&r.uri.path) {
             Some(prefix) => {
                 let prefix = text(&generation.plan(prefix).name);
@@ -423,7 +426,7 @@ fn shown(pattern: &Pattern) -> String {
     match pattern {
         Pattern::Exact(uri) => format!("= {}", text(uri)),
         Pattern::Prefix { uri, no_regex: true } => format!("^~ {}", text(uri)),
-        Pattern::Prefix { uri, .. } | Pattern::Named(uri) => text(uri),
+        Pattern::Prefix { uri, .. } | Pattern::Predicate(uri) | Pattern::Named(uri) => text(uri),
         Pattern::Regex(regex) => format!("~ {}", regex.pattern()),
     }
 }
