@@ -36,6 +36,7 @@ mod health_check;
 mod hls;
 mod image_filter;
 mod index;
+mod json;
 mod limit_conn;
 mod limit_req;
 mod log;
@@ -107,6 +108,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<geo::Geo>("geo"),
     Module::of::<geoip2::GeoIp2>("geoip2"),
     Module::of::<split_clients::SplitClients>("split_clients"),
+    Module::of::<json::Json>("json"),
     Module::of::<browser::Browsers>("browser"),
     Module::of::<referer::Referers>("referer"),
     Module::of::<secure_link::SecureLink>("secure_link"),

@@ -200,6 +200,7 @@ pub(super) const TABLE: &[(&str, Contexts, &str)] = &[
         "js_access js_body_filter js_content js_header_filter",
     ),
     ("ngx_http_js_module", MAIN, "js_load_http_native_module"),
+    ("ngx_http_json_module", HTTP, "json_max_depth json_set"),
     ("ngx_http_keyval_module", HTTP, "keyval keyval_zone"),
     ("ngx_http_limit_conn_module", HTTP, "limit_conn_zone limit_zone"),
     (

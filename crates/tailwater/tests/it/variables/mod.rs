@@ -1,7 +1,8 @@
-//! Modules that define variables: `map`, `geo`, `geoip2`, `split_clients`, `modern_browser`.
+//! Modules that define variables: `map`, `geo`, `geoip2`, `json_set`, `split_clients`, `modern_browser`.
 
 mod browser;
 mod geo;
 mod geoip2;
+mod json;
 mod map;
 mod split_clients;
