@@ -33,7 +33,7 @@ use crate::upstream_names::UpstreamNames;
 
 pub use blocks::{WrittenUpstream, read_name, resolve_blocks};
 pub use groups::Groups;
-pub use state_file::StateFile;
+pub use state_file::{StateFile, read_text as read_state_file};
 
 /// Addresses that variables can name and that are looked at for a warning.
 const POSSIBLE_ADDRESSES_MAX: usize = 1024;

@@ -1,4 +1,4 @@
-//! `api`: upstream groups, zones of `stream` and caches as JSON, and changes of them (nginx: ngx_http_api_module of its
+//! `api`: upstream groups, zones of `stream`, caches and tables of keys as JSON, and changes of them (nginx: ngx_http_api_module of its
 //! commercial edition). Content phase.
 //!
 //! ```text
@@ -8,6 +8,8 @@
 //!                              GET  GET
 //! /[VERSION/]http/caches/NAME/purge
 //!                     GET  GET  POST
+//! /[VERSION/]{http,stream}/keyvals/NAME
+//!                              GET  GET, POST, PATCH, DELETE
 //! /openapi.json: description of all of them
 //! ```
 //! Paths, names of fields and codes of errors are nginx's. A change is made on a thread of the pool, because building a
@@ -17,6 +19,7 @@
 mod body;
 mod caches;
 mod change;
+mod keyvals;
 mod response;
 mod show;
 mod zones;
@@ -82,7 +85,7 @@ impl Settings<Http> for Api {
     const DIRECTIVES: &'static [Directive<Raw>] =
         &[record::new("api", "[write=on|off]", LOCATION, Args::range(0, 1))
             .since("1.13.3")
-            .doc("Shows groups of servers of http and stream, zones of stream, and caches below this location as JSON; with write=on changes groups and purges caches.")
+            .doc("Shows groups of servers of http and stream, zones of stream, caches and tables of keyval_zone below this location as JSON; with write=on changes groups and tables, and purges caches.")
             .set(|raw, node, _| {
                 let mode = match node.args.first().map(|word| (word, &*word.bytes)) {
                     None | Some((_, b"write=off")) => Mode::Read,
@@ -103,7 +106,7 @@ impl Settings<Http> for Api {
         let prefix = match cx.block.location() {
             Some(Pattern::Prefix { uri, .. } | Pattern::Exact(uri)) => (&**uri).into(),
             _ => {
-                let message = "\"api\" cannot be used in a named location or in one of a regular expression";
+                let message = "\"api\" cannot be used in a named location or in one of a regular expression or predicate";
                 return Err(ConfError::new(message).hint("paths of the API begin where the location's ends"));
             }
         };
@@ -122,8 +125,8 @@ impl Settings<Http> for Api {
     }
 }
 
-// DIFF(nginx): groups of `http` and `stream`, those without `zone` too, zones of `stream`, and caches, which can be purged; nothing
-// else, and statistics are not reset.
+// DIFF(nginx): groups of `http` and `stream`, those without `zone` too, zones of `stream`, tables of `keyval_zone`, and caches, which
+// can be purged; nothing else, and statistics are not reset.
 /// Object that a path names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Endpoint<'a> {
@@ -140,6 +143,8 @@ enum Endpoint<'a> {
     Caches,
     Cache(&'a str),
     Purge(&'a str),
+    Keyvals(Block),
+    Keyval(Block, &'a str),
 }
 
 /// Block that upstream groups stand in.
@@ -172,8 +177,12 @@ impl<'a> Endpoint<'a> {
             ["http", "caches"] => Self::Caches,
             ["http", "caches", name] => Self::Cache(name),
             ["http", "caches", name, "purge"] => Self::Purge(name),
+            ["http", "keyvals"] => Self::Keyvals(Block::Http),
+            ["http", "keyvals", name] => Self::Keyval(Block::Http, name),
             ["http", "upstreams", rest @ ..] => Self::of_upstreams(Block::Http, rest)?,
             ["stream"] => Self::Stream,
+            ["stream", "keyvals"] => Self::Keyvals(Block::Stream),
+            ["stream", "keyvals", name] => Self::Keyval(Block::Stream, name),
             ["stream", "server_zones"] => Self::ServerZones,
             ["stream", "server_zones", name] => Self::ServerZone(name),
             ["stream", "upstreams", rest @ ..] => Self::of_upstreams(Block::Stream, rest)?,
@@ -202,6 +211,7 @@ impl<'a> Endpoint<'a> {
             (Self::Server(..), Mode::Write) => "GET, HEAD, PATCH, DELETE",
             (Self::Purge(_), Mode::Write) => "POST",
             (Self::Purge(_), Mode::Read) => "",
+            (Self::Keyval(..), mode) => keyvals::methods(mode),
             _ => "GET, HEAD",
         }
     }
@@ -221,6 +231,9 @@ impl Handler for Here {
             for (name, value) in fields {
                 r.out.fields.append_copy(name, &value);
             }
+            if json.is_empty() {
+                return Outcome::Respond(Body::Empty);
+            }
             r.out.content_type = Bytes::from_static(b"application/json");
             Outcome::Respond(Body::Bytes(json.into()))
         }))
@@ -237,6 +250,10 @@ impl Here {
         }
         let (block, order) = match (r.method(), endpoint, self.mode) {
             (Method::Post, Endpoint::Purge(name), Mode::Write) => return caches::purge(r, name).await,
+            (_, Endpoint::Keyval(block, name), mode) => {
+                return keyvals::respond(r, (block, name), mode).await;
+            }
+            (Method::Get | Method::Head, Endpoint::Keyvals(block), _) => return keyvals::all(r, block).await,
             (Method::Get | Method::Head, endpoint, _) if !matches!(endpoint, Endpoint::Purge(_)) => {
                 return Ok(ApiResponse::ok(self.show(r, endpoint)?));
             }
@@ -262,11 +279,13 @@ impl Here {
         Ok(match endpoint {
             Endpoint::Root => response::json(&["http", "stream"]),
             Endpoint::OpenApi => OPENAPI.into(),
-            Endpoint::Http => response::json(&["caches", "upstreams"]),
-            Endpoint::Stream => response::json(&["server_zones", "upstreams"]),
+            Endpoint::Http => response::json(&["caches", "keyvals", "upstreams"]),
+            Endpoint::Stream => response::json(&["keyvals", "server_zones", "upstreams"]),
             Endpoint::Caches => caches::all(r),
             Endpoint::Cache(name) => caches::cache(r, name)?,
-            Endpoint::Purge(_) => return Err(ApiError::NO_PATH),
+            Endpoint::Purge(_) | Endpoint::Keyvals(_) | Endpoint::Keyval(..) => {
+                return Err(ApiError::NO_PATH);
+            }
             Endpoint::ServerZones => zones::all(r),
             Endpoint::ServerZone(name) => zones::zone(r, name)?,
             Endpoint::Upstreams(block)
@@ -386,6 +405,9 @@ mod tests {
             ("/http/caches/a.b", Ok(Endpoint::Cache("a.b"))),
             ("/http/caches/a/purge", Ok(Endpoint::Purge("a"))),
             ("/http/caches/a/b", Err("PathNotFound")),
+            ("/9/http/keyvals", Ok(Endpoint::Keyvals(Block::Http))),
+            ("/stream/keyvals/a/", Ok(Endpoint::Keyval(Block::Stream, "a"))),
+            ("/http/keyvals/a/b", Err("PathNotFound")),
             ("/9/stream/", Ok(Endpoint::Stream)),
             ("/stream/upstreams", Ok(Endpoint::Upstreams(Block::Stream))),
             ("/stream/upstreams/u/servers/3", Ok(Endpoint::Server(Block::Stream, "u", 3))),
@@ -413,6 +435,8 @@ mod tests {
             (Endpoint::Server(Block::Stream, "u", 0), Mode::Write, "GET, HEAD, PATCH, DELETE"),
             (Endpoint::Cache("a"), Mode::Write, "GET, HEAD"),
             (Endpoint::Purge("a"), Mode::Write, "POST"),
+            (Endpoint::Keyval(Block::Http, "a"), Mode::Write, "GET, HEAD, POST, PATCH, DELETE"),
+            (Endpoint::Keyval(Block::Http, "a"), Mode::Read, "GET, HEAD"),
             (Endpoint::Purge("a"), Mode::Read, ""),
         ] {
             assert_eq!(endpoint.methods(mode), expected, "{endpoint:?}");

@@ -37,6 +37,7 @@ mod hls;
 mod image_filter;
 mod index;
 mod json;
+mod keyval;
 mod limit_conn;
 mod limit_req;
 mod log;
@@ -109,6 +110,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<geoip2::GeoIp2>("geoip2"),
     Module::of::<split_clients::SplitClients>("split_clients"),
     Module::of::<json::Json>("json"),
+    Module::of::<keyval::Keyval>("keyval"),
     Module::of::<browser::Browsers>("browser"),
     Module::of::<referer::Referers>("referer"),
     Module::of::<secure_link::SecureLink>("secure_link"),
@@ -189,6 +191,7 @@ pub static STREAM_MODULES: &[StreamModule] = &[
     StreamModule::of::<geo::Geo>("geo"),
     StreamModule::of::<geoip2::GeoIp2>("geoip2"),
     StreamModule::of::<split_clients::SplitClients>("split_clients"),
+    StreamModule::of::<keyval::Keyval>("keyval"),
     // Post-accept.
     StreamModule::of::<stream_real_ip::StreamRealIp>("stream_real_ip"),
     // Preaccess.

@@ -71,7 +71,11 @@ pub(super) fn read<P: ConnectingProtocol>(
     Ok((file, servers))
 }
 
-fn read_text(path: &CStr) -> Result<Vec<u8>, ConfError> {
+/// Reads a file of `state`, which need not exist. Only while a configuration is loaded: it waits for the disk.
+///
+/// # Errors
+/// nginx's, if the file exists and cannot be read.
+pub fn read_text(path: &CStr) -> Result<Vec<u8>, ConfError> {
     match fs::read(OsStr::from_bytes(path.to_bytes())) {
         Ok(text) => Ok(text),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),

@@ -46,6 +46,11 @@ impl ApiResponse {
     pub(super) fn ok(json: Vec<u8>) -> Self {
         Self { status: 200, fields: Vec::new(), json }
     }
+
+    /// Response without a body.
+    pub(super) fn empty(status: u16) -> Self {
+        Self { status, fields: Vec::new(), json: Vec::new() }
+    }
 }
 
 impl ApiError {
@@ -56,6 +61,9 @@ impl ApiError {
     pub(super) const NO_ZONE: Self = Self::fixed(404, "ServerZoneNotFound", "server zone not found");
 
     pub(super) const NO_CACHE: Self = Self::fixed(404, "CacheNotFound", "cache not found");
+
+    pub(super) const NO_KEYVAL: Self = Self::fixed(404, "KeyvalNotFound", "keyval not found");
+    pub(super) const NO_KEY: Self = Self::fixed(404, "KeyvalKeyNotFound", "keyval key not found");
 
     pub(super) const CROSS_ORIGIN: Self =
         Self::fixed(403, "CrossOrigin", "request of a page of another origin");

@@ -88,7 +88,7 @@ fn api_shows_caches() {
     let addr = tagging_origin();
     let server = start(server(), &conf("cache", addr));
     let json = |path: &str| get(&server, path).text();
-    assert_eq!(json("/read/http"), "[\"caches\",\"upstreams\"]");
+    assert_eq!(json("/read/http"), "[\"caches\",\"keyvals\",\"upstreams\"]");
     assert!(wait::until(wait::TIMEOUT, || json("/read/http/caches/one").contains("\"cold\":false")));
     store_all(&server, &["/a"]);
     assert_eq!((had(&server, "/a"), had(&server, "/a?bypass=1")), ("HIT".to_owned(), "BYPASS".to_owned()));
@@ -258,7 +258,8 @@ fn hit_times_are_counted_by_source() {
     assert!(count("disk") > before, "{}", get(&server, "/metrics").text());
     // What something else answers in the place of has no first byte.
     let (before, all) = ((count("inline"), count("disk")), hits());
-    let is_hit = || get(&server, "/elsewhere").text() == "[\"caches\",\"upstreams\"]" && hits() > all;
+    let is_hit =
+        || get(&server, "/elsewhere").text() == "[\"caches\",\"keyvals\",\"upstreams\"]" && hits() > all;
     assert!(wait::until(wait::TIMEOUT, is_hit), "{}", server.error_log());
     assert_eq!((count("inline"), count("disk")), before);
     let bytes = metric(&server, "cache_sent_bytes_total{cache=\"one\",status=\"HIT\"}");

@@ -41,7 +41,7 @@ fn api_adds_changes_and_removes_servers_of_stream() {
         "upstream u {{ server {a}; }} server {{ listen 127.0.0.1:{{port1}}; proxy_pass u; }}"
     ));
     assert_eq!(get(&server, "/api/9/").text(), "[\"http\",\"stream\"]");
-    assert_eq!(get(&server, "/api/9/stream").text(), "[\"server_zones\",\"upstreams\"]");
+    assert_eq!(get(&server, "/api/9/stream").text(), "[\"keyvals\",\"server_zones\",\"upstreams\"]");
     assert_eq!(names(&server, 2), "aa");
 
     let added = send(&server, &format!("POST {SERVERS}"), &format!("{{\"server\":\"{b}\"}}"));

@@ -254,7 +254,7 @@ fn access_directives_apply_to_the_api() {
              location /api/ { api write=on; limit_except GET { deny all; } }
              location /none/ { api write=on; deny all; } }",
     );
-    assert_eq!(page(&server, "/api/http").1, "[\"caches\",\"upstreams\"]");
+    assert_eq!(page(&server, "/api/http").1, "[\"caches\",\"keyvals\",\"upstreams\"]");
     assert_eq!(send(&server, "DELETE /api/http/upstreams/u/servers/0", "").status, 403);
     assert_eq!(get(&server, "/none/").status, 403);
     for (conf, expected) in [

@@ -1,0 +1,194 @@
+//! A table that all loops share, and its file.
+
+use std::ffi::{CStr, CString};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tw_base::FatalMutex;
+use tw_conf::{ConfError, Word};
+use tw_connect::upstream_block::read_state_file;
+use tw_core::load::Resolve;
+use tw_core::module::Protocol;
+use tw_core::vars::Value;
+use tw_core::vars::write::put_maybe;
+use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
+use tw_log::Text;
+
+use super::pairs::{ChangeError, KeyKind, Pair, PairChange, Pairs};
+use super::state::{self, StateError};
+use super::unix_ms;
+
+/// Permission bits of a state file: others may look.
+const MODE: u32 = 0o644;
+/// Pairs that are copied at once while the table is locked.
+const PART: usize = 256;
+
+/// A zone of `keyval_zone`: its pairs, and what the configuration says of them.
+pub(crate) struct KeyvalZone {
+    /// Block that it stands in.
+    pub(crate) protocol: &'static str,
+    pub(crate) name: Box<str>,
+    /// Life of a pair for which nothing else is said.
+    pub(crate) timeout: Option<Duration>,
+    pub(super) state: Option<Arc<StateFile>>,
+    pub(super) pairs: Arc<SharedPairs>,
+}
+
+/// Pairs that outlive a configuration.
+pub(crate) struct SharedPairs {
+    pub(super) kind: KeyKind,
+    /// Bytes of the zone.
+    pub(super) size: u64,
+    entries: AtomicU64,
+    pairs: FatalMutex<Pairs>,
+}
+
+/// File of a zone.
+pub(crate) struct StateFile {
+    /// Name of the zone.
+    zone: Box<[u8]>,
+    path: CString,
+    /// Locked while the file is written.
+    writing: Mutex<()>,
+}
+
+impl SharedPairs {
+    pub(super) fn new(kind: KeyKind, size: u64, pairs: Pairs) -> Self {
+        Self { kind, size, entries: AtomicU64::new(pairs.len() as u64), pairs: FatalMutex::new(pairs) }
+    }
+
+    /// Appends the value for a text.
+    pub(super) fn look_up(&self, text: &[u8], out: &mut Vec<u8>) -> Value {
+        let pairs = self.pairs.lock();
+        put_maybe(out, pairs.look_up(text, unix_ms()).map(|value| &**value))
+    }
+
+    /// Number of pairs.
+    pub(super) fn entries(&self) -> u64 {
+        self.entries.load(Relaxed)
+    }
+
+    /// Changes the table.
+    fn update<T>(&self, change: impl FnOnce(&mut Pairs) -> T) -> T {
+        let mut pairs = self.pairs.lock();
+        let changed = change(&mut pairs);
+        self.entries.store(pairs.len() as u64, Relaxed);
+        changed
+    }
+}
+
+impl KeyvalZone {
+    /// The value of exactly this key.
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Arc<[u8]>> {
+        self.pairs.pairs.lock().get(key, unix_ms()).map(|pair| pair.value.clone())
+    }
+
+    /// Carries out all changes or none. The file is not written yet.
+    pub(crate) fn change(&self, changes: &[(Arc<[u8]>, PairChange)]) -> Result<(), ChangeError> {
+        self.pairs.update(|pairs| pairs.change(changes, unix_ms()))
+    }
+
+    /// Removes all pairs. Frees their memory, so it may take longer than a turn.
+    pub(crate) fn clear(&self) {
+        let empty = Pairs::new(self.pairs.kind, self.pairs.size);
+        // Freed when the lock is given back.
+        drop(self.pairs.update(|pairs| std::mem::replace(pairs, empty)));
+    }
+
+    /// Time at which a pair that is set now is gone: after `given`, or else after the time of the zone.
+    pub(crate) fn expiry(&self, given: Option<Duration>) -> Option<u64> {
+        let life = given.or(self.timeout)?;
+        Some(unix_ms().saturating_add(u64::try_from(life.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// All pairs as an object of JSON with texts. May take longer than a turn.
+    pub(crate) fn shown(&self) -> Vec<u8> {
+        self.text(|key, pair, out| {
+            state::write_text(key, out);
+            out.push(b':');
+            state::write_text(&pair.value, out);
+        })
+    }
+
+    /// Appends all pairs as an object, each member by `write`. The table is locked for some pairs at a time, so a change in between
+    /// may be in it or not.
+    fn text(&self, write: impl Fn(&[u8], &Pair, &mut Vec<u8>)) -> Vec<u8> {
+        let (mut text, mut last) = (b"{".to_vec(), None::<Arc<[u8]>>);
+        loop {
+            let part = self.pairs.pairs.lock().part(last.as_deref(), PART, unix_ms());
+            for (key, pair) in &part {
+                if text.len() > 1 {
+                    text.push(b',');
+                }
+                write(key, pair, &mut text);
+            }
+            match part.last() {
+                Some((key, _)) => last = Some(key.clone()),
+                None => break,
+            }
+        }
+        text.push(b'}');
+        text
+    }
+
+    /// Writes the file, if there is one. Waits for the disk.
+    pub(crate) async fn save(self: &Arc<Self>, disk: &Disk) -> Result<(), DiskError> {
+        let Some(state) = &self.state else { return Ok(()) };
+        let _writing = state.writing.lock().await;
+        let mut by = Account::new(JobClass::Fill, JobSource::of(state.path.to_bytes()));
+        let zone = self.clone();
+        let text = disk.pool().run(&mut by, move || zone.text(state::write_member)).await?;
+        disk.replace(&mut by, &state.path, MODE, text).await?;
+        Ok(())
+    }
+
+    /// Path of the file, for messages.
+    pub(crate) fn state_path(&self) -> Option<&CStr> {
+        self.state.as_deref().map(StateFile::path)
+    }
+}
+
+impl StateFile {
+    /// The file of a zone.
+    ///
+    /// # Errors
+    /// The file belongs to another zone.
+    pub(super) fn claim<P: Protocol>(
+        word: &Word,
+        zone: &[u8],
+        cx: &mut Resolve<'_, P>,
+    ) -> Result<Arc<Self>, ConfError> {
+        let path = cx.full_path_c(&word.bytes);
+        let make = || Self { zone: zone.into(), path: path.clone(), writing: Mutex::new(()) };
+        let file = cx.keep(path.to_bytes(), |known: &Self| *known.zone == *zone, make);
+        if *file.zone != *zone {
+            let other = Text(&file.zone);
+            let message = format!("state file \"{word}\" is already used in keyval zone \"{other}\"");
+            return Err(ConfError::new(message).at(word.span));
+        }
+        Ok(file)
+    }
+
+    pub(super) fn path(&self) -> &CStr {
+        &self.path
+    }
+
+    /// Adds the pairs of the file.
+    pub(super) fn fill(&self, pairs: &mut Pairs) -> Result<(), ConfError> {
+        let text = read_state_file(&self.path)?;
+        let path = self.path.to_string_lossy();
+        state::read(&text, pairs, unix_ms()).map_err(|error| match error {
+            StateError::Malformed(why) => ConfError::new(format!("state file \"{path}\": {why}")),
+            StateError::Refused(key, why) => {
+                let why = match why {
+                    ChangeError::InvalidKey => "is no address or network",
+                    ChangeError::KeyExists => "is there twice",
+                    ChangeError::Full | ChangeError::NoKey => "does not fit into the zone",
+                };
+                ConfError::new(format!("state file \"{path}\": key \"{key}\" {why}"))
+            }
+        })
+    }
+}
