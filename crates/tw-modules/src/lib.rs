@@ -42,10 +42,12 @@ mod limit_conn;
 mod limit_req;
 mod log;
 mod map;
+mod mapped_values;
 mod memcached;
 pub mod metrics;
 mod mirror;
 mod mp4;
+mod num_map;
 mod otel;
 mod pass_module;
 mod precompressed;
@@ -106,6 +108,7 @@ pub const TRAP: &str = "trap";
 pub static MODULES: &[Module] = &[
     // Variables.
     Module::of::<map::Map>("map"),
+    Module::of::<num_map::NumMap>("num_map"),
     Module::of::<geo::Geo>("geo"),
     Module::of::<geoip2::GeoIp2>("geoip2"),
     Module::of::<split_clients::SplitClients>("split_clients"),
@@ -188,6 +191,7 @@ pub static MODULES: &[Module] = &[
 pub static STREAM_MODULES: &[StreamModule] = &[
     // Variables.
     StreamModule::of::<map::Map>("map"),
+    StreamModule::of::<num_map::NumMap>("num_map"),
     StreamModule::of::<geo::Geo>("geo"),
     StreamModule::of::<geoip2::GeoIp2>("geoip2"),
     StreamModule::of::<split_clients::SplitClients>("split_clients"),

@@ -4,16 +4,15 @@
 mod table;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use tw_conf::{Args, ConfError, Contexts, Directive, HTTP, Node, STREAM, Setting, Span, Word, record};
 use tw_core::host_names::{DuplicateHostName, HostName, HostNames, InvalidHostName, Wildcards};
 use tw_core::load::Resolve;
 use tw_core::module::{Protocol, Settings};
 use tw_core::regex::{Caseless, Regex};
-use tw_core::vars::{SlotKind, Value};
 
-use self::table::{MapTable, Subject, Text};
+use self::table::{MapTable, Subject};
+use crate::mapped_values::{KnownValues, RawValues};
 
 const OUTERMOST: Contexts = HTTP | STREAM;
 
@@ -34,18 +33,8 @@ struct RawMap {
     variable: Word,
     names: HostNames<u32>,
     regexes: Vec<(Regex, u32, Span)>,
-    values: Vec<(Box<[u8]>, Span)>,
-    default: Option<u32>,
+    values: RawValues,
     subject: Subject,
-    kept: ValueLifetime,
-}
-
-/// Lifetime of a value.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ValueLifetime {
-    Yes,
-    /// `volatile`
-    No,
 }
 
 /// Maps are variables; nothing is left of them in the settings of a block.
@@ -108,10 +97,8 @@ fn read(node: &Node) -> Result<RawMap, ConfError> {
         variable: variable.clone(),
         names: HostNames::default(),
         regexes: Vec::new(),
-        values: Vec::new(),
-        default: None,
+        values: RawValues::default(),
         subject: Subject::Text,
-        kept: ValueLifetime::Yes,
     };
     crate::block::variable_name(node, variable)?;
     let mut known = HashMap::new();
@@ -122,30 +109,13 @@ fn read(node: &Node) -> Result<RawMap, ConfError> {
 }
 
 impl RawMap {
-    fn add<'n>(&mut self, line: &'n Node, known: &mut HashMap<&'n [u8], u32>) -> Result<(), ConfError> {
-        crate::block::refuse_block(line)?;
-        let value = match line.args.as_slice() {
-            [] if line.name.is("hostnames") => {
-                self.subject = Subject::Host;
-                return Ok(());
-            }
-            [] if line.name.is("volatile") => {
-                self.kept = ValueLifetime::No;
-                return Ok(());
-            }
-            [value] => value,
-            _ => return Err(line.fail("invalid number of the map parameters")),
-        };
-        let value = *known.entry(&value.bytes).or_insert_with(|| {
-            self.values.push((value.bytes.clone(), value.span));
-            self.values.len() as u32 - 1
-        });
-        match &*line.name.bytes {
-            b"default" if self.default.is_some() => Err(line.fail("duplicate default map parameter")),
-            b"default" => {
-                self.default = Some(value);
-                Ok(())
-            }
+    fn add<'n>(&mut self, line: &'n Node, known: &mut KnownValues<'n>) -> Result<(), ConfError> {
+        if line.args.is_empty() && line.block.is_none() && line.name.is("hostnames") {
+            self.subject = Subject::Host;
+            return Ok(());
+        }
+        let Some((pattern, value)) = self.values.read_line(line, "map", known)? else { return Ok(()) };
+        match pattern {
             [b'~', b'*', pattern @ ..] => self.add_regex(line, pattern, Caseless::Yes, value),
             [b'~', pattern @ ..] => self.add_regex(line, pattern, Caseless::No, value),
             [b'\\', name @ ..] | name => self.add_name(line, name, value),
@@ -188,35 +158,13 @@ impl RawMap {
                 cx.vars.capture(name).map_err(|error| error.at(*span))?;
             }
         }
-        let mut values = Vec::with_capacity(self.values.len());
-        let mut known: Vec<_> = self.values.iter().map(|(text, _)| text.clone()).collect();
-        if self.default.is_none() {
-            known.push(Box::default());
-        }
-        let is_known = |known: &Vec<Box<[u8]>>| !known.iter().any(|text| text.contains(&b'$'));
-        let known = Some(known).filter(is_known);
-        for (text, span) in self.values {
-            values.push(match text.contains(&b'$') {
-                true => Text::Template(cx.template_text(&text, Some(span))?),
-                false => Text::Constant(text),
-            });
-        }
-        let source = cx.template(&self.source)?;
-        let table: MapTable<P::Session> = MapTable {
-            names: self.names,
-            regexes: self.regexes.into_iter().map(|(regex, value, _)| (regex, value)).collect(),
-            values,
-            default: self.default,
-            subject: self.subject,
-        };
-        let compute = Arc::new(move |s: &P::Session, out: &mut Vec<u8>| {
-            table.eval(s, &source, out);
-            Value::Found
-        });
-        let kind: SlotKind<P::Session> = match self.kept {
-            ValueLifetime::Yes => SlotKind::Computed(compute),
-            ValueLifetime::No => SlotKind::Volatile(compute),
-        };
-        crate::block::define(cx, &self.variable, kind, known)
+        let (possible, source) = (self.values.possible(), cx.template(&self.source)?);
+        let (names, subject) = (self.names, self.subject);
+        let regexes = self.regexes.into_iter().map(|(regex, value, _)| (regex, value)).collect();
+        let slot = self.values.slot(cx, |values| {
+            let table: MapTable<P::Session> = MapTable { names, regexes, values, subject };
+            move |s: &P::Session, out: &mut Vec<u8>| table.eval(s, &source, out)
+        })?;
+        crate::block::define(cx, &self.variable, slot, possible)
     }
 }

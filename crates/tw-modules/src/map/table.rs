@@ -5,16 +5,15 @@ use tw_core::regex::{Match, Regex};
 use tw_core::session::Session;
 use tw_core::vars::Template;
 
+use crate::mapped_values::Values;
+
 /// Mapping of a text to a value.
 pub(crate) struct MapTable<S> {
     /// Exact names and wildcards to indices of `values`.
     pub(crate) names: HostNames<u32>,
     /// Tried in this order when no name is found.
     pub(crate) regexes: Vec<(Regex, u32)>,
-    /// All values, each once.
-    pub(crate) values: Vec<Text<S>>,
-    /// The value of `default`.
-    pub(crate) default: Option<u32>,
+    pub(crate) values: Values<S>,
     /// Text that is looked up.
     pub(crate) subject: Subject,
 }
@@ -26,14 +25,6 @@ pub(crate) enum Subject {
     Text,
     /// Without the dot at its end (`hostnames`).
     Host,
-}
-
-/// A value.
-pub(crate) enum Text<S> {
-    /// Without variables.
-    Constant(Box<[u8]>),
-    /// With variables.
-    Template(Template<S>),
 }
 
 impl<S: Session> MapTable<S> {
@@ -49,11 +40,7 @@ impl<S: Session> MapTable<S> {
         out[end..].make_ascii_lowercase();
         let found = self.names.find(&out[end..]).or_else(|| self.matching(s, &out[start..end]));
         out.truncate(start);
-        match found.or(self.default).and_then(|at| self.values.get(at as usize)) {
-            Some(Text::Constant(text)) => out.extend_from_slice(text),
-            Some(Text::Template(template)) => template.eval(s, out),
-            None => {}
-        }
+        self.values.push(s, found, out);
     }
 
     /// The value of the first regular expression that matches. As in nginx none matches an empty text, and none is tried
@@ -84,6 +71,7 @@ mod tests {
     use tw_net::Addr;
 
     use super::*;
+    use crate::mapped_values::Text;
 
     /// A session that has captures and no other variables.
     struct Plain {
@@ -134,15 +122,17 @@ mod tests {
                 (regex("^((a|aa)+)+(?!x)\\1c$", Caseless::No), 0),
                 (regex("^aaaa", Caseless::No), 0),
             ],
-            values: vec![
-                Text::Constant((*b"1").into()),
-                Text::Constant((*b"wild").into()),
-                Text::Constant((*b"empty").into()),
-                Text::Template(template("B<$1>")),
-                Text::Template(template("b<$1>")),
-                Text::Template(template("default")),
-            ],
-            default,
+            values: Values {
+                texts: vec![
+                    Text::Constant((*b"1").into()),
+                    Text::Constant((*b"wild").into()),
+                    Text::Constant((*b"empty").into()),
+                    Text::Template(template("B<$1>")),
+                    Text::Template(template("b<$1>")),
+                    Text::Template(template("default")),
+                ],
+                default,
+            },
             subject,
         }
     }

@@ -1,4 +1,4 @@
-//! Modules that define variables: `map`, `geo`, `geoip2`, `json_set`, `keyval`, `split_clients`, `modern_browser`.
+//! Modules that define variables: `map`, `geo`, `geoip2`, `json_set`, `keyval`, `num_map`, `split_clients`, `modern_browser`.
 
 mod browser;
 mod geo;
@@ -6,4 +6,5 @@ mod geoip2;
 mod json;
 mod keyval;
 mod map;
+mod num_map;
 mod split_clients;
