@@ -211,7 +211,8 @@ pub fn local(uri: &[u8]) -> Result<(Vec<u8>, Vec<u8>), AboveRoot> {
     if plain.is_empty() || leads_up(&plain) { Err(AboveRoot(plain)) } else { Ok((plain, args.to_vec())) }
 }
 
-fn leads_up(path: &[u8]) -> bool {
+/// Returns `true` if a path has a segment `..`, or a NUL.
+pub fn leads_up(path: &[u8]) -> bool {
     path.contains(&0) || path.split(|byte| *byte == b'/').any(|segment| segment == b"..")
 }
 

@@ -36,6 +36,7 @@ mod health_check;
 mod hls;
 mod image_filter;
 mod index;
+mod internal_redirect;
 mod json;
 mod keyval;
 mod limit_conn;
@@ -132,6 +133,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<auth_basic::AuthBasic>("auth_basic"),
     Module::of::<auth_request::AuthRequest>("auth_request"),
     // Precontent.
+    Module::of::<internal_redirect::InternalRedirect>("internal_redirect"),
     Module::of::<try_files::TryFiles>("try_files"),
     Module::of::<mirror::Mirror>("mirror"),
     // Content: the first that does not pass answers.

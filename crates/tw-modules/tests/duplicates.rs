@@ -268,6 +268,7 @@ const WORDS: &[(&str, &str)] = &[
     ("gzip_disable", "a"),
     ("hash", "$uri"),
     ("health_check", "fails=2"),
+    ("internal_redirect", "/a"),
     ("json_set", "$a $uri a"),
     ("keyval", "$uri $k zone=k"),
     ("keyval_zone", "zone=k:1m"),

@@ -2,6 +2,7 @@
 
 mod error_page;
 mod if_and_limit_except;
+mod internal_redirect;
 mod locations;
 mod post_action;
 mod refused_requests;
