@@ -19,6 +19,7 @@ mod coding;
 mod date_format;
 mod dav;
 mod dav_ext;
+mod deny_request;
 mod echo;
 mod empty_gif;
 mod fancyindex;
@@ -130,6 +131,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<limit_conn::LimitConn<Request>>("limit_conn"),
     // Access.
     Module::of::<access::Access>("access"),
+    Module::of::<deny_request::DenyRequest>("deny_request"),
     Module::of::<auth_basic::AuthBasic>("auth_basic"),
     Module::of::<auth_request::AuthRequest>("auth_request"),
     // Precontent.

@@ -3,6 +3,7 @@
 mod allow_deny;
 mod auth_basic;
 mod auth_request;
+mod deny_request;
 mod limit_conn;
 mod limit_req;
 mod real_ip;

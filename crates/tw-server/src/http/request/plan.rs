@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tw_conf::Span;
 use tw_http::Method;
+use tw_log::Level;
 
 use super::Parts;
 use super::Request;
@@ -139,6 +140,11 @@ pub trait Handler: Send + Sync {
     /// no I/O and never waits.
     fn explain(&self, _: &mut Request) -> Vec<(&'static str, String)> {
         Vec::new()
+    }
+
+    /// Logs a refusal of this handler with `satisfy any`, when no other handler of the access phase has let the request in.
+    fn refused(&self, r: &Request) {
+        r.log(Level::Error, format_args!("access forbidden by rule"));
     }
 }
 
@@ -402,6 +408,10 @@ impl<T: Handler> Handler for Arc<T> {
 
     fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
         (**self).explain(r)
+    }
+
+    fn refused(&self, r: &Request) {
+        (**self).refused(r);
     }
 }
 

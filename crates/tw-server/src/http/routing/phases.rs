@@ -194,7 +194,7 @@ async fn call_handler(handler: &dyn Handler, r: &mut Request) -> Outcome {
 async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
     let plan = generation.plan(r.route.plan);
     let rule = plan.core.access;
-    let mut refused = None;
+    let mut refused: Option<(u16, &dyn Handler)> = None;
     for handler in plan.handlers(Phase::Access) {
         let outcome = call_handler(&**handler, r).await;
         r.debug(format_args!("Access phase: {outcome}"));
@@ -206,10 +206,11 @@ async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
                 return Outcome::Pass;
             }
             Outcome::PhaseDone => {}
-            Outcome::Status(code @ (401 | 403 | 407)) if rule.satisfy == Satisfy::Any => {
+            // All but a client that is gone.
+            Outcome::Status(code @ 400..=498) if rule.satisfy == Satisfy::Any => {
                 // A password may still help.
-                if !matches!(refused, Some(401 | 407)) {
-                    refused = Some(code);
+                if !matches!(refused, Some((401 | 407, _))) {
+                    refused = Some((code, &**handler));
                 }
             }
             Outcome::Status(code @ (401 | 407)) => return unauthorized(r, code, rule.delay).await,
@@ -218,9 +219,9 @@ async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
     }
     match refused {
         None => Outcome::Pass,
-        Some(code @ (401 | 407)) => unauthorized(r, code, rule.delay).await,
-        Some(code) => {
-            r.log(Level::Error, format_args!("access forbidden by rule"));
+        Some((code @ (401 | 407), _)) => unauthorized(r, code, rule.delay).await,
+        Some((code, handler)) => {
+            handler.refused(r);
             Outcome::Status(code)
         }
     }
