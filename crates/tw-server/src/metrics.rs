@@ -77,6 +77,16 @@ pub static METRICS: &[Metric] = &[
         read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.sent)),
     },
     Metric {
+        name: "slow_clients_total",
+        kind: MetricKind::Counter,
+        labels: &["direction"],
+        doc: "Clients that were slower than they have to be, while sending a body (client_body_min_rate) or taking a response (send_min_rate).",
+        read: |scrape, out| {
+            out.value(&["body"], scrape.counts().total(|tally| &tally.slow_bodies));
+            out.value(&["response"], scrape.counts().total(|tally| &tally.slow_responses));
+        },
+    },
+    Metric {
         name: "sendfile_bytes_total",
         kind: MetricKind::Counter,
         labels: &[],

@@ -135,6 +135,10 @@ pub struct Tally {
     pub received: LoopCounter,
     /// Bytes sent to clients.
     pub sent: LoopCounter,
+    /// Bodies of requests that were given up because the client was too slow.
+    pub slow_bodies: LoopCounter,
+    /// Responses that were given up because the client was too slow.
+    pub slow_responses: LoopCounter,
     /// Connections it accepted and gave to other loops.
     pub passed_on: LoopCounter,
     /// Connections it got from other loops.

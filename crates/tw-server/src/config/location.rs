@@ -10,6 +10,7 @@ mod compression;
 mod files;
 mod keepalive;
 mod lingering;
+mod min_rate;
 mod msie;
 mod resolver;
 mod root;
@@ -45,6 +46,7 @@ pub use compression::{
 pub use files::{FileSettings, OpenFileCache, Symlinks};
 pub use keepalive::{DISABLE_MSIE6, DISABLE_SAFARI, KeepAlive};
 pub use lingering::{Lingering, LingeringClose};
+pub use min_rate::MinRate;
 pub use msie::Msie;
 pub use root::{Root, RootKind};
 pub use send::Send;

@@ -20,6 +20,7 @@ pub mod cache;
 mod cache_info;
 pub mod client;
 mod client_gone;
+pub(crate) mod client_wait;
 mod file_reads;
 pub mod files;
 pub mod h1;

@@ -8,6 +8,8 @@ use super::client_gone::ClientGone;
 pub(crate) enum SendError {
     /// The client took nothing for `send_timeout`.
     Timeout,
+    /// The client takes less than `send_min_rate`.
+    TooSlow,
     /// The connection to the client failed.
     Gone(io::Error),
     /// The body could not be read.

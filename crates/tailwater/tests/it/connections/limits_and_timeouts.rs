@@ -1,11 +1,16 @@
 //! Limits and timeouts of connections.
 
-use std::io;
+use std::io::{self, Read};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
+use tw_testkit::origin::origin;
 use tw_testkit::{Client, Server, wait};
 
-use crate::support::{get, raw, server, start, start_server};
+use crate::support::metrics::metric;
+use crate::support::{get, raw, refusal, server, start, start_server};
 
 const REQUEST: &str = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -284,5 +289,103 @@ fn rates_of_any_size_are_kept() {
     {
         let response = get(&server, &format!("/a?rate={rate}&after={after}"));
         assert_eq!((response.status, response.text().len()), (200, text.len()), "{rate} {after}");
+    }
+}
+
+#[test]
+fn client_body_min_rate_ends_a_slow_body() {
+    let server = start_server(
+        server(),
+        "location /metrics { metrics; } client_body_min_rate 1m grace=300ms; client_body_early_read 1;
+         location / { return 200 \"$request_body\"; }
+         location /off { client_body_min_rate off; return 200; }",
+    );
+    let mut client = server.connect().unwrap();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nso far").unwrap();
+    assert_eq!(client.read_until_close().unwrap(), b"");
+    assert!(server.access_log(1).unwrap()[0].contains(" 408 "));
+    let line = server.wait_error_log("client is slower than \"client_body_min_rate\"").unwrap();
+    assert!(line.contains("[info]") && line.contains("while reading client request body"), "{line}");
+    assert_eq!(metric(&server, "slow_clients_total{direction=\"body\"}"), 1);
+    // A fast client is not bothered, however often it is asked.
+    let mut client = server.connect().unwrap();
+    for _ in 0..20 {
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello").unwrap();
+        assert_eq!(client.read_response().unwrap().text(), "hello");
+    }
+}
+
+#[test]
+fn body_that_waits_for_a_slow_upstream_server_is_not_slow() {
+    // The upstream server takes the body late: meanwhile nobody waits for the client.
+    let (sender, go_on) = channel::<()>();
+    let go_on = Arc::new(Mutex::new(go_on));
+    let origin = origin(move |mut conn| {
+        conn.head().unwrap();
+        go_on.lock().unwrap().recv().unwrap();
+        let mut body = vec![0; 8 << 20];
+        conn.reader.read_exact(&mut body).unwrap();
+        conn.answer("", body.len().to_string());
+    });
+    let server = start_server(
+        server(),
+        &format!(
+            "client_max_body_size 0; client_body_min_rate 1m grace=200ms;
+             location / {{ proxy_request_buffering off; proxy_http_version 1.1; proxy_pass http://{origin}; }}"
+        ),
+    );
+    let mut client = server.connect().unwrap();
+    let sending = thread::spawn(move || {
+        client.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", 8 << 20)).unwrap();
+        client.send(vec![b'x'; 8 << 20]).unwrap();
+        client.read_response().unwrap().text()
+    });
+    wait::pause(Duration::from_millis(600));
+    sender.send(()).unwrap();
+    assert_eq!(sending.join().unwrap(), (8 << 20).to_string());
+}
+
+#[test]
+fn send_min_rate_ends_a_client_that_takes_too_little() {
+    let server = with_big_file("send_min_rate 100m grace=300ms; location /metrics { metrics; }");
+    let mut client = server.connect().unwrap();
+    client.send("GET /big HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let line = server.wait_error_log("client is slower than \"send_min_rate\"").unwrap();
+    assert!(line.contains("[info]") && line.contains("while sending response to client"), "{line}");
+    assert!(client.read_until_close().unwrap().len() < 64 << 20);
+    assert_eq!(metric(&server, "slow_clients_total{direction=\"response\"}"), 1);
+    assert_eq!(get(&server, "/a").status, 200);
+}
+
+#[test]
+fn response_of_a_slow_upstream_server_is_not_slow() {
+    let origin = origin(|mut conn| {
+        conn.head().unwrap();
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n");
+        for part in ["a", "b", "c", "d", "e", "f"] {
+            wait::pause(Duration::from_millis(100));
+            conn.send(part);
+        }
+    });
+    let server = start_server(
+        server(),
+        &format!(
+            "send_min_rate 1m grace=100ms; location / {{ proxy_buffering off; proxy_pass http://{origin}; }}"
+        ),
+    );
+    assert_eq!(get(&server, "/").text(), "abcdef");
+}
+
+#[test]
+fn wrong_rates_are_refused() {
+    for (wrong, message) in [
+        ("client_body_min_rate;", "invalid number of arguments in \"client_body_min_rate\" directive"),
+        ("client_body_min_rate x;", "invalid value \"x\""),
+        ("send_min_rate 1k grace=x;", "invalid parameter \"grace=x\""),
+        ("send_min_rate 1k 2k;", "invalid parameter \"2k\""),
+        ("send_min_rate 1k; send_min_rate off;", "\"send_min_rate\" directive is duplicate"),
+        ("if ($arg_a) { send_min_rate 1k; }", "\"send_min_rate\" directive is not allowed here"),
+    ] {
+        assert!(refusal(wrong).contains(message), "{wrong}: {}", refusal(wrong));
     }
 }

@@ -190,6 +190,30 @@ fn send_timeout_ends_a_client_with_closed_windows() {
 }
 
 #[test]
+fn minimum_rates_end_slow_clients() {
+    let server = start_server(
+        server().file("html/big", vec![b'x'; 4_000_000]).file("html/a.txt", "hello"),
+        "http2 on; send_min_rate 1m grace=300ms; client_body_min_rate 1m grace=300ms;
+         location /to { client_body_in_file_only clean; proxy_pass http://127.0.0.1:1; }",
+    );
+    let mut settings = Settings::new();
+    settings.initial_window_size(0);
+    let mut client = Http2::connect_with(server.addr(), &settings).unwrap();
+    assert!(client.get("/big").unwrap_err().is_reset());
+    server.wait_error_log("client is slower than \"send_min_rate\" while sending response").unwrap();
+    let mut client = connect(&server);
+    let status = client.run(|requests| async move {
+        let mut requests = requests.ready().await.unwrap();
+        let (response, mut body) = requests.send_request(head("POST", "/to", &[]), false).unwrap();
+        body.send_data(Bytes::from_static(b"so far"), false).unwrap();
+        response.await.map(|response| response.status().as_u16())
+    });
+    server.wait_error_log("client is slower than \"client_body_min_rate\"").unwrap();
+    assert!(matches!(status, Ok(408) | Err(_)), "{status:?}");
+    assert_eq!(connect(&server).get("/a.txt").unwrap().text(), "hello");
+}
+
+#[test]
 fn client_body_timeout_ends_a_stalled_body() {
     let server = start_http2(
         "client_body_timeout 1s; location /to { proxy_pass http://127.0.0.1:1; client_max_body_size 100; }",

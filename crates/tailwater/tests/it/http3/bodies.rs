@@ -209,3 +209,18 @@ fn client_that_takes_nothing_is_given_up() {
     // The logs are written by threads of their own.
     assert!(wait::until(wait::TIMEOUT, || server.server.error_log().contains("client timed out")));
 }
+
+#[test]
+fn client_that_takes_too_little_is_given_up() {
+    let server = start_http3_with(
+        server().file("html/big", vec![b'x'; 8 << 20]),
+        "log_format all '$request $status';",
+        "send_min_rate 1m grace=500ms; access_log logs/access.log all;",
+    );
+    let mut client = server.client();
+    client.begin("GET", "/big", &[], true);
+    client.until(|_| Some(())).unwrap();
+    let is_logged = || server.server.access_log(1).is_ok_and(|lines| lines == ["GET /big HTTP/3.0 200"]);
+    assert!(wait::until(wait::TIMEOUT, is_logged));
+    server.server.wait_error_log("client is slower than \"send_min_rate\"").unwrap();
+}

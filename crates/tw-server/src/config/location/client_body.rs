@@ -6,7 +6,7 @@ use std::time::Duration;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, record};
 
-use super::ALL;
+use super::{ALL, MinRate};
 use crate::load::Resolve;
 
 /// Settings for request bodies.
@@ -18,6 +18,8 @@ pub struct ClientBody {
     pub buffer_size: usize,
     /// `client_body_timeout`, between two reads.
     pub timeout: Duration,
+    /// `client_body_min_rate`
+    pub min_rate: Option<MinRate>,
     /// `client_body_in_file_only`
     pub in_file_only: InFileOnly,
     /// `client_body_temp_path`
@@ -50,6 +52,7 @@ pub(super) struct Raw {
     client_max_body_size: Setting<u64>,
     client_body_buffer_size: Setting<usize>,
     client_body_timeout: Setting<Duration>,
+    client_body_min_rate: Setting<Option<MinRate>>,
     client_body_in_file_only: Setting<InFileOnly>,
     client_body_temp_path: Setting<TempPath>,
 }
@@ -62,6 +65,7 @@ pub(crate) const LIMITS: &[Limit] = &[
         "the body goes to a temporary file",
     ),
     Limit::directive("client_body_timeout", "Time between two reads of a request body", "408"),
+    Limit::directive("client_body_min_rate", "Slowest rate of a request body, on average", "408"),
 ];
 
 /// One record per directive.
@@ -78,6 +82,11 @@ pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
         .default("60s")
         .doc("Time between two reads of a request body; then 408.")
         .set(|raw, node, _| raw.client_body.client_body_timeout.set_msec(node)),
+    record::new("client_body_min_rate", "rate [grace=time] | off", ALL, Args::range(1, 2))
+        .default("off")
+        .since("Tailwater 0.2")
+        .doc("Bytes per second at which a client has to send a request body on average, once it has been waited for longer than the grace (10s); then 408. Only the time in which the server waits for the client counts.")
+        .set(|raw, node, _| raw.client_body.client_body_min_rate.set_with(node, MinRate::read)),
     record::new("client_body_in_file_only", "on | clean | off", ALL, Args::exact(1))
         .default("off")
         .doc("Always writes request bodies to files; clean removes them after the request.")
@@ -110,6 +119,7 @@ impl ClientBody {
             max_size: raw.client_max_body_size.or(outer.map(|o| o.max_size), 1 << 20),
             buffer_size: raw.client_body_buffer_size.or(outer.map(|o| o.buffer_size), 16 << 10),
             timeout: raw.client_body_timeout.or(outer.map(|o| o.timeout), Duration::from_secs(60)),
+            min_rate: raw.client_body_min_rate.or(outer.map(|o| o.min_rate), None),
             in_file_only: raw.client_body_in_file_only.or(outer.map(|o| o.in_file_only), InFileOnly::Off),
             temp_path,
         }

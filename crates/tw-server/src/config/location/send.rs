@@ -5,7 +5,7 @@ use std::time::Duration;
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, Node, Setting, Word, record};
 
-use super::{ALL, ALL_IF};
+use super::{ALL, ALL_IF, MinRate};
 use crate::load::Resolve;
 use crate::vars::Template;
 
@@ -14,6 +14,8 @@ use crate::vars::Template;
 pub struct Send {
     /// `send_timeout`, between two successful writes.
     pub timeout: Duration,
+    /// `send_min_rate`
+    pub min_rate: Option<MinRate>,
     /// `limit_rate`: bytes per second; `None` means no limit.
     pub limit_rate: Option<Template>,
     /// `limit_rate_after`, bytes.
@@ -30,6 +32,7 @@ pub struct Send {
 #[derive(Default)]
 pub(super) struct Raw {
     send_timeout: Setting<Duration>,
+    send_min_rate: Setting<Option<MinRate>>,
     limit_rate: Setting<Word>,
     limit_rate_after: Setting<Word>,
     reset_timedout_connection: Setting<bool>,
@@ -39,6 +42,7 @@ pub(super) struct Raw {
 
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::directive("send_timeout", "Time between two writes of a response", "the connection is closed"),
+    Limit::directive("send_min_rate", "Slowest rate of a response, on average", "the response is cut"),
     Limit::directive("limit_rate", "Bytes of a response per second", "the response waits"),
 ];
 
@@ -48,6 +52,11 @@ pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[
         .default("60s")
         .doc("Time between two successful writes to the client.")
         .set(|raw, node, _| raw.send.send_timeout.set_msec(node)),
+    record::new("send_min_rate", "rate [grace=time] | off", ALL, Args::range(1, 2))
+        .default("off")
+        .since("Tailwater 0.2")
+        .doc("Bytes per second at which a client has to take a response on average, once it has been waited for longer than the grace (10s); then the connection or the stream is closed. Only the time in which the server waits for the client counts.")
+        .set(|raw, node, _| raw.send.send_min_rate.set_with(node, MinRate::read)),
     record::new("limit_rate", "rate", ALL_IF, Args::exact(1))
         .default("0")
         .doc("Bytes per second to one connection; may hold variables. 0 means no limit.")
@@ -86,6 +95,7 @@ impl Send {
         };
         Ok(Self {
             timeout: raw.send_timeout.or(outer.map(|o| o.timeout), Duration::from_secs(60)),
+            min_rate: raw.send_min_rate.or(outer.map(|o| o.min_rate), None),
             limit_rate: rate(raw.limit_rate, outer.map(|o| &o.limit_rate))?,
             limit_rate_after: rate(raw.limit_rate_after, outer.map(|o| &o.limit_rate_after))?,
             reset_timedout_connection: raw

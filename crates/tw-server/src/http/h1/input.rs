@@ -15,6 +15,7 @@ use tw_http::response::CONTINUE;
 
 use super::Http1Connection;
 use super::conn::SocketWaitError;
+use crate::http::client_wait::{ClientWait, WaitLimits};
 use crate::http::request_body::{BodyLimits, Drained, InputError};
 
 /// Size of one read of a chunked body. A body of known length has no framing, so larger reads pass on without a copy.
@@ -31,6 +32,7 @@ pub struct Http1Body {
     hundred: Hundred,
     received: u64,
     wire: u64,
+    waits: ClientWait,
 }
 
 enum Stage {
@@ -87,7 +89,16 @@ impl Http1Body {
             Framing::Chunked => Stage::Chunked(Box::new(ChunkedDecoder::new(Trailers::Skip, OVERHEAD_MAX))),
         };
         let hundred = if is_awaited && buffer.is_empty() { Hundred::Awaited } else { Hundred::Settled };
-        Some(Self { conn: conn.clone(), buffer, taken: 0, stage, hundred, received: 0, wire: 0 })
+        Some(Self {
+            conn: conn.clone(),
+            buffer,
+            taken: 0,
+            stage,
+            hundred,
+            received: 0,
+            wire: 0,
+            waits: ClientWait::default(),
+        })
     }
 
     /// Bytes of the body that were taken.
@@ -150,7 +161,8 @@ impl Http1Body {
                 Err(_) => return Drained::No,
             }
             let left = until.saturating_duration_since(tw_rt::clock::now()).min(timeout);
-            if left.is_zero() || self.fill(left).await.is_err() {
+            let limits = WaitLimits { timeout: left, min_rate: None };
+            if left.is_zero() || self.fill(limits).await.is_err() {
                 return Drained::No;
             }
             tw_rt::yield_now().await;
@@ -220,7 +232,7 @@ impl Http1Body {
             match self.take_granted(want, terms)? {
                 Piece::Data(data) => return Ok(Some(data)),
                 Piece::End => return Ok(None),
-                Piece::NeedMore => self.fill(terms.timeout).await?,
+                Piece::NeedMore => self.fill(terms.wait()).await?,
             }
             // A client that sends faster than we read does not keep the loop.
             self.conn.client.home.budget.spend(self.buffer.len() - self.taken).await;
@@ -278,12 +290,14 @@ impl Http1Body {
         Ok(())
     }
 
-    /// Reads more from the connection, waiting at most `timeout`.
-    async fn fill(&mut self, timeout: Duration) -> Result<(), InputError> {
+    /// Reads more from the connection, for which it waits within `limits`.
+    async fn fill(&mut self, limits: WaitLimits) -> Result<(), InputError> {
         while self.read()? == Read::Nothing {
-            match self.conn.readable(timeout).await {
+            let came = self.wire + (self.buffer.len() - self.taken) as u64;
+            let waiting = self.waits.begin(limits, came)?;
+            match self.conn.readable(waiting.timeout()).await {
                 Ok(()) => {}
-                Err(SocketWaitError::Timeout) => return Err(InputError::Timeout),
+                Err(SocketWaitError::Timeout) => return Err(waiting.end().into()),
                 Err(SocketWaitError::Io(_)) => return Err(InputError::Failed),
             }
         }
@@ -376,7 +390,7 @@ mod tests {
 
     #[test]
     fn received_bytes_need_no_wait() {
-        const TERMS: BodyLimits = BodyLimits { max_size: 10, timeout: Duration::ZERO };
+        const TERMS: BodyLimits = BodyLimits { max_size: 10, timeout: Duration::ZERO, min_rate: None };
         for (framing, body, expected) in [
             ("Content-Length: 7", "hello", "hello …"),
             ("Content-Length: 5", "hello", "hello."),

@@ -24,6 +24,7 @@ use super::conn::SocketWaitError;
 use super::response_head::{self, Delimiter};
 use super::send_file::{begin_file, gather, send_file};
 use crate::http::body::Body;
+use crate::http::client_wait::WaitLimits;
 use crate::http::prepare_response;
 use crate::http::request::{After, Request};
 use crate::http::send_error::SendError;
@@ -121,7 +122,7 @@ fn failed(conn: &Http1Connection, r: &mut Request, failure: &SendError) {
     let lingers = matches!(failure, SendError::Body(_)) && conn.transport.is_plain();
     r.state.after = if lingers { After::Close } else { After::Abort };
     failure.log(r);
-    if let SendError::Timeout = failure {
+    if let SendError::Timeout | SendError::TooSlow = failure {
         conn.set_reset_on_close(&r.plan().core);
     }
 }
@@ -456,15 +457,22 @@ pub(super) async fn write_all(
         // Shared bytes are cut without copying.
         let _ = bytes.split_to(n);
         if n < want {
-            wait_writable(conn, timeout).await?;
+            wait_writable(r, conn, timeout).await?;
         }
     }
     Ok(())
 }
 
-pub(super) async fn wait_writable(conn: &Http1Connection, timeout: Duration) -> Result<(), SendError> {
-    conn.writable(timeout).await.map_err(|e| match e {
-        SocketWaitError::Timeout => SendError::Timeout,
+/// Waits until the socket takes more, as long as the client is granted: `timeout`, and what `send_min_rate` leaves.
+pub(super) async fn wait_writable(
+    r: &Request,
+    conn: &Http1Connection,
+    timeout: Duration,
+) -> Result<(), SendError> {
+    let limits = WaitLimits { timeout, min_rate: r.plan().core.send.min_rate };
+    let waiting = r.costs.waits.begin(limits, r.costs.sent.bytes)?;
+    conn.writable(waiting.timeout()).await.map_err(|e| match e {
+        SocketWaitError::Timeout => waiting.end().into(),
         SocketWaitError::Io(e) => SendError::Gone(e),
     })
 }

@@ -159,7 +159,7 @@ pub(super) async fn send_file(
             Progress::SentPart => keeps_turn = true,
             Progress::SocketFull(copied) => {
                 window = next_window(window, copied, turn);
-                wait_writable(conn, timeout).await?;
+                wait_writable(r, conn, timeout).await?;
             }
             Progress::NotInMemory => {
                 let pace = pace.as_deref_mut();

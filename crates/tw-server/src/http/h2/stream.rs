@@ -195,8 +195,8 @@ impl RequestStream for Http2Stream {
         Poll::Ready(Ok(()))
     }
 
-    async fn flush(&self, _: Duration) -> Result<(), SendError> {
-        Ok(())
+    async fn flush_part(&self, _: Duration) -> Result<bool, SendError> {
+        Ok(true)
     }
 
     fn unsent(&self) -> usize {
@@ -239,19 +239,14 @@ impl RequestStream for Http2Stream {
         permit: &mut Option<SendPermit>,
         want: usize,
         size: BodySize,
-        timeout: Duration,
     ) -> Result<usize, SendError> {
-        loop {
-            if permit.is_none() {
-                *permit = Some(self.wait_for_turn(size).await?);
-            }
-            match self.room_now(want) {
-                0 => {
-                    *permit = None;
-                    self.wait_for_client(timeout).await?;
-                }
-                room => return Ok(room),
-            }
+        if permit.is_none() {
+            *permit = Some(self.wait_for_turn(size).await?);
         }
+        let room = self.room_now(want);
+        if room == 0 {
+            *permit = None;
+        }
+        Ok(room)
     }
 }

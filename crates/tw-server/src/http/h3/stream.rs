@@ -237,21 +237,13 @@ impl RequestStream for Http3Stream {
         Poll::Ready(Ok(()))
     }
 
-    async fn flush(&self, timeout: Duration) -> Result<(), SendError> {
-        if let Poll::Ready(flushed) = self.poll_flush(&mut Context::from_waker(Waker::noop())) {
-            return flushed;
-        }
-        let mut left = self.unsent();
+    async fn flush_part(&self, timeout: Duration) -> Result<bool, SendError> {
+        let left = self.unsent();
         self.state.set_deadline(timeout);
         poll_fn(|cx| match self.poll_flush(cx) {
-            Poll::Pending => {
-                if left != self.unsent() {
-                    left = self.unsent();
-                    self.state.set_deadline(timeout);
-                }
-                self.state.poll_elapsed(cx).map(|()| Err(SendError::Timeout))
-            }
-            ready => ready,
+            Poll::Pending if left != self.unsent() => Poll::Ready(Ok(false)),
+            Poll::Pending => self.state.poll_elapsed(cx).map(|()| Err(SendError::Timeout)),
+            Poll::Ready(flushed) => Poll::Ready(flushed.map(|()| true)),
         })
         .await
     }
@@ -284,7 +276,6 @@ impl RequestStream for Http3Stream {
         _: &mut Option<WritePermit>,
         want: usize,
         _: BodySize,
-        _: Duration,
     ) -> Result<usize, SendError> {
         Ok(want)
     }

@@ -2,6 +2,8 @@
 
 use tw_disk::{Account, JobClass, JobSource};
 
+use crate::http::client_wait::ClientWait;
+
 /// Resources that a request has used.
 pub struct Costs {
     /// Bytes sent to the client.
@@ -10,12 +12,14 @@ pub struct Costs {
     pub account: Account,
     /// `$limit_rate` in bytes per second, if set by other means than `limit_rate`.
     pub limit_rate: Option<u64>,
+    /// Waits for the client to take the response.
+    pub(crate) waits: ClientWait,
 }
 
 impl Default for Costs {
     fn default() -> Self {
         let account = Account::new(JobClass::Hit, JobSource::NONE);
-        Self { sent: Sent::default(), account, limit_rate: None }
+        Self { sent: Sent::default(), account, limit_rate: None, waits: ClientWait::default() }
     }
 }
 

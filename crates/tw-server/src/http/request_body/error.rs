@@ -6,6 +6,9 @@ use tw_disk::DiskError;
 use tw_fields::MalformedReason;
 use tw_http::chunked::ChunkError;
 
+use crate::config::location::MinRate;
+use crate::http::client_wait::{WaitEnd, WaitLimits};
+
 /// Limits of a location for the body of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct BodyLimits {
@@ -13,6 +16,15 @@ pub struct BodyLimits {
     pub max_size: u64,
     /// Longest pause of the client.
     pub timeout: Duration,
+    /// Slowest rate of the client.
+    pub min_rate: Option<MinRate>,
+}
+
+impl BodyLimits {
+    /// Limits of a wait for the client.
+    pub(crate) fn wait(self) -> WaitLimits {
+        WaitLimits { timeout: self.timeout, min_rate: self.min_rate }
+    }
 }
 
 /// Error of a client while its request body is read.
@@ -42,8 +54,19 @@ pub enum InputError {
     Closed,
     /// Nothing came in time.
     Timeout,
+    /// The client sends more slowly than it has to.
+    TooSlow,
     /// The connection failed.
     Failed,
+}
+
+impl From<WaitEnd> for InputError {
+    fn from(end: WaitEnd) -> Self {
+        match end {
+            WaitEnd::Timeout => Self::Timeout,
+            WaitEnd::TooSlow => Self::TooSlow,
+        }
+    }
 }
 
 /// Error of reading a request body.

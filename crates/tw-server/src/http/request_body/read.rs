@@ -316,6 +316,17 @@ pub fn failed(r: &mut Request, error: BodyError) -> u16 {
             r.state.after = After::Close;
             408
         }
+        BodyError::Client(InputError::TooSlow) => {
+            r.log(
+                Level::Info,
+                format_args!(
+                    "client is slower than \"client_body_min_rate\" while reading client request body"
+                ),
+            );
+            r.client().home.tally.slow_bodies.add(1);
+            r.state.after = After::Close;
+            408
+        }
         BodyError::Client(InputError::Failed) => {
             r.state.after = After::Abort;
             400
@@ -359,6 +370,6 @@ impl Request {
     /// Limits of the location for the body.
     pub fn body_limits(&self) -> BodyLimits {
         let settings = &self.plan().core.client_body;
-        BodyLimits { max_size: settings.max_size, timeout: settings.timeout }
+        BodyLimits { max_size: settings.max_size, timeout: settings.timeout, min_rate: settings.min_rate }
     }
 }

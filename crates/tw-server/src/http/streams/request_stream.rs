@@ -67,8 +67,9 @@ pub(crate) trait RequestStream: Sized {
     /// Ready when the transport has taken everything framed, as far as the stream has to wait for that.
     fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>>;
 
-    /// Waits as [`poll_flush`](Self::poll_flush) does; the client may take nothing for `timeout`.
-    async fn flush(&self, timeout: Duration) -> Result<(), SendError>;
+    /// Waits as [`poll_flush`](Self::poll_flush) does, or until the transport has taken a part; the client may take nothing for
+    /// `timeout`. Returns true if it has taken everything.
+    async fn flush_part(&self, timeout: Duration) -> Result<bool, SendError>;
 
     /// Number of framed bytes that wait for the transport, as far as the stream has to wait for that.
     fn unsent(&self) -> usize;
@@ -85,13 +86,13 @@ pub(crate) trait RequestStream: Sized {
     /// Number of bytes that can be sent at once, at most `want`.
     fn room_now(&self, want: usize) -> usize;
 
-    /// Waits until bytes can be sent in the turn of the stream, and returns their number, at most `want`.
+    /// Waits for the turn of the stream, and returns the number of bytes that can be sent in it, at most `want`. It gives the turn
+    /// back if there is no room.
     async fn wait_for_room(
         &self,
         permit: &mut Option<Self::Permit>,
         want: usize,
         size: BodySize,
-        timeout: Duration,
     ) -> Result<usize, SendError>;
 
     /// Returns the next part of the request's body; `None` at the end.

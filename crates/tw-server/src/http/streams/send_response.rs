@@ -4,8 +4,7 @@
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
-use std::time::Duration;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use tw_core::event_loop::BodySize;
@@ -14,6 +13,7 @@ use tw_http::Method;
 use super::pieces::{BodyPiece, PieceReader, ahead, poll_once, read_now, response_body};
 use super::{Intent, RequestStream, StreamTunnel, response_head};
 use crate::http::body::{Body, Upgraded};
+use crate::http::client_wait::{ClientWait, WaitLimits, Waiting};
 use crate::http::prepare_response;
 use crate::http::request::{After, Request};
 use crate::http::send_error::SendError;
@@ -54,8 +54,9 @@ pub(crate) fn send_early_hints<S: RequestStream>(stream: &S, r: &Request) {
 /// Response while it is sent.
 struct Sending<S> {
     stream: Rc<S>,
-    /// Longest time in which the client takes nothing.
-    timeout: Duration,
+    /// Limits of a wait for the client.
+    limits: WaitLimits,
+    waits: ClientWait,
     /// Size of the content of one frame.
     frame_size: usize,
     pieces: PieceReader,
@@ -79,7 +80,8 @@ impl<S: RequestStream> Sending<S> {
         let plan = r.plan();
         Self {
             stream: stream.clone(),
-            timeout: plan.core.send.timeout,
+            limits: WaitLimits { timeout: plan.core.send.timeout, min_rate: plan.core.send.min_rate },
+            waits: ClientWait::default(),
             frame_size: plan.chunk_size,
             pieces: PieceReader::new(plan.core.files.output_buffers.size),
             promised: None,
@@ -115,7 +117,7 @@ impl<S: RequestStream> Sending<S> {
         self.promised = r.out.content_length.filter(|_| !is_head);
         self.send_head(r, ends)?;
         if ends {
-            self.stream.flush(self.timeout).await?;
+            self.flush(r).await?;
             return Ok(Sent::Whole);
         }
         self.pace = SendRate::new(r);
@@ -127,7 +129,7 @@ impl<S: RequestStream> Sending<S> {
         }
         // Trailers need no turn: they leave with the last piece.
         while !is_last {
-            ahead(&mut body, self.stream.wait_for_client(self.timeout)).await?;
+            ahead(&mut body, self.wait_for_client(r)).await?;
             self.stream.wait_for_loop(self.size()).await;
             let Some((piece, permit)) = self.next_piece(r, &mut body).await? else { break };
             is_last = piece.is_last;
@@ -139,7 +141,7 @@ impl<S: RequestStream> Sending<S> {
         }
         if !is_last || has_trailers {
             self.send_end(r, has_trailers)?;
-            self.stream.flush(self.timeout).await?;
+            self.flush(r).await?;
         }
         Ok(Sent::Whole)
     }
@@ -151,12 +153,12 @@ impl<S: RequestStream> Sending<S> {
         for<'a> TunnelEnd<'a>: From<&'a T>,
     {
         self.send_switch_head(r)?;
-        self.stream.flush(self.timeout).await?;
+        self.flush(r).await?;
         let tunnel = T::new(&self.stream, self.frame_size);
         upgraded.run(r, TunnelEnd::from(&tunnel), Bytes::new()).await;
         // The last bytes, if the transport had no room for them.
         if self.stream.unsent() > 0 {
-            self.stream.flush(self.timeout).await?;
+            self.flush(r).await?;
         }
         Ok(())
     }
@@ -225,13 +227,14 @@ impl<S: RequestStream> Sending<S> {
             return Ok(Some((BodyPiece { bytes, is_last: span.len == 0 }, permit)));
         }
         let piece = {
+            let sent = r.costs.sent.bytes;
             let mut next = pin!(self.pieces.next_piece(r, body));
             match poll_once(next.as_mut()).await {
                 Poll::Ready(piece) => return Ok(piece?.map(|piece| (piece, permit))),
                 Poll::Pending => {
                     // Other streams have their turn while this one waits for its body, and all that was framed leaves.
                     drop(permit);
-                    self.stream.flush(self.timeout).await?;
+                    flush(&*self.stream, (&self.waits, self.limits), sent).await?;
                     next.await?
                 }
             }
@@ -239,6 +242,20 @@ impl<S: RequestStream> Sending<S> {
         let Some(piece) = piece else { return Ok(None) };
         let permit = ahead(body, self.stream.wait_for_turn(self.size())).await?;
         Ok(Some((piece, permit)))
+    }
+
+    /// Waits until the client can take a part of the next piece.
+    async fn wait_for_client(&self, r: &Request) -> Result<(), SendError> {
+        if self.stream.room_now(1) > 0 {
+            return Ok(());
+        }
+        let waiting = self.waits.begin(self.limits, r.costs.sent.bytes)?;
+        self.stream.wait_for_client(waiting.timeout()).await.map_err(|error| ended(error, &waiting))
+    }
+
+    /// Waits until the transport has taken everything framed, as far as the stream has to wait for that.
+    async fn flush(&self, r: &Request) -> Result<(), SendError> {
+        flush(&*self.stream, (&self.waits, self.limits), r.costs.sent.bytes).await
     }
 
     /// Size of the response, as far as it is known.
@@ -271,11 +288,42 @@ impl<S: RequestStream> Sending<S> {
                 permit = None;
                 want = want.min(pace.allowance(r).await?);
             }
-            let waiting = self.stream.wait_for_room(&mut permit, want, size, self.timeout);
-            let now = bytes.split_to(ahead(body, waiting).await?);
+            let room = ahead(body, self.stream.wait_for_room(&mut permit, want, size)).await?;
+            if room == 0 {
+                ahead(body, self.wait_for_client(r)).await?;
+                continue;
+            }
+            let now = bytes.split_to(room);
             self.send_data(r, now, ends && !is_cut && bytes.is_empty())?;
-            ahead(body, self.stream.flush(self.timeout)).await?;
+            ahead(body, self.flush(r)).await?;
         }
         Ok(())
+    }
+}
+
+/// Waits until the transport has taken everything framed, as far as the stream has to wait for that; `sent` bytes of the response
+/// were framed.
+async fn flush<S: RequestStream>(
+    stream: &S,
+    (waits, limits): (&ClientWait, WaitLimits),
+    sent: u64,
+) -> Result<(), SendError> {
+    if let Poll::Ready(flushed) = stream.poll_flush(&mut Context::from_waker(Waker::noop())) {
+        return flushed;
+    }
+    loop {
+        let waiting = waits.begin(limits, sent.saturating_sub(stream.unsent() as u64))?;
+        let flushed = stream.flush_part(waiting.timeout()).await;
+        if flushed.map_err(|error| ended(error, &waiting))? {
+            return Ok(());
+        }
+    }
+}
+
+/// Error of a wait: a client that took nothing for the time of the wait was given that for one of two reasons.
+fn ended(error: SendError, waiting: &Waiting) -> SendError {
+    match error {
+        SendError::Timeout => waiting.end().into(),
+        other => other,
     }
 }

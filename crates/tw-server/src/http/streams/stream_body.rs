@@ -10,6 +10,7 @@ use tw_fields::FieldWriter;
 use tw_rt::Deadline;
 
 use super::{BodyPart, RequestStream};
+use crate::http::client_wait::ClientWait;
 use crate::http::h2::Http2Stream;
 use crate::http::h3::Http3Stream;
 use crate::http::request_body::{BodyLimits, InputError};
@@ -94,6 +95,7 @@ pub struct StreamBody {
     received: u64,
     /// Until when the client may pause.
     deadline: Deadline,
+    waits: ClientWait,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -124,6 +126,7 @@ impl StreamBody {
             expects,
             received: 0,
             deadline: Deadline::new(),
+            waits: ClientWait::default(),
         }
     }
 
@@ -153,10 +156,11 @@ impl StreamBody {
             return next;
         }
         self.invite();
-        self.deadline.set(terms.timeout);
+        let waiting = self.waits.begin(terms.wait(), self.arrived())?;
+        self.deadline.set(waiting.timeout());
         poll_fn(|cx| match self.poll_next(want, terms, cx) {
             Poll::Ready(next) => Poll::Ready(next),
-            Poll::Pending => self.deadline.poll_elapsed(cx).map(|()| Err(InputError::Timeout)),
+            Poll::Pending => self.deadline.poll_elapsed(cx).map(|()| Err(waiting.end().into())),
         })
         .await
     }

@@ -54,6 +54,6 @@ impl TunnelInput {
 pub(crate) fn tunnel_error(error: SendError) -> io::Error {
     match error {
         SendError::Gone(error) | SendError::Body(error) => error,
-        SendError::Timeout => io::ErrorKind::TimedOut.into(),
+        SendError::Timeout | SendError::TooSlow => io::ErrorKind::TimedOut.into(),
     }
 }

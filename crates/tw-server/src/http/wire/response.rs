@@ -52,6 +52,10 @@ impl SendError {
             Self::Timeout => {
                 r.log(Level::Info, format_args!("client timed out (110: Connection timed out) {WHILE}"));
             }
+            Self::TooSlow => {
+                r.client().home.tally.slow_responses.add(1);
+                r.log(Level::Info, format_args!("client is slower than \"send_min_rate\" {WHILE}"));
+            }
             Self::Gone(e) if e.get_ref().is_some() => r.log(Level::Info, format_args!("{e} {WHILE}")),
             Self::Gone(e) => {
                 let text = tw_base::Errno(e.raw_os_error().unwrap_or_default());
