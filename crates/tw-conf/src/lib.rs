@@ -11,6 +11,7 @@ mod advice;
 mod context;
 mod diagnostic;
 mod directive;
+mod environment;
 mod error;
 mod glob;
 mod known;

@@ -4,6 +4,7 @@
 
 use crate::advice::{indentation, line_of};
 use crate::directive::full_name;
+use crate::environment;
 use crate::error::{ConfError, Level};
 use crate::glob;
 use crate::lexer::{Item, Lexer};
@@ -295,6 +296,9 @@ impl<'a> Read<'a> {
                 self.fail(error, nodes)?;
             }
             let Some(mut node) = node(words, end) else { continue };
+            if let Some(error) = self.expand(&mut node) {
+                self.fail(error, nodes)?;
+            }
             if node.name.is("include") {
                 self.include(&node, opens, depth, nodes)?;
                 continue;
@@ -314,6 +318,15 @@ impl<'a> Read<'a> {
             nodes.push(node);
             closed?;
         }
+    }
+
+    /// Expands expressions in the arguments of a directive. The first error is returned; the directive is read on as it is
+    /// written.
+    fn expand(&self, node: &mut Node) -> Option<ConfError> {
+        let files = self.reader.files;
+        let errors = node.args.iter_mut().filter_map(|word| environment::expand(word, files).err());
+        // All words are expanded, whatever is wrong with one.
+        errors.reduce(|first, _| first)
     }
 
     /// Keeps an error after which the rest of the text cannot be interpreted.

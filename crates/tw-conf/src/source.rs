@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -40,6 +40,9 @@ pub trait ConfFiles {
 
     /// Returns `true` if a file or directory of this name exists.
     fn exists(&self, name: &[u8]) -> bool;
+
+    /// Value of a variable of the environment.
+    fn environment(&self, name: &str) -> Option<Vec<u8>>;
 }
 
 /// The file system of the machine. Every call may wait for the disk.
@@ -63,6 +66,10 @@ impl ConfFiles for SystemFiles {
 
     fn exists(&self, name: &[u8]) -> bool {
         Path::new(OsStr::from_bytes(name)).symlink_metadata().is_ok()
+    }
+
+    fn environment(&self, name: &str) -> Option<Vec<u8>> {
+        std::env::var_os(name).map(OsString::into_vec)
     }
 }
 
@@ -104,6 +111,12 @@ impl ConfFiles for RecordedFiles {
     fn exists(&self, name: &[u8]) -> bool {
         SystemFiles.exists(name)
     }
+
+    fn environment(&self, name: &str) -> Option<Vec<u8>> {
+        let value = SystemFiles.environment(name)?;
+        self.0.borrow_mut().insert_environment(name, value.clone());
+        Some(value)
+    }
 }
 
 /// Files in memory: those that the master has read, and files of tests. Names are compared byte by byte; those that
@@ -127,6 +140,11 @@ impl MemoryFiles {
         self.files.insert(name.into(), Zeroizing::new(text.into()));
     }
 
+    /// Adds or replaces a variable of the environment. It is kept, and passed on, as a file whose name no file can have.
+    pub fn insert_environment(&mut self, name: &str, value: impl Into<Vec<u8>>) {
+        self.insert(environment_file(name), value);
+    }
+
     /// Adds or replaces a file of data, which is open.
     pub fn insert_open(&mut self, name: impl Into<Vec<u8>>, file: OwnedFd) {
         self.data.insert(name.into(), Arc::new(file));
@@ -148,7 +166,7 @@ impl MemoryFiles {
         let end = directory.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
         let directory = &directory[..end];
         self.files.keys().filter_map(move |name| match is_current {
-            true => Some(&name[..]).filter(|name| !name.starts_with(b"/")),
+            true => Some(&name[..]).filter(|name| !name.starts_with(b"/") && !name.starts_with(b"\0")),
             false => name.strip_prefix(directory)?.strip_prefix(b"/"),
         })
     }
@@ -174,6 +192,15 @@ impl ConfFiles for MemoryFiles {
     fn exists(&self, name: &[u8]) -> bool {
         self.files.contains_key(name) || self.below(name).next().is_some()
     }
+
+    fn environment(&self, name: &str) -> Option<Vec<u8>> {
+        self.files.get(&environment_file(name)).map(|value| value.to_vec())
+    }
+}
+
+/// Name of the file in memory that has the value of a variable of the environment.
+fn environment_file(name: &str) -> Vec<u8> {
+    [b"\0", name.as_bytes()].concat()
 }
 
 /// An error of the system as the error log shows it: `2: No such file or directory`.
@@ -209,6 +236,9 @@ mod tests {
         }
         assert!(files.exists(b"/etc/d") && files.exists(b"e") && !files.exists(b"/e"));
         assert_eq!(files.read(b"f/g").unwrap(), b"f/g");
+        files.insert_environment("E", "value");
+        assert_eq!(files.environment("E").as_deref(), Some(&b"value"[..]));
+        assert_eq!((files.environment("F"), files.list(b".").unwrap().len()), (None, 2));
         files.insert_open("/data", SystemFiles.open(b"/proc/self/stat").unwrap());
         assert!(files.open(b"/data").is_ok() && files.read(b"/data").is_err());
         assert_eq!(files.open(b"f/g").unwrap_err().raw_os_error(), Some(2));

@@ -2,6 +2,7 @@
 
 mod command_line;
 mod diagnostics;
+mod environment;
 mod explain;
 mod large_configurations;
 mod new_prefix;
