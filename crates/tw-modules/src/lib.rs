@@ -64,6 +64,7 @@ mod scgi;
 mod second_protocol;
 mod secret;
 mod secure_link;
+mod session_log;
 mod slice;
 mod small_body;
 mod split_clients;
@@ -187,6 +188,7 @@ pub static MODULES: &[Module] = &[
     // Log handlers.
     Module::of::<status_zone::StatusZone>("status_zone"),
     Module::of::<log::AccessLog<Request>>("log"),
+    Module::of::<session_log::SessionLog>("session_log"),
     // Beside requests; after those that pass them on.
     Module::of::<health_check::HealthChecks>("health_check"),
 ];

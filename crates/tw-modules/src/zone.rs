@@ -276,6 +276,11 @@ impl<V> Zone<V> {
         (self.hasher.hash_one(key) % self.shards.len() as u64) as usize
     }
 
+    /// Number of parts.
+    pub(crate) fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
     /// Locks a part.
     pub(crate) fn lock(&self, shard: usize) -> FatalMutexGuard<'_, ZoneTable<V>> {
         self.shards[shard].lock()

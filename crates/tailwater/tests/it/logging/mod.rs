@@ -4,4 +4,5 @@ mod access_log;
 mod debug_log;
 mod destinations;
 mod error_log;
+mod session_log;
 mod variable_paths;
