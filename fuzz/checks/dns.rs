@@ -14,7 +14,7 @@ pub(crate) fn query(kind: Kind) -> Query {
 }
 
 pub(crate) fn check(data: &[u8]) {
-    for kind in [Kind::A, Kind::Aaaa, Kind::Srv] {
+    for kind in [Kind::A, Kind::Aaaa, Kind::Srv, Kind::Ptr] {
         let query = query(kind);
         check_response(&query, kind, data);
         let (Some(flags), Some(counts), Some(rest)) = (data.get(2..4), data.get(6..10), data.get(12..))
@@ -41,12 +41,17 @@ fn check_response(query: &Query, kind: Kind, message: &[u8]) {
             Reply::Found { records: Records::Addresses(addrs), .. } => {
                 assert!(!addrs.is_empty() && addrs.len() <= 1024);
                 assert!(addrs.iter().all(|addr| addr.is_ipv4() == (kind == Kind::A)));
-                assert!(kind != Kind::Srv);
+                assert!(matches!(kind, Kind::A | Kind::Aaaa));
             }
             Reply::Found { records: Records::Services(services), .. } => {
                 assert!(!services.is_empty() && services.len() <= 1024);
                 assert!(services.is_sorted_by_key(|service| service.priority));
                 assert!(kind == Kind::Srv);
+            }
+            Reply::Found { records: Records::Names(names), .. } => {
+                assert!(!names.is_empty() && names.len() <= 1024);
+                assert!(names.iter().all(|name| Name::parse(name.as_bytes()).as_ref() == Some(name)));
+                assert!(kind == Kind::Ptr);
             }
             Reply::Alias { to, .. } => assert_eq!(Name::parse(to.as_bytes()), Some(to)),
             Reply::Missing { .. } => {}

@@ -29,6 +29,8 @@ pub enum Kind {
     Aaaa,
     /// Servers of a service.
     Srv,
+    /// Names of an address.
+    Ptr,
 }
 
 /// Name and record type of a query.
@@ -68,6 +70,8 @@ pub(crate) enum Data {
     Address(IpAddr),
     Alias(Name),
     Service(Service),
+    /// Name of an address.
+    Pointer(Name),
 }
 
 /// Records of the requested type.
@@ -77,6 +81,8 @@ pub enum Records {
     Addresses(Arc<[IpAddr]>),
     /// Of a service, in the order of their priorities.
     Services(Arc<[Service]>),
+    /// Of an address.
+    Names(Arc<[Name]>),
 }
 
 /// Result of a response.
@@ -148,6 +154,13 @@ fn collect<'a>(data: impl Iterator<Item = &'a Data>, kind: Kind) -> Records {
             .collect();
         services.sort_by_key(|service| service.priority);
         return Records::Services(services.into());
+    }
+    if kind == Kind::Ptr {
+        let names = data.filter_map(|data| match data {
+            Data::Pointer(name) => Some(name.clone()),
+            _ => None,
+        });
+        return Records::Names(names.collect());
     }
     let addresses = data.filter_map(|data| match data {
         Data::Address(addr) => Some(*addr),

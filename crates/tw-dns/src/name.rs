@@ -1,6 +1,7 @@
 //! Domain name as in a query: lower case, without the final dot.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Longest label (RFC 1035, section 2.3.4).
@@ -26,6 +27,27 @@ impl Name {
         // Nobody else has it yet.
         Arc::make_mut(&mut name).make_ascii_lowercase();
         Some(Self(name))
+    }
+
+    /// Name under which the names of an address are found (RFC 1035, section 3.5; RFC 3596, section 2.5). An address like
+    /// `::ffff:192.0.2.1` is an IPv4 address.
+    pub(crate) fn reverse(addr: IpAddr) -> Self {
+        let mut text = String::new();
+        // Writing into a string cannot fail.
+        let _ = match addr.to_canonical() {
+            IpAddr::V4(addr) => {
+                let [a, b, c, d] = addr.octets();
+                write!(text, "{d}.{c}.{b}.{a}.in-addr.arpa")
+            }
+            IpAddr::V6(addr) => {
+                let octets = addr.octets();
+                let mut digits = octets.iter().rev().flat_map(|octet| [octet & 15, octet >> 4]);
+                digits
+                    .try_for_each(|digit| write!(text, "{digit:x}."))
+                    .and_then(|()| write!(text, "ip6.arpa"))
+            }
+        };
+        Self(text.into_bytes().into())
     }
 
     /// The name of these labels, as an answer has them. `None` for the root, and for a label with a dot in it, which
@@ -93,6 +115,22 @@ mod tests {
         ] {
             let name = Name::parse(text.as_bytes());
             assert_eq!(name.map(|name| name.to_string()).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn addresses_have_names_for_queries() {
+        for (addr, expected) in [
+            ("192.0.2.10", "10.2.0.192.in-addr.arpa"),
+            ("::ffff:192.0.2.10", "10.2.0.192.in-addr.arpa"),
+            (
+                "2001:db8::567:89ab",
+                "b.a.9.8.7.6.5.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa",
+            ),
+        ] {
+            let name = Name::reverse(addr.parse().unwrap());
+            assert_eq!(name.to_string(), expected);
+            assert_eq!(Name::parse(expected.as_bytes()), Some(name));
         }
     }
 

@@ -246,6 +246,26 @@ impl Resolver {
         Ok(all)
     }
 
+    /// Names of an address (PTR). Anyone can give an address of theirs any name: ask for the addresses of a name before you trust
+    /// it. Waits for at most `timeout`; on a loop only.
+    ///
+    /// # Errors
+    /// Reason why there are none.
+    pub async fn names(
+        self: &Arc<Self>,
+        addr: IpAddr,
+        timeout: Duration,
+    ) -> Result<Arc<[Name]>, ResolveError> {
+        self.stats.addr.add(1);
+        let deadline = self.deadline(timeout);
+        let question = Question { name: Name::reverse(addr), kind: Kind::Ptr };
+        let known = self.begin(question).finish(self, deadline).await?;
+        match known.settled.outcome {
+            Answer::Found(Records::Names(names)) => Ok(names),
+            _ => Err(ResolveError::NotFound),
+        }
+    }
+
     /// Addresses that need no query: `name` is one, or a name in `hosts`.
     pub(crate) fn without_servers(&self, name: &[u8]) -> Option<Addresses> {
         let address = str::from_utf8(name).ok().and_then(|text| text.parse::<IpAddr>().ok());

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use tw_rt::clock;
 
 use crate::error::ResolveError;
 use crate::hosts::Hosts;
+use crate::name::Name;
 use crate::resolv_conf::ResolvConf;
 use crate::resolver::{Addresses, Resolver, Services};
 use crate::search::{Failures, SearchList};
@@ -151,6 +153,15 @@ impl SystemResolver {
         let current = Arc::clone(&self.state.lock().current);
         current.resolver.services(service, name, timeout).await
     }
+
+    /// Names of an address, as name servers have them.
+    ///
+    /// # Errors
+    /// Fails as [`Resolver::names`] does.
+    pub async fn names(&self, addr: IpAddr, timeout: Duration) -> Result<Arc<[Name]>, ResolveError> {
+        let current = Arc::clone(&self.state.lock().current);
+        current.resolver.names(addr, timeout).await
+    }
 }
 
 /// The right to read the files of a resolver, on a thread that may wait. Dropping it gives the right back.
@@ -257,6 +268,17 @@ impl NameService {
         match self {
             Self::Resolver(resolver) => resolver.services(service, name, timeout).await,
             Self::System(system) => system.services(service, name, timeout).await,
+        }
+    }
+
+    /// The names of an address: see [`Resolver::names`].
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub async fn names(&self, addr: IpAddr, timeout: Duration) -> Result<Arc<[Name]>, ResolveError> {
+        match self {
+            Self::Resolver(resolver) => resolver.names(addr, timeout).await,
+            Self::System(system) => system.names(addr, timeout).await,
         }
     }
 

@@ -106,6 +106,7 @@ impl Query {
             Kind::A => RecordType::A,
             Kind::Aaaa => RecordType::AAAA,
             Kind::Srv => RecordType::SRV,
+            Kind::Ptr => RecordType::PTR,
         };
         bytes.extend_from_slice(&u16::from(kind).to_be_bytes());
         bytes.extend_from_slice(&CLASS_IN.to_be_bytes());
@@ -205,6 +206,7 @@ impl Query {
                 port: srv.port,
                 target: Name::from_labels(srv.target.iter())?,
             }),
+            (RData::PTR(name), Kind::Ptr) => Data::Pointer(Name::from_labels(name.iter())?),
             _ => return None,
         };
         Some(Record { owner: Name::from_labels(record.name.iter())?, ttl: seconds(record.ttl), data })
@@ -232,6 +234,7 @@ fn wanted(kind: RecordType) -> Option<Kind> {
         RecordType::A => Some(Kind::A),
         RecordType::AAAA => Some(Kind::Aaaa),
         RecordType::SRV => Some(Kind::Srv),
+        RecordType::PTR => Some(Kind::Ptr),
         _ => None,
     }
 }

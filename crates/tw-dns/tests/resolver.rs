@@ -498,6 +498,40 @@ fn servers_of_a_service_come_with_their_addresses() {
 }
 
 #[test]
+fn names_of_an_address_are_found_and_kept() {
+    let server = DnsServer::start(|query, out| {
+        let (name, answer) = (&*query.name, query.answer());
+        out.send(match (name, query.kind) {
+            ("1.2.0.192.in-addr.arpa", kind::PTR) => {
+                let answer = answer.record(name, 60, Data::Ptr("Crawl-1.Example.COM"));
+                answer.record(name, 60, Data::Ptr("b.example")).bytes()
+            }
+            // Part of a network delegated by an alias (RFC 2317).
+            ("2.2.0.192.in-addr.arpa", kind::PTR) => {
+                let answer = answer.record(name, 60, Data::Cname("2.0-3.2.0.192.in-addr.arpa"));
+                answer.record("2.0-3.2.0.192.in-addr.arpa", 60, Data::Ptr("c.example")).bytes()
+            }
+            _ => answer.code(code::NXDOMAIN).bytes(),
+        });
+    });
+    let resolver = resolver(patient(&[&server]));
+    let found = on_loop(move || async move {
+        let mut all = Vec::new();
+        for addr in ["192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::1"] {
+            all.push(match resolver.names(addr.parse().unwrap(), TIMEOUT).await {
+                Ok(names) => names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+                Err(error) => error.to_string(),
+            });
+        }
+        assert_eq!(resolver.stats().addr.value(), 5);
+        all
+    });
+    let crawler = "crawl-1.example.com b.example";
+    assert_eq!(found, [crawler, crawler, "c.example", "3: Host not found", "3: Host not found"]);
+    assert_eq!(server.count("1.2.0.192.in-addr.arpa", kind::PTR), 1);
+}
+
+#[test]
 fn some_names_need_no_server() {
     let hosts = Some(Arc::new(Hosts::parse(b"192.0.2.7 web.example\n2001:db8::7 web.example six.example\n")));
     let settings = Settings { hosts, ..Settings::new(Vec::new()) };

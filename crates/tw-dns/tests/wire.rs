@@ -261,6 +261,7 @@ fn messages() -> Vec<(&'static str, DnsResponse)> {
     });
     let service =
         dns_query(&check::query(Kind::Srv)).answer().record(name, 5, Data::Srv(1, 2, 3, "a.example"));
+    let pointer = dns_query(&check::query(Kind::Ptr)).answer().record(name, 5, Data::Ptr("a.example"));
     let ipv6 = dns_query(&check::query(Kind::Aaaa)).answer();
     let ipv6 = ipv6.record(name, 5, Data::Aaaa("2001:db8::1".parse().unwrap()));
     vec![
@@ -274,6 +275,7 @@ fn messages() -> Vec<(&'static str, DnsResponse)> {
         ("failure", answer().code(code::SERVFAIL)),
         ("truncated", address(answer()).truncated()),
         ("service", service),
+        ("pointer", pointer),
         ("ipv6", ipv6),
         ("odd", answer().record(name, 5, Data::Raw(64, vec![0, 1, 0, 0, 1, 0, 3, 2, b'h', b'2']))),
     ]

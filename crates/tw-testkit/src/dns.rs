@@ -16,6 +16,8 @@ pub mod kind {
     pub const CNAME: u16 = 5;
     /// Start of authority, which gives the lifetime of negative answers.
     pub const SOA: u16 = 6;
+    /// Name of an address.
+    pub const PTR: u16 = 12;
     /// IPv6 address.
     pub const AAAA: u16 = 28;
     /// Server of a service.
@@ -86,6 +88,8 @@ pub enum Data<'a> {
     Aaaa(Ipv6Addr),
     /// An alias.
     Cname(&'a str),
+    /// A name of an address.
+    Ptr(&'a str),
     /// Priority, weight, port and target of a service.
     Srv(u16, u16, u16, &'a str),
     /// Anything: its kind and its bytes.
@@ -157,6 +161,7 @@ impl DnsResponse {
             Data::A(addr) => (kind::A, addr.octets().to_vec()),
             Data::Aaaa(addr) => (kind::AAAA, addr.octets().to_vec()),
             Data::Cname(to) => (kind::CNAME, wire_name(to)),
+            Data::Ptr(name) => (kind::PTR, wire_name(name)),
             Data::Srv(priority, weight, port, target) => {
                 let numbers = [priority, weight, port].map(u16::to_be_bytes).concat();
                 (kind::SRV, [numbers, wire_name(target)].concat())
