@@ -11,7 +11,7 @@
 
 mod endpoints;
 mod handshake;
-pub(crate) mod host_key;
+mod host_key;
 mod log;
 
 pub use endpoints::{AddressSettings, QuicEndpoints};

@@ -73,13 +73,6 @@ impl HostKeys {
         })
     }
 
-    /// A new secret.
-    pub fn random_secret() -> [u8; 32] {
-        let mut secret = [0; 32];
-        rand::fill(&mut secret).expect("the system has random numbers");
-        secret
-    }
-
     /// A new connection ID.
     pub(crate) fn new_id(&self, origin: Origin) -> [u8; CONNECTION_ID_LEN] {
         self.seal(origin)

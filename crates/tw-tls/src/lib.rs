@@ -27,6 +27,7 @@ pub mod names;
 pub mod ocsp;
 mod password;
 mod pem;
+pub mod process_secret;
 mod sessions;
 mod settings;
 #[cfg(test)]

@@ -6,12 +6,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tw_base::FatalMutex;
 use tw_quic::HostKeys;
-use tw_tls::Zeroizing;
-
-/// Random secret of this process or the one before it, once there is one.
-static SECRET: FatalMutex<Option<Zeroizing<Vec<u8>>>> = FatalMutex::new(None);
+use tw_tls::process_secret;
 
 /// Keys of connection IDs, stateless resets and address validation tokens. Clones share them.
 #[derive(Clone)]
@@ -29,20 +25,8 @@ impl HostKey {
         Self(HostKeys::derive(secret))
     }
 
-    /// Keys of the random secret.
+    /// Keys of the random secret of the server.
     pub fn random() -> Self {
-        let mut secret = SECRET.lock();
-        let secret = secret.get_or_insert_with(|| Zeroizing::new(HostKeys::random_secret().to_vec()));
-        Self::of(secret)
+        Self::of(&process_secret::get())
     }
-}
-
-/// Random secret for the next process, if it is in use.
-pub(crate) fn export_secret() -> Option<Zeroizing<Vec<u8>>> {
-    SECRET.lock().clone()
-}
-
-/// Uses the random secret of the process before this one.
-pub(crate) fn inherit_secret(secret: &[u8]) {
-    *SECRET.lock() = Some(Zeroizing::new(secret.to_vec()));
 }

@@ -4,22 +4,21 @@
 //! worker process ─ export ─► master, which only keeps them ─ inherit ─► the next worker process
 //!                                └─ a file in memory ─► master of the new binary ─ inherit ─► its worker process
 //! ```
-//! Random keys only: keys of files are read by every process. One set for each lifetime of tickets.
+//! Random keys only: keys of files are read by every process. One set for each lifetime of tickets, and the secret from which
+//! other keys are derived (`tw_tls::process_secret`).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use tw_base::{FatalMutex, Limit};
-use tw_tls::{Clock, TicketError, Tickets, Zeroizing};
-
-use crate::quic::host_key;
+use tw_tls::{Clock, TicketError, Tickets, Zeroizing, process_secret};
 
 /// Bytes of all keys, which have to fit into one message to the master: enough for dozens of lifetimes.
 const TICKET_KEYS_SIZE_MAX: usize = 4 << 10;
-/// Bytes of the secret of QUIC with its head.
-const QUIC_SIZE_MAX: usize = 64;
-/// Stands for a lifetime in front of the random secret of QUIC.
-const QUIC_SECRET: u32 = u32::MAX;
+/// Bytes of the random secret of the server with its head.
+const SECRET_SIZE_MAX: usize = 64;
+/// Stands for a lifetime in front of the random secret of the server.
+const PROCESS_SECRET: u32 = u32::MAX;
 /// Bytes in front of the keys of each lifetime: the lifetime and their length.
 const HEAD_SIZE: usize = 4 + 2;
 
@@ -58,7 +57,7 @@ pub fn export_keys() -> Vec<u8> {
         keys.iter().filter_map(|(lifetime, tickets)| Some((*lifetime, tickets.upgrade()?))).collect()
     };
     // A buffer that grows would leave copies behind.
-    let mut all = Vec::with_capacity(TICKET_KEYS_SIZE_MAX + QUIC_SIZE_MAX);
+    let mut all = Vec::with_capacity(TICKET_KEYS_SIZE_MAX + SECRET_SIZE_MAX);
     for (lifetime, tickets) in used {
         let Some(state) = tickets.export() else { continue };
         let Ok(len) = u16::try_from(state.len()) else { continue };
@@ -68,8 +67,8 @@ pub fn export_keys() -> Vec<u8> {
             all.extend(state.iter());
         }
     }
-    if let Some(secret) = host_key::export_secret() {
-        all.extend(QUIC_SECRET.to_be_bytes());
+    if let Some(secret) = process_secret::export() {
+        all.extend(PROCESS_SECRET.to_be_bytes());
         all.extend((secret.len() as u16).to_be_bytes());
         all.extend(secret.iter());
     }
@@ -85,7 +84,7 @@ pub fn inherit_keys(mut all: &[u8]) {
         let len = usize::from(u16::from_be_bytes([e, f]));
         let Some((state, rest)) = rest.split_at_checked(len) else { return };
         match u32::from_be_bytes([a, b, c, d]) {
-            QUIC_SECRET => host_key::inherit_secret(state),
+            PROCESS_SECRET => process_secret::inherit(state),
             lifetime => drop(inherited.insert(lifetime, Zeroizing::new(state.to_vec()))),
         }
         all = rest;
