@@ -13,6 +13,7 @@ mod block;
 mod brotli;
 mod browser;
 mod cgi;
+mod challenge;
 mod changed_body;
 mod charset;
 mod coding;
@@ -135,6 +136,8 @@ pub static MODULES: &[Module] = &[
     Module::of::<deny_request::DenyRequest>("deny_request"),
     Module::of::<auth_basic::AuthBasic>("auth_basic"),
     Module::of::<auth_request::AuthRequest>("auth_request"),
+    // Last: with `satisfy any`, a client that may come in anyway is not challenged.
+    Module::of::<challenge::Challenge>("challenge"),
     // Precontent.
     Module::of::<internal_redirect::InternalRedirect>("internal_redirect"),
     Module::of::<try_files::TryFiles>("try_files"),
