@@ -52,7 +52,7 @@ use crate::reloaded_file;
 
 pub use history::{History, KEPT_EVERY};
 pub use loops::each_loop;
-pub use text::{CONTENT_TYPE, json_string};
+pub use text::{CONTENT_TYPE, json_string, label_value};
 pub use writer::{MetricsWriter, WriteProgress};
 
 /// Begins the name of every metric.

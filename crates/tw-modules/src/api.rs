@@ -366,7 +366,7 @@ fn stream_groups(r: &Request) -> Option<Arc<Groups<Stream>>> {
 }
 
 /// Returns true if a browser sent the request for a page of another origin.
-fn is_cross_origin(head: &RequestHead) -> bool {
+pub(crate) fn is_cross_origin(head: &RequestHead) -> bool {
     if let Some(site) = head.field("Sec-Fetch-Site") {
         return !matches!(site, b"same-origin" | b"none");
     }

@@ -94,6 +94,7 @@ mod turn_queue;
 mod types;
 mod userid;
 mod uwsgi;
+mod vts;
 mod zone;
 mod zstd;
 
@@ -190,6 +191,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<gzip::Gzip>("gzip"),
     // Log handlers.
     Module::of::<status_zone::StatusZone>("status_zone"),
+    Module::of::<vts::Vts>("vts"),
     Module::of::<log::AccessLog<Request>>("log"),
     Module::of::<session_log::SessionLog>("session_log"),
     // Beside requests; after those that pass them on.

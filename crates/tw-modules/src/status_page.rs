@@ -28,7 +28,7 @@ use crate::metrics;
 
 /// The page; `@NONCE@` is replaced by the policy's nonce.
 const PAGE: &str = include_str!("status_page/page.html");
-const NONCE: &str = "@NONCE@";
+pub(crate) const NONCE: &str = "@NONCE@";
 /// Bytes of the table of mounts that are read: some thousands of mounts.
 const MOUNTS_MAX: usize = 256 << 10;
 
@@ -105,7 +105,7 @@ impl Handler for StatusPage {
 }
 
 /// Content security policy of the page: its own script, its own style, its own server.
-fn policy(nonce: &str) -> String {
+pub(crate) fn policy(nonce: &str) -> String {
     format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; \
          img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -90,16 +90,16 @@ impl Handler for StubStatus {
 }
 
 /// Open connections by what they do.
-struct Connections {
-    active: u64,
-    reading: u64,
-    writing: u64,
-    waiting: u64,
+pub(crate) struct Connections {
+    pub(crate) active: u64,
+    pub(crate) reading: u64,
+    pub(crate) writing: u64,
+    pub(crate) waiting: u64,
 }
 
 impl Connections {
     /// The numbers now. Each is read for itself, so their sum may be off by what happens meanwhile.
-    fn of(counts: &Counts) -> Self {
+    pub(crate) fn of(counts: &Counts) -> Self {
         let active = counts.total(|tally| &tally.open);
         let (reading, waiting) = (counts.total(|tally| &tally.reading), counts.total(|tally| &tally.waiting));
         Self { active, reading, writing: active.saturating_sub(reading + waiting), waiting }

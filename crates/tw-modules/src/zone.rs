@@ -42,11 +42,24 @@ impl ZoneParameter {
         let invalid = || node.fail(format!("invalid zone size \"{word}\"")).at(word.span);
         let colon = value.iter().position(|byte| *byte == b':').ok_or_else(invalid)?;
         let size = units::size(&value[colon + 1..]).ok_or_else(invalid)?;
-        if size < SIZE_MIN {
-            return Err(node.fail(format!("zone \"{word}\" is too small")).at(word.span));
-        }
+        let size = large_enough(node, word, size)?;
         let name: Box<[u8]> = value[..colon].into();
         Ok((!name.is_empty()).then_some(Self { name, size }))
+    }
+
+    /// Reads a name and a size that are two words.
+    pub(crate) fn of_words(node: &Node, name: &Word, size: &Word) -> Result<Self, ConfError> {
+        let invalid = || node.fail(format!("invalid zone size \"{size}\"")).at(size.span);
+        let bytes = large_enough(node, size, size.size().ok_or_else(invalid)?)?;
+        Ok(Self { name: name.bytes.clone(), size: bytes })
+    }
+}
+
+/// Refuses zones in which nothing has room.
+fn large_enough(node: &Node, word: &Word, size: u64) -> Result<u64, ConfError> {
+    match size < SIZE_MIN {
+        true => Err(node.fail(format!("zone \"{word}\" is too small")).at(word.span)),
+        false => Ok(size),
     }
 }
 
@@ -279,6 +292,11 @@ impl<V> Zone<V> {
     /// Number of parts.
     pub(crate) fn shard_count(&self) -> usize {
         self.shards.len()
+    }
+
+    /// Locks one part after the other.
+    pub(crate) fn shards(&self) -> impl Iterator<Item = FatalMutexGuard<'_, ZoneTable<V>>> {
+        self.shards.iter().map(FatalMutex::lock)
     }
 
     /// Locks a part.

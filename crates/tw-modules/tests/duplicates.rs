@@ -229,6 +229,11 @@ const REPEATABLE: &[&str] = &[
     "uwsgi_pass_header",
     "uwsgi_ssl_conf_command",
     "valid_referers",
+    "vhost_traffic_status_display",
+    "vhost_traffic_status_filter_by_set_key",
+    "vhost_traffic_status_limit_traffic",
+    "vhost_traffic_status_limit_traffic_by_set_key",
+    "vhost_traffic_status_set_by_filter",
     "zstd_types",
 ];
 
@@ -387,6 +392,11 @@ const WORDS: &[(&str, &str)] = &[
     ("user", "nobody"),
     ("userid_service", "1"),
     ("valid_referers", "a.b"),
+    ("vhost_traffic_status_filter_by_set_key", "$uri a"),
+    ("vhost_traffic_status_histogram_buckets", "0.1 1"),
+    ("vhost_traffic_status_limit_traffic", "in:1g"),
+    ("vhost_traffic_status_limit_traffic_by_set_key", "FG@a@b out:1g"),
+    ("vhost_traffic_status_set_by_filter", "$c server/a/requestCounter"),
     ("worker_cpu_affinity", "auto"),
     // The default counts as not given, as in nginx.
     ("worker_priority", "1"),

@@ -4,7 +4,11 @@
 const HINTS: &[(&str, &str)] = &[
     ("proxy_connect", "\"tunnel_pass;\" answers CONNECT"),
     ("proxy_connect_*", "\"tunnel_pass;\" answers CONNECT"),
-    ("vhost_traffic_status*", "\"status_zone NAME;\" counts requests, \"metrics;\" shows the counters"),
+    (
+        "vhost_traffic_status_dump",
+        "counters last as long as the process; Prometheus keeps them longer, with \"/format/prometheus\"",
+    ),
+    ("vhost_traffic_status*", "\"status_zone NAME;\" counts every status, \"metrics;\" shows the counters"),
     ("*_by_lua*", NO_LUA),
     ("lua_*", NO_LUA),
     ("js_*", NO_SCRIPTS),
@@ -88,7 +92,8 @@ mod tests {
     fn third_party_directives_have_hints() {
         for (name, part) in [
             ("proxy_connect_allow", "tunnel_pass"),
-            ("vhost_traffic_status_zone", "status_zone"),
+            ("vhost_traffic_status_dump", "Prometheus"),
+            ("vhost_traffic_status_measure_status_codes", "status_zone"),
             ("content_by_lua_block", "Lua is not supported"),
             ("lua_shared_dict", "Lua is not supported"),
             ("js_import", "scripts are not supported"),

@@ -120,6 +120,11 @@ fn comma(at: usize) -> &'static str {
     if at == 0 { "" } else { "," }
 }
 
+/// Value of a label in the Prometheus format, without its quotation marks.
+pub fn label_value(text: &str) -> impl fmt::Display + '_ {
+    Escaped { text, also: Some('"') }
+}
+
 /// Text of a `HELP` line, or the value of a label, where the quotation mark is escaped as well.
 struct Escaped<'a> {
     text: &'a str,

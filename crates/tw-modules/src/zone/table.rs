@@ -62,6 +62,21 @@ impl<V> ZoneTable<V> {
         }
     }
 
+    /// Number of entries.
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Bytes that the entries take.
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Keys of all entries, in no order.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Arc<[u8]>> {
+        self.by_key.keys()
+    }
+
     /// The entry whose last use is longest ago.
     pub(crate) fn oldest(&self) -> Option<Id> {
         (self.last != NONE).then_some(Id(self.last))
@@ -69,26 +84,28 @@ impl<V> ZoneTable<V> {
 
     /// Adds an entry, which is the one used last. `None` if there is no room for its `cost`; `key` must not be there.
     pub(crate) fn insert(&mut self, key: &[u8], cost: u64, value: V) -> Option<Id> {
-        if self.used + cost > self.capacity {
-            return None;
+        self.try_insert(key, cost, value).ok()
+    }
+
+    /// As [`insert`](Self::insert), but returns the value if there is no room.
+    pub(crate) fn try_insert(&mut self, key: &[u8], cost: u64, value: V) -> Result<Id, V> {
+        let id = match self.free.last() {
+            Some(id) => id.0,
+            None => u32::try_from(self.nodes.len()).unwrap_or(NONE),
+        };
+        if self.used + cost > self.capacity || id == NONE {
+            return Err(value);
         }
         let key: Arc<[u8]> = key.into();
         let node = Node { key: key.clone(), value, cost, newer: NONE, older: NONE };
-        let id = match self.free.pop() {
-            Some(id) => {
-                *self.node(id.0) = node;
-                id
-            }
-            None => {
-                let id = u32::try_from(self.nodes.len()).ok().filter(|id| *id != NONE).map(Id)?;
-                self.nodes.push(node);
-                id
-            }
-        };
+        match self.free.pop() {
+            Some(_) => *self.node(id) = node,
+            None => self.nodes.push(node),
+        }
         self.used += cost;
-        self.by_key.insert(key, id);
-        self.connection(id.0);
-        Some(id)
+        self.by_key.insert(key, Id(id));
+        self.connection(id);
+        Ok(Id(id))
     }
 
     /// Removes an entry.

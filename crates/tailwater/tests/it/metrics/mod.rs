@@ -5,3 +5,4 @@ mod prometheus;
 mod status_page;
 mod status_zone;
 mod stub_status;
+mod traffic_status;

@@ -1,0 +1,97 @@
+//! Limits of the traffic that was counted.
+
+use std::sync::Arc;
+
+use tw_conf::ConfError;
+use tw_core::session::Session;
+use tw_log::{Level, Text};
+use tw_server::http::plan::{Handler, Step};
+use tw_server::http::request::Request;
+use tw_server::load::Resolve;
+use tw_server::vars::Template;
+
+use super::directives::RawTrafficLimit;
+use super::stat::Stat;
+use super::traffic_zone::TrafficZone;
+use super::{Vts, name_of, now_ms};
+
+/// Limit of one counter.
+pub(super) struct TrafficLimit {
+    /// `None`: the server of the request.
+    key: Option<LimitKey>,
+    stat: Stat,
+    most: u64,
+    status: u16,
+}
+
+/// Node that a limit names.
+struct LimitKey {
+    name: Template,
+    is_filter: bool,
+}
+
+/// Handler of the preaccess phase.
+pub(super) struct LimitHandler(pub(super) Arc<Vts>);
+
+/// Limits of one block.
+pub(super) fn resolve(
+    raw: Vec<RawTrafficLimit>,
+    is_checked: bool,
+    cx: &mut Resolve<'_>,
+) -> Result<Vec<TrafficLimit>, ConfError> {
+    let mut limits = Vec::with_capacity(raw.len());
+    for (at, limit) in raw.iter().enumerate() {
+        let key = |limit: &RawTrafficLimit| limit.key.as_ref().map(|word| word.bytes.clone());
+        let is_same = |other: &RawTrafficLimit| key(other) == key(limit) && other.stat == limit.stat;
+        if is_checked && raw[..at].iter().any(is_same) {
+            continue;
+        }
+        let key = match &limit.key {
+            None => None,
+            Some(word) => {
+                let (group, name) = word.bytes.split_at(3);
+                let name = cx.template_text(name, Some(word.span))?;
+                Some(LimitKey { name, is_filter: group == b"FG@" })
+            }
+        };
+        limits.push(TrafficLimit { key, stat: limit.stat, most: limit.most, status: limit.status });
+    }
+    Ok(limits)
+}
+
+impl Handler for LimitHandler {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let vts = &self.0;
+        let Some(zone) = &vts.zone else { return Step::PASS };
+        let mut key = r.scratch().take();
+        let mut limits = vts.limits.iter().flat_map(|limits| limits.iter());
+        let refused = limits.find(|limit| limit.is_exceeded(r, vts, zone, &mut key));
+        r.scratch().set(key);
+        match refused {
+            Some(limit) => Step::status(limit.status),
+            None => Step::PASS,
+        }
+    }
+}
+
+impl TrafficLimit {
+    /// Returns true, and writes a line into the error log, if the counter has exceeded the limit. `key` is scratch.
+    fn is_exceeded(&self, r: &Request, vts: &Vts, zone: &TrafficZone, key: &mut Vec<u8>) -> bool {
+        key.clear();
+        match &self.key {
+            None => vts.server_name(r).write_key(key),
+            Some(LimitKey { name, is_filter }) => {
+                let mut text = Vec::new();
+                name.eval(r, &mut text);
+                name_of(&text, *is_filter).write_key(key);
+            }
+        }
+        let used = zone.with(key, |node| self.stat.of(node, vts.average, now_ms())).unwrap_or(0);
+        let is_exceeded = used > self.most;
+        if is_exceeded {
+            let (name, most) = (Text(key), self.most);
+            r.log(Level::Error, format_args!("limiting traffic of \"{name}\": {used} is more than {most}"));
+        }
+        is_exceeded
+    }
+}
