@@ -92,6 +92,7 @@ mod try_files;
 mod tunnel;
 mod turn_queue;
 mod types;
+mod upload_progress;
 mod userid;
 mod uwsgi;
 mod vts;
@@ -132,6 +133,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<slice::Slice>("slice"),
     Module::of::<limit_req::LimitReq>("limit_req"),
     Module::of::<limit_conn::LimitConn<Request>>("limit_conn"),
+    Module::of::<upload_progress::UploadProgress>("upload_progress"),
     // Access.
     Module::of::<access::Access>("access"),
     Module::of::<deny_request::DenyRequest>("deny_request"),

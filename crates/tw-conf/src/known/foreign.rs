@@ -30,9 +30,6 @@ const HINTS: &[(&str, &str)] = &[
     ("libinjection*", NO_FIREWALL),
     ("pagespeed", "pages are not rewritten; \"gzip\", \"brotli\" and \"zstd\" compress them"),
     ("pagespeed*", "pages are not rewritten; \"gzip\", \"brotli\" and \"zstd\" compress them"),
-    ("upload_progress*", NO_PROGRESS),
-    ("track_uploads", NO_PROGRESS),
-    ("report_uploads", NO_PROGRESS),
     ("upload_pass*", "\"client_body_in_file_only on;\" hands request bodies over as files"),
     ("rtmp*", "streams over RTMP are not served; HLS and DASH are files and are"),
     ("vod*", NO_PACKAGING),
@@ -65,7 +62,6 @@ const GEOIP2: &str = "MaxMind no longer makes .dat files: \"geoip2 FILE.mmdb { $
 const NO_LUA: &str = "Lua is not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
 const NO_SCRIPTS: &str = "scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
 const NO_FIREWALL: &str = "there is no firewall with rules for applications: \"deny_request\" refuses requests by the value of a \"map\", and a firewall that is a server of its own can stand in front or behind";
-const NO_PROGRESS: &str = "the progress of uploads is not told; browsers show it";
 const NO_PACKAGING: &str = "\"hls\" makes playlists and segments of MP4 files";
 const NO_XSLT: &str = "XML is sent as it is, because there is no complete XSLT processor in Rust: an application behind a gateway transforms it";
 
@@ -102,7 +98,6 @@ mod tests {
             ("SecRulesEnabled", "\"map\""),
             ("CheckRule", "\"deny_request\""),
             ("pagespeed", "brotli"),
-            ("upload_progress", "progress"),
             ("rtmp", "RTMP"),
             ("vod_mode", "hls"),
         ] {

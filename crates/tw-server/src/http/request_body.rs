@@ -7,6 +7,7 @@
 //! ```
 
 mod error;
+mod progress;
 pub mod read;
 
 use std::ffi::CStr;
@@ -16,6 +17,7 @@ use tw_disk::{Account, File, JobClass, JobSource};
 use tw_http::Framing;
 
 pub use self::error::{BodyError, BodyLimits, Drained, InputError};
+pub use self::progress::BodyProgress;
 use super::body_buffer::{BodyBuffer, Reader};
 use super::file_reads::Pieces;
 use super::h1::Http1Body;
@@ -242,6 +244,15 @@ impl RequestBody {
             Source::H1(input) => input.received(),
             Source::Stream(input) => input.received(),
             Source::None | Source::Stored(_) | Source::Taken => 0,
+        }
+    }
+
+    /// Notes the bytes that are received from now on in `progress`, too, until the end of the body.
+    pub fn note_progress(&mut self, progress: BodyProgress) {
+        match &mut self.source {
+            Source::H1(input) => input.note_progress(progress),
+            Source::Stream(input) => input.note_progress(progress),
+            Source::None | Source::Stored(_) | Source::Taken => {}
         }
     }
 

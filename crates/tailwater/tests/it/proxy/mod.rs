@@ -18,4 +18,5 @@ mod response_rewriting;
 mod subrequests;
 mod timeouts;
 mod torture;
+mod upload_progress;
 mod upstream_tls;

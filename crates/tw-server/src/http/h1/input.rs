@@ -16,7 +16,7 @@ use tw_http::response::CONTINUE;
 use super::Http1Connection;
 use super::conn::SocketWaitError;
 use crate::http::client_wait::{ClientWait, WaitLimits};
-use crate::http::request_body::{BodyLimits, Drained, InputError};
+use crate::http::request_body::{BodyLimits, BodyProgress, Drained, InputError};
 
 /// Size of one read of a chunked body. A body of known length has no framing, so larger reads pass on without a copy.
 const READ_SIZE: usize = 16 << 10;
@@ -31,6 +31,8 @@ pub struct Http1Body {
     stage: Stage,
     hundred: Hundred,
     received: u64,
+    /// Takes over `received` after each piece.
+    progress: Option<BodyProgress>,
     wire: u64,
     waits: ClientWait,
 }
@@ -96,6 +98,7 @@ impl Http1Body {
             stage,
             hundred,
             received: 0,
+            progress: None,
             wire: 0,
             waits: ClientWait::default(),
         })
@@ -104,6 +107,12 @@ impl Http1Body {
     /// Bytes of the body that were taken.
     pub(crate) fn received(&self) -> u64 {
         self.received
+    }
+
+    /// Notes the bytes that are taken from now on in `progress`, too.
+    pub(crate) fn note_progress(&mut self, progress: BodyProgress) {
+        progress.set(self.received);
+        self.progress = Some(progress);
     }
 
     /// Bytes received, with the framing of a chunked body.
@@ -215,6 +224,9 @@ impl Http1Body {
             },
         };
         self.received += range.len() as u64;
+        if let Some(progress) = &self.progress {
+            progress.set(self.received);
+        }
         let is_full = self.buffer.len() >= self.buffer.capacity() / 2;
         if self.taken == 0 && range == (0..self.buffer.len()) && is_full {
             // All there is belongs to the body: it is handed over without being copied, unless that wastes memory.

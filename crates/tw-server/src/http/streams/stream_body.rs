@@ -13,7 +13,7 @@ use super::{BodyPart, RequestStream};
 use crate::http::client_wait::ClientWait;
 use crate::http::h2::Http2Stream;
 use crate::http::h3::Http3Stream;
-use crate::http::request_body::{BodyLimits, InputError};
+use crate::http::request_body::{BodyLimits, BodyProgress, InputError};
 
 /// RFC 9110 section 15.2.1.
 const CONTINUE: u16 = 100;
@@ -93,6 +93,8 @@ pub struct StreamBody {
     stage: Stage,
     expects: Expects,
     received: u64,
+    /// Takes over `received` after each piece.
+    progress: Option<BodyProgress>,
     /// Until when the client may pause.
     deadline: Deadline,
     waits: ClientWait,
@@ -125,6 +127,7 @@ impl StreamBody {
             stage: if is_over { Stage::Over } else { Stage::Unwanted },
             expects,
             received: 0,
+            progress: None,
             deadline: Deadline::new(),
             waits: ClientWait::default(),
         }
@@ -133,6 +136,12 @@ impl StreamBody {
     /// Bytes of the body that were taken.
     pub(crate) fn received(&self) -> u64 {
         self.received
+    }
+
+    /// Notes the bytes that are taken from now on in `progress`, too.
+    pub(crate) fn note_progress(&mut self, progress: BodyProgress) {
+        progress.set(self.received);
+        self.progress = Some(progress);
     }
 
     /// Bytes of the body that have arrived.
@@ -206,6 +215,9 @@ impl StreamBody {
         }
         let piece = self.came.split_to(want.max(1).min(self.came.len()));
         self.received += piece.len() as u64;
+        if let Some(progress) = &self.progress {
+            progress.set(self.received);
+        }
         let is_whole = self.length.is_none_or(|length| self.arrived() == length);
         if self.came.is_empty() && is_whole && self.stream.has_ended() {
             // The body is complete, and its end is known.
