@@ -1,6 +1,8 @@
-//! Invariants for any first bytes of a client: no panic, and more bytes never change what was found before.
+//! Invariants for any first bytes of a client: no panic, more bytes never change what was found before, and a
+//! fingerprint has its form.
 
 use tw_tls::client_hello::{FirstBytes, peek};
+use tw_tls::{Carrier, Fingerprint};
 
 pub(crate) fn check(data: &[u8]) {
     let all = peek(data);
@@ -18,4 +20,9 @@ pub(crate) fn check(data: &[u8]) {
         assert!(len <= data.len());
         let _ = hello.version_name();
     }
+    if let Some(fingerprint) = Fingerprint::of_records(data) {
+        assert!(matches!(all, FirstBytes::ClientHello(_) | FirstBytes::Other));
+        assert_eq!((fingerprint.ja4.chars().count(), fingerprint.ja3_hash().len()), (36, 32));
+    }
+    let _ = Fingerprint::of_message(data, Carrier::Quic);
 }

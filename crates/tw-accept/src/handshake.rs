@@ -16,7 +16,7 @@ use tw_log::Level;
 use tw_net::Transport;
 use tw_net::tls::{self, ClientHelloReader, ClientMessage, Handshake, HandshakeError, Step, TlsStream};
 use tw_rt::Socket;
-use tw_tls::{Cost, Identity, Verdict, client_scheme, verify_chain};
+use tw_tls::{Cost, Fingerprint, Identity, Verdict, client_scheme, verify_chain};
 
 use crate::connection::PendingConnection;
 use crate::host::{ChosenServer, TlsHost};
@@ -42,6 +42,9 @@ pub(crate) async fn accept<H: TlsHost>(
     early: Vec<u8>,
 ) -> Option<(Transport, Vec<u8>)> {
     let mut greeting = ClientHelloReader::new(socket, early);
+    if pending.host.needs_fingerprint() {
+        greeting.keep_bytes();
+    }
     let accepted = loop {
         match greeting.read() {
             Ok(Some(ClientMessage::Hello(accepted))) => break accepted,
@@ -53,11 +56,12 @@ pub(crate) async fn accept<H: TlsHost>(
             Err(failure) => return pending.failed(&failure),
         }
     };
+    let fingerprint = greeting.take_bytes().and_then(|bytes| Fingerprint::of_records(&bytes));
     let socket = greeting.into_socket();
     if let Some(config) = acme_challenge::find(pending, &accepted) {
         return acme_challenge::answer(pending, socket, *accepted, config).await;
     }
-    let offered = ClientHelloInfo::new(&accepted);
+    let offered = ClientHelloInfo::new(&accepted, fingerprint);
     let name = accepted.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
     let Some(chosen) = pending.host.choose_server(&name) else {
         // A client that does not read needs no alert.

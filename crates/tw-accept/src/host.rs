@@ -44,6 +44,9 @@ pub trait TlsHost: Host {
     /// Server of the configuration.
     type Server: Copy;
 
+    /// Returns true if variables of the configuration need the fingerprints of clients.
+    fn needs_fingerprint(&self) -> bool;
+
     /// Notes that the client does not speak TLS where TLS is expected.
     fn set_plain_on_tls(&self);
 

@@ -9,7 +9,7 @@ use rustls::{CipherSuite, HandshakeKind, NamedGroup, ProtocolVersion, SignatureS
 use tw_core::session::Session;
 use tw_net::tls::Handshake;
 use tw_quic::TlsFacts;
-use tw_tls::Verdict;
+use tw_tls::{Fingerprint, Verdict};
 
 use crate::ssl::RevocationStatus;
 
@@ -75,15 +75,18 @@ pub struct ClientHelloInfo {
     pub groups: Box<[NamedGroup]>,
     /// Schemes of signatures.
     pub schemes: Box<[SignatureScheme]>,
+    /// Fingerprint, if the configuration uses it.
+    pub fingerprint: Option<Box<Fingerprint>>,
 }
 
 impl ClientHelloInfo {
-    pub(crate) fn new(accepted: &Accepted) -> Self {
+    pub(crate) fn new(accepted: &Accepted, fingerprint: Option<Fingerprint>) -> Self {
         let hello = accepted.client_hello();
         Self {
             suites: hello.cipher_suites().into(),
             groups: hello.named_groups().unwrap_or_default().into(),
             schemes: hello.signature_schemes().into(),
+            fingerprint: fingerprint.map(Box::new),
         }
     }
 }
@@ -92,7 +95,7 @@ impl TlsInfo {
     /// Information of a client hello, before the handshake.
     pub(crate) fn of_hello(accepted: &Accepted) -> Self {
         let name = accepted.client_hello().server_name().map(|name| name.to_ascii_lowercase().into());
-        Self { offered: ClientHelloInfo::new(accepted), ..Self::of_name(name) }
+        Self { offered: ClientHelloInfo::new(accepted, None), ..Self::of_name(name) }
     }
 
     /// Information about a client of which nothing is known but the name that it sends.

@@ -69,6 +69,9 @@ pub enum Availability {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Preparations(pub u8);
 
+/// The fingerprint of a client hello, in every protocol. The other bits have a meaning for one protocol.
+pub const CLIENT_HELLO: Preparations = Preparations(1 << 7);
+
 impl Preparations {
     /// Returns true if all of `others` are among them.
     pub fn has(self, others: Self) -> bool {
@@ -194,6 +197,8 @@ pub struct Slots<S> {
     pub kinds: Box<[SlotKind<S>]>,
     /// Slots by name.
     pub names: HashMap<Box<str>, u16>,
+    /// Preparations that some block needs.
+    pub prepared: Preparations,
     one: HashMap<&'static str, Eval<S>>,
     families: Vec<(&'static str, EvalFamily<S>)>,
 }

@@ -9,12 +9,13 @@ use tw_core::load::Resolve;
 use tw_core::module::Settings;
 use tw_core::session::Session;
 use tw_core::vars::write::put;
-use tw_core::vars::{Value, VarDef};
+use tw_core::vars::{CLIENT_HELLO, Value, VarDef};
 use tw_stream::Stream;
 use tw_stream::plan::Plan;
 use tw_stream::preread::{PrereadHandler, PrereadStep};
 use tw_stream::server_choice::choose_server;
 use tw_stream::session::StreamSession;
+use tw_tls::Fingerprint;
 use tw_tls::client_hello::{FirstBytes, PeekedHello, peek};
 
 /// `ssl_preread` as written.
@@ -53,6 +54,24 @@ impl Settings<Stream> for StreamSslPreread {
             |s, out| of(s, out, |hello, out| put(out, &hello.alpn.join(&b','))),
             "Protocols of the client hello (ALPN), separated by commas.",
         ),
+        VarDef::one(
+            "ssl_preread_ja3",
+            |s, out| fingerprint(s, out, |fingerprint, out| put(out, fingerprint.ja3.as_bytes())),
+            "JA3 of the client hello, as `$ssl_ja3`.",
+        )
+        .prepared(CLIENT_HELLO),
+        VarDef::one(
+            "ssl_preread_ja3_hash",
+            |s, out| fingerprint(s, out, |fingerprint, out| put(out, fingerprint.ja3_hash().as_bytes())),
+            "MD5 of `$ssl_preread_ja3`.",
+        )
+        .prepared(CLIENT_HELLO),
+        VarDef::one(
+            "ssl_preread_ja4",
+            |s, out| fingerprint(s, out, |fingerprint, out| put(out, fingerprint.ja4.as_bytes())),
+            "JA4 of the client hello, as `$ssl_ja4`.",
+        )
+        .prepared(CLIENT_HELLO),
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, _: &mut Resolve<'_, Stream>) -> Result<Self, ConfError> {
@@ -70,6 +89,14 @@ fn of(s: &StreamSession, out: &mut Vec<u8>, put: impl FnOnce(&PeekedHello, &mut 
     s.held::<PeekedHello>().map_or(Value::Missing, |hello| put(hello, out))
 }
 
+fn fingerprint(
+    s: &StreamSession,
+    out: &mut Vec<u8>,
+    put: impl FnOnce(&Fingerprint, &mut Vec<u8>) -> Value,
+) -> Value {
+    s.held::<Fingerprint>().map_or(Value::Missing, |fingerprint| put(fingerprint, out))
+}
+
 impl PrereadHandler for StreamSslPreread {
     fn preread(&self, s: &mut StreamSession) -> PrereadStep {
         if s.transport.datagrams().is_some() {
@@ -81,6 +108,11 @@ impl PrereadHandler for StreamSslPreread {
             FirstBytes::ClientHello(hello) => {
                 let hello = Rc::new(hello);
                 s.hold(hello.clone());
+                if s.slots().prepared.has(CLIENT_HELLO)
+                    && let Some(fingerprint) = Fingerprint::of_records(&s.preread)
+                {
+                    s.hold(Rc::new(fingerprint));
+                }
                 choose_server(s, &hello.server_name);
                 PrereadStep::Done
             }

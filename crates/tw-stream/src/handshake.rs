@@ -10,6 +10,7 @@ use tw_accept::ssl::{CertificateNames, DynamicCertificate};
 use tw_accept::{ChosenServer, Host, OcspClient, TlsHost, TlsInfo, accept_tls};
 use tw_core::event_loop::{EvictableConnection, Tally};
 use tw_core::session::Session;
+use tw_core::vars::CLIENT_HELLO;
 use tw_disk::Disk;
 use tw_log::Level;
 use tw_net::{Transport, proxy_protocol};
@@ -87,6 +88,10 @@ impl Host for SessionHost<'_> {
 impl TlsHost for SessionHost<'_> {
     type Session = StreamSession;
     type Server = ServerId;
+
+    fn needs_fingerprint(&self) -> bool {
+        self.0.slots().prepared.has(CLIENT_HELLO)
+    }
 
     fn set_plain_on_tls(&self) {
         let message = "SSL_do_handshake() failed (SSL: the client does not speak TLS) while SSL handshaking";

@@ -8,7 +8,7 @@ const HANDSHAKE: u8 = 22;
 /// Type of the message.
 const CLIENT_HELLO: u8 = 1;
 /// Bytes of the random number.
-const RANDOM: usize = 32;
+pub(crate) const RANDOM: usize = 32;
 /// Types of extensions.
 const SERVER_NAME: u16 = 0;
 const ALPN: u16 = 16;
@@ -70,6 +70,14 @@ pub fn of_name(name: &str) -> Vec<u8> {
 
 /// Reads the first bytes of a client. Allocates as many bytes as the message has in `bytes`.
 pub fn peek(bytes: &[u8]) -> FirstBytes {
+    match message(bytes) {
+        Ok(body) => hello(&body).map_or(FirstBytes::Other, FirstBytes::ClientHello),
+        Err(other) => other,
+    }
+}
+
+/// Body of the client hello in the first bytes of a client. The error says what these are instead.
+pub(crate) fn message(bytes: &[u8]) -> Result<Vec<u8>, FirstBytes> {
     let mut message = Vec::new();
     let mut rest = bytes;
     while let Some((header, behind)) = rest.split_first_chunk::<5>() {
@@ -79,27 +87,31 @@ pub fn peek(bytes: &[u8]) -> FirstBytes {
         {
             // The hello of SSLv2, in which a client may offer later versions.
             let version = [major, minor];
-            return FirstBytes::ClientHello(PeekedHello { version, ..PeekedHello::default() });
+            return Err(FirstBytes::ClientHello(PeekedHello { version, ..PeekedHello::default() }));
         }
         if kind != HANDSHAKE || major != 3 {
-            return FirstBytes::Other;
+            return Err(FirstBytes::Other);
         }
         let len = usize::from(u16::from_be_bytes([high, low]));
-        let Some((content, behind)) = behind.split_at_checked(len) else { return FirstBytes::Incomplete };
+        let Some((content, behind)) = behind.split_at_checked(len) else {
+            return Err(FirstBytes::Incomplete);
+        };
         message.extend_from_slice(content);
         rest = behind;
         let Some((header, body)) = message.split_first_chunk::<4>() else { continue };
         let [kind, len @ ..] = *header;
         if kind != CLIENT_HELLO {
-            return FirstBytes::Other;
+            return Err(FirstBytes::Other);
         }
         let [high, middle, low] = len;
         let len = u32::from_be_bytes([0, high, middle, low]) as usize;
-        if let Some(body) = body.get(..len) {
-            return hello(body).map_or(FirstBytes::Other, FirstBytes::ClientHello);
+        if body.len() >= len {
+            message.drain(..4);
+            message.truncate(len);
+            return Ok(message);
         }
     }
-    FirstBytes::Incomplete
+    Err(FirstBytes::Incomplete)
 }
 
 /// Reads the body of the message; `None` if it is malformed.
@@ -164,20 +176,20 @@ fn protocols(mut content: &[u8]) -> Option<Vec<Vec<u8>>> {
 }
 
 /// Takes the first `len` bytes.
-fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
+pub(crate) fn take<'a>(bytes: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
     let (first, rest) = bytes.split_at_checked(len)?;
     *bytes = rest;
     Some(first)
 }
 
 /// Takes a vector with one byte for its length.
-fn vector_8<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub(crate) fn vector_8<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = usize::from(*take(bytes, 1)?.first()?);
     take(bytes, len)
 }
 
 /// Takes a vector with two bytes for its length.
-fn vector_16<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub(crate) fn vector_16<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = usize::from(u16::from_be_bytes(*take(bytes, 2)?.first_chunk()?));
     take(bytes, len)
 }

@@ -20,6 +20,7 @@ mod client_config;
 pub mod client_hello;
 mod context;
 mod der;
+mod fingerprint;
 mod handshake;
 mod identity;
 mod key;
@@ -42,6 +43,7 @@ mod x509;
 pub use chain::{ChainError, authorities, chain};
 pub use client_config::{BUNDLES, client_config};
 pub use context::{SessionIdContext, SessionsInContext};
+pub use fingerprint::{Carrier, Fingerprint};
 pub use identity::{Identity, IdentityError};
 pub use key::{Cost, Key, KeyError, Kind};
 pub use password::{PasswordError, Passwords};
@@ -68,4 +70,5 @@ pub const LIMITS: &[&[tw_base::Limit]] = &[
     sessions::LIMITS,
     verify::LIMITS,
     ocsp::LIMITS,
+    fingerprint::LIMITS,
 ];

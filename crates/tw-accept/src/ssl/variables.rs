@@ -3,10 +3,10 @@
 use std::marker::PhantomData;
 
 use tw_core::vars::write::{put, put_maybe};
-use tw_core::vars::{Value, VarDef};
-use tw_tls::Verdict;
+use tw_core::vars::{CLIENT_HELLO, Value, VarDef};
 use tw_tls::certificate::CertificateFields;
 use tw_tls::names::{self, AlgorithmName};
+use tw_tls::{Fingerprint, Verdict};
 
 use super::RevocationStatus;
 use crate::tls_info::{TlsInfo, TlsSession};
@@ -62,6 +62,24 @@ impl<S: TlsSession> TlsVariables<S> {
             },
             "Schemes of signatures that the client can do.",
         ),
+        VarDef::one(
+            "ssl_ja3",
+            |s, out| fingerprint(s, out, |fingerprint, out| put(out, fingerprint.ja3.as_bytes())),
+            "JA3 of the client hello: version, cipher suites, extensions, groups and formats of points.",
+        )
+        .prepared(CLIENT_HELLO),
+        VarDef::one(
+            "ssl_ja3_hash",
+            |s, out| fingerprint(s, out, |fingerprint, out| put(out, fingerprint.ja3_hash().as_bytes())),
+            "MD5 of `$ssl_ja3`.",
+        )
+        .prepared(CLIENT_HELLO),
+        VarDef::one(
+            "ssl_ja4",
+            |s, out| fingerprint(s, out, |fingerprint, out| put(out, fingerprint.ja4.as_bytes())),
+            "JA4 of the client hello.",
+        )
+        .prepared(CLIENT_HELLO),
         VarDef::one(
             "ssl_sigalg",
             |s, out| of(s, out, |tls, out| put_name(out, tls.scheme.map(names::scheme))),
@@ -195,6 +213,17 @@ fn client<S: TlsSession>(
     of(s, out, |tls, out| {
         let facts = tls.client.as_ref().and_then(|client| CertificateFields::of(&client.der));
         facts.map_or(Value::Missing, |facts| put(out, describe(&facts).as_bytes()))
+    })
+}
+
+fn fingerprint<S: TlsSession>(
+    s: &S,
+    out: &mut Vec<u8>,
+    put: impl FnOnce(&Fingerprint, &mut Vec<u8>) -> Value,
+) -> Value {
+    of(s, out, |tls, out| match &tls.offered.fingerprint {
+        Some(fingerprint) => put(fingerprint, out),
+        None => Value::Missing,
     })
 }
 

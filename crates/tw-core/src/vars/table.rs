@@ -28,6 +28,8 @@ pub struct VarTable<S> {
     /// Preparations that the bound variables need ([`Availability::Prepared`]). The loader resets it at the end of a
     /// block.
     pub prepared: Preparations,
+    /// Preparations that any block needs.
+    prepared_anywhere: Preparations,
 }
 
 /// A variable with one name.
@@ -107,6 +109,7 @@ impl<S: 'static> VarTable<S> {
         if let Some(one) = self.one.get(name.as_str()) {
             if let Availability::Prepared(by) = one.when {
                 self.prepared.0 |= by.0;
+                self.prepared_anywhere.0 |= by.0;
             }
             return Var::One(one.eval);
         }
@@ -218,7 +221,8 @@ impl<S: 'static> VarTable<S> {
         }
         let kinds = self.kinds.into_iter().flatten().collect();
         let one = self.one.into_iter().map(|(name, one)| (name, one.eval)).collect();
-        Ok(Slots { kinds, names: self.slots, one, families: self.families })
+        let prepared = self.prepared_anywhere;
+        Ok(Slots { kinds, names: self.slots, prepared, one, families: self.families })
     }
 
     fn slot(&mut self, name: &str) -> u16 {
@@ -246,6 +250,7 @@ impl<S> Default for VarTable<S> {
             values: HashMap::new(),
             open: Vec::new(),
             prepared: Preparations::default(),
+            prepared_anywhere: Preparations::default(),
         }
     }
 }

@@ -20,6 +20,8 @@ pub struct ClientHelloReader {
     acceptor: Acceptor,
     /// Bytes that were read and not parsed.
     early: Vec<u8>,
+    /// All bytes that were read, if they are kept.
+    kept: Option<Vec<u8>>,
     begun: Begun,
 }
 
@@ -40,7 +42,17 @@ pub enum ClientMessage {
 impl ClientHelloReader {
     /// Starts with a connection of which `early` was read already.
     pub fn new(socket: Socket, early: Vec<u8>) -> Self {
-        Self { socket, acceptor: Acceptor::default(), early, begun: Begun::Nothing }
+        Self { socket, acceptor: Acceptor::default(), early, kept: None, begun: Begun::Nothing }
+    }
+
+    /// Keeps the bytes of the message for [`take_bytes`](Self::take_bytes): as many as a message may have, and one read.
+    pub fn keep_bytes(&mut self) {
+        self.kept = Some(Vec::new());
+    }
+
+    /// Returns the bytes that were kept.
+    pub fn take_bytes(&mut self) -> Option<Vec<u8>> {
+        self.kept.take()
     }
 
     /// The socket underneath.
@@ -73,6 +85,9 @@ impl ClientHelloReader {
                 return Ok(Some(ClientMessage::Plain(std::mem::take(&mut self.early))));
             }
             self.begun = Begun::Tls;
+            if let Some(kept) = &mut self.kept {
+                kept.extend_from_slice(&self.early);
+            }
             let mut bytes = &self.early[..];
             while !bytes.is_empty() {
                 self.acceptor.read_tls(&mut bytes).map_err(HandshakeError::Io)?;

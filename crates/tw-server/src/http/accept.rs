@@ -15,6 +15,7 @@ use tw_core::event_loop::{
     DatagramListener, EvictableConnection, LevelGuard, PassedDatagram, ReceivedDatagram, Tally,
 };
 use tw_core::regex::Captures;
+use tw_core::vars::CLIENT_HELLO;
 use tw_disk::Disk;
 use tw_log::Level;
 use tw_net::listen::SocketKind;
@@ -211,6 +212,10 @@ impl TlsHost for Client {
     type Session = Request;
     /// Server and the plan of its own block.
     type Server = (ServerId, PlanId);
+
+    fn needs_fingerprint(&self) -> bool {
+        self.home.generation().slots.prepared.has(CLIENT_HELLO)
+    }
 
     fn set_plain_on_tls(&self) {
         self.is_plain_on_tls.set(true);

@@ -206,3 +206,21 @@ fn rewritten_mqtt_packet_has_a_limit() {
     assert_eq!(client.read_until_close().unwrap_or_default(), b"");
     server.wait_error_log("too large MQTT CONNECT packet with its new fields, client: ").unwrap();
 }
+
+#[test]
+fn fingerprint_variables_are_those_of_the_client_hello() {
+    let server = start(
+        "server { listen 127.0.0.1:{port}; ssl_preread on;
+         return '$ssl_preread_ja4 $ssl_preread_ja3 $ssl_preread_ja3_hash'; }",
+    );
+    // Version, random, session id, two cipher suites of which one is made up, no compression, a server name.
+    let extensions = [&[0, 14, 0, 0, 0, 10, 0, 8, 0, 0, 5][..], b"a.b.c"].concat();
+    let body = [&[3, 3][..], &[7; 32], &[0], &[0, 4, 0x1a, 0x1a, 0xc0, 0x2f], &[1, 0], &extensions].concat();
+    let message = [&[1, 0, 0, body.len() as u8][..], &body].concat();
+    let mut client = server.connect().unwrap();
+    client.send([&[22, 3, 1, 0, message.len() as u8][..], &message].concat()).unwrap();
+    assert_eq!(
+        String::from_utf8(client.read_until_close().unwrap()).unwrap(),
+        "t12d010100_f06271c2b022_000000000000 771,49199,0,, 61cfdf1a447a978ff66f0880924eded7"
+    );
+}

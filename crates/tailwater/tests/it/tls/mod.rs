@@ -3,6 +3,7 @@
 mod bad_handshakes;
 mod certificate_variables;
 mod certificate_watch;
+mod fingerprints;
 mod listen_ssl;
 mod negotiation;
 mod ocsp;
