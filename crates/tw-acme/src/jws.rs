@@ -2,7 +2,7 @@
 
 use aws_lc_rs::hmac;
 use serde_json::{Value, json};
-use tw_http::base64;
+pub(crate) use tw_http::base64::encode_url as base64url;
 
 use crate::account::AccountKey;
 use crate::config::ExternalAccount;
@@ -13,17 +13,6 @@ use crate::error::Error;
 pub(crate) enum By<'a> {
     Key,
     Account(&'a str),
-}
-
-/// Bytes in the alphabet for URLs, without padding (RFC 7515, section 2).
-pub(crate) fn base64url(bytes: &[u8]) -> String {
-    let text = base64::encode(bytes).into_iter().filter(|byte| *byte != b'=');
-    text.map(|byte| match byte {
-        b'+' => '-',
-        b'/' => '_',
-        other => char::from(other),
-    })
-    .collect()
 }
 
 /// A request: `payload` is `None` where only something is to be read (section 6.3, POST-as-GET).

@@ -29,6 +29,33 @@ pub fn encode(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The text of some bytes in the alphabet for URLs, without padding (RFC 7515 section 2).
+pub fn encode_url(bytes: &[u8]) -> String {
+    let digits = encode(bytes).into_iter().filter(|byte| *byte != b'=');
+    digits
+        .map(|byte| match byte {
+            b'+' => '-',
+            b'/' => '_',
+            other => char::from(other),
+        })
+        .collect()
+}
+
+/// Decodes the only text that [`encode_url`] makes of some bytes: one without padding, and without trailing bits that are set.
+///
+/// # Errors
+/// Any other text.
+pub fn decode_url(text: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
+    decode(text, Alphabet::Url, &mut bytes)?;
+    let (_, rest) = bytes.as_chunks::<3>();
+    let end = encode_url(rest);
+    if text.contains(&b'=') || !text.ends_with(end.as_bytes()) {
+        return Err(Malformed);
+    }
+    Ok(bytes)
+}
+
 /// Appends the decoded bytes of a text, with or without padding; text after the padding is ignored, and so are
 /// trailing bits that make no whole byte. If the text is malformed, the bytes before the error have been appended.
 ///
@@ -91,6 +118,18 @@ mod tests {
         assert_eq!(decoded(&text, Alphabet::Standard), Some(all.clone()));
         assert_eq!(decoded(&text, Alphabet::Url), None);
         assert_eq!(decoded(&text.replace('+', "-").replace('/', "_"), Alphabet::Url), Some(all));
+    }
+
+    #[test]
+    fn base64url_has_one_text_for_some_bytes() {
+        for size in 0..10 {
+            let bytes: Vec<u8> = (0..size).map(|byte| 255 - byte * 3).collect();
+            let text = encode_url(&bytes);
+            assert_eq!(decode_url(text.as_bytes()), Ok(bytes), "{text}");
+        }
+        for text in ["A", "AB", "AAB", "AA==", "=", "AAAA=", "AA=A", "A+AA", "A/AA", "AAAA\n", " AAA"] {
+            assert_eq!(decode_url(text.as_bytes()), Err(Malformed), "{text}");
+        }
     }
 
     #[test]

@@ -4,9 +4,9 @@
 //! no credentials ─→ 401          look at the file ─ unchanged ─→ hash of the user ─ right a moment ago ─→ granted
 //!                                      └ changed ─→ read ─┘          └─→ hash the password on a pool thread
 //! ```
-//! Hashing takes milliseconds to seconds by design, so a loop never does it, and at most [`HASHES_AT_ONCE`]
-//! threads do. Other requests wait in a [`turn_queue`](crate::turn_queue) of bounded length, in which clients take turns; a request
-//! leaves it when its connection closes. An unknown user name costs as much as a known one, so that the response time
+//! Hashing takes milliseconds to seconds by design, so a loop never does it, and at most [`turn_queue::TURNS_AT_ONCE`]
+//! threads do. Other requests wait in a [`turn_queue`] of bounded length, in which clients take turns; a request leaves it
+//! when its connection closes. An unknown user name costs as much as a known one, so that the response time
 //! does not reveal names.
 
 mod des;
@@ -16,16 +16,12 @@ mod users;
 
 use std::ffi::CString;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tw_base::Limit;
-use tw_conf::{
-    Args, ConfError, Directive, HTTP, LIMIT_EXCEPT, LOCATION, SERVER, Setting, Span, Word, record,
-};
+use tw_conf::{Args, ConfError, Directive, HTTP, LIMIT_EXCEPT, LOCATION, SERVER, Setting, Word, record};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_disk::{Disk, DiskError};
-use tw_http::{Known, Method};
 use tw_log::{Level, Text};
 use tw_server::config::location::Location;
 use tw_server::http::Http;
@@ -39,76 +35,34 @@ use tw_server::vars::Template;
 use self::hash::{HashKind, PasswordVerdict};
 pub use self::hash::{PasswordError, password_hash, password_line};
 use self::password_cache::{PasswordCache, PasswordDigest};
-use self::users::{CachedUsers, UserFileError, Users};
-use crate::turn_queue::{ClientKey, TurnLimits, TurnQueue, TurnWait, wait_for_turn};
+use self::users::{USERS, Users};
+use crate::access_refusal::{self, try_later};
+use crate::cached_files::{self, CachedFileError, CachedFiles, NamedFile, RawNamedFile};
+use crate::turn_queue::{self, ClientKey, TurnQueue, TurnWait, wait_for_turn};
 
 const EVERYWHERE: u32 = HTTP | SERVER | LOCATION | LIMIT_EXCEPT;
 
 /// Bytes of a password that is compared with a slow hash, whose cost grows with them. crypt(3) has the same limit.
 const PASSWORD_MAX: usize = 512;
-/// Passwords that are hashed at the same time; others wait. Fewer than a pool has threads, so that guessing passwords
-/// does not keep other requests from the disk.
-const HASHES_AT_ONCE: usize = 4;
-/// Requests that wait for that.
-const WAITING_MAX: usize = 1024;
-/// Most waiting requests of one client. Many users may come from one address.
-const WAITING_OF_CLIENT_MAX: usize = 128;
-/// The queue of slow hashes.
-const QUEUE: TurnLimits =
-    TurnLimits { at_once: HASHES_AT_ONCE, waiting: WAITING_MAX, waiting_of_client: WAITING_OF_CLIENT_MAX };
-/// Longest wait of a request for its turn to be hashed.
-const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Realm and file as written.
 #[derive(Default)]
 pub(crate) struct Raw {
     realm: Setting<Word>,
-    file: Setting<RawFile>,
-}
-
-/// `auth_basic_user_file` as written.
-struct RawFile {
-    word: Word,
-    /// The directory of the configuration.
-    prefix: Box<[u8]>,
+    file: Setting<RawNamedFile>,
 }
 
 /// Realm and file of one block.
 pub(crate) struct AuthBasic {
     /// `None` without authentication.
     realm: Option<Arc<Template>>,
-    file: Option<Arc<UserFile>>,
+    file: Option<Arc<NamedFile>>,
     shared: Arc<AuthBasicState>,
-}
-
-/// `auth_basic_user_file`
-struct UserFile {
-    name: Template,
-    /// Position in the configuration.
-    at: Span,
-    /// The directory of the configuration, where names that do not begin with a slash begin.
-    prefix: Box<[u8]>,
-}
-
-impl UserFile {
-    /// The template of its name. One that begins with a variable may be that of any file.
-    fn full_name(&self) -> Template {
-        match self.name.prefix() {
-            b"" if self.name.constant().is_none() => self.name.clone(),
-            [b'/', ..] => self.name.clone(),
-            _ => Template::joined([Template::text(&self.prefix), self.name.clone()]),
-        }
-    }
-
-    /// Path for `r`. A path with a NUL is that of no file, and empty.
-    fn path(&self, r: &Request) -> CString {
-        CString::new(tw_conf::full_name(&self.prefix, &self.name.value(r))).unwrap_or_default()
-    }
 }
 
 /// State that all blocks of a configuration share.
 struct AuthBasicState {
-    kept: CachedUsers,
+    kept: CachedFiles<Users>,
     remembered: PasswordCache,
     line: Arc<TurnQueue>,
 }
@@ -124,9 +78,7 @@ impl Settings<Http> for AuthBasic {
         record::new("auth_basic_user_file", "file", EVERYWHERE, Args::exact(1))
             .doc("Users and hashes of their passwords, one a line: `name:hash`. Hashes of crypt(3), apr1, {SHA}, {SSHA}, {PLAIN}.")
             .set(|raw, node, cx| {
-                raw.file.set_with(node, |node| {
-                    Ok(RawFile { word: node.arg(0)?.clone(), prefix: cx.conf_prefix.into() })
-                })
+                raw.file.set_with(node, |node| Ok(RawNamedFile::new(node.arg(0)?, cx.conf_prefix)))
             }),
     ];
 
@@ -150,26 +102,26 @@ impl Settings<Http> for AuthBasic {
             "no password fits it, and the error log says so",
         ),
         Limit::count(
-            "HASHES_AT_ONCE",
-            HASHES_AT_ONCE as u64,
+            "TURNS_AT_ONCE",
+            turn_queue::TURNS_AT_ONCE as u64,
             "Passwords hashed at the same time",
             "other requests wait",
         ),
         Limit::count(
             "WAITING_MAX",
-            WAITING_MAX as u64,
+            turn_queue::WAITING_MAX as u64,
             "Requests that wait for their passwords to be hashed",
             "503 with Retry-After; the error log says so",
         ),
         Limit::count(
             "WAITING_OF_CLIENT_MAX",
-            WAITING_OF_CLIENT_MAX as u64,
+            turn_queue::WAITING_OF_CLIENT_MAX as u64,
             "Requests of one address, or IPv6 network of 64 bits, among them",
             "503 with Retry-After; the error log says so",
         ),
         Limit::micros(
             "WAIT_MAX",
-            WAIT_MAX.as_micros() as u64,
+            turn_queue::WAIT_MAX.as_micros() as u64,
             "Time a request waits for that",
             "503 with Retry-After; the error log says so",
         ),
@@ -200,10 +152,7 @@ impl Settings<Http> for AuthBasic {
             None => outer.and_then(|outer| outer.realm.clone()),
         };
         let file = match raw.file.take() {
-            Some(RawFile { word, prefix }) => {
-                let (name, at) = (cx.template(&word)?, word.span);
-                Some(Arc::new(UserFile { name, at, prefix }))
-            }
+            Some(written) => Some(Arc::new(written.resolve(cx)?)),
             None => outer.and_then(|outer| outer.file.clone()),
         };
         let shared = match outer {
@@ -211,8 +160,8 @@ impl Settings<Http> for AuthBasic {
             None => {
                 let remembered = PasswordCache::new()
                     .map_err(|errno| ConfError::new(format!("getrandom() failed ({errno})")))?;
-                let line = Arc::new(TurnQueue::new(QUEUE));
-                Arc::new(AuthBasicState { kept: CachedUsers::default(), remembered, line })
+                let line = Arc::new(TurnQueue::new(turn_queue::CREDENTIALS));
+                Arc::new(AuthBasicState { kept: CachedFiles::new(&USERS), remembered, line })
             }
         };
         Ok(Self { realm, file, shared })
@@ -230,7 +179,7 @@ impl Settings<Http> for AuthBasic {
 
     fn reach(&self, _core: &Location, reach: &mut Reach) {
         if let (Some(_), Some(file)) = (&self.realm, &self.file) {
-            reach.reads_file(&file.full_name(), Some(file.at));
+            file.declare(reach);
         }
     }
 }
@@ -268,12 +217,12 @@ impl Handler for AuthBasic {
         let credentials = Credentials { text, user };
         let Some(disk) = r.disk().cloned() else { return Step::status(500) };
         let path = file.path(r);
-        match self.shared.kept.users_now(&disk, &path) {
+        match self.shared.kept.content_now(&disk, &path) {
             Some(users) => self.check_credentials(r, realm, path, disk, &users, credentials),
             None => Step::Wait(Box::pin(async move {
                 let users = match path.is_empty() {
-                    true => Err(UserFileError::Disk(users::no_such_file())),
-                    false => self.shared.kept.users(&disk, &mut r.costs.account, &path).await,
+                    true => Err(CachedFileError::Disk(cached_files::no_such_file())),
+                    false => self.shared.kept.content(&disk, &mut r.costs.account, &path).await,
                 };
                 match users {
                     Ok(users) => match self.check_credentials(r, realm, path, disk, &users, credentials) {
@@ -366,12 +315,12 @@ impl AuthBasic {
         token: Option<PasswordDigest>,
     ) -> Result<PasswordVerdict, Outcome> {
         let Ok(mut place) = self.shared.line.enter(ClientKey::of(r.client_addr())) else {
-            return Err(refuse(r, format_args!("too many passwords wait to be hashed")));
+            return Err(try_later(r, format_args!("too many passwords wait to be hashed")));
         };
-        match wait_for_turn(r, &mut place, WAIT_MAX).await {
+        match wait_for_turn(r, &mut place, turn_queue::WAIT_MAX).await {
             Ok(()) => {}
             Err(TurnWait::TooLong) => {
-                return Err(refuse(r, format_args!("a password waited too long to be hashed")));
+                return Err(try_later(r, format_args!("a password waited too long to be hashed")));
             }
             Err(TurnWait::Gone(gone)) => return Err(phases::client_closed(r, &gone)),
         }
@@ -386,7 +335,7 @@ impl AuthBasic {
         match disk.pool().run(&mut r.costs.account, work).await {
             Ok(verdict) => Ok(verdict),
             Err(error @ DiskError::QueueFull { .. }) => {
-                Err(refuse(r, format_args!("a password was not hashed: {error}")))
+                Err(try_later(r, format_args!("a password was not hashed: {error}")))
             }
             Err(error) => {
                 r.log(Level::Error, format_args!("a password was not hashed: {error}"));
@@ -394,13 +343,6 @@ impl AuthBasic {
             }
         }
     }
-}
-
-/// There is too much to do; the client may try again.
-fn refuse(r: &mut Request, why: std::fmt::Arguments<'_>) -> Outcome {
-    r.log(Level::Error, why);
-    r.out.fields.set(Known::RetryAfter, "1");
-    Outcome::Status(503)
 }
 
 fn decide(r: &mut Request, verdict: PasswordVerdict, realm: &[u8], user: &[u8], hash: &[u8]) -> Outcome {
@@ -434,31 +376,31 @@ fn mark(hash: &[u8]) -> Text<'_> {
 
 /// Asks for a user and a password.
 fn challenge(r: &mut Request, realm: &[u8]) -> Outcome {
-    let challenge = [b"Basic realm=\"", realm, b"\""].concat();
-    let (name, code) = match r.method() {
-        Method::Connect => ("Proxy-Authenticate", 407),
-        _ => ("WWW-Authenticate", 401),
-    };
-    r.out.fields.append(name, bytes::Bytes::from(challenge));
-    Outcome::Status(code)
+    access_refusal::challenge(r, [b"Basic realm=\"", realm, b"\""].concat())
 }
 
 /// There are no users: a file that is not there forbids, everything else is our fault.
-fn fail(r: &mut Request, path: &CString, failed: &UserFileError) -> Outcome {
+fn fail(r: &mut Request, path: &CString, failed: &CachedFileError) -> Outcome {
     match failed {
-        UserFileError::Disk(error) if users::is_missing(error) => {
+        CachedFileError::Disk(error) if cached_files::is_missing(error) => {
             r.log(Level::Error, format_args!("{}", error.on(path)));
             Outcome::Status(403)
         }
-        UserFileError::Disk(error) if error.is_passing() => refuse(r, format_args!("{}", error.on(path))),
-        UserFileError::Disk(error) => {
+        CachedFileError::Disk(error) if error.is_passing() => {
+            try_later(r, format_args!("{}", error.on(path)))
+        }
+        CachedFileError::Disk(error) => {
             r.log(Level::Crit, format_args!("{}", error.on(path)));
             Outcome::Status(500)
         }
         // DIFF(nginx): a file of users has a limit.
-        UserFileError::TooLarge => {
+        CachedFileError::TooLarge => {
             let (path, max) = (Text(path.to_bytes()), users::FILE_SIZE_MAX);
             r.log(Level::Crit, format_args!("\"{path}\" has more than {max} bytes"));
+            Outcome::Status(500)
+        }
+        CachedFileError::Malformed(why) => {
+            r.log(Level::Crit, format_args!("\"{}\": {why}", Text(path.to_bytes())));
             Outcome::Status(500)
         }
     }

@@ -3,15 +3,18 @@
 //! The order of [`MODULES`] and of [`STREAM_MODULES`] is the order in which handlers of one phase run, and in which header filters see a response.
 
 mod access;
+mod access_refusal;
 mod addition;
 mod address_source;
 mod api;
 mod auth_basic;
+mod auth_jwt;
 mod auth_request;
 mod autoindex;
 mod block;
 mod brotli;
 mod browser;
+mod cached_files;
 mod cgi;
 mod challenge;
 mod changed_body;
@@ -39,6 +42,7 @@ mod hls;
 mod image_filter;
 mod index;
 mod internal_redirect;
+mod jose;
 mod json;
 mod keyval;
 mod limit_conn;
@@ -59,6 +63,7 @@ mod random_index;
 mod real_ip;
 mod referer;
 mod refusal;
+mod required_values;
 mod rewrite;
 mod scgi;
 #[cfg(test)]
@@ -139,6 +144,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<deny_request::DenyRequest>("deny_request"),
     Module::of::<auth_basic::AuthBasic>("auth_basic"),
     Module::of::<auth_request::AuthRequest>("auth_request"),
+    Module::of::<auth_jwt::AuthJwt>("auth_jwt"),
     // Last: with `satisfy any`, a client that may come in anyway is not challenged.
     Module::of::<challenge::Challenge>("challenge"),
     // Precontent.

@@ -34,6 +34,20 @@ pub(crate) struct TurnLimits {
     pub(crate) waiting_of_client: usize,
 }
 
+/// Requests that hash a password, or decrypt a key, at the same time; others wait. Fewer than a pool has threads, so that
+/// guessing does not keep other requests from the disk.
+pub(crate) const TURNS_AT_ONCE: usize = 4;
+/// Requests that wait for that.
+pub(crate) const WAITING_MAX: usize = 1024;
+/// Most waiting requests of one client. Many users may come from one address.
+pub(crate) const WAITING_OF_CLIENT_MAX: usize = 128;
+/// Longest wait of a request for its turn.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Limits of a queue for the check of credentials.
+pub(crate) const CREDENTIALS: TurnLimits =
+    TurnLimits { at_once: TURNS_AT_ONCE, waiting: WAITING_MAX, waiting_of_client: WAITING_OF_CLIENT_MAX };
+
 /// Unit that shares turns: an address, or the network of 64 bits that an IPv6 client has to itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ClientKey(Option<IpAddr>);
@@ -209,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: TurnLimits = TurnLimits { at_once: 4, waiting: 1024, waiting_of_client: 128 };
+    const LIMITS: TurnLimits = CREDENTIALS;
 
     fn client(text: &str) -> ClientKey {
         ClientKey::of(&Addr::Inet(format!("{text}:1").parse().unwrap()))

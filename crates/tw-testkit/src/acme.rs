@@ -1,7 +1,7 @@
 //! Certificate authority that issues certificates by ACME (RFC 8555), with a script: it checks signatures, nonces and
 //! challenges as a real one does, and misbehaves as a test wants.
 
-mod jws;
+pub(crate) mod jws;
 mod validate;
 
 use std::collections::{HashMap, HashSet};

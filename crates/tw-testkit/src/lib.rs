@@ -8,6 +8,7 @@
 //! - [`http2`]: HTTP/2 clients, correct and incorrect;
 //! - [`http2_origin`]: HTTP/2 upstream servers, correct and incorrect;
 //! - [`dns`]: scripted DNS server;
+//! - [`jwt`]: keys and JSON Web Tokens;
 //! - [`left_out`]: reports of tests that cannot run on this machine;
 //! - [`origin`]: scripted upstream server; [`otlp`]: scripted OpenTelemetry collectors;
 //! - [`quic`]: QUIC client with an engine of others; [`quic_raw`]: one that sends any frame;
@@ -27,6 +28,7 @@ pub mod disk;
 pub mod dns;
 pub mod http2;
 pub mod http2_origin;
+pub mod jwt;
 pub mod left_out;
 pub mod mmdb;
 pub mod mp4;

@@ -111,6 +111,6 @@ mod tests {
         for module in ["ngx_http_xslt_module", "ngx_http_xslt_filter_module"] {
             assert!(hint_for_module(module).is_some_and(|hint| hint.contains("XSLT")), "{module}");
         }
-        assert_eq!(hint_for_module("ngx_http_oidc_module"), None);
+        assert_eq!(hint_for_module("ngx_http_f4f_module"), None);
     }
 }

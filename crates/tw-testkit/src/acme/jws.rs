@@ -21,7 +21,7 @@ pub(super) struct Request {
 }
 
 /// Decodes base64url; empty if the text is malformed.
-pub(super) fn bytes(text: &str) -> Vec<u8> {
+pub(crate) fn bytes(text: &str) -> Vec<u8> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let (mut out, mut bits, mut count) = (Vec::new(), 0_u32, 0);
     for byte in text.bytes() {
@@ -37,7 +37,7 @@ pub(super) fn bytes(text: &str) -> Vec<u8> {
 }
 
 /// Bytes in base64 for URLs.
-pub(super) fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut out = String::new();
     for group in bytes.chunks(3) {

@@ -1,10 +1,11 @@
-//! Access control: addresses, passwords, subrequests for authorization, challenges, signed links, rate and connection limits.
+//! Access control: addresses, passwords, tokens, subrequests for authorization, challenges, signed links, rate and connection limits.
 
 mod allow_deny;
 mod auth_basic;
+mod auth_jwt;
 mod auth_request;
-mod deny_request;
 mod challenge;
+mod deny_request;
 mod limit_conn;
 mod limit_req;
 mod real_ip;

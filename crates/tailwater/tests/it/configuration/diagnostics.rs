@@ -34,10 +34,10 @@ fn all_missing_files_are_listed_at_once() {
         "load_module modules/ngx_http_perl_module.so;
 events { }
 http {
-    log_format x '$remote_addr $oidc_id_token $Oidc_Id_Token $defined';
+    log_format x '$remote_addr $session_log_id $Session_Log_Id $defined';
     map $uri $geoip_city { default x; }
     add_header X $geoip_city;
-    oidc_provider u {
+    session_log_zone u {
         issuer https://a.b;
         client_id c;
     }
@@ -45,14 +45,14 @@ http {
         listen 127.0.0.1:1;
         listen 127.0.0.1:2 ssl;
         location / {
-            auth_jwt here;
-            auth_jwt_require $jwt_claim_sub;
-            auth_jwt_require $geoip_city;
-            auth_jwt_require $host;
-            auth_jwt_require $unknown;
+            f4f;
+            f4f_buffer_size $session_log_binary_id;
+            f4f_buffer_size $geoip_city;
+            f4f_buffer_size $host;
+            f4f_buffer_size $unknown;
         }
         location /a {
-            auth_jwt here;
+            f4f;
         }
     }
 }
@@ -69,20 +69,20 @@ tailwater: [warn] module \"ngx_http_perl_module\" is not supported by this versi
     1 | load_module modules/ngx_http_perl_module.so;
       |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       = scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it
-tailwater: [emerg] directive \"oidc_provider\" (ngx_http_oidc_module) is not supported by this version of Tailwater in n.conf:7
-    7 |     oidc_provider u {
-      |     ^^^^^^^^^^^^^
+tailwater: [emerg] directive \"session_log_zone\" (ngx_http_session_log_module) is not supported by this version of Tailwater in n.conf:7
+    7 |     session_log_zone u {
+      |     ^^^^^^^^^^^^^^^^
 tailwater: [emerg] unknown \"defined\" variable in n.conf:4
-    4 |     log_format x '$remote_addr $oidc_id_token $Oidc_Id_Token $defined';
-      |                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    4 |     log_format x '$remote_addr $session_log_id $Session_Log_Id $defined';
+      |                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 tailwater: [emerg] in all, 5 directives and 2 variables are not supported by this version of Tailwater:
-    ngx_http_oidc_module
-        oidc_provider   in n.conf:7
-        $oidc_id_token  in n.conf:4
-    ngx_http_auth_jwt_module
-        auth_jwt          in n.conf:15, 22
-        auth_jwt_require  in n.conf:16, 17, 18, 19
-        $jwt_claim_sub    in n.conf:16
+    ngx_http_session_log_module
+        session_log_zone        in n.conf:7
+        $session_log_id         in n.conf:4
+        $session_log_binary_id  in n.conf:16
+    ngx_http_f4f_module
+        f4f              in n.conf:15, 22
+        f4f_buffer_size  in n.conf:16, 17, 18, 19
     ngx_mail_core_module
         mail  in n.conf:26
         = only HTTP, TCP and UDP are served: mail needs another program
@@ -95,12 +95,12 @@ tailwater: configuration file n.conf test failed
 
 #[test]
 fn one_missing_file_is_an_ordinary_error() {
-    let said = tested("events { }\nhttp {\n    access_log $oidc_id_token;\n}\n");
+    let said = tested("events { }\nhttp {\n    access_log $session_log_id;\n}\n");
     let expected = "\
-tailwater: [emerg] variable \"$oidc_id_token\" (ngx_http_oidc_module) is not supported by this version of \
+tailwater: [emerg] variable \"$session_log_id\" (ngx_http_session_log_module) is not supported by this version of \
                     Tailwater in n.conf:3
-    3 |     access_log $oidc_id_token;
-      |                ^^^^^^^^^^^^^^
+    3 |     access_log $session_log_id;
+      |                ^^^^^^^^^^^^^^^
 tailwater: configuration file n.conf test failed
 ";
     assert_eq!(said, expected);
@@ -108,9 +108,9 @@ tailwater: configuration file n.conf test failed
 
 #[test]
 fn one_missing_file_is_reported_after_another_mistake() {
-    let said = tested("events { }\nhttp {\n    frobnicate;\n    oidc_provider u { }\n}\n");
+    let said = tested("events { }\nhttp {\n    frobnicate;\n    session_log_zone u { }\n}\n");
     let first = said.find("unknown directive \"frobnicate\" in n.conf:3").unwrap();
-    let second = said.find("directive \"oidc_provider\" (ngx_http_oidc_module) is not supported");
+    let second = said.find("directive \"session_log_zone\" (ngx_http_session_log_module) is not supported");
     assert!(second.is_some_and(|second| second > first), "{said}");
 }
 

@@ -13,6 +13,11 @@ impl Parts {
         self.0.iter().find_map(|part| part.clone().downcast().ok())
     }
 
+    /// Borrows the value of this type. Costs a comparison for each part of the list, which has a few.
+    pub fn find<T: Send + Sync + 'static>(&self) -> Option<&T> {
+        self.0.iter().find_map(|part| part.downcast_ref())
+    }
+
     /// Stores `part` and replaces one of the same type.
     pub fn put<T: Send + Sync + 'static>(&mut self, part: Arc<T>) {
         self.0.retain(|known| !known.is::<T>());

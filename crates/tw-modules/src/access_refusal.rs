@@ -1,0 +1,34 @@
+//! Refusals of modules that ask for credentials: `auth_basic`, `auth_jwt`.
+
+use std::fmt;
+
+use bytes::Bytes;
+use tw_http::{Known, Method};
+use tw_log::Level;
+use tw_server::http::plan::Outcome;
+use tw_server::http::request::Request;
+
+/// Field of a request with credentials: those for this server, or for the tunnel that it is asked to open.
+pub(crate) fn credentials(r: &Request) -> Option<&[u8]> {
+    r.head.field_known(match r.method() {
+        Method::Connect => Known::ProxyAuthorization,
+        _ => Known::Authorization,
+    })
+}
+
+/// Asks for credentials by this challenge (RFC 9110 section 11.6.1).
+pub(crate) fn challenge(r: &mut Request, challenge: Vec<u8>) -> Outcome {
+    let (name, code) = match r.method() {
+        Method::Connect => ("Proxy-Authenticate", 407),
+        _ => ("WWW-Authenticate", 401),
+    };
+    r.out.fields.append(name, Bytes::from(challenge));
+    Outcome::Status(code)
+}
+
+/// There is too much to do; the client may try again.
+pub(crate) fn try_later(r: &mut Request, why: fmt::Arguments<'_>) -> Outcome {
+    r.log(Level::Error, why);
+    r.out.fields.set(Known::RetryAfter, "1");
+    Outcome::Status(503)
+}

@@ -1,0 +1,288 @@
+//! Tokens in their compact form, and what they say.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+use tw_http::base64;
+use tw_rt::clock::UnixTime;
+
+use super::algorithm::SignatureAlgorithm;
+use super::encryption::EncryptedToken;
+use super::keys::{KEYS_TRIED_MAX, KeySet};
+use super::signature::{self, SignatureVerdict};
+
+/// Bytes of a token. Those with many groups of users have 10 KB.
+pub(super) const TOKEN_SIZE_MAX: usize = 32 << 10;
+/// Depth of lists and objects, which `serde_json` keeps.
+pub(super) const JSON_DEPTH_MAX: usize = 127;
+
+/// Members of an object.
+type Members = Map<String, Value>;
+
+/// Kind of tokens that are accepted (`auth_jwt_type`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TokenKind {
+    Signed,
+    Encrypted,
+    /// Signed, then encrypted.
+    Nested,
+}
+
+/// Reason why a token is invalid; `Display` has the text of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum TokenError {
+    TooLarge,
+    /// The part that is not what it has to be.
+    Malformed(&'static str),
+    /// `alg` is `none`.
+    Unsecured,
+    /// The parameter of the header whose value is not supported.
+    Unsupported(&'static str),
+    /// No key has the right identifier and type. The reason why a key of the set is not used, if there is one.
+    NoKey(Option<String>),
+    WrongSignature,
+    Undecryptable,
+    /// The claim that is no time.
+    InvalidTime(&'static str),
+    Expired,
+    NotYetValid,
+}
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge => write!(f, "it has more than {TOKEN_SIZE_MAX} bytes"),
+            Self::Malformed(part) => write!(f, "its {part} is malformed"),
+            Self::Unsecured => f.write_str("it is not signed (\"alg\" is \"none\")"),
+            Self::Unsupported(name) => write!(f, "\"{name}\" in its header is not supported"),
+            Self::NoKey(None) => f.write_str("no key has its type and identifier"),
+            Self::NoKey(Some(why)) => write!(f, "no key has its type and identifier; {why}"),
+            Self::WrongSignature => f.write_str("its signature is wrong"),
+            Self::Undecryptable => f.write_str("it cannot be decrypted"),
+            Self::InvalidTime(name) => write!(f, "\"{name}\" is no time"),
+            Self::Expired => f.write_str("it has expired"),
+            Self::NotYetValid => f.write_str("it is not valid yet"),
+        }
+    }
+}
+
+/// Header of a token.
+#[derive(Debug, Default)]
+pub(crate) struct Header(Members);
+
+impl Header {
+    /// Decodes a header. Extensions that must be understood (`crit`) are not.
+    pub(super) fn parse(text: &[u8]) -> Result<Self, TokenError> {
+        let header = Self(object(&decoded(text)?, "header")?);
+        match header.has("crit") {
+            true => Err(TokenError::Unsupported("crit")),
+            false => Ok(header),
+        }
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name)?.as_str()
+    }
+}
+
+/// Token whose signature was not verified, nor anything decrypted.
+pub(crate) enum Token {
+    Signed(SignedToken),
+    Encrypted(Box<EncryptedToken>, TokenKind),
+}
+
+/// Signed token.
+pub(crate) struct SignedToken {
+    header: Header,
+    algorithm: SignatureAlgorithm,
+    /// Header and payload as sent.
+    message: Vec<u8>,
+    payload: Vec<u8>,
+    signature: Vec<u8>,
+}
+
+/// Token that a key has verified or decrypted.
+#[derive(Debug)]
+pub(crate) struct VerifiedToken {
+    header: Header,
+    claims: Members,
+    /// Content of an encrypted token.
+    payload: Option<Vec<u8>>,
+}
+
+/// Header and claims of a token that nothing vouches for.
+pub(crate) struct UnverifiedToken {
+    header: Header,
+    /// Empty if the token is encrypted, or has none.
+    claims: Members,
+}
+
+impl Token {
+    /// Reads a token of this kind.
+    pub(crate) fn parse(text: &[u8], kind: TokenKind) -> Result<Self, TokenError> {
+        if text.len() > TOKEN_SIZE_MAX {
+            return Err(TokenError::TooLarge);
+        }
+        match kind {
+            TokenKind::Signed => SignedToken::parse(text).map(Self::Signed),
+            TokenKind::Encrypted | TokenKind::Nested => {
+                let parts = parts(text).ok_or(TokenError::Malformed("form"))?;
+                Ok(Self::Encrypted(Box::new(EncryptedToken::parse(parts)?), kind))
+            }
+        }
+    }
+
+    /// Returns `true` if [`verify`](Self::verify) takes milliseconds, and so belongs on no loop.
+    pub(crate) fn is_costly(&self) -> bool {
+        match self {
+            Self::Signed(_) => false,
+            Self::Encrypted(token, _) => token.is_costly(),
+        }
+    }
+
+    /// Verifies its signature, decrypts it, or both, by keys of these sets.
+    pub(crate) fn verify<'k>(
+        self,
+        sets: impl Iterator<Item = &'k KeySet> + Clone,
+    ) -> Result<VerifiedToken, TokenError> {
+        match self {
+            Self::Signed(token) => {
+                token.check_signature(sets)?;
+                Ok(VerifiedToken {
+                    claims: object(&token.payload, "payload")?,
+                    header: token.header,
+                    payload: None,
+                })
+            }
+            Self::Encrypted(token, kind) => {
+                let payload = token.decrypt(sets.clone())?;
+                let claims = match kind {
+                    TokenKind::Nested => {
+                        let inner = SignedToken::parse(&payload)?;
+                        inner.check_signature(sets)?;
+                        object(&inner.payload, "payload")?
+                    }
+                    TokenKind::Signed | TokenKind::Encrypted => object(&payload, "payload")?,
+                };
+                Ok(VerifiedToken { header: token.header, claims, payload: Some(payload) })
+            }
+        }
+    }
+}
+
+impl SignedToken {
+    fn parse(text: &[u8]) -> Result<Self, TokenError> {
+        let [header_text, payload, signature] = parts(text).ok_or(TokenError::Malformed("form"))?;
+        let header = Header::parse(header_text)?;
+        let algorithm = match header.text("alg") {
+            Some("none") => return Err(TokenError::Unsecured),
+            Some(name) => SignatureAlgorithm::of(name).ok_or(TokenError::Unsupported("alg"))?,
+            None => return Err(TokenError::Malformed("header")),
+        };
+        let message = [header_text, b".", payload].concat();
+        let signature = decoded(signature)?;
+        Ok(Self { header, algorithm, message, payload: decoded(payload)?, signature })
+    }
+
+    fn check_signature<'k>(&self, sets: impl Iterator<Item = &'k KeySet> + Clone) -> Result<(), TokenError> {
+        let mut tried = 0;
+        for key in sets.clone().flat_map(|set| set.of_signatures(&self.header, self.algorithm)) {
+            match signature::verify(key, self.algorithm, &self.message, &self.signature) {
+                SignatureVerdict::Fits => return Ok(()),
+                SignatureVerdict::OtherKeyType => {}
+                SignatureVerdict::Differs => {
+                    tried += 1;
+                    if tried == KEYS_TRIED_MAX {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(match tried {
+            0 => TokenError::NoKey(sets.clone().find_map(|set| set.unusable().map(str::to_owned))),
+            _ => TokenError::WrongSignature,
+        })
+    }
+}
+
+impl VerifiedToken {
+    /// Checks `exp` and `nbf` (RFC 7519 sections 4.1.4 and 4.1.5), for clocks that differ by up to `leeway`.
+    pub(crate) fn check_times(&self, now: UnixTime, leeway: Duration) -> Result<(), TokenError> {
+        let (now, leeway) = (now.secs as f64 + f64::from(now.msec) / 1000.0, leeway.as_secs_f64());
+        let time = |name: &'static str| match self.claims.get(name) {
+            Some(value) => value.as_f64().map(Some).ok_or(TokenError::InvalidTime(name)),
+            None => Ok(None),
+        };
+        if time("exp")?.is_some_and(|until| now >= until + leeway) {
+            return Err(TokenError::Expired);
+        }
+        if time("nbf")?.is_some_and(|from| now < from - leeway) {
+            return Err(TokenError::NotYetValid);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn header(&self) -> &Members {
+        &self.header.0
+    }
+
+    pub(crate) fn claims(&self) -> &Members {
+        &self.claims
+    }
+
+    /// Content of an encrypted token: its claims, or the signed token inside.
+    pub(crate) fn payload(&self) -> Option<&[u8]> {
+        self.payload.as_deref()
+    }
+}
+
+impl UnverifiedToken {
+    /// Reads what can be read without a key; `None` if that is nothing.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        if text.len() > TOKEN_SIZE_MAX {
+            return None;
+        }
+        let mut parts = text.split(|byte| *byte == b'.');
+        let header = object(&decoded(parts.next()?).ok()?, "header").ok()?;
+        let payload = parts.next()?;
+        let (signature, is_signed) = (parts.next(), parts.next().is_none());
+        let claims = match signature {
+            Some(_) if is_signed => object(&decoded(payload).ok()?, "payload").ok()?,
+            _ => Members::new(),
+        };
+        Some(Self { header: Header(header), claims })
+    }
+
+    pub(crate) fn header(&self) -> &Members {
+        &self.header.0
+    }
+
+    pub(crate) fn claims(&self) -> &Members {
+        &self.claims
+    }
+}
+
+/// Exactly `N` parts between dots.
+fn parts<const N: usize>(text: &[u8]) -> Option<[&[u8]; N]> {
+    let mut split = text.split(|byte| *byte == b'.');
+    let mut parts = [&[][..]; N];
+    for part in &mut parts {
+        *part = split.next()?;
+    }
+    split.next().is_none().then_some(parts)
+}
+
+/// Bytes of a part.
+pub(super) fn decoded(text: &[u8]) -> Result<Vec<u8>, TokenError> {
+    base64::decode_url(text).map_err(|_| TokenError::Malformed("base64url"))
+}
+
+/// Members of an object in JSON. Of several members of one name the last counts.
+fn object(text: &[u8], part: &'static str) -> Result<Members, TokenError> {
+    serde_json::from_slice(text).map_err(|_| TokenError::Malformed(part))
+}
