@@ -10,6 +10,7 @@ mod api;
 mod auth_basic;
 mod auth_jwt;
 mod auth_request;
+mod auth_require;
 mod autoindex;
 mod block;
 mod brotli;
@@ -145,6 +146,8 @@ pub static MODULES: &[Module] = &[
     Module::of::<auth_basic::AuthBasic>("auth_basic"),
     Module::of::<auth_request::AuthRequest>("auth_request"),
     Module::of::<auth_jwt::AuthJwt>("auth_jwt"),
+    // It decides by variables of the others.
+    Module::of::<auth_require::AuthRequire>("auth_require"),
     // Last: with `satisfy any`, a client that may come in anyway is not challenged.
     Module::of::<challenge::Challenge>("challenge"),
     // Precontent.

@@ -24,6 +24,7 @@ const REPEATABLE: &[&str] = &[
     "auth_jwt_key_request",
     "auth_jwt_require",
     "auth_request_set",
+    "auth_require",
     "break",
     "brotli_types",
     "challenge_except",
@@ -270,6 +271,7 @@ const WORDS: &[(&str, &str)] = &[
     ("auth_jwt_require", "$uri"),
     ("auth_request", "/a"),
     ("auth_request_set", "$e 1"),
+    ("auth_require", "$uri"),
     (
         "challenge_agent_keys",
         r#"'data:{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}'"#,

@@ -4,6 +4,7 @@ mod allow_deny;
 mod auth_basic;
 mod auth_jwt;
 mod auth_request;
+mod auth_require;
 mod challenge;
 mod deny_request;
 mod limit_conn;
