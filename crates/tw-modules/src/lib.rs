@@ -9,6 +9,7 @@ mod address_source;
 mod api;
 mod auth_basic;
 mod auth_jwt;
+mod auth_oidc;
 mod auth_request;
 mod auth_require;
 mod autoindex;
@@ -101,6 +102,7 @@ mod types;
 mod upload_progress;
 mod userid;
 mod uwsgi;
+mod verified_tls;
 mod vts;
 mod zone;
 mod zstd;
@@ -111,6 +113,7 @@ use tw_stream::load::Module as StreamModule;
 use tw_stream::session::StreamSession;
 
 pub use auth_basic::{PasswordError, password_hash, password_line};
+pub use auth_oidc::directives as oidc_provider_directives;
 pub use status_page::numbers_of_process;
 
 /// A module that only tests have, and no documentation.
@@ -145,6 +148,8 @@ pub static MODULES: &[Module] = &[
     Module::of::<deny_request::DenyRequest>("deny_request"),
     Module::of::<auth_basic::AuthBasic>("auth_basic"),
     Module::of::<auth_request::AuthRequest>("auth_request"),
+    // Before tokens and values that are those of its users.
+    Module::of::<auth_oidc::AuthOidc>("auth_oidc"),
     Module::of::<auth_jwt::AuthJwt>("auth_jwt"),
     // It decides by variables of the others.
     Module::of::<auth_require::AuthRequire>("auth_require"),

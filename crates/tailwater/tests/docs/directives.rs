@@ -35,6 +35,9 @@ pub(crate) fn chapters() -> Vec<Chapter> {
     for (title, directive) in all.into_iter().filter(|(title, _)| *title != tw_modules::TRAP) {
         add(&mut chapters, title, directive);
     }
+    for directive in tw_modules::oidc_provider_directives() {
+        add(&mut chapters, "auth_oidc", directive);
+    }
     chapters.retain(|chapter| !chapter.directives.is_empty());
     for chapter in &mut chapters {
         chapter.directives.sort_by_key(|directive| directive.name);

@@ -6,10 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{ConfError, Node, Setting, Word};
-use tw_connect::tls_settings::TlsSettings;
 use tw_connect::upstream_block;
-use tw_connect::upstream_tls::{RawUpstreamTls, TlsProtocol, UpstreamTls};
-use tw_server::config::acme::system_bundle;
+use tw_connect::upstream_tls::TlsProtocol;
 use tw_server::http::proxy::own_request::{OwnProtocol, OwnRequest, OwnServer};
 use tw_server::load::Resolve;
 
@@ -17,6 +15,7 @@ use super::otlp::{Signal, Transport};
 use super::protobuf::Message;
 use super::spans::push_attribute;
 use crate::block::refuse_block;
+use crate::verified_tls::VerifiedTls;
 
 /// nginx's defaults.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -46,9 +45,6 @@ pub(super) const LIMITS: &[Limit] = &[
 /// Bytes of the head of a response, and of its body.
 const RESPONSE_HEAD_MAX: usize = 8 << 10;
 const RESPONSE_BODY_MAX: usize = 64 << 10;
-
-/// Certificates between that of a collector and that of an authority.
-const VERIFY_DEPTH: usize = 9;
 
 /// `otel_exporter` as written.
 pub(super) struct RawExporter {
@@ -141,7 +137,13 @@ impl RawExporter {
             None => (Transport::Grpc, OwnProtocol::Http2),
         };
         let secured = match endpoint.is_secured {
-            true => Some(secured(&node, trusted_certificate.take(), &endpoint, protocol, cx)?),
+            true => {
+                let inside =
+                    if protocol == OwnProtocol::Http2 { TlsProtocol::Http2 } else { TlsProtocol::Any };
+                let verified = VerifiedTls { trusted: trusted_certificate.take(), crl: None, inside };
+                let tls = verified.resolve(&node, "otel_exporter", "otel_exporter_", cx)?;
+                tls.for_server(endpoint.authority.as_bytes())
+            }
             false => None,
         };
         let (mut resource, mut scope) = (Vec::new(), Vec::new());
@@ -239,34 +241,6 @@ fn head(endpoint: &Endpoint<'_>, signal: Signal, fields: &[(Word, Word)]) -> Box
         let _ = write!(head, "{name}: {value}\r\n");
     }
     head.into()
-}
-
-fn secured(
-    node: &Node,
-    trusted: Option<Word>,
-    endpoint: &Endpoint<'_>,
-    protocol: OwnProtocol,
-    cx: &mut Resolve<'_>,
-) -> Result<UpstreamTls, ConfError> {
-    let trusted = match trusted {
-        Some(word) => word,
-        None => {
-            let path = system_bundle(cx).ok_or_else(|| {
-                node.fail("no certificates of authorities are found for \"otel_exporter\"")
-                    .hint("install ca-certificates, or name a file by \"trusted_certificate\"")
-            })?;
-            Word { bytes: path.as_bytes().into(), span: node.span, quoted: false }
-        }
-    };
-    let mut raw = RawUpstreamTls::default();
-    raw.verify.replace(node, true);
-    raw.verify_depth.replace(node, VERIFY_DEPTH);
-    raw.server_name.replace(node, true);
-    raw.trusted_certificate.replace(node, trusted);
-    let inside = if protocol == OwnProtocol::Http2 { TlsProtocol::Http2 } else { TlsProtocol::Any };
-    let mut tls = TlsSettings::resolve(raw, None, cx)?;
-    tls.enable("otel_exporter_", inside, cx)?;
-    Ok(tls.for_server(endpoint.authority.as_bytes()).expect("it was enabled"))
 }
 
 fn positive(line: &Node) -> Result<usize, ConfError> {

@@ -154,7 +154,7 @@ impl Export {
     async fn attempt(&self, batch: &Batch, body: Bytes) -> ExportOutcome {
         let target = &batch.target;
         let request = target.request(Signal::Traces, body);
-        match target.server.post(&self.home, &self.resolving, request).await {
+        match target.server.send(&self.home, &self.resolving, request).await {
             Ok(response) => otlp::outcome(target.transport, &response),
             Err(failure) => ExportOutcome::Retry { after: None, why: failure.to_string() },
         }

@@ -100,7 +100,7 @@ impl MetricsExport {
         for piece in pieces.ok_or("metrics are no JSON")? {
             let body: Bytes = otlp::body(target.transport, &target.resource, &target.scope, &piece);
             let request = target.request(Signal::Metrics, body);
-            let sent = target.server.post(&self.home, resolving, request).await;
+            let sent = target.server.send(&self.home, resolving, request).await;
             let response = sent.map_err(|failure| failure.to_string())?;
             match otlp::outcome(target.transport, &response) {
                 ExportOutcome::Accepted { rejected: 0, .. } => {}

@@ -3,6 +3,7 @@
 mod allow_deny;
 mod auth_basic;
 mod auth_jwt;
+mod auth_oidc;
 mod auth_request;
 mod auth_require;
 mod challenge;

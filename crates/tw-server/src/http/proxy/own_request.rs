@@ -71,11 +71,11 @@ pub struct OwnServer {
 }
 
 impl OwnServer {
-    /// Sends a POST request on a connection that is kept for the next one. `resolving` is for a server that has a name.
+    /// Sends a request that is neither HEAD nor CONNECT on a connection that is kept for the next one. `resolving` is for a server that has a name.
     ///
     /// # Errors
     /// No connection, or no response.
-    pub async fn post(
+    pub async fn send(
         &self,
         home: &Rc<Loop>,
         resolving: &Resolving,

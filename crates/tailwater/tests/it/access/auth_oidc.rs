@@ -1,0 +1,398 @@
+//! `auth_oidc`: logins at a scripted OpenID provider on loopback.
+
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use rustls::ALL_VERSIONS;
+use serde_json::{Value, json};
+use tw_testkit::jwt::{TokenKey, code_challenge, key_set};
+use tw_testkit::origin::secured;
+use tw_testkit::tls::Authority;
+use tw_testkit::{Response, Server};
+
+use crate::support::{get, refusal_of, request, server, start};
+
+/// A provider, and what it has to say.
+struct Provider {
+    addr: SocketAddr,
+    authority: String,
+    script: Arc<Mutex<Script>>,
+    /// Requests: head and body.
+    asked: Arc<Mutex<Vec<(String, String)>>>,
+}
+
+#[derive(Clone)]
+struct Script {
+    /// Claims of the next ID token besides those of every one; `null` removes one.
+    claims: Value,
+    /// Members of the metadata.
+    metadata: Value,
+    /// Status of the token endpoint.
+    status: u16,
+    userinfo: Value,
+    is_forged: bool,
+}
+
+impl Provider {
+    fn start() -> Self {
+        let (authority, key, forger) = (Authority::new(), TokenKey::rsa("1"), TokenKey::rsa("1"));
+        let keys = Arc::new((key, forger));
+        let script = Arc::new(Mutex::new(Script {
+            claims: json!({}),
+            metadata: json!({}),
+            status: 200,
+            userinfo: json!({ "sub": "alice", "name": "Alice" }),
+            is_forged: false,
+        }));
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (scripted, noted) = (script.clone(), asked.clone());
+        let config = Authority::server(ALL_VERSIONS, &authority.certify(&["localhost"]));
+        let addr = secured(config, move |mut conn| {
+            while let Some(head) = conn.head() {
+                let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+                let size = field("Content-Length:").map_or(0, |size| size.parse().unwrap());
+                let mut body = vec![0; size];
+                conn.reader.read_exact(&mut body).unwrap();
+                noted.lock().unwrap().push((head.clone(), String::from_utf8(body).unwrap()));
+                let script = scripted.lock().unwrap().clone();
+                let issuer = format!("https://{}", field("Host:").unwrap());
+                match head.split(' ').nth(1).unwrap() {
+                    "/.well-known/openid-configuration" => conn.answer("", metadata(&issuer, &script)),
+                    "/keys" => conn.answer("", key_set([&keys.0])),
+                    "/userinfo" => conn.answer("", script.userinfo.to_string()),
+                    "/token" if script.status == 200 => {
+                        let key = if script.is_forged { &keys.1 } else { &keys.0 };
+                        let token = key.sign("RS256", &claims(&issuer, &script));
+                        let tokens =
+                            json!({ "id_token": token, "access_token": "access", "token_type": "Bearer" });
+                        conn.answer("", tokens.to_string());
+                    }
+                    _ => {
+                        let body = r#"{"error":"invalid_grant"}"#;
+                        let status = script.status;
+                        conn.send(format!(
+                            "HTTP/1.1 {status} No\r\nContent-Length: {}\r\n\r\n{body}",
+                            body.len()
+                        ));
+                    }
+                }
+            }
+        });
+        Self { addr, authority: authority.pem(), script, asked }
+    }
+
+    fn issuer(&self) -> String {
+        format!("https://localhost:{}", self.addr.port())
+    }
+
+    /// A server with this provider as `idp`.
+    fn serve(&self, lines: &str, http: &str) -> Server {
+        let block = format!(
+            "oidc_provider idp {{ issuer {}; client_id client; client_secret 's&cret'; \
+               ssl_trusted_certificate ../ca.pem; {lines} }}",
+            self.issuer()
+        );
+        start(server().file("ca.pem", &self.authority), &format!("{block} {http}"))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Script)) {
+        change(&mut self.script.lock().unwrap());
+    }
+
+    /// Requests to one path.
+    fn asked(&self, path: &str) -> Vec<(String, String)> {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|(head, _)| head.split(' ').nth(1) == Some(path)).cloned().collect()
+    }
+}
+
+fn metadata(issuer: &str, script: &Script) -> String {
+    let mut metadata = json!({
+        "issuer": issuer,
+        "authorization_endpoint": format!("{issuer}/authorize"),
+        "token_endpoint": format!("{issuer}/token"),
+        "userinfo_endpoint": format!("{issuer}/userinfo"),
+        "jwks_uri": format!("{issuer}/keys"),
+        "end_session_endpoint": format!("{issuer}/logout?a=b"),
+    });
+    merge(&mut metadata, &script.metadata);
+    metadata.to_string()
+}
+
+fn claims(issuer: &str, script: &Script) -> Value {
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let mut claims =
+        json!({ "iss": issuer, "aud": "client", "sub": "alice", "exp": now + 600, "groups": ["a", "b"] });
+    merge(&mut claims, &script.claims);
+    claims
+}
+
+fn merge(into: &mut Value, more: &Value) {
+    let into = into.as_object_mut().unwrap();
+    for (name, value) in more.as_object().unwrap() {
+        match value {
+            Value::Null => drop(into.remove(name)),
+            value => drop(into.insert(name.clone(), value.clone())),
+        }
+    }
+}
+
+/// One argument of a URL, as sent.
+fn arg<'u>(url: &'u str, name: &str) -> Option<&'u str> {
+    let (_, args) = url.split_once('?')?;
+    args.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// `name=value` of a cookie that a response sets.
+fn cookie(response: &Response, name: &str) -> Option<String> {
+    let mut set = response.values("Set-Cookie");
+    let set = set.find(|set| set.starts_with(&format!("{name}=")))?;
+    Some(set.split(';').next().unwrap().to_owned())
+}
+
+fn get_with(server: &Server, target: &str, cookie: &str) -> Response {
+    request(server, &format!("GET {target}"), &[&format!("Cookie: {cookie}")])
+}
+
+/// Login up to the provider: the URL of the authentication request, and the cookie of the browser.
+fn begin(server: &Server, target: &str) -> (String, String) {
+    let response = get(server, target);
+    assert_eq!(response.status, 302, "{}", response.text());
+    let browser = cookie(&response, "NGX_OIDC_SESSION_LOGIN").unwrap();
+    (response.field("Location").unwrap().to_owned(), browser)
+}
+
+/// Login with these claims.
+fn log_in(provider: &Provider, server: &Server, target: &str) -> Response {
+    let (url, browser) = begin(server, target);
+    provider.change(|script| merge(&mut script.claims, &json!({ "nonce": arg(&url, "nonce").unwrap() })));
+    get_with(server, &format!("/oidc_callback?code=c%2Bd&state={}", arg(&url, "state").unwrap()), &browser)
+}
+
+const APP: &str = "server { listen 127.0.0.1:{port}; root html; location / { return 200 open; } \
+    location /app { auth_oidc idp; add_header X-User '$oidc_claim_sub|$oidc_claim_groups|$oidc_access_token|$oidc_userinfo'; \
+      try_files /none =204; } \
+    location /off { auth_oidc off; try_files /none =204; } }";
+
+#[test]
+fn login_creates_a_session_and_returns() {
+    let provider = Provider::start();
+    let server = provider.serve("scope profile email; extra_auth_args prompt=login; userinfo on;", APP);
+    assert_eq!(get(&server, "/").text(), "open");
+    assert_eq!(get(&server, "/off").status, 204);
+    let (url, browser) = begin(&server, "/app/page?x=1&y=%20");
+    assert!(
+        url.starts_with(&format!("{}/authorize?response_type=code&client_id=client&", provider.issuer())),
+        "{url}"
+    );
+    assert_eq!(arg(&url, "scope"), Some("openid%20profile%20email"));
+    assert_eq!(arg(&url, "prompt"), Some("login"));
+    assert_eq!(arg(&url, "code_challenge_method"), Some("S256"));
+    let here = "http%3A%2F%2Flocalhost%2Foidc_callback";
+    assert_eq!(arg(&url, "redirect_uri"), Some(here));
+    let (state, nonce) = (arg(&url, "state").unwrap(), arg(&url, "nonce").unwrap());
+    provider.change(|script| script.claims = json!({ "nonce": nonce }));
+    let back = get_with(&server, &format!("/oidc_callback?state={state}&code=c%2Bd"), &browser);
+    assert_eq!(back.status, 302, "{}", server.error_log());
+    assert_eq!(back.field("Location"), Some("http://localhost/app/page?x=1&y=%20"));
+    let set = back.field("Set-Cookie").unwrap();
+    assert!(set.ends_with("; Path=/; HttpOnly; SameSite=Lax"), "{set}");
+    let session = cookie(&back, "NGX_OIDC_SESSION").unwrap();
+    let page = get_with(&server, "/app", &session);
+    assert_eq!(page.status, 204);
+    assert_eq!(page.field("X-User"), Some("alice|a,b|access|{\"name\":\"Alice\",\"sub\":\"alice\"}"));
+    // The exchange of the code.
+    let exchanges = provider.asked("/token");
+    let [(head, body)] = exchanges.as_slice() else { panic!("{exchanges:?}") };
+    // "client:s%26cret"
+    assert!(head.contains("\r\nAuthorization: Basic Y2xpZW50OnMlMjZjcmV0\r\n"), "{head}");
+    let form = format!("?{body}");
+    assert_eq!(arg(&form, "code"), Some("c%2Bd"));
+    assert_eq!(arg(&form, "redirect_uri"), Some(here));
+    let challenge = code_challenge(arg(&form, "code_verifier").unwrap());
+    assert_eq!(arg(&url, "code_challenge"), Some(&*challenge));
+    assert!(provider.asked("/userinfo")[0].0.contains("\r\nAuthorization: Bearer access\r\n"));
+    // Sessions that do not exist, and a second login that asks for neither metadata nor keys again.
+    for wrong in
+        ["NGX_OIDC_SESSION=x", &browser, &session.replace("SESSION", "OTHER"), &format!("{session}x")]
+    {
+        assert_eq!(get_with(&server, "/app", wrong).status, 302, "{wrong}");
+    }
+    assert_eq!(log_in(&provider, &server, "/app").status, 302);
+    assert_eq!(provider.asked("/.well-known/openid-configuration").len(), 1);
+    assert_eq!(provider.asked("/keys").len(), 1);
+}
+
+#[test]
+fn responses_that_belong_to_no_login_are_refused() {
+    let provider = Provider::start();
+    let server = provider.serve("", APP);
+    let (url, browser) = begin(&server, "/app");
+    let (other_url, other_browser) = begin(&server, "/app");
+    let (state, other) = (arg(&url, "state").unwrap(), arg(&other_url, "state").unwrap());
+    let mut changed = state.to_owned();
+    changed.replace_range(20..21, if &state[20..21] == "A" { "B" } else { "A" });
+    let issuer = provider.issuer().replace(':', "%3A").replace('/', "%2F");
+    for (args, cookie) in [
+        (format!("code=c&state={state}"), &*other_browser),
+        (format!("code=c&state={other}"), &*browser),
+        (format!("code=c&state={state}"), "a=b"),
+        (format!("code=c&state={changed}"), &browser),
+        (format!("state={state}"), &browser),
+        (format!("code=&state={state}"), &browser),
+        (format!("code=a%0d%0ab&state={state}"), &browser),
+        (format!("code={}&state={state}", "x".repeat(3000)), &browser),
+        (format!("error=access_denied&state={state}"), &browser),
+        (format!("code=c&iss=https%3A%2F%2Fevil&state={state}"), &browser),
+        ("code=c".to_owned(), &browser),
+        ("error=access_denied".to_owned(), &browser),
+        (String::new(), &browser),
+    ] {
+        let response = get_with(&server, &format!("/oidc_callback?{args}"), cookie);
+        assert_eq!(response.status, 403, "{args}");
+        assert_eq!(response.field("Set-Cookie"), None, "{args}");
+    }
+    assert!(provider.asked("/token").is_empty());
+    server.wait_error_log("response of the OpenID provider: error \"access_denied\"").unwrap();
+    provider.change(|script| script.claims = json!({ "nonce": arg(&url, "nonce").unwrap() }));
+    let good = format!("/oidc_callback?code=c&iss={issuer}&state={state}");
+    assert_eq!(get_with(&server, &good, &browser).status, 302);
+}
+
+#[test]
+fn tokens_that_prove_nothing_are_refused() {
+    let provider = Provider::start();
+    let server = provider.serve("userinfo on;", APP);
+    let refused = |change: &dyn Fn(&mut Script)| {
+        let (url, browser) = begin(&server, "/app");
+        let before = provider.script.lock().unwrap().clone();
+        provider.change(|script| {
+            script.claims = json!({ "nonce": arg(&url, "nonce").unwrap() });
+            change(script);
+        });
+        let target = format!("/oidc_callback?code=c&state={}", arg(&url, "state").unwrap());
+        let response = get_with(&server, &target, &browser);
+        *provider.script.lock().unwrap() = before;
+        (response.status, cookie(&response, "NGX_OIDC_SESSION"))
+    };
+    assert_eq!(refused(&|_| {}).0, 302);
+    for (name, value) in [
+        ("nonce", json!("other")),
+        ("nonce", Value::Null),
+        ("aud", json!("other")),
+        ("aud", json!(["client", "other"])),
+        ("iss", json!("https://other")),
+        ("exp", json!(1)),
+        ("exp", Value::Null),
+        ("sub", Value::Null),
+    ] {
+        let found = refused(&|script| script.claims[name] = value.clone());
+        assert_eq!(found, (502, None), "{name} {value}");
+    }
+    assert_eq!(refused(&|script| script.is_forged = true), (502, None));
+    assert_eq!(refused(&|script| script.status = 400), (502, None));
+    assert_eq!(refused(&|script| script.userinfo = json!({ "sub": "bob" })), (502, None));
+    for line in [
+        "OpenID provider: invalid ID token: it is of another login",
+        "OpenID provider: invalid ID token: it is for another client",
+        "OpenID provider: invalid ID token: it has expired",
+        "OpenID provider: invalid ID token: its signature is wrong",
+        "the response has status 400, error \"invalid_grant\"",
+        "OpenID provider: userinfo is that of another user",
+    ] {
+        server.wait_error_log(line).unwrap();
+    }
+}
+
+#[test]
+fn logout_ends_the_session_here_and_there() {
+    let provider = Provider::start();
+    let server = provider.serve(
+        "logout_uri /logout; post_logout_uri /bye; logout_token_hint on; cookie_name SID; pkce off; redirect_uri /cb;",
+        "server { listen 127.0.0.1:{port}; auth_oidc idp; root html; try_files /none =204; \
+           location /token { auth_jwt off token=$oidc_id_token; add_header X-User $jwt_claim_sub; try_files /none =204; } \
+           location /admin { auth_require $oidc_claim_admin; try_files /none =204; } } \
+         server { listen 127.0.0.1:{port1}; return 200 other; }",
+    );
+    let response = get(&server, "/");
+    let (url, browser) =
+        (response.field("Location").unwrap().to_owned(), cookie(&response, "SID_LOGIN").unwrap());
+    assert_eq!(arg(&url, "code_challenge"), None);
+    provider.change(|script| script.claims = json!({ "nonce": arg(&url, "nonce").unwrap() }));
+    let back = get_with(&server, &format!("/cb?code=c&state={}", arg(&url, "state").unwrap()), &browser);
+    let session = cookie(&back, "SID").unwrap();
+    assert_eq!(get_with(&server, "/", &session).status, 204);
+    assert_eq!(get_with(&server, "/token", &session).field("X-User"), Some("alice"));
+    assert_eq!(get_with(&server, "/admin", &session).status, 403);
+    let left = get_with(&server, "/logout", &session);
+    let location = left.field("Location").unwrap();
+    assert!(
+        location.starts_with(&format!("{}/logout?a=b&client_id=client&", provider.issuer())),
+        "{location}"
+    );
+    assert_eq!(arg(location, "post_logout_redirect_uri"), Some("http%3A%2F%2Flocalhost%2Fbye"));
+    assert!(arg(location, "id_token_hint").unwrap().split('.').count() == 3);
+    assert_eq!(left.field("Set-Cookie"), Some("SID=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax"));
+    assert_eq!(get_with(&server, "/", &session).status, 302);
+    // A server without the provider has these paths for itself.
+    for path in ["/cb", "/logout"] {
+        let other = tw_testkit::Client::get(server.addr_of(1), path).unwrap();
+        assert_eq!((other.status, &*other.text()), (200, "other"), "{path}");
+    }
+}
+
+#[test]
+fn provider_that_cannot_be_used_is_an_error_of_the_gateway() {
+    let provider = Provider::start();
+    for (metadata, line) in [
+        (json!({ "issuer": "https://other" }), "it has another \"issuer\""),
+        (json!({ "token_endpoint": null }), "it has no \"token_endpoint\""),
+        (json!({ "token_endpoint": "http://localhost/token" }), "invalid URL \"http://localhost/token\""),
+        (json!({ "authorization_endpoint": "javascript:alert(1)" }), "it has an invalid URL"),
+    ] {
+        provider.change(|script| script.metadata = metadata.clone());
+        let server = provider.serve("", APP);
+        let response = get(&server, "/app");
+        assert_eq!((response.status, response.field("Set-Cookie")), (502, None), "{metadata}");
+        server.wait_error_log(line).unwrap();
+        // It is not asked again for each request.
+        let asked = provider.asked("/.well-known/openid-configuration").len();
+        assert_eq!(get(&server, "/app").status, 502);
+        assert_eq!(provider.asked("/.well-known/openid-configuration").len(), asked);
+    }
+    // A certificate that nobody vouches for.
+    let other = Provider { authority: Authority::new().pem(), ..Provider::start() };
+    let server = other.serve("", APP);
+    assert_eq!(get(&server, "/app").status, 502);
+    assert!(other.asked("/.well-known/openid-configuration").is_empty());
+}
+
+#[test]
+fn malformed_providers_are_refused() {
+    let with = |lines: &str| {
+        let block = format!("oidc_provider a {{ ssl_trusted_certificate none.pem; {lines} }}");
+        refusal_of(&format!("http {{ {block} server {{ listen 127.0.0.1:{{port}}; }} }}"))
+    };
+    for (lines, expected) in [
+        ("", "\"oidc_provider\" requires \"issuer\""),
+        ("issuer https://a;", "\"oidc_provider\" requires \"client_id\""),
+        ("issuer http://a; client_id c;", "invalid URL \"http://a\""),
+        ("issuer https://a; client_id 'a b';", "invalid value \"a b\""),
+        ("issuer https://a; issuer https://b;", "\"issuer\" directive is duplicate"),
+        ("issuer https://a; client_id c; cookie_name 'a b';", "invalid cookie name \"a b\""),
+        ("issuer https://a; client_id c; redirect_uri cb;", "invalid path \"cb\""),
+        ("issuer https://a; client_id c; redirect_uri https://b/cb;", "invalid path \"https://b/cb\""),
+        ("issuer a b;", "invalid number of arguments in \"issuer\" directive"),
+        ("pkce yes;", "invalid value \"yes\""),
+        ("session_store a;", "\"session_store\" is not supported"),
+        ("frontchannel_logout_uri /a;", "\"frontchannel_logout_uri\" is not supported"),
+        ("frobnicate 1;", "unknown directive \"frobnicate\" in \"oidc_provider\""),
+        ("issuer https://a; client_id c;", "none.pem"),
+    ] {
+        let said = with(lines);
+        assert!(said.contains(expected), "{lines}: {said}");
+    }
+    let said = refusal_of("http { server { listen 127.0.0.1:{port}; auth_oidc none; } }");
+    assert!(said.contains("unknown oidc_provider \"none\""), "{said}");
+}
