@@ -34,19 +34,16 @@ fn all_missing_files_are_listed_at_once() {
         "load_module modules/ngx_http_perl_module.so;
 events { }
 http {
-    log_format x '$remote_addr $session_log_id $Session_Log_Id $defined';
+    log_format x '$remote_addr $geoip_org $Geoip_Org $defined';
     map $uri $geoip_city { default x; }
     add_header X $geoip_city;
-    session_log_zone u {
-        issuer https://a.b;
-        client_id c;
-    }
+    geoip_org /a.dat;
     server {
         listen 127.0.0.1:1;
         listen 127.0.0.1:2 ssl;
         location / {
             f4f;
-            f4f_buffer_size $session_log_binary_id;
+            f4f_buffer_size $geoip_region;
             f4f_buffer_size $geoip_city;
             f4f_buffer_size $host;
             f4f_buffer_size $unknown;
@@ -69,25 +66,27 @@ tailwater: [warn] module \"ngx_http_perl_module\" is not supported by this versi
     1 | load_module modules/ngx_http_perl_module.so;
       |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       = scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it
-tailwater: [emerg] directive \"session_log_zone\" (ngx_http_session_log_module) is not supported by this version of Tailwater in n.conf:7
-    7 |     session_log_zone u {
-      |     ^^^^^^^^^^^^^^^^
+tailwater: [emerg] directive \"geoip_org\" (ngx_http_geoip_module) is not supported by this version of Tailwater in n.conf:7
+    7 |     geoip_org /a.dat;
+      |     ^^^^^^^^^
+      = MaxMind no longer makes .dat files: \"geoip2 FILE.mmdb { $country_code country iso_code; }\" reads the databases of today
 tailwater: [emerg] unknown \"defined\" variable in n.conf:4
-    4 |     log_format x '$remote_addr $session_log_id $Session_Log_Id $defined';
-      |                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    4 |     log_format x '$remote_addr $geoip_org $Geoip_Org $defined';
+      |                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 tailwater: [emerg] in all, 5 directives and 2 variables are not supported by this version of Tailwater:
-    ngx_http_session_log_module
-        session_log_zone        in n.conf:7
-        $session_log_id         in n.conf:4
-        $session_log_binary_id  in n.conf:16
+    ngx_http_geoip_module
+        geoip_org      in n.conf:7
+        $geoip_org     in n.conf:4
+        $geoip_region  in n.conf:13
+        = MaxMind no longer makes .dat files: \"geoip2 FILE.mmdb { $country_code country iso_code; }\" reads the databases of today
     ngx_http_f4f_module
-        f4f              in n.conf:15, 22
-        f4f_buffer_size  in n.conf:16, 17, 18, 19
+        f4f              in n.conf:12, 19
+        f4f_buffer_size  in n.conf:13, 14, 15, 16
     ngx_mail_core_module
-        mail  in n.conf:26
+        mail  in n.conf:23
         = only HTTP, TCP and UDP are served: mail needs another program
     ngx_mail_proxy_module
-        proxy  in n.conf:29
+        proxy  in n.conf:26
 tailwater: configuration file n.conf test failed
 ";
     assert_eq!(said, expected);
@@ -95,12 +94,12 @@ tailwater: configuration file n.conf test failed
 
 #[test]
 fn one_missing_file_is_an_ordinary_error() {
-    let said = tested("events { }\nhttp {\n    access_log $session_log_id;\n}\n");
+    let said = tested("events { }\nhttp {\n    access_log $geoip_org;\n}\n");
     let expected = "\
-tailwater: [emerg] variable \"$session_log_id\" (ngx_http_session_log_module) is not supported by this version of \
+tailwater: [emerg] variable \"$geoip_org\" (ngx_http_geoip_module) is not supported by this version of \
                     Tailwater in n.conf:3
-    3 |     access_log $session_log_id;
-      |                ^^^^^^^^^^^^^^^
+    3 |     access_log $geoip_org;
+      |                ^^^^^^^^^^
 tailwater: configuration file n.conf test failed
 ";
     assert_eq!(said, expected);
@@ -108,9 +107,9 @@ tailwater: configuration file n.conf test failed
 
 #[test]
 fn one_missing_file_is_reported_after_another_mistake() {
-    let said = tested("events { }\nhttp {\n    frobnicate;\n    session_log_zone u { }\n}\n");
+    let said = tested("events { }\nhttp {\n    frobnicate;\n    geoip_org /a;\n}\n");
     let first = said.find("unknown directive \"frobnicate\" in n.conf:3").unwrap();
-    let second = said.find("directive \"session_log_zone\" (ngx_http_session_log_module) is not supported");
+    let second = said.find("directive \"geoip_org\" (ngx_http_geoip_module) is not supported");
     assert!(second.is_some_and(|second| second > first), "{said}");
 }
 
