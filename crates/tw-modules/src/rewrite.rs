@@ -113,7 +113,14 @@ impl Settings<Http> for Rewrite {
         let looks_for_files = raw.operations.iter().any(RawOperation::looks_for_files);
         let base32 = raw.base32.resolve(&outer.map_or_else(Base32::default, |o| o.base32.clone()));
         let lists = set_misc::join_lists(raw.lists, outer.map(|o| &o.lists));
-        let program = Program::compile(raw.operations, phase, (&base32, &lists), cx)?;
+        if outer.is_none() {
+            raw.operations.iter().for_each(|operation| operation.warn_at_http_level(cx));
+        }
+        let mut program = Program::compile(raw.operations, phase, (&base32, &lists), cx)?;
+        if outer.is_none() {
+            // Its variables are defined now; servers would share it otherwise.
+            program = Program::default();
+        }
         let log = raw.log.or(outer.map(|o| o.log), false);
         Ok(Self { program, phase, looks_for_files, log, base32, lists })
     }

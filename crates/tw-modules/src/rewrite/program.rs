@@ -15,6 +15,7 @@ use super::return_response::ReturnResponse;
 use super::set_misc::{Base32, Call, UpstreamLists};
 
 /// Operations of one block, run for each request.
+#[derive(Default)]
 pub(super) struct Program {
     pub(super) operations: Box<[Operation]>,
 }

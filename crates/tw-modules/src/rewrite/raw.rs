@@ -1,6 +1,7 @@
 //! Operations as written, checked as far as possible without variables.
 
 use tw_conf::{ConfError, Node, Word};
+use tw_server::load::Resolve;
 
 use super::condition::IfCondition;
 use super::return_response;
@@ -61,6 +62,13 @@ impl RawOperation {
     /// Returns `true` if it tests the existence of files.
     pub(super) fn looks_for_files(&self) -> bool {
         matches!(self, Self::If(IfCondition::File(..), ..))
+    }
+
+    /// Warns of an operation that stands at `http` level, where no program runs.
+    pub(super) fn warn_at_http_level(&self, cx: &mut Resolve<'_>) {
+        if let Self::Call(call) = self {
+            call.warn_at_http_level(cx);
+        }
     }
 
     pub(super) fn rewrite(node: &Node) -> Result<Self, ConfError> {

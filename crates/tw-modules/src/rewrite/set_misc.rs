@@ -24,6 +24,9 @@ use super::{BLOCKS, Raw};
 use crate::block::variable_name;
 use crate::date_format::DateZone;
 
+/// Blocks with these directives. At `http` level they define their variable, as in nginx, but run for no request.
+const EVERYWHERE: u32 = HTTP | BLOCKS;
+
 pub(super) const LIMITS: &[Limit] = &[Limit::count(
     "SECURE_RANDOM_MAX",
     SECURE_RANDOM_MAX as u64,
@@ -33,6 +36,8 @@ pub(super) const LIMITS: &[Limit] = &[Limit::count(
 
 /// A directive as written.
 pub(super) struct RawCall {
+    /// Name of the directive.
+    directive: Word,
     pub(super) variable: Word,
     function: Function,
     /// Arguments of the function.
@@ -79,7 +84,7 @@ pub(super) struct UpstreamList {
 }
 
 pub(super) const DIRECTIVES: &[Directive<Raw>] = &[
-    record::new("set_if_empty", "$variable value", BLOCKS, Args::exact(2))
+    record::new("set_if_empty", "$variable value", EVERYWHERE, Args::exact(2))
         .since("Tailwater 0.1")
         .doc("Gives a variable a value if it is empty.")
         .set(|raw, node, _| add(raw, node, Function::IfEmpty)),
@@ -107,7 +112,7 @@ pub(super) const DIRECTIVES: &[Directive<Raw>] = &[
         .since("Tailwater 0.1")
         .doc("A list of names of upstream servers for set_hashed_upstream.")
         .set(|raw, node, _| add_list(raw, node)),
-    record::new("set_hashed_upstream", "$variable list value", BLOCKS, Args::exact(3))
+    record::new("set_hashed_upstream", "$variable list value", EVERYWHERE, Args::exact(3))
         .since("Tailwater 0.1")
         .doc("Chooses a name of a list by the hash of a value.")
         .set(|raw, node, _| add(raw, node, Function::HashedUpstream)),
@@ -119,17 +124,17 @@ pub(super) const DIRECTIVES: &[Directive<Raw>] = &[
         .since("Tailwater 0.1")
         .doc("Decodes base32; the result is empty if it is malformed.")
         .set(|raw, node, _| add(raw, node, Function::DecodeBase32)),
-    record::flag("set_base32_padding", HTTP | SERVER | BLOCKS)
+    record::flag("set_base32_padding", EVERYWHERE)
         .default("on")
         .since("Tailwater 0.1")
         .doc("Whether `=` fills the end of a text in base32.")
         .set(|raw, node, _| raw.base32.padding.set_flag(node)),
-    record::flag("set_misc_base32_padding", HTTP | SERVER | BLOCKS)
+    record::flag("set_misc_base32_padding", EVERYWHERE)
         .default("on")
         .since("Tailwater 0.1")
         .doc("The old name of set_base32_padding, which comes first.")
         .set(|raw, node, _| raw.base32.old_padding.set_flag(node)),
-    record::new("set_base32_alphabet", "letters", HTTP | SERVER | BLOCKS, Args::exact(1))
+    record::new("set_base32_alphabet", "letters", EVERYWHERE, Args::exact(1))
         .default("0123456789abcdefghijklmnopqrstuv")
         .since("Tailwater 0.1")
         .doc("The 32 letters of base32.")
@@ -166,39 +171,39 @@ pub(super) const DIRECTIVES: &[Directive<Raw>] = &[
         .since("Tailwater 0.1")
         .doc("The MD5 hash of a value, or of that of the variable, in hexadecimal.")
         .set(|raw, node, _| add(raw, node, Function::Text(text::md5))),
-    record::new("set_hmac_sha1", "$variable key value", BLOCKS, Args::exact(3))
+    record::new("set_hmac_sha1", "$variable key value", EVERYWHERE, Args::exact(3))
         .since("Tailwater 0.1")
         .doc("The HMAC-SHA1 of a value, as bytes.")
         .set(|raw, node, _| add(raw, node, Function::Hmac(text::hmac_sha1))),
-    record::new("set_hmac_sha256", "$variable key value", BLOCKS, Args::exact(3))
+    record::new("set_hmac_sha256", "$variable key value", EVERYWHERE, Args::exact(3))
         .since("Tailwater 0.1")
         .doc("The HMAC-SHA256 of a value, as bytes.")
         .set(|raw, node, _| add(raw, node, Function::Hmac(text::hmac_sha256))),
-    record::new("set_random", "$variable from to", BLOCKS, Args::exact(3))
+    record::new("set_random", "$variable from to", EVERYWHERE, Args::exact(3))
         .since("Tailwater 0.1")
         .doc("A random number in a range, both ends included.")
         .set(|raw, node, _| add(raw, node, Function::Random)),
-    record::new("set_secure_random_alphanum", "$variable length", BLOCKS, Args::exact(2))
+    record::new("set_secure_random_alphanum", "$variable length", EVERYWHERE, Args::exact(2))
         .since("Tailwater 0.1")
         .doc("Up to 64 random letters and digits that nobody can guess.")
         .set(|raw, node, _| add(raw, node, Function::SecureRandom(ALPHANUMERIC))),
-    record::new("set_secure_random_lcalpha", "$variable length", BLOCKS, Args::exact(2))
+    record::new("set_secure_random_lcalpha", "$variable length", EVERYWHERE, Args::exact(2))
         .since("Tailwater 0.1")
         .doc("Up to 64 random lower-case letters that nobody can guess.")
         .set(|raw, node, _| add(raw, node, Function::SecureRandom(LOWER_CASE))),
-    record::new("set_rotate", "$variable from to", BLOCKS, Args::exact(3))
+    record::new("set_rotate", "$variable from to", EVERYWHERE, Args::exact(3))
         .since("Tailwater 0.1")
         .doc("The number after that of the variable in a range, or after the last one of the directive if the variable has none.")
         .set(|raw, node, _| add(raw, node, Function::Rotate(Arc::new(AtomicU64::new(random::NONE))))),
-    record::new("set_local_today", "$variable", BLOCKS, Args::exact(1))
+    record::new("set_local_today", "$variable", EVERYWHERE, Args::exact(1))
         .since("Tailwater 0.1")
         .doc("The local date as yyyy-mm-dd.")
         .set(|raw, node, _| add(raw, node, Function::Today)),
-    record::new("set_formatted_gmt_time", "$variable format", BLOCKS, Args::exact(2))
+    record::new("set_formatted_gmt_time", "$variable format", EVERYWHERE, Args::exact(2))
         .since("Tailwater 0.1")
         .doc("The time in GMT, in a format of strftime().")
         .set(|raw, node, _| add(raw, node, Function::Time(DateZone::Gmt))),
-    record::new("set_formatted_local_time", "$variable format", BLOCKS, Args::exact(2))
+    record::new("set_formatted_local_time", "$variable format", EVERYWHERE, Args::exact(2))
         .since("Tailwater 0.1")
         .doc("The local time, in a format of strftime().")
         .set(|raw, node, _| add(raw, node, Function::Time(DateZone::Local))),
@@ -206,7 +211,7 @@ pub(super) const DIRECTIVES: &[Directive<Raw>] = &[
 
 /// Record of a directive that makes a text of another one, or of that of the variable.
 const fn of_text(name: &'static str) -> DirectiveInfo {
-    record::new(name, "$variable [value]", BLOCKS, Args::range(1, 2))
+    record::new(name, "$variable [value]", EVERYWHERE, Args::range(1, 2))
 }
 
 fn add(raw: &mut Raw, node: &Node, function: Function) -> Result<(), ConfError> {
@@ -220,7 +225,12 @@ fn add(raw: &mut Raw, node: &Node, function: Function) -> Result<(), ConfError> 
         Function::IfEmpty | Function::Rotate(_) => node.args.clone(),
         _ => node.args.iter().skip(1).cloned().collect(),
     };
-    raw.operations.push(RawOperation::Call(RawCall { variable: variable.clone(), function, args }));
+    raw.operations.push(RawOperation::Call(RawCall {
+        directive: node.name.clone(),
+        variable: variable.clone(),
+        function,
+        args,
+    }));
     Ok(())
 }
 
@@ -253,6 +263,18 @@ impl RawBase32 {
 }
 
 impl RawCall {
+    /// Warns of a directive that stands at `http` level.
+    pub(super) fn warn_at_http_level(&self, cx: &mut Resolve<'_>) {
+        let Self { directive, variable, .. } = self;
+        let message =
+            format!("\"{directive}\" has no effect at \"http\" level: {variable} exists and stays empty");
+        cx.report(
+            ConfError::warn(message)
+                .at(directive.span)
+                .hint("it takes effect in \"server\" and \"location\""),
+        );
+    }
+
     /// Compiles it for a block with these settings.
     pub(super) fn compile(
         self,

@@ -157,6 +157,19 @@ fn times_have_formats() {
 }
 
 #[test]
+fn directives_of_http_define_an_empty_variable() {
+    let conf = "http { set_random $number 1 3; set_formatted_local_time $year '%Y'; upstream_list all a b;
+        server { listen 127.0.0.1:{port}; location / { return 200 '<$number$year>'; }
+            location /own { set_random $number 5 5; return 200 '<$number$year>'; } } }";
+    let output = server().arg("-t").run(conf).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let warning = "[warn] \"set_random\" has no effect at \"http\" level: $number exists and stays empty";
+    assert!(said.contains(warning) && output.status.success(), "{said}");
+    let server = server().start(conf).unwrap();
+    assert_eq!(["/", "/own"].map(|uri| page(&server, uri).1), ["<>", "<5>"]);
+}
+
+#[test]
 fn malformed_directives_are_refused() {
     for (line, message) in [
         ("set_md5 x y;", "invalid variable name \"x\""),
