@@ -4,14 +4,20 @@
 //! `tunnel_allow_upstream` restricts the destinations: by the name that the client sent (`$host`, `$request_port`), and
 //! by the address connected to (`$upstream_last_addr`). The address checked is the one connected to: the name is not
 //! resolved again in between.
+//!
+//! `proxy_connect` answers the CONNECT requests of a server whatever its locations are, and builds on this one.
+
+mod proxy_connect;
+mod response;
+mod variables;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{
-    Args, ConfError, Directive, IF_IN_LOCATION, IneffectiveDirectives, LOCATION, Node, SERVER, Setting, Word,
-    record,
+    Args, ConfError, Directive, IF_IN_LOCATION, IneffectiveDirectives, LOCATION, Node, SERVER, Setting, Span,
+    Word, record,
 };
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
@@ -26,9 +32,12 @@ use tw_server::http::proxy::{self, UpstreamRequest, UpstreamRequestBody, Upstrea
 use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
+use tw_server::vars::VarDef;
 
-use crate::cgi::address::{AddressScheme, PassAddress, RawPassAddress};
+use crate::cgi::address::{AddressDestination, AddressScheme, PassAddress, RawPassAddress};
 use crate::cgi::params;
+
+use self::proxy_connect::{ProxyConnect, RawProxyConnect};
 
 const SCHEMES: &[AddressScheme] = &[AddressScheme::unwritten("")];
 
@@ -43,6 +52,7 @@ const BUFFER_SIZE: usize = 16 << 10;
 pub(crate) struct Raw {
     settings: RawUpstream,
     pass: Setting<RawPassAddress>,
+    connect: RawProxyConnect,
     without_effect: IneffectiveDirectives,
 }
 
@@ -56,6 +66,7 @@ impl HasUpstream for Raw {
 pub(crate) struct TunnelPass {
     settings: UpstreamSettings,
     target: Option<PassAddress>,
+    connect: Option<Arc<ProxyConnect>>,
 }
 
 const OWN: &[Directive<Raw>] = &[
@@ -76,6 +87,7 @@ const OWN: &[Directive<Raw>] = &[
 /// All lists.
 const LISTS: &[&[Directive<Raw>]] = &[
     OWN,
+    proxy_connect::DIRECTIVES,
     tw_server::connection_directives!(
         "tunnel_",
         "16k",
@@ -91,16 +103,29 @@ const LISTS: &[&[Directive<Raw>]] = &[
 
 /// Reads where tunnels lead.
 fn read(node: &Node) -> RawPassAddress {
-    RawPassAddress::of(match node.args.first() {
-        Some(word) => word.clone(),
-        None => Word { bytes: WHERE_CLIENTS_WANT.into(), span: node.span, quoted: false },
-    })
+    node.args.first().map_or_else(|| requested(node.span), |word| RawPassAddress::of(word.clone()))
+}
+
+/// Destination that clients request.
+fn requested(span: Span) -> RawPassAddress {
+    RawPassAddress::of(Word { bytes: WHERE_CLIENTS_WANT.into(), span, quoted: false })
+}
+
+/// Warns of tunnels that `name` opens, if a client chooses the destination and nothing restricts it.
+fn warn_unrestricted(name: &str, span: Span, settings: &UpstreamSettings, cx: &mut Resolve<'_>) {
+    if settings.connection.allow.is_empty() {
+        cx.warn(
+            span,
+            format!("\"{name}\" without \"tunnel_allow_upstream\" opens tunnels to whatever this machine can reach, and to itself"),
+        );
+    }
 }
 
 impl Settings<Http> for TunnelPass {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
+    const VARIABLES: &'static [VarDef] = variables::ALL;
     const LIMITS: &'static [Limit] = &[
         Limit::directive(
             "tunnel_buffer_size",
@@ -114,6 +139,16 @@ impl Settings<Http> for TunnelPass {
         ),
         Limit::directive("tunnel_send_timeout", "Time for which a server takes nothing", "the tunnel ends"),
         Limit::directive("tunnel_read_timeout", "Time in which nothing happens", "the tunnel ends"),
+        Limit::directive(
+            "proxy_connect_connect_timeout",
+            "Time until a connection of a tunnel of `proxy_connect` is there",
+            "504",
+        ),
+        Limit::directive(
+            "proxy_connect_data_timeout",
+            "Time in which nothing happens in a tunnel of `proxy_connect`",
+            "the tunnel ends",
+        ),
         Limit::directive(
             "tunnel_next_upstream_tries",
             "Servers that are tried for one tunnel",
@@ -133,29 +168,29 @@ impl Settings<Http> for TunnelPass {
         let settings = UpstreamSettings::resolve(raw.settings, outer_settings, BUFFER_SIZE, cx)?;
         if let (Some(span), Some(target)) = (span, &target) {
             cx.block.opens_tunnels = true;
-            if target.fixed().is_none() && settings.connection.allow.is_empty() {
-                cx.warn(
-                    span,
-                    "\"tunnel_pass\" without \"tunnel_allow_upstream\" opens tunnels to whatever this machine can reach, and to itself"
-                        .to_owned(),
-                );
+            if target.fixed().is_none() {
+                warn_unrestricted("tunnel_pass", span, &settings, cx);
             }
         }
-        Ok(Self { settings, target })
+        let connect = raw.connect.resolve(&settings, cx)?.map(Arc::new);
+        Ok(Self { settings, target, connect })
     }
 
     fn are_shared(&self) -> bool {
-        self.target.is_none()
+        self.target.is_none() && self.connect.is_none()
     }
 
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if self.target.is_some() {
             plan.set_content(self.clone());
         }
+        if let Some(connect) = &self.connect {
+            plan.set_connect(connect.clone());
+        }
     }
 
     fn reach(&self, _: &Location, reach: &mut Reach) {
-        if self.target.is_some() {
+        if self.target.is_some() || self.connect.is_some() {
             self.settings.reach(reach);
         }
     }
@@ -178,29 +213,33 @@ impl Handler for TunnelPass {
 impl TunnelPass {
     async fn pass(&self, r: &mut Request) -> Outcome {
         let Some(target) = &self.target else { return Outcome::Pass };
-        let to = match target.destination(r, SCHEMES) {
-            Ok(to) => to,
-            Err(status) => return Outcome::Status(status),
-        };
-        // DIFF(nginx): `CONNECT unix:80` asks for a host called unix, and for no socket in the working directory.
-        if to.host.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case(b"unix:"))
-            && to.host.get(5) != Some(&b'/')
-        {
-            r.log(Level::Error, format_args!("invalid host in upstream \"{}\"", tw_log::Text(&to.host)));
-            return Outcome::Status(500);
+        match target.destination(r, SCHEMES) {
+            Ok(to) => open(r, &self.settings, to).await,
+            Err(status) => Outcome::Status(status),
         }
-        let request = UpstreamRequest {
-            settings: &self.settings,
-            response: None,
-            group: to.group,
-            secured: None,
-            url: (to.scheme.text, Bytes::new()),
-            head: Bytes::new(),
-            body: UpstreamRequestBody::Nothing,
-            framing: BodyFraming::Plain,
-            rebuild: None,
-            codec: ConnectTunnel,
-        };
-        proxy::open_tunnel(r, request).await
     }
+}
+
+/// Answers CONNECT with a tunnel to a server of `to`.
+async fn open(r: &mut Request, settings: &UpstreamSettings, to: AddressDestination<'_>) -> Outcome {
+    // DIFF(nginx): `CONNECT unix:80` asks for a host called unix, and for no socket in the working directory.
+    if to.host.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case(b"unix:"))
+        && to.host.get(5) != Some(&b'/')
+    {
+        r.log(Level::Error, format_args!("invalid host in upstream \"{}\"", tw_log::Text(&to.host)));
+        return Outcome::Status(500);
+    }
+    let request = UpstreamRequest {
+        settings,
+        response: None,
+        group: to.group,
+        secured: None,
+        url: (to.scheme.text, Bytes::new()),
+        head: Bytes::new(),
+        body: UpstreamRequestBody::Nothing,
+        framing: BodyFraming::Plain,
+        rebuild: None,
+        codec: ConnectTunnel,
+    };
+    proxy::open_tunnel(r, request).await
 }

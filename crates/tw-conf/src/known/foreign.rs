@@ -2,8 +2,6 @@
 
 /// Hints by name. `*` at the end of a name matches any rest, at its beginning any part.
 const HINTS: &[(&str, &str)] = &[
-    ("proxy_connect", "\"tunnel_pass;\" answers CONNECT"),
-    ("proxy_connect_*", "\"tunnel_pass;\" answers CONNECT"),
     (
         "vhost_traffic_status_dump",
         "counters last as long as the process; Prometheus keeps them longer, with \"/format/prometheus\"",
@@ -87,7 +85,6 @@ mod tests {
     #[test]
     fn third_party_directives_have_hints() {
         for (name, part) in [
-            ("proxy_connect_allow", "tunnel_pass"),
             ("vhost_traffic_status_dump", "Prometheus"),
             ("vhost_traffic_status_measure_status_codes", "status_zone"),
             ("content_by_lua_block", "Lua is not supported"),
@@ -103,7 +100,7 @@ mod tests {
         ] {
             assert!(hint_for(name).is_some_and(|hint| hint.contains(part)), "{name}");
         }
-        for name in ["", "set", "servr", "proxy_connectt", "headers_more"] {
+        for name in ["", "set", "servr", "proxy_connect", "headers_more"] {
             assert_eq!(hint_for(name), None, "{name}");
         }
         assert!(hint_for_module("ngx_mail_proxy_module").is_some_and(|hint| hint.contains("TCP")));

@@ -20,6 +20,7 @@ const OF_OTHERS: &[(&str, &str)] = &[
     ("ngx_http_fancyindex_module", "fancyindex"),
     ("ngx_http_geoip2_module", "geoip2"),
     ("ngx_stream_geoip2_module", "geoip2"),
+    ("ngx_http_proxy_connect_module", "proxy_connect"),
     ("ngx_http_uploadprogress_module", "track_uploads"),
     ("ngx_http_vhost_traffic_status_module", "vhost_traffic_status_zone"),
     ("ngx_http_zstd_filter_module", "zstd"),

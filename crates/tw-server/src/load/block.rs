@@ -28,7 +28,7 @@ pub struct Block {
     pub(crate) upstream: UpstreamBlock<Http>,
     /// Certificates that come by themselves.
     pub(crate) acme: CollectedCertificates,
-    /// True if a location of the server answers CONNECT.
+    /// True if the server, or a location of it, answers CONNECT.
     pub opens_tunnels: bool,
     /// Destination of proxied requests of this block, as set by a `*_pass` module.
     pub passing: PassTarget,

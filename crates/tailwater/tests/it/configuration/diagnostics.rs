@@ -291,7 +291,6 @@ fn common_slips_have_hints() {
         ("add_header X \u{201c}a b c d\u{201d};", "is no quote here"),
         ("root\u{a0}/srv;", "(U+00A0, perhaps non-breaking)"),
         ("vhost_traffic_status_measure_status_codes all;", "status_zone"),
-        ("proxy_connect;", "tunnel_pass"),
         ("auth_pam on;", "auth_request"),
         ("location / { js_content a.b; }", "scripts are not supported"),
         ("listen 127.0.0.1:2 quic;", ""),

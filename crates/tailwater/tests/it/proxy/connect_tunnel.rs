@@ -13,7 +13,7 @@ use tw_testkit::{Client, Response, Server, wait};
 use crate::support::{raw, server, start};
 
 /// An origin that echoes every line in brackets, and says goodbye at the end.
-fn echo_origin() -> SocketAddr {
+pub(super) fn echo_origin() -> SocketAddr {
     origin(|mut conn| {
         let mut line = String::new();
         while conn.reader.read_line(&mut line).is_ok_and(|read| read > 0) {
@@ -25,14 +25,14 @@ fn echo_origin() -> SocketAddr {
 }
 
 /// Sends CONNECT for `to`, with `early` right behind the request.
-fn connect(server: &Server, to: &str, early: &str) -> (Client, Response) {
+pub(super) fn connect(server: &Server, to: &str, early: &str) -> (Client, Response) {
     let mut client = server.connect().unwrap();
     client.send(format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n{early}")).unwrap();
     let head = client.read_head().unwrap();
     (client, head)
 }
 
-fn status(server: &Server, to: &str) -> u16 {
+pub(super) fn status(server: &Server, to: &str) -> u16 {
     connect(server, to, "").1.status
 }
 

@@ -1,4 +1,5 @@
-//! The reverse proxy: `proxy_pass` and its kin, over HTTP/1, HTTP/2 and TLS, `mirror` and `tunnel_pass`.
+//! The reverse proxy: `proxy_pass` and its kin, over HTTP/1, HTTP/2 and TLS, `mirror`, `tunnel_pass`
+//! and `proxy_connect`.
 
 mod allow_upstream;
 mod bodies;
@@ -11,6 +12,7 @@ mod failing_disks;
 mod http2_upstream;
 mod malformed_bodies;
 mod mirror;
+mod proxy_connect;
 mod proxy_pass;
 mod proxy_store;
 mod request_dynamic;

@@ -204,6 +204,8 @@ pub struct Plan {
     pub(crate) chunk_size: usize,
     /// Parts of modules.
     pub parts: Parts,
+    /// Handler of CONNECT requests, which enter no location then.
+    connect: Option<Box<dyn Handler>>,
     phases: [Vec<Box<dyn Handler>>; PHASES],
     first_filters: Vec<Box<dyn HeaderFilter>>,
     whole_body_filter: Option<Box<dyn WholeBodyFilter>>,
@@ -250,6 +252,7 @@ impl Plan {
             looks_for_files: false,
             chunk_size: usize::MAX,
             parts: Parts::default(),
+            connect: None,
             phases: Default::default(),
             first_filters: Vec::new(),
             whole_body_filter: None,
@@ -335,6 +338,18 @@ impl Plan {
         self.made_by.is_behind = true;
         self.made_by.phases[Phase::Content as usize].clear();
         content.push(Box::new(handler));
+    }
+
+    /// Makes `handler` the one that answers the CONNECT requests of the server whose own plan this is. They enter no
+    /// location; the phases before the content are those of the server.
+    pub fn set_connect(&mut self, handler: impl Handler + 'static) {
+        self.connect = Some(Box::new(handler));
+    }
+
+    /// Handler of `r`, if it is a CONNECT request that enters no location.
+    pub(crate) fn connect_handler(&self, r: &Request) -> Option<&dyn Handler> {
+        // A part of a response has no connection that could become a tunnel.
+        self.connect.as_deref().filter(|_| r.method() == Method::Connect && !r.is_subrequest())
     }
 
     /// Returns true after a call of [`set_content`](Self::set_content).

@@ -137,6 +137,9 @@ async fn location_phases(r: &mut Request, generation: &LoopGeneration) -> Outcom
             other => return other,
         }
     }
+    if let Some(handler) = generation.plan(r.route.plan).connect_handler(r) {
+        return Box::pin(call_handler(handler, r)).await;
+    }
     if r.route.content_plan.is_some() {
         return Box::pin(async {
             match phases(r, generation, &[Phase::Precontent]).await {
@@ -254,6 +257,9 @@ pub(crate) fn log(r: &mut Request) {
 
 fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> NextStep {
     let server = generation.server(r.route.server);
+    if generation.plan(server.plan).connect_handler(r).is_some() {
+        return enter(r, generation, server.plan);
+    }
     let plan = match server.locations.find(&r.uri.path, &mut RequestTests { r, generation }) {
         Ok(found) => found.unwrap_or(server.plan),
         Err(FailedTest) => return decide(r, generation, Outcome::Status(500)),

@@ -444,8 +444,10 @@ fn explain_plan(r: &mut Request, explanation: &mut Explanation) {
     let generation = r.generation().clone();
     let plan = generation.plan(r.route.plan);
     let content = generation.plan(r.content_plan());
-    let explained: Vec<_> =
-        content.handlers(Phase::Content).iter().flat_map(|handler| handler.explain(r)).collect();
+    let explained: Vec<_> = match plan.connect_handler(r) {
+        Some(handler) => handler.explain(r),
+        None => content.handlers(Phase::Content).iter().flat_map(|handler| handler.explain(r)).collect(),
+    };
     // What goes elsewhere is no file here.
     if !explained.iter().any(|(about, _)| *about == UPSTREAM) {
         let mut path = Vec::new();
