@@ -8,6 +8,7 @@ use std::fmt;
 mod cipher;
 mod command;
 mod group;
+mod p521;
 mod protocol;
 mod signature;
 mod suite;

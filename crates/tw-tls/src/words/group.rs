@@ -5,6 +5,7 @@ use rustls::crypto::aws_lc_rs::kx_group::{
     MLKEM768, MLKEM1024, SECP256R1, SECP256R1MLKEM768, SECP384R1, X25519, X25519MLKEM768,
 };
 
+use super::p521::SECP521R1;
 use super::{Selection, WordError};
 
 /// A group of rustls.
@@ -24,7 +25,7 @@ const KNOWN: &[NamedGroup] = &[
     NamedGroup { names: &["SecP256r1MLKEM768"], group: Some(SECP256R1MLKEM768) },
     NamedGroup { names: &["MLKEM768"], group: Some(MLKEM768) },
     NamedGroup { names: &["MLKEM1024"], group: Some(MLKEM1024) },
-    NamedGroup { names: &["secp521r1", "P-521"], group: None },
+    NamedGroup { names: &["secp521r1", "P-521"], group: Some(SECP521R1) },
     NamedGroup { names: &["X448"], group: None },
     NamedGroup { names: &["MLKEM512"], group: None },
     NamedGroup { names: &["SecP384r1MLKEM1024"], group: None },
@@ -96,16 +97,16 @@ mod tests {
             ("P-256:P-384:x25519:prime256v1", &[23, 24, 29]),
             ("?NewOne:*X25519/?P-256", &[29, 23]),
             ("SecP256r1MLKEM768:MLKEM1024:MLKEM768", &[0x11eb, 0x0202, 0x0201]),
-            ("X25519:secp521r1", &[29]),
+            ("X25519:secp521r1", &[29, 25]),
         ] {
             assert_eq!(codes(words).as_deref(), Ok(expected), "{words}");
         }
-        assert_eq!(groups("X25519:X448:P-521").unwrap().never, ["X448", "P-521"]);
+        assert_eq!(groups("X25519:X448:P-224").unwrap().never, ["X448", "P-224"]);
     }
 
     #[test]
     fn empty_selections_are_refused() {
-        assert_eq!(codes("secp521r1"), Err(WordError::NeverOffered(vec!["secp521r1".to_owned()])));
+        assert_eq!(codes("secp224r1"), Err(WordError::NeverOffered(vec!["secp224r1".to_owned()])));
         for word in ["", "nothing", "X25519:"] {
             assert!(matches!(codes(word), Err(WordError::Unknown(_))), "{word}");
         }
