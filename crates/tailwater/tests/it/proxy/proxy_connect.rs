@@ -117,10 +117,8 @@ fn response_has_reason_and_fields() {
     let addr = echo_origin();
     let server = start(
         server(),
-        &format!(
-            "server {{ listen 127.0.0.1:{{port}}; proxy_connect; proxy_connect_allow all;
-                 proxy_connect_response \"HTTP/1.1 200 Connection Established\\r\\nProxy-agent: x\\r\\nX-To: $connect_addr\\r\\nX-No: $arg_a\\r\\n\\r\\n\"; }}"
-        ),
+        "server { listen 127.0.0.1:{port}; proxy_connect; proxy_connect_allow all;
+                 proxy_connect_response \"HTTP/1.1 200 Connection Established\\r\\nProxy-agent: x\\r\\nX-To: $connect_addr\\r\\nX-No: $arg_a\\r\\n\\r\\n\"; }",
     );
     let (mut client, head) = connect(&server, &addr.to_string(), "one\n");
     let fields = ["Proxy-agent", "X-To", "X-No"].map(|name| head.field(name));
