@@ -122,8 +122,10 @@ const GATEWAYS: &[(&str, &[Names], Names)] = &[
 fn every_gateway_has_the_directives_of_nginx() {
     let all = tw_server::load::all_directives(tw_modules::MODULES);
     for (prefix, groups, own) in GATEWAYS {
+        // proxy_connect is a module of its own.
+        let is_of_gateway = |name: &&str| *name == "connect_timeout" || !name.starts_with("connect");
         let ours: BTreeSet<&str> =
-            all.iter().filter_map(|(_, info)| info.name.strip_prefix(prefix)).collect();
+            all.iter().filter_map(|(_, info)| info.name.strip_prefix(prefix)).filter(is_of_gateway).collect();
         let theirs = groups.iter().copied().flatten().chain(*own).copied();
         let added: &[&str] = if groups.contains(&BODIES) { ADDED } else { &[] };
         let expected: BTreeSet<&str> = theirs.chain(added.iter().copied()).collect();
