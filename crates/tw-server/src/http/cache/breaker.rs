@@ -69,7 +69,7 @@ struct Window {
     since: Option<Instant>,
     operations: u32,
     bad: u32,
-    /// Operations in progress, and when the last one began or ended.
+    /// Operations in progress, and the time since which at least [`BAD_MIN`] are and none has ended.
     running: u32,
     moved: Option<Instant>,
     /// End of the pause, while it is open.
@@ -138,9 +138,22 @@ impl Breaker {
         let is_admitted = sixteenth(key) < self.admitted();
         if is_admitted {
             window.running += 1;
-            window.moved = Some(now);
+            // Further operations that begin are no progress.
+            if window.running <= BAD_MIN {
+                window.moved = Some(now);
+            }
         }
         Admission { is_admitted, change }
+    }
+
+    /// Asks whether a response with this key may be stored. No operation begins.
+    fn storing(&self, key: Key, now: Instant) -> Admission {
+        if self.admitted() == ALL {
+            return Admission { is_admitted: true, change: None };
+        }
+        // A pause ends even if nothing is read: entries may have left the index meanwhile.
+        let change = self.advance(&mut self.window.lock(), now);
+        Admission { is_admitted: sixteenth(key) < self.admitted(), change }
     }
 
     /// Takes the result of an admitted operation; `None` if it did not need the disk, or was given up.
@@ -265,8 +278,13 @@ impl Cache {
     }
 
     /// Returns true if a response with this key may be stored.
-    pub(super) fn permits_storing(&self, key: Key) -> bool {
-        self.place.slow.is_none() || sixteenth(key) < self.zone.breaker.admitted()
+    pub(super) fn permits_storing(&self, key: Key, log: &dyn Fn(Level, fmt::Arguments<'_>)) -> bool {
+        if self.place.slow.is_none() {
+            return true;
+        }
+        let admission = self.zone.breaker.storing(key, tw_rt::clock::now());
+        self.report_breaker(admission.change, log);
+        admission.is_admitted
     }
 
     fn report_breaker(&self, change: Option<BreakerChange>, log: &dyn Fn(Level, fmt::Arguments<'_>)) {
@@ -395,6 +413,25 @@ mod tests {
         let admission = breaker.begin(key(1), SLOW, later + SECOND);
         let opened = Some(BreakerChange::Opened(PAUSE_MIN));
         assert_eq!((admission.is_admitted, admission.change), (false, opened));
+    }
+
+    #[test]
+    fn operations_that_begin_are_no_progress() {
+        let (breaker, now) = (Breaker::new(), Instant::now());
+        let step = STUCK_MIN / 5;
+        let opened = (0..20).find(|nth| breaker.begin(key(1), SLOW, now + *nth * step).change.is_some());
+        // The fifth one began after four steps.
+        assert_eq!(opened, Some(10));
+    }
+
+    #[test]
+    fn pause_ends_without_entries_to_read() {
+        let (breaker, now) = (Breaker::new(), Instant::now());
+        round(&breaker, now, 2 * SLOW);
+        assert!(!breaker.storing(key(0), now).is_admitted);
+        let later = now + PAUSE_MIN;
+        assert!(breaker.storing(key(0), later).is_admitted);
+        assert!(!breaker.storing(key(1), later).is_admitted);
     }
 
     #[test]

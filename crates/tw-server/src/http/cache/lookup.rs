@@ -417,7 +417,7 @@ impl Lookup {
 
     /// Returns true if the request and the disk permit its response to be stored. If not, other requests do not wait for it.
     fn permits_storing(&self, r: &mut Request, settings: &CacheSettings) -> bool {
-        if !self.cache.permits_storing(self.key) {
+        if !self.cache.permits_storing(self.key, &|level, message| r.log(level, message)) {
             r.facts.upstream.cache.why = Some(MissReason::SlowDisk);
             return false;
         }
