@@ -70,7 +70,7 @@ pub(super) fn text(bounds: &[u64], name: &[u8], args: &[u8], offset_ms: Option<i
     // A line must not end in it.
     more.retain(|byte| *byte > b' ');
     // Lengths are compared with it as rounded to seconds.
-    let target = ((longest + 500) / 1000).max(1);
+    let target = (longest.saturating_add(500) / 1000).max(1);
     let mut out = format!("#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:{target}\n").into_bytes();
     out.extend_from_slice(b"#EXT-X-PLAYLIST-TYPE:VOD\n");
     if let Some(offset) = offset_ms {
@@ -116,6 +116,8 @@ mod tests {
         let odd = text(&[1, 20], "a b:#?.mov", "x=\r\ny", Some(-1_250));
         assert!(odd.contains("#EXT-X-START:TIME-OFFSET=-1.250\n"), "{odd}");
         assert!(odd.contains("TARGETDURATION:1\n"), "{odd}");
+        let endless = text(&[0, u64::MAX], "a.mp4", "", None);
+        assert!(endless.contains("TARGETDURATION:18446744073709551\n"), "{endless}");
         assert!(odd.contains("\n./a%20b:%23%3F.mov.ts?start=0.001&end=0.020&x=y\n"), "{odd}");
     }
 }

@@ -9,7 +9,7 @@ use image::codecs::png::{CompressionType, FilterType, PngDecoder, PngEncoder};
 use image::codecs::webp::{WebPDecoder, WebPEncoder};
 use image::{ColorType, ExtendedColorType, ImageDecoder, ImageEncoder, ImageError, Limits};
 
-use super::format::{PictureFormat, SCANS_MAX, scans};
+use super::format::{PictureFormat, SCANS_MAX, scans, webp_frame_fits};
 use super::picture::{PIXEL_LEN, Picture};
 
 /// Bytes of memory that a decoder may take for each pixel beside the result: 16 bits for each of four colours, or the
@@ -32,6 +32,8 @@ pub(super) enum CodecError {
     TooManyPixels,
     /// More than [`SCANS_MAX`] scans of a JPEG file.
     TooManyScans,
+    /// A frame of a WebP file whose size is not the one that the file announces.
+    OtherSize,
     /// Error of the codec.
     Image(ImageError),
 }
@@ -47,6 +49,7 @@ impl fmt::Display for CodecError {
         match self {
             Self::TooManyPixels => f.write_str("too many pixels"),
             Self::TooManyScans => f.write_str("too many scans"),
+            Self::OtherSize => f.write_str("a frame has another size"),
             Self::Image(error) => write!(f, "{error}"),
         }
     }
@@ -64,7 +67,13 @@ pub(super) fn decode(format: PictureFormat, file: &[u8], pixels_max: u64) -> Res
             limits.max_alloc = Some(decoder_memory(pixels_max));
             read(PngDecoder::with_limits(file_reader, limits)?, pixels_max)
         }
-        PictureFormat::WebP => read(WebPDecoder::new(file_reader)?, pixels_max),
+        PictureFormat::WebP => {
+            let decoder = WebPDecoder::new(file_reader)?;
+            if !webp_frame_fits(file, decoder.dimensions()) {
+                return Err(CodecError::OtherSize);
+            }
+            read(decoder, pixels_max)
+        }
     }
 }
 
@@ -221,6 +230,51 @@ mod tests {
         let mut scans = encode(PictureFormat::Jpeg, two_colours(8, 8), 50).unwrap();
         scans.extend_from_slice(&[0xff, 0xda].repeat(SCANS_MAX));
         assert!(matches!(decode(PictureFormat::Jpeg, &scans, 100), Err(CodecError::TooManyScans)));
+    }
+
+    /// A WebP file with these chunks behind the header of an extended one, whose canvas has 2 × 1 pixels.
+    fn extended_webp(flags: u8, chunks: &[(&[u8; 4], Vec<u8>)]) -> Vec<u8> {
+        let mut file = b"RIFF\0\x10\0\0WEBPVP8X\x0a\0\0\0".to_vec();
+        file.extend([flags, 0, 0, 0, 1, 0, 0, 0, 0, 0]);
+        file.extend(riff(chunks));
+        file
+    }
+
+    fn riff(chunks: &[(&[u8; 4], Vec<u8>)]) -> Vec<u8> {
+        let chunk = |(name, content): &(&[u8; 4], Vec<u8>)| {
+            let padding = vec![0; content.len() % 2];
+            [&name[..], &(content.len() as u32).to_le_bytes(), content, &padding].concat()
+        };
+        chunks.iter().flat_map(chunk).collect()
+    }
+
+    /// Beginning of a lossy frame.
+    fn frame(width: u16, height: u16) -> Vec<u8> {
+        let [width, height] = [width.to_le_bytes(), height.to_le_bytes()];
+        [&[0x10, 0, 0, 0x9d, 0x01, 0x2a], &width[..], &height, &[0; 20]].concat()
+    }
+
+    #[test]
+    fn frame_of_another_size_is_refused_before_memory_is_taken() {
+        let animated = |chunks: &[(&[u8; 4], Vec<u8>)]| {
+            let header = [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+            let chunks = [(b"ANIM", vec![0; 6]), (b"ANMF", [&header[..], &riff(chunks)].concat())];
+            extended_webp(2, &chunks)
+        };
+        let alpha = (b"ALPH", vec![0; 3]);
+        for (file, fits) in [
+            (extended_webp(0, &[(b"VP8 ", frame(2, 1))]), true),
+            (extended_webp(0, &[(b"VP8 ", frame(16_383, 16_383))]), false),
+            (animated(&[(b"VP8 ", frame(2, 1))]), true),
+            (animated(&[(b"VP8 ", frame(16_383, 1))]), false),
+            (animated(&[alpha.clone(), (b"VP8 ", frame(2, 1))]), true),
+            // More pixels than transparencies.
+            (animated(&[alpha.clone(), (b"VP8 ", frame(3, 3))]), false),
+            (animated(&[alpha.clone(), (b"VP8L", frame(3, 3))]), false),
+        ] {
+            let refused = matches!(decode(PictureFormat::WebP, &file, 100), Err(CodecError::OtherSize));
+            assert_eq!(refused, !fits, "{file:?}");
+        }
     }
 
     #[test]

@@ -144,6 +144,55 @@ pub(super) fn scans(bytes: &[u8]) -> usize {
     bytes.windows(2).filter(|pair| *pair == [0xff, 0xda]).count()
 }
 
+/// Returns true if the lossy frame of a WebP file that is decoded has the size that the file announces for it. The decoder
+/// takes memory by the size of the frame itself.
+pub(super) fn webp_frame_fits(file: &[u8], canvas: (u32, u32)) -> bool {
+    if file.get(12..16) != Some(b"VP8X") {
+        // The size of the frame is that of the file.
+        return true;
+    }
+    let has_size = |frame: &[u8], size: (u32, u32)| vp8_size(frame) == Some(size);
+    let mut is_first_animated = true;
+    webp_chunks(file.get(12..).unwrap_or_default()).all(|(name, content)| match &name {
+        b"VP8 " => has_size(content, canvas),
+        b"ANMF" if std::mem::take(&mut is_first_animated) => {
+            let Some((fields, frame)) = content.split_at_checked(16) else { return false };
+            let side =
+                |at: usize| fields[at..at + 3].iter().rev().fold(0, |n, byte| n << 8 | u32::from(*byte)) + 1;
+            let size = (side(6), side(9));
+            let mut chunks = webp_chunks(frame);
+            match (chunks.next(), chunks.next()) {
+                (Some((name, _)), _) if name == *b"VP8L" => true,
+                (Some((name, frame)), _) if name == *b"VP8 " => has_size(frame, size),
+                // Behind its transparency.
+                (Some((name, _)), Some((behind, frame))) if name == *b"ALPH" => {
+                    behind == *b"VP8 " && has_size(frame, size)
+                }
+                _ => false,
+            }
+        }
+        _ => true,
+    })
+}
+
+/// Chunks of a RIFF file: name and content, which may be cut off.
+fn webp_chunks(mut rest: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
+    std::iter::from_fn(move || {
+        let (head, behind) = rest.split_first_chunk::<8>()?;
+        let [name @ .., a, b, c, d] = *head;
+        let size = u32::from_le_bytes([a, b, c, d]) as usize;
+        rest = behind.get(size.next_multiple_of(2)..).unwrap_or_default();
+        Some((name, behind.get(..size).unwrap_or(behind)))
+    })
+}
+
+/// Width and height of a key frame (RFC 6386 section 9.1).
+fn vp8_size(frame: &[u8]) -> Option<(u32, u32)> {
+    let [tag, _, _, 0x9d, 0x01, 0x2a, width @ .., c, d] = *frame.first_chunk::<10>()? else { return None };
+    let side = |bytes: [u8; 2]| u32::from(u16::from_le_bytes(bytes) & 0x3fff);
+    (tag & 1 == 0).then_some((side(width), side([c, d])))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
