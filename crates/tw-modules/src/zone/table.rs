@@ -58,7 +58,7 @@ impl<V> ZoneTable<V> {
     pub(crate) fn touch(&mut self, id: Id) {
         if self.first != id.0 {
             self.unlink(id.0);
-            self.connection(id.0);
+            self.link_first(id.0);
         }
     }
 
@@ -104,7 +104,7 @@ impl<V> ZoneTable<V> {
         }
         self.used += cost;
         self.by_key.insert(key, Id(id));
-        self.connection(id);
+        self.link_first(id);
         Ok(Id(id))
     }
 
@@ -123,7 +123,7 @@ impl<V> ZoneTable<V> {
     }
 
     /// Puts a node that is in no place into the first.
-    fn connection(&mut self, at: u32) {
+    fn link_first(&mut self, at: u32) {
         let second = std::mem::replace(&mut self.first, at);
         let node = self.node(at);
         (node.newer, node.older) = (NONE, second);
