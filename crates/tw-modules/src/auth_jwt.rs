@@ -253,6 +253,7 @@ impl Settings<Http> for AuthJwt {
         let Some(realm) = &self.realm else { return };
         plan.parts.put(self.clone());
         if !realm.is_off() {
+            plan.add(Phase::Preaccess, variables::BeforeAccess);
             plan.add(Phase::Access, self.clone());
             plan.add(Phase::Precontent, variables::AfterAccess);
         }
@@ -340,6 +341,7 @@ impl Handler for AuthJwt {
             Ok(token) => token,
             Err(error) => return Step::Now(refuse_token(r, &realm, &error)),
         };
+        TokenState::Unverified.store(r);
         match self.keys_now(r) {
             Some(keys) if !token.is_costly() => {
                 let verified = token.verify(keys.iter().map(|keys| &**keys));

@@ -9,6 +9,7 @@ use tw_base::FatalMutex;
 use tw_conf::{ConfError, Word};
 use tw_core::reach::Reach;
 use tw_disk::DiskError;
+use tw_http::target;
 use tw_log::Text;
 use tw_server::http::body::Pull as _;
 use tw_server::http::request::generation::ServerId;
@@ -195,8 +196,12 @@ async fn parse(r: &mut Request, uri: &[u8], body: Arc<[u8]>) -> Result<Arc<KeySe
 /// Body of the response to a subrequest.
 async fn response(r: &mut Request, uri: &[u8]) -> Result<Arc<[u8]>, KeyFailure> {
     let failed = |why: fmt::Arguments<'_>| KeyFailure::Unusable(format!("keys of \"{}\": {why}", Text(uri)));
-    let mut parts = uri.splitn(2, |byte| *byte == b'?').map(<[u8]>::to_vec);
-    let to = Uri { path: parts.next().unwrap_or_default(), args: parts.next().unwrap_or_default() };
+    let (path, args) = target::split_args(uri);
+    // DIFF(nginx): a claim that nobody has verified yet leads to no keys but those that are meant.
+    if !path.starts_with(b"/") || target::leads_up(path) {
+        return Err(failed(format_args!("unsafe URI")));
+    }
+    let to = Uri { path: path.to_vec(), args: args.to_vec() };
     let mut part = match Subrequest::run(r, to, ParentBody::Hidden).await {
         Ok(part) => part,
         Err(refused) => return Err(failed(format_args!("{refused}"))),

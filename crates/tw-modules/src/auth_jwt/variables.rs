@@ -6,6 +6,7 @@
 use std::rc::Rc;
 
 use serde_json::{Map, Value as Json};
+use tw_server::config::location::Satisfy;
 use tw_server::http::plan::{Handler, Step};
 use tw_server::http::request::Request;
 use tw_server::vars::{Value, VarDef};
@@ -47,6 +48,8 @@ pub(super) enum TokenState {
     Verified(VerifiedToken),
     /// Invalid, missing, or not asked for.
     Refused,
+    /// Being verified: what it says names its keys.
+    Unverified,
 }
 
 impl TokenState {
@@ -57,12 +60,25 @@ impl TokenState {
     }
 }
 
+/// Handler before the access phase: with `satisfy any`, what nobody has verified grants nothing, such as in a subrequest of
+/// `auth_request`.
+pub(super) struct BeforeAccess;
+
+impl Handler for BeforeAccess {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        if r.plan().core.access.satisfy == Satisfy::Any && r.facts.states.get::<TokenState>().is_none() {
+            TokenState::Refused.store(r);
+        }
+        Step::PASS
+    }
+}
+
 /// Handler behind the access phase: a token that `satisfy any` did not need, or that belongs to a subrequest, is not verified.
 pub(super) struct AfterAccess;
 
 impl Handler for AfterAccess {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        if r.facts.states.get::<TokenState>().is_none() {
+        if matches!(r.facts.states.get::<TokenState>().as_deref(), None | Some(TokenState::Unverified)) {
             TokenState::Refused.store(r);
         }
         Step::PASS
@@ -86,7 +102,7 @@ pub(super) fn read(r: &Request, part: TokenPart, read: impl FnOnce(&Map<String, 
                 };
             }
             Some(TokenState::Refused) => return Value::Missing,
-            None => {}
+            Some(TokenState::Unverified) | None => {}
         }
     }
     let token = realm.and_then(|realm| realm.token(r)).and_then(|text| UnverifiedToken::parse(&text));
