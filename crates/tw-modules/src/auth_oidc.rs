@@ -352,7 +352,10 @@ async fn log_out(provider: &Provider, r: &mut Request) -> Outcome {
     };
     match provider.logout_location(&origin, metadata.as_deref(), session.as_ref()) {
         Some(location) => redirect_to(r, location),
-        None => Outcome::Status(204),
+        None => {
+            r.out.fields.set(Known::CacheControl, "no-store");
+            Outcome::Status(204)
+        }
     }
 }
 

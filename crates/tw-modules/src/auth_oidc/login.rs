@@ -183,9 +183,9 @@ impl Provider {
                 Some(check_userinfo(body, verified.claims())?)
             }
         };
-        let ends = tw_rt::clock::now() + self.session_timeout;
+        let (began, lifetime) = (tw_rt::clock::now(), self.session_timeout);
         let (id_token, access_token) = (id_token.to_owned(), access_token.to_owned());
-        Ok(OidcSession { id_token, verified, access_token, userinfo, ends })
+        Ok(OidcSession { id_token, verified, access_token, userinfo, began, lifetime })
     }
 
     /// Verifies an ID token, by new keys if those that are kept do not fit.

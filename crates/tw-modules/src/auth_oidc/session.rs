@@ -1,7 +1,7 @@
 //! Sessions of logged-in users, in memory, and their cookies.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::error::Unspecified;
@@ -28,7 +28,8 @@ pub(super) struct OidcSession {
     pub(super) access_token: String,
     /// Response of the userinfo endpoint, in JSON.
     pub(super) userinfo: Option<Vec<u8>>,
-    pub(super) ends: Instant,
+    pub(super) began: Instant,
+    pub(super) lifetime: Duration,
 }
 
 /// Sessions of one provider by the hashes of their identifiers, shared by all loops. Its lock is held for a look-up.
@@ -72,7 +73,8 @@ impl OidcSessions {
     pub(super) fn find(&self, id: &[u8], now: Instant) -> Option<Arc<OidcSession>> {
         let mut table = self.0.lock();
         let found = table.find(&key_of(id))?;
-        if table.get(found).ends <= now {
+        let session = table.get(found);
+        if now.saturating_duration_since(session.began) >= session.lifetime {
             table.remove(found);
             return None;
         }
