@@ -3,6 +3,7 @@
 //! A file is cached while its metadata stays the same; the metadata is checked for every request.
 
 use std::ffi::{CStr, CString};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,13 +82,9 @@ impl NamedFile {
     /// Path for `r` below the directories that the configuration names: one for which a variable has `..` among its names is
     /// empty, as are those that [`path`](Self::path) says.
     pub(crate) fn path_below(&self, r: &Request) -> CString {
-        let (mut name, mut leads_out) = (Vec::new(), false);
-        self.name.eval_each(r, &mut name, |name, start, _| {
-            leads_out |= name
-                .get(start..)
-                .is_some_and(|value| value.split(|byte| *byte == b'/').any(|step| step == b".."));
-        });
-        match leads_out {
+        let (mut name, mut values) = (Vec::new(), Vec::new());
+        self.name.eval_each(r, &mut name, |name, start, _| values.push(start..name.len()));
+        match leads_out(&name, &values) {
             true => CString::default(),
             false => CString::new(tw_conf::full_name(&self.prefix, &name)).unwrap_or_default(),
         }
@@ -182,6 +179,17 @@ impl<T: Send + Sync> CachedFiles<T> {
     }
 }
 
+/// Returns `true` if a step `..` of a name is, at least in part, of one of these values of variables.
+fn leads_out(name: &[u8], values: &[Range<usize>]) -> bool {
+    let mut start = 0;
+    name.split(|byte| *byte == b'/').any(|step| {
+        let end = start + step.len();
+        let is_of_value = values.iter().any(|value| value.start < end && value.end > start);
+        start = end + 1;
+        step == b".." && is_of_value
+    })
+}
+
 /// Returns `true` if a file was changed long enough ago for its times to tell it from every later version.
 fn is_settled(meta: &FileMeta, now: UnixTime) -> bool {
     let settled = now.secs - SETTLED.as_secs() as i64;
@@ -201,6 +209,33 @@ pub(crate) fn no_such_file() -> DiskError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_do_not_lead_out_of_a_directory() {
+        let leads_out_of = |parts: &[(&str, bool)]| {
+            let (mut name, mut values) = (Vec::new(), Vec::new());
+            for (text, is_value) in parts {
+                let start = name.len();
+                name.extend_from_slice(text.as_bytes());
+                values.extend(is_value.then_some(start..name.len()));
+            }
+            leads_out(&name, &values)
+        };
+        for (parts, expected) in [
+            (&[("keys/", false), ("a.json", true)][..], false),
+            (&[("keys/", false), ("a/..b/c..", true)], false),
+            (&[("../", false), ("a", true)], false),
+            (&[("a.", false), ("", true), ("./b", false)], false),
+            (&[("..", false), ("", true)], false),
+            (&[("keys/", false), ("../a", true)], true),
+            (&[("keys/", false), ("a/..", true)], true),
+            (&[("keys/", false), (".", true), ("./a", true)], true),
+            (&[("keys/.", false), ("./a", true)], true),
+            (&[("keys/", false), ("a/.", true), ("./b", false)], true),
+        ] {
+            assert_eq!(leads_out_of(parts), expected, "{parts:?}");
+        }
+    }
 
     #[test]
     fn recently_changed_file_is_not_settled() {
