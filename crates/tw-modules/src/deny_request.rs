@@ -181,7 +181,9 @@ impl DenyRequest {
 impl Handler for DenyRequest {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let Some((rule, reason)) = self.find(r) else { return Step::PASS };
-        if r.plan().core.access.satisfy == Satisfy::All {
+        // With `satisfy any`, these refuse only if nothing else lets the request in.
+        let is_last = r.plan().core.access.satisfy == Satisfy::All || !matches!(rule.status, 400..=498);
+        if is_last {
             Self::report(rule, &reason, r);
         }
         r.set_slot(self.reason, reason);
