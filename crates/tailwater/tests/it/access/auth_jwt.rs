@@ -82,10 +82,14 @@ fn claims_reach_upstreams_only_once_they_are_verified() {
            location /any-last { satisfy any; deny all; auth_jwt site; auth_jwt_key_file keys.json; \
              auth_request /yes; proxy_pass http://127.0.0.1:{port1}; proxy_set_header X-Claims '$jwt_claim_sub|$mapped'; } \
            location /yes { return 204; } \
+           location /any-user { satisfy any; auth_jwt site; auth_jwt_key_file $jwt_claim_keys.json; \
+             auth_request /user; try_files /none =204; } \
+           location = /user { proxy_pass http://127.0.0.1:{port1}/user; auth_jwt site; proxy_set_header X-Claims $jwt_claim_sub; } \
            location /early { limit_req zone=subs; auth_jwt site; auth_jwt_key_file keys.json; \
              proxy_pass http://127.0.0.1:{port1}; proxy_set_header X-Claims $mapped; } } \
          limit_req_zone $mapped zone=subs:1m rate=1r/m; \
-         server { listen 127.0.0.1:{port1}; return 200 $http_x_claims; }",
+         server { listen 127.0.0.1:{port1}; location = /user { if ($http_x_claims = '') { return 403; } return 204; } \
+           location / { return 200 $http_x_claims; } }",
     );
     let claims = json!({ "sub": "a", "info": { "e-mail": "a@b", "job title": "c d" } });
     let token = key.sign_with("EdDSA", &json!({ "typ": "JWT" }), claims.to_string());
@@ -96,6 +100,10 @@ fn claims_reach_upstreams_only_once_they_are_verified() {
         assert_eq!(with_token(&server, "/any", token).text(), "||");
         assert_eq!(with_token(&server, "/any-last", token).text(), "|");
     }
+    // With "satisfy any", a claim that nobody has verified grants nothing, though it may name the keys.
+    let named = json!({ "sub": "a", "keys": "keys" });
+    assert_eq!(with_token(&server, "/any-user", &key.sign("EdDSA", &named)).status, 204);
+    assert_eq!(with_token(&server, "/any-user", &TokenKey::ed25519("").sign("EdDSA", &named)).status, 401);
     // Limits come before, and know the claim as the client wrote it.
     assert_eq!(with_token(&server, "/early", &token).text(), "a");
     assert_eq!(with_token(&server, "/early", &token).status, 503);
@@ -166,7 +174,14 @@ fn keys_of_a_subrequest_are_kept_as_long_as_configured() {
     for name in ["broken", "coded", "large", "none"] {
         assert_eq!(asked(&format!("/named?k={name}")).0, [500, 500], "{name}");
     }
+    // A claim does not lead to the keys of a client.
+    let before = count.load(SeqCst);
+    for name in ["../keys", "x/../keys", ".."] {
+        assert_eq!(with_token(&server, &format!("/named?k={name}"), &token).status, 500, "{name}");
+    }
+    assert_eq!(count.load(SeqCst), before);
     for line in [
+        "keys of \"/jwks/../keys\": unsafe URI",
         "keys of \"/jwks/broken\": it has no list of \"keys\"",
         "keys of \"/jwks/coded\": the response has Content-Encoding \"gzip\"",
         "keys of \"/jwks/large\": more than 1048576 bytes",

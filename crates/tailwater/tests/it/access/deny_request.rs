@@ -46,6 +46,7 @@ fn satisfy_combines_it_with_other_rules() {
            location /all { allow all; deny_request $why; try_files /none =204; }
            location /any { satisfy any; allow all; deny_request $why; try_files /none =204; }
            location /only { satisfy any; deny_request $why status=451; try_files /none =204; }
+           location /last { satisfy any; deny_request $why status=503; try_files /none =204; }
            location /both { satisfy any; deny all; deny_request $why; try_files /none =204; }
          }",
     );
@@ -55,13 +56,14 @@ fn satisfy_combines_it_with_other_rules() {
         ("/any?x=1", 204),
         ("/only", 204),
         ("/only?x=1", 451),
+        ("/last?x=1", 503),
         ("/both", 403),
         ("/both?x=1", 403),
     ] {
         assert_eq!(page(&server, target).0, status, "{target}");
     }
     // What another rule has let in is no refusal.
-    assert_eq!(metric(&server, "denied_requests_total{reason=\"reason\"}"), 3);
+    assert_eq!(metric(&server, "denied_requests_total{reason=\"reason\"}"), 4);
 }
 
 #[test]
