@@ -27,6 +27,7 @@ use tw_log::{Level, Text};
 use tw_server::config::location::Location;
 use tw_server::config::server::ServerSettings;
 use tw_server::http::Http;
+use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
@@ -37,7 +38,9 @@ use self::login::CallbackError;
 pub use self::provider::directives;
 use self::provider::{Provider, RawProvider};
 use self::session::OidcSession;
+use crate::access_refusal::try_later;
 use crate::jose::append_member;
+use crate::turn_queue::{self, ClientKey, TurnWait, wait_for_turn};
 
 const EVERYWHERE: u32 = HTTP | SERVER | LOCATION;
 
@@ -177,6 +180,24 @@ const LIMITS: &[Limit] = &[
         endpoint::REQUESTS_AT_ONCE as u64,
         "Requests to one provider at the same time",
         "502",
+    ),
+    Limit::count(
+        "LOGINS_AT_ONCE",
+        provider::LOGINS_AT_ONCE as u64,
+        "Logins at one provider that are finished at the same time",
+        "other logins wait, in turns by client, up to a minute",
+    ),
+    Limit::count(
+        "LOGINS_WAITING_MAX",
+        provider::LOGINS_WAITING_MAX as u64,
+        "Logins that wait for that",
+        "503 with Retry-After; the error log says so",
+    ),
+    Limit::count(
+        "LOGINS_OF_CLIENT_MAX",
+        provider::LOGINS_OF_CLIENT_MAX as u64,
+        "Logins of one address, or IPv6 network of 64 bits, among them",
+        "503 with Retry-After; the error log says so",
     ),
     Limit::bytes(
         "RESPONSE_SIZE_MAX",
@@ -323,6 +344,17 @@ async fn finish_login(provider: &Provider, r: &mut Request) -> Outcome {
     };
     if metadata.names_issuer && tw_http::target::arg(r.head.args(), b"iss").is_none() {
         return refuse(r, &CallbackError::Issuer);
+    }
+    // These requests come before the limits of a location, and whoever begins a login can cause one.
+    let Ok(mut ticket) = provider.logins.enter(ClientKey::of(r.client_addr())) else {
+        return try_later(r, format_args!("OpenID provider: too many logins wait"));
+    };
+    match wait_for_turn(r, &mut ticket, turn_queue::WAIT_MAX).await {
+        Ok(()) => {}
+        Err(TurnWait::TooLong) => {
+            return try_later(r, format_args!("OpenID provider: a login waited too long"));
+        }
+        Err(TurnWait::Gone(gone)) => return phases::client_closed(r, &gone),
     }
     let (home, core) = (r.client().home.clone(), r.plan().core.clone());
     let caller = Caller { home: &home, resolving: &core.resolving, permits: &provider.discovery.permits };

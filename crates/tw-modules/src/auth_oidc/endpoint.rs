@@ -20,7 +20,7 @@ pub(super) const REQUEST_TIME_MAX: Duration = Duration::from_secs(20);
 /// Requests to one provider at the same time; others are refused, so that clients do not make this server flood it.
 pub(super) const REQUESTS_AT_ONCE: usize = 64;
 /// Bytes of the body of a response: tokens with many groups, sets of keys.
-pub(super) const RESPONSE_SIZE_MAX: usize = 1 << 20;
+pub(super) const RESPONSE_SIZE_MAX: usize = 256 << 10;
 /// Bytes of the head of a response.
 const RESPONSE_HEAD_MAX: usize = 16 << 10;
 

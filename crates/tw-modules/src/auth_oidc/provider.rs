@@ -17,6 +17,7 @@ use super::endpoint::ProviderUrl;
 use super::sealed_state::StateKeys;
 use super::session::OidcSessions;
 use crate::block::refuse_block;
+use crate::turn_queue::{TurnLimits, TurnQueue};
 use crate::verified_tls::VerifiedTls;
 
 /// nginx's defaults.
@@ -52,6 +53,19 @@ struct Words {
     pkce: Setting<bool>,
 }
 
+/// Logins that are finished at the same time: fewer than [requests](super::endpoint::REQUESTS_AT_ONCE), so that keys and
+/// metadata can be fetched beside them.
+pub(super) const LOGINS_AT_ONCE: usize = 32;
+/// Logins that wait for that.
+pub(super) const LOGINS_WAITING_MAX: usize = 1024;
+/// Logins of one client among them.
+pub(super) const LOGINS_OF_CLIENT_MAX: usize = 32;
+const LOGINS: TurnLimits = TurnLimits {
+    at_once: LOGINS_AT_ONCE,
+    waiting: LOGINS_WAITING_MAX,
+    waiting_of_client: LOGINS_OF_CLIENT_MAX,
+};
+
 /// A provider.
 pub(super) struct Provider {
     pub(super) name: Box<[u8]>,
@@ -75,6 +89,8 @@ pub(super) struct Provider {
     pub(super) tls: TlsSettings<Request>,
     pub(super) discovery: Arc<Discovery>,
     pub(super) sessions: Arc<OidcSessions>,
+    /// Logins that ask the provider for tokens, in turns by client.
+    pub(super) logins: Arc<TurnQueue>,
     pub(super) keys: Arc<StateKeys>,
 }
 
@@ -253,6 +269,7 @@ impl RawProvider {
             // Another configuration may ask other URLs.
             discovery: Arc::default(),
             sessions: cx.keep(&kept, |_| true, OidcSessions::default),
+            logins: Arc::new(TurnQueue::new(LOGINS)),
             keys: cx.try_keep(&kept, |_| true, StateKeys::new).map_err(failed)?,
             name,
             issuer,

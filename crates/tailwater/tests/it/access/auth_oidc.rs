@@ -3,13 +3,14 @@
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustls::ALL_VERSIONS;
 use serde_json::{Value, json};
 use tw_testkit::jwt::{TokenKey, code_challenge, key_set};
 use tw_testkit::origin::secured;
 use tw_testkit::tls::Authority;
-use tw_testkit::{Response, Server};
+use tw_testkit::{Response, Server, wait};
 
 use crate::support::{get, refusal_of, request, server, start};
 
@@ -18,6 +19,8 @@ struct Provider {
     addr: SocketAddr,
     authority: String,
     script: Arc<Mutex<Script>>,
+    /// Held by a test: the token endpoint does not answer.
+    gate: Arc<Mutex<()>>,
     /// Requests: head and body.
     asked: Arc<Mutex<Vec<(String, String)>>>,
 }
@@ -46,7 +49,8 @@ impl Provider {
             is_forged: false,
         }));
         let asked = Arc::new(Mutex::new(Vec::new()));
-        let (scripted, noted) = (script.clone(), asked.clone());
+        let gate = Arc::new(Mutex::new(()));
+        let (scripted, noted, closed) = (script.clone(), asked.clone(), gate.clone());
         let config = Authority::server(ALL_VERSIONS, &authority.certify(&["localhost"]));
         let addr = secured(config, move |mut conn| {
             while let Some(head) = conn.head() {
@@ -57,6 +61,9 @@ impl Provider {
                 noted.lock().unwrap().push((head.clone(), String::from_utf8(body).unwrap()));
                 let script = scripted.lock().unwrap().clone();
                 let issuer = format!("https://{}", field("Host:").unwrap());
+                if head.starts_with("POST /token ") {
+                    drop(closed.lock().unwrap());
+                }
                 match head.split(' ').nth(1).unwrap() {
                     "/.well-known/openid-configuration" => conn.answer("", metadata(&issuer, &script)),
                     "/keys" => conn.answer("", key_set([&keys.0])),
@@ -79,7 +86,7 @@ impl Provider {
                 }
             }
         });
-        Self { addr, authority: authority.pem(), script, asked }
+        Self { addr, authority: authority.pem(), script, gate, asked }
     }
 
     fn issuer(&self) -> String {
@@ -222,6 +229,40 @@ fn login_creates_a_session_and_returns() {
     assert_eq!(log_in(&provider, &server, "/app").status, 302);
     assert_eq!(provider.asked("/.well-known/openid-configuration").len(), 1);
     assert_eq!(provider.asked("/keys").len(), 1);
+}
+
+#[test]
+fn logins_of_one_client_do_not_flood_the_provider() {
+    let provider = Provider::start();
+    let server = provider.serve("", APP);
+    let (url, browser) = begin(&server, "/app");
+    provider.change(|script| script.claims = json!({ "nonce": arg(&url, "nonce").unwrap() }));
+    let target = format!("/oidc_callback?code=c&state={}", arg(&url, "state").unwrap());
+    let held = provider.gate.lock().unwrap();
+    let begin = || {
+        let mut client = server.connect().unwrap();
+        client
+            .send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nCookie: {browser}\r\n\r\n"))
+            .unwrap();
+        client
+    };
+    // 32 ask the provider, and as many wait.
+    let mut clients: Vec<_> = (0..32).map(|_| begin()).collect();
+    let are_asked = || provider.asked("/token").len() == 32;
+    assert!(wait::until(wait::TIMEOUT, are_asked), "{}", server.error_log());
+    clients.extend((0..32).map(|_| begin()));
+    let is_refused = || {
+        let mut client = begin().timeout(Duration::from_millis(200));
+        client
+            .read_response()
+            .is_ok_and(|response| response.status == 503 && response.field("Retry-After").is_some())
+    };
+    assert!(wait::until(wait::TIMEOUT, is_refused), "{}", server.error_log());
+    assert_eq!(provider.asked("/token").len(), 32);
+    drop(held);
+    for mut client in clients {
+        assert_eq!(client.read_response().unwrap().status, 302, "{}", server.error_log());
+    }
 }
 
 #[test]
