@@ -9,8 +9,8 @@ use serde::de::{Error, IgnoredAny, Visitor};
 
 use super::path::PathNode;
 
-/// Bytes of a document. Checking and walking this much takes a few milliseconds of a turn.
-pub(super) const SIZE_MAX: usize = 1 << 20;
+/// Bytes of a document: what is checked and walked in one turn of a loop.
+pub(super) const SIZE_MAX: usize = 256 << 10;
 
 /// Document that gives no values.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) enum Unusable {
 
 /// Values at the ends of all paths, by their numbers, which are below `count`. A text is given without its quotes and escapes; of
 /// several members with one name the last counts, as in nginx.
-// DIFF(nginx): a document of more than 1 MiB is not parsed.
+// DIFF(nginx): a document of more than 256 KiB is not parsed.
 pub(super) fn extract(
     text: &[u8],
     paths: &PathNode,

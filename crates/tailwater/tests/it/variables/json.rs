@@ -65,7 +65,7 @@ fn deep_and_large_documents_have_no_values() {
     assert_eq!(post(&server, "/", r#"{"x":1,"y":[[2]]}"#), "[]");
     let large = format!("{{\"x\":1,\"y\":\"{}\"}}", "y".repeat(1 << 20));
     assert_eq!(post(&server, "/", &large), "[]");
-    server.wait_error_log("json_set: document of 1048590 bytes is larger than 1048576 bytes").unwrap();
+    server.wait_error_log("json_set: document of 1048590 bytes is larger than 262144 bytes").unwrap();
 }
 
 #[test]
