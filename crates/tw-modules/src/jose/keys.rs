@@ -19,8 +19,8 @@ use super::token::Header;
 pub(crate) const KEY_SET_SIZE_MAX: usize = 1 << 20;
 /// Keys of a set.
 pub(super) const KEYS_MAX: usize = 128;
-/// Keys that are tried for one token: 2 ms of the slowest curve, on a loop.
-pub(super) const KEYS_TRIED_MAX: usize = 8;
+/// Keys that are tried for one token: 1 ms of the slowest curve, on a loop.
+pub(super) const KEYS_TRIED_MAX: usize = 4;
 /// Bits of an RSA key that decrypts: 5 ms of a thread.
 pub(super) const RSA_DECRYPTION_BITS_MAX: usize = 4096;
 /// Bytes of an RSA modulus: RFC 7518 sections 3.3 and 4.3 require 2048 bits, aws-lc takes at most 8192.

@@ -8,6 +8,7 @@ use tw_rt::clock::UnixTime;
 use tw_testkit::Random;
 use tw_testkit::jwt::{TokenKey, base64url, from_base64url, key_set};
 
+use super::keys::KEYS_TRIED_MAX;
 use super::{ClaimPath, KeySet, Token, TokenError, TokenKind, UnverifiedToken, VerifiedToken, append_member};
 
 fn keys(text: impl AsRef<[u8]>) -> KeySet {
@@ -237,7 +238,8 @@ fn key_is_chosen_by_identifier_use_and_algorithm() {
     let unnamed = TokenKey::symmetric("", "one").sign("HS256", &json!({}));
     assert_eq!(verified(&unnamed, &with("use", json!("sig"))), Ok(json!({})));
     // Not more keys than may be tried.
-    let many: Vec<_> = (0..8).map(|at| TokenKey::symmetric(&at.to_string(), format!("{at}"))).collect();
+    let many: Vec<_> =
+        (0..KEYS_TRIED_MAX).map(|at| TokenKey::symmetric(&at.to_string(), format!("{at}"))).collect();
     let last = keys(key_set(many.iter().chain([&one])));
     assert_eq!(verified(&unnamed, &last), Err(TokenError::WrongSignature));
     assert_eq!(verified(&unnamed, &keys(key_set(many.iter().skip(1).chain([&one])))), Ok(json!({})));
