@@ -84,7 +84,7 @@ impl<'a> NodeName<'a> {
 }
 
 /// Writes the key of a filter, or of a server if `group` writes nothing, into an empty buffer. Returns false if `name` writes
-/// nothing.
+/// nothing, or the key would be that of another group.
 pub(super) fn write_filter_key(
     out: &mut Vec<u8>,
     group: impl FnOnce(&mut Vec<u8>),
@@ -99,7 +99,7 @@ pub(super) fn write_filter_key(
     }
     let len = out.len();
     name(out);
-    out.len() > len
+    out.len() > len && (len > 0 || out.first() != Some(&SEPARATOR))
 }
 
 impl NodeLimit {
@@ -232,6 +232,7 @@ mod tests {
             (b"g", b"n", Some(NodeName::Filter { group: b"g", name: b"n" })),
             (b"g", b"", None),
             (b"", b"", None),
+            (b"", b"\x1fg\x1fn", None),
         ] {
             let mut key = Vec::new();
             let put = |text: &'static [u8]| move |out: &mut Vec<u8>| out.extend_from_slice(text);
