@@ -1,7 +1,7 @@
 //! Random secret of the server, from which keys of several purposes are derived: each with a salt of its own.
 //!
-//! It is made when it is first used, and lives as long as the server: it goes from one process to the next with the keys of
-//! session tickets.
+//! The secret is made when it is first used, and lives as long as the server: it goes from one process to the next with the
+//! keys of session tickets.
 
 use aws_lc_rs::rand;
 use tw_base::FatalMutex;
