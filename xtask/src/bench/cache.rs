@@ -11,6 +11,7 @@ mod fetch;
 mod fills;
 pub(super) mod full;
 mod hits;
+mod restart;
 
 use std::path::PathBuf;
 
@@ -35,6 +36,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
         "fills",
         "clients",
         "object",
+        "objects",
     ];
     let options = Options::parse(args, NAMES, &["cold-names"])?;
     let quick = options.flag("quick");
@@ -71,6 +73,8 @@ pub(super) fn run(args: &[String]) -> Outcome {
             hits::run(&mut report, &caches, &plan, connections, shape)?;
         }
     }
+    let count = options.number("objects", if quick { 2_000 } else { 100_000 })?;
+    restart::run(&mut report, &caches, &cold, count, |case| options.wants(case))?;
     if options.wants("cold") {
         cold::run(&mut report, &caches, cold)?;
     }

@@ -117,6 +117,17 @@ impl Drop for Cgroup {
     }
 }
 
+/// Bytes that the disk under this directory has written since the start of the machine, whoever wrote them.
+pub(super) fn written_bytes(dir: &Path) -> Outcome<u64> {
+    let stat = fs::read_to_string(format!("/sys/dev/block/{}/stat", disk_under(dir)?))?;
+    parse_written(&stat).ok_or_else(|| "unknown format of the disk's statistics".into())
+}
+
+/// The seventh number of the statistics of a disk, in sectors of 512 bytes.
+fn parse_written(stat: &str) -> Option<u64> {
+    Some(stat.split_whitespace().nth(6)?.parse::<u64>().ok()? * 512)
+}
+
 /// Removes the groups of this name, if there are any.
 pub(super) fn remove(name: &str) {
     for parent in PARENTS {
@@ -219,5 +230,12 @@ mod tests {
             version_2_limits(limits, "8:0"),
             [("memory.max", "1024".to_owned()), ("io.max", "8:0 rbps=2048 riops=400".to_owned())]
         );
+    }
+
+    #[test]
+    fn written_sectors_are_the_seventh_number() {
+        let stat = "    1302      125    41312      566     1180      633    15400     1027        0      752     1594";
+        assert_eq!(parse_written(stat), Some(15400 * 512));
+        assert_eq!(parse_written("1 2 3"), None);
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tw_testkit::{Client, wait};
 
-use super::cache::contestants::{Caches, NGINX, NGINX_THREADS, OURS};
+use super::cache::contestants::{Caches, LOG, NGINX, NGINX_THREADS, OURS, OURS_LOG};
 use super::cache::full::{Full, Part};
 use super::cgroup::Limits;
 use super::contestant::{Contestant, Running};
@@ -106,14 +106,18 @@ pub(super) fn run(args: &[String]) -> Outcome {
         .collect();
     let (ours, nginx) = (&caches.binaries.ours, &caches.binaries.nginx);
     let mut results = Vec::new();
-    for (binary, takes_part) in [(nginx, &[(NGINX, ""), (THREADS, NGINX_THREADS)][..]), (ours, &[(OURS, "")])]
-    {
+    for (binary, parameters, takes_part) in [
+        (nginx, "", &[(NGINX, ""), (THREADS, NGINX_THREADS)][..]),
+        (ours, LOG, &[(OURS_LOG, "")]),
+        (ours, "", &[(OURS, "")]),
+    ] {
         if binary.is_absent() {
             continue;
         }
-        let full = Full::make(&caches, binary, &plan.data, &parts, (plan.server_cpu, plan.load_cpu))?;
+        let full =
+            Full::make(&caches, binary, parameters, &plan.data, &parts, (plan.server_cpu, plan.load_cpu))?;
         for &(name, http) in takes_part {
-            let contestant = caches.at(name, binary, &full.dir, http);
+            let contestant = caches.at(name, binary, &full.dir, parameters, http);
             let requests = |score: &Score| (score.hot.len() + score.cold.len()) as u64;
             results.push(caches.hits(name, || measure(name, &contestant, &plan, &full), requests)?);
         }
@@ -329,8 +333,13 @@ fn publish(report: &mut Report, plan: &Plan, results: &[(Score, u64)]) {
     let loaded = ours.loaded(plan);
     report.target("p99 in memory beside cold ones", ms(&loaded, 0.99));
     report.target("p99.9 in memory beside cold ones", ms(&loaded, 0.999));
+    let nginx_p99 = find(NGINX).map_or(f64::NAN, |nginx| ms(&nginx.all(plan), 0.99));
     let threads = find(THREADS).map_or(f64::NAN, |threads| ms(&threads.all(plan), 0.99));
     report.target("p99 of all, of nginx with threads", ms(&ours.all(plan), 0.99) / threads);
+    if let Some(log) = find(OURS_LOG) {
+        report.target("p99 of all with store=log, of nginx", ms(&log.all(plan), 0.99) / nginx_p99);
+        report.target("p99 of all with store=log, of nginx with threads", ms(&log.all(plan), 0.99) / threads);
+    }
     report.target("time that loops were in D state under load", ours.disk_share(plan));
     if let Some(loops) = &ours.loops {
         loops.targets(report, "open");

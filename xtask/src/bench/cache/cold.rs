@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tw_testkit::{Client, wait};
 
-use super::contestants::{Caches, NGINX_THREADS, OURS};
+use super::contestants::{Caches, LOG, NGINX_THREADS, OURS, OURS_LOG};
 use super::full::Full;
 use crate::bench::Outcome;
 use crate::bench::cgroup::Limits;
@@ -60,17 +60,20 @@ pub(super) fn run(report: &mut Report, caches: &Caches, mut plan: Plan) -> Outco
     let mut results = Vec::new();
     let (ours, nginx) = (&caches.binaries.ours, &caches.binaries.nginx);
     // Ours comes last: whoever comes first may find names that nobody has looked up for long.
-    for (binary, takes_part) in
-        [(nginx, &[("nginx, blocking", ""), (THREADS, NGINX_THREADS)][..]), (ours, &[(OURS, "")])]
-    {
+    for (binary, parameters, takes_part) in [
+        (nginx, "", &[("nginx, blocking", ""), (THREADS, NGINX_THREADS)][..]),
+        (ours, LOG, &[(OURS_LOG, "")]),
+        (ours, "", &[(OURS, "")]),
+    ] {
         if binary.is_absent() {
             continue;
         }
         let (path, size) = FILES[1];
         let parts = [((path, size), count), ((HOT_BELOW, size), 1)];
-        let full = Full::make(caches, binary, &plan.data, &parts, (plan.server_cpu, plan.load_cpu))?;
+        let full =
+            Full::make(caches, binary, parameters, &plan.data, &parts, (plan.server_cpu, plan.load_cpu))?;
         for &(name, http) in takes_part {
-            let contestant = caches.at(name, binary, &full.dir, http);
+            let contestant = caches.at(name, binary, &full.dir, parameters, http);
             let requests = |score: &Score| score.alone.requests + score.loaded.requests + score.cold.requests;
             let measure = || measure(name, &contestant, plan, &full, count);
             results.push(caches.hits(name, measure, requests)?);
@@ -216,4 +219,11 @@ fn publish(report: &mut Report, results: &[(Score, u64)]) {
         loops.targets(report, "hits");
     }
     report.target("cold hits, of nginx with threads", ours.cold.per_second / threads.cold.per_second);
+    if let Some(log) = find(OURS_LOG) {
+        report.target("cold hits with store=log, per second", log.cold.per_second);
+        report.target(
+            "cold hits with store=log, of nginx with threads",
+            log.cold.per_second / threads.cold.per_second,
+        );
+    }
 }

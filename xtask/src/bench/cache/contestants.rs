@@ -14,6 +14,8 @@ use crate::bench::options::Options;
 use crate::bench::proxy::origin::REQUEST_COUNT;
 use crate::bench::{Outcome, loops};
 
+/// Tailwater with the responses of its cache in segments.
+pub(in crate::bench) const OURS_LOG: &str = "Tailwater, store=log";
 pub(in crate::bench) const VARNISH: &str = "varnish, memory";
 pub(in crate::bench) const TRAFFIC_SERVER: &str = "trafficserver";
 
@@ -22,6 +24,9 @@ const FORWARDED_SHARE: u64 = 1_000;
 
 /// Has nginx read and send by threads what may not be in memory.
 pub(in crate::bench) const NGINX_THREADS: &str = "aio threads;";
+
+/// Parameters of `proxy_cache_path` for responses in segments.
+pub(in crate::bench) const LOG: &str = "store=log";
 
 /// All that it takes to set a cache before the origin. Dropping it ends the origin.
 pub(in crate::bench) struct Caches {
@@ -70,21 +75,33 @@ impl Caches {
 
     /// Ours, with more directives for `http {}`, and its cache in a directory of its own.
     pub(in crate::bench) fn ours(&self, name: &str, http: &str) -> Contestant {
-        self.at(name, &self.binaries.ours, Path::new("cache"), http)
+        self.at(name, &self.binaries.ours, Path::new("cache"), "", http)
+    }
+
+    /// Ours, with the cache in segments.
+    pub(in crate::bench) fn ours_log(&self) -> Contestant {
+        self.at(OURS_LOG, &self.binaries.ours, Path::new("cache"), LOG, "")
     }
 
     /// nginx, the same.
     pub(in crate::bench) fn nginx(&self, name: &str, http: &str) -> Contestant {
-        self.at(name, &self.binaries.nginx, Path::new("cache"), http)
+        self.at(name, &self.binaries.nginx, Path::new("cache"), "", http)
     }
 
-    /// One of both servers, with its cache in this directory.
+    /// One of both servers, with its cache in this directory and more parameters of `proxy_cache_path`.
     ///
     /// nginx has neither its manager nor its loader, because it has no master: nothing is removed during a
     /// measurement, and it finds responses on the disk that were not loaded. Tailwater has both.
-    pub(in crate::bench) fn at(&self, name: &str, binary: &Binary, dir: &Path, http: &str) -> Contestant {
+    pub(in crate::bench) fn at(
+        &self,
+        name: &str,
+        binary: &Binary,
+        dir: &Path,
+        parameters: &str,
+        http: &str,
+    ) -> Contestant {
         let (origin, dir) = (self.origin.addr().to_string(), dir.display().to_string());
-        let known = conf::fill(conf::CACHE, &[("@CACHE@", &dir)]);
+        let known = conf::fill(conf::CACHE, &[("@CACHE@", &dir), ("@PARAMETERS@", parameters)]);
         let http = format!("{known}{}{http}", conf::upstream("origin", &origin));
         let server = format!("{}\n{}", conf::CACHE_SERVER, loops::location(binary));
         Contestant::server(name, binary, &http, &server)

@@ -7,9 +7,10 @@ use rustix::fs::syncfs;
 use serde_json::{Value, json};
 use tw_testkit::wait;
 
-use super::contestants::{Caches, NGINX, NGINX_THREADS, OURS};
+use super::contestants::{Caches, NGINX, NGINX_THREADS, OURS, OURS_LOG};
 use super::fetch::fetch;
 use crate::bench::Outcome;
+use crate::bench::cgroup::written_bytes;
 use crate::bench::contestant::{Running, present};
 use crate::bench::exec::RunPlacement;
 use crate::bench::paced_client::PacedClient;
@@ -34,15 +35,25 @@ const REST: Duration = Duration::from_millis(300);
 struct Score {
     /// Microseconds of processor time for each fill, of each round.
     cpu_us: Vec<f64>,
+    /// Bytes that the disk wrote for each byte of a body, of each round; `None` if that cannot be found out.
+    written: Vec<Option<f64>>,
     alone: Spans,
     during_fills: Spans,
+}
+
+impl Score {
+    /// Median of the bytes that the disk wrote for each byte of a body.
+    fn amplification(&self) -> Option<f64> {
+        let known: Option<Vec<f64>> = self.written.iter().copied().collect();
+        known.filter(|known| !known.is_empty()).map(|known| median(known.into_iter()))
+    }
 }
 
 /// Measures, and adds a table and targets.
 pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usize) -> Outcome {
     let threads = format!("{NGINX_THREADS} aio_write on;");
     let nginx = [caches.nginx(NGINX, ""), caches.nginx(NGINX_WRITES, &threads)];
-    let contestants = present([caches.ours(OURS, "")].into_iter().chain(nginx));
+    let contestants = present([caches.ours(OURS, ""), caches.ours_log()].into_iter().chain(nginx));
     let place = RunPlacement::on(plan.server_cpu);
     let running: Vec<Running> =
         contestants.iter().map(|contestant| contestant.start(&place)).collect::<Outcome<_>>()?;
@@ -58,6 +69,7 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usiz
         for (server, result) in running.iter().zip(&mut results) {
             let cpu = usage::cpu_time(server.pid())?;
             let before = caches.origin_requests()?;
+            let written_before = written_bytes(server.prefix.path()).ok();
             fetch(server.addr(), FILES[1], (first, count), Duration::ZERO, plan.load_cpu)?;
             wait::pause(REST);
             let cpu = usage::cpu_time(server.pid())? - cpu;
@@ -66,6 +78,9 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usiz
             }
             result.cpu_us.push(cpu.as_secs_f64() * 1e6 / count as f64);
             written(server)?;
+            let bytes = written_before.zip(written_bytes(server.prefix.path()).ok());
+            let stored = (count * FILES[1].1) as f64;
+            result.written.push(bytes.map(|(before, after)| (after - before) as f64 / stored));
         }
         first += count;
     }
@@ -116,6 +131,7 @@ fn publish(report: &mut Report, running: &[Running], results: &[Score]) {
     let columns = [
         "CPU µs/fill",
         "of nginx",
+        "disk bytes/byte",
         "hot p50",
         "beside fills",
         "hot p99",
@@ -126,7 +142,11 @@ fn publish(report: &mut Report, running: &[Running], results: &[Score]) {
     let mut table = Table::new("fills, 32 KiB, beside hits, 1 KiB", &columns);
     let mut numbers = Vec::new();
     for (server, result) in running.iter().zip(results) {
-        let mut cells = vec![number(cpu(&server.name)), number(cpu(&server.name) / cpu(NGINX))];
+        let mut cells = vec![
+            number(cpu(&server.name)),
+            number(cpu(&server.name) / cpu(NGINX)),
+            result.amplification().map_or_else(|| "—".to_owned(), number),
+        ];
         for share in [0.5, 0.99, 1.0] {
             cells.extend([&result.alone, &result.during_fills].map(|spans| span(spans.percentile(share))));
         }
@@ -135,6 +155,7 @@ fn publish(report: &mut Report, running: &[Running], results: &[Score]) {
         numbers.push(json!({
             "name": server.name,
             "cpu_us_per_fill": result.cpu_us,
+            "disk_bytes_per_byte": result.amplification(),
             "hot_requests": result.during_fills.count(),
             "hot_p50_us": us(&result.alone, 0.5),
             "hot_p99_us": us(&result.alone, 0.99),
@@ -145,6 +166,13 @@ fn publish(report: &mut Report, running: &[Running], results: &[Score]) {
     report.case(&table, Value::Array(numbers));
     let ratio = cpu(OURS) / cpu(NGINX);
     report.target("fills: CPU of ours / nginx", ratio);
+    let log = running.iter().zip(results).find(|(server, _)| server.name == OURS_LOG);
+    if let Some((_, log)) = log {
+        report.target("fills: CPU of ours with store=log / nginx", cpu(OURS_LOG) / cpu(NGINX));
+        if let Some(amplification) = log.amplification() {
+            report.target("fills: bytes that the disk writes for a stored byte, store=log", amplification);
+        }
+    }
     if let Some(ours) = results.first() {
         let ms = ours.during_fills.percentile(0.99).as_secs_f64() * 1e3;
         report.target("hits beside fills: p99", ms);

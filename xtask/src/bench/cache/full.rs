@@ -44,10 +44,11 @@ impl Drop for Full {
 }
 
 impl Full {
-    /// Makes a server fetch all parts, without limits.
+    /// Makes a server fetch all parts, without limits. `parameters` are those of its `proxy_cache_path`.
     pub(in crate::bench) fn make(
         caches: &Caches,
         binary: &Binary,
+        parameters: &str,
         data: &Path,
         parts: &[Part<'_>],
         (server_cpu, load_cpu): (usize, usize),
@@ -59,7 +60,7 @@ impl Full {
         if full.dir.exists() {
             remove_tree(&full.dir)?;
         }
-        let contestant = caches.at(word, binary, &full.dir, "");
+        let contestant = caches.at(word, binary, &full.dir, parameters, "");
         let server = contestant.start(&RunPlacement::on(server_cpu))?;
         for &(file, count) in parts {
             fetch(server.addr(), file, (0, count), Duration::ZERO, load_cpu)?;
@@ -86,7 +87,7 @@ impl Full {
     }
 
     /// Waits until ours counts as many as there are.
-    fn until(&self, contestant: &Contestant, server: &Running, what: &str) -> Outcome {
+    pub(super) fn until(&self, contestant: &Contestant, server: &Running, what: &str) -> Outcome {
         if !contestant.has_metrics() {
             return Ok(());
         }
