@@ -8,7 +8,9 @@ use crate::account::Account;
 use crate::device::{self, Device};
 use crate::error::DiskError;
 use crate::idle_threads::{Idle, IdleThreads};
+use crate::notice::Notice;
 use crate::op::Op;
+use crate::pool_size::{DEFAULT_MAX_QUEUE, DEFAULT_NAME, DEFAULT_THREADS, PoolSize};
 use crate::queue::{Overdue, Queue, Runner, Ticket};
 use crate::ring::Lane;
 use crate::stats::{OpStats, PoolCounters, PoolStats};
@@ -22,15 +24,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tw_base::{FatalMutex, FatalMutexGuard, Limit};
 
-/// Name of the pool that exists without a directive.
-pub const DEFAULT_NAME: &str = "default";
-/// Number of threads of the default pool.
-pub const DEFAULT_THREADS: u32 = 32;
-/// Maximum number of jobs that may wait in the default pool for one device.
-pub const DEFAULT_MAX_QUEUE: usize = 65_536;
-/// Time for which an operation may make no progress before its device is given up.
-pub const DEFAULT_DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Threads of one pool that hang and were replaced. Each device is good for half of the threads and a few at most.
 const HUNG_THREADS_MAX: u32 = 256;
 
@@ -40,32 +33,6 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::count(
     "Threads of one pool that hang on a device and are replaced by others",
     "further ones that hang count as threads of the pool until they end",
 )];
-
-/// Size of a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolSize {
-    /// Threads (at least 1).
-    pub threads: u32,
-    /// Jobs that may wait for each device; with 0, only as many jobs as threads are accepted.
-    pub max_queue: usize,
-    /// Threads that one device may occupy; half of them without a number.
-    pub device_threads: Option<u32>,
-    /// Time for which an operation may make no progress before its device is given up.
-    pub device_timeout: Duration,
-}
-
-impl PoolSize {
-    /// Without anything special for devices.
-    pub const fn new(threads: u32, max_queue: usize) -> Self {
-        Self { threads, max_queue, device_threads: None, device_timeout: DEFAULT_DEVICE_TIMEOUT }
-    }
-
-    /// Number of threads that one device may occupy.
-    pub fn device_share(&self) -> u32 {
-        let threads = self.threads.max(1);
-        self.device_threads.unwrap_or(threads.div_ceil(2)).clamp(1, threads)
-    }
-}
 
 /// The pool that does what is left to do for pools that have ended.
 static HEIR: OnceLock<Weak<Shared>> = OnceLock::new();
@@ -93,74 +60,6 @@ struct Handle {
     shared: Arc<Shared>,
     /// The ring, once a door with [`Aio::Uring`](crate::Aio::Uring) asked for it.
     lane: OnceLock<Result<Arc<Lane>, Errno>>,
-}
-
-/// Something an operator should read once.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// Nothing comes back from a device.
-    Hangs {
-        /// The pool.
-        pool: Arc<str>,
-        /// Mount point of the device.
-        mount: Arc<str>,
-        /// Operations that hang.
-        operations: u32,
-        /// Time for which they have made no progress.
-        after: Duration,
-    },
-    /// All of it has come back.
-    Answers {
-        /// The pool.
-        pool: Arc<str>,
-        /// Mount point of the device.
-        mount: Arc<str>,
-        /// Time for which something hung.
-        after: Duration,
-    },
-    /// io_uring cannot be used here: the threads read instead.
-    RingUnavailable(Errno),
-    /// The kernel has taken io_uring away: the threads read from now on.
-    RingLost(Errno),
-    /// The kernel does not let more files be locked in memory than are.
-    LockRefused {
-        /// Why.
-        errno: Errno,
-        /// Bytes of them that are.
-        kept: u64,
-        /// `RLIMIT_MEMLOCK`, bytes, if there is one.
-        limit: Option<u64>,
-    },
-}
-
-impl std::fmt::Display for Notice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (what, errno) = match self {
-            Self::Hangs { pool, mount, operations, after } => {
-                return write!(
-                    f,
-                    "\"{mount}\" hangs: {operations} operations of thread pool \"{pool}\" have made no progress for {} s, \
-                     others on it are refused meanwhile",
-                    after.as_secs()
-                );
-            }
-            Self::Answers { pool, mount, after } => {
-                let after = after.as_secs();
-                return write!(f, "\"{mount}\" answers again after {after} s in thread pool \"{pool}\"");
-            }
-            Self::RingUnavailable(errno) => ("is not available", errno),
-            Self::RingLost(errno) => ("stopped working", errno),
-            Self::LockRefused { errno, kept, limit } => {
-                let (errno, size) = (tw_base::Errno::from(*errno), kept >> 10);
-                write!(f, "mlock() of a file failed ({errno}), no more than {size} KB of files are locked")?;
-                return match limit {
-                    Some(limit) => write!(f, ", RLIMIT_MEMLOCK is {} KB", limit >> 10),
-                    None => Ok(()),
-                };
-            }
-        };
-        write!(f, "io_uring {what} ({}), threads read instead", tw_base::Errno::from(*errno))
-    }
 }
 
 type Listener = Box<dyn Fn(Notice) + Send + Sync>;

@@ -5,7 +5,7 @@
 
 use crate::device::{self, Device};
 use crate::mounts;
-use crate::pool::Notice;
+use crate::notice::Notice;
 use crate::queue::{PROBE_TICKS, PROBES_MAX, Queue};
 use crate::stats::HungDevice;
 use crate::task::Task;
