@@ -35,6 +35,8 @@ pub struct IndexEntry {
     pub used: u32,
     /// Number of uses that [`Index::count_use`](crate::Index::count_use) has counted, at most 65,535.
     pub uses: u16,
+    /// Number of lookups that found the file before this one, at most 255.
+    pub hits: u8,
     /// Fills of it that go on: it is being updated if there are any.
     pub claims: u32,
 }
@@ -179,6 +181,7 @@ impl IndexEntry {
             valid_until: slot.valid_until,
             used: slot.used,
             uses: slot.uses,
+            hits: slot.hits,
             claims: slot.claims,
         }
     }

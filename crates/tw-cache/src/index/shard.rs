@@ -70,6 +70,8 @@ pub(super) struct Slot {
     pub(super) queue: Queue,
     /// Number of uses since the entry came into its queue, up to the number that the policy needs.
     pub(super) lately: u8,
+    /// Number of lookups that found the file, at most 255.
+    pub(super) hits: u8,
     /// True if its file was in a snapshot, and has not been seen on the disk since.
     pub(super) is_restored: bool,
     chain: u32,
@@ -108,6 +110,7 @@ impl Slot {
             placing: Placement::Idle,
             queue: Queue::Small,
             lately: 0,
+            hits: 0,
             is_restored: false,
             chain: NONE,
             newer: NONE,
@@ -132,13 +135,13 @@ impl Slot {
         if self.since == UNKNOWN {
             self.since = sequence;
         }
-        (self.holds, self.is_restored) = (EntryState::File, false);
+        (self.holds, self.is_restored, self.hits) = (EntryState::File, false, 0);
         (self.sequence, self.checked, self.size) = (sequence, sequence, size);
     }
 
     /// Forgets the file.
     pub(super) fn drop_file(&mut self) {
-        (self.holds, self.is_restored) = (EntryState::Count, false);
+        (self.holds, self.is_restored, self.hits) = (EntryState::Count, false, 0);
         (self.sequence, self.checked, self.size, self.valid_until) = (0, 0, 0, 0);
     }
 }
@@ -373,6 +376,7 @@ impl Shard {
             && slot.holds == EntryState::File
         {
             slot.lately = USES_MAX.min(slot.lately + 1);
+            slot.hits = slot.hits.saturating_add(1);
         }
     }
 

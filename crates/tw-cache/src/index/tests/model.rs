@@ -37,6 +37,7 @@ impl Pair {
             valid_until: 0,
             used: self.now,
             uses: 0,
+            hits: 0,
             claims: 0,
         })
     }
@@ -47,7 +48,12 @@ impl Pair {
             0..20 => {
                 let found = self.index.lookup(key, now);
                 assert_eq!(found, self.model.get(&key).copied());
-                self.model.entry(key).and_modify(|entry| entry.used = now);
+                self.model.entry(key).and_modify(|entry| {
+                    entry.used = now;
+                    if entry.holds == EntryState::File {
+                        entry.hits = entry.hits.saturating_add(1);
+                    }
+                });
             }
             20..35 => {
                 let since = self.index.sequence.last();
@@ -110,7 +116,7 @@ impl Pair {
                 assert_eq!(expected, None);
                 (entry.holds, entry.sequence, entry.checked, entry.size) =
                     (EntryState::File, sequence, sequence, size);
-                (entry.used, entry.valid_until) = (now, now + 60);
+                (entry.used, entry.valid_until, entry.hits) = (now, now + 60, 0);
                 let pushed_out = commit.store(size, now + 60, now).unwrap();
                 self.made_room(pushed_out);
                 // It may have been the only one that could go, once nothing held it.
@@ -134,7 +140,7 @@ impl Pair {
             self.model.remove(&key);
         } else {
             (entry.holds, entry.sequence, entry.checked) = (EntryState::Count, 0, 0);
-            (entry.size, entry.valid_until) = (0, 0);
+            (entry.size, entry.valid_until, entry.hits) = (0, 0, 0);
         }
         gone
     }

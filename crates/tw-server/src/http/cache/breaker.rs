@@ -227,28 +227,34 @@ impl Breaker {
     }
 }
 
-/// Permit for operations on one entry. Without a result they count as ended without the disk.
+/// Permit for operations on one entry. Without a result, because nobody waits for it any more, they count as slow if they were, and
+/// otherwise as ended without the disk.
 pub(super) struct DiskPermit<'a> {
     cache: &'a Cache,
     slow: Duration,
     log: &'a dyn Fn(Level, fmt::Arguments<'_>),
-    outcome: Option<DiskOutcome>,
+    began: Instant,
+    result: Option<Option<DiskOutcome>>,
 }
 
 impl DiskPermit<'_> {
     /// Notes the result of the operations of `by`.
     pub(super) fn finish<T>(mut self, by: &Account, result: &Result<T, DiskError>) {
-        self.outcome = match result {
+        self.result = Some(match result {
             Err(error) if is_failure(error) => Some(DiskOutcome::Failed),
             _ if by.is_inline() => None,
             _ => Some(DiskOutcome::Done(by.wait())),
-        };
+        });
     }
 }
 
 impl Drop for DiskPermit<'_> {
     fn drop(&mut self) {
-        let change = self.cache.zone.breaker.ended(self.outcome, self.slow, tw_rt::clock::now());
+        let now = tw_rt::clock::now();
+        let time = now.saturating_duration_since(self.began);
+        let given_up = (time > self.slow).then_some(DiskOutcome::Done(time));
+        let outcome = self.result.unwrap_or(given_up);
+        let change = self.cache.zone.breaker.ended(outcome, self.slow, now);
         self.cache.report_breaker(change, self.log);
     }
 }
@@ -269,12 +275,13 @@ impl Cache {
         log: &'a dyn Fn(Level, fmt::Arguments<'_>),
     ) -> Permission<'a> {
         let Some(slow) = self.place.slow else { return Permission::Given(None) };
-        let admission = self.zone.breaker.begin(key, slow, tw_rt::clock::now());
+        let now = tw_rt::clock::now();
+        let admission = self.zone.breaker.begin(key, slow, now);
         self.report_breaker(admission.change, log);
         if !admission.is_admitted {
             return Permission::Refused;
         }
-        Permission::Given(Some(DiskPermit { cache: self, slow, log, outcome: None }))
+        Permission::Given(Some(DiskPermit { cache: self, slow, log, began: now, result: None }))
     }
 
     /// Returns true if a response with this key may be stored.

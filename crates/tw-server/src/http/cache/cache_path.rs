@@ -6,6 +6,7 @@ use std::time::Duration;
 use tw_cache::{EvictionPolicy, Key};
 use tw_conf::{ConfError, Node, Span, Word, units};
 
+use super::hedge::Hedging;
 use super::snapshot::INTERVAL;
 
 /// The smallest `keys_zone`, bytes: eight pages, as nginx asks for.
@@ -52,6 +53,8 @@ pub struct CachePath {
     pub snapshot: Option<Duration>,
     /// Time after which an operation of the disk is slow; `None` without a breaker.
     pub slow: Option<Duration>,
+    /// Hedged reads.
+    pub hedging: Hedging,
 }
 
 /// Treatment of files that nginx has written into the directory of a cache. They count against its size in both cases.
@@ -111,6 +114,7 @@ impl RawCachePath {
             pool: None,
             snapshot: Some(INTERVAL),
             slow: None,
+            hedging: Hedging::OFF,
         };
         let path = node.arg(0)?.clone();
         let mut raw = Self { path, place, name: Box::default(), pool_at: node.span, span: node.span };
@@ -170,6 +174,15 @@ impl RawCachePath {
             b"slow" => {
                 let slow = units::msec(value).filter(|slow| !slow.is_zero());
                 place.slow = Some(slow.ok_or_else(|| format!("invalid slow value \"{word}\""))?);
+            }
+            // DIFF(nginx): a lookup that the disk delays may request the response from the upstream server.
+            b"hedge" | b"hedge_max" => {
+                let read = match parameter {
+                    b"hedge" => place.hedging.read_delay(value),
+                    _ => place.hedging.read_max(value),
+                };
+                let name = tw_log::Text(parameter);
+                read.map_err(|()| format!("invalid {name} value \"{word}\""))?;
             }
             b"thread_pool" => (place.pool, self.pool_at) = (Some(value.into()), word.span),
             b"inactive" => {
@@ -298,6 +311,7 @@ mod tests {
             pool: None,
             snapshot: Some(INTERVAL),
             slow: None,
+            hedging: Hedging::OFF,
         }
     }
 

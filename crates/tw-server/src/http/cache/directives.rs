@@ -6,12 +6,13 @@ macro_rules! cache_directives {
     ($prefix:literal, $stale_syntax:literal, $stale_words:expr) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
         use $crate::http::cache::cache_path::RawCachePath;
+        use $crate::http::cache::{RefreshAhead, background_max};
         use $crate::http::cache::settings::{CacheStatusField, CacheValid, HasCacheSettings, METHODS, targeted};
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[
             record::new(
                 concat!($prefix, "cache_path"),
-                "path [levels=levels] [use_temp_path=on|off] keys_zone=name:size [inactive=time] [max_size=size] [min_free=size] [manager_files=number] [manager_sleep=time] [manager_threshold=time] [loader_files=number] [loader_sleep=time] [loader_threshold=time] [loader=nginx] [policy=lru|s3fifo] [thread_pool=name] [snapshot=time|off] [slow=time]",
+                "path [levels=levels] [use_temp_path=on|off] keys_zone=name:size [inactive=time] [max_size=size] [min_free=size] [manager_files=number] [manager_sleep=time] [manager_threshold=time] [loader_files=number] [loader_sleep=time] [loader_threshold=time] [loader=nginx] [policy=lru|s3fifo] [thread_pool=name] [snapshot=time|off] [slow=time] [hedge=auto|time|off] [hedge_max=percent]",
                 HTTP,
                 Args::at_least(2),
             )
@@ -97,6 +98,21 @@ macro_rules! cache_directives {
                 .since("1.11.10")
                 .doc("Whether a response that is no longer valid is fetched anew beside the request that got it.")
                 .set(|raw, node, _| raw.cache_settings().background_update.set_flag(node)),
+            record::new(concat!($prefix, "cache_background_max"), "number | off", ALL, Args::exact(1))
+                .default("256")
+                .since("Tailwater 0.2")
+                .doc("How many responses may be fetched for one cache at once beside the requests of clients; further fetches are not started, and clients get the stored response.")
+                .set(|raw, node, _| raw.cache_settings().background_max.set_with(node, background_max)),
+            record::new(
+                concat!($prefix, "cache_refresh_ahead"),
+                "percent | time [min_uses=number] | off",
+                ALL,
+                Args::range(1, 2),
+            )
+                .default("off")
+                .since("Tailwater 0.2")
+                .doc("The last part of the lifetime of a response, at most half of it, in which a request for it starts an update in the background; min_uses leaves out responses that were used less often since they were stored.")
+                .set(|raw, node, _| raw.cache_settings().refresh_ahead.set_with(node, RefreshAhead::read)),
             record::new(
                 concat!($prefix, "cache_purge"),
                 "string … | method [purge_all] [from address …] | zone key",

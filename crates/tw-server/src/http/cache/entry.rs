@@ -18,7 +18,9 @@ use tw_rt::watch::Subject as Task;
 
 use super::breaker::Permission;
 use super::file_head::{self, NoEntry};
+use super::hedge::{HedgeWinner, HedgedKey, LookupHedge};
 use super::open_entries::{BODY_MAX, DueCheck, OpenEntries, OpenEntry, PathCheck};
+use super::refresh_ahead::RefreshPace;
 use super::store::{is_same, on_disk, valid_until};
 use super::zone::{Cache, ZoneIndex};
 use crate::event_loop::Loop;
@@ -49,6 +51,8 @@ pub(super) struct FoundState {
     pub(super) since: u64,
     /// True if a newer response is being fetched.
     pub(super) is_claimed: bool,
+    /// Number of lookups that found it before this one.
+    pub(super) hits: u8,
     /// True after a soft purge: the entry is stale in any case.
     pub(super) is_stale: bool,
 }
@@ -65,10 +69,24 @@ impl FoundState {
     }
 }
 
-/// Finds the entry of `wanted`. Waits for the disk.
-pub(super) async fn find(r: &mut Request, wanted: &EntryQuery<'_>) -> Option<(Rc<OpenEntry>, FoundState)> {
+/// Result of the search of a request.
+pub(super) enum SearchOutcome {
+    Entry(Rc<OpenEntry>, FoundState),
+    Nothing,
+    /// The upstream server answered before the disk.
+    Hedged(HedgeWinner),
+}
+
+/// Finds the entry of `wanted`, which is a variant if the main entry has `Vary`. Waits for the disk, or for the upstream server if
+/// that is faster and `hedge` permits it.
+pub(super) async fn find(
+    r: &mut Request,
+    wanted: &EntryQuery<'_>,
+    vary: Option<&Bytes>,
+    hedge: Option<&LookupHedge>,
+) -> SearchOutcome {
     let mut found = FoundEntry::default();
-    {
+    let winner = {
         let (r, home) = (&*r, &r.client().home);
         let search = EntrySearch {
             disk: &|| r.disk(),
@@ -77,8 +95,9 @@ pub(super) async fn find(r: &mut Request, wanted: &EntryQuery<'_>) -> Option<(Rc
             account: &r.costs.account,
             log: &|level, message| r.log(level, message),
         };
-        search.find(wanted, &mut found).await;
-    }
+        let hedged = HedgedKey { main: wanted.main, key: wanted.key, other: vary };
+        wanted.cache.hedge(r, hedge, hedged, search.find(wanted, &mut found)).await
+    };
     let FoundEntry { entry, gone, by } = found;
     for gone in gone {
         match wanted.cache.disk_of(r).cloned() {
@@ -93,7 +112,11 @@ pub(super) async fn find(r: &mut Request, wanted: &EntryQuery<'_>) -> Option<(Rc
     if let Some(by) = by {
         r.costs.account.add_part(&by);
     }
-    entry
+    match (winner, entry) {
+        (Some(winner), _) => SearchOutcome::Hedged(winner),
+        (None, Some((entry, state))) => SearchOutcome::Entry(entry, state),
+        (None, None) => SearchOutcome::Nothing,
+    }
 }
 
 /// Access to open entries and the disk for a search.
@@ -162,6 +185,7 @@ impl EntrySearch<'_> {
         // Of a file that was found on the disk, it is not known which purges came before it.
         let since = if since == 0 { entry.written } else { since };
         let is_claimed = found.is_some_and(|found| found.claims > 0);
+        let hits = found.map_or(0, |found| found.hits);
         let verdict = if checked.max(entry.written) < wanted.since {
             Verdict::Purged(Purge::Hard)
         } else {
@@ -173,10 +197,10 @@ impl EntrySearch<'_> {
                 if upto > checked {
                     index.confirm(key, entry.sequence, upto);
                 }
-                out.entry = Some((entry, FoundState { since, is_claimed, is_stale: false }));
+                out.entry = Some((entry, FoundState { since, is_claimed, hits, is_stale: false }));
             }
             Verdict::Purged(Purge::Soft) => {
-                out.entry = Some((entry, FoundState { since, is_claimed, is_stale: true }));
+                out.entry = Some((entry, FoundState { since, is_claimed, hits, is_stale: true }));
             }
             Verdict::Purged(Purge::Hard) => {
                 let gone = index.remove_if_sequence(key, entry.sequence);
@@ -317,6 +341,7 @@ impl EntrySearch<'_> {
             sequence: 0,
             written: 0,
             path_check: PathCheck::new(),
+            refresh_pace: RefreshPace::default(),
         })))
     }
 }

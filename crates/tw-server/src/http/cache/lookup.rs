@@ -1,23 +1,24 @@
 //! Cache lookup of one request: a hit, a fill in progress that it joins, or a miss that goes to the upstream server.
 
 use std::cell::Cell;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
-use tw_base::Limit;
-use tw_cache::format::Meta;
-use tw_cache::policy::{self, ForwardReason, NoStoreReason, Reuse, Rules, Ruleset, ValidateReason, Window};
+use tw_cache::policy::{self, ForwardReason, NoStoreReason, Reuse, Rules, ValidateReason, Window};
 use tw_cache::{Claim, EntryState, Key};
 use tw_http::range::ByteRange;
 use tw_http::{Known, Method};
 use tw_log::{Level, Text};
 
+use super::background::{BackgroundFetch, FetchPermit, FetchPurpose};
+use super::cached_response::{CachedResponse, serve_entry};
 use super::conditions::begins_behind;
-use super::entry::{self, FoundState};
-use super::fill::{Continuation, Fill, FillHead, FillRefusal, Follower};
+use super::entry::{self, FoundState, SearchOutcome};
+use super::fill::{Continuation, Fill};
+use super::follow::{FollowOutcome, RecentFill};
+use super::hedge::LookupHedge;
 use super::invalidate;
 use super::miss_reason::MissReason;
 use super::open_entries::OpenEntry;
@@ -28,23 +29,11 @@ use super::settings::CacheSettings;
 use super::stats::begin_hit;
 use super::zone::{Cache, CacheUser, FillLead, JoinOutcome};
 use crate::http::background_subrequest::{self, By, Copied};
-use crate::http::body::{Body, FileSpan};
 use crate::http::cache_info::{PendingHit, UpstreamCacheStatus, UsedCache};
 use crate::http::forward_head::{ForwardRules, RewriteFields};
 use crate::http::plan::Outcome;
 use crate::http::request::{Request, Uri};
 use crate::http::retry_conditions::RetryOn;
-use crate::http::upstream_response::UpstreamResponse;
-
-/// Longest wait of a request until a complete response is stored.
-const PLACING: Duration = Duration::from_secs(1);
-
-pub(super) const LIMITS: &[Limit] = &[Limit::micros(
-    "PLACING",
-    PLACING.as_micros() as u64,
-    "Time for which a request waits until a response that has just come is stored",
-    "the upstream server is asked",
-)];
 
 /// Result of a lookup.
 pub(super) enum LookupResult {
@@ -56,45 +45,6 @@ pub(super) enum LookupResult {
     Forward(Box<Lookup>),
     /// The request ends with this status.
     Status(u16),
-}
-
-/// Response from a cache.
-pub(crate) struct CachedResponse {
-    /// Head, as the upstream server sent it.
-    pub(crate) head: CachedHead,
-    /// Body.
-    pub(crate) body: Body,
-}
-
-/// Head of a cached response.
-pub(crate) struct CachedHead(HeadSource);
-
-/// Owner of the head.
-enum HeadSource {
-    Entry(Rc<OpenEntry>),
-    Begun(Arc<FillHead>),
-}
-
-impl CachedHead {
-    fn meta(&self) -> &Meta {
-        match &self.0 {
-            HeadSource::Entry(entry) => &entry.meta,
-            HeadSource::Begun(begun) => &begun.meta,
-        }
-    }
-
-    /// Restores the head into `answer`, as if the upstream server had just sent it.
-    pub(crate) fn restore(&self, answer: &mut UpstreamResponse) {
-        let meta = self.meta();
-        answer.clear();
-        answer.status = meta.status;
-        answer.status_line = meta.status_line.clone();
-        answer.fields.clone_from(&meta.fields);
-        answer.content_length = match &self.0 {
-            HeadSource::Entry(entry) => Some(entry.len),
-            HeadSource::Begun(begun) => begun.len,
-        };
-    }
 }
 
 /// Lookup of a request that goes to the upstream server, with its permits.
@@ -117,6 +67,10 @@ pub struct Lookup {
     pub(super) part: Option<ByteRange>,
     /// Fill that the response is to continue.
     pub(super) continuation: Option<Continuation>,
+    /// Purpose of a background fetch.
+    pub(super) purpose: Option<FetchPurpose>,
+    /// Permit of a background fetch, until there is a permit to store.
+    permit: Option<FetchPermit>,
 }
 
 /// Permit to store, with the fill that other requests can join.
@@ -199,10 +153,34 @@ impl Lookup {
         let request_time = tw_rt::clock::unix().secs;
         let (other, stale, lead) = (None, None, None);
         let continuation = r.facts.states.get::<PendingContinuation>().and_then(|pending| pending.0.take());
-        let mut lookup =
-            Self { cache, text, key, searched: key, other, stale, lead, request_time, part, continuation };
+        let mut lookup = Self {
+            cache,
+            text,
+            key,
+            searched: key,
+            other,
+            stale,
+            lead,
+            request_time,
+            part,
+            continuation,
+            purpose: None,
+            permit: None,
+        };
         if lookup.continuation.is_some() {
             return LookupResult::Forward(Box::new(lookup));
+        }
+        if let Some(fetch) = BackgroundFetch::take(r) {
+            (lookup.purpose, lookup.permit) = (Some(fetch.purpose), Some(fetch.permit));
+            lookup.other = fetch.other;
+            if let Some(entry) = fetch.entry {
+                lookup.keep_stale(r, entry);
+            }
+            if let Some(lead) = fetch.lead {
+                lookup.set_forwarded(r, UpstreamCacheStatus::Expired, ForwardReason::Stale);
+                lookup.hold(lead);
+                return LookupResult::Forward(Box::new(lookup));
+            }
         }
         if std::mem::take(&mut r.facts.upstream.cache.is_anew) || settings.is_bypassed(r) {
             lookup.set_forwarded(r, UpstreamCacheStatus::Bypass, ForwardReason::Bypass);
@@ -224,9 +202,21 @@ impl Lookup {
         let is_update = r.facts.upstream.cache.is_update;
         let only_stored = !is_update && policy::wants_only_stored(&r.head, rules);
         let mut missed = None;
+        let may_hedge =
+            !is_update && !only_stored && self.cache.hedges() && self.may_fetch_for_others(r, settings);
+        let hedge = may_hedge.then(|| LookupHedge::new(settings));
         loop {
             let hit = begin_hit(r);
-            let found = self.find_entry(r, rules).await;
+            let found = match self.find_entry(r, rules, hedge.as_ref()).await {
+                SearchOutcome::Entry(entry, state) => Some((entry, state)),
+                SearchOutcome::Nothing => None,
+                SearchOutcome::Hedged(winner) => {
+                    if let Some(ready) = self.join_hedge(r, rules, winner) {
+                        return LookupResult::Ready(ready);
+                    }
+                    continue;
+                }
+            };
             // A fill in progress is younger than the entry.
             if found.as_ref().is_none_or(|(_, state)| state.is_claimed) {
                 match self.find_recent_fill(r, rules).await {
@@ -271,6 +261,7 @@ impl Lookup {
         let now = tw_rt::clock::unix().secs;
         match state.usage(&entry.meta, r, now, &settings.rules) {
             Reuse::Fresh { age } => {
+                self.refresh_ahead(r, settings, &entry, state, now);
                 self.set_served(r, UpstreamCacheStatus::Hit);
                 r.facts.upstream.cache.hit = Some(hit);
                 LookupStep::Ready(serve_entry(r, entry, age))
@@ -366,7 +357,12 @@ impl Lookup {
     }
 
     /// Finds the entry of this request, main or variant.
-    async fn find_entry(&mut self, r: &mut Request, rules: &Rules) -> Option<(Rc<OpenEntry>, FoundState)> {
+    async fn find_entry(
+        &mut self,
+        r: &mut Request,
+        rules: &Rules,
+        hedge: Option<&LookupHedge>,
+    ) -> SearchOutcome {
         (self.other, self.searched) = (None, self.key);
         let of = entry::EntryQuery {
             cache: &self.cache,
@@ -375,19 +371,24 @@ impl Lookup {
             text: &self.text,
             since: 0,
         };
-        let (entry, stood) = entry::find(r, &of).await?;
+        let (entry, stood) = match entry::find(r, &of, None, hedge).await {
+            SearchOutcome::Entry(entry, stood) => (entry, stood),
+            other => return other,
+        };
         if entry.meta.vary.is_empty() {
-            return Some((entry, stood));
+            return SearchOutcome::Entry(entry, stood);
         }
         let variant = policy::variant(self.key, &entry.meta.vary, &r.head, rules);
         if entry.meta.variant == Some(variant) {
-            return Some((entry, stood));
+            return SearchOutcome::Entry(entry, stood);
         }
         (self.other, self.searched) = (Some(entry.meta.vary.clone()), variant);
         let of = entry::EntryQuery { key: variant, since: stood.since, ..of };
-        let (entry, stood) = entry::find(r, &of).await?;
-        // The fields that it varies with have changed since.
-        (entry.meta.variant == Some(variant)).then_some((entry, stood))
+        match entry::find(r, &of, self.other.as_ref(), hedge).await {
+            // The fields that it varies with have changed since.
+            SearchOutcome::Entry(entry, _) if entry.meta.variant != Some(variant) => SearchOutcome::Nothing,
+            other => other,
+        }
     }
 
     /// Sequence number of the entry with the last searched key, if it is stored.
@@ -396,27 +397,8 @@ impl Lookup {
         (found.holds == EntryState::File).then_some(found.sequence)
     }
 
-    /// Finds a complete response that is not stored yet. Serves it, or waits a moment until it is stored.
-    async fn find_recent_fill(&self, r: &mut Request, rules: &Rules) -> RecentFill {
-        let fill = self.cache.fill(self.key).and_then(|fill| fill.youngest_whole());
-        let Some(fill) = fill else { return RecentFill::Nothing };
-        let Some(begun) = fill.complete_head() else { return RecentFill::Nothing };
-        let now = tw_rt::clock::unix().secs;
-        let used = policy::may_use(&begun.meta.lifetime, &r.head, now, rules);
-        if matches!(used, Reuse::Fresh { .. } | Reuse::Accepted { .. })
-            && let Some(ready) = self.join(r, rules, &fill, begun)
-        {
-            return RecentFill::Ready(ready);
-        }
-        let wire = r.wire().clone();
-        match tokio::time::timeout(PLACING, wire.unless_gone(pin!(fill.wait_until_placed()))).await {
-            Ok(Ok(())) => RecentFill::Stored,
-            Ok(Err(_)) | Err(_) => RecentFill::Nothing,
-        }
-    }
-
     /// Returns true if the request and the disk permit its response to be stored. If not, other requests do not wait for it.
-    fn permits_storing(&self, r: &mut Request, settings: &CacheSettings) -> bool {
+    pub(super) fn permits_storing(&self, r: &mut Request, settings: &CacheSettings) -> bool {
         if !self.cache.permits_storing(self.key, &|level, message| r.log(level, message)) {
             r.facts.upstream.cache.why = Some(MissReason::SlowDisk);
             return false;
@@ -439,7 +421,8 @@ impl Lookup {
         self.hold(lead);
     }
 
-    fn hold(&mut self, lead: FillLead) {
+    fn hold(&mut self, mut lead: FillLead) {
+        lead.permit = self.permit.take();
         self.request_time = tw_rt::clock::unix().secs;
         let claim = self.cache.index().map(|index| index.claim(self.key, super::seconds(self.request_time)));
         self.lead = claim.map(|claim| StorePermit { lead, claim });
@@ -477,7 +460,7 @@ impl Lookup {
         let may_update = settings.background_update || settings.is_rfc9111() && window == Window::Open;
         let status = if self.cache.fill(self.key).is_some() {
             UpstreamCacheStatus::Updating
-        } else if may_update && update_in_background(r) {
+        } else if may_update && self.update_in_background(r, settings) {
             UpstreamCacheStatus::Stale
         } else {
             return None;
@@ -486,7 +469,7 @@ impl Lookup {
         Some(serve_entry(r, entry.clone(), age))
     }
 
-    fn keep_stale(&mut self, r: &mut Request, entry: Rc<OpenEntry>) {
+    pub(super) fn keep_stale(&mut self, r: &mut Request, entry: Rc<OpenEntry>) {
         let facts = &mut r.facts.upstream.cache;
         let fields = &entry.meta.fields;
         let found = policy::validators(entry.meta.status, fields);
@@ -497,67 +480,9 @@ impl Lookup {
     }
 
     /// Returns true if the requested range begins behind `cache_max_range_offset`: then the whole response is not fetched.
-    fn is_range_beyond_max(&self, r: &Request, settings: &CacheSettings) -> bool {
+    pub(super) fn is_range_beyond_max(&self, r: &Request, settings: &CacheSettings) -> bool {
         let Some(max) = settings.max_range_offset else { return false };
         r.head.field_known(Known::Range).is_some_and(|range| begins_behind(range, max))
-    }
-
-    // DIFF(nginx): waiting requests get the response while it is received.
-    /// Waits for the response of another request.
-    async fn follow(
-        &self,
-        r: &mut Request,
-        rules: &Rules,
-        fill: &Arc<Fill>,
-        timeout: Duration,
-    ) -> FollowOutcome {
-        let wire = r.wire().clone();
-        let is_head = r.method() == Method::Head;
-        let waited = tokio::time::timeout(timeout, wire.unless_gone(pin!(fill.wait_for_head(is_head)))).await;
-        let begun = match waited {
-            Err(_) => return FollowOutcome::Late,
-            Ok(Err(_)) => return FollowOutcome::Gone,
-            Ok(Ok(Err(FillRefusal::Private))) => return FollowOutcome::Alone,
-            Ok(Ok(Err(FillRefusal::Abandoned))) => return FollowOutcome::Again,
-            Ok(Ok(Ok(begun))) => begun,
-        };
-        match self.join(r, rules, fill, begun) {
-            Some(ready) => FollowOutcome::Ready(ready),
-            None => FollowOutcome::Alone,
-        }
-    }
-
-    /// Joins a fill, unless its response is of another variant or may not be used.
-    fn join(
-        &self,
-        r: &mut Request,
-        rules: &Rules,
-        fill: &Arc<Fill>,
-        begun: Arc<FillHead>,
-    ) -> Option<CachedResponse> {
-        let meta = &begun.meta;
-        let of_this = || policy::variant(self.key, &meta.vary, &r.head, rules);
-        if meta.variant.is_some_and(|variant| variant != of_this()) {
-            return None;
-        }
-        let now = tw_rt::clock::unix().secs;
-        let may = policy::may_use(&meta.lifetime, &r.head, now, rules);
-        if rules.reading == Ruleset::Rfc9111 && !matches!(may, Reuse::Fresh { .. } | Reuse::Accepted { .. }) {
-            return None;
-        }
-        let disk = r.disk()?.clone();
-        fill.mark_shared();
-        let body = match begun.len {
-            Some(0) => Body::Empty,
-            len => Body::Pull(Box::new(Follower::new(fill.clone(), 0, len, disk)?)),
-        };
-        self.cache.zone.counts.collapsed.add(1);
-        let facts = &mut r.facts.upstream.cache;
-        (facts.status, facts.is_collapsed) = (Some(UpstreamCacheStatus::Hit), facts.forward.is_some());
-        facts.follows = true;
-        facts.age = Some(policy::current_age(&meta.lifetime, now));
-        facts.valid_until = Some(meta.lifetime.valid_until);
-        Some(CachedResponse { head: CachedHead(HeadSource::Begun(begun)), body })
     }
 
     pub(super) fn set_status(&self, r: &mut Request, status: UpstreamCacheStatus) {
@@ -617,33 +542,6 @@ pub(super) fn continue_fill(r: &mut Request, continuation: Continuation) {
     let _ = background_subrequest::run_by(r, uri, Copied::Nothing, By::Parent, prepare);
 }
 
-/// Updates an entry in the background. Returns false if that is not possible.
-fn update_in_background(r: &mut Request) -> bool {
-    let uri = Uri { path: r.uri.path.clone(), args: r.uri.args.clone() };
-    // With the target as the client sent it: that is the key.
-    let origin = r.state.origin;
-    let prepare = |r: &mut Request| {
-        r.state.origin = origin;
-        r.facts.upstream.cache.is_update = true;
-    };
-    background_subrequest::run_by(r, uri, Copied::Nothing, By::Parent, prepare).is_ok()
-}
-
-pub(super) fn serve_entry(r: &mut Request, entry: Rc<OpenEntry>, age: u32) -> CachedResponse {
-    let facts = &mut r.facts.upstream.cache;
-    (facts.age, facts.valid_until) = (Some(age), Some(entry.meta.lifetime.valid_until));
-    let body = match &entry.body {
-        Some(body) if body.is_empty() => Body::Empty,
-        Some(body) => Body::Bytes(body.clone()),
-        None => Body::File(FileSpan {
-            file: entry.file.clone(),
-            offset: u64::from(entry.meta.header_size),
-            len: entry.len,
-        }),
-    };
-    CachedResponse { head: CachedHead(HeadSource::Entry(entry)), body }
-}
-
 /// Next step of a lookup.
 enum LookupStep {
     /// The cache has a response.
@@ -656,26 +554,6 @@ enum LookupStep {
     Fetch,
     /// Search again.
     Again,
-}
-
-/// Result of the search for a response that is complete and not stored yet.
-enum RecentFill {
-    /// There is none, or storing it takes too long.
-    Nothing,
-    Ready(CachedResponse),
-    /// The response is stored now: search again.
-    Stored,
-}
-
-enum FollowOutcome {
-    Ready(CachedResponse),
-    /// The other request has failed: search again.
-    Again,
-    /// The response may not be shared.
-    Alone,
-    Late,
-    /// The client has closed the connection.
-    Gone,
 }
 
 fn forward_because(r: &mut Request, why: MissReason) -> LookupStep {

@@ -6,6 +6,8 @@ use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
 
 use tw_cache::IndexCounts;
 
+use super::background::FetchPurpose;
+use super::hedge::HedgeOutcome;
 use super::zone::{Cache, CacheZone};
 use crate::http::cache_info::{HitFrom, UpstreamCacheStatus};
 
@@ -152,6 +154,42 @@ pub(crate) const METRICS: &[Metric] = &[
         read: |scrape, out| each(scrape, out, |zone| zone.breaker.trips.value()),
     },
     Metric {
+        name: "cache_background_fetches_total",
+        kind: MetricKind::Counter,
+        labels: &["cache", "reason"],
+        doc: "Responses that were requested from the upstream server beside the requests of clients: update (of a stale one), \
+              refresh-ahead (of one that is about to be stale), hedge (because the disk was slow).",
+        read: |scrape, out| each_purpose(scrape, out, |zone, purpose| zone.background.started(purpose)),
+    },
+    Metric {
+        name: "cache_background_refused_total",
+        kind: MetricKind::Counter,
+        labels: &["cache", "reason"],
+        doc: "Such requests that were not started because of `cache_background_max`.",
+        read: |scrape, out| each_purpose(scrape, out, |zone, purpose| zone.background.refused(purpose)),
+    },
+    Metric {
+        name: "cache_background_running",
+        kind: MetricKind::Gauge,
+        labels: CACHE,
+        doc: "Such requests in progress.",
+        read: |scrape, out| each(scrape, out, |zone| zone.background.running().into()),
+    },
+    Metric {
+        name: "cache_hedged_lookups_total",
+        kind: MetricKind::Counter,
+        labels: &["cache", "winner"],
+        doc: "Lookups that the disk kept waiting for longer than the delay of `hedge=`, by what answered first: origin or disk; \
+              refused if the upstream server was not asked because of `hedge_max=` or `cache_background_max`.",
+        read: |scrape, out| {
+            for (name, cache) in caches(scrape) {
+                for outcome in HedgeOutcome::ALL {
+                    out.value(&[&name, outcome.word()], cache.zone.hedges.count(outcome));
+                }
+            }
+        },
+    },
+    Metric {
         name: "cache_filling",
         kind: MetricKind::Gauge,
         labels: CACHE,
@@ -226,5 +264,13 @@ fn caches<'a>(scrape: &Scrape<'a>) -> impl Iterator<Item = (String, &'a Cache)> 
 fn each(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&CacheZone) -> u64) {
     for (name, cache) in caches(scrape) {
         out.value(&[&name], of(&cache.zone));
+    }
+}
+
+fn each_purpose(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&CacheZone, FetchPurpose) -> u64) {
+    for (name, cache) in caches(scrape) {
+        for purpose in FetchPurpose::ALL {
+            out.value(&[&name, purpose.word()], of(&cache.zone, purpose));
+        }
     }
 }

@@ -32,6 +32,10 @@ pub enum MissReason {
     NoThreadPool,
     /// The disk of the cache is slow or fails (`slow=`).
     SlowDisk,
+    /// The upstream server answered before the disk (`hedge=`).
+    Hedged,
+    /// `cache_background_max`: the stale response is not updated now.
+    BackgroundMax,
 }
 
 impl MissReason {
@@ -49,6 +53,8 @@ impl MissReason {
             Self::AnotherVary,
             Self::NoThreadPool,
             Self::SlowDisk,
+            Self::Hedged,
+            Self::BackgroundMax,
         ];
         let policy = NoStoreReason::ALL.into_iter().map(Self::Policy);
         // What has no room gets a new file, and two may have one word.
@@ -72,6 +78,8 @@ impl MissReason {
             Self::AnotherVary => "another-vary",
             Self::NoThreadPool => "no-thread-pool",
             Self::SlowDisk => "slow-disk",
+            Self::Hedged => "hedged",
+            Self::BackgroundMax => "background-max",
         }
     }
 }

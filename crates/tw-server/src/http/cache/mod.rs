@@ -10,9 +10,11 @@
 //! The proxy calls the cache, never the other way round. Event loops do no file operations that can wait. The rules for storing
 //! and using responses are in `tw_cache::policy`, which has neither requests nor files; `settings` has those of a location.
 
+mod background;
 mod breaker;
 mod cache_headers;
 pub mod cache_path;
+mod cached_response;
 mod conditions;
 pub mod directives;
 mod entry;
@@ -20,6 +22,8 @@ mod explain;
 mod feed;
 mod file_head;
 mod fill;
+mod follow;
+mod hedge;
 mod invalidate;
 mod lookup;
 mod manager;
@@ -28,6 +32,7 @@ pub mod miss_reason;
 pub(crate) mod open_entries;
 mod purge;
 mod purge_rule;
+mod refresh_ahead;
 mod serve_hit;
 pub mod settings;
 mod snapshot;
@@ -40,6 +45,7 @@ mod tests;
 mod writer;
 mod zone;
 
+pub use background::background_max;
 pub(crate) use cache_headers::set_cache_headers;
 pub use conditions::{CONDITIONAL, UpstreamConditions};
 pub use invalidate::discard;
@@ -50,6 +56,7 @@ pub(crate) use metrics::METRICS;
 pub use metrics::{CacheSnapshot, ResponseTotals};
 pub use miss_reason::MissReason;
 pub use purge::{PURGES_MAX, PurgeOutcome, PurgeScope};
+pub use refresh_ahead::RefreshAhead;
 pub(crate) use serve_hit::{evaluate_conditions, head_body, serve_hit};
 pub use settings::CacheSettings;
 pub(crate) use store_response::StoreDecision;
@@ -60,7 +67,7 @@ pub use zone::{Cache, Caches};
 pub use crate::http::cache_info::{CacheInfo, UpstreamCacheStatus};
 
 pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
-    lookup::LIMITS,
+    follow::LIMITS,
     fill::LIMITS,
     fill::SUPPLY_LIMITS,
     writer::LIMITS,
@@ -68,6 +75,9 @@ pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
     open_entries::LIMITS,
     manager::LIMITS,
     breaker::LIMITS,
+    background::LIMITS,
+    hedge::LIMITS,
+    refresh_ahead::LIMITS,
     purge::LIMITS,
     snapshot::LIMITS,
 ];

@@ -17,6 +17,7 @@ use tw_base::Limit;
 use tw_cache::format::Meta;
 use tw_cache::{Key, Tag};
 
+use super::refresh_ahead::RefreshPace;
 use super::zone::{CacheZone, ZoneId};
 use crate::http::files::OpenFile;
 
@@ -75,6 +76,8 @@ pub(super) struct OpenEntry {
     pub(super) written: u64,
     /// Checks of the path of its file.
     pub(super) path_check: PathCheck,
+    /// Updates before it becomes stale.
+    pub(super) refresh_pace: RefreshPace,
 }
 
 /// Checks by one loop that a file is at its path, one at a time.
@@ -261,9 +264,17 @@ impl OpenEntry {
     /// Copies the entry with another head.
     pub(super) fn with(&self, meta: Meta) -> Self {
         let Self { file, tags, len, body, sequence, written, .. } = self;
-        let (file, tags, body) = (file.clone(), tags.clone(), body.clone());
-        let path_check = PathCheck::new();
-        Self { meta, file, tags, len: *len, body, sequence: *sequence, written: *written, path_check }
+        Self {
+            meta,
+            file: file.clone(),
+            tags: tags.clone(),
+            len: *len,
+            body: body.clone(),
+            sequence: *sequence,
+            written: *written,
+            path_check: PathCheck::new(),
+            refresh_pace: RefreshPace::default(),
+        }
     }
 
     fn size(&self) -> usize {

@@ -3,7 +3,7 @@
 use tw_http::{Known, Method};
 
 use super::cache_headers::set_cache_headers;
-use super::lookup::CachedResponse;
+use super::cached_response::CachedResponse;
 use super::settings::CacheSettings;
 use crate::http::body::{AnnouncedLength, Body};
 use crate::http::forward_head::{self, ForwardRules, RewriteFields};

@@ -10,8 +10,10 @@ use tw_core::reach::Reach;
 use tw_http::Method;
 use tw_http::fields::is_name;
 
+use super::background::BACKGROUND_MAX;
 use super::cache_path::RawCachePath;
 use super::purge_rule::{PurgeLocation, PurgeRule};
+use super::refresh_ahead::RefreshAhead;
 use super::zone::{self, Cache, Caches};
 use crate::http::request::Request;
 use crate::http::retry_conditions::RetryOn;
@@ -54,6 +56,10 @@ pub struct Raw {
     pub revalidate: Setting<bool>,
     /// `cache_background_update`
     pub background_update: Setting<bool>,
+    /// `cache_background_max`
+    pub background_max: Setting<u32>,
+    /// `cache_refresh_ahead`
+    pub refresh_ahead: Setting<Option<RefreshAhead>>,
     /// `cache_convert_head`
     pub convert_head: Setting<bool>,
     /// `cache_max_range_offset`
@@ -175,6 +181,8 @@ pub struct CacheSettings {
     pub(super) lock_age: Duration,
     revalidate: bool,
     pub(super) background_update: bool,
+    pub(super) background_max: u32,
+    pub(super) refresh_ahead: Option<RefreshAhead>,
     pub(super) convert_head: bool,
     pub(super) max_range_offset: Option<u64>,
     pub(super) purge: PurgeRule,
@@ -265,6 +273,8 @@ impl CacheSettings {
             lock_age: raw.lock_age.or(outer.map(|o| o.lock_age), Duration::from_secs(5)),
             revalidate: raw.revalidate.or(outer.map(|o| o.revalidate), false),
             background_update: raw.background_update.or(outer.map(|o| o.background_update), false),
+            background_max: raw.background_max.or(outer.map(|o| o.background_max), BACKGROUND_MAX),
+            refresh_ahead: raw.refresh_ahead.or(outer.map(|o| o.refresh_ahead), None),
             convert_head: raw.convert_head.or(outer.map(|o| o.convert_head), converts_head),
             max_range_offset: raw.max_range_offset.take().or(outer.and_then(|o| o.max_range_offset)),
             purge,

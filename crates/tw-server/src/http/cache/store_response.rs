@@ -13,9 +13,11 @@ use tw_http::range::{ByteRange, ContentRange};
 use tw_http::{Fields, Known, Method, RequestHead, date};
 use tw_log::Level;
 
+use super::background::FetchPurpose;
+use super::cached_response::{CachedResponse, serve_entry};
 use super::feed::{self, Feed};
 use super::fill::{BodyEnd, Delivery, Fill, FillHead, FillRefusal, Follower};
-use super::lookup::{CachedResponse, Lookup, StorePermit, serve_entry};
+use super::lookup::{Lookup, StorePermit};
 use super::miss_reason::MissReason;
 use super::open_entries::OpenEntry;
 use super::settings::CacheSettings;
@@ -64,6 +66,10 @@ impl Lookup {
         ignored: IgnoredHeaders,
     ) -> Result<CachedResponse, Box<Self>> {
         let status = r.facts.upstream.answer.status;
+        // What is stored is better than an error, and nobody waits for this response.
+        if status >= 500 && self.purpose.is_some_and(|purpose| purpose != FetchPurpose::Update) {
+            self.lead = None;
+        }
         if status == 304
             && settings.validates()
             && let Some(stale) = self.stale.clone()
@@ -255,7 +261,10 @@ impl Lookup {
         let variant = policy::variant(self.key, &vary, &r.head, rules);
         let StorePermit { lead, claim } = leading;
         // As another variant if it varies with the same fields; in the place of the entry if it varies with others.
-        let claim = match &self.other {
+        // Beside the entry if nobody knows which variant that is.
+        let is_beside = self.purpose == Some(FetchPurpose::Hedge) && self.other.is_none() && !vary.is_empty();
+        let other = if is_beside { Some(&vary) } else { self.other.as_ref() };
+        let claim = match other {
             Some(other) if *other == vary => match claim.variant(variant, super::seconds(now)) {
                 Ok(variant) => variant,
                 Err(_) => return Err((StorePermit { lead, claim }, MissReason::Purged)),

@@ -26,6 +26,7 @@ use tw_testkit::Random;
 
 use super::cache_path::{CachePath, NginxFiles, StepLimits};
 use super::entry::{EntryQuery, EntrySearch, FoundEntry, FoundState};
+use super::hedge::Hedging;
 use super::manager::CacheMaintenance;
 use super::open_entries::{OpenEntries, OpenEntry};
 use super::store::{BodyTail, ValidatedFile, on_disk};
@@ -147,6 +148,7 @@ impl Process {
             policy,
             pool: None,
             snapshot: None,
+            hedging: Hedging::OFF,
             slow: None,
         };
         let zone = Arc::new(CacheZone::new(&place));

@@ -20,9 +20,11 @@ use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource};
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
+use super::background::{BackgroundFetches, FetchPermit};
 use super::breaker::Breaker;
 use super::cache_path::{CachePath, RawCachePath};
 use super::fill::{Fill, FillHead, FillRefusal};
+use super::hedge::Hedges;
 use super::stats::ResponseStats;
 use super::temp_file::WRITE_BACK_SIZE;
 use crate::event_loop::Loop;
@@ -95,6 +97,8 @@ pub(super) struct CacheZone {
     pub(super) since_ms: i64,
     /// Breaker of its disk.
     pub(super) breaker: Breaker,
+    pub(super) background: BackgroundFetches,
+    pub(super) hedges: Hedges,
     /// Time of the last snapshot, or of the start, in seconds since 1970.
     pub(super) snapshot_at: AtomicI64,
     /// Number of files that were removed, or are about to be.
@@ -143,6 +147,8 @@ pub(super) struct FillLead {
     cache: Arc<Cache>,
     key: Key,
     pub(super) fill: Arc<Fill>,
+    /// Permit of a background fetch.
+    pub(super) permit: Option<FetchPermit>,
 }
 
 impl Cache {
@@ -194,7 +200,7 @@ impl Cache {
     pub(super) fn lead(self: &Arc<Self>, key: Key, now: Instant) -> FillLead {
         let mut fills = self.zone.fills(key).lock();
         if fills.get(&key).is_some_and(|fill| fill.has_begun()) {
-            return FillLead { cache: self.clone(), key, fill: Arc::new(Fill::new(now)) };
+            return FillLead { cache: self.clone(), key, fill: Arc::new(Fill::new(now)), permit: None };
         }
         self.insert(&mut fills, key, now)
     }
@@ -202,7 +208,7 @@ impl Cache {
     fn insert(self: &Arc<Self>, fills: &mut Fills, key: Key, now: Instant) -> FillLead {
         let fill = Arc::new(Fill::new(now));
         fills.insert(key, fill.clone());
-        FillLead { cache: self.clone(), key, fill }
+        FillLead { cache: self.clone(), key, fill, permit: None }
     }
 
     /// Returns the fill with this key.
@@ -399,6 +405,8 @@ impl CacheZone {
             is_loaded: AtomicBool::new(false),
             since_ms: unix_ms(),
             breaker: Breaker::new(),
+            background: BackgroundFetches::default(),
+            hedges: Hedges::default(),
             snapshot_at: AtomicI64::new(tw_rt::clock::unix().secs),
             removals: AtomicU64::new(0),
             placed: Notify::new(),

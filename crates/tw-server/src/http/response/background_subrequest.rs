@@ -15,7 +15,7 @@ use super::prepare_response;
 use super::subrequest::{self, Refused};
 use crate::event_loop::Loop;
 use crate::http::phases;
-use crate::http::request::{After, Request, Uri};
+use crate::http::request::{After, Request, SubrequestPosition, Uri};
 
 /// Requests that run beside others on one loop: each holds a request, and perhaps a body in memory.
 const BACKGROUND_SUBREQUESTS_MAX: u32 = 1024;
@@ -103,6 +103,25 @@ pub(crate) fn run_by(
     prepare: impl FnOnce(&mut Request),
 ) -> Result<(), Refused> {
     let position = subrequest::position_below(parent)?;
+    start(parent, position, uri, copied, by, prepare)
+}
+
+/// Starts a background request for the URI of `parent`, answered by its location, that does not count as one of its subrequests:
+/// the caller limits their number. `prepare` changes the request before it runs.
+pub(crate) fn run_again(parent: &Request, prepare: impl FnOnce(&mut Request)) -> Result<(), Refused> {
+    let position = subrequest::uncounted_position_below(parent)?;
+    let uri = Uri { path: parent.uri.path.clone(), args: parent.uri.args.clone() };
+    start(parent, position, uri, Copied::Nothing, By::Parent, prepare)
+}
+
+fn start(
+    parent: &Request,
+    position: SubrequestPosition,
+    uri: Uri,
+    copied: Copied,
+    by: By,
+    prepare: impl FnOnce(&mut Request),
+) -> Result<(), Refused> {
     let home = parent.client().home.clone();
     let Some(running) = Running::begin(&home) else {
         let now = tw_rt::clock::unix().secs;

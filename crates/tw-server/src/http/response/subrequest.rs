@@ -62,7 +62,7 @@ pub(super) fn position_below(parent: &mut Request) -> Result<SubrequestPosition,
 }
 
 /// Position of a subrequest of `parent` that is not counted.
-fn uncounted_position_below(parent: &Request) -> Result<SubrequestPosition, Refused> {
+pub(super) fn uncounted_position_below(parent: &Request) -> Result<SubrequestPosition, Refused> {
     let (outer, client_method) = match &parent.facts.position {
         Some(position) => (position.depth, position.client_method),
         None => (0, parent.state.method),
