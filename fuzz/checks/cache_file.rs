@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use tw_cache::Meta;
-use tw_cache::format::{WrittenBy, decode, encode, needed, nginx, place};
+use tw_cache::format::{BlockSums, WrittenBy, decode, encode, needed, nginx, place, table_len};
 
 /// Bytes in front of the texts.
 const FIXED: usize = 144;
@@ -15,13 +15,15 @@ pub(crate) fn check(data: &[u8]) {
             sealed.get(12..16).and_then(|rest| rest.first_chunk().copied()).map_or(0, u32::from_le_bytes);
         let body_len = size(24).map_or(0, u64::from_le_bytes);
         let file_size = u64::from(header_size).saturating_add(body_len);
-        for file_size in [sealed.len() as u64, file_size, u64::MAX] {
+        let with_table = file_size.saturating_add(table_len(body_len));
+        for file_size in [sealed.len() as u64, file_size, with_table, u64::MAX] {
             if let Ok(meta) = decode(&Bytes::copy_from_slice(&sealed), file_size) {
-                assert_eq!(u64::from(meta.header_size) + meta.body_len.unwrap_or(0), file_size);
+                assert_eq!(meta.stored_len(), Some(file_size));
                 let used = needed(&sealed).expect("it was read");
                 let mut again = Vec::new();
                 assert_eq!(encode(&meta, &mut again), Ok(()));
                 assert_eq!(again.get(..used), sealed.get(..used));
+                tables(&meta, data);
                 lines(&meta);
             }
         }
@@ -33,10 +35,19 @@ pub(crate) fn check(data: &[u8]) {
         ours.header_size = header_size;
         let mut bytes = Vec::new();
         assert_eq!(encode(&ours, &mut bytes), Ok(()));
-        let file_size = u64::from(header_size) + ours.body_len.unwrap_or(0);
+        let file_size = ours.stored_len().expect("its length is known");
         let again = decode(&bytes.into(), file_size).expect("it was written");
         assert!(again.fields.iter().eq(ours.fields.iter()) && again.lifetime == ours.lifetime);
         assert_eq!((again.key, again.variant, again.etag), (ours.key, ours.variant, ours.etag));
+    }
+}
+
+/// Any bytes can be where the table is.
+fn tables(meta: &Meta, data: &[u8]) {
+    let len = meta.table_at().map_or(0, |at| at.end - at.start);
+    let sums = BlockSums::read(meta, data.get(..usize::try_from(len).unwrap_or(0)).unwrap_or(data));
+    if let Ok(Some(sums)) = sums {
+        assert_eq!(sums.len() as u64, (len / 4).max(1));
     }
 }
 
@@ -59,8 +70,13 @@ fn sealed(data: &[u8]) -> Vec<u8> {
     for range in [40..56, 72..80, 24..32] {
         state.update(&bytes[range]);
     }
-    let state = u64::from(state.finalize());
-    bytes[32..40].copy_from_slice(&state.to_le_bytes());
+    if bytes[8..10] == [1, 0] {
+        bytes[36..40].fill(0);
+    } else {
+        state.update(&bytes[36..40]);
+    }
+    let state = state.finalize();
+    bytes[32..36].copy_from_slice(&state.to_le_bytes());
     let Ok(used) = needed(&bytes) else { return bytes };
     let mut header = crc32fast::Hasher::new();
     header.update(&bytes[..20]);

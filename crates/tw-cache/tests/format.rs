@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use tw_cache::format::{
-    ETAG_MAX, EncodeError, FormatError, HEADER_UNIT, KEY_TEXT_MAX, Tags, WrittenBy, decode, encode, needed,
-    nginx, patch, place,
+    BODY_BLOCK, BlockSums, BodySums, ETAG_MAX, EncodeError, FormatError, HEADER_UNIT, KEY_TEXT_MAX, Tags,
+    WrittenBy, decode, encode, needed, nginx, patch, place,
 };
 use tw_cache::policy::{Duties, Lifetime, Response, Rules, StoreSettings, may_store, variant};
 use tw_cache::{Key, Meta};
@@ -42,6 +42,7 @@ fn plain() -> Meta {
         sequence: 7,
         header_size: 512,
         body_len: Some(5),
+        body_sum: Some(crc32fast::hash(b"hello")),
         writer: WrittenBy::Tailwater,
     }
 }
@@ -74,6 +75,7 @@ fn full() -> Meta {
     meta.tags = Tags::of([&b"product-7"[..], b"news"]).expect("short tags");
     meta.sequence = 0x0102_0304_0506_0708;
     meta.body_len = Some(1 << 40);
+    meta.body_sum = Some(0x0102_0304);
     meta.header_size = place(&meta).expect("a small header");
     meta
 }
@@ -86,7 +88,7 @@ fn encoded(meta: &Meta) -> Vec<u8> {
 }
 
 fn file_size(meta: &Meta) -> u64 {
-    u64::from(meta.header_size) + meta.body_len.unwrap_or(0)
+    meta.stored_len().expect("a complete body")
 }
 
 /// Everything that can be seen of it.
@@ -170,7 +172,9 @@ fn invalid_header_with_a_valid_checksum_is_refused() {
     assert!(forged(124, &200u16.to_le_bytes()).is_ok());
     let table: &[(usize, &[u8], FormatError)] = &[
         (0, b"\xf7twcachE", FormatError::Magic),
-        (8, &[2, 0], FormatError::Version),
+        (8, &[3, 0], FormatError::Version),
+        (8, &[0, 0], FormatError::Version),
+        (8, &[1, 0], FormatError::StateChecksum),
         (10, &[0x80], FormatError::Reserved),
         (11, &[0x80], FormatError::Reserved),
         (11, &[6], FormatError::Reserved),
@@ -205,16 +209,117 @@ fn a_fill_ends_with_a_patch() {
     let meta = Meta { body_len: None, ..plain() };
     let mut bytes = encoded(&meta);
     assert_eq!(read(&bytes, 512 + 9).err(), Some(FormatError::Unfinished));
-    let patch = patch(meta.key, meta.sequence, 9);
+    let patch = patch(meta.key, meta.sequence, 9, 77);
     let at = patch.at as usize;
     bytes[at..at + patch.bytes.len()].copy_from_slice(&patch.bytes);
-    assert_eq!(read(&bytes, 512 + 9).unwrap().body_len, Some(9));
-    assert_eq!(bytes, encoded(&Meta { body_len: Some(9), ..meta.clone() }));
+    let again = read(&bytes, 512 + 9).unwrap();
+    assert_eq!((again.body_len, again.body_sum, again.stored_len()), (Some(9), Some(77), Some(521)));
+    assert_eq!(bytes, encoded(&Meta { body_len: Some(9), body_sum: Some(77), ..meta.clone() }));
 
     // The end of another fill is none of this one.
-    let other = tw_cache::format::patch(meta.key, meta.sequence + 1, 9);
+    let other = tw_cache::format::patch(meta.key, meta.sequence + 1, 9, 77);
     bytes[at..at + other.bytes.len()].copy_from_slice(&other.bytes);
     assert_eq!(read(&bytes, 512 + 9).err(), Some(FormatError::StateChecksum));
+}
+
+/// A whole file with this body.
+fn file(mut meta: Meta, body: &[u8]) -> Vec<u8> {
+    let mut sums = BodySums::default();
+    sums.push(body);
+    let sums = sums.finish();
+    (meta.body_len, meta.body_sum) = (Some(body.len() as u64), Some(sums.sum));
+    let file = [encoded(&meta).as_slice(), body, &sums.table].concat();
+    assert_eq!(meta.stored_len(), Some(file.len() as u64));
+    file
+}
+
+/// Reads a whole file and compares all its checksums; returns the length of the body.
+fn verified(file: &[u8]) -> Result<usize, FormatError> {
+    let meta = read(file, file.len() as u64)?;
+    let table = meta.table_at().map_or(0..0, |at| at.start as usize..at.end as usize);
+    let sums = BlockSums::read(&meta, &file[table])?.expect("a file of version 2");
+    let start = meta.header_size as usize;
+    let body = &file[start..start + meta.body_len.expect("a complete body") as usize];
+    let is_whole =
+        body.chunks(BODY_BLOCK as usize).enumerate().all(|(nth, block)| sums.matches(nth as u64, block));
+    if is_whole { Ok(body.len()) } else { Err(FormatError::Body) }
+}
+
+fn long_body(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+#[test]
+fn every_bit_that_flips_in_a_file_is_found() {
+    let body = long_body(2 * BODY_BLOCK as usize + 100);
+    for body in [&b"hello"[..], &body] {
+        let good = file(plain(), body);
+        assert_eq!(verified(&good), Ok(body.len()));
+        let used = needed(&good).unwrap();
+        let (start, end) = (512, 512 + body.len());
+        // All of a small file; in a longer one the edges of the blocks, and the table.
+        let is_near =
+            |at: usize| body.len() < 100 || (at - start + 2) % BODY_BLOCK as usize <= 4 || at + 2 > end;
+        let places = (0..used).chain((start..end).filter(|at| is_near(*at))).chain(end..good.len());
+        let mut flips = 0;
+        for at in places {
+            for bit in 0..8 {
+                let mut flipped = good.clone();
+                flipped[at] ^= 1 << bit;
+                let expected = match at {
+                    _ if at >= end => Some(FormatError::Table),
+                    _ if at >= start => Some(FormatError::Body),
+                    _ => None,
+                };
+                let found = verified(&flipped).expect_err("a flipped bit");
+                assert!(expected.is_none_or(|expected| expected == found), "{at}: {found}");
+                flips += 1;
+            }
+        }
+        assert!(flips > 8 * used);
+        for len in [0, 1, start, end - 1, good.len() - 1] {
+            assert!(verified(&good[..len]).is_err(), "{len}");
+        }
+    }
+}
+
+#[test]
+fn blocks_and_tables_belong_to_their_places() {
+    let block = BODY_BLOCK as usize;
+    let body = long_body(3 * block + 5);
+    let good = file(plain(), &body);
+    let mut swapped = good.clone();
+    swapped[512..512 + block].copy_from_slice(&good[512 + block..512 + 2 * block]);
+    assert_eq!(verified(&swapped), Err(FormatError::Body));
+    // The table of another body of the same length.
+    let other = file(plain(), &vec![b'x'; body.len()]);
+    let mut mixed = good.clone();
+    mixed[512 + body.len()..].copy_from_slice(&other[512 + body.len()..]);
+    assert_eq!(verified(&mixed), Err(FormatError::Table));
+    // The state of another body.
+    let mut mixed = good;
+    mixed[36..40].copy_from_slice(&other[36..40]);
+    assert_eq!(verified(&mixed), Err(FormatError::StateChecksum));
+}
+
+#[test]
+fn files_of_version_1_are_read_and_updated() {
+    for (name, mut meta) in [("plain-1", plain()), ("full-1", full())] {
+        meta.body_sum = None;
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+        let golden = std::fs::read(path).unwrap();
+        let again = read(&golden, file_size(&meta)).unwrap();
+        assert_eq!(seen(&again), seen(&meta), "{name}");
+        assert_eq!((again.table_at(), BlockSums::read(&again, b"")), (None, Ok(None)));
+        let body_len = again.body_len.unwrap();
+        assert_eq!(again.stored_len(), Some(u64::from(again.header_size) + body_len));
+        // A 304 does not make checksums of a body that it does not read.
+        let mut validated = again;
+        validated.lifetime.valid_until += 60;
+        let updated = encoded(&validated);
+        assert_eq!(updated[8..10], [1, 0]);
+        assert_eq!(seen(&read(&updated, file_size(&meta)).unwrap()), seen(&validated), "{name}");
+    }
 }
 
 #[test]

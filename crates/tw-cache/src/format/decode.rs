@@ -5,6 +5,7 @@ use tw_http::{Fields, Known, Name};
 
 use super::encode::{checksum, state_checksum};
 use super::layout::*;
+use super::sums::table_len;
 use super::{FormatError, Meta, Tags, WrittenBy};
 use crate::Key;
 use crate::policy::{Duties, Lifetime};
@@ -32,13 +33,18 @@ pub fn decode(input: &Bytes, file_size: u64) -> Result<Meta, FormatError> {
     }
     let (key, sequence) = (numbers.key(KEY_AT), numbers.u64(SEQUENCE_AT));
     let body_len = numbers.u64(BODY_LEN_AT);
-    if u64::from(state_checksum(key, sequence, body_len)) != numbers.u64(STATE_CHECKSUM_AT) {
+    // Files of version 1 have zeros there.
+    let body_sum = numbers.has_sums.then(|| numbers.u32(BODY_SUM_AT));
+    if state_checksum(key, sequence, body_len, body_sum) != numbers.u32(STATE_CHECKSUM_AT)
+        || body_sum.is_none() && numbers.u32(BODY_SUM_AT) != 0
+    {
         return Err(FormatError::StateChecksum);
     }
     if body_len == UNFINISHED {
         return Err(FormatError::Unfinished);
     }
-    if body_len > BODY_LEN_MAX || u64::from(numbers.header_size) + body_len != file_size {
+    let table_len = if numbers.has_sums { table_len(body_len) } else { 0 };
+    if body_len > BODY_LEN_MAX || u64::from(numbers.header_size) + body_len + table_len != file_size {
         return Err(FormatError::Size);
     }
     let flags = numbers.u8(FLAGS_AT);
@@ -94,6 +100,7 @@ pub fn decode(input: &Bytes, file_size: u64) -> Result<Meta, FormatError> {
         sequence,
         header_size: numbers.header_size,
         body_len: Some(body_len),
+        body_sum,
         writer: WrittenBy::Tailwater,
     })
 }
@@ -103,6 +110,8 @@ struct Numbers<'a> {
     bytes: &'a [u8; FIXED],
     used: usize,
     header_size: u32,
+    /// `false` in version 1.
+    has_sums: bool,
 }
 
 impl<'a> Numbers<'a> {
@@ -111,10 +120,12 @@ impl<'a> Numbers<'a> {
             return Err(if MAGIC.starts_with(input) { FormatError::Short } else { FormatError::Magic });
         }
         let bytes = input.first_chunk().ok_or(FormatError::Short)?;
-        let mut all = Self { bytes, used: 0, header_size: 0 };
-        if all.u16(VERSION_AT) != VERSION {
-            return Err(FormatError::Version);
-        }
+        let mut all = Self { bytes, used: 0, header_size: 0, has_sums: true };
+        all.has_sums = match all.u16(VERSION_AT) {
+            VERSION => true,
+            VERSION_UNSUMMED => false,
+            _ => return Err(FormatError::Version),
+        };
         (all.used, all.header_size) = (all.len(USED_AT), all.u32(HEADER_SIZE_AT));
         let is_place = all.header_size <= HEADER_MAX && all.header_size.is_multiple_of(HEADER_UNIT);
         if !is_place || all.used < FIXED || all.u32(USED_AT) > all.header_size {

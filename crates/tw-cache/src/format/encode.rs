@@ -91,13 +91,23 @@ pub struct Patch {
     pub bytes: [u8; STATE_END - BODY_LEN_AT],
 }
 
-/// Bytes written over the header at the end of a fill, with the final length of the body. They depend only on the key
-/// and the sequence, so no header has to be kept while the body is received.
+/// Bytes written over the header at the end of a fill, with the final length of the body and its checksum
+/// ([`FinishedSums::sum`](super::FinishedSums::sum)). They depend only on the key and the sequence, so no header has to be kept
+/// while the body is received.
 #[must_use]
-pub fn patch(key: Key, sequence: u64, body_len: u64) -> Patch {
+pub fn patch(key: Key, sequence: u64, body_len: u64, body_sum: u32) -> Patch {
+    state(key, sequence, body_len, Some(body_sum))
+}
+
+/// The state of a header, as [`patch`] writes it. Without a checksum it is that of version 1.
+fn state(key: Key, sequence: u64, body_len: u64, body_sum: Option<u32>) -> Patch {
     let mut bytes = [0; STATE_END - BODY_LEN_AT];
-    let sum = u64::from(state_checksum(key, sequence, body_len));
-    for (place, byte) in bytes.iter_mut().zip(body_len.to_le_bytes().into_iter().chain(sum.to_le_bytes())) {
+    let numbers = [
+        state_checksum(key, sequence, body_len, body_sum).to_le_bytes(),
+        body_sum.unwrap_or(0).to_le_bytes(),
+    ];
+    let all = body_len.to_le_bytes().into_iter().chain(numbers.into_iter().flatten());
+    for (place, byte) in bytes.iter_mut().zip(all) {
         *place = byte;
     }
     Patch { at: BODY_LEN_AT as u64, bytes }
@@ -111,12 +121,15 @@ pub(super) fn checksum(header: &[u8]) -> u32 {
     sum.finalize()
 }
 
-/// Of the length of the body, and of what names the entry: the state of one file is none of another.
-pub(super) fn state_checksum(key: Key, sequence: u64, body_len: u64) -> u32 {
+/// Of the length of the body and its checksum, and of what names the entry: the state of one file is none of another.
+pub(super) fn state_checksum(key: Key, sequence: u64, body_len: u64, body_sum: Option<u32>) -> u32 {
     let mut sum = crc32fast::Hasher::new();
     sum.update(&key.0);
     sum.update(&sequence.to_le_bytes());
     sum.update(&body_len.to_le_bytes());
+    if let Some(body_sum) = body_sum {
+        sum.update(&body_sum.to_le_bytes());
+    }
     sum.finalize()
 }
 
@@ -148,12 +161,17 @@ fn push_fixed(meta: &Meta, used: usize, out: &mut Vec<u8>) {
         | flag(meta.last_modified.is_some(), HAS_LAST_MODIFIED)
         | flag(meta.variant.is_some(), HAS_VARIANT);
     out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&VERSION.to_le_bytes());
+    let version = if meta.body_sum.is_some() { VERSION } else { VERSION_UNSUMMED };
+    out.extend_from_slice(&version.to_le_bytes());
     out.extend_from_slice(&[lifetime.duties.bits(), flags]);
     out.extend_from_slice(&meta.header_size.to_le_bytes());
     out.extend_from_slice(&long(used).to_le_bytes());
     out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&patch(meta.key, meta.sequence, meta.body_len.unwrap_or(UNFINISHED)).bytes);
+    let (body_len, body_sum) = match meta.body_len {
+        Some(body_len) => (body_len, meta.body_sum),
+        None => (UNFINISHED, meta.body_sum.map(|_| 0)),
+    };
+    out.extend_from_slice(&state(meta.key, meta.sequence, body_len, body_sum).bytes);
     out.extend_from_slice(&meta.key.0);
     out.extend_from_slice(&meta.variant.map_or([0; 16], |variant| variant.0));
     out.extend_from_slice(&meta.sequence.to_le_bytes());

@@ -3,13 +3,16 @@
 use tw_base::Limit;
 use tw_http::origin;
 
+use super::sums::BLOCKS_MAX;
 use crate::policy::VARY_MAX;
 
 /// First bytes of our files: no text, and no number that nginx's files begin with.
 pub(super) const MAGIC: [u8; 8] = *b"\xf7twcache";
 
 /// The version of the format.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
+/// The version without checksums of bodies. Its files are read, and their headers are replaced by others of that version.
+pub(super) const VERSION_UNSUMMED: u16 = 1;
 
 /// Bytes in front of the texts.
 pub(super) const FIXED: usize = 144;
@@ -23,6 +26,7 @@ pub(super) const CHECKSUM_AT: usize = 20;
 /// The state: what [`patch`](super::patch) writes.
 pub(super) const BODY_LEN_AT: usize = 24;
 pub(super) const STATE_CHECKSUM_AT: usize = 32;
+pub(super) const BODY_SUM_AT: usize = 36;
 pub(super) const STATE_END: usize = 40;
 pub(super) const KEY_AT: usize = 40;
 pub(super) const VARIANT_AT: usize = 56;
@@ -88,6 +92,12 @@ pub const LIMITS: &[Limit] = &[
         HEADER_MAX as u64,
         "Bytes in front of the body in a cache file",
         "the response is not cached; a file with more is damaged",
+    ),
+    Limit::count(
+        "BLOCKS_MAX",
+        BLOCKS_MAX,
+        "Blocks of 64 KiB of a cached response that have checksums",
+        "the bytes behind them are served without a check",
     ),
     Limit::bytes(
         "KEY_TEXT_MAX",

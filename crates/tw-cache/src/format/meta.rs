@@ -1,8 +1,11 @@
 //! Metadata of a stored response.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use tw_http::Fields;
 
+use super::sums::table_len;
 use super::{TAG_MAX, TAGS_MAX};
 use crate::Key;
 use crate::policy::Lifetime;
@@ -50,8 +53,29 @@ pub struct Meta {
     pub header_size: u32,
     /// Bytes of the body; `None` while it is being written.
     pub body_len: Option<u64>,
+    /// CRC-32 of a body of one block, or of the table behind a longer one ([`FinishedSums`](super::FinishedSums)); any number
+    /// while the body is being written. `None` if the file has no checksums of its body: it is of version 1, or of nginx.
+    pub body_sum: Option<u32>,
     /// Program that wrote the file.
     pub writer: WrittenBy,
+}
+
+impl Meta {
+    /// Length of the whole file in bytes: header, body and table. `None` while the body is being written.
+    #[must_use]
+    pub fn stored_len(&self) -> Option<u64> {
+        let body_end = u64::from(self.header_size).checked_add(self.body_len?)?;
+        body_end.checked_add(self.table_at().map_or(0, |at| at.end - at.start))
+    }
+
+    /// Place in the file of the checksums behind the body; `None` if there are none.
+    #[must_use]
+    pub fn table_at(&self) -> Option<Range<u64>> {
+        let body_len = self.body_len.filter(|_| self.body_sum.is_some())?;
+        let start = u64::from(self.header_size).checked_add(body_len)?;
+        let end = start.checked_add(table_len(body_len))?;
+        (start < end).then_some(start..end)
+    }
 }
 
 /// Tags of a response, in one piece of memory: each a byte with its length and its text.

@@ -10,8 +10,8 @@
 //! 304 makes of it is written over it, whole and in one write. If it does not fit ([`EncodeError::NoRoom`]), the
 //! entry gets a new file.
 //!
-//! A file that a crash has left, or that somebody has changed, is told by two checksums: one of the header, one of
-//! what [`patch`] writes. Nothing in a file is believed before: decoding never panics, and takes no more memory than
+//! A file that a crash has left, or that somebody has changed, is told by checksums: one of the header, one of what
+//! [`patch`] writes, and one for each block of the body ([`BodySums`], [`BlockSums`]). Nothing in a file is believed before: decoding never panics, and takes no more memory than
 //! the file gives bytes. Checksums are no secret, so what goes to clients is looked at as if an origin had sent it.
 
 mod decode;
@@ -19,6 +19,7 @@ mod encode;
 mod layout;
 mod meta;
 pub mod nginx;
+mod sums;
 
 pub use decode::{decode, needed};
 pub use encode::{EncodeError, Patch, encode, patch, place};
@@ -26,6 +27,7 @@ pub use layout::{
     ETAG_MAX, FIELDS_MAX, HEADER_MAX, HEADER_UNIT, KEY_TEXT_MAX, LIMITS, STATUS_LINE_MAX, TAG_MAX, TAGS_MAX,
 };
 pub use meta::{Meta, Tags, WrittenBy};
+pub use sums::{BLOCKS_MAX, BODY_BLOCK, BlockSums, BodySums, FinishedSums, table_len};
 
 use std::fmt;
 
@@ -52,8 +54,12 @@ pub enum FormatError {
     Status,
     /// A field has a name or a value that no field can have.
     Field,
-    /// The length of the body differs from that in the header.
+    /// The length of the file differs from that in the header.
     Size,
+    /// A block of the body has another checksum.
+    Body,
+    /// The table of checksums behind the body has another checksum.
+    Table,
     /// In a file of nginx: the key is not where it should be, or has another checksum.
     KeyText,
     /// In a file of nginx: the head of the response is none of HTTP. FastCGI, SCGI and uwsgi have others.
@@ -76,6 +82,8 @@ impl FormatError {
             FormatError::Status => "status",
             FormatError::Field => "field",
             FormatError::Size => "size",
+            FormatError::Body => "body-checksum",
+            FormatError::Table => "table-checksum",
             FormatError::KeyText => "key-text",
             FormatError::Head => "head",
         }

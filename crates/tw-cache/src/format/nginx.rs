@@ -97,6 +97,7 @@ pub fn decode(input: &[u8], file_size: u64) -> Result<Meta, FormatError> {
         sequence: 0,
         header_size: u32::try_from(header.body_start).unwrap_or(u32::MAX),
         body_len: Some(body_len),
+        body_sum: None,
         writer: WrittenBy::Nginx,
     })
 }

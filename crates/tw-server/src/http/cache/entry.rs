@@ -170,7 +170,7 @@ impl EntrySearch<'_> {
                     key,
                     sequence: entry.sequence,
                     since: entry.sequence,
-                    size: on_disk(u64::from(entry.meta.header_size) + entry.len),
+                    size: on_disk(entry.meta.stored_len().unwrap_or(0)),
                     valid_until: valid_until(&entry.meta),
                 };
                 match cache.admit(disk, index, &known, Some(entry.file.file()), removals).await {
@@ -327,7 +327,7 @@ impl EntrySearch<'_> {
         if *meta.key_text != *wanted.text {
             return Ok(ReadOutcome::Another);
         }
-        let len = size.saturating_sub(u64::from(meta.header_size));
+        let len = meta.body_len.unwrap_or(0);
         let body = (len <= BODY_MAX as u64 && first.len() as u64 == size)
             .then(|| first.slice(meta.header_size as usize..));
         let file = Rc::new(OpenFile::without_tag(file, OpenOptions::READ));

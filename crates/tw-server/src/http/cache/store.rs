@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
-use tw_cache::format::{self, EncodeError, Meta, WrittenBy as MadeBy};
+use tw_cache::format::{self, EncodeError, FinishedSums, Meta, WrittenBy as MadeBy};
 use tw_cache::{
     Claim, Commit, CommitRefused, EntryState, Index, Key, LoadOutcome, LoadedEntry, Purge, RemovedEntry,
 };
@@ -73,6 +73,7 @@ impl Cache {
             }
         };
         let head = u64::from(meta.header_size);
+        tail.pieces.iter().for_each(|piece| temp_file.sums.push(piece));
         disk.write_parts(&mut by, temp_file.temp.file(), head + tail.at, tail.pieces).await?;
         temp_file.advance(disk, &mut by, head + tail.len, needless(head, tail.needless)).await?;
         Ok(temp_file)
@@ -90,14 +91,20 @@ impl Cache {
         let path = self.place.path(claim.key());
         let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let head_len = u64::from(meta.header_size);
-        meta.body_len = Some(len);
+        let mut sums =
+            temp_file.as_mut().map(|temp_file| std::mem::take(&mut temp_file.sums)).unwrap_or_default();
+        pieces.iter().for_each(|piece| sums.push(piece));
+        let FinishedSums { sum, table } = sums.finish();
+        (meta.body_len, meta.body_sum) = (Some(len), Some(sum));
+        pieces.push(table.into());
+        let stored_len = meta.stored_len().unwrap_or(head_len + len);
         if let Some(temp_file) = &mut temp_file {
             let file = temp_file.temp.file();
             disk.write_parts(&mut by, file, head_len + at, std::mem::take(&mut pieces)).await?;
             // The length is known now.
-            let patch = format::patch(meta.key, claim.sequence(), len);
+            let patch = format::patch(meta.key, claim.sequence(), len, sum);
             disk.write(&mut by, file, patch.at, patch.bytes).await?;
-            temp_file.finish(disk, &mut by, head_len + len, needless(head_len, needless_len)).await?;
+            temp_file.finish(disk, &mut by, stored_len, needless(head_len, needless_len)).await?;
         }
         // `None`: it was purged, or a younger one is stored.
         let placing = PlacingFile(&self.zone.placed);
@@ -111,7 +118,7 @@ impl Cache {
                 disk.put(&mut by, &path, self.place.dir_len(), pieces).await?;
             }
         }
-        let stored = self.enter(disk, commit, &path, &meta, len).await?;
+        let stored = self.enter(disk, commit, &path, &meta).await?;
         drop(placing);
         self.zone.counts.stored.add(u64::from(stored.is_some()));
         Ok(stored.flatten())
@@ -158,7 +165,7 @@ impl Cache {
             }
             return Err(error);
         }
-        Ok(self.enter(disk, commit, &path, &meta, was.len).await?.flatten())
+        Ok(self.enter(disk, commit, &path, &meta).await?.flatten())
     }
 
     /// Returns true if there were purges since the entry with this key was stored or checked.
@@ -201,7 +208,9 @@ impl Cache {
     ) -> Result<Option<RemovedEntry>, DiskError> {
         let Ok(header_size) = format::place(&meta) else { return Ok(None) };
         let before = u64::from(meta.header_size);
-        (meta.header_size, meta.body_len, meta.writer) = (header_size, Some(was.len), MadeBy::Tailwater);
+        let sum_before = meta.body_sum;
+        (meta.header_size, meta.writer) = (header_size, MadeBy::Tailwater);
+        (meta.body_len, meta.body_sum) = (None, Some(0));
         let path = self.place.path(claim.key());
         let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let temp = disk.create_beside(&mut by, &path, self.place.dir_len()).await?;
@@ -217,15 +226,25 @@ impl Cache {
                 return Ok(None);
             }
             let len = piece.len() as u64;
+            temp_file.sums.push(&piece);
             disk.write(&mut by, temp_file.temp.file(), u64::from(header_size) + at, piece).await?;
             at += len;
             temp_file.advance(disk, &mut by, u64::from(header_size) + at, 0).await?;
         }
-        temp_file.finish(disk, &mut by, u64::from(header_size) + at, 0).await?;
+        let FinishedSums { sum, table } = std::mem::take(&mut temp_file.sums).finish();
+        if sum_before.is_some_and(|before| before != sum) {
+            // The body is damaged.
+            return Ok(None);
+        }
+        (meta.body_len, meta.body_sum) = (Some(at), Some(sum));
+        disk.write(&mut by, temp_file.temp.file(), u64::from(header_size) + at, table).await?;
+        let patch = format::patch(meta.key, meta.sequence, at, sum);
+        disk.write(&mut by, temp_file.temp.file(), patch.at, patch.bytes).await?;
+        temp_file.finish(disk, &mut by, meta.stored_len().unwrap_or(at), 0).await?;
         let _placing = PlacingFile(&self.zone.placed);
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
         disk.name(&mut by, temp_file.temp, &path).await?;
-        Ok(self.enter(disk, commit, &path, &meta, was.len).await?.flatten())
+        Ok(self.enter(disk, commit, &path, &meta).await?.flatten())
     }
 
     /// Adds the file at its path to the index. Returns the entry that was evicted for it. The outer `None`: it was purged
@@ -236,9 +255,9 @@ impl Cache {
         commit: Commit,
         path: &CStr,
         meta: &Meta,
-        len: u64,
     ) -> Result<Option<Option<RemovedEntry>>, DiskError> {
-        let size = on_disk(u64::from(meta.header_size) + len);
+        // Its body is complete.
+        let size = on_disk(meta.stored_len().unwrap_or(0));
         let now = super::seconds(tw_rt::clock::unix().secs);
         match commit.store(size, valid_until(meta), now) {
             Ok(pushed_out) => Ok(Some(pushed_out)),

@@ -293,6 +293,7 @@ impl Lookup {
             sequence: leading.claim.sequence(),
             header_size: 0,
             body_len: None,
+            body_sum: Some(0),
             writer: MadeBy::Tailwater,
         };
         meta.header_size = match format::place(&meta) {

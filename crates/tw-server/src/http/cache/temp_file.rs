@@ -9,6 +9,7 @@
 //! that are written once and never requested again would displace those that are.
 
 use tw_base::Limit;
+use tw_cache::format::BodySums;
 use tw_disk::{Account, Disk, DiskError, TempFile, WriteBack};
 
 /// Bytes of a file that the disk takes together; shorter files are left to the kernel.
@@ -26,6 +27,8 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
 /// File on its way into a cache.
 pub(super) struct FillFile {
     pub(super) temp: TempFile,
+    /// Checksums of the body so far.
+    pub(super) sums: BodySums,
     /// Size of a window in bytes.
     window: u64,
     /// Offset of the next window.
@@ -36,7 +39,7 @@ pub(super) struct FillFile {
 impl FillFile {
     /// Creates the state of an empty file; `window` is the number of bytes that the disk takes together.
     pub(super) fn new(temp: TempFile, window: u64) -> Self {
-        Self { temp, window, begun: 0, settled: 0 }
+        Self { temp, sums: BodySums::default(), window, begun: 0, settled: 0 }
     }
 
     /// Number of leading bytes that the disk has taken.

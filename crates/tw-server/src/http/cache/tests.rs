@@ -83,6 +83,7 @@ pub(super) fn meta(page: usize, version: u64, sequence: u64) -> Meta {
         sequence,
         header_size: 0,
         body_len: None,
+        body_sum: Some(0),
         writer: MadeBy::Tailwater,
     };
     meta.header_size = format::place(&meta).unwrap();
