@@ -261,6 +261,31 @@ impl Disk {
         .await
     }
 
+    /// Reads `len` bytes at `offset`, or up to the end of the file, and does `work` on them, always by a job: for work that takes
+    /// longer than a loop may be kept.
+    pub async fn read_and<T, W>(
+        &self,
+        by: &mut Account,
+        file: &File,
+        offset: u64,
+        len: usize,
+        work: W,
+    ) -> Result<T, DiskError>
+    where
+        W: FnOnce(Vec<u8>) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let read_job = file.inner().device.begin_read_job();
+        self.job_on(by, Op::Read, file, move |driver, file| {
+            let _visit = read_job;
+            let mut buf = vec![0; len];
+            let n = driver.read(file.inner(), offset, &mut buf)?;
+            buf.truncate(n);
+            Ok(work(buf))
+        })
+        .await
+    }
+
     /// Opens, reads and closes a file of at most `max` bytes, as one job; `EFBIG` if it is longer.
     pub async fn read_whole(&self, by: &mut Account, path: &CStr, max: usize) -> Result<Vec<u8>, DiskError> {
         self.job_at(by, Op::Read, path, move |driver, path| driver.read_whole(path, max)).await
@@ -295,6 +320,27 @@ impl Disk {
         .await
     }
 
+    /// Writes like [`Disk::write_parts`] the parts that `make` returns, which the job calls. Returns its other result.
+    pub async fn write_made<B, T, M>(
+        &self,
+        by: &mut Account,
+        file: &File,
+        offset: u64,
+        make: M,
+    ) -> Result<T, DiskError>
+    where
+        B: AsRef<[u8]>,
+        T: Send + 'static,
+        M: FnOnce() -> (Vec<B>, T) + Send + 'static,
+    {
+        self.job_on(by, Op::Write, file, move |driver, file| {
+            let (parts, made) = make();
+            driver.write_parts(file.inner(), offset, &mut slices(&parts))?;
+            Ok(made)
+        })
+        .await
+    }
+
     /// Makes `parts`, one behind the other, a file at `path`, as one job: readers see all of it or what was there
     /// before. Directories of the path behind its first `below` bytes are made where they are missing. Unlike
     /// [`Disk::replace`] it does not wait until the disk has it, so a crash may lose it.
@@ -309,6 +355,22 @@ impl Disk {
         B: AsRef<[u8]> + Send + 'static,
     {
         let work = move |driver: &Driver, path: &CStr| driver.put(path, below, &parts);
+        self.job_at_name(by, Op::Create, path, work).await
+    }
+
+    /// Puts a file like [`Disk::put`] with the parts that `make` returns, which the job calls.
+    pub async fn put_made<B, M>(
+        &self,
+        by: &mut Account,
+        path: &CStr,
+        below: u32,
+        make: M,
+    ) -> Result<(), DiskError>
+    where
+        B: AsRef<[u8]>,
+        M: FnOnce() -> Vec<B> + Send + 'static,
+    {
+        let work = move |driver: &Driver, path: &CStr| driver.put(path, below, &make());
         self.job_at_name(by, Op::Create, path, work).await
     }
 

@@ -105,17 +105,26 @@ impl BlockSums {
     /// [`FormatError::Table`] if these bytes are not the table of that file.
     pub fn read(meta: &Meta, table: &[u8]) -> Result<Option<Self>, FormatError> {
         let (Some(sum), Some(body_len)) = (meta.body_sum, meta.body_len) else { return Ok(None) };
+        Self::decode(body_len, sum, table).map(Some)
+    }
+
+    /// Reads the checksums of a body of `body_len` bytes from `table`, which has the checksum `sum`; without a table, `sum` is
+    /// that of the body.
+    ///
+    /// # Errors
+    /// As [`BlockSums::read`].
+    pub fn decode(body_len: u64, sum: u32, table: &[u8]) -> Result<Self, FormatError> {
         if table_len(body_len) != table.len() as u64 {
             return Err(FormatError::Table);
         }
         if table.is_empty() {
-            return Ok(Some(Self([sum].into())));
+            return Ok(Self([sum].into()));
         }
         if crc32fast::hash(table) != sum {
             return Err(FormatError::Table);
         }
         let (sums, _) = table.as_chunks();
-        Ok(Some(Self(sums.iter().map(|sum| u32::from_le_bytes(*sum)).collect())))
+        Ok(Self(sums.iter().map(|sum| u32::from_le_bytes(*sum)).collect()))
     }
 
     /// Number of blocks with a checksum.

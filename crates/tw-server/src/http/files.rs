@@ -8,6 +8,7 @@
 //! of a turn asks for the same file, it lets the other ready connections read theirs first; then one look answers for all
 //! of them.
 
+mod block_check;
 mod content_cache;
 mod locked_files;
 mod open_file_cache;
@@ -19,11 +20,12 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 use tw_base::Limit;
-use tw_disk::{DiskError, Errno, File, FileKind, FileMeta, Links, Now, Op, OpenOptions};
+use tw_disk::{Disk, DiskError, Errno, File, FileKind, FileMeta, Links, Now, Op, OpenOptions};
 use tw_http::HeadMemo;
 use tw_http::condition::Etag;
 
@@ -31,9 +33,11 @@ use self::content_cache::Content;
 use self::locked_files::Lock;
 use self::open_file_cache::{CachedPath, CheckSharing, FileUser, is_exhausted};
 use super::request::Request;
+use super::response::body::AlreadyLogged;
 use crate::config::location::Symlinks;
 use crate::vars::Template;
 
+pub(crate) use self::block_check::{BlockCheck, DamageReport, DamagedBlock};
 pub use self::content_cache::HOT_FILE_MAX;
 pub(crate) use self::locked_files::sending;
 pub use self::open_file_cache::{FileLookup, FileTable};
@@ -76,6 +80,7 @@ pub(crate) const LIMITS: &[Limit] = &[
         "Bytes of contents that one loop keeps in memory",
         "the one not asked for longest is forgotten",
     ),
+    block_check::LIMIT,
 ];
 
 /// An open file or directory.
@@ -87,6 +92,8 @@ pub struct OpenFile {
     /// The turn in which it was last seen to be what it was when it was opened.
     looked: Cell<Option<Instant>>,
     options: OpenOptions,
+    /// Checksums of its content, if those are compared.
+    check: Option<Arc<BlockCheck>>,
 }
 
 impl OpenFile {
@@ -103,12 +110,39 @@ impl OpenFile {
             lock: RefCell::new(Lock::Uses(0)),
             looked: Cell::new(None),
             options,
+            check: None,
         }
     }
 
     /// One whose entity tag is not its own.
     pub(crate) fn without_tag(file: File, options: OpenOptions) -> Self {
         Self { etag: Bytes::new(), ..Self::new(file, options) }
+    }
+
+    /// One whose blocks are compared with their checksums before their bytes go out.
+    pub(crate) fn with_check(self, check: Option<Arc<BlockCheck>>) -> Self {
+        Self { check, ..self }
+    }
+
+    /// Checksums of its content, if those are compared.
+    pub(crate) fn check(&self) -> Option<&Arc<BlockCheck>> {
+        self.check.as_ref()
+    }
+
+    /// Number of bytes from `offset` on, at most `len`, that may go out as they are read: all if there are no checksums.
+    pub(crate) fn verified_len(&self, offset: u64, len: u64) -> u64 {
+        self.check.as_ref().map_or(len, |check| check.verified_len(offset, len))
+    }
+
+    /// Reads up to `want` bytes at `offset` by a job, which compares them with their checksums if there are some; nothing at the
+    /// end of the file. Damage is reported and logged.
+    pub(crate) async fn read_cold(&self, offset: u64, want: usize, r: &mut Request) -> io::Result<Bytes> {
+        let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
+        let Some(check) = &self.check else {
+            let buf = disk.read_cold(&mut r.costs.account, &self.file, offset, vec![0; want]).await;
+            return buf.map(Bytes::from).map_err(read_error);
+        };
+        read_verified(r, &disk, check, &self.file, (offset, want)).await
     }
 
     /// Metadata of the file.
@@ -149,11 +183,42 @@ impl OpenFile {
             return Ok(content.slice(start..content.len().min(start.saturating_add(want))));
         }
         let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
-        let buf = disk.read(&mut r.costs.account, &self.file, offset, vec![0; want]).await;
-        buf.map(Bytes::from).map_err(|e| match e.errno() {
-            Some(errno) => io::Error::from(errno),
-            None => io::Error::other(e),
-        })
+        let Some(check) = &self.check else {
+            let buf = disk.read(&mut r.costs.account, &self.file, offset, vec![0; want]).await;
+            return buf.map(Bytes::from).map_err(read_error);
+        };
+        let verified = check.verified_len(offset, want as u64);
+        if verified > 0 {
+            let mut buf = vec![0; usize::try_from(verified).unwrap_or(want).min(want)];
+            if let Now::Ready(read) = disk.read_now(&self.file, offset, &mut buf) {
+                buf.truncate(read?);
+                return Ok(buf.into());
+            }
+        }
+        read_verified(r, &disk, check, &self.file, (offset, want)).await
+    }
+}
+
+/// Reads the bytes of a file at an offset, at most so many, and compares them with their checksums. A block that differs is
+/// reported and logged.
+pub(crate) async fn read_verified(
+    r: &mut Request,
+    disk: &Disk,
+    check: &Arc<BlockCheck>,
+    file: &File,
+    (offset, want): (u64, usize),
+) -> io::Result<Bytes> {
+    let read = check.read(disk, &mut r.costs.account, file, offset, want).await;
+    read.map_err(read_error)?.map_err(|block| {
+        check.report(r, block);
+        io::Error::other(AlreadyLogged)
+    })
+}
+
+fn read_error(error: DiskError) -> io::Error {
+    match error.errno() {
+        Some(errno) => io::Error::from(errno),
+        None => io::Error::other(error),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The response cache: `proxy_cache` and its kin, purges, `slice`, and what disks and crashes do to it.
 
+mod damaged_bodies;
 mod directories;
 mod doc_examples;
 mod failing_disks;

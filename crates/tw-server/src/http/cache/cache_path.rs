@@ -55,6 +55,8 @@ pub struct CachePath {
     pub slow: Option<Duration>,
     /// Hedged reads.
     pub hedging: Hedging,
+    /// True if bodies are compared with their checksums when they are read from the disk.
+    pub verify: bool,
 }
 
 /// Treatment of files that nginx has written into the directory of a cache. They count against its size in both cases.
@@ -115,6 +117,7 @@ impl RawCachePath {
             snapshot: Some(INTERVAL),
             slow: None,
             hedging: Hedging::OFF,
+            verify: true,
         };
         let path = node.arg(0)?.clone();
         let mut raw = Self { path, place, name: Box::default(), pool_at: node.span, span: node.span };
@@ -183,6 +186,12 @@ impl RawCachePath {
                 };
                 let name = tw_log::Text(parameter);
                 read.map_err(|()| format!("invalid {name} value \"{word}\""))?;
+            }
+            // DIFF(nginx): a changed byte on the disk is noticed.
+            b"verify" => {
+                place.verify = units::flag(value).ok_or_else(|| {
+                    format!("invalid verify value \"{shown}\", it must be \"on\" or \"off\"")
+                })?;
             }
             b"thread_pool" => (place.pool, self.pool_at) = (Some(value.into()), word.span),
             b"inactive" => {
@@ -312,6 +321,7 @@ mod tests {
             snapshot: Some(INTERVAL),
             slow: None,
             hedging: Hedging::OFF,
+            verify: true,
         }
     }
 

@@ -4,19 +4,20 @@ use std::ffi::CStr;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use bytes::Bytes;
 use tw_base::FatalCell;
-use tw_cache::format::FormatError;
-use tw_cache::format::Meta;
+use tw_cache::format::{BlockSums, FormatError, Meta};
 use tw_cache::policy::{self, Reuse, Rules, Window};
 use tw_cache::{EntryState, Key, LoadedEntry, Purge, RemovedEntry, Subject, Tag, Verdict};
-use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource, OpenOptions};
+use tw_disk::{Account, Disk, DiskError, Errno, File, JobClass, JobSource, OpenOptions};
 use tw_log::{Level, Text};
 use tw_rt::watch::Subject as Task;
 
 use super::breaker::Permission;
+use super::damage::CheckedEntry;
 use super::file_head::{self, NoEntry};
 use super::hedge::{HedgeWinner, HedgedKey, LookupHedge};
 use super::open_entries::{BODY_MAX, DueCheck, OpenEntries, OpenEntry, PathCheck};
@@ -24,11 +25,13 @@ use super::refresh_ahead::RefreshPace;
 use super::store::{is_same, on_disk, valid_until};
 use super::zone::{Cache, ZoneIndex};
 use crate::event_loop::Loop;
-use crate::http::files::OpenFile;
+use crate::http::files::{BlockCheck, DamagedBlock, OpenFile};
 use crate::http::request::Request;
 
 /// Bytes read when a file is opened: a usual head and a small body.
 const FIRST_READ: usize = BODY_MAX + (4 << 10);
+/// Bytes of the longest table of checksums that a loop compares itself: that of 1 GiB.
+const TABLE_NOW_MAX: usize = 64 << 10;
 
 /// Key and text of the entry that is searched for.
 #[derive(Clone, Copy)]
@@ -267,6 +270,9 @@ impl EntrySearch<'_> {
             Ok(ReadOutcome::Entry(mut entry)) => {
                 entry.written = held.purges.sequence().admit(entry.meta.sequence);
                 entry.sequence = sequence.unwrap_or(entry.written);
+                if let Some(checked) = &entry.checked {
+                    checked.sequence.store(entry.sequence, Relaxed);
+                }
                 Some(*entry)
             }
             Ok(ReadOutcome::Another | ReadOutcome::Nothing(NoEntry::OfNginx)) => None,
@@ -328,9 +334,18 @@ impl EntrySearch<'_> {
             return Ok(ReadOutcome::Another);
         }
         let len = meta.body_len.unwrap_or(0);
-        let body = (len <= BODY_MAX as u64 && first.len() as u64 == size)
-            .then(|| first.slice(meta.header_size as usize..));
-        let file = Rc::new(OpenFile::without_tag(file, OpenOptions::READ));
+        let is_small = len <= BODY_MAX as u64 && first.len() as u64 == size;
+        let body = is_small.then(|| first.slice(meta.header_size as usize..));
+        let check = match wanted.cache.place.verify {
+            true => self.begin_check(disk, wanted, by, &file, &meta, &first).await?,
+            false => Ok(None),
+        };
+        let check = match check {
+            Ok(check) => check,
+            Err(why) => return Ok(ReadOutcome::Nothing(NoEntry::Damaged(why))),
+        };
+        let (check, checked) = check.unzip();
+        let file = Rc::new(OpenFile::without_tag(file, OpenOptions::READ).with_check(check));
         let tags = meta.tags.iter().map(Tag::of).collect();
         Ok(ReadOutcome::Entry(Box::new(OpenEntry {
             meta,
@@ -342,7 +357,50 @@ impl EntrySearch<'_> {
             written: 0,
             path_check: PathCheck::new(),
             refresh_pace: RefreshPace::default(),
+            checked,
         })))
+    }
+
+    /// Reads the checksums of a file and compares its first block with them, which is all of a small body: if it is damaged,
+    /// nothing was sent yet. `first` is the begin of the file. `None` for a file without checksums.
+    async fn begin_check(
+        &self,
+        disk: &Disk,
+        wanted: &EntryQuery<'_>,
+        by: &mut Account,
+        file: &File,
+        meta: &Meta,
+        first: &[u8],
+    ) -> Result<Result<Option<(Arc<BlockCheck>, Arc<CheckedEntry>)>, FormatError>, DiskError> {
+        let (Some(body_len), Some(sum)) = (meta.body_len, meta.body_sum) else { return Ok(Ok(None)) };
+        let decode = move |table: Vec<u8>| BlockSums::decode(body_len, sum, &table);
+        let sums = match meta.table_at() {
+            None => decode(Vec::new()),
+            Some(at) => {
+                let len = usize::try_from(at.end - at.start).unwrap_or(usize::MAX);
+                if len <= TABLE_NOW_MAX {
+                    decode(disk.read(by, file, at.start, vec![0; len]).await?)
+                } else {
+                    disk.read_and(by, file, at.start, len, decode).await?
+                }
+            }
+        };
+        let sums = match sums {
+            Ok(sums) => sums,
+            Err(why) => return Ok(Err(why)),
+        };
+        let (cache, key, sequence) = (wanted.cache.clone(), wanted.key, AtomicU64::new(0));
+        let checked = Arc::new(CheckedEntry { cache, key, sequence });
+        let start = u64::from(meta.header_size);
+        let check = Arc::new(BlockCheck::new(start..start + body_len, sums, checked.clone()));
+        let compared = match check.compare_first(first) {
+            Some(compared) => compared,
+            None => check.read(disk, by, file, start, 1).await?.map(drop),
+        };
+        Ok(match compared {
+            Ok(()) => Ok(Some((check, checked))),
+            Err(DamagedBlock(_)) => Err(FormatError::Body),
+        })
     }
 }
 

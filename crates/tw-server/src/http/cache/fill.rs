@@ -24,6 +24,7 @@ use tw_log::Level;
 
 use super::lookup;
 use crate::http::body::{AlreadyLogged, Pull};
+use crate::http::files::{self, BlockCheck, OpenFile};
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
 
@@ -135,6 +136,8 @@ struct PartialFile {
     file: File,
     /// Length of the file's header: offset of the body.
     head: u64,
+    /// Checksums of a body that was stored before.
+    check: Option<Arc<BlockCheck>>,
 }
 
 /// End of a response.
@@ -162,8 +165,8 @@ pub(super) struct ExchangeReport {
 /// Next event for a follower.
 enum FollowerEvent {
     Piece(Bytes),
-    /// Range of the file: offset and length.
-    Read(File, u64, usize),
+    /// Range of the body, to be read from the file: offset and length.
+    Read(PartialFile, u64, usize),
     End(BodyEnd),
     /// The body broke off; this continuation may deliver the rest.
     Continue(Continuation),
@@ -230,12 +233,13 @@ impl Fill {
     }
 
     /// Makes the content of `file` the response: it was validated.
-    pub(super) fn refresh(&self, begun: FillHead, file: &File) {
+    pub(super) fn refresh(&self, begun: FillHead, file: &OpenFile) {
         let (len, head) = (begun.len.unwrap_or(0), u64::from(begun.meta.header_size));
         self.change(|state| {
             (state.base, state.received, state.written) = (len, len, len);
             (state.settled, state.readable) = (len, len);
-            state.file = Some(PartialFile { file: file.clone(), head });
+            let (file, check) = (file.file().clone(), file.check().cloned());
+            state.file = Some(PartialFile { file, head, check });
             state.end = Some(BodyEnd::Whole);
             state.stage = FillStage::Begun(Arc::new(begun));
         });
@@ -357,7 +361,7 @@ impl Fill {
         let mut state = self.state.lock();
         state.written += len;
         (state.settled, state.readable) = (settled, state.written);
-        state.file.get_or_insert_with(|| PartialFile { file: file.clone(), head });
+        state.file.get_or_insert_with(|| PartialFile { file: file.clone(), head, check: None });
         state.trim();
     }
 
@@ -459,12 +463,12 @@ impl Fill {
         let mut state = self.state.lock();
         if at < state.base {
             // Bytes that are no longer in memory were written.
-            let Some(PartialFile { file, head }) = state.file.clone().filter(|_| at < state.readable) else {
+            let Some(file) = state.file.clone().filter(|_| at < state.readable) else {
                 return Poll::Ready(FollowerEvent::End(BodyEnd::Broken));
             };
             let len = usize::try_from(state.readable - at).unwrap_or(usize::MAX).min(want);
             state.set_position(id, at + len as u64);
-            return Poll::Ready(FollowerEvent::Read(file, head + at, len));
+            return Poll::Ready(FollowerEvent::Read(file, at, len));
         }
         let mut skip = at - state.base;
         for piece in &state.pieces {
@@ -634,7 +638,15 @@ impl Follower {
         let piece = match next {
             FollowerEvent::Continue(_) => return Err(io::Error::other(AlreadyLogged)),
             FollowerEvent::Piece(piece) => piece,
-            FollowerEvent::Read(file, offset, len) => {
+            FollowerEvent::Read(PartialFile { file, head, check: Some(check) }, at, len) => {
+                let piece = files::read_verified(r, &self.disk, &check, &file, (head + at, len)).await?;
+                if piece.is_empty() {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                piece
+            }
+            FollowerEvent::Read(PartialFile { file, head, check: None }, at, len) => {
+                let offset = head + at;
                 let read = self.disk.read(&mut r.costs.account, &file, offset, vec![0; len]).await;
                 match read {
                     // The bytes were lost while they were read.

@@ -17,6 +17,7 @@ use tw_base::Limit;
 use tw_cache::format::Meta;
 use tw_cache::{Key, Tag};
 
+use super::damage::CheckedEntry;
 use super::refresh_ahead::RefreshPace;
 use super::zone::{CacheZone, ZoneId};
 use crate::http::files::OpenFile;
@@ -25,6 +26,9 @@ use crate::http::files::OpenFile;
 const ENTRIES_MAX: usize = 1024;
 /// Size of the largest body that is kept in memory, in bytes.
 pub(super) const BODY_MAX: usize = 64 << 10;
+
+/// Bytes of checksums that one loop keeps in memory: those of 512 GiB.
+const SUMS_MAX: usize = 32 << 20;
 
 /// Maximum age of the last check of a file's path for a hit.
 const SEEN: Duration = Duration::from_secs(1);
@@ -58,6 +62,12 @@ pub(crate) const LIMITS: &[Limit] = &[
         "Bytes of a cached response that is kept in memory, within `hot_files_size`",
         "larger ones are read from the page cache",
     ),
+    Limit::bytes(
+        "SUMS_MAX",
+        SUMS_MAX as u64,
+        "Bytes of checksums of open entries that one loop keeps in memory",
+        "an entry that was not asked for lately is closed",
+    ),
 ];
 
 /// Open entry.
@@ -78,6 +88,8 @@ pub(super) struct OpenEntry {
     pub(super) path_check: PathCheck,
     /// Updates before it becomes stale.
     pub(super) refresh_pace: RefreshPace,
+    /// Receiver of damage that is found in its body, if that is compared with its checksums.
+    pub(super) checked: Option<Arc<CheckedEntry>>,
 }
 
 /// Checks by one loop that a file is at its path, one at a time.
@@ -147,6 +159,8 @@ pub(crate) struct OpenEntries {
     places: HashMap<(ZoneId, Key), usize, RandomState>,
     slots: Vec<EntrySlot>,
     bytes: usize,
+    /// Bytes of checksums.
+    sums: usize,
     hand: usize,
     entries_max: usize,
     bytes_max: usize,
@@ -164,7 +178,15 @@ impl OpenEntries {
     /// Creates a table with room for `descriptors` entries at most, and for `bytes_max` bytes of bodies.
     pub(crate) fn new(descriptors: usize, bytes_max: usize) -> Self {
         let entries_max = ENTRIES_MAX.min(descriptors).max(1);
-        Self { places: HashMap::default(), slots: Vec::new(), bytes: 0, hand: 0, entries_max, bytes_max }
+        Self {
+            places: HashMap::default(),
+            slots: Vec::new(),
+            bytes: 0,
+            sums: 0,
+            hand: 0,
+            entries_max,
+            bytes_max,
+        }
     }
 
     /// Returns the entry, if it has this sequence number.
@@ -192,16 +214,19 @@ impl OpenEntries {
         if let Some(at) = self.places.get(&(zone.id, key)) {
             self.take(*at);
         }
-        let size = entry.size();
+        let (size, sums) = (entry.size(), entry.sums_size());
         if size > self.bytes_max {
             return;
         }
         while !self.slots.is_empty()
-            && (self.slots.len() >= self.entries_max || self.bytes + size > self.bytes_max)
+            && (self.slots.len() >= self.entries_max
+                || self.bytes + size > self.bytes_max
+                || self.sums + sums > SUMS_MAX)
         {
             self.evict();
         }
         self.bytes += size;
+        self.sums += sums;
         self.places.insert((zone.id, key), self.slots.len());
         let (is_recent, used) = (Cell::new(false), Cell::new(tw_rt::clock::now()));
         self.slots.push(EntrySlot { zone: zone.clone(), key, entry, is_recent, used });
@@ -226,7 +251,7 @@ impl OpenEntries {
 
     /// Removes all entries; files are closed when the last response that uses them ends.
     pub(crate) fn clear(&mut self) {
-        (self.bytes, self.hand) = (0, 0);
+        (self.bytes, self.sums, self.hand) = (0, 0, 0);
         self.places.clear();
         self.slots.clear();
     }
@@ -253,6 +278,7 @@ impl OpenEntries {
     fn take(&mut self, at: usize) {
         let slot = self.slots.swap_remove(at);
         self.bytes -= slot.entry.size();
+        self.sums -= slot.entry.sums_size();
         self.places.remove(&(slot.zone.id, slot.key));
         if let Some(moved) = self.slots.get(at) {
             self.places.insert((moved.zone.id, moved.key), at);
@@ -263,21 +289,29 @@ impl OpenEntries {
 impl OpenEntry {
     /// Copies the entry with another head.
     pub(super) fn with(&self, meta: Meta) -> Self {
-        let Self { file, tags, len, body, sequence, written, .. } = self;
+        let Self { file, tags, len, body, sequence, written, checked, .. } = self;
+        let (file, tags, body, checked) = (file.clone(), tags.clone(), body.clone(), checked.clone());
+        let path_check = PathCheck::new();
         Self {
             meta,
-            file: file.clone(),
-            tags: tags.clone(),
+            file,
+            tags,
             len: *len,
-            body: body.clone(),
+            body,
             sequence: *sequence,
             written: *written,
-            path_check: PathCheck::new(),
+            path_check,
             refresh_pace: RefreshPace::default(),
+            checked,
         }
     }
 
     fn size(&self) -> usize {
         self.body.as_ref().map_or(0, Bytes::len)
+    }
+
+    /// Bytes of its checksums in memory.
+    fn sums_size(&self) -> usize {
+        self.file.check().map_or(0, |check| check.memory())
     }
 }

@@ -4,16 +4,18 @@
 //! its entry, an entry is removed before its file is, and a purge is confirmed when no crash can undo it.
 
 use std::ffi::{CStr, CString};
+use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::Ordering::SeqCst;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
-use tw_cache::format::{self, EncodeError, FinishedSums, Meta, WrittenBy as MadeBy};
+use tw_cache::format::{self, BodySums, EncodeError, FinishedSums, FormatError, Meta, WrittenBy as MadeBy};
 use tw_cache::{
     Claim, Commit, CommitRefused, EntryState, Index, Key, LoadOutcome, LoadedEntry, Purge, RemovedEntry,
 };
 use tw_disk::{Account, Disk, DiskError, Durable, Errno, File, FileMeta, JobClass, JobSource, OpenOptions};
+use tw_log::{Level, Text};
 
 use super::temp_file::FillFile;
 use super::writer::WRITE_SIZE;
@@ -42,6 +44,20 @@ pub(super) struct ValidatedFile<'a> {
     pub(super) sequence: u64,
     /// Length of the body.
     pub(super) len: u64,
+}
+
+/// Facts about a stored file for the index.
+struct StoredFile {
+    /// Length of the whole file.
+    len: u64,
+    valid_until: u32,
+}
+
+impl StoredFile {
+    /// Facts about the file of a complete response.
+    fn of(meta: &Meta) -> Self {
+        Self { len: meta.stored_len().unwrap_or(0), valid_until: valid_until(meta) }
+    }
 }
 
 /// Guard of a file that is being put at its path: at its end, fills that wait for their turn are woken.
@@ -73,8 +89,10 @@ impl Cache {
             }
         };
         let head = u64::from(meta.header_size);
-        tail.pieces.iter().for_each(|piece| temp_file.sums.push(piece));
-        disk.write_parts(&mut by, temp_file.temp.file(), head + tail.at, tail.pieces).await?;
+        let (pieces, sums) = (tail.pieces, std::mem::take(&mut temp_file.sums));
+        let add = move || add_sums(sums, pieces);
+        let file = temp_file.temp.file();
+        temp_file.sums = disk.write_made(&mut by, file, head + tail.at, add).await?;
         temp_file.advance(disk, &mut by, head + tail.len, needless(head, tail.needless)).await?;
         Ok(temp_file)
     }
@@ -91,20 +109,22 @@ impl Cache {
         let path = self.place.path(claim.key());
         let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
         let head_len = u64::from(meta.header_size);
-        let mut sums =
-            temp_file.as_mut().map(|temp_file| std::mem::take(&mut temp_file.sums)).unwrap_or_default();
-        pieces.iter().for_each(|piece| sums.push(piece));
-        let FinishedSums { sum, table } = sums.finish();
-        (meta.body_len, meta.body_sum) = (Some(len), Some(sum));
-        pieces.push(table.into());
-        let stored_len = meta.stored_len().unwrap_or(head_len + len);
+        meta.body_len = Some(len);
+        let known = StoredFile::of(&meta);
         if let Some(temp_file) = &mut temp_file {
+            let (pieces, sums) = (std::mem::take(&mut pieces), std::mem::take(&mut temp_file.sums));
             let file = temp_file.temp.file();
-            disk.write_parts(&mut by, file, head_len + at, std::mem::take(&mut pieces)).await?;
-            // The length is known now.
+            let end = move || {
+                let (mut parts, sums) = add_sums(sums, pieces);
+                let FinishedSums { sum, table } = sums.finish();
+                parts.push(table.into());
+                (parts, sum)
+            };
+            let sum = disk.write_made(&mut by, file, head_len + at, end).await?;
+            // Length and checksum are known now.
             let patch = format::patch(meta.key, claim.sequence(), len, sum);
             disk.write(&mut by, file, patch.at, patch.bytes).await?;
-            temp_file.finish(disk, &mut by, stored_len, needless(head_len, needless_len)).await?;
+            temp_file.finish(disk, &mut by, known.len, needless(head_len, needless_len)).await?;
         }
         // `None`: it was purged, or a younger one is stored.
         let placing = PlacingFile(&self.zone.placed);
@@ -114,30 +134,31 @@ impl Cache {
                 disk.name(&mut by, temp, &path).await?;
             }
             None => {
-                pieces.insert(0, encode(&meta));
-                disk.put(&mut by, &path, self.place.dir_len(), pieces).await?;
+                let make = move || whole_file(meta, pieces);
+                disk.put_made(&mut by, &path, self.place.dir_len(), make).await?;
             }
         }
-        let stored = self.enter(disk, commit, &path, &meta).await?;
+        let stored = self.enter(disk, commit, &path, known).await?;
         drop(placing);
         self.zone.counts.stored.add(u64::from(stored.is_some()));
         Ok(stored.flatten())
     }
 
-    /// Rewrites the head of an entry that was validated. Returns the entry that was evicted for it, whose file the caller
-    /// removes.
+    /// Rewrites the head of an entry that was validated. Returns the entry that was evicted for it, or its own if its body is
+    /// damaged: the caller removes the file.
     pub(super) async fn refresh(
         &self,
         disk: &Disk,
         mut meta: Meta,
         was: ValidatedFile<'_>,
         claim: Claim,
+        log: &dyn Fn(Level, fmt::Arguments<'_>),
     ) -> Result<Option<RemovedEntry>, DiskError> {
         meta.sequence = claim.sequence();
         let mut head = Vec::new();
         match format::encode(&meta, &mut head) {
             Ok(()) => {}
-            Err(EncodeError::NoRoom) => return self.copy(disk, meta, was, claim).await,
+            Err(EncodeError::NoRoom) => return self.copy(disk, meta, was, claim, log).await,
             // No file has room for it: the next request validates again.
             Err(_) => return Ok(None),
         }
@@ -165,7 +186,7 @@ impl Cache {
             }
             return Err(error);
         }
-        Ok(self.enter(disk, commit, &path, &meta).await?.flatten())
+        Ok(self.enter(disk, commit, &path, StoredFile::of(&meta)).await?.flatten())
     }
 
     /// Returns true if there were purges since the entry with this key was stored or checked.
@@ -198,13 +219,15 @@ impl Cache {
         (found.holds == EntryState::File && found.sequence == was.sequence).then_some(commit)
     }
 
-    /// Copies the entry to a new file: the head has no room in the old one, or nginx has written that.
+    /// Copies the entry to a new file: the head has no room in the old one, or nginx has written that. The body is compared with its
+    /// checksums, so that damage does not get new ones.
     async fn copy(
         &self,
         disk: &Disk,
         mut meta: Meta,
         was: ValidatedFile<'_>,
         claim: Claim,
+        log: &dyn Fn(Level, fmt::Arguments<'_>),
     ) -> Result<Option<RemovedEntry>, DiskError> {
         let Ok(header_size) = format::place(&meta) else { return Ok(None) };
         let before = u64::from(meta.header_size);
@@ -225,26 +248,32 @@ impl Cache {
                 // The file was truncated.
                 return Ok(None);
             }
-            let len = piece.len() as u64;
-            temp_file.sums.push(&piece);
-            disk.write(&mut by, temp_file.temp.file(), u64::from(header_size) + at, piece).await?;
+            let (len, sums) = (piece.len() as u64, std::mem::take(&mut temp_file.sums));
+            let add = move || add_sums(sums, vec![Bytes::from(piece)]);
+            let file = temp_file.temp.file();
+            temp_file.sums = disk.write_made(&mut by, file, u64::from(header_size) + at, add).await?;
             at += len;
             temp_file.advance(disk, &mut by, u64::from(header_size) + at, 0).await?;
         }
         let FinishedSums { sum, table } = std::mem::take(&mut temp_file.sums).finish();
         if sum_before.is_some_and(|before| before != sum) {
-            // The body is damaged.
-            return Ok(None);
+            let (shown, why) = (Text(path.to_bytes()), FormatError::Body);
+            log(Level::Crit, format_args!("cache file \"{shown}\" is damaged: {why}"));
+            let key = claim.key();
+            let gone = self.index().and_then(|index| index.remove_if_sequence(key, was.sequence));
+            self.zone.counts.damaged.add(u64::from(gone.is_some()));
+            return Ok(gone);
         }
         (meta.body_len, meta.body_sum) = (Some(at), Some(sum));
-        disk.write(&mut by, temp_file.temp.file(), u64::from(header_size) + at, table).await?;
+        let file = temp_file.temp.file();
+        disk.write(&mut by, file, u64::from(header_size) + at, table).await?;
         let patch = format::patch(meta.key, meta.sequence, at, sum);
-        disk.write(&mut by, temp_file.temp.file(), patch.at, patch.bytes).await?;
+        disk.write(&mut by, file, patch.at, patch.bytes).await?;
         temp_file.finish(disk, &mut by, meta.stored_len().unwrap_or(at), 0).await?;
         let _placing = PlacingFile(&self.zone.placed);
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
         disk.name(&mut by, temp_file.temp, &path).await?;
-        Ok(self.enter(disk, commit, &path, &meta).await?.flatten())
+        Ok(self.enter(disk, commit, &path, StoredFile::of(&meta)).await?.flatten())
     }
 
     /// Adds the file at its path to the index. Returns the entry that was evicted for it. The outer `None`: it was purged
@@ -254,12 +283,10 @@ impl Cache {
         disk: &Disk,
         commit: Commit,
         path: &CStr,
-        meta: &Meta,
+        known: StoredFile,
     ) -> Result<Option<Option<RemovedEntry>>, DiskError> {
-        // Its body is complete.
-        let size = on_disk(meta.stored_len().unwrap_or(0));
         let now = super::seconds(tw_rt::clock::unix().secs);
-        match commit.store(size, valid_until(meta), now) {
+        match commit.store(on_disk(known.len), known.valid_until, now) {
             Ok(pushed_out) => Ok(Some(pushed_out)),
             Err(_purged) => {
                 self.zone.removals.fetch_add(1, SeqCst);
@@ -413,6 +440,22 @@ fn encode(meta: &Meta) -> Bytes {
     let encoded = format::encode(meta, &mut head);
     debug_assert!(encoded.is_ok(), "{encoded:?}");
     head.into()
+}
+
+/// Adds pieces to the checksums of a body, and returns both. For a job: it reads all bytes.
+fn add_sums(mut sums: BodySums, pieces: Vec<Bytes>) -> (Vec<Bytes>, BodySums) {
+    pieces.iter().for_each(|piece| sums.push(piece));
+    (pieces, sums)
+}
+
+/// Parts of the file of a complete response, with its checksums. For a job: it reads all bytes.
+fn whole_file(mut meta: Meta, body: Vec<Bytes>) -> Vec<Bytes> {
+    let (mut parts, sums) = add_sums(BodySums::default(), body);
+    let FinishedSums { sum, table } = sums.finish();
+    meta.body_sum = Some(sum);
+    parts.insert(0, encode(&meta));
+    parts.push(table.into());
+    parts
 }
 
 /// Length of a file's beginning that can leave memory, if `len` bytes of its body can: the head shares their pages.

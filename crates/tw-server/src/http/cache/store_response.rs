@@ -173,7 +173,7 @@ impl Lookup {
         }
         if let (Some(claim), Some(disk)) = (claim, r.disk().cloned()) {
             let cache = self.cache.clone();
-            lead.fill.refresh(FillHead { meta: meta.clone(), len: Some(stale.len) }, stale.file.file());
+            lead.fill.refresh(FillHead { meta: meta.clone(), len: Some(stale.len) }, &stale.file);
             HeadRefresh { cache, meta: meta.clone(), was: stale.clone(), lead, claim, disk }.start(r);
         }
         let age = policy::current_age(&lifetime, now);

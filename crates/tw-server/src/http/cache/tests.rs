@@ -151,6 +151,7 @@ impl Process {
             snapshot: None,
             hedging: Hedging::OFF,
             slow: None,
+            verify: true,
         };
         let zone = Arc::new(CacheZone::new(&place));
         let write_back_size = 8 << 10;
@@ -267,7 +268,7 @@ impl Process {
         meta.fields.set("Validated", Bytes::from(truth.next().to_string()));
         meta.fields.set("X-Room", Bytes::from("x".repeat(room)));
         let was = ValidatedFile { file: entry.file.file(), sequence: entry.sequence, len: entry.len };
-        if let Ok(Some(gone)) = self.cache.refresh(&self.disk, meta, was, claim).await {
+        if let Ok(Some(gone)) = self.cache.refresh(&self.disk, meta, was, claim, &silent).await {
             let _ = self.cache.remove(&self.disk, gone).await;
         }
     }

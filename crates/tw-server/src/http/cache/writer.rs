@@ -295,18 +295,22 @@ impl HeadRefresh {
         let generation = r.generation().clone();
         home.clone().connections.spawn_counted(subject, async move {
             let cache = self.cache.clone();
-            if let Err(error) = self.run(&home, &generation).await {
-                cache.report_disk_failure(&error, "updating a response", |level, message| {
-                    fill_log.log(level, message)
-                });
+            let log = |level, message: std::fmt::Arguments<'_>| fill_log.log(level, message);
+            if let Err(error) = self.run(&home, &generation, &log).await {
+                cache.report_disk_failure(&error, "updating a response", log);
             }
         });
     }
 
-    async fn run(self, home: &Rc<Loop>, generation: &LoopGeneration) -> Result<(), DiskError> {
+    async fn run(
+        self,
+        home: &Rc<Loop>,
+        generation: &LoopGeneration,
+        log: &dyn Fn(Level, std::fmt::Arguments<'_>),
+    ) -> Result<(), DiskError> {
         let Self { cache, meta, was, lead, claim, disk } = self;
         let file = ValidatedFile { file: was.file.file(), sequence: was.sequence, len: was.len };
-        let pushed_out = cache.refresh(&disk, meta, file, claim).await?;
+        let pushed_out = cache.refresh(&disk, meta, file, claim, log).await?;
         cache.delete(home, cache.own_disk(&generation.disks).unwrap_or(&disk), pushed_out);
         // Until here other requests can join the fill.
         drop(lead);

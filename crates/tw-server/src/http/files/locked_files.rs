@@ -47,7 +47,8 @@ impl OpenFile {
 
     /// Notes that it is being sent to the client of `r`, and has it locked if that was often enough.
     pub(crate) fn count_use(&self, disk: &Disk, r: &Request) {
-        if !self.is_for_kernel(r) {
+        // All that is locked can be sent.
+        if !self.is_for_kernel(r) || self.check.as_ref().is_some_and(|check| !check.is_complete()) {
             return;
         }
         let locks = &r.generation().process.locks;

@@ -34,8 +34,12 @@ pub(super) fn begin_file(
     head: &[u8],
     span: &FileSpan,
 ) -> Result<usize, SendError> {
-    let len = usize::try_from(span.len).unwrap_or(usize::MAX);
+    let len = usize::try_from(span.verified_len()).unwrap_or(usize::MAX);
     span.file.count_use(disk, r);
+    if len == 0 {
+        // It is compared with its checksums first.
+        return Ok(0);
+    }
     let budget = &conn.client.home.budget;
     if BodySize::of(0, span.len) == BodySize::Large && !budget.is_free() {
         // Other large bodies wait for their turn before it.
@@ -107,6 +111,9 @@ pub(super) fn gather(disk: &Disk, span: &FileSpan, gathered: &mut Vec<u8>) -> bo
         gathered.extend_from_slice(&content);
         return true;
     }
+    if span.verified_len() < span.len {
+        return false;
+    }
     let start = gathered.len();
     gathered.resize(start + span.len as usize, 0);
     let is_whole = read_now(disk, span, &mut gathered[start..]) == Now::Ready(Ok(span.len as usize));
@@ -145,9 +152,13 @@ pub(super) async fn send_file(
             home.budget.turn(BodySize::of(r.costs.sent.bytes, span.len)).await;
         }
         let want = window.min(allowed);
-        let progress = match send_locked(r, conn, &disk, span, allowed)? {
-            Progress::NotInMemory => send_cached(r, conn, &disk, span, want)?,
-            sent => sent,
+        let verified = usize::try_from(span.verified_len()).unwrap_or(usize::MAX);
+        let progress = match verified {
+            0 => Progress::NotInMemory,
+            _ => match send_locked(r, conn, &disk, span, allowed.min(verified))? {
+                Progress::NotInMemory => send_cached(r, conn, &disk, span, want.min(verified))?,
+                sent => sent,
+            },
         };
         match progress {
             Progress::Sent(_) if span.len == 0 => {}
@@ -271,8 +282,12 @@ async fn send_cold(
 ) -> Result<ColdSender, SendError> {
     let files = &r.plan().core.files;
     let size = want.min(files.output_buffers.count.saturating_mul(files.output_buffers.size).max(1));
-    let is_sent_by_pool =
-        files.sendfile && sender == ColdSender::Pool && size >= SENDFILE_MIN && pace.is_none();
+    // What the disk has to read is compared with its checksums.
+    let is_sent_by_pool = span.file.check().is_none()
+        && files.sendfile
+        && sender == ColdSender::Pool
+        && size >= SENDFILE_MIN
+        && pace.is_none();
     r.costs.account.source = tw_disk::JobSource::new(conn.client.id);
     if is_sent_by_pool && let Some(socket) = conn.fd() {
         let sent = disk.sendfile(&mut r.costs.account, span.file.file(), span.offset, size, socket).await;
@@ -286,20 +301,18 @@ async fn send_cold(
             SentEnd::SocketFull => Ok(ColdSender::Loop),
         };
     }
-    let piece = read_cold(r, disk, span, size).await?;
+    let piece = read_cold(r, span, size).await?;
     span.advance(piece.len());
     write_all(r, conn, piece, timeout, pace).await?;
     Ok(ColdSender::Pool)
 }
 
-async fn read_cold(r: &mut Request, disk: &Disk, span: &FileSpan, size: usize) -> Result<Bytes, SendError> {
-    let buf = disk.read_cold(&mut r.costs.account, span.file.file(), span.offset, vec![0; size]).await;
-    let buf =
-        buf.map_err(|e| SendError::Body(e.errno().map_or_else(|| io::Error::other(e), io::Error::from)))?;
-    if buf.is_empty() {
+async fn read_cold(r: &mut Request, span: &FileSpan, size: usize) -> Result<Bytes, SendError> {
+    let piece = span.file.read_cold(span.offset, size, r).await.map_err(SendError::Body)?;
+    if piece.is_empty() {
         return Err(SendError::Body(io::ErrorKind::UnexpectedEof.into()));
     }
-    Ok(buf.into())
+    Ok(piece)
 }
 
 fn body_failure(error: &DiskError) -> SendError {

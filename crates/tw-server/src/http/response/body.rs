@@ -251,6 +251,11 @@ impl FileSpan {
         (end <= content.len()).then(|| content.slice(start..end))
     }
 
+    /// Number of leading bytes that may go out as they are read; others are compared with their checksums first.
+    pub(crate) fn verified_len(&self) -> u64 {
+        self.file.verified_len(self.offset, self.len)
+    }
+
     /// Goes on behind the next `count` bytes.
     pub(crate) fn advance(&mut self, count: usize) {
         self.offset += count as u64;

@@ -117,7 +117,7 @@ pub(crate) fn response_body(
 /// Reads the next piece of a file that is in memory into a buffer of the loop. Returns `None` if the disk has to be waited for, or
 /// nothing is to be read.
 pub(crate) fn read_now(r: &Request, span: &mut FileSpan, want: usize) -> Result<Option<Bytes>, SendError> {
-    let want = want.min(usize::try_from(span.len).unwrap_or(usize::MAX));
+    let want = want.min(usize::try_from(span.verified_len()).unwrap_or(usize::MAX));
     let Some(disk) = r.disk().filter(|_| want > 0 && span.content().is_none()) else { return Ok(None) };
     let read = write_buffer::filled(want, |room| {
         let read = || disk.read_now(span.file.file(), span.offset, room);
