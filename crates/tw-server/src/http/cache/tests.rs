@@ -5,6 +5,7 @@
 //! and none was purged by a purge that was confirmed. After each restart there is no entry without a file and no file without an
 //! entry, and the index has the sizes of the disk.
 
+mod damage;
 mod races;
 
 use std::cell::{Cell, RefCell};
@@ -216,7 +217,13 @@ impl Process {
         while (content.len() as u64) < entry.len {
             let (at, room) = (content.len() as u64, entry.len as usize - content.len());
             let at = u64::from(entry.meta.header_size) + at;
-            let piece = self.disk.read(&mut by, entry.file.file(), at, vec![0; room]).await.ok()?;
+            let piece = match entry.file.check() {
+                Some(check) => {
+                    let read = check.read(&self.disk, &mut by, entry.file.file(), at, room).await.ok()?;
+                    read.ok()?.to_vec()
+                }
+                None => self.disk.read(&mut by, entry.file.file(), at, vec![0; room]).await.ok()?,
+            };
             if piece.is_empty() {
                 break;
             }
