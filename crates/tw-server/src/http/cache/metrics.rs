@@ -86,7 +86,7 @@ pub(crate) const METRICS: &[Metric] = &[
         name: "cache_damaged_total",
         kind: MetricKind::Counter,
         labels: CACHE,
-        doc: "Files that were removed because they were damaged or cut off.",
+        doc: "Files that were removed because they were damaged (their checksums) or cut off.",
         read: |scrape, out| each(scrape, out, |zone| zone.counts.damaged.value()),
     },
     Metric {
