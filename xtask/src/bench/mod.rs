@@ -21,6 +21,7 @@ mod first_byte;
 mod gateways;
 mod grpc;
 mod h2load;
+mod hit_ratio;
 mod http2;
 mod http3;
 mod idle;
@@ -86,6 +87,7 @@ const MEASUREMENTS: &[(&str, Run)] = &[
 const OTHERS: &[(&str, Run)] = &[
     ("all", all::run),
     ("report", render::run),
+    ("hit-ratio", hit_ratio::run),
     ("bare-loop", bare::run),
     ("origin", proxy::origin::run),
     ("relay", proxy::relay::run),
@@ -96,7 +98,7 @@ const OTHERS: &[(&str, Run)] = &[
     (instructions::WORKER, instructions::work),
 ];
 
-const USAGE: &str = "usage: cargo xtask bench all | report | pools | open | sharding | accept | static | filters | disk | idle | reload | proxy |
+const USAGE: &str = "usage: cargo xtask bench all | report | hit-ratio | pools | open | sharding | accept | static | filters | disk | idle | reload | proxy |
        gateways | cache | tls | grpc | h2 | h3 | stream | instructions [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater
@@ -114,6 +116,9 @@ common   --ours PATH      server under test              target/release/tailwate
 all      everything below except accept and instructions, in less than 25 minutes, into target/bench/results.json and
          target/bench/report.html
          --parts A,B      only these; the results of the others stay · --haproxy PATH
+
+hit-ratio  share of hits by eviction policy, for generated traces; needs no server and no release build
+         --requests N · --objects N
 
 report   the page again from the last results
          --json FILE      results · --write (keeps them in xtask/data/results.json, and writes the tables of the documents)

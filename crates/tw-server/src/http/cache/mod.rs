@@ -25,6 +25,7 @@ mod file_head;
 mod fill;
 mod follow;
 mod hedge;
+mod hot_table;
 mod invalidate;
 mod lookup;
 mod manager;

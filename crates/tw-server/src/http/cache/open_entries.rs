@@ -1,23 +1,22 @@
 //! Open cache entries of one loop: their heads, files, and the bodies of small responses.
 //!
 //! An entry is current if the index has its sequence number: a newer response has another one. So a hit needs no disk access,
-//! except that one check a second, in the background, finds files that others have removed. Eviction is a clock: when there are
-//! too many entries, those that were not used since the hand last passed are closed first.
+//! except that one check a second, in the background, finds files that others have removed. When there are too many entries,
+//! S3-FIFO chooses which are closed ([`HotTable`]).
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 use tw_base::Limit;
 use tw_cache::format::Meta;
 use tw_cache::{Key, Tag};
 
 use super::damage::CheckedEntry;
+use super::hot_table::HotTable;
 use super::refresh_ahead::RefreshPace;
 use super::zone::{CacheZone, ZoneId};
 use crate::http::files::OpenFile;
@@ -156,21 +155,17 @@ impl PathCheck {
 
 /// Open entries of a loop.
 pub(crate) struct OpenEntries {
-    places: HashMap<(ZoneId, Key), usize, RandomState>,
-    slots: Vec<EntrySlot>,
+    table: HotTable<(ZoneId, Key), EntrySlot>,
     bytes: usize,
     /// Bytes of checksums.
     sums: usize,
-    hand: usize,
     entries_max: usize,
     bytes_max: usize,
 }
 
 struct EntrySlot {
     zone: Arc<CacheZone>,
-    key: Key,
     entry: Rc<OpenEntry>,
-    is_recent: Cell<bool>,
     used: Cell<Instant>,
 }
 
@@ -178,111 +173,76 @@ impl OpenEntries {
     /// Creates a table with room for `descriptors` entries at most, and for `bytes_max` bytes of bodies.
     pub(crate) fn new(descriptors: usize, bytes_max: usize) -> Self {
         let entries_max = ENTRIES_MAX.min(descriptors).max(1);
-        Self {
-            places: HashMap::default(),
-            slots: Vec::new(),
-            bytes: 0,
-            sums: 0,
-            hand: 0,
-            entries_max,
-            bytes_max,
-        }
+        Self { table: HotTable::new(entries_max), bytes: 0, sums: 0, entries_max, bytes_max }
     }
 
     /// Returns the entry, if it has this sequence number.
     pub(super) fn get(&self, zone: ZoneId, key: Key, sequence: u64) -> Option<Rc<OpenEntry>> {
-        let slot = self.slots.get(*self.places.get(&(zone, key))?)?;
-        if slot.entry.sequence != sequence {
-            return None;
-        }
-        slot.is_recent.set(true);
+        let slot = self.table.get_if(&(zone, key), |slot| slot.entry.sequence == sequence)?;
         slot.used.set(tw_rt::clock::now());
         Some(slot.entry.clone())
     }
 
     /// Removes an entry whose file is gone.
     pub(super) fn forget(&mut self, zone: ZoneId, key: Key, entry: &Rc<OpenEntry>) {
-        if let Some(at) = self.places.get(&(zone, key)).copied()
-            && self.slots.get(at).is_some_and(|slot| Rc::ptr_eq(&slot.entry, entry))
-        {
-            self.take(at);
+        let at = (zone, key);
+        if self.table.peek(&at).is_some_and(|slot| Rc::ptr_eq(&slot.entry, entry)) {
+            let gone = self.table.remove(&at);
+            self.subtract(gone);
         }
     }
 
     /// Adds an entry; it replaces one of the same key.
     pub(super) fn put(&mut self, zone: &Arc<CacheZone>, key: Key, entry: Rc<OpenEntry>) {
-        if let Some(at) = self.places.get(&(zone.id, key)) {
-            self.take(*at);
-        }
-        let (size, sums) = (entry.size(), entry.sums_size());
+        let (at, size, sums) = ((zone.id, key), entry.size(), entry.sums_size());
         if size > self.bytes_max {
+            let gone = self.table.remove(&at);
+            self.subtract(gone);
             return;
         }
-        while !self.slots.is_empty()
-            && (self.slots.len() >= self.entries_max
-                || self.bytes + size > self.bytes_max
-                || self.sums + sums > SUMS_MAX)
-        {
-            self.evict();
-        }
+        let used = Cell::new(tw_rt::clock::now());
         self.bytes += size;
         self.sums += sums;
-        self.places.insert((zone.id, key), self.slots.len());
-        let (is_recent, used) = (Cell::new(false), Cell::new(tw_rt::clock::now()));
-        self.slots.push(EntrySlot { zone: zone.clone(), key, entry, is_recent, used });
+        let replaced = self.table.insert(at, EntrySlot { zone: zone.clone(), entry, used });
+        self.subtract(replaced);
+        while self.table.len() > self.entries_max || self.bytes > self.bytes_max || self.sums > SUMS_MAX {
+            let gone = self.table.evict();
+            self.subtract(gone);
+        }
     }
 
     /// Closes entries that are not current any more or were not used for `inactive`, so that the blocks of removed files are
     /// freed.
     pub(crate) fn sweep(&mut self, inactive: Duration) {
         let now = tw_rt::clock::now();
-        let mut at = self.slots.len();
-        while at > 0 {
-            at -= 1;
-            let slot = &self.slots[at];
+        let is_kept = |(_, key): &(ZoneId, Key), slot: &EntrySlot| {
             let is_current = slot.zone.loaded().is_some_and(|held| {
-                held.index.peek(slot.key).is_some_and(|found| found.sequence == slot.entry.sequence)
+                held.index.peek(*key).is_some_and(|found| found.sequence == slot.entry.sequence)
             });
-            if !is_current || now.saturating_duration_since(slot.used.get()) >= inactive {
-                self.take(at);
-            }
-        }
+            is_current && now.saturating_duration_since(slot.used.get()) < inactive
+        };
+        let bytes = &mut self.bytes;
+        self.table.retain(is_kept, |gone| *bytes -= gone.entry.size());
     }
 
     /// Removes all entries; files are closed when the last response that uses them ends.
     pub(crate) fn clear(&mut self) {
-        (self.bytes, self.sums, self.hand) = (0, 0, 0);
-        self.places.clear();
-        self.slots.clear();
+        (self.bytes, self.sums) = (0, 0);
+        self.table.clear();
     }
 
     /// Closes one entry. Returns false if there is none.
     pub(crate) fn close_one(&mut self) -> bool {
-        if self.slots.is_empty() {
-            return false;
-        }
-        self.evict();
-        true
+        let gone = self.table.evict();
+        let has_closed = gone.is_some();
+        self.subtract(gone);
+        has_closed
     }
 
-    fn evict(&mut self) {
-        loop {
-            self.hand %= self.slots.len();
-            if !self.slots[self.hand].is_recent.take() {
-                return self.take(self.hand);
-            }
-            self.hand += 1;
-        }
-    }
-
-    fn take(&mut self, at: usize) {
-        let slot = self.slots.swap_remove(at);
+    fn subtract(&mut self, gone: Option<EntrySlot>) {
+        let Some(slot) = gone else { return };
         self.bytes -= slot.entry.size();
         self.sums -= slot.entry.sums_size();
-        self.places.remove(&(slot.zone.id, slot.key));
-        if let Some(moved) = self.slots.get(at) {
-            self.places.insert((moved.zone.id, moved.key), at);
-        }
     }
 }
 
