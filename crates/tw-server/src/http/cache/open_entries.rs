@@ -195,7 +195,7 @@ impl OpenEntries {
     /// Adds an entry; it replaces one of the same key.
     pub(super) fn put(&mut self, zone: &Arc<CacheZone>, key: Key, entry: Rc<OpenEntry>) {
         let (at, size, sums) = ((zone.id, key), entry.size(), entry.sums_size());
-        if size > self.bytes_max {
+        if size > self.bytes_max || sums > SUMS_MAX {
             let gone = self.table.remove(&at);
             self.subtract(gone);
             return;
@@ -221,8 +221,11 @@ impl OpenEntries {
             });
             is_current && now.saturating_duration_since(slot.used.get()) < inactive
         };
-        let bytes = &mut self.bytes;
-        self.table.retain(is_kept, |gone| *bytes -= gone.entry.size());
+        let (bytes, sums) = (&mut self.bytes, &mut self.sums);
+        self.table.retain(is_kept, |gone| {
+            *bytes -= gone.entry.size();
+            *sums -= gone.entry.sums_size();
+        });
     }
 
     /// Removes all entries; files are closed when the last response that uses them ends.
