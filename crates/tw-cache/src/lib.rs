@@ -1,11 +1,12 @@
 //! Response cache: storage and reuse policy, index, purges and file format.
 //!
 //! ```text
-//! policy    what may be stored and used, and for how long: pure functions
-//! format    the file of an entry, as bytes
-//! index     what is kept, shared by all loops
-//! purge     what is no longer to be used, whatever is kept
-//! snapshot  the index as a file, for the next process
+//! policy      what may be stored and used, and for how long: pure functions
+//! format      the file of an entry, as bytes
+//! index       what is kept, shared by all loops
+//! purge       what is no longer to be used, whatever is kept
+//! rendezvous  which of the directories of a cache has a key
+//! snapshot    the index as a file, for the next process
 //! ```
 //! No protocol on the wire and no clock: time is an argument, in seconds of the clock on the wall where HTTP compares
 //! dates.
@@ -17,6 +18,7 @@ mod index;
 mod key;
 pub mod policy;
 mod purge;
+mod rendezvous;
 mod snapshot;
 
 pub use format::Meta;
@@ -26,7 +28,10 @@ pub use index::{
     RestoreOutcome, ScanCursor, ScannedEntry, UnseenEntry, UseCount,
 };
 pub use key::Key;
-pub use purge::{PURGES_SIZE_MAX, Purge, PurgeFileError, Purges, Sequence, Subject, Tag, Verdict};
+pub use purge::{
+    PURGES_SIZE_MAX, Purge, PurgeFileError, PurgeFileFacts, Purges, Sequence, Subject, Tag, Verdict,
+};
+pub use rendezvous::{RendezvousMember, rendezvous};
 pub use snapshot::{
     BLOCK_SIZE as SNAPSHOT_BLOCK_SIZE, SnapshotEntry, SnapshotError, SnapshotPart, SnapshotReader,
     SnapshotStep, SnapshotWriter,

@@ -53,7 +53,7 @@ use prefixes::{PREFIX_SIZE_MAX, PREFIXES_MAX, Prefixes};
 
 pub use cut::Purge;
 pub use sequence::Sequence;
-pub use wire::{PURGES_SIZE_MAX, PurgeFileError};
+pub use wire::{PURGES_SIZE_MAX, PurgeFileError, PurgeFileFacts};
 
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::count(
@@ -132,6 +132,8 @@ struct Lists {
     keys: Marks,
     /// Largest number of a purge that may have been forgotten: all entries are younger.
     forgotten: u64,
+    /// The same over restarts: entries that were elsewhere meanwhile may be older.
+    dropped: u64,
 }
 
 impl Purges {
@@ -208,6 +210,7 @@ impl Purges {
         lists.tags.forget(oldest);
         lists.keys.forget(oldest);
         lists.forgotten = lists.forgotten.max(oldest);
+        lists.dropped = lists.dropped.max(oldest);
         self.latest.store(lists.newest().max(lists.forgotten), SeqCst);
     }
 
@@ -225,13 +228,47 @@ impl Purges {
         wire::encode(&lists, self.sequence.last())
     }
 
+    /// Contents of the purge file of a cache with several directories, each of which has one: it also tells up to which
+    /// number purges were forgotten, for directories that were missing meanwhile.
+    pub fn encode_shared(&self) -> Vec<u8> {
+        let lists = self.lists.lock().clone();
+        wire::encode_shared(&lists, self.sequence.last())
+    }
+
+    /// Adds the purges of the file of another directory of the same cache. Numbers that are taken from now on are larger
+    /// than all in it.
+    ///
+    /// # Errors
+    /// The file is damaged, or was written by a newer version.
+    pub fn absorb(&self, file: &[u8]) -> Result<PurgeFileFacts, PurgeFileError> {
+        let (other, facts) = wire::decode(file)?;
+        let mut lists = self.lists.lock();
+        self.sequence.pass(facts.last);
+        for (text, effect) in other.prefixes.iter() {
+            lists.prefixes.add(text, effect);
+        }
+        let Lists { tags, keys, dropped, .. } = &mut *lists;
+        for (marks, other) in [(tags, &other.tags), (keys, &other.keys)] {
+            marks.add_floor(other.floor());
+            other.iter().for_each(|(mark, effect)| marks.add(mark, effect));
+        }
+        *dropped = facts.dropped.max(*dropped);
+        self.latest.fetch_max(lists.newest(), SeqCst);
+        Ok(facts)
+    }
+
+    /// Largest number up to which purges may have been forgotten, by this process or one before.
+    pub fn dropped(&self) -> u64 {
+        self.lists.lock().dropped
+    }
+
     /// Reads the purges from such a file, for a process that starts at `now_ms`, in milliseconds of the wall clock.
     ///
     /// # Errors
     /// The file is damaged, or was written by a newer version.
     pub fn decode(file: &[u8], now_ms: u64) -> Result<Self, PurgeFileError> {
-        let (lists, last) = wire::decode(file)?;
-        Ok(Self::with(Sequence::starting(now_ms, last), lists))
+        let (lists, facts) = wire::decode(file)?;
+        Ok(Self::with(Sequence::starting(now_ms, facts.last), lists))
     }
 }
 

@@ -38,6 +38,11 @@ impl Sequence {
         self.last.load(SeqCst)
     }
 
+    /// Goes on behind `last`, a number that another process has taken.
+    pub(super) fn pass(&self, last: u64) {
+        self.last.fetch_max(last, SeqCst);
+    }
+
     /// The number to take for a file that was found with `written` in it. One from the future, which was written
     /// while a clock was ahead, counts as the oldest there is: every purge that is known concerns it.
     pub fn admit(&self, written: u64) -> u64 {

@@ -236,8 +236,8 @@ fn damaged_purge_file_is_an_error() {
     assert_eq!(Purges::decode(b"something else", 1).unwrap_err(), PurgeFileError::NotOne);
     assert_eq!(Purges::decode(&vec![0; PURGES_SIZE_MAX + 1], 1).unwrap_err(), PurgeFileError::TooLarge);
     let mut newer = file.clone();
-    newer[8] = 2;
-    assert_eq!(Purges::decode(&newer, 1).unwrap_err(), PurgeFileError::Version(2));
+    newer[8] = 3;
+    assert_eq!(Purges::decode(&newer, 1).unwrap_err(), PurgeFileError::Version(3));
     for at in 0..file.len() {
         assert!(Purges::decode(&file[..at], 1).is_err(), "{at}");
         let mut broken = file.clone();
@@ -277,7 +277,56 @@ fn the_largest_file_can_be_read() {
     for number in 0..PREFIXES_MAX {
         purges.purge_prefix(format!("{number:05}{end}").as_bytes(), Purge::Hard);
     }
-    let file = purges.encode();
+    let file = purges.encode_shared();
     assert_eq!(file.len(), PURGES_SIZE_MAX);
     assert_eq!(Purges::decode(&file, 1).unwrap().counts(), [PREFIXES_MAX, MARKS_MAX, MARKS_MAX]);
+}
+
+#[test]
+fn purges_of_several_directories_are_united() {
+    let (one, two) = (Purges::new(1000), Purges::new(2000));
+    let old = one.sequence().next();
+    one.purge_prefix(b"/a", Purge::Hard);
+    one.purge_tag(Tag::of(b"red"), Purge::Soft);
+    two.purge_key(Key::of(b"/b"), Purge::Hard);
+    let last = two.purge_prefix(b"/c", Purge::Hard);
+    let both = Purges::new(500);
+    for file in [one.encode_shared(), two.encode_shared()] {
+        both.absorb(&file).unwrap();
+    }
+    for (text, expected) in
+        [("/a/1", Some(Purge::Hard)), ("/b", Some(Purge::Hard)), ("/c", Some(Purge::Hard)), ("/d", None)]
+    {
+        assert_eq!(verdict(&both, old, text), expected, "{text}");
+    }
+    let tags = [Tag::of(b"red")];
+    assert_eq!(both.verdict(old, &subject("/d", &tags)), Verdict::Purged(Purge::Soft));
+    // Younger than all of them, although its clock is behind.
+    assert!(both.sequence().next() > last);
+    assert_eq!(verdict(&both, both.sequence().next(), "/c"), None);
+    // The same once more changes nothing.
+    both.absorb(&one.encode_shared()).unwrap();
+    assert_eq!(both.counts(), [2, 1, 1]);
+}
+
+#[test]
+fn forgotten_purges_are_told_to_directories_that_were_missing() {
+    let purges = Purges::new(1000);
+    let before = purges.encode_shared();
+    let purged = purges.purge_prefix(b"/a", Purge::Hard);
+    purges.forget(purged);
+    assert_eq!(purges.counts(), [0, 0, 0]);
+    let (known, missing) = (Purges::new(2000), Purges::new(2000));
+    let facts = known.absorb(&purges.encode_shared()).unwrap();
+    assert!(facts.dropped >= purged && facts.dropped <= facts.last, "{facts:?}");
+    assert_eq!(known.dropped(), facts.dropped);
+    // What was written before the purge does not know of it.
+    assert!(missing.absorb(&before).unwrap().last < facts.dropped);
+    // Entries of this directory were kept, whatever was forgotten before.
+    assert_eq!(verdict(&known, purged - 1, "/b"), None);
+    // A cache with one directory does not tell what it has forgotten.
+    let facts = missing.absorb(&purges.encode()).unwrap();
+    assert_eq!(facts.dropped, facts.last);
+    let decoded = Purges::decode(&purges.encode_shared(), 3000).unwrap();
+    assert!(decoded.sequence().next() > purged);
 }

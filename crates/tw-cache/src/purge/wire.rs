@@ -1,7 +1,8 @@
 //! File format in which purges survive a restart.
 //!
 //! ```text
-//! "tw purge" · version · last number · prefixes · tags · keys · CRC-32 of all before
+//! "tw purge" · version · last number · [dropped] · prefixes · tags · keys · CRC-32 of all before
+//! dropped: only in version 2, of a cache with several directories: up to which number purges were forgotten
 //! prefixes: count, then for each: length (u16), text, hard, soft
 //! tags, keys: hard, soft of all, count, then for each: mark, hard, soft
 //! ```
@@ -16,13 +17,24 @@ use super::prefixes::{PREFIX_SIZE_MAX, PREFIXES_MAX, Prefixes};
 
 const MAGIC: &[u8; 8] = b"tw purge";
 const VERSION: u32 = 1;
+const VERSION_SHARED: u32 = 2;
 const CHECKSUM_SIZE: usize = 4;
 
 /// Bytes of the largest file that is written, and that is read.
-pub const PURGES_SIZE_MAX: usize = (8 + 4 + 8)
+pub const PURGES_SIZE_MAX: usize = (8 + 4 + 8 + 8)
     + (4 + PREFIXES_MAX * (2 + PREFIX_SIZE_MAX + 16))
     + 2 * (16 + 4 + MARKS_MAX * 24)
     + CHECKSUM_SIZE;
+
+/// Numbers of a purge file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PurgeFileFacts {
+    /// Last number that was taken when it was written: purges up to it are in the file, or were forgotten.
+    pub last: u64,
+    /// Number up to which purges may have been forgotten. A file of a cache with one directory does not tell it: that is its
+    /// `last`.
+    pub dropped: u64,
+}
 
 /// Why a file of purges cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +66,21 @@ impl fmt::Display for PurgeFileError {
 impl std::error::Error for PurgeFileError {}
 
 pub(super) fn encode(lists: &Lists, last: u64) -> Vec<u8> {
+    encode_version(VERSION, lists, last)
+}
+
+pub(super) fn encode_shared(lists: &Lists, last: u64) -> Vec<u8> {
+    encode_version(VERSION_SHARED, lists, last)
+}
+
+fn encode_version(version: u32, lists: &Lists, last: u64) -> Vec<u8> {
     let mut file = Vec::new();
     file.extend_from_slice(MAGIC);
-    file.extend_from_slice(&VERSION.to_le_bytes());
+    file.extend_from_slice(&version.to_le_bytes());
     put(&mut file, last);
+    if version == VERSION_SHARED {
+        put(&mut file, lists.dropped);
+    }
     put_count(&mut file, lists.prefixes.len());
     for (text, cut) in lists.prefixes.iter() {
         // No longer than PREFIX_SIZE_MAX.
@@ -78,8 +101,8 @@ pub(super) fn encode(lists: &Lists, last: u64) -> Vec<u8> {
     file
 }
 
-/// The lists, and the last number.
-pub(super) fn decode(file: &[u8]) -> Result<(Lists, u64), PurgeFileError> {
+/// The lists, and the numbers of the file.
+pub(super) fn decode(file: &[u8]) -> Result<(Lists, PurgeFileFacts), PurgeFileError> {
     if file.len() > PURGES_SIZE_MAX {
         return Err(PurgeFileError::TooLarge);
     }
@@ -87,16 +110,19 @@ pub(super) fn decode(file: &[u8]) -> Result<(Lists, u64), PurgeFileError> {
     let (content, checksum) = file.split_last_chunk::<CHECKSUM_SIZE>().ok_or(PurgeFileError::NotOne)?;
     // Before the checksum: a newer version may have another one.
     let version = Rest(versioned).number32().ok_or(PurgeFileError::NotOne)?;
-    if version != VERSION {
+    if version != VERSION && version != VERSION_SHARED {
         return Err(PurgeFileError::Version(version));
     }
     if crc32fast::hash(content) != u32::from_le_bytes(*checksum) {
         return Err(PurgeFileError::Checksum);
     }
     let mut rest = Rest(content);
-    let read = rest.bytes(MAGIC.len() + 4).and_then(|_| rest.number()).zip(rest.lists());
-    match read {
-        Some((last, lists)) if rest.0.is_empty() && lists.newest() <= last => Ok((lists, last)),
+    match rest.content(version) {
+        Some((lists, facts))
+            if rest.0.is_empty() && lists.newest() <= facts.last && facts.dropped <= facts.last =>
+        {
+            Ok((lists, facts))
+        }
         _ => Err(PurgeFileError::Nonsense),
     }
 }
@@ -119,8 +145,13 @@ fn put_count(file: &mut Vec<u8>, count: usize) {
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
-    fn lists(&mut self) -> Option<Lists> {
-        Some(Lists { prefixes: self.prefixes()?, tags: self.marks()?, keys: self.marks()?, forgotten: 0 })
+    fn content(&mut self, version: u32) -> Option<(Lists, PurgeFileFacts)> {
+        self.bytes(MAGIC.len() + 4)?;
+        let last = self.number()?;
+        let dropped = if version == VERSION_SHARED { self.number()? } else { last };
+        let (prefixes, tags, keys) = (self.prefixes()?, self.marks()?, self.marks()?);
+        let lists = Lists { prefixes, tags, keys, forgotten: 0, dropped };
+        Some((lists, PurgeFileFacts { last, dropped }))
     }
 
     fn prefixes(&mut self) -> Option<Prefixes> {
