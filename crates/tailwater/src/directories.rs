@@ -20,6 +20,7 @@ use tw_log::Level;
 
 use crate::conf::path;
 use crate::console::{Console, Fault};
+use crate::member_directories;
 
 /// Device and inode of a directory.
 type Identity = (u64, u64);
@@ -30,12 +31,12 @@ type Identity = (u64, u64);
 pub(crate) fn check(directories: &[Directory], sources: &Sources) -> Result<(), ConfError> {
     let known: Vec<_> = directories.iter().map(|directory| (directory, Location::of(directory))).collect();
     for (at, (cache, place)) in known.iter().enumerate() {
-        if cache.purpose != DirectoryPurpose::Cache {
+        if !cache.purpose.is_cache() {
             continue;
         }
         // Every pair once; of two caches the one that is written later is wrong.
         for (nth, (other, other_place)) in known.iter().enumerate() {
-            let is_seen = other.purpose == DirectoryPurpose::Cache && nth <= at;
+            let is_seen = other.purpose.is_cache() && nth <= at;
             if !is_seen && place.meets(other_place) {
                 return Err(conflict(cache, other, sources));
             }
@@ -48,7 +49,7 @@ fn conflict(cache: &Directory, other: &Directory, sources: &Sources) -> ConfErro
     let name = |directory: &Directory| path(directory.path.to_bytes()).display().to_string();
     let place = |directory: &Directory| directory.span.map(|span| sources.tail(span)).unwrap_or_default();
     let uses = match other.purpose {
-        DirectoryPurpose::Cache => "cache",
+        DirectoryPurpose::Cache | DirectoryPurpose::Member => "cache",
         DirectoryPurpose::Temporary => "directory of temporary files",
     };
     let (cache_name, other_name) = (name(cache), name(other));
@@ -79,6 +80,14 @@ struct Location {
 impl Location {
     fn of(directory: &Directory) -> Self {
         let written = path(directory.path.to_bytes());
+        if directory.purpose == DirectoryPurpose::Member {
+            let hung = || Self { path: written.to_owned(), identity: None };
+            return member_directories::in_time(written, Self::of_path).unwrap_or_else(hung);
+        }
+        Self::of_path(written)
+    }
+
+    fn of_path(written: &Path) -> Self {
         let identity = metadata(written).ok().map(|found| (found.dev(), found.ino()));
         Self { path: resolve(written), identity }
     }
@@ -142,9 +151,17 @@ impl DirectoryLocks {
     /// Another process has one. A directory that cannot be locked, on a network perhaps, is used without, with a warning.
     pub(crate) fn take(config: &Config, held: &Self, console: &Console) -> Result<Self, Fault> {
         let mut locks = Vec::new();
-        for directory in config.directories().iter().filter(|one| one.purpose == DirectoryPurpose::Cache) {
+        for directory in config.directories().iter().filter(|one| one.purpose.is_cache()) {
             let path = path(directory.path.to_bytes());
-            match lock(path, &held.0) {
+            let opened = match directory.purpose {
+                DirectoryPurpose::Member => match member_directories::in_time(path, open) {
+                    // The cache says so.
+                    None | Some(Err(_)) => continue,
+                    Some(opened) => opened,
+                },
+                _ => open(path),
+            };
+            match opened.map_err(Refusal::Failed).and_then(|directory| lock(directory, &held.0)) {
                 Ok(lock) => locks.push(lock),
                 Err(Refusal::Taken(identity)) => {
                     let owner = owner(identity).map(|pid| format!(" (pid {pid})")).unwrap_or_default();
@@ -191,9 +208,12 @@ impl<E: Into<io::Error>> From<E> for Refusal {
     }
 }
 
-fn lock(path: &Path, held: &[Rc<DirectoryLock>]) -> Result<Rc<DirectoryLock>, Refusal> {
+fn open(path: &Path) -> io::Result<OwnedFd> {
     let flags = i32::from_ne_bytes(OFlags::DIRECTORY.bits().to_ne_bytes());
-    let directory: OwnedFd = File::options().read(true).custom_flags(flags).open(path)?.into();
+    Ok(File::options().read(true).custom_flags(flags).open(path)?.into())
+}
+
+fn lock(directory: OwnedFd, held: &[Rc<DirectoryLock>]) -> Result<Rc<DirectoryLock>, Refusal> {
     let identity = identity_of(directory.as_fd())?;
     if let Some(lock) = held.iter().find(|lock| lock.identity == identity) {
         return Ok(lock.clone());
@@ -267,13 +287,14 @@ mod tests {
     #[test]
     fn directory_is_locked_once_and_freed_with_its_last_lock() {
         let dir = TempDir::new("locks").unwrap();
-        let first = lock(dir.path(), &[]).ok().unwrap();
-        assert!(matches!(lock(dir.path(), &[]), Err(Refusal::Taken(identity)) if identity == first.identity));
+        let take = |held: &[Rc<DirectoryLock>]| lock(open(dir.path()).unwrap(), held);
+        let first = take(&[]).ok().unwrap();
+        assert!(matches!(take(&[]), Err(Refusal::Taken(identity)) if identity == first.identity));
         assert_eq!(owner(first.identity), Some(rustix::process::getpid().as_raw_pid()));
-        let again = lock(dir.path(), std::slice::from_ref(&first)).ok().unwrap();
+        let again = take(std::slice::from_ref(&first)).ok().unwrap();
         drop(first);
-        assert!(matches!(lock(dir.path(), &[]), Err(Refusal::Taken(_))));
+        assert!(matches!(take(&[]), Err(Refusal::Taken(_))));
         drop(again);
-        assert!(lock(dir.path(), &[]).is_ok());
+        assert!(take(&[]).is_ok());
     }
 }

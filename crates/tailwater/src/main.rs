@@ -18,6 +18,7 @@ mod faults;
 mod hash_password;
 mod json_response;
 mod master;
+mod member_directories;
 mod memory_file;
 mod options;
 mod packet;

@@ -50,6 +50,14 @@ impl Drop for OwnerChanges {
     }
 }
 
+/// Makes the directory of a member of a cache, and gives it away for good.
+pub(crate) fn make_member(path: &Path, owner: Option<&Identity>) -> Result<(), Fault> {
+    let mut given = OwnerChanges::default();
+    make_directory(path, owner, &mut given)?;
+    given.keep();
+    Ok(())
+}
+
 fn make_directory(path: &Path, owner: Option<&Identity>, given: &mut OwnerChanges) -> Result<(), Fault> {
     let name = path.to_string_lossy();
     match DirBuilder::new().mode(0o700).create(path) {

@@ -4,7 +4,7 @@
 mod child;
 mod control;
 mod control_api;
-mod files;
+pub(crate) mod files;
 mod handover;
 mod liveness;
 mod logs;

@@ -23,6 +23,7 @@ use crate::conf::{Loaded, path};
 use crate::console::{Console, Fault};
 use crate::created_files;
 use crate::directories::DirectoryLocks;
+use crate::member_directories;
 use crate::process::{self, Privileges, Process};
 use crate::sockets::Sockets;
 use crate::worker::sandbox::{ProcessRole, SandboxRules};
@@ -78,6 +79,7 @@ impl Master {
         let logs = logs::open_files(config.logs.paths())?;
         let log = logs::of_master(&config.main.error_log, &logs, &self.sinks)?;
         let given = files::make_temp_paths(config.temp_paths(), process.identity.as_ref())?;
+        member_directories::make(&config, process.identity.as_ref(), console);
         let locks = DirectoryLocks::take(&config, &self.locks, console)?;
         let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;
         let (main, source) = (config.main.clone(), self.source.clone());
@@ -132,6 +134,7 @@ impl Master {
         if self.mode != Mode::Session {
             // The user stays who it is.
             files::make_temp_paths(config.temp_paths(), process.identity.as_ref())?.keep();
+            member_directories::make(&config, process.identity.as_ref(), console);
         }
         let locks = DirectoryLocks::take(&config, &self.locks, console)?;
         let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;

@@ -40,6 +40,7 @@ use crate::conf::{Loaded, Source, path};
 use crate::console::{Console, Fault};
 use crate::created_files;
 use crate::directories::DirectoryLocks;
+use crate::member_directories;
 use crate::process::{self, Privileges, Process};
 use crate::sockets::Sockets;
 use crate::sockets::inherited::Inherited;
@@ -181,6 +182,9 @@ impl Start {
             Mode::Session => OwnerChanges::default(),
             _ => files::make_temp_paths(config.temp_paths(), process.identity.as_ref())?,
         };
+        if self.mode != Mode::Session {
+            member_directories::make(&config, process.identity.as_ref(), &self.console);
+        }
         self.locks = DirectoryLocks::take(&config, &inherited.locks, &self.console)?;
         self.background = config.main.daemon && self.mode != Mode::Session && !self.has_to_stay();
         if !self.background {

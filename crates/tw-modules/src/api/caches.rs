@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tw_log::Level;
 use tw_server::http::cache::{
-    Cache, CacheSnapshot, Purge, PurgeOutcome, PurgeScope, ResponseTotals, UpstreamCacheStatus,
+    Cache, CacheSnapshot, MemberSnapshot, Purge, PurgeOutcome, PurgeScope, ResponseTotals,
+    UpstreamCacheStatus,
 };
 use tw_server::http::request::Request;
 
 use super::body;
 use super::response::{ApiError, ApiFailure, ApiResponse, json};
 
-/// A cache. The names are nginx's; the last four are ours.
+/// A cache. The names are nginx's; the last five are ours.
 #[derive(Serialize)]
 struct View {
     size: u64,
@@ -31,6 +32,18 @@ struct View {
     filling: u64,
     stored: u64,
     collapsed: SumView,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    members: Vec<MemberView>,
+}
+
+#[derive(Serialize)]
+struct MemberView {
+    path: String,
+    state: &'static str,
+    entries: u64,
+    size: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_size: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -127,7 +140,15 @@ impl View {
             filling: look.filling,
             stored: look.stored,
             collapsed: SumView::of(look.collapsed),
+            members: look.members.iter().map(MemberView::of).collect(),
         }
+    }
+}
+
+impl MemberView {
+    fn of(member: &MemberSnapshot) -> Self {
+        let MemberSnapshot { path, state, entries, size, max_size } = member;
+        Self { path: path.clone(), state: state.word(), entries: *entries, size: *size, max_size: *max_size }
     }
 }
 

@@ -62,6 +62,12 @@ impl Block {
         self.temp_paths.push(Arc::new(TempPath { path, levels: [0; 3] }));
     }
 
+    /// Remembers a directory of a cache that has several. One that cannot be made when the configuration goes live is left
+    /// out.
+    pub(crate) fn member_directory(&mut self, path: CString, span: Span) {
+        self.directories.push(Directory { path, purpose: DirectoryPurpose::Member, span: Some(span) });
+    }
+
     /// Remembers a directory for temporary files, to be made when the configuration goes live; `span` is where it is named,
     /// if it is no default.
     pub fn temp_path(&mut self, path: TempPath, span: Option<Span>) -> Arc<TempPath> {

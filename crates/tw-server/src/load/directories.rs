@@ -20,6 +20,15 @@ pub struct Directory {
 pub enum DirectoryPurpose {
     /// Responses of a cache, which it finds again at the next start by their names.
     Cache,
+    /// The same, of a cache that has several directories: it works without this one.
+    Member,
     /// Bodies that do not fit into memory, and state that is written by one thread.
     Temporary,
+}
+
+impl DirectoryPurpose {
+    /// Returns true for directories of caches.
+    pub fn is_cache(self) -> bool {
+        matches!(self, Self::Cache | Self::Member)
+    }
 }

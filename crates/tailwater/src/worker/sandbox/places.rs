@@ -15,6 +15,7 @@ use tw_net::Addr;
 
 use super::{ProcessRole, READ};
 use crate::conf::path;
+use crate::member_directories;
 
 /// Rights that a log needs to its directory.
 const APPEND: BitFlags<AccessFs> = make_bitflags!(AccessFs::{WriteFile | MakeReg});
@@ -116,7 +117,12 @@ impl PathRules {
                 Access::Append => APPEND,
                 Access::Change => CHANGE,
             };
-            places.add(path(&place.path), rights & restricted);
+            let place = path(&place.path);
+            match member_directories::answers(config, place) {
+                true => places.add(place, rights & restricted),
+                // A reload allows it when its disk answers again.
+                false => _ = places.missing.insert(place.to_owned(), rights & restricted),
+            }
         }
         places.add_process(config, restricted);
         if role == ProcessRole::Alone {

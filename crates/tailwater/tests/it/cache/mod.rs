@@ -8,6 +8,7 @@ mod fill_continuation;
 mod hedge;
 mod kill_and_restart;
 mod lost_files;
+mod members;
 mod memory;
 mod nginx_directories;
 mod path_parameters;

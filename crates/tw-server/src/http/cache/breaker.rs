@@ -6,7 +6,8 @@
 //!                                                   └── a longer pause ────┘
 //! ```
 //! While a part of the keys is admitted, these are always the same keys. What is in memory is served in every state: only
-//! operations that would wait for the disk are left out. Without `slow=` there is no breaker.
+//! operations that would wait for the disk are left out. Without `slow=` there is no breaker, but each member of a cache with
+//! several directories has one, and a second one for storing.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -17,6 +18,7 @@ use tw_cache::Key;
 use tw_disk::{Account, DiskError, Errno};
 use tw_log::{Level, Text};
 
+use super::open_entries::OpenEntry;
 use super::zone::Cache;
 
 /// Time over which operations are counted.
@@ -123,9 +125,33 @@ impl Breaker {
     }
 
     /// Returns true if nothing is held back.
-    #[cfg(test)]
-    fn is_closed(&self) -> bool {
+    pub(super) fn admits_all(&self) -> bool {
         self.admitted() == ALL
+    }
+
+    /// Opens it, because an operation has shown that the disk does not work.
+    fn trip(&self, now: Instant) -> Option<BreakerChange> {
+        self.open(&mut self.window.lock(), now)
+    }
+
+    /// Has it admit the first keys, after it was open in a process before.
+    pub(super) fn resume(&self, now: Instant) {
+        let mut window = self.window.lock();
+        window.until = None;
+        self.admit(&mut window, 1, now);
+    }
+
+    /// Counts an operation that went well beside those of requests.
+    fn note_good(&self, now: Instant) -> Option<BreakerChange> {
+        let mut window = self.window.lock();
+        let change = self.advance(&mut window, now);
+        window.operations = window.operations.saturating_add(1);
+        change
+    }
+
+    /// Ends a pause that is over, without an operation.
+    fn tick(&self, now: Instant) -> Option<BreakerChange> {
+        if self.admits_all() { None } else { self.advance(&mut self.window.lock(), now) }
     }
 
     /// Asks for an operation on the entry with this key, which is slow if it takes longer than `slow`.
@@ -274,7 +300,7 @@ impl Cache {
         key: Key,
         log: &'a dyn Fn(Level, fmt::Arguments<'_>),
     ) -> Permission<'a> {
-        let Some(slow) = self.place.slow else { return Permission::Given(None) };
+        let Some(slow) = self.slow() else { return Permission::Given(None) };
         let now = tw_rt::clock::now();
         let admission = self.zone.breaker.begin(key, slow, now);
         self.report_breaker(admission.change, log);
@@ -286,17 +312,91 @@ impl Cache {
 
     /// Returns true if a response with this key may be stored.
     pub(super) fn permits_storing(&self, key: Key, log: &dyn Fn(Level, fmt::Arguments<'_>)) -> bool {
-        if self.place.slow.is_none() {
+        if self.slow().is_none() {
             return true;
         }
-        let admission = self.zone.breaker.storing(key, tw_rt::clock::now());
+        let now = tw_rt::clock::now();
+        let admission = self.zone.breaker.storing(key, now);
         self.report_breaker(admission.change, log);
-        admission.is_admitted
+        let storing = self.zone.member.store_breaker.storing(key, now);
+        self.report_store_breaker(storing.change, log);
+        admission.is_admitted && storing.is_admitted
+    }
+
+    /// Takes the result of storing a response in a member.
+    pub(super) fn note_stored(&self, error: Option<&DiskError>, log: &dyn Fn(Level, fmt::Arguments<'_>)) {
+        if self.zone.member.group().is_none() {
+            return;
+        }
+        let outcome = match error {
+            Some(error) if is_failure(error) || is_refusal(error) => DiskOutcome::Failed,
+            Some(_) => return,
+            None => DiskOutcome::Done(Duration::ZERO),
+        };
+        let now = tw_rt::clock::now();
+        let change = self.zone.member.store_breaker.ended(Some(outcome), Duration::MAX, now);
+        self.report_store_breaker(change, log);
+    }
+
+    /// Takes the result of an operation of the manager of a member. Returns true if its disk is in use.
+    pub(super) fn note_probe(
+        &self,
+        result: Option<&Result<(), DiskError>>,
+        log: &dyn Fn(Level, fmt::Arguments<'_>),
+    ) -> bool {
+        let now = tw_rt::clock::now();
+        let (breaker, store_breaker) = (&self.zone.breaker, &self.zone.member.store_breaker);
+        match result {
+            Some(Ok(())) => {
+                self.report_breaker(breaker.note_good(now), log);
+                self.report_store_breaker(store_breaker.note_good(now), log);
+            }
+            Some(Err(DiskError::QueueFull { .. })) => {}
+            Some(Err(error)) if is_failure(error) => self.report_breaker(breaker.trip(now), log),
+            Some(Err(error)) if is_refusal(error) => self.report_store_breaker(store_breaker.trip(now), log),
+            Some(Err(_)) | None => {}
+        }
+        self.report_breaker(breaker.tick(now), log);
+        self.report_store_breaker(store_breaker.tick(now), log);
+        breaker.admitted() > 0
+    }
+
+    /// Returns true if an open entry can be served without the disk, or that is in use.
+    pub(super) fn may_serve(&self, entry: &OpenEntry) -> bool {
+        entry.body.is_some() || self.zone.breaker.admitted() > 0
+    }
+
+    fn report_store_breaker(&self, change: Option<BreakerChange>, log: &dyn Fn(Level, fmt::Arguments<'_>)) {
+        let (name, path) = (Text(&self.name), Text(self.place.dir.to_bytes()));
+        match change {
+            // It is tried again and again.
+            Some(BreakerChange::Opened(pause)) => log(
+                if pause == PAUSE_MIN { Level::Error } else { Level::Info },
+                format_args!(
+                    "cache \"{name}\": member \"{path}\" cannot store responses, its disk is full or cannot be written"
+                ),
+            ),
+            Some(BreakerChange::Closed) => {
+                log(
+                    Level::Notice,
+                    format_args!("cache \"{name}\": member \"{path}\" stores responses again"),
+                );
+            }
+            None => {}
+        }
     }
 
     fn report_breaker(&self, change: Option<BreakerChange>, log: &dyn Fn(Level, fmt::Arguments<'_>)) {
-        let name = Text(&self.name);
+        let (name, path) = (Text(&self.name), Text(self.place.dir.to_bytes()));
         match change {
+            Some(BreakerChange::Opened(pause)) if self.zone.member.group().is_some() => log(
+                // It is tried again and again.
+                if pause == PAUSE_MIN { Level::Error } else { Level::Info },
+                format_args!("cache \"{name}\": member \"{path}\" is slow or fails, and is left out"),
+            ),
+            Some(BreakerChange::Closed) if self.zone.member.group().is_some() => {
+                log(Level::Notice, format_args!("cache \"{name}\": member \"{path}\" is used again"));
+            }
             Some(BreakerChange::Opened(pause)) => {
                 let seconds = pause.as_secs();
                 let what = format_args!(
@@ -319,6 +419,12 @@ impl Cache {
 fn is_failure(error: &DiskError) -> bool {
     let of_device = [Errno::IO, Errno::NODEV, Errno::NXIO, Errno::TIMEDOUT, Errno::STALE, Errno::NOTCONN];
     error.is_passing() || error.errno().is_some_and(|errno| of_device.contains(&errno))
+}
+
+/// Returns true for errors of a disk that can be read only.
+fn is_refusal(error: &DiskError) -> bool {
+    let refusals = [Errno::NOSPC, Errno::DQUOT, Errno::ROFS, Errno::ACCESS, Errno::PERM, Errno::NOENT];
+    error.errno().is_some_and(|errno| refusals.contains(&errno))
 }
 
 fn sixteenth(key: Key) -> u8 {
@@ -365,7 +471,7 @@ mod tests {
             now += BREAKER_WINDOW;
         }
         assert_eq!(round(&breaker, now, SLOW), (16, Some(BreakerChange::Closed)));
-        assert_eq!((breaker.is_closed(), breaker.trips.value()), (true, 1));
+        assert_eq!((breaker.admits_all(), breaker.trips.value()), (true, 1));
     }
 
     #[test]
@@ -393,7 +499,7 @@ mod tests {
             let time = if nth % 200 == 199 { 10 * SLOW } else { SLOW / 2 };
             assert_eq!(breaker.ended(Some(DiskOutcome::Done(time)), SLOW, now), None);
         }
-        assert!(breaker.is_closed());
+        assert!(breaker.admits_all());
     }
 
     #[test]

@@ -7,6 +7,8 @@ use tw_cache::{EvictionPolicy, Key};
 use tw_conf::{ConfError, Node, Span, Word, units};
 
 use super::hedge::Hedging;
+pub use super::member_path::MemberPath;
+use super::member_path::{self, RawMember};
 use super::snapshot::INTERVAL;
 
 /// The smallest `keys_zone`, bytes: eight pages, as nginx asks for.
@@ -19,6 +21,7 @@ pub struct RawCachePath {
     path: Word,
     place: CachePath,
     name: Box<[u8]>,
+    members: Vec<RawMember>,
     pool_at: Span,
     /// Position in the configuration.
     pub(super) span: Span,
@@ -57,6 +60,8 @@ pub struct CachePath {
     pub hedging: Hedging,
     /// True if bodies are compared with their checksums when they are read from the disk.
     pub verify: bool,
+    /// Directories, if there are several; `dir` is the first one that was written.
+    pub members: Box<[MemberPath]>,
 }
 
 /// Treatment of files that nginx has written into the directory of a cache. They count against its size in both cases.
@@ -118,15 +123,19 @@ impl RawCachePath {
             slow: None,
             hedging: Hedging::OFF,
             verify: true,
+            members: Box::default(),
         };
         let path = node.arg(0)?.clone();
-        let mut raw = Self { path, place, name: Box::default(), pool_at: node.span, span: node.span };
+        let (name, members) = (Box::default(), Vec::new());
+        let mut raw = Self { path, place, name, members, pool_at: node.span, span: node.span };
         for word in node.args.iter().skip(1) {
             raw.read_parameter(word).map_err(|message| node.fail(message).at(word.span))?;
         }
         if raw.name.is_empty() {
             return Err(node.fail(format!("\"{}\" must have \"keys_zone\" parameter", node.name)));
         }
+        member_path::complete(&mut raw.members, &raw.path.bytes, raw.place.max_size)
+            .map_err(|message| node.fail(message))?;
         Ok(raw)
     }
 
@@ -193,6 +202,11 @@ impl RawCachePath {
                     format!("invalid verify value \"{shown}\", it must be \"on\" or \"off\"")
                 })?;
             }
+            // DIFF(nginx): a cache may have several directories.
+            b"member" => {
+                let member = RawMember::read(value);
+                self.members.push(member.ok_or_else(|| format!("invalid member value \"{word}\""))?);
+            }
             b"thread_pool" => (place.pool, self.pool_at) = (Some(value.into()), word.span),
             b"inactive" => {
                 let inactive = units::sec(value);
@@ -248,12 +262,16 @@ impl RawCachePath {
     ///
     /// # Errors
     /// A path that no file has.
-    pub(super) fn resolve(self, full: impl FnOnce(&[u8]) -> CString) -> CachePath {
-        let mut dir = full(&self.path.bytes).into_bytes();
-        while dir.len() > 1 && dir.last() == Some(&b'/') {
-            dir.pop();
-        }
-        CachePath { dir: CString::new(dir).unwrap_or_default(), ..self.place }
+    pub(super) fn resolve(self, full: impl Fn(&[u8]) -> CString) -> CachePath {
+        let full = |path: &[u8]| {
+            let mut dir = full(path).into_bytes();
+            while dir.len() > 1 && dir.last() == Some(&b'/') {
+                dir.pop();
+            }
+            CString::new(dir).unwrap_or_default()
+        };
+        let members = member_path::resolve(&self.members, self.place.max_size, full);
+        CachePath { dir: full(&self.path.bytes), members, ..self.place }
     }
 }
 
@@ -290,6 +308,19 @@ impl CachePath {
         CString::new(path).unwrap_or_default()
     }
 
+    /// The cache of one of its directories.
+    pub(super) fn of_member(&self, member: &MemberPath) -> Self {
+        let sum: u128 = self.members.iter().map(|member| u128::from(member.keys_share)).sum();
+        let keys_size = u128::from(self.keys_size) * u128::from(member.keys_share) / sum.max(1);
+        Self {
+            dir: member.dir.clone(),
+            max_size: member.max_size,
+            keys_size: u64::try_from(keys_size).unwrap_or(self.keys_size),
+            members: Box::default(),
+            ..self.clone()
+        }
+    }
+
     /// Length of the cache directory within a path. That directory is not created while requests are served.
     pub(super) fn dir_len(&self) -> u32 {
         u32::try_from(self.dir.to_bytes().len()).unwrap_or(u32::MAX)
@@ -322,6 +353,7 @@ mod tests {
             slow: None,
             hedging: Hedging::OFF,
             verify: true,
+            members: Box::default(),
         }
     }
 

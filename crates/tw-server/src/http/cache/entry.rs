@@ -150,14 +150,15 @@ impl EntrySearch<'_> {
     pub(super) async fn find(&self, wanted: &EntryQuery<'_>, out: &mut FoundEntry) {
         let EntryQuery { cache, key, .. } = *wanted;
         let zone = &cache.zone;
-        let Some(ZoneIndex { index, purges }) = zone.loaded() else { return };
+        let Some(held) = zone.loaded() else { return };
+        let ZoneIndex { index, purges, .. } = held;
         let now = super::seconds(tw_rt::clock::unix().secs);
         let found = index.lookup(key, now).filter(|found| found.holds == EntryState::File);
         let entry = match found {
             Some(found) => {
                 let hot = self.hot.borrow_mut().get(zone.id, key, found.sequence);
                 match hot {
-                    Some(entry) if self.is_in_place(wanted, &entry).await => entry,
+                    Some(entry) if cache.may_serve(&entry) && self.is_in_place(wanted, &entry).await => entry,
                     _ => match self.open(wanted, Some(found.sequence), out).await {
                         Some(entry) => self.add_open(cache, key, entry),
                         None => return,
@@ -189,7 +190,7 @@ impl EntrySearch<'_> {
         let since = if since == 0 { entry.written } else { since };
         let is_claimed = found.is_some_and(|found| found.claims > 0);
         let hits = found.map_or(0, |found| found.hits);
-        let verdict = if checked.max(entry.written) < wanted.since {
+        let verdict = if checked.max(entry.written) < wanted.since || held.is_below_floor(entry.written) {
             Verdict::Purged(Purge::Hard)
         } else {
             let subject = Subject { key: wanted.main, text: wanted.text, tags: &entry.tags };

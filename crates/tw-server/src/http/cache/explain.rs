@@ -41,7 +41,8 @@ impl CacheSettings {
         };
         let mut lines = vec![("cache", format!("{}: {mode}key {}", Text(cache.name()), Text(&text)))];
         if purge.is_none() || !text.ends_with(b"*") {
-            let path = cache.place.path(Key::of(&text));
+            let key = Key::of(&text);
+            let path = cache.owner(key).place.path(key);
             // Of a response with Vary it is the file of one variant.
             lines.push(("", format!("kept in {}", Text(path.to_bytes()))));
         }

@@ -32,8 +32,10 @@ pub(super) async fn begin(r: &mut Request, settings: &CacheSettings) -> LookupRe
         && !r.method().is_safe()
         && let Some(disk) = r.disk().cloned()
     {
-        // If the index cannot be loaded, nothing can be invalidated now.
-        let _ = cache.load_index(CacheUser::Request, &disk, |level, message| r.log(level, message)).await;
+        for part in cache.parts() {
+            // If the index cannot be loaded, nothing can be invalidated now.
+            let _ = part.load_index(CacheUser::Request, &disk, |level, message| r.log(level, message)).await;
+        }
     }
     let facts = &mut r.facts.upstream.cache;
     (facts.cache, facts.forward) = (Some(cache as Arc<dyn UsedCache>), Some(ForwardReason::Method));
@@ -47,9 +49,14 @@ pub(crate) fn invalidate(r: &mut Request, settings: &CacheSettings, rewrite: &dy
     }
     let Ok(Some(cache)) = settings.cache(r) else { return };
     let cache = cache.clone();
-    let Some(held) = cache.zone.loaded() else { return };
     for key in keys(r, settings, rewrite) {
-        invalidate_key(r, &cache, held, key);
+        // A member that had the key before may still have an old response.
+        for part in cache.held_parts() {
+            match part.zone.loaded() {
+                Some(held) => invalidate_key(r, part, held, key),
+                None => part.zone.member.purge_later(key),
+            }
+        }
     }
 }
 

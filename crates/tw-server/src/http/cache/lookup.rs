@@ -137,19 +137,21 @@ impl Lookup {
         }
         let part = r.facts.upstream.cache.part.get();
         let text = Bytes::from(text);
+        let key = Key::of(&text);
+        let (all, cache) = (cache.clone(), cache.owner(key).clone());
         let facts = &mut r.facts.upstream.cache;
         (facts.key, facts.cache, facts.follows) =
             (text.clone(), Some(cache.clone() as Arc<dyn UsedCache>), false);
         if let Some(request) = purge {
-            return LookupResult::Status(purge::purge(r, settings, &cache, &text, request).await);
+            return LookupResult::Status(purge::purge(r, settings, &all, &text, request).await);
         }
         let Some(disk) = r.disk().cloned() else { return LookupResult::Status(500) };
         if cache.load_index(CacheUser::Request, &disk, |level, message| r.log(level, message)).await.is_err()
         {
             // The purges are not known: the request goes to the origin server, and nothing is stored.
+            r.facts.upstream.cache.why = Some(MissReason::SlowDisk);
             return LookupResult::None;
         }
-        let key = Key::of(&text);
         let request_time = tw_rt::clock::unix().secs;
         let (other, stale, lead) = (None, None, None);
         let continuation = r.facts.states.get::<PendingContinuation>().and_then(|pending| pending.0.take());
@@ -192,7 +194,34 @@ impl Lookup {
             }
             return LookupResult::Forward(Box::new(lookup));
         }
+        if let Some(other) = all.elsewhere(&lookup.cache, key)
+            && let Some(ready) = lookup.find_elsewhere(r, settings, other).await
+        {
+            return LookupResult::Ready(ready);
+        }
         lookup.find_response(r, settings).await
+    }
+
+    /// Finds a fresh response in a member of the cache that had this key before its present owner.
+    async fn find_elsewhere(
+        &mut self,
+        r: &mut Request,
+        settings: &CacheSettings,
+        other: &Arc<Cache>,
+    ) -> Option<CachedResponse> {
+        let (owner, hit) = (std::mem::replace(&mut self.cache, other.clone()), begin_hit(r));
+        if let SearchOutcome::Entry(entry, state) = self.find_entry(r, &settings.rules, None).await {
+            let now = tw_rt::clock::unix().secs;
+            let usage = state.usage(&entry.meta, r, now, &settings.rules);
+            if matches!(usage, Reuse::Fresh { .. } | Reuse::Accepted { .. })
+                && let LookupStep::Ready(ready) = self.use_entry(r, settings, entry, state, hit)
+            {
+                r.facts.upstream.cache.cache = Some(self.cache.clone() as Arc<dyn UsedCache>);
+                return Some(ready);
+            }
+        }
+        self.cache = owner;
+        None
     }
 
     /// Searches until there is a response, or until the request has to go to the upstream server.

@@ -60,11 +60,11 @@ pub(crate) async fn run(home: Rc<Loop>) {
         .map(|(name, _)| name.into())
         .collect();
     let mut managers = TaskSet::default();
-    for (nth, name) in names.iter().enumerate().filter(|(nth, _)| nth % loops == home.index) {
-        let Some(cache) = generation.process.shared_objects.find::<Cache>(name) else { continue };
+    let caches = names.iter().filter_map(|name| generation.process.shared_objects.find::<Cache>(name));
+    let parts = caches.flat_map(|cache| cache.held_parts().to_vec());
+    for (nth, cache) in parts.enumerate().filter(|(nth, _)| nth % loops == home.index) {
         let subject = Task { kind: "cache manager", id: nth as u64 };
-        let disk =
-            cache.own_disk(&generation.disks).unwrap_or_else(|| generation.disks.default_disk()).clone();
+        let disk = cache.manager_disk(&generation.disks);
         let log = generation.process.error_log.clone();
         let log = Box::new(move |level, message: fmt::Arguments<'_>| log.write(level, None, message));
         managers.spawn((), subject, manage(CacheMaintenance { cache, disk, log }));
@@ -138,10 +138,16 @@ impl CacheMaintenance {
     /// Makes room, removes what was purged and writes snapshots, for ever.
     async fn maintain(&self, held: &ZoneIndex, unfinished: &RefCell<Vec<UnfinishedFile>>) {
         let (mut checked_at, mut swept, mut snapshot) = (None, 0, None);
+        let mut probed_at = None;
         loop {
+            // A disk that is left alone has no work, but one operation at times that shows whether it works.
+            if !self.maintain_member(&mut probed_at).await {
+                tokio::time::sleep(LOOK).await;
+                continue;
+            }
             self.remove_unfinished(held, unfinished).await;
             self.make_room(held, &mut checked_at).await;
-            if held.purges.latest() > swept && self.cache.zone.is_loaded.load(Acquire) {
+            if held.sweep_to() > swept && self.cache.zone.is_loaded.load(Acquire) {
                 swept = self.sweep(held).await;
             }
             self.snapshot_if_due(held, &mut snapshot).await;
@@ -287,7 +293,7 @@ impl CacheMaintenance {
     /// Removes purged entries, and forgets purges that concern no other entry. Returns the number of the last purge that was
     /// handled.
     pub(super) async fn sweep(&self, held: &ZoneIndex) -> u64 {
-        let latest = held.purges.latest();
+        let latest = held.sweep_to();
         let (mut cursor, mut seen) = (held.index.sweep(latest), Vec::new());
         let mut pace = StepPacer::new(self.cache.place.manager);
         let mut oldest = latest;
@@ -315,6 +321,13 @@ impl CacheMaintenance {
         if held.index.removal_state(departures) == RemovalState::Strays {
             return latest;
         }
+        // No more than the purges: a floor is none.
+        let oldest = oldest.min(held.purges.latest());
+        let oldest = match self.cache.zone.member.group() {
+            Some(group) => group.swept(self.cache.zone.id, oldest),
+            None => Some(oldest),
+        };
+        let Some(oldest) = oldest else { return latest };
         let before = held.purges.counts();
         held.purges.forget(oldest);
         if held.purges.counts() != before
@@ -348,8 +361,13 @@ impl CacheMaintenance {
         };
         let tags: Vec<_> = meta.tags.iter().map(Tag::of).collect();
         let subject = Subject { key: meta.key, text: &meta.key_text, tags: &tags };
-        let checked = seen.found.checked.max(held.purges.sequence().admit(meta.sequence));
-        match held.purges.verdict(checked, &subject) {
+        let written = held.purges.sequence().admit(meta.sequence);
+        let checked = seen.found.checked.max(written);
+        let verdict = match held.is_below_floor(written) {
+            true => Verdict::Purged(Purge::Hard),
+            false => held.purges.verdict(checked, &subject),
+        };
+        match verdict {
             Verdict::Kept(upto) => {
                 held.index.confirm(seen.key, seen.found.sequence, upto);
                 Some(upto.min(seen.claimed_since.unwrap_or(latest)))

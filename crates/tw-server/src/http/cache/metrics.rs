@@ -1,17 +1,21 @@
 //! Metrics of each cache.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
 
+use tw_base::hist::Snapshot;
 use tw_cache::IndexCounts;
 
 use super::background::FetchPurpose;
+use super::cache_path::MemberPath;
 use super::hedge::HedgeOutcome;
 use super::zone::{Cache, CacheZone};
 use crate::http::cache_info::{HitFrom, UpstreamCacheStatus};
 
 const CACHE: &[&str] = &["cache"];
+const MEMBER: &[&str] = &["cache", "member"];
 
 pub(crate) const METRICS: &[Metric] = &[
     Metric {
@@ -21,8 +25,9 @@ pub(crate) const METRICS: &[Metric] = &[
         doc: "Requests by what a cache had for them ($upstream_cache_status).",
         read: |scrape, out| {
             for (name, cache) in caches(scrape) {
-                for (status, count) in UpstreamCacheStatus::ALL.iter().zip(&cache.zone.counts.by_status) {
-                    out.value(&[&name, status.word()], count.value());
+                for status in UpstreamCacheStatus::ALL {
+                    let count = |zone: &CacheZone| zone.counts.by_status[status as usize].value();
+                    out.value(&[&name, status.word()], sum(cache, count));
                 }
             }
         },
@@ -42,7 +47,7 @@ pub(crate) const METRICS: &[Metric] = &[
         read: |scrape, out| {
             for (name, cache) in caches(scrape) {
                 for status in UpstreamCacheStatus::ALL {
-                    out.value(&[&name, status.word()], cache.zone.stats.bytes(status));
+                    out.value(&[&name, status.word()], sum(cache, |zone| zone.stats.bytes(status)));
                 }
             }
         },
@@ -63,7 +68,11 @@ pub(crate) const METRICS: &[Metric] = &[
         read: |scrape, out| {
             for (name, cache) in caches(scrape) {
                 for from in HitFrom::ALL {
-                    out.histogram(&[&name, from.word()], || cache.zone.stats.times(from));
+                    out.histogram(&[&name, from.word()], || {
+                        let mut times = Snapshot::empty();
+                        cache.parts().for_each(|part| times.merge(&part.zone.stats.times(from)));
+                        times
+                    });
                 }
             }
         },
@@ -96,10 +105,9 @@ pub(crate) const METRICS: &[Metric] = &[
         doc: "Entries that were removed: inactive (nobody asked for them), evicted (there was no room), purged.",
         read: |scrape, out| {
             for (name, cache) in caches(scrape) {
-                let counts = &cache.zone.counts;
-                out.value(&[&name, "inactive"], counts.inactive.value());
-                out.value(&[&name, "evicted"], counts.evicted.value());
-                out.value(&[&name, "purged"], counts.purged.value());
+                out.value(&[&name, "inactive"], sum(cache, |zone| zone.counts.inactive.value()));
+                out.value(&[&name, "evicted"], sum(cache, |zone| zone.counts.evicted.value()));
+                out.value(&[&name, "purged"], sum(cache, |zone| zone.counts.purged.value()));
             }
         },
     },
@@ -123,8 +131,10 @@ pub(crate) const METRICS: &[Metric] = &[
         labels: CACHE,
         doc: "Bytes that they may take (`max_size`); nothing if there is no limit.",
         read: |scrape, out| {
-            for (name, cache) in caches(scrape).filter(|(_, cache)| cache.place.max_size < u64::MAX) {
-                out.value(&[&name], cache.place.max_size);
+            for (name, cache) in caches(scrape) {
+                if let Some(max_size) = cache.max_size() {
+                    out.value(&[&name], max_size);
+                }
             }
         },
     },
@@ -142,7 +152,8 @@ pub(crate) const METRICS: &[Metric] = &[
         doc: "Share of the keys that are looked up on the disk and stored: less than 1 while the disk is slow or fails (`slow=`).",
         read: |scrape, out| {
             for (name, cache) in caches(scrape) {
-                out.float(&[&name], f64::from(cache.zone.breaker.admitted()) / 16.0);
+                let shares = cache.parts().map(Cache::admitted_ratio);
+                out.float(&[&name], shares.sum::<f64>() / cache.parts().count().max(1) as f64);
             }
         },
     },
@@ -184,7 +195,7 @@ pub(crate) const METRICS: &[Metric] = &[
         read: |scrape, out| {
             for (name, cache) in caches(scrape) {
                 for outcome in HedgeOutcome::ALL {
-                    out.value(&[&name, outcome.word()], cache.zone.hedges.count(outcome));
+                    out.value(&[&name, outcome.word()], sum(cache, |zone| zone.hedges.count(outcome)));
                 }
             }
         },
@@ -195,6 +206,47 @@ pub(crate) const METRICS: &[Metric] = &[
         labels: CACHE,
         doc: "Responses that are asked for or come.",
         read: |scrape, out| each(scrape, out, |zone| zone.filling() as u64),
+    },
+    Metric {
+        name: "cache_member_up",
+        kind: MetricKind::Gauge,
+        labels: MEMBER,
+        doc: "For each directory of a cache that has several (`member=`): 1 if it is used, and 0 if it is left out.",
+        read: |scrape, out| each_member(scrape, out, |member| u64::from(member.is_in_use())),
+    },
+    Metric {
+        name: "cache_member_admitted_ratio",
+        kind: MetricKind::Gauge,
+        labels: MEMBER,
+        doc: "Share of its keys that are looked up on the disk of a member and stored: less than 1 while it is slow or fails.",
+        read: |scrape, out| {
+            for (name, cache) in caches(scrape).filter(|(_, cache)| cache.members.is_some()) {
+                for member in cache.parts() {
+                    out.float(&[&name, &member.path_text()], member.admitted_ratio());
+                }
+            }
+        },
+    },
+    Metric {
+        name: "cache_member_entries",
+        kind: MetricKind::Gauge,
+        labels: MEMBER,
+        doc: "Responses that a member holds.",
+        read: |scrape, out| each_member(scrape, out, |member| known(&member.zone).files),
+    },
+    Metric {
+        name: "cache_member_bytes",
+        kind: MetricKind::Gauge,
+        labels: MEMBER,
+        doc: "Bytes that they take of its disk.",
+        read: |scrape, out| each_member(scrape, out, |member| known(&member.zone).bytes),
+    },
+    Metric {
+        name: "cache_member_disk_failures_total",
+        kind: MetricKind::Counter,
+        labels: MEMBER,
+        doc: "Operations of the disk of a member that failed.",
+        read: |scrape, out| each_member(scrape, out, |member| member.zone.counts.failed.value()),
     },
 ];
 
@@ -217,6 +269,57 @@ pub struct CacheSnapshot {
     pub by_status: [ResponseTotals; UpstreamCacheStatus::ALL.len()],
     /// Responses of collapsed requests.
     pub collapsed: ResponseTotals,
+    /// Directories, if there are several.
+    pub members: Vec<MemberSnapshot>,
+}
+
+/// Snapshot of one directory of a cache that has several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberSnapshot {
+    /// Path of the directory.
+    pub path: String,
+    /// State of the directory.
+    pub state: MemberState,
+    /// Number of stored responses.
+    pub entries: u64,
+    /// Size of the stored responses on the disk, in bytes.
+    pub size: u64,
+    /// Limit of that size, if there is one.
+    pub max_size: Option<u64>,
+}
+
+/// State of one directory of a cache that has several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemberState {
+    /// In use.
+    Up,
+    /// Its responses are used, and it gets no new ones.
+    Draining,
+    /// In use for reading: it cannot store responses.
+    ReadOnly,
+    /// Its disk was slow or failed, and is tried with a part of the keys.
+    Probing,
+    /// Its disk is slow or fails: it is left out.
+    Failing,
+    /// It cannot be opened, or is not the directory that it was: it is left out.
+    Missing,
+    /// Nothing has used it yet.
+    Unused,
+}
+
+impl MemberState {
+    /// Word of the state.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Draining => "draining",
+            Self::ReadOnly => "read-only",
+            Self::Probing => "probing",
+            Self::Failing => "failing",
+            Self::Missing => "missing",
+            Self::Unused => "unused",
+        }
+    }
 }
 
 /// Number of responses and of their body bytes.
@@ -231,22 +334,82 @@ pub struct ResponseTotals {
 impl Cache {
     /// Returns a snapshot of the cache's numbers.
     pub fn snapshot(&self) -> CacheSnapshot {
-        let (zone, found) = (&self.zone, known(&self.zone));
         CacheSnapshot {
-            entries: found.files,
-            size: found.bytes,
-            max_size: Some(self.place.max_size).filter(|max| *max < u64::MAX),
-            is_cold: !zone.is_loaded.load(Relaxed),
-            filling: zone.filling() as u64,
-            stored: zone.counts.stored.value(),
+            entries: sum(self, |zone| known(zone).files),
+            size: sum(self, |zone| known(zone).bytes),
+            max_size: self.max_size(),
+            is_cold: self.parts().any(|part| !part.zone.is_loaded.load(Relaxed)),
+            filling: sum(self, |zone| zone.filling() as u64),
+            stored: sum(self, |zone| zone.counts.stored.value()),
             by_status: UpstreamCacheStatus::ALL.map(|status| ResponseTotals {
-                responses: zone.counts.by_status[status as usize].value(),
-                bytes: zone.stats.bytes(status),
+                responses: sum(self, |zone| zone.counts.by_status[status as usize].value()),
+                bytes: sum(self, |zone| zone.stats.bytes(status)),
             }),
             collapsed: ResponseTotals {
-                responses: zone.counts.collapsed.value(),
-                bytes: zone.stats.collapsed_bytes(),
+                responses: sum(self, |zone| zone.counts.collapsed.value()),
+                bytes: sum(self, |zone| zone.stats.collapsed_bytes()),
             },
+            members: self.member_snapshots(),
+        }
+    }
+
+    fn member_snapshots(&self) -> Vec<MemberSnapshot> {
+        let Some(members) = &self.members else { return Vec::new() };
+        let of = |(member, path): (&Arc<Self>, &MemberPath)| {
+            let found = known(&member.zone);
+            MemberSnapshot {
+                path: member.path_text(),
+                state: member.member_state(path.weight == 0),
+                entries: found.files,
+                size: found.bytes,
+                max_size: member.max_size(),
+            }
+        };
+        members.list.iter().zip(&self.place.members).map(of).collect()
+    }
+
+    fn member_state(&self, is_draining: bool) -> MemberState {
+        let zone = &self.zone;
+        match zone.breaker.admitted() {
+            _ if zone.loaded().is_none() && zone.member.is_missing() => MemberState::Missing,
+            _ if zone.loaded().is_none() => MemberState::Unused,
+            0 => MemberState::Failing,
+            _ if !zone.breaker.admits_all() => MemberState::Probing,
+            _ if is_draining => MemberState::Draining,
+            _ if !zone.member.store_breaker.admits_all() => MemberState::ReadOnly,
+            _ => MemberState::Up,
+        }
+    }
+
+    /// Path of the directory, for people.
+    fn path_text(&self) -> String {
+        self.place.dir.to_string_lossy().into_owned()
+    }
+
+    /// Share of the keys that are looked up on the disk.
+    fn admitted_ratio(&self) -> f64 {
+        match self.zone.member.is_missing() {
+            true => 0.0,
+            false => f64::from(self.zone.breaker.admitted()) / 16.0,
+        }
+    }
+
+    /// Limit of the size, if there is one for each directory.
+    fn max_size(&self) -> Option<u64> {
+        let limit = |part: &Self| Some(part.place.max_size).filter(|max| *max < u64::MAX);
+        self.parts().map(limit).try_fold(0_u64, |sum, limit| Some(sum.saturating_add(limit?)))
+    }
+}
+
+/// Sum over all directories of a cache.
+fn sum(cache: &Cache, of: impl Fn(&CacheZone) -> u64) -> u64 {
+    cache.parts().map(|part| of(&part.zone)).sum()
+}
+
+fn each_member(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&Cache) -> u64) {
+    for (name, cache) in caches(scrape).filter(|(_, cache)| cache.members.is_some()) {
+        for member in cache.parts() {
+            out.value(&[&name, &member.path_text()], of(member));
         }
     }
 }
@@ -263,14 +426,14 @@ fn caches<'a>(scrape: &Scrape<'a>) -> impl Iterator<Item = (String, &'a Cache)> 
 
 fn each(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&CacheZone) -> u64) {
     for (name, cache) in caches(scrape) {
-        out.value(&[&name], of(&cache.zone));
+        out.value(&[&name], sum(cache, of));
     }
 }
 
 fn each_purpose(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&CacheZone, FetchPurpose) -> u64) {
     for (name, cache) in caches(scrape) {
         for purpose in FetchPurpose::ALL {
-            out.value(&[&name, purpose.word()], of(&cache.zone, purpose));
+            out.value(&[&name, purpose.word()], sum(cache, |zone| of(zone, purpose)));
         }
     }
 }

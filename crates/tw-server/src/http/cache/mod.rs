@@ -29,6 +29,10 @@ mod hot_table;
 mod invalidate;
 mod lookup;
 mod manager;
+mod member_file;
+mod member_group;
+mod member_path;
+mod members;
 mod metrics;
 pub mod miss_reason;
 pub(crate) mod open_entries;
@@ -55,7 +59,7 @@ pub(crate) use invalidate::invalidate;
 pub use lookup::{Lookup, look_up};
 pub(crate) use manager::run as manage;
 pub(crate) use metrics::METRICS;
-pub use metrics::{CacheSnapshot, ResponseTotals};
+pub use metrics::{CacheSnapshot, MemberSnapshot, MemberState, ResponseTotals};
 pub use miss_reason::MissReason;
 pub use purge::{PURGES_MAX, PurgeOutcome, PurgeScope};
 pub use refresh_ahead::RefreshAhead;
@@ -82,6 +86,8 @@ pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
     refresh_ahead::LIMITS,
     purge::LIMITS,
     snapshot::LIMITS,
+    member_path::LIMITS,
+    member_group::LIMITS,
 ];
 
 /// Converts Unix time in seconds to the numbers of the index.

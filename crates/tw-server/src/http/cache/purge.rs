@@ -64,8 +64,11 @@ impl Cache {
         disk: &Disk,
         scope: &PurgeScope,
         mode: Purge,
-        log: impl FnOnce(Level, fmt::Arguments<'_>),
+        log: impl Fn(Level, fmt::Arguments<'_>),
     ) -> Result<PurgeOutcome, DiskError> {
+        if let Some(members) = &self.members {
+            return self.purge_members(members, disk, scope, mode, &log).await;
+        }
         let held = self.load_index(CacheUser::Request, disk, log).await?;
         match scope {
             PurgeScope::Key(text) => {

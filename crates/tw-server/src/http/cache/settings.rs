@@ -363,7 +363,11 @@ impl CacheSettings {
 
     /// Declares the paths that the sandbox must allow.
     pub(crate) fn reach(&self, reach: &mut Reach) {
-        let mut changes = |cache: &Cache| reach.changes(&Template::text(cache.place.dir.to_bytes()), None);
+        let mut changes = |cache: &Cache| {
+            for part in cache.parts() {
+                reach.changes(&Template::text(part.place.dir.to_bytes()), None);
+            }
+        };
         match &self.which {
             CacheChoice::Off => {}
             CacheChoice::One(cache) => changes(cache),

@@ -153,10 +153,12 @@ impl Process {
             hedging: Hedging::OFF,
             slow: None,
             verify: true,
+            members: Box::default(),
         };
         let zone = Arc::new(CacheZone::new(&place));
         let write_back_size = 8 << 10;
-        let cache = Arc::new(Cache { name: Box::from(&b"one"[..]), place, zone, write_back_size });
+        let name = Box::from(&b"one"[..]);
+        let cache = Arc::new(Cache { name, place, zone, write_back_size, members: None });
         cache.load_index_since(now_ms, CacheUser::Manager, &disk, silent).await.unwrap();
         let manager = CacheMaintenance { cache: cache.clone(), disk: disk.clone(), log: Box::new(silent) };
         Self { disk, cache, manager, hot: FatalCell::new(OpenEntries::new(6, 1 << 20)), now }

@@ -155,7 +155,10 @@ impl FillWriter {
             Ok(temp_file) if fill.is_complete() => self.store(&fill, temp_file).await,
             // The reason was logged.
             Ok(_) => return,
-            Err(error) => Err(error),
+            Err(error) => {
+                cache.note_stored(Some(&error), &|level, message| fill_log.log(level, message));
+                Err(error)
+            }
         };
         if let Err(error) = stored {
             cache.report_disk_failure(&error, "storing a response", |level, message| {
@@ -253,10 +256,15 @@ impl FillWriter {
 
     /// Stores a complete response.
     async fn store(self, fill: &Arc<Fill>, temp_file: Option<FillFile>) -> Result<(), DiskError> {
-        let Self { cache, meta, lead, claim, disk, home, generation, .. } = self;
+        let Self { cache, meta, lead, claim, disk, home, generation, plan, .. } = self;
         let (at, pieces) = fill.unwritten();
         let tail = BodyTail { temp_file, at, pieces, len: fill.received(), needless: fill.needless() };
-        let pushed_out = cache.store(&disk, meta, claim, tail).await?;
+        let key = claim.key();
+        let stored = cache.store(&disk, meta, claim, tail).await;
+        let fill_log = FillLog(generation.clone(), plan);
+        cache.note_stored(stored.as_ref().err(), &|level, message| fill_log.log(level, message));
+        let pushed_out = stored?;
+        cache.remove_elsewhere(&home, &disk, key);
         cache.delete(&home, cache.own_disk(&generation.disks).unwrap_or(&disk), pushed_out);
         // Until here other requests can join the fill.
         drop(lead);

@@ -6,7 +6,10 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
@@ -25,6 +28,8 @@ use super::breaker::Breaker;
 use super::cache_path::{CachePath, RawCachePath};
 use super::fill::{Fill, FillHead, FillRefusal};
 use super::hedge::Hedges;
+use super::member_group::MemberZone;
+use super::members::Members;
 use super::stats::ResponseStats;
 use super::temp_file::WRITE_BACK_SIZE;
 use crate::event_loop::Loop;
@@ -71,6 +76,8 @@ pub struct Cache {
     pub(super) zone: Arc<CacheZone>,
     /// Bytes of a growing file that are written back together.
     pub(super) write_back_size: u64,
+    /// Members, if the cache has several directories; they have its contents, and `zone` has none.
+    pub(super) members: Option<Members>,
 }
 
 /// Contents of a cache.
@@ -80,7 +87,7 @@ pub(super) struct CacheZone {
     held: OnceCell<ZoneIndex>,
     keys_size: AtomicU64,
     /// Lock for writing the file of the purges.
-    saving: tokio::sync::Mutex<()>,
+    pub(super) saving: tokio::sync::Mutex<()>,
     /// Time of the last log line about a failing disk, in seconds.
     last_reported: AtomicI64,
     /// Error of the disk that keeps the contents from being loaded.
@@ -99,6 +106,8 @@ pub(super) struct CacheZone {
     pub(super) breaker: Breaker,
     pub(super) background: BackgroundFetches,
     pub(super) hedges: Hedges,
+    /// State as a member of a cache with several directories.
+    pub(super) member: MemberZone,
     /// Time of the last snapshot, or of the start, in seconds since 1970.
     pub(super) snapshot_at: AtomicI64,
     /// Number of files that were removed, or are about to be.
@@ -110,7 +119,21 @@ pub(super) struct CacheZone {
 /// Index and purges of a cache.
 pub(super) struct ZoneIndex {
     pub(super) index: Arc<Index>,
-    pub(super) purges: Purges,
+    pub(super) purges: Arc<Purges>,
+    /// Entries with a smaller number are purged: of a directory that was missing while purges were forgotten.
+    pub(super) floor: AtomicU64,
+}
+
+impl ZoneIndex {
+    /// Number up to which entries have to be swept.
+    pub(super) fn sweep_to(&self) -> u64 {
+        self.purges.latest().max(self.floor.load(SeqCst))
+    }
+
+    /// Returns true if an entry whose file has this number is purged, whatever purges are known.
+    pub(super) fn is_below_floor(&self, written: u64) -> bool {
+        written < self.floor.load(SeqCst)
+    }
 }
 
 /// Counters of a cache.
@@ -163,20 +186,35 @@ impl Cache {
         let name: Box<[u8]> = raw.name().into();
         let span = raw.span;
         let place = raw.resolve(|path| cx.full_path_c(path));
-        let before = cx.previous::<Self>(&name).filter(|before| before.place.is_where(&place));
+        let previous = cx.previous::<Self>(&name);
         // Made at the start, as directories of temporary files are.
-        cx.block.cache_directory(place.dir.clone(), span);
+        match &*place.members {
+            [] => cx.block.cache_directory(place.dir.clone(), span),
+            members => {
+                members.iter().for_each(|member| cx.block.member_directory(member.dir.clone(), span));
+            }
+        }
         let fits = |known: &Self| known.place == place;
-        Ok(cx.keep(&name, fits, || {
-            let zone = match &before {
+        let cache = cx.keep(&name, fits, || {
+            let before =
+                previous.iter().flat_map(|before| before.parts()).find(|part| part.place.is_where(&place));
+            let (members, zone) = match before {
+                _ if !place.members.is_empty() => {
+                    let members = Members::declare(&name, &place, previous.as_ref());
+                    (Some(members), Arc::new(CacheZone::new(&place)))
+                }
                 Some(before) => {
                     before.zone.resize(&place);
-                    before.zone.clone()
+                    (None, before.zone.clone())
                 }
-                None => Arc::new(CacheZone::new(&place)),
+                None => (None, Arc::new(CacheZone::new(&place))),
             };
-            Self { name: name.clone(), place: place.clone(), zone, write_back_size: WRITE_BACK_SIZE }
-        }))
+            Self { name: name.clone(), place: place.clone(), zone, write_back_size: WRITE_BACK_SIZE, members }
+        });
+        if let Some(group) = cache.group() {
+            group.set_members(cache.held_parts().iter().map(Arc::downgrade));
+        }
+        Ok(cache)
     }
 
     /// Disk with the thread pool of the cache, if it names one.
@@ -224,7 +262,7 @@ impl Cache {
         &self,
         user: CacheUser,
         disk: &Disk,
-        log: impl FnOnce(Level, fmt::Arguments<'_>),
+        log: impl Fn(Level, fmt::Arguments<'_>),
     ) -> Result<&ZoneIndex, DiskError> {
         self.load_index_since(u64::try_from(unix_ms()).unwrap_or(0), user, disk, log).await
     }
@@ -235,7 +273,7 @@ impl Cache {
         now_ms: u64,
         user: CacheUser,
         disk: &Disk,
-        log: impl FnOnce(Level, fmt::Arguments<'_>),
+        log: impl Fn(Level, fmt::Arguments<'_>),
     ) -> Result<&ZoneIndex, DiskError> {
         if let Some(held) = self.zone.held.get() {
             return Ok(held);
@@ -251,6 +289,10 @@ impl Cache {
             // A task that waited for another one to load it does not try again.
             if let Some(error) = unknown() {
                 return Err(error);
+            }
+            if let Some(group) = self.zone.member.group() {
+                let opened = self.open_member(group, now_ms, user, disk, &log).await;
+                return opened.inspect_err(|error| *self.zone.unknown.lock() = Some(error.clone()));
             }
             let purges = match self.read_purges(now_ms, disk).await {
                 Ok(purges) => purges,
@@ -277,11 +319,10 @@ impl Cache {
                     purges
                 }
             };
-            let random = RandomState::default();
-            let seed = [random.hash_one(0_u64), random.hash_one(1_u64)];
-            let index = Index::new(self.zone.keys_size.load(Relaxed), seed, purges.sequence().clone());
+            let index = Index::new(self.zone.keys_size(), seeds(), purges.sequence().clone());
             index.set_policy(self.place.policy);
-            Ok(ZoneIndex { index: Arc::new(index), purges })
+            let (index, purges) = (Arc::new(index), Arc::new(purges));
+            Ok(ZoneIndex { index, purges, floor: AtomicU64::new(0) })
         };
         self.zone.held.get_or_try_init(|| make).await
     }
@@ -291,14 +332,22 @@ impl Cache {
     /// # Errors
     /// Error of the disk; `None` if the file is damaged.
     async fn read_purges(&self, now_ms: u64, disk: &Disk) -> Result<Purges, Option<DiskError>> {
+        match self.read_purge_file(disk).await.map_err(Some)? {
+            Some(file) => Purges::decode(&file, now_ms).map_err(|_| None),
+            None => Ok(Purges::new(now_ms)),
+        }
+    }
+
+    /// Reads the file of the purges, if there is one.
+    pub(super) async fn read_purge_file(&self, disk: &Disk) -> Result<Option<Vec<u8>>, DiskError> {
         let mut by = Account::new(JobClass::Hit, JobSource::NONE);
         let mut tries = 1;
         loop {
             match disk.read_whole(&mut by, &self.purges_path(), PURGES_SIZE_MAX).await {
-                Ok(file) => return Purges::decode(&file, now_ms).map_err(|_| None),
-                Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(Purges::new(now_ms)),
+                Ok(file) => return Ok(Some(file)),
+                Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
                 Err(error) if tries < READ_TRIES && is_want(&error) => tokio::time::sleep(READ_AGAIN).await,
-                Err(error) => return Err(Some(error)),
+                Err(error) => return Err(error),
             }
             tries += 1;
         }
@@ -310,12 +359,15 @@ impl Cache {
     }
 
     /// Path of the file of the purges.
-    fn purges_path(&self) -> CString {
+    pub(super) fn purges_path(&self) -> CString {
         CString::new([self.place.dir.to_bytes(), b"/purges"].concat()).unwrap_or_default()
     }
 
-    /// Writes the file of the purges.
+    /// Writes the file of the purges; as a member, those of all members.
     pub(super) async fn save_purges(&self, held: &ZoneIndex, disk: &Disk) -> Result<(), DiskError> {
+        if let Some(group) = self.zone.member.group() {
+            return group.save_purges(disk).await;
+        }
         let _one_at_a_time = self.zone.saving.lock().await;
         let mut by = Account::new(JobClass::Fill, JobSource::NONE);
         disk.replace(&mut by, &self.purges_path(), 0o600, held.purges.encode()).await.map(|_| ())
@@ -407,14 +459,20 @@ impl CacheZone {
             breaker: Breaker::new(),
             background: BackgroundFetches::default(),
             hedges: Hedges::default(),
+            member: MemberZone::new(),
             snapshot_at: AtomicI64::new(tw_rt::clock::unix().secs),
             removals: AtomicU64::new(0),
             placed: Notify::new(),
         }
     }
 
+    /// Bytes of memory for the index.
+    pub(super) fn keys_size(&self) -> u64 {
+        self.keys_size.load(Relaxed)
+    }
+
     /// Changes size and policy; entries stay until their room is needed.
-    fn resize(&self, place: &CachePath) {
+    pub(super) fn resize(&self, place: &CachePath) {
         self.keys_size.store(place.keys_size, Relaxed);
         if let Some(held) = self.held.get() {
             held.index.set_memory_max(place.keys_size);
@@ -443,7 +501,18 @@ fn is_want(error: &DiskError) -> bool {
     error.errno().map_or(matches!(error, DiskError::QueueFull { .. }), |errno| wants.contains(&errno))
 }
 
-fn unix_ms() -> i64 {
+/// A random number.
+pub(super) fn random() -> u64 {
+    RandomState::default().hash_one(0_u64)
+}
+
+/// Random numbers for an index.
+pub(super) fn seeds() -> [u64; 2] {
+    let random = RandomState::default();
+    [random.hash_one(0_u64), random.hash_one(1_u64)]
+}
+
+pub(super) fn unix_ms() -> i64 {
     let now = tw_rt::clock::unix();
     now.secs * 1000 + i64::from(now.msec)
 }
@@ -455,7 +524,7 @@ impl FillLead {
         let zone = &self.cache.zone;
         // Within the lock: a purge removes fills afterwards.
         let mut fills = zone.fills(self.key).lock();
-        let is_current = zone.loaded().is_some_and(|ZoneIndex { index, purges }| {
+        let is_current = zone.loaded().is_some_and(|ZoneIndex { index, purges, .. }| {
             let is_key_purged = index.peek(self.key).is_some_and(|found| claim.sequence() < found.since);
             !is_key_purged && purges.latest() <= claim.sequence()
         });

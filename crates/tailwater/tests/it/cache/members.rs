@@ -1,0 +1,407 @@
+//! A cache over several directories (`member=`): shares of the keys, reloads that add, drain and remove members, disks that
+//! hang, fail, are full, missing or exchanged, and purges meanwhile.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use tw_testkit::disk::{Fault, Op, SlowDisk};
+use tw_testkit::origin::counting;
+use tw_testkit::{Errno, Server, TempDir, wait};
+
+use crate::support::cache::{cache_status, wait_stored};
+use crate::support::files::files_below;
+use crate::support::metrics::{metric, metrics_text, try_metric};
+use crate::support::reload::{reload, reload_until};
+use crate::support::{get, server};
+
+const PAGES: usize = 48;
+
+/// An origin that answers with the path, and the number of its requests.
+fn paths_origin() -> (SocketAddr, Arc<AtomicUsize>) {
+    counting(|conn, head, nth| {
+        let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        conn.answer("", format!("{path} {nth}"));
+    })
+}
+
+/// A configuration with a cache whose parameters are `members`, with directories below `dir`.
+fn conf(addr: SocketAddr, dir: &Path, members: &str) -> String {
+    let members = members.replace('/', &format!("{}/", dir.display()));
+    let version = members.bytes().fold(7_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    format!(
+        "http {{ proxy_cache_path {members} levels=1:2 keys_zone=one:1m inactive=1h;
+         map $request_method $purge {{ PURGE 1; }}
+         server {{ listen 127.0.0.1:{{port}};
+             location / {{ proxy_pass http://{addr}; proxy_cache one; proxy_cache_valid 1h;
+                 proxy_cache_key $uri; proxy_cache_purge $purge;
+                 add_header X-Cache $upstream_cache_status; add_header X-Why $cache_why; }}
+             location /api/ {{ api write=on; }}
+             location = /version {{ return 200 {version}; }}
+             location = /metrics {{ metrics; }} }} }}"
+    )
+}
+
+/// Reloads, and waits until every loop has the new configuration.
+fn change(server: &mut Server, conf: &str) {
+    let version = conf.split("return 200 ").nth(1).unwrap().split(';').next().unwrap();
+    reload_until(server, conf, "/version", version);
+}
+
+fn start(conf: &str) -> Server {
+    server().with_master().start(conf).unwrap()
+}
+
+/// Requests all pages. Returns which were hits.
+fn hits(server: &Server) -> Vec<bool> {
+    let hit = |page: usize| {
+        let response = get(server, &format!("/{page}"));
+        assert_eq!(response.status, 200, "{page}");
+        assert!(response.text().starts_with(&format!("/{page} ")), "{page}: {}", response.text());
+        cache_status(&response) == "HIT"
+    };
+    (0..PAGES).map(hit).collect()
+}
+
+fn count(hits: &[bool]) -> usize {
+    hits.iter().filter(|hit| **hit).count()
+}
+
+/// Number of responses in a directory.
+fn files(dir: &Path) -> usize {
+    let is_key = |name: &str| name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    files_below(dir).iter().filter(|path| is_key(path.file_name().unwrap().to_str().unwrap())).count()
+}
+
+/// Waits until the directories of all members have been read.
+fn wait_loaded(server: &Server, count: usize) {
+    let is = || server.error_log().matches(" files, ").count() >= count;
+    assert!(wait::until(wait::TIMEOUT, is), "{}", server.error_log());
+}
+
+fn purge(server: &Server, path: &str) -> u16 {
+    let mut client = server.connect().unwrap();
+    client.send(format!("PURGE {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).unwrap();
+    client.read_response().unwrap().status
+}
+
+/// State of a member in the API.
+fn state(server: &Server, dir: &Path) -> String {
+    let text = get(server, "/api/http/caches/one").text();
+    let at = text
+        .find(&format!("\"path\":\"{}\",\"state\":\"", dir.display()))
+        .unwrap_or_else(|| panic!("{text}"));
+    let rest = &text[at..];
+    rest.split("\"state\":\"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+}
+
+#[test]
+fn reloads_move_no_response() {
+    let (addr, requests) = paths_origin();
+    let dir = TempDir::new("members").unwrap();
+    let conf = |members: &str| conf(addr, dir.path(), members);
+    let start = || server().with_master().start(&conf("/a member=/b member=/c")).unwrap();
+    let mut server = start();
+    wait_loaded(&server, 3);
+    assert_eq!(count(&hits(&server)), 0);
+    wait_stored(&server, PAGES);
+    let on = |name: &str| files(&dir.join(name));
+    let shares = ["a", "b", "c"].map(on);
+    assert_eq!(shares.iter().sum::<usize>(), PAGES);
+    assert!(shares.iter().all(|share| *share > 4), "{shares:?}");
+    assert_eq!(count(&hits(&server)), PAGES);
+    server.stop().unwrap();
+    let mut server = start();
+    wait_loaded(&server, 3);
+    assert_eq!(count(&hits(&server)), PAGES, "{}", server.error_log());
+    // Added: what moves is still found where it is.
+    change(&mut server, &conf("/a member=/b member=/c member=/d"));
+    wait_loaded(&server, 4);
+    assert_eq!(count(&hits(&server)), PAGES, "{}", server.error_log());
+    assert_eq!(on("d"), 0);
+    // Drained: read, and not written.
+    change(&mut server, &conf("/a member=/b:drain member=/c member=/d"));
+    assert_eq!(count(&hits(&server)), PAGES, "{}", server.error_log());
+    for page in 0..PAGES {
+        get(&server, &format!("/new/{page}"));
+    }
+    wait_stored(&server, PAGES);
+    assert_eq!(on("b"), shares[1]);
+    assert!(on("d") > 4);
+    assert_eq!(state(&server, &dir.join("b")), "draining");
+    // Purged everywhere, whoever has it.
+    assert_eq!((purge(&server, "/0"), purge(&server, "/0")), (204, 404));
+    let before = requests.load(SeqCst);
+    assert_eq!(count(&hits(&server)), PAGES - 1);
+    wait_stored(&server, PAGES + 1);
+    assert_eq!(requests.load(SeqCst), before + 1);
+    // Removed: its share is fetched again, and nothing else.
+    let left = on("b");
+    change(&mut server, &conf("/a member=/c member=/d"));
+    assert_eq!(count(&hits(&server)), PAGES - left, "{}", server.error_log());
+    wait_stored(&server, PAGES + 1 + left);
+    // What has a new owner is gone at the old one, as soon as it is fetched.
+    assert_eq!(["a", "c", "d"].map(on).iter().sum::<usize>(), 2 * PAGES);
+}
+
+#[test]
+fn cache_with_one_directory_becomes_one_with_several() {
+    let (addr, _) = paths_origin();
+    let dir = TempDir::new("members").unwrap();
+    let conf = |members: &str| conf(addr, dir.path(), members);
+    let mut server = server().with_master().start(&conf("/a")).unwrap();
+    wait_loaded(&server, 1);
+    hits(&server);
+    wait_stored(&server, PAGES);
+    assert_eq!(purge(&server, "/1"), 204);
+    change(&mut server, &conf("/a member=/b:2g max_size=3g"));
+    assert_eq!(count(&hits(&server)), PAGES - 1, "{}", server.error_log());
+    change(&mut server, &conf("/a"));
+    wait::until(wait::TIMEOUT, || metric(&server, "cache_filling") == 0);
+    let found = count(&hits(&server));
+    assert!(found >= PAGES - 1, "{found} {}", server.error_log());
+    // And after a restart with what it was.
+    server.stop().unwrap();
+    let server = start(&conf("/a"));
+    assert!(count(&hits(&server)) >= PAGES - 1);
+}
+
+#[test]
+fn exchanged_directories_serve_their_own_responses() {
+    let (addr, _) = paths_origin();
+    let temp = TempDir::new("members").unwrap();
+    let dir = |name: &str| temp.join(name);
+    let start = || start(&conf(addr, temp.path(), "/a member=/b"));
+    let mut server = start();
+    wait_loaded(&server, 2);
+    hits(&server);
+    wait_stored(&server, PAGES);
+    let bodies =
+        |server: &Server| (0..PAGES).map(|page| get(server, &format!("/{page}")).text()).collect::<Vec<_>>();
+    let before = bodies(&server);
+    server.stop().unwrap();
+    fs::rename(dir("a"), dir("x")).unwrap();
+    fs::rename(dir("b"), dir("a")).unwrap();
+    fs::rename(dir("x"), dir("b")).unwrap();
+    let server = start();
+    wait_loaded(&server, 2);
+    assert_eq!(bodies(&server), before);
+    assert_eq!(count(&hits(&server)), PAGES, "{}", server.error_log());
+}
+
+#[test]
+fn empty_mount_point_is_not_filled() {
+    let (addr, _) = paths_origin();
+    let temp = TempDir::new("members").unwrap();
+    let dir = |name: &str| temp.join(name);
+    let start = || start(&conf(addr, temp.path(), "/a member=/b"));
+    let mut server = start();
+    wait_loaded(&server, 2);
+    hits(&server);
+    wait_stored(&server, PAGES);
+    server.stop().unwrap();
+    let on_b = files(&dir("b"));
+    fs::rename(dir("b"), dir("mounted")).unwrap();
+    fs::create_dir(dir("b")).unwrap();
+    let mut server = start();
+    let is_told = || server.error_log().contains("is left out: it has no file \"member\"");
+    hits(&server);
+    assert!(wait::until(wait::TIMEOUT, is_told), "{}", server.error_log());
+    assert_eq!(count(&hits(&server)), PAGES - on_b);
+    assert_eq!(fs::read_dir(dir("b")).unwrap().count(), 0);
+    assert_eq!(state(&server, &dir("b")), "missing");
+    assert_eq!(
+        metric(&server, &format!("cache_member_up{{cache=\"one\",member=\"{}\"}}", dir("b").display())),
+        0
+    );
+    // Mounted again.
+    fs::remove_dir(dir("b")).unwrap();
+    fs::rename(dir("mounted"), dir("b")).unwrap();
+    server.wait_error_log("is used again").unwrap();
+    // By degrees: those that are tried are hits.
+    assert!(wait::until(wait::TIMEOUT, || count(&hits(&server)) == PAGES), "{}", server.error_log());
+    // A new disk, and somebody says that it may be used.
+    server.stop().unwrap();
+    fs::remove_dir_all(dir("b")).unwrap();
+    fs::create_dir(dir("b")).unwrap();
+    fs::write(dir("b").join("member"), "").unwrap();
+    let server = start();
+    wait_loaded(&server, 2);
+    assert_eq!(count(&hits(&server)), PAGES - on_b, "{}", server.error_log());
+    assert_eq!(count(&hits(&server)), PAGES, "{}", server.error_log());
+    assert_eq!(files(&dir("b")), on_b);
+}
+
+#[test]
+fn purges_hold_for_a_member_that_was_missing() {
+    let (addr, _) = paths_origin();
+    let temp = TempDir::new("members").unwrap();
+    let dir = |name: &str| temp.join(name);
+    let start = || start(&conf(addr, temp.path(), "/a member=/b member=/c"));
+    let mut server = start();
+    wait_loaded(&server, 3);
+    hits(&server);
+    wait_stored(&server, PAGES);
+    server.stop().unwrap();
+    for (missing, scope) in [("a", "one"), ("b", "prefix")] {
+        fs::rename(dir(missing), dir("away")).unwrap();
+        server = start();
+        hits(&server);
+        for page in 0..PAGES {
+            if scope == "one" {
+                purge(&server, &format!("/{page}"));
+            }
+        }
+        if scope == "prefix" {
+            // A key that ends with an asterisk is a prefix.
+            assert_eq!(purge(&server, "/*"), 204);
+        }
+        // Back without knowing of it, in a new process.
+        server.stop().unwrap();
+        let _ = fs::remove_dir_all(dir(missing));
+        fs::rename(dir("away"), dir(missing)).unwrap();
+        server = start();
+        assert_eq!(count(&hits(&server)), 0, "{missing} {}", server.error_log());
+        wait::until(wait::TIMEOUT, || count(&hits(&server)) == PAGES);
+        server.stop().unwrap();
+    }
+}
+
+/// Three disks, of which the second one fails.
+struct Disks {
+    disks: [SlowDisk; 3],
+    requests: Arc<AtomicUsize>,
+    server: Server,
+    conf: String,
+}
+
+impl Disks {
+    /// All pages are stored.
+    fn new(more: &str) -> Option<Self> {
+        let disks = [SlowDisk::mount_or_skip()?, SlowDisk::mount_or_skip()?, SlowDisk::mount_or_skip()?];
+        let (addr, requests) = paths_origin();
+        let [a, b, c] = disks.each_ref().map(|disk| disk.join("cache").display().to_string());
+        let conf = format!(
+            "thread_pool default threads=16 device_timeout=2s; {}",
+            conf(addr, Path::new(""), &format!("{a} member={b} member={c} {more}"))
+        );
+        let server = start(&conf);
+        wait_loaded(&server, 3);
+        hits(&server);
+        wait_stored(&server, PAGES);
+        Some(Self { disks, requests, server, conf })
+    }
+
+    fn dir(&self) -> std::path::PathBuf {
+        self.disks[1].join("cache")
+    }
+
+    fn failing_share(&self) -> usize {
+        files(&self.dir())
+    }
+
+    fn wait_state(&self, expected: &str) {
+        let is = || {
+            hits(&self.server);
+            state(&self.server, &self.dir()) == expected
+        };
+        assert!(
+            wait::until(wait::TIMEOUT, is),
+            "{}: {}",
+            state(&self.server, &self.dir()),
+            self.server.error_log()
+        );
+    }
+}
+
+#[test]
+fn failing_member_is_left_out_and_comes_back() {
+    let Some(mut cache) = Disks::new("slow=200ms") else { return };
+    let share = cache.failing_share();
+    assert!(share > 4);
+    for (op, fault) in [
+        (Op::Open, Fault::Error(Errno::IO)),
+        (Op::Open, Fault::Stall),
+        (Op::Open, Fault::Delay(Duration::from_millis(300))),
+    ] {
+        // What is open is closed, so that each page is read from its disk.
+        let conf = cache.conf.clone();
+        change(&mut cache.server, &conf);
+        let what = format!("{op:?} {fault:?}");
+        let trips = metric(&cache.server, "cache_breaker_trips_total");
+        let fault = cache.disks[1].on(op).inject(fault);
+        cache.wait_state("failing");
+        assert!(metric(&cache.server, "cache_breaker_trips_total") > trips);
+        // The others go on at their pace; those of the failing one come from the origin.
+        let before = cache.requests.load(SeqCst);
+        let began = Instant::now();
+        let found = hits(&cache.server);
+        assert!(began.elapsed() < Duration::from_secs(2), "{what}: {:?}", began.elapsed());
+        assert!(count(&found) >= PAGES - share, "{what}");
+        assert_eq!(cache.requests.load(SeqCst) - before, PAGES - count(&found), "{what}");
+        fault.lift();
+        // Its responses are hits again, and by degrees all of them.
+        cache.wait_state("probing");
+        let is_back = || count(&hits(&cache.server)) == PAGES;
+        assert!(wait::until(wait::TIMEOUT, is_back), "{what}: {}", cache.server.error_log());
+    }
+    let log = cache.server.error_log();
+    assert!(log.contains("/cache\" is slow or fails, and is left out"), "{log}");
+    let text = metrics_text(&cache.server);
+    let waited = try_metric::<u64>(&cache.server, "event_loop_stalls_total{worker=\"0\",cause=\"kernel\"}");
+    assert_eq!(waited, Some(0), "{text}");
+}
+
+#[test]
+fn member_that_cannot_be_written_is_still_read() {
+    let Some(cache) = Disks::new("") else { return };
+    for errno in [Errno::NOSPC, Errno::ROFS] {
+        let faults = [Op::Create, Op::Write].map(|op| cache.disks[1].on(op).inject(Fault::Error(errno)));
+        let is_told = || {
+            (0..PAGES)
+                .for_each(|page| assert_eq!(get(&cache.server, &format!("/{errno}/{page}")).status, 200));
+            state(&cache.server, &cache.dir()) == "read-only"
+        };
+        assert!(wait::until(wait::TIMEOUT, is_told), "{errno} {}", cache.server.error_log());
+        assert_eq!(count(&hits(&cache.server)), PAGES, "{errno} {}", cache.server.error_log());
+        faults.into_iter().for_each(|fault| fault.lift());
+        let is_back = || state(&cache.server, &cache.dir()) == "up";
+        assert!(wait::until(3 * wait::TIMEOUT, is_back), "{errno} {}", cache.server.error_log());
+    }
+}
+
+#[test]
+fn hanging_member_keeps_neither_a_start_nor_a_purge_waiting() {
+    let Some(mut cache) = Disks::new("") else { return };
+    let share = cache.failing_share();
+    cache.server.stop().unwrap();
+    let stalls =
+        [Op::Open, Op::Lookup, Op::Getattr, Op::Readdir].map(|op| cache.disks[1].on(op).inject(Fault::Stall));
+    let began = Instant::now();
+    cache.server = start(&cache.conf);
+    let found = hits(&cache.server);
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?} {}", began.elapsed(), cache.server.error_log());
+    assert_eq!(count(&found), PAGES - share, "{}", cache.server.error_log());
+    cache.server.wait_error_log("is left out: no answer from its disk").unwrap();
+    assert_eq!(state(&cache.server, &cache.dir()), "missing");
+    let began = Instant::now();
+    assert_eq!(purge(&cache.server, "/*"), 204);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let before = hits(&cache.server);
+    assert_eq!(count(&before), 0);
+    stalls.into_iter().for_each(|stall| stall.lift());
+    // Whatever the sandbox of the process is: another one may open it.
+    let conf = cache.conf.clone();
+    reload(&mut cache.server, &conf);
+    cache.server.wait_error_log("is used again").unwrap();
+    let purged = get(&cache.server, "/api/http/caches/one").text();
+    // Nothing of before the purge is served: each page has a number of after it.
+    for page in 0..PAGES {
+        let body = get(&cache.server, &format!("/{page}")).text();
+        let nth: usize = body.rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(nth >= PAGES, "{body} {purged}");
+    }
+}
