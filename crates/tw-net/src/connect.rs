@@ -37,9 +37,10 @@ pub fn connect(to: &Addr, options: &ConnectOptions) -> io::Result<Socket> {
             prepare(&socket, options)?;
             bind(&socket, options)?;
             begin(&socket, &(*to).into())?;
+            let socket = Socket::connecting_tcp(socket.into());
             // What is sent is complete: nothing is gained by holding back its end.
-            socket.set_tcp_nodelay(true)?;
-            Ok(Socket::connecting_tcp(socket.into()))
+            socket.set_nodelay();
+            Ok(socket)
         }
         Addr::Unix(Some(path)) => {
             let socket = RawSocket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;

@@ -21,7 +21,7 @@ const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nServer: tailwater\r\nDate: Sun, 06 Nov 
 const BODY: &[u8] = &[b'x'; 1024];
 
 async fn connection(stream: Socket, requests: Arc<AtomicU64>) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+    stream.set_nodelay();
     let mut deadline = Deadline::new();
     loop {
         deadline.set(KEEPALIVE);

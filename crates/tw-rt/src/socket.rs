@@ -18,7 +18,6 @@ use rustix::net::{
 };
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
-use tokio::task::coop::unconstrained;
 
 /// A connected stream on the loop of the thread that made it. Dropping it closes the connection.
 ///
@@ -29,6 +28,7 @@ use tokio::task::coop::unconstrained;
 #[derive(Debug)]
 pub struct Socket {
     kind: Kind,
+    nodelay: Cell<NoDelay>,
     /// Input of which the loop will not be notified again.
     input: Cell<Input>,
     state: RefCell<State>,
@@ -41,6 +41,22 @@ enum Input {
     AsNotified,
     /// Some was seen and left there while the socket was watched for its end: the next read asks the kernel.
     LeftThere,
+}
+
+/// State of `TCP_NODELAY`. Without it, the kernel holds back a small segment only while an earlier one is not acknowledged: the
+/// first write of a connection leaves at once in any case, so the option is set before the second one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoDelay {
+    /// Not wanted, and nothing was written.
+    Untouched,
+    /// Not wanted, and something was written.
+    Written,
+    /// Wanted, and nothing was written.
+    Wanted,
+    /// Wanted, and something was written: it is set before the next write.
+    Due,
+    /// Set.
+    Set,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +115,13 @@ impl Socket {
     }
 
     fn fresh(kind: Kind, fresh: Fresh) -> Self {
-        Self { kind, input: Cell::new(Input::AsNotified), state: RefCell::new(State::Fresh(fresh)) }
+        let nodelay = match kind {
+            Kind::Tcp => NoDelay::Untouched,
+            // A Unix socket holds nothing back.
+            Kind::Unix => NoDelay::Set,
+        };
+        let (nodelay, input) = (Cell::new(nodelay), Cell::new(Input::AsNotified));
+        Self { kind, nodelay, input, state: RefCell::new(State::Fresh(fresh)) }
     }
 
     /// Calls `with` with its descriptor. Errors: it was closed because the loop could not watch it.
@@ -108,8 +130,11 @@ impl Socket {
     }
 
     /// The error that the connection has met since it was last asked for, such as that of a connect in the background. One
-    /// system call.
+    /// system call, unless the loop says that the connection is writable without an error.
     pub fn take_error(&self) -> io::Result<()> {
+        if self.state.borrow().is_writable_without_error() {
+            return Ok(());
+        }
         self.with_fd(|fd| match sockopt::socket_error(fd)? {
             Ok(()) => Ok(()),
             Err(error) => Err(error.into()),
@@ -118,6 +143,8 @@ impl Socket {
 
     /// Duplicates the descriptor of the socket.
     pub fn try_clone(&self) -> io::Result<OwnedFd> {
+        // Writes to the other descriptor are not seen here.
+        self.settle_nodelay();
         self.with_fd(|fd| fd.try_clone_to_owned())
     }
 
@@ -238,14 +265,13 @@ impl Socket {
         if self.input.get() == Input::LeftThere {
             return true;
         }
+        // Neither asks the kernel nor forgets the readiness, and is not called without it.
+        let is_ready = || Ok(());
         match &*self.state.borrow() {
             State::Fresh(fresh) => fresh.may_read,
             State::Closed => false,
-            watched => {
-                // A task that has had its share of the turn would be told that there is nothing.
-                let ready = unconstrained(poll_fn(|cx| watched.poll_read_ready(cx)));
-                pin!(ready).poll(&mut Context::from_waker(Waker::noop())).is_ready()
-            }
+            State::Tcp(stream) => stream.try_io(Interest::READABLE, is_ready).is_ok(),
+            State::Unix(stream) => stream.try_io(Interest::READABLE, is_ready).is_ok(),
         }
     }
 
@@ -278,9 +304,32 @@ impl Socket {
         self.kind == Kind::Tcp
     }
 
-    /// `TCP_NODELAY`: small writes leave at once.
-    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
-        self.if_tcp(|fd| sockopt::set_tcp_nodelay(fd, on))
+    /// `TCP_NODELAY`: small writes leave at once. The option is set before the second write, if there is one: a connection of one
+    /// write saves the system call.
+    pub fn set_nodelay(&self) {
+        match self.nodelay.get() {
+            NoDelay::Untouched => self.nodelay.set(NoDelay::Wanted),
+            NoDelay::Written => self.nodelay.set(NoDelay::Due),
+            NoDelay::Wanted | NoDelay::Due | NoDelay::Set => {}
+        }
+    }
+
+    /// Sets `TCP_NODELAY` if that is wanted and was not done yet.
+    fn settle_nodelay(&self) {
+        if let NoDelay::Wanted | NoDelay::Due = self.nodelay.get() {
+            self.nodelay.set(NoDelay::Set);
+            // Without it, what is written is only a little later.
+            let _ = self.if_tcp(|fd| sockopt::set_tcp_nodelay(fd, true));
+        }
+    }
+
+    /// Notes that something was written.
+    fn note_written(&self) {
+        match self.nodelay.get() {
+            NoDelay::Untouched => self.nodelay.set(NoDelay::Written),
+            NoDelay::Wanted => self.nodelay.set(NoDelay::Due),
+            NoDelay::Written | NoDelay::Due | NoDelay::Set => {}
+        }
     }
 
     /// `TCP_CORK`, which nginx calls `tcp_nopush`: only full segments leave until it is turned off.
@@ -328,6 +377,9 @@ impl Socket {
             }
             return outcome;
         }
+        if direction == Direction::Write && self.nodelay.get() == NoDelay::Due {
+            self.settle_nodelay();
+        }
         let mut short = None;
         let attempt = |fd: BorrowedFd<'_>| {
             let n = call(fd)?;
@@ -343,10 +395,11 @@ impl Socket {
             State::Unix(stream) => stream.try_io(interest, || attempt(stream.as_fd())),
             State::Closed => Err(closed()),
         };
-        match short {
-            Some(n) => Ok(n),
-            None => outcome,
+        let outcome = short.map_or(outcome, Ok);
+        if direction == Direction::Write && outcome.is_ok() {
+            self.note_written();
         }
+        outcome
     }
 }
 
@@ -372,6 +425,20 @@ impl State {
             State::Unix(stream) => stream.poll_read_ready(cx),
             State::Fresh(_) | State::Closed => Poll::Ready(Err(closed())),
         }
+    }
+
+    /// Returns true if the loop was notified that the connection is writable, and of no failure of it.
+    fn is_writable_without_error(&self) -> bool {
+        let interest = Interest::WRITABLE.add(Interest::ERROR);
+        let mut cx = Context::from_waker(Waker::noop());
+        let polled = match self {
+            State::Tcp(stream) => pin!(stream.ready(interest)).poll(&mut cx),
+            State::Unix(stream) => pin!(stream.ready(interest)).poll(&mut cx),
+            State::Fresh(_) | State::Closed => return false,
+        };
+        let is_good =
+            |ready: tokio::io::Ready| ready.is_writable() && !ready.is_write_closed() && !ready.is_error();
+        matches!(polled, Poll::Ready(Ok(ready)) if is_good(ready))
     }
 
     /// Returns true if the loop was notified that the peer closed its side, or that the connection failed.
@@ -434,202 +501,4 @@ fn closed() -> io::Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{Read, Write};
-    use std::net::Ipv4Addr;
-
-    use tokio::net::TcpListener;
-
-    use crate::testing::on_loop;
-
-    async fn tcp_pair() -> (Socket, std::net::TcpStream) {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (stream, _) = listener.accept().await.unwrap();
-        (Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Likely), peer)
-    }
-
-    fn unix_pair() -> (Socket, std::os::unix::net::UnixStream) {
-        let (ours, peer) = std::os::unix::net::UnixStream::pair().unwrap();
-        ours.set_nonblocking(true).unwrap();
-        (Socket::unix(ours.into(), FirstBytes::Later), peer)
-    }
-
-    async fn check_read(stream: &Socket, mut peer: impl Write) {
-        let mut buf = Vec::with_capacity(8);
-        assert_eq!(stream.try_read(&mut buf).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-
-        peer.write_all(b"0123456789").unwrap();
-        stream.readable().await.unwrap();
-        // A full buffer leaves the stream ready: the rest needs no new event.
-        assert_eq!(stream.try_read(&mut buf).unwrap(), 8);
-        buf.clear();
-        stream.readable().await.unwrap();
-        assert_eq!(stream.try_read(&mut buf).unwrap(), 2);
-        assert_eq!(buf, b"89");
-        // A short read has emptied the socket.
-        assert_eq!(stream.try_read(&mut buf).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-
-        peer.write_all(b"ab").unwrap();
-        drop(peer);
-        buf.clear();
-        stream.readable().await.unwrap();
-        assert_eq!(stream.try_read(&mut buf).unwrap(), 2);
-        stream.readable().await.unwrap();
-        assert_eq!(stream.try_read(&mut buf).unwrap(), 0);
-    }
-
-    #[test]
-    fn reads_follow_readiness() {
-        on_loop(|| async {
-            let (stream, peer) = tcp_pair().await;
-            check_read(&stream, peer).await;
-            let (stream, peer) = unix_pair();
-            check_read(&stream, peer).await;
-        });
-    }
-
-    #[test]
-    fn unread_input_is_known_when_the_poll_budget_is_spent() {
-        on_loop(|| async {
-            let (stream, mut peer) = tcp_pair().await;
-            let mut buf = Vec::with_capacity(8);
-            assert!(stream.try_read(&mut buf).is_err() && !stream.may_have_input());
-            peer.write_all(b"x").unwrap();
-            stream.readable().await.unwrap();
-            let mut cx = Context::from_waker(Waker::noop());
-            let is_spent = || stream.poll_readable(&mut cx).is_pending();
-            assert!(std::iter::repeat_with(is_spent).take(1000).any(|is_spent| is_spent));
-            assert!(stream.may_have_input());
-        });
-    }
-
-    async fn check_write(stream: &Socket, mut peer: impl Read + Send + 'static) {
-        stream.writable().await.unwrap();
-        let parts = [IoSlice::new(b"head"), IoSlice::new(b""), IoSlice::new(b"body")];
-        assert_eq!(stream.try_write_vectored(&parts).unwrap(), 8);
-        let mut got = [0; 8];
-        peer.read_exact(&mut got).unwrap();
-        assert_eq!(&got, b"headbody");
-
-        // Until the socket is full; then it must become writable again by itself.
-        let data = vec![b'x'; 1 << 20];
-        let mut sent = 0;
-        loop {
-            match stream.try_write(&data) {
-                Ok(n) => sent += n,
-                Err(e) => {
-                    assert_eq!(e.kind(), io::ErrorKind::WouldBlock);
-                    break;
-                }
-            }
-        }
-        let reader = std::thread::spawn(move || io::copy(&mut peer, &mut io::sink()).unwrap());
-        stream.writable().await.unwrap();
-        sent += stream.try_write(b"end").unwrap();
-        stream.shutdown_write().unwrap();
-        assert_eq!(reader.join().unwrap(), sent as u64);
-    }
-
-    #[test]
-    fn writes_follow_readiness() {
-        on_loop(|| async {
-            let (stream, peer) = tcp_pair().await;
-            check_write(&stream, peer).await;
-            let (stream, peer) = unix_pair();
-            check_write(&stream, peer).await;
-        });
-    }
-
-    #[test]
-    fn writing_to_a_peer_that_is_gone_is_an_error_not_a_signal() {
-        on_loop(|| async {
-            let (stream, peer) = unix_pair();
-            drop(peer);
-            stream.writable().await.unwrap();
-            assert_eq!(stream.try_write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
-        });
-    }
-
-    #[test]
-    fn a_reset_close_reaches_the_peer_as_a_reset() {
-        on_loop(|| async {
-            let (stream, mut peer) = tcp_pair().await;
-            stream.reset_on_close().unwrap();
-            drop(stream);
-            assert_eq!(peer.read(&mut [0; 1]).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
-        });
-    }
-
-    #[test]
-    fn addresses_and_options() {
-        on_loop(|| async {
-            let (stream, peer) = tcp_pair().await;
-            assert_eq!(stream.peer_addr().unwrap(), Some(peer.local_addr().unwrap().into()));
-            assert_eq!(stream.local_addr().unwrap(), peer.peer_addr().unwrap().into());
-            stream.set_nodelay(true).unwrap();
-            stream.set_nopush(true).unwrap();
-            stream
-                .with_fd(|fd| {
-                    assert!(sockopt::tcp_nodelay(fd)? && sockopt::tcp_cork(fd)?);
-                    Ok(())
-                })
-                .unwrap();
-            assert!(stream.tcp_info().is_some_and(|info| info.snd_cwnd > 0));
-
-            let (stream, _peer) = unix_pair();
-            stream.set_nodelay(true).unwrap();
-            stream.set_nopush(true).unwrap();
-            assert_eq!(stream.tcp_info(), None);
-        });
-    }
-
-    #[test]
-    fn close_is_seen_behind_unread_input() {
-        async fn check(socket: Socket, mut peer: impl Write) {
-            let still_open = |socket: &Socket| {
-                let mut cx = Context::from_waker(Waker::noop());
-                assert!(socket.poll_closed(&mut cx).is_pending());
-            };
-            still_open(&socket);
-            peer.write_all(b"next request").unwrap();
-            socket.readable().await.unwrap();
-            still_open(&socket);
-            still_open(&socket);
-            assert!(socket.may_have_input());
-            let mut buf = Vec::with_capacity(5);
-            assert_eq!(socket.try_read(&mut buf).unwrap(), 5);
-            still_open(&socket);
-            drop(peer);
-            poll_fn(|cx| socket.poll_closed(cx)).await;
-            let mut rest = Vec::with_capacity(100);
-            socket.readable().await.unwrap();
-            assert_eq!(socket.try_read(&mut rest).unwrap(), 7);
-            assert_eq!((&*buf, &*rest), (&b"next "[..], &b"request"[..]));
-            socket.readable().await.unwrap();
-            assert_eq!(socket.try_read(&mut rest).unwrap(), 0);
-        }
-        on_loop(|| async {
-            let (socket, peer) = tcp_pair().await;
-            check(socket, peer).await;
-            let (socket, peer) = unix_pair();
-            check(socket, peer).await;
-        });
-    }
-
-    #[test]
-    fn close_and_failure_are_seen_without_input() {
-        on_loop(|| async {
-            let (socket, peer) = tcp_pair().await;
-            drop(peer);
-            let error = poll_fn(|cx| socket.poll_closed(cx)).await;
-            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
-            let (socket, peer) = tcp_pair().await;
-            sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
-            drop(peer);
-            let error = poll_fn(|cx| socket.poll_closed(cx)).await;
-            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-        });
-    }
-}
+mod tests;

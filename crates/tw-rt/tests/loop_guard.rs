@@ -94,7 +94,7 @@ async fn a_loops_work(file: File) {
     let echo = spawn_local(Subject { kind: "echo", id: 1 }, async move {
         let (stream, peer) = listener.accept().await.unwrap();
         let stream = Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Likely);
-        stream.set_nodelay(true).unwrap();
+        stream.set_nodelay();
         assert_eq!(stream.peer_addr().unwrap(), Some(peer.into()));
         let mut buf = Vec::with_capacity(64);
         stream.readable().await.unwrap();

@@ -26,8 +26,7 @@ pub(crate) async fn run(s: &mut StreamSession) -> PhaseResult {
     let settings = s.server();
     let timeout = settings.ssl.handshake_timeout;
     if let (true, Some(transport)) = (settings.settings.tcp_nodelay, s.transport.connection()) {
-        // A Unix socket has no such option.
-        let _ = transport.socket().set_nodelay(true);
+        transport.socket().set_nodelay();
     }
     let socket = match s.take_connection() {
         Some(Transport::Plain(socket)) => socket,

@@ -129,8 +129,7 @@ async fn content(s: &mut StreamSession) -> SessionStatus {
     let client = s.client.clone();
     let server = client.server();
     if let (Some(transport), true) = (s.transport.connection(), server.settings.tcp_nodelay) {
-        // A Unix socket has no such option.
-        let _ = transport.socket().set_nodelay(true);
+        transport.socket().set_nodelay();
     }
     match &server.plan.content {
         Some(handler) => handler.serve(s).await,

@@ -32,13 +32,6 @@ pub struct Http1Connection {
     /// Until when it may keep us waiting before it takes bytes.
     write_deadline: RefCell<Deadline>,
     fd: OnceCell<Option<SocketFd>>,
-    nodelay: Cell<NoDelay>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum NoDelay {
-    Unset,
-    Set,
 }
 
 /// Failure to wait for a connection.
@@ -61,7 +54,6 @@ impl Http1Connection {
             read_deadline: RefCell::new(Deadline::new()),
             write_deadline: RefCell::new(Deadline::new()),
             fd: OnceCell::new(),
-            nodelay: Cell::new(NoDelay::Unset),
         })
     }
 
@@ -105,10 +97,8 @@ impl Http1Connection {
 
     /// Lets small writes leave at once, if the location asks for that (`tcp_nodelay`).
     pub(super) fn send_at_once(&self, core: &Location) {
-        if core.send.tcp_nodelay && self.nodelay.get() == NoDelay::Unset {
-            self.nodelay.set(NoDelay::Set);
-            // Without it responses are only a little later.
-            let _ = self.transport.socket().set_nodelay(true);
+        if core.send.tcp_nodelay {
+            self.transport.socket().set_nodelay();
         }
     }
 
