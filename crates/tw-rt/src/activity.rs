@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI32, AtomicU64};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64};
 
 use crate::watch::Subject;
 
@@ -16,27 +16,44 @@ const UNKNOWN: &str = "another";
 /// Bits of the number of a subject. A server that accepts a million connections a second needs nine years to use them up.
 const ID_BITS: u32 = 48;
 
+/// Places at which a look-up of a name begins.
+const HINTS: usize = 16;
+
 /// Names, each at the place that is its number less one. Places are filled in order and never emptied.
-struct Names([OnceLock<&'static str>; NAMES_MAX]);
+struct Names {
+    places: [OnceLock<&'static str>; NAMES_MAX],
+    /// Place of the name that was looked up last, by a part of the name's address.
+    hints: [AtomicU8; HINTS],
+}
 
 static NAMES: Names = Names::new();
 
 impl Names {
     const fn new() -> Self {
-        Self([const { OnceLock::new() }; NAMES_MAX])
+        Self { places: [const { OnceLock::new() }; NAMES_MAX], hints: [const { AtomicU8::new(0) }; HINTS] }
     }
 
     /// The number of a name, from 1 on.
     fn number_of(&self, name: &'static str) -> u64 {
         // One name is mostly one piece of memory: then no bytes need a look.
-        let known = self.0.iter().map_while(OnceLock::get).position(|known| std::ptr::eq(*known, name));
+        let is_same = |known: &&'static str| std::ptr::eq(*known, name);
+        let Some(hint) = self.hints.get((name.as_ptr().addr() >> 3) % HINTS) else {
+            return NAMES_MAX as u64 + 1;
+        };
+        let place = hint.load(Relaxed);
+        if self.places.get(usize::from(place)).and_then(OnceLock::get).is_some_and(is_same) {
+            return u64::from(place) + 1;
+        }
+        let known = self.places.iter().map_while(OnceLock::get).position(is_same);
         let is = |slot: &OnceLock<&'static str>| *slot.get_or_init(|| name) == name;
-        known.or_else(|| self.0.iter().position(is)).unwrap_or(NAMES_MAX) as u64 + 1
+        let place = known.or_else(|| self.places.iter().position(is)).unwrap_or(NAMES_MAX);
+        hint.store(place as u8, Relaxed);
+        place as u64 + 1
     }
 
     fn name_of(&self, number: u64) -> Option<&'static str> {
         let index = usize::try_from(number.checked_sub(1)?).ok()?;
-        Some(self.0.get(index).and_then(OnceLock::get).copied().unwrap_or(UNKNOWN))
+        Some(self.places.get(index).and_then(OnceLock::get).copied().unwrap_or(UNKNOWN))
     }
 }
 
