@@ -157,6 +157,8 @@ impl BodyDecoder {
         let (used, piece) = self.decode(input)?;
         let consumed = input.split_to(used.min(input.len()));
         match piece {
+            // A slice would be one more owner, which costs an allocation.
+            Piece::Data(range) if range == (0..consumed.len()) => Ok(Some(consumed)),
             Piece::Data(range) => Ok(Some(consumed.slice(range))),
             Piece::NeedMore | Piece::End => Ok(None),
         }

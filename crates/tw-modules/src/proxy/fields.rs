@@ -77,14 +77,12 @@ impl RequestFields {
     ) -> Result<(), WriteError> {
         let ForwardedFields { is_client_passed, host, ref conditions } = *passed;
         let mut value = Vec::new();
-        match &self.host {
-            Some(template) => template.eval(r, &mut value),
-            None => value.extend_from_slice(host),
+        if let Some(template) = &self.host {
+            template.eval(r, &mut value);
         }
         // HTTP/1.1 needs one.
         let host = if value.is_empty() { host } else { &value };
         writer.field_known(b"Host", Some(Known::Host), host)?;
-        let mut value = Vec::new();
         for (name, template) in &self.set {
             value.clear();
             template.eval(r, &mut value);

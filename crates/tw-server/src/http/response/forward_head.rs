@@ -78,19 +78,21 @@ pub(crate) fn forward_head(
     rules: &ForwardRules,
     rewrite: &dyn RewriteFields,
 ) -> Option<bool> {
-    let answer = std::mem::take(&mut r.facts.upstream.answer);
-    let mut buffering = None;
-    r.out.status = answer.status;
-    r.out.status_line = answer.status_line.clone();
+    let answer = &mut r.facts.upstream.answer;
+    let status = answer.status;
+    r.out.status = status;
+    r.out.status_line.clone_from(&answer.status_line);
     r.out.content_length = answer.content_length;
+    let fields = std::mem::take(&mut answer.fields);
+    let mut buffering = None;
     // The upstream server has evaluated the conditions already.
     r.state.conditions = ConditionCheck::Answered;
     if rules.force_ranges {
         r.state.ranges = Ranges::One;
     }
     // DIFF(nginx): `Date` and `Server` are the server's own if the upstream has sent none, whatever may be passed on.
-    let hop = HopFields::of(&answer.fields, answer.status);
-    for (index, (name, known, value)) in answer.fields.iter_known().enumerate() {
+    let hop = HopFields::of(&fields, status);
+    for (index, (name, known, value)) in fields.iter_known().enumerate() {
         match known {
             Some(Known::XAccelBuffering) if !rules.ignored.has(IgnoredHeaders::BUFFERING) => {
                 if value.eq_ignore_ascii_case(b"no") {
@@ -117,21 +119,21 @@ pub(crate) fn forward_head(
             // A rewritten one points to this server and is sent as its own ones are.
             Some(Known::Location) => match rewrite.location(r, value, false) {
                 Some(location) => r.out.location = location.into(),
-                None => r.out.fields.append_from(&answer.fields, index),
+                None => r.out.fields.append_from(&fields, index),
             },
             Some(Known::Refresh) => match rewrite.location(r, value, true) {
                 Some(value) => append(r, (name, known), value),
-                None => r.out.fields.append_from(&answer.fields, index),
+                None => r.out.fields.append_from(&fields, index),
             },
             Some(Known::SetCookie) => match rewrite.cookie(r, value) {
                 Some(value) => append(r, (name, known), value),
-                None => r.out.fields.append_from(&answer.fields, index),
+                None => r.out.fields.append_from(&fields, index),
             },
             Some(Known::LastModified) => {
                 r.out.last_modified = date::parse(value);
-                r.out.fields.append_from(&answer.fields, index);
+                r.out.fields.append_from(&fields, index);
             }
-            _ => r.out.fields.append_from(&answer.fields, index),
+            _ => r.out.fields.append_from(&fields, index),
         }
     }
     if let Some(charset) = &r.facts.upstream.charset
@@ -141,7 +143,7 @@ pub(crate) fn forward_head(
         // A charset that is there may be converted to it by the charset module.
         r.out.charset = charset.clone();
     }
-    r.facts.upstream.answer = answer;
+    r.facts.upstream.answer.fields = fields;
     buffering
 }
 

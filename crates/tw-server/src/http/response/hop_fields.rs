@@ -1,5 +1,7 @@
 //! Hop-by-hop fields of responses.
 
+use std::cell::OnceCell;
+
 use tw_http::fields::Fields;
 use tw_http::{Known, hop};
 
@@ -7,25 +9,30 @@ use tw_http::{Known, hop};
 /// Hop-by-hop fields of an upstream response: those about the connection to the upstream server (RFC 9110 section 7.6.1), and
 /// those about the framing of the body, which is decided anew.
 pub(crate) struct HopFields<'a> {
-    /// Lines of `Connection` that name other fields.
-    connection: Vec<&'a [u8]>,
+    fields: &'a Fields,
+    /// Lines of `Connection` that name other fields, once a field is looked at that may be one of them.
+    connection: OnceCell<Vec<&'a [u8]>>,
     /// Set if the protocol is switched: `Upgrade` names it to the client.
     switches: bool,
 }
 
 impl<'a> HopFields<'a> {
-    /// Hop-by-hop fields of a head with this status. Allocates only if `Connection` names fields.
+    /// Hop-by-hop fields of a head with this status.
     pub(crate) fn of(fields: &'a Fields, status: u16) -> Self {
+        Self { fields, connection: OnceCell::new(), switches: status == 101 }
+    }
+
+    /// Lines of `Connection` that name other fields. Allocates only if there are such lines.
+    fn naming_lines(&self) -> &[&'a [u8]] {
         let is_usual =
             |line: &[u8]| line.eq_ignore_ascii_case(b"close") || line.eq_ignore_ascii_case(b"keep-alive");
         let names_others = |(_, known, line): (_, Option<Known>, &'a [u8])| {
             (known == Some(Known::Connection) && !is_usual(line)).then_some(line)
         };
-        let connection = match fields.has(Known::Connection) {
-            true => fields.iter_known().filter_map(names_others).collect(),
+        self.connection.get_or_init(|| match self.fields.has(Known::Connection) {
+            true => self.fields.iter_known().filter_map(names_others).collect(),
             false => Vec::new(),
-        };
-        Self { connection, switches: status == 101 }
+        })
     }
 
     /// Returns true if this field is not passed on.
@@ -34,7 +41,10 @@ impl<'a> HopFields<'a> {
             Some(Known::ContentLength | Known::Trailer) => true,
             Some(Known::Upgrade) => !self.switches,
             Some(known) => hop::is_hop_by_hop(known),
-            None => !self.connection.is_empty() && hop::is_named(self.connection.iter().copied(), name),
+            None => {
+                let lines = self.naming_lines();
+                !lines.is_empty() && hop::is_named(lines.iter().copied(), name)
+            }
         }
     }
 }

@@ -36,13 +36,15 @@ pub(super) enum NextStep {
 }
 
 /// Serves `r`: returns the body of the response; its head is `r.out`. Waits only for what handlers wait for.
-pub async fn run(r: &mut Request) -> Body {
-    run_from(r, NextStep::Locate, &[Phase::PostRead, Phase::ServerRewrite]).await
+///
+/// No `async fn`, whose future would be moved once more.
+pub fn run(r: &mut Request) -> impl Future<Output = Body> {
+    run_from(r, NextStep::Locate, &[Phase::PostRead, Phase::ServerRewrite])
 }
 
 /// Serves a subrequest: without the phases that see a client's request once.
-pub(crate) async fn run_part(r: &mut Request) -> Body {
-    run_from(r, NextStep::Locate, AGAIN).await
+pub(crate) fn run_part(r: &mut Request) -> impl Future<Output = Body> {
+    run_from(r, NextStep::Locate, AGAIN)
 }
 
 /// Serves a request whose location is known: with the content phase only.
