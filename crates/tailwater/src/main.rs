@@ -52,19 +52,12 @@ use master::Mode;
 #[global_allocator]
 static ALLOCATOR: tw_rt::Heap = tw_rt::Heap;
 
-/// Available memory, bytes, below which the kernel gives the process no huge pages.
-///
-/// The allocator asks for them, and every thread has places of its own: one response of 4 MiB that a pool of 32 threads
-/// compresses, a piece at a time, took 110 MB with huge pages and 11 without.
-const HUGE_PAGES_MIN: u64 = 2 << 30;
-
 fn main() -> ExitCode {
     tw_sys::heap::defer_purge();
     available_memory::refresh();
-    if available_memory::bytes() < HUGE_PAGES_MIN {
-        // An old kernel has none to give, or goes on giving them: nothing that a server could do anything about.
-        let _ = rustix::thread::disable_transparent_huge_pages(true);
-    }
+    // Every thread has places of its own in memory, and gets 2 MiB where it needs 40 KB: a server took three times the memory,
+    // and a large configuration was loaded no faster. An old kernel may give huge pages all the same.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
     // Nothing was asked of it yet, so it has not been told before.
     let _ = tw_sys::secret::install();
     let mut words = std::env::args_os();
