@@ -311,7 +311,7 @@ pub const DIRECTIVES: &[Directive<RawMainSettings>] = &[
     record::new("thread_pool", "name threads=number [max_queue=number] [device_threads=number] [device_timeout=time]", MAIN, Args::range(2, 5))
     .default("default threads=32 max_queue=65536 device_threads=16 device_timeout=10s")
     .since("1.7.11")
-    .doc("A named pool of threads for file operations. Files of one device occupy at most device_threads (half of the threads by default); up to max_queue operations wait for each device. Where an operation makes no progress for device_timeout, its device hangs: the thread is replaced, and what waits for the device is answered with 503 or by the origin server until it goes on (both Tailwater 0.2).").set(|raw, node, _| {
+    .doc("A named pool of at most this many threads for file operations; they are started when they are needed (since Tailwater 0.2). Files of one device occupy at most device_threads (half of the threads by default); up to max_queue operations wait for each device. Where an operation makes no progress for device_timeout, its device hangs: the thread is replaced, and what waits for the device is answered with 503 or by the origin server until it goes on (both Tailwater 0.2).").set(|raw, node, _| {
         let pool = PoolSettings::parse(node)?;
         if raw.thread_pool.get().is_some_and(|pools| pools.iter().any(|p| p.name == pool.name)) {
             return Err(node.fail(format!("duplicate thread pool \"{}\"", pool.name)));

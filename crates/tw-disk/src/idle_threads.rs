@@ -14,6 +14,11 @@ pub(crate) struct IdleThreads(Vec<Arc<Condvar>>);
 pub(crate) struct Idle(Option<Arc<Condvar>>);
 
 impl IdleThreads {
+    /// Returns true if no thread is idle.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds a thread that begins to wait on this condition variable.
     pub(crate) fn add(&mut self, bell: &Arc<Condvar>) {
         self.0.push(bell.clone());

@@ -1,9 +1,15 @@
 //! Named thread pools (`thread_pool NAME threads=N [max_queue=M] [device_threads=K] [device_timeout=T]`): one queue for each
 //! device, plain threads.
 //!
+//! A pool begins with one thread. A thread that takes a job while no other is idle starts the next one, outside of the lock, so that a
+//! job finds a thread as long as there is a slot: each takes 45 KB of memory, and most servers need a few.
+//!
 //! A thread may never come back from a device. Then it no longer counts: another one is started in its place, and whoever
 //! waits for it gets [`DiskError::Hung`] (`tick`, called by `watch`).
 
+mod threads;
+
+use self::threads::{Newcomer, Thread};
 use crate::account::Account;
 use crate::device::{self, Device};
 use crate::error::DiskError;
@@ -89,13 +95,16 @@ struct State {
     hung: HungDevices,
 }
 
-struct Thread {
-    number: u32,
-    handle: JoinHandle<()>,
+/// Job that a thread has taken.
+struct Taken {
+    ticket: Ticket,
+    job: Arc<dyn Run>,
+    /// Thread to start before it is run.
+    newcomer: Option<Newcomer>,
 }
 
 impl Pool {
-    /// Starts a pool of `threads` (at least 1) threads in which up to `max_queue` jobs may wait for each device; with 0, only
+    /// Starts a pool of at most `threads` (at least 1) threads in which up to `max_queue` jobs may wait for each device; with 0, only
     /// as many jobs as threads are accepted.
     ///
     /// # Errors
@@ -104,7 +113,7 @@ impl Pool {
         Self::sized(name, &PoolSize::new(threads, max_queue))
     }
 
-    /// Starts a pool of this size.
+    /// Starts a pool of this size, with its first thread.
     ///
     /// Threads inherit the restrictions of the calling thread: never call this on a loop that is under the loop guard.
     ///
@@ -148,7 +157,7 @@ impl Pool {
     }
 
     /// Changes its size; no job is lost. Surplus threads end as they become
-    /// idle. The warning of [`Pool::new`] about restricted threads holds here too.
+    /// idle. The warning of [`Pool::sized`] about restricted threads holds here too.
     ///
     /// # Errors
     /// The system's reason if a thread could not be started; the pool then works with those it has.
@@ -314,41 +323,37 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Shared {
-    /// Starts threads until there is one per slot, and one for each that hangs and has none.
+    /// Starts a thread if no thread is idle and there may be more. The others are started by threads.
     fn grow(state: &mut State, shared: &Arc<Shared>) -> Result<(), Errno> {
-        while state.live < state.queue.slots() + state.queue.replaced() && !state.is_stopping {
-            if let Err(errno) = Self::start_thread(state, shared) {
-                // Fewer slots than asked for: a job must never be started for a thread that does not exist.
-                let live = state.live.saturating_sub(state.queue.replaced()).max(1);
-                let (max_waiting, device) = (state.queue.max_waiting(), state.queue.device_share());
-                state.queue.resize(live, max_waiting, Some(device));
-                return Err(errno);
-            }
+        if state.needs_thread()
+            && let Err(errno) = Self::start_thread(state, shared)
+        {
+            state.limit_slots();
+            return Err(errno);
         }
         state.threads.retain(|thread| !thread.handle.is_finished());
         Ok(())
     }
 
     fn start_thread(state: &mut State, shared: &Arc<Shared>) -> Result<(), Errno> {
-        let number = state.free_numbers.pop().unwrap_or_else(|| {
-            state.steps.push(Arc::default());
-            state.steps.len() as u32 - 1
-        });
-        let (its, steps) = (shared.clone(), state.steps[number as usize].clone());
-        match std::thread::Builder::new()
-            .name(shared.name.to_string())
-            .spawn(move || its.serve(number, steps))
-        {
-            Ok(handle) => {
-                state.live += 1;
-                state.threads.push(Thread { number, handle });
-                Ok(())
-            }
-            Err(error) => {
-                state.free_numbers.push(number);
-                Err(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
-            }
+        let newcomer = state.announce();
+        let started = Self::spawn(shared, &newcomer);
+        state.settle(newcomer, started)
+    }
+
+    /// Starts the thread that was announced, for later jobs. Called without the lock, for which loops would wait.
+    fn start_announced(self: &Arc<Self>, newcomer: Newcomer) {
+        let started = Self::spawn(self, &newcomer);
+        let mut state = self.state.lock();
+        if state.settle(newcomer, started).is_err() {
+            state.limit_slots();
         }
+    }
+
+    fn spawn(shared: &Arc<Shared>, newcomer: &Newcomer) -> std::io::Result<JoinHandle<()>> {
+        let (its, number, steps) = (shared.clone(), newcomer.number, newcomer.steps.clone());
+        let thread = std::thread::Builder::new().name(shared.name.to_string());
+        thread.spawn(move || its.serve(number, steps))
     }
 
     fn submit<T, W>(
@@ -475,11 +480,14 @@ impl Shared {
     }
 
     /// The life of a thread.
-    fn serve(&self, number: u32, steps: Arc<AtomicU32>) {
+    fn serve(self: &Arc<Self>, number: u32, steps: Arc<AtomicU32>) {
         IS_POOL_THREAD.set(true);
         device::count_steps(steps.clone());
         let (mut last, bell) = (None, Arc::default());
-        while let Some((ticket, job)) = self.next(last, number, &steps, &bell) {
+        while let Some(Taken { ticket, job, newcomer }) = self.next(last, number, &steps, &bell) {
+            if let Some(newcomer) = newcomer {
+                self.start_announced(newcomer);
+            }
             // The slot is free before its result is known: whoever gets the result may start the next job at once.
             let done = || self.state.lock().queue.done(ticket);
             if let Some(cost) = job.run(&done) {
@@ -498,18 +506,19 @@ impl Shared {
         number: u32,
         steps: &AtomicU32,
         bell: &Arc<Condvar>,
-    ) -> Option<(Ticket, Arc<dyn Run>)> {
+    ) -> Option<Taken> {
         let mut state = self.state.lock();
         if let Some(ticket) = last {
             state.queue.done(ticket);
         }
         let mut has_worked = last.is_some();
         loop {
-            if let Some(taken) = state.queue.take(Runner { number, steps: steps.load(Relaxed) }) {
+            if let Some((ticket, job)) = state.queue.take(Runner { number, steps: steps.load(Relaxed) }) {
+                let newcomer = state.needs_thread().then(|| state.announce());
                 if state.queue.has_started() {
                     state.idle.take().wake();
                 }
-                return Some(taken);
+                return Some(Taken { ticket, job, newcomer });
             }
             // What waits for a device from which nothing comes back is not waited for.
             let is_over = state.is_stopping && state.queue.waiting() == state.queue.waiting_in_vain();

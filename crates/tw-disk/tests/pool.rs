@@ -132,6 +132,48 @@ fn one_source_cannot_occupy_the_pool() {
     });
 }
 
+/// Number of threads of this process with this name.
+fn threads_named(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|its| its.trim_end() == name).count()
+}
+
+#[test]
+fn threads_are_started_when_jobs_need_them() {
+    let is = |count: usize| {
+        let start = Instant::now();
+        while threads_named("lazy") != count {
+            assert!(start.elapsed() < DEADLINE, "{} instead of {count}", threads_named("lazy"));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let pool = Pool::new("lazy", 4, 10).unwrap();
+    assert_eq!(pool.stats().threads, 4);
+    is(1);
+    let (gates, work): (Vec<_>, Vec<_>) = (0..6).map(|_| gate()).unzip();
+    let mut accounts: Vec<_> = (0..6).map(|source| by(JobClass::Hit, 1 + source)).collect();
+    let mut jobs = Vec::new();
+    for (nth, (account, work)) in accounts.iter_mut().zip(work).enumerate() {
+        let mut job = Box::pin(pool.run(account, work));
+        assert!(poll_once(job.as_mut()).is_pending());
+        jobs.push(job);
+        if nth < 4 {
+            gates[nth].wait();
+            // One more, for the next job.
+            is((nth + 2).min(4));
+        }
+    }
+    gates.iter().for_each(|gate| gate.open.send(()).unwrap());
+    block_on(async {
+        for job in jobs {
+            job.await.unwrap();
+        }
+    });
+    pool.shutdown();
+    is(0);
+}
+
 #[test]
 fn overflows_as_nginx_words_it() {
     for (threads, max_queue) in [(1, 2), (1, 0), (2, 0)] {
