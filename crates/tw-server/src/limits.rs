@@ -8,7 +8,7 @@ use tw_core::{event_loop, load, metrics, pools, process};
 
 use crate::config::{http2, http3, location, server};
 use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
-use crate::http::proxy::{health, ocsp_client, retry};
+use crate::http::proxy::{health, ocsp_client, retry, spill_delay};
 use crate::http::{
     self, background_subrequest, cache, early_subrequest, files, h2, h3, history, lifecycle, request,
     request_body, subrequest,
@@ -38,6 +38,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
                 upstream_tls::LIMITS,
                 fastcgi::LIMITS,
                 retry::LIMITS,
+                spill_delay::LIMITS,
                 h2_pool::LIMITS,
                 upstream_http2::LIMITS,
             ]

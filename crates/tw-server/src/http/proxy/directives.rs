@@ -238,7 +238,7 @@ macro_rules! gateway_directives {
         &[
             record::buffers(concat!($prefix, "buffers"), ALL)
                 .default("8 4k|8k")
-                .doc("What is kept of the body of a response in memory while the client is slower than the upstream server.")
+                .doc("What is kept of the body of a response in memory while the client is slower than the upstream server. When the client has left it full for 10 ms, and another 10 ms for each megabyte that it has taken, more goes to a temporary file.")
                 .set(|raw, node, _| raw.proxy().buffers.memory.set_buffers(node)),
             record::size(concat!($prefix, "busy_buffers_size"), ALL)
                 .default("8k|16k")

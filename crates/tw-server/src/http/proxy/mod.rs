@@ -27,6 +27,7 @@ mod response_buffer;
 pub(crate) mod retry;
 mod send_request;
 pub mod settings;
+pub(crate) mod spill_delay;
 pub mod sticky;
 pub mod store;
 mod tunnel;

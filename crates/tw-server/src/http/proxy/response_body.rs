@@ -155,6 +155,9 @@ impl<C: Codec> ResponseBody<C> {
             self.report(r)?;
         }
         if let Some(piece) = &next {
+            if let Some(ahead) = &mut self.ahead {
+                ahead.backlog.taken(piece.len());
+            }
             self.remaining = self.remaining.map(|left| left.saturating_sub(piece.len() as u64));
             if let Some(attempt) = r.facts.upstream.current() {
                 attempt.length += piece.len() as u64;

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource, Op, TempFile, TempOptions};
 
+use super::spill_delay::SpillDelay;
 use crate::config::location::TempPath;
 use crate::event_loop::Loop;
 use crate::http::file_reads::Pieces;
@@ -31,6 +32,8 @@ pub(super) struct ResponseBuffer {
     memory: Pieces,
     file: Option<Rc<Stored>>,
     writing: Option<Writing>,
+    /// Time that a client has before something is written.
+    delay: SpillDelay,
 }
 
 /// A write under way.
@@ -86,8 +89,13 @@ impl ResponseBuffer {
         self.memory.push(bytes);
     }
 
-    /// Makes room in memory, if there are more than `memory_max` bytes, by writing them to the file. Never waits: the task is
-    /// woken when a write has ended.
+    /// Notes that the client has taken so many bytes of the response, from here or past the buffer.
+    pub(super) fn taken(&mut self, bytes: usize) {
+        self.delay.taken(bytes);
+    }
+
+    /// Makes room in memory, if there are more than `memory_max` bytes, by writing them to the file, unless the client may still
+    /// be about to take them. Never waits: the task is woken when a write may begin, and when it has ended.
     pub(super) fn poll_room(
         &mut self,
         memory_max: usize,
@@ -125,6 +133,10 @@ impl ResponseBuffer {
             }
             let written = self.file.as_ref().map_or(0, |file| file.written.get());
             if room.size_max == 0 || written + self.memory.len() as u64 > room.size_max {
+                return Ok(Capacity::Full);
+            }
+            // DIFF(nginx): it writes at once.
+            if self.delay.poll_over(cx).is_pending() {
                 return Ok(Capacity::Full);
             }
             let pieces = std::mem::take(&mut self.memory);
