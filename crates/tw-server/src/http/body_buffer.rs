@@ -43,6 +43,9 @@ struct Spilled {
 struct Writing {
     future: LocalFuture<'static, (Result<Option<Spilled>, DiskError>, Account)>,
     size: u64,
+    /// Bytes being written. They are kept so that the loop frees them, not the thread that has written them: of pages that other
+    /// threads empty, the allocator finds few again, and takes four times the memory.
+    _parts: Vec<Bytes>,
 }
 
 /// Naming of a file.
@@ -175,6 +178,7 @@ impl BodyBuffer {
         let size = self.memory.len() as u64;
         let (parts, mut by) =
             (std::mem::take(&mut self.memory).into_parts(), Account::new(JobClass::Fill, by.source));
+        let kept = parts.clone();
         let future: LocalFuture<'static, _> = match &self.file {
             Some(file) => {
                 let (disk, to, at) = (file.disk.clone(), file.temp.file().clone(), file.size.get());
@@ -193,7 +197,7 @@ impl BodyBuffer {
                 })
             }
         };
-        self.writing = Some(Writing { future, size });
+        self.writing = Some(Writing { future, size, _parts: kept });
     }
 
     /// Moves what is in memory to the end of the file, which is made if there is none, be it for nothing.

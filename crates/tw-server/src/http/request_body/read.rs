@@ -19,9 +19,9 @@ use crate::vars::{self, EvalStatus};
 /// Size of one read of a body.
 const PULL_SIZE: usize = 64 << 10;
 
-/// Bytes written to a temporary file at once, where the client sends as fast: two pieces for each job. While they are written,
-/// as many may come.
-const BATCH_SIZE: usize = 128 << 10;
+/// Bytes written to a temporary file at once, where the client sends as fast: a piece for each job. While they are written, as many
+/// may come. Two pieces took a fourteenth less processor time, and a third more memory.
+const BATCH_SIZE: usize = 64 << 10;
 
 /// Limits of this module.
 pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
