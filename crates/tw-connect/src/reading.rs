@@ -3,7 +3,7 @@
 use std::io;
 
 use bytes::Bytes;
-use tw_core::event_loop::{Buffers, INPUT_SIZE};
+use tw_core::event_loop::{Buffers, INPUT_SIZE, copy_received};
 use tw_net::Transport;
 
 use crate::failure::UpstreamFailure;
@@ -68,7 +68,7 @@ fn read_into(buffer: &mut Vec<u8>, from: &Transport) -> io::Result<(ReadOutcome,
 /// buffer alive.
 fn take_read(buffer: &mut Vec<u8>) -> Bytes {
     if buffer.len() < buffer.capacity() / 2 {
-        return Bytes::copy_from_slice(buffer);
+        return copy_received(buffer);
     }
     std::mem::take(buffer).into()
 }

@@ -43,7 +43,7 @@ use self::counts::ClientLookup;
 
 pub use balance::Sibling;
 pub use budget::{BULK_MIN, CopyBudget};
-pub use buffers::{Buffers, INPUT_SIZE, SCRATCH_SIZE};
+pub use buffers::{Buffers, INPUT_SIZE, SCRATCH_SIZE, copy_received};
 pub use bulk_queue::{BodySize, BulkTurn};
 pub use connection_list::{ConnectionList, ConnectionSlot};
 pub use counts::{Counts, DescriptorLimit, PastStall, Reloads, Stalls, StartTime};

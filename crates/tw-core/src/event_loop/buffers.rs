@@ -8,6 +8,8 @@ use bytes::Bytes;
 pub const SCRATCH_SIZE: usize = 256 << 10;
 /// Bytes read of a body or a response at once, where they go on without being copied.
 pub const INPUT_SIZE: usize = 64 << 10;
+/// Bytes up to which a copy has room for no more than them.
+const EXACT_MAX: usize = 8 << 10;
 
 /// The buffers of one loop.
 pub struct Buffers {
@@ -51,6 +53,35 @@ impl Buffers {
     pub fn give_back_bytes(&self, bytes: Bytes) {
         if bytes.is_unique() {
             self.give_back_input(bytes.into());
+        }
+    }
+}
+
+/// A copy of bytes that a peer has sent, as many as it liked.
+///
+/// Long ones have room of 16 KiB, 32 KiB and so on: the allocator takes half a megabyte at a time for blocks of one size, and there
+/// are eight sizes between one power of two and the next.
+pub fn copy_received(bytes: &[u8]) -> Bytes {
+    if bytes.len() <= EXACT_MAX {
+        return Bytes::copy_from_slice(bytes);
+    }
+    let mut copy = Vec::with_capacity(bytes.len().next_power_of_two());
+    copy.extend_from_slice(bytes);
+    copy.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_copies_come_in_few_sizes() {
+        for len in [0, 1, EXACT_MAX, EXACT_MAX + 1, (16 << 10) + 1, INPUT_SIZE] {
+            let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
+            let copy = copy_received(&bytes);
+            assert_eq!(copy, bytes, "{len}");
+            let room = Vec::from(copy).capacity();
+            assert!(room == len || len > EXACT_MAX && room == len.next_power_of_two(), "{len}: {room}");
         }
     }
 }

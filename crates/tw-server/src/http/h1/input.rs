@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_core::event_loop::INPUT_SIZE;
+use tw_core::event_loop::{INPUT_SIZE, copy_received};
 use tw_http::Framing;
 use tw_http::chunked::{Chunk, ChunkedDecoder, OVERHEAD_MAX, Trailers};
 use tw_http::response::CONTINUE;
@@ -233,7 +233,7 @@ impl Http1Body {
             self.wire += used as u64;
             return Ok(Piece::Data(std::mem::take(&mut self.buffer).into()));
         }
-        let data = Bytes::copy_from_slice(input.get(range).unwrap_or_default());
+        let data = copy_received(input.get(range).unwrap_or_default());
         self.consume(used);
         Ok(Piece::Data(data))
     }
