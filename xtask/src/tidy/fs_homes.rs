@@ -22,6 +22,7 @@ const HOMES: &[(&str, &str)] = &[
     ("crates/tw-acme/", "the thread that orders certificates may wait"),
     ("crates/tailwater/", "the command line and the main thread run no loop"),
     ("crates/tailwater-top/", "a program of its own, which runs no loop"),
+    ("crates/tailwater-ingress/", "a program of its own, which runs no loop"),
     ("crates/tw-slowdisk/", "a program of its own, which runs no loop"),
     ("crates/tw-testkit/", "development only"),
     ("xtask/", "a tool"),

@@ -1,0 +1,11 @@
+//! Annotations of ingress-nginx as directives of Tailwater.
+
+mod access;
+pub mod canary;
+pub mod policy;
+pub mod table;
+mod traffic;
+mod upstream;
+pub mod value;
+
+pub(crate) use upstream::balancing;

@@ -1,0 +1,335 @@
+//! One HTTP/1.1 request over TCP, TLS or a Unix socket, and its response, which may go on for minutes (RFC 9112). The caller waits.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tw_tls::rustls::pki_types::ServerName;
+use tw_tls::rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+/// Most bytes of a response head.
+const HEAD_MAX: u64 = 64 << 10;
+/// Longest wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Server of requests.
+#[derive(Clone)]
+pub enum ServerAddress {
+    /// Host and port, without encryption.
+    Tcp(String, u16),
+    /// Host and port over TLS.
+    Tls(String, u16, ServerName<'static>, Arc<ClientConfig>),
+    /// Unix socket.
+    Unix(PathBuf),
+}
+
+/// Request.
+#[derive(Default)]
+pub struct Request<'a> {
+    /// Method.
+    pub method: &'a str,
+    /// Path and query.
+    pub target: &'a str,
+    /// Value of `Authorization`.
+    pub authorization: Option<String>,
+    /// Type and bytes of the content.
+    pub content: Option<(&'a str, Vec<u8>)>,
+}
+
+/// Response whose content has not been read yet.
+pub struct Response {
+    /// Status.
+    pub status: u16,
+    /// Content.
+    pub body: Body,
+}
+
+/// Content of a response.
+pub struct Body {
+    stream: BufReader<Box<dyn Read + Send>>,
+    framing: Framing,
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body").field("framing", &self.framing).finish_non_exhaustive()
+    }
+}
+
+/// End of a content.
+#[derive(Debug, PartialEq)]
+enum Framing {
+    /// Bytes that are left.
+    Length(u64),
+    /// Bytes that are left of a chunk; 0 before the next one.
+    Chunks(u64),
+    /// The end of the connection.
+    Close,
+    /// It has been read.
+    Over,
+}
+
+/// Sends a request. All of the exchange has to be over within `within`.
+///
+/// # Errors
+/// The server cannot be reached, or its response head is no HTTP.
+pub fn send(endpoint: &ServerAddress, request: &Request<'_>, within: Duration) -> io::Result<Response> {
+    let deadline = Instant::now() + within;
+    let host = match endpoint {
+        ServerAddress::Tcp(host, port) | ServerAddress::Tls(host, port, ..) if host.contains(':') => {
+            format!("[{host}]:{port}")
+        }
+        ServerAddress::Tcp(host, port) | ServerAddress::Tls(host, port, ..) => format!("{host}:{port}"),
+        ServerAddress::Unix(_) => "localhost".to_owned(),
+    };
+    let head = head(request, &host);
+    let stream: Box<dyn Read + Send> = match endpoint {
+        ServerAddress::Tcp(host, port) => {
+            Box::new(ask(Timed { socket: connect(host, *port)?, deadline }, &head)?)
+        }
+        ServerAddress::Tls(host, port, name, settings) => {
+            let session = ClientConnection::new(settings.clone(), name.clone()).map_err(io::Error::other)?;
+            let socket = Timed { socket: connect(host, *port)?, deadline };
+            Box::new(ask(StreamOwned::new(session, socket), &head)?)
+        }
+        ServerAddress::Unix(path) => {
+            Box::new(ask(Timed { socket: UnixStream::connect(path)?, deadline }, &head)?)
+        }
+    };
+    read_head(BufReader::with_capacity(32 << 10, stream))
+}
+
+fn ask<S: Read + Write>(mut stream: S, request: &[u8]) -> io::Result<S> {
+    stream.write_all(request)?;
+    stream.flush()?;
+    Ok(stream)
+}
+
+fn head(request: &Request<'_>, host: &str) -> Vec<u8> {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut head = format!(
+        "{} {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: tailwater-ingress/{version}\r\nAccept: application/json\r\nConnection: close\r\n",
+        request.method, request.target
+    );
+    if let Some(authorization) = &request.authorization {
+        head += &format!("Authorization: {authorization}\r\n");
+    }
+    let mut bytes = head.into_bytes();
+    match &request.content {
+        Some((kind, content)) => {
+            bytes
+                .extend(format!("Content-Type: {kind}\r\nContent-Length: {}\r\n\r\n", content.len()).bytes());
+            bytes.extend(content);
+        }
+        None => bytes.extend(b"\r\n"),
+    }
+    bytes
+}
+
+fn read_head(mut stream: BufReader<Box<dyn Read + Send>>) -> io::Result<Response> {
+    let malformed = || io::Error::new(ErrorKind::InvalidData, "the response is no HTTP");
+    let mut head = (&mut stream).take(HEAD_MAX);
+    let mut next = || -> io::Result<String> {
+        let mut line = Vec::new();
+        head.read_until(b'\n', &mut line)?;
+        if line.pop() != Some(b'\n') {
+            return Err(malformed());
+        }
+        Ok(String::from_utf8_lossy(line.trim_ascii_end()).into_owned())
+    };
+    let status_line = next()?;
+    let status = status_line.strip_prefix("HTTP/1.").and_then(|line| line.split(' ').nth(1)?.parse().ok());
+    let status = status.ok_or_else(malformed)?;
+    let mut framing = Framing::Close;
+    loop {
+        let line = next()?;
+        let Some((name, value)) = line.split_once(':') else {
+            if line.is_empty() {
+                break;
+            }
+            return Err(malformed());
+        };
+        if name.eq_ignore_ascii_case("transfer-encoding") && value.trim().eq_ignore_ascii_case("chunked") {
+            framing = Framing::Chunks(0);
+        } else if name.eq_ignore_ascii_case("content-length") && framing != Framing::Chunks(0) {
+            framing = Framing::Length(value.trim().parse().map_err(|_| malformed())?);
+        }
+    }
+    if status == 204 || status == 304 {
+        framing = Framing::Over;
+    }
+    Ok(Response { status, body: Body { stream, framing } })
+}
+
+impl Body {
+    /// Reads all of it.
+    ///
+    /// # Errors
+    /// The connection breaks, or there are more than `max` bytes.
+    pub fn read_all(&mut self, max: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.take(max + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > max {
+            return Err(io::Error::other(format!("the response has more than {max} bytes")));
+        }
+        Ok(bytes)
+    }
+
+    /// Begins the next chunk.
+    fn next_chunk(&mut self) -> io::Result<()> {
+        let mut line = Vec::new();
+        // A size with an extension, or the end of the chunk before it.
+        for _ in 0..2 {
+            line.clear();
+            (&mut self.stream).take(256).read_until(b'\n', &mut line)?;
+            if !line.trim_ascii().is_empty() || line.is_empty() {
+                break;
+            }
+        }
+        let size = str::from_utf8(&line).ok().and_then(|line| {
+            let size = line.split(';').next()?.trim();
+            u64::from_str_radix(size, 16).ok()
+        });
+        self.framing = match size {
+            Some(0) => Framing::Over,
+            Some(size) => Framing::Chunks(size),
+            None => return Err(ErrorKind::UnexpectedEof.into()),
+        };
+        Ok(())
+    }
+}
+
+impl Read for Body {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.framing == Framing::Chunks(0) {
+            self.next_chunk()?;
+        }
+        let left = match self.framing {
+            Framing::Over | Framing::Length(0) => return Ok(0),
+            Framing::Close => u64::MAX,
+            Framing::Length(left) | Framing::Chunks(left) => left,
+        };
+        let room = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let read = self.stream.read(buf.get_mut(..room).unwrap_or_default())?;
+        if let Framing::Length(left) | Framing::Chunks(left) = &mut self.framing {
+            if read == 0 && room > 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
+            }
+            *left -= read as u64;
+        }
+        Ok(read)
+    }
+}
+
+/// Socket with a limit of the time of one call.
+trait Socket: Read + Write {
+    fn set_timeout(&self, time: Duration) -> io::Result<()>;
+}
+
+impl Socket for TcpStream {
+    fn set_timeout(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
+    }
+}
+
+impl Socket for UnixStream {
+    fn set_timeout(&self, time: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(time)).and_then(|()| self.set_write_timeout(Some(time)))
+    }
+}
+
+/// Socket of which all calls together end at `deadline`.
+struct Timed<S> {
+    socket: S,
+    deadline: Instant,
+}
+
+impl<S: Socket> Timed<S> {
+    fn limit(&self) -> io::Result<()> {
+        match self.deadline.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(ErrorKind::TimedOut.into()),
+            left => self.socket.set_timeout(left),
+        }
+    }
+}
+
+impl<S: Socket> Read for Timed<S> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.limit()?;
+        self.socket.read(buf)
+    }
+}
+
+impl<S: Socket> Write for Timed<S> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.limit()?;
+        self.socket.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
+/// Connects to the first address of a host that answers.
+fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, format!("{host} has no address"));
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+            Ok(stream) => {
+                // The head and the content of a request are one write.
+                let _ = stream.set_nodelay(true);
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(text: &'static str) -> io::Result<(u16, Vec<u8>)> {
+        let stream: Box<dyn Read + Send> = Box::new(text.as_bytes());
+        let mut response = read_head(BufReader::new(stream))?;
+        Ok((response.status, response.body.read_all(100)?))
+    }
+
+    #[test]
+    fn contents_are_read_to_their_end() {
+        for (text, expected) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}x", Some((200, "{}"))),
+            ("HTTP/1.1 200 OK\r\n\r\n{}", Some((200, "{}"))),
+            (
+                "HTTP/1.1 410 Gone\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\n{}\r\n1\r\nx\r\n0\r\n\r\n",
+                Some((410, "{}x")),
+            ),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{}", None),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n", None),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}", None),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n{}", None),
+            ("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n{}", None),
+            ("HTTP/1.1 200 OK\r\nbroken\r\n\r\n", None),
+            ("SSH-2.0\r\n\r\n", None),
+            ("HTTP/1.1 200", None),
+            ("", None),
+        ] {
+            let found = response(text).ok();
+            let expected = expected.map(|(status, body): (u16, &str)| (status, body.as_bytes().to_vec()));
+            assert_eq!(found, expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn contents_have_a_limit() {
+        let stream: Box<dyn Read + Send> = Box::new(io::repeat(b'x'));
+        let mut body = Body { stream: BufReader::new(stream), framing: Framing::Close };
+        assert!(body.read_all(1000).is_err());
+    }
+}

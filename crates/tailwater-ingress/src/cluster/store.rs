@@ -1,0 +1,207 @@
+//! Copies of all objects that the configuration is made of, and a signal when one of them changes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::object::{ConfigMap, EndpointSlice, Ingress, IngressClass, ObjectName, Secret, Service};
+
+/// Objects of one kind by name.
+pub type Objects<T> = BTreeMap<ObjectName, Arc<T>>;
+
+/// All objects at one time. A clone shares the objects.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// Ingress objects.
+    pub ingresses: Objects<Ingress>,
+    /// Classes.
+    pub classes: Objects<IngressClass>,
+    /// Services.
+    pub services: Objects<Service>,
+    /// Endpoints.
+    pub slices: Objects<EndpointSlice>,
+    /// Secrets.
+    pub secrets: Objects<Secret>,
+    /// Maps of texts.
+    pub config_maps: Objects<ConfigMap>,
+}
+
+/// Objects of a kind within a [`Snapshot`].
+pub trait Kept: super::object::Object + PartialEq + Send + Sync + 'static {
+    /// Their place.
+    fn place(snapshot: &mut Snapshot) -> &mut Objects<Self>;
+    /// Name of an object.
+    fn name(&self) -> &ObjectName;
+}
+
+macro_rules! kept {
+    ($($kind:ident in $field:ident,)*) => {$(
+        impl Kept for $kind {
+            fn place(snapshot: &mut Snapshot) -> &mut Objects<Self> {
+                &mut snapshot.$field
+            }
+
+            fn name(&self) -> &ObjectName {
+                &self.metadata.name
+            }
+        }
+    )*};
+}
+
+kept! {
+    Ingress in ingresses,
+    IngressClass in classes,
+    Service in services,
+    EndpointSlice in slices,
+    Secret in secrets,
+    ConfigMap in config_maps,
+}
+
+/// Objects that watches change and the controller reads.
+#[derive(Debug, Default)]
+pub struct Store {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    snapshot: Snapshot,
+    /// Number of changes.
+    changes: u64,
+    /// Kinds whose first list has not arrived yet.
+    missing: usize,
+    /// The program ends.
+    ends: bool,
+}
+
+impl Store {
+    /// Creates an empty store that waits for the first lists of `kinds` kinds.
+    pub fn new(kinds: usize) -> Self {
+        Self { state: Mutex::new(State { missing: kinds, ..State::default() }), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A map is whole after every single change.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces all objects of a kind. `is_first` for the first list of it.
+    pub fn replace<T: Kept>(&self, objects: Objects<T>, is_first: bool) {
+        let mut state = self.lock();
+        *T::place(&mut state.snapshot) = objects;
+        state.missing -= usize::from(is_first && state.missing > 0);
+        state.changes += 1;
+        self.changed.notify_all();
+    }
+
+    /// Adds or changes an object. One that is equal is no change.
+    pub fn apply<T: Kept>(&self, object: T) {
+        let mut state = self.lock();
+        let place = T::place(&mut state.snapshot);
+        if place.get(object.name()).is_none_or(|old| **old != object) {
+            place.insert(object.name().clone(), Arc::new(object));
+            state.changes += 1;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Removes an object.
+    pub fn remove<T: Kept>(&self, name: &ObjectName) {
+        let mut state = self.lock();
+        if T::place(&mut state.snapshot).remove(name).is_some() {
+            state.changes += 1;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Wakes up everybody who waits, for the end of the program.
+    pub fn end(&self) {
+        self.lock().ends = true;
+        self.changed.notify_all();
+    }
+
+    /// Returns true at the end of the program.
+    pub fn ends(&self) -> bool {
+        self.lock().ends
+    }
+
+    /// Objects now.
+    pub fn snapshot(&self) -> Snapshot {
+        self.lock().snapshot.clone()
+    }
+
+    /// Waits for a change after `seen`, and then until there was none for `quiet`, but `most` at most. Returns the number of changes and the
+    /// objects, or `None` if nothing has changed within `within` or the program ends. Objects are complete from the first time on.
+    pub fn wait(
+        &self,
+        seen: u64,
+        quiet: Duration,
+        most: Duration,
+        within: Duration,
+    ) -> Option<(u64, Snapshot)> {
+        let unpoisoned = PoisonError::into_inner;
+        let deadline = Instant::now() + within;
+        let mut state = self.lock();
+        while state.missing > 0 || state.changes == seen {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if state.ends || left.is_zero() {
+                return None;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(|e| unpoisoned(e)).0;
+        }
+        let end = Instant::now() + most;
+        loop {
+            let (changes, left) = (state.changes, end.saturating_duration_since(Instant::now()));
+            if state.ends {
+                return None;
+            }
+            state = self.changed.wait_timeout(state, left.min(quiet)).unwrap_or_else(|e| unpoisoned(e)).0;
+            if state.changes == changes || left.is_zero() {
+                return Some((state.changes, state.snapshot.clone()));
+            }
+        }
+    }
+
+    /// Waits for `span`; returns true at the end of the program.
+    pub fn pause(&self, span: Duration) -> bool {
+        let deadline = Instant::now() + span;
+        let mut state = self.lock();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if state.ends || left.is_zero() {
+                return state.ends;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::object::Metadata;
+
+    fn class(name: &str, controller: &str) -> IngressClass {
+        let metadata = Metadata { name: ObjectName::new("", name), ..Metadata::default() };
+        IngressClass { metadata, controller: controller.to_owned() }
+    }
+
+    #[test]
+    fn changes_are_seen_once() {
+        let store = Store::new(1);
+        let short = Duration::from_millis(1);
+        assert!(store.wait(0, short, short, short).is_none());
+        store.replace(Objects::<IngressClass>::new(), true);
+        let (seen, _) = store.wait(0, short, short, short).unwrap();
+        store.apply(class("a", "b"));
+        let (seen, snapshot) = store.wait(seen, short, short, short).unwrap();
+        assert_eq!(snapshot.classes.len(), 1);
+        store.apply(class("a", "b"));
+        assert!(store.wait(seen, short, short, short).is_none());
+        store.remove::<IngressClass>(&ObjectName::new("", "a"));
+        assert!(store.wait(seen, short, short, short).unwrap().1.classes.is_empty());
+        store.end();
+        assert!(store.pause(Duration::from_secs(60)) && store.wait(0, short, short, short).is_none());
+    }
+}

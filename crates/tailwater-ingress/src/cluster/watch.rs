@@ -1,0 +1,213 @@
+//! One thread for each kind of objects: a list, then a watch from its version on, again and again.
+//!
+//! ```text
+//! list ──► watch ──► end of the watch, or connection lost: watch again from the last version
+//!   ▲        └─────► 410 Gone: the server has forgotten that version
+//!   └────────────────┘ every failure waits longer than the one before
+//! ```
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::client::{ApiClient, ApiError, Event};
+use super::object::{ConfigMap, EndpointSlice, Ingress, IngressClass, ObjectName, Secret, Service};
+use super::store::{Kept, Objects, Store};
+use crate::journal::Journal;
+
+/// Shortest and longest time between two attempts.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+/// Time after which the server ends a watch, so that a connection that broke without notice is found.
+const WATCH_TIME: Duration = Duration::from_secs(240);
+
+/// Kind of objects that is watched.
+pub struct Resource {
+    /// Group of the API, empty for the oldest one.
+    pub group: &'static str,
+    /// Name in paths and in rights.
+    pub plural: &'static str,
+    /// Objects belong to namespaces.
+    pub is_namespaced: bool,
+    /// Further arguments of requests, beginning with `&`.
+    query: &'static str,
+    follow: fn(Follower),
+}
+
+/// All kinds that are watched. Rights of the program are the same list: `packaging/kubernetes/ingress.yaml`.
+pub const RESOURCES: &[Resource] = &[
+    resource::<Ingress>("networking.k8s.io", "ingresses", true, ""),
+    resource::<IngressClass>("networking.k8s.io", "ingressclasses", false, ""),
+    resource::<Service>("", "services", true, ""),
+    resource::<EndpointSlice>("discovery.k8s.io", "endpointslices", true, ""),
+    // Releases of Helm and tokens are never used, and large.
+    resource::<Secret>(
+        "",
+        "secrets",
+        true,
+        "&fieldSelector=type!%3Dhelm.sh%2Frelease.v1%2Ctype!%3Dkubernetes.io%2Fservice-account-token",
+    ),
+    resource::<ConfigMap>("", "configmaps", true, ""),
+];
+
+const fn resource<T: Kept>(
+    group: &'static str,
+    plural: &'static str,
+    is_namespaced: bool,
+    query: &'static str,
+) -> Resource {
+    Resource { group, plural, is_namespaced, query, follow: Follower::run::<T> }
+}
+
+impl Resource {
+    /// Path of all objects, or of those of one namespace.
+    pub fn path(&self, namespace: Option<&str>) -> String {
+        let group = match self.group {
+            "" => "/api/v1".to_owned(),
+            group => format!("/apis/{group}/v1"),
+        };
+        match namespace.filter(|_| self.is_namespaced) {
+            Some(namespace) => format!("{group}/namespaces/{namespace}/{}", self.plural),
+            None => format!("{group}/{}", self.plural),
+        }
+    }
+}
+
+/// Starts a thread for each kind.
+///
+/// # Errors
+/// There is no thread left.
+pub fn start(
+    client: &ApiClient,
+    store: &Arc<Store>,
+    journal: &Arc<Journal>,
+    namespace: Option<&str>,
+) -> std::io::Result<()> {
+    for resource in RESOURCES {
+        let follower = Follower {
+            client: client.clone(),
+            store: Arc::clone(store),
+            journal: Arc::clone(journal),
+            path: resource.path(namespace),
+            query: resource.query,
+            is_first: true,
+        };
+        let follow = resource.follow;
+        std::thread::Builder::new()
+            .name(format!("watch-{}", resource.plural))
+            .spawn(move || follow(follower))?;
+    }
+    Ok(())
+}
+
+/// Thread that follows the objects of one kind.
+struct Follower {
+    client: ApiClient,
+    store: Arc<Store>,
+    journal: Arc<Journal>,
+    path: String,
+    query: &'static str,
+    is_first: bool,
+}
+
+impl Follower {
+    fn run<T: Kept>(mut self) {
+        let mut wait = BACKOFF.0;
+        let mut version: Option<String> = None;
+        while !self.store.ends() {
+            let began = Instant::now();
+            let result = match &mut version {
+                None => self.list::<T>().map(|listed| version = Some(listed)),
+                Some(version) => self.watch::<T>(version),
+            };
+            match result {
+                Ok(()) => {
+                    // A watch that ends at once is no progress.
+                    if version.is_some() && began.elapsed() > BACKOFF.0 {
+                        wait = BACKOFF.0;
+                    }
+                    continue;
+                }
+                Err(error) if error.is_gone() => {
+                    self.journal.line(&format!("{}: versions are gone, listing again", self.path));
+                    version = None;
+                }
+                Err(error) => {
+                    if matches!(error, ApiError::Status(400..=499, _)) {
+                        version = None;
+                    }
+                    self.journal.line(&format!(
+                        "{}: {error}; next attempt in {} ms",
+                        self.path,
+                        wait.as_millis()
+                    ));
+                }
+            }
+            if began.elapsed() > BACKOFF.1 {
+                wait = BACKOFF.0;
+            }
+            if self.store.pause(wait) {
+                return;
+            }
+            wait = (wait * 2).min(BACKOFF.1);
+        }
+    }
+
+    fn list<T: Kept>(&mut self) -> Result<String, ApiError> {
+        let mut objects = Objects::<T>::new();
+        let version = self.client.list(&self.path, self.query, |json| {
+            if let Some(object) = T::read(&json) {
+                objects.insert(object.name().clone(), Arc::new(object));
+            }
+        })?;
+        self.store.replace(objects, std::mem::take(&mut self.is_first));
+        Ok(version)
+    }
+
+    fn watch<T: Kept>(&self, version: &mut String) -> Result<(), ApiError> {
+        let began = Instant::now();
+        let mut watch = self.client.watch(&self.path, self.query, version, WATCH_TIME)?;
+        let mut is_empty = true;
+        while let Some(event) = watch.next()? {
+            is_empty = false;
+            let json = match &event {
+                Event::Applied(json) | Event::Deleted(json) | Event::Bookmark(json) => json,
+            };
+            if let Some(now) = json["metadata"]["resourceVersion"].as_str() {
+                now.clone_into(version);
+            }
+            match event {
+                Event::Bookmark(_) => {}
+                Event::Applied(json) => match T::read(&json) {
+                    Some(object) => self.store.apply(object),
+                    // Its version before this one is not what the cluster wants any more.
+                    None => self.store.remove::<T>(&name(&json)),
+                },
+                Event::Deleted(json) => self.store.remove::<T>(&name(&json)),
+            }
+            if self.store.ends() {
+                return Ok(());
+            }
+        }
+        match is_empty && began.elapsed() < BACKOFF.0 {
+            true => Err(ApiError::Status(500, "the watch ends at once".to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
+fn name(json: &serde_json::Value) -> ObjectName {
+    let of = |key: &str| json["metadata"][key].as_str().unwrap_or_default();
+    ObjectName::new(of("namespace"), of("name"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_of_the_api() {
+        let paths: Vec<_> = RESOURCES.iter().map(|resource| resource.path(Some("n"))).collect();
+        assert_eq!(paths[0], "/apis/networking.k8s.io/v1/namespaces/n/ingresses");
+        assert_eq!(paths[1], "/apis/networking.k8s.io/v1/ingressclasses");
+        assert_eq!(RESOURCES[2].path(None), "/api/v1/services");
+    }
+}

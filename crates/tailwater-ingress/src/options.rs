@@ -1,0 +1,303 @@
+//! The command line: options as records, and the words of one call.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use tw_base::command_line::{Kind, Opt, flag, listed, usage, with, wrapped};
+
+use crate::cluster::client::Access;
+use crate::cluster::object::{ObjectName, is_name};
+use crate::site::settings::SiteOptions;
+use crate::status::Published;
+
+/// Purpose, after the usage.
+const ABOUT: &str =
+    "Serves the Ingress objects of a Kubernetes cluster with Tailwater, which it starts and configures.";
+
+/// All options.
+pub const OPTIONS: &[Opt] = &[
+    with(
+        &["--controller-class"],
+        ("name", Kind::Text),
+        "controller of the classes that are served (default: tailwater.io/ingress-controller)",
+        "",
+    ),
+    with(
+        &["--ingress-class"],
+        ("name", Kind::Text),
+        "class in the annotation kubernetes.io/ingress.class (default: tailwater)",
+        "",
+    ),
+    flag(&["--watch-ingress-without-class"], "serve Ingress objects without a class", ""),
+    with(&["--watch-namespace"], ("namespace", Kind::Text), "only objects of this namespace", ""),
+    with(
+        &["--configmap"],
+        ("namespace/name", Kind::Text),
+        "settings of all servers, with the keys of ingress-nginx",
+        "",
+    ),
+    with(
+        &["--default-backend-service"],
+        ("namespace/name", Kind::Text),
+        "service of requests that no Ingress has (default: 404)",
+        "",
+    ),
+    with(
+        &["--default-ssl-certificate"],
+        ("namespace/name", Kind::Text),
+        "secret with the certificate of hosts that have none",
+        "",
+    ),
+    with(
+        &["--publish-service"],
+        ("namespace/name", Kind::Text),
+        "service whose addresses go to the status of Ingress objects",
+        "",
+    ),
+    with(
+        &["--publish-status-address"],
+        ("addresses", Kind::Text),
+        "these addresses, separated by commas",
+        "",
+    ),
+    with(
+        &["--election-id"],
+        ("name", Kind::Text),
+        "Lease of the controller that writes the status (default: tailwater-ingress-leader)",
+        "",
+    ),
+    flag(
+        &["--allow-snippets"],
+        "allow parts of the configuration in annotations",
+        "Whoever may write an Ingress can then read all secrets of the controller.",
+    ),
+    flag(
+        &["--allow-cross-namespace"],
+        "allow annotations to name secrets and config maps of other namespaces",
+        "",
+    ),
+    with(&["--http-port"], ("address", Kind::Text), "port or address of HTTP (default: 8080)", ""),
+    with(&["--https-port"], ("address", Kind::Text), "port or address of HTTPS (default: 8443)", ""),
+    with(
+        &["--status-port"],
+        ("address", Kind::Text),
+        "port or address of /healthz, /livez and /metrics (default: 10254)",
+        "",
+    ),
+    with(&["--resolver"], ("addresses", Kind::Text), "DNS servers (default: those of /etc/resolv.conf)", ""),
+    with(
+        &["--apiserver"],
+        ("URL", Kind::Text),
+        "API server (default: that of the cluster around the program)",
+        "",
+    ),
+    with(&["--token-file"], ("file", Kind::File), "token for it", ""),
+    with(&["--ca"], ("file", Kind::File), "authorities that are trusted for it, in PEM", ""),
+    with(
+        &["--tailwater"],
+        ("file", Kind::File),
+        "the server (default: tailwater, beside this program or in PATH)",
+        "",
+    ),
+    with(
+        &["--control"],
+        ("file", Kind::File),
+        "socket of the control API of a server that runs already",
+        "Its configuration file must be nginx.conf in --dir, and it must have access to the directory.",
+    ),
+    with(
+        &["--dir"],
+        ("directory", Kind::Directory),
+        "directory of the configuration (default: /run/tailwater-ingress)",
+        "",
+    ),
+    flag(&["-v", "--version"], "show version and exit", ""),
+    flag(&["-h", "-?", "--help"], "this help", ""),
+];
+
+/// Command of a call.
+#[derive(Debug)]
+pub enum Command {
+    /// Serve.
+    Serve(Box<Options>),
+    /// Say how it is used.
+    Help,
+    /// Say which version it is.
+    Version,
+}
+
+/// Words of a call.
+#[derive(Debug)]
+pub struct Options {
+    /// Settings of configurations.
+    pub site: SiteOptions,
+    /// Access to the API server.
+    pub access: Access,
+    /// Only objects of this namespace.
+    pub namespace: Option<String>,
+    /// Addresses for the status.
+    pub published: Option<Published>,
+    /// Name of the Lease.
+    pub election: String,
+    /// Program of the server.
+    pub binary: PathBuf,
+    /// Socket of a server that runs already.
+    pub control: Option<PathBuf>,
+}
+
+/// The help text.
+pub fn help() -> String {
+    let begin = concat!("tailwater-ingress version: tailwater-ingress/", env!("CARGO_PKG_VERSION"), "\n");
+    format!(
+        "{begin}{}\n{}\nOptions:\n{}",
+        usage("Usage: tailwater-ingress", OPTIONS),
+        wrapped(ABOUT, "", ""),
+        listed(OPTIONS, &[])
+    )
+}
+
+/// Reads the words after the program's name.
+///
+/// # Errors
+/// The reason why they are refused.
+pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Command, String> {
+    let mut words = words.into_iter();
+    let mut options = Options {
+        site: SiteOptions::default(),
+        access: Access::default(),
+        namespace: None,
+        published: None,
+        election: "tailwater-ingress-leader".to_owned(),
+        binary: PathBuf::from("tailwater"),
+        control: None,
+    };
+    while let Some(word) = words.next() {
+        let (name, inline) = match word.split_once('=') {
+            Some((name, value)) if name.starts_with("--") => (name.to_owned(), Some(value.to_owned())),
+            _ => (word.clone(), None),
+        };
+        let is_flag = inline.is_none();
+        let mut value = || {
+            inline
+                .clone()
+                .or_else(|| words.next())
+                .ok_or_else(|| format!("option \"{name}\" requires a value"))
+        };
+        let site = &mut options.site;
+        match &*name {
+            "--controller-class" => site.controller = value()?,
+            "--ingress-class" => site.class = value()?,
+            "--watch-ingress-without-class" if is_flag => site.without_class = true,
+            "--watch-namespace" => {
+                let namespace = value()?;
+                options.namespace = Some(namespace).filter(|name| !name.is_empty());
+                if options.namespace.as_deref().is_some_and(|name| !is_name(name)) {
+                    return Err(format!("invalid value of option \"{name}\""));
+                }
+            }
+            "--configmap" => site.config_map = Some(reference(&name, &value()?)?),
+            "--default-backend-service" => site.default_backend = Some(reference(&name, &value()?)?),
+            "--default-ssl-certificate" => site.default_secret = Some(reference(&name, &value()?)?),
+            "--publish-service" => options.published = Some(Published::Service(reference(&name, &value()?)?)),
+            "--publish-status-address" => {
+                let addresses = value()?.split(',').map(|address| address.trim().to_owned()).collect();
+                options.published = Some(Published::Addresses(addresses));
+            }
+            "--election-id" => options.election = value()?,
+            "--allow-snippets" if is_flag => site.allow_snippets = true,
+            "--allow-cross-namespace" if is_flag => site.allow_cross_namespace = true,
+            "--http-port" => site.http = listening(&name, value()?)?,
+            "--https-port" => site.https = listening(&name, value()?)?,
+            "--status-port" => site.status = listening(&name, value()?)?,
+            "--resolver" => site.resolvers = resolvers(&value()?)?,
+            "--apiserver" => options.access.url = Some(value()?),
+            "--token-file" => options.access.token = Some(value()?.into()),
+            "--ca" => options.access.authorities = Some(value()?.into()),
+            "--tailwater" => options.binary = value()?.into(),
+            "--control" => options.control = Some(value()?.into()),
+            "--dir" => site.dir = directory(&value()?)?,
+            "-v" | "--version" if is_flag => return Ok(Command::Version),
+            "-h" | "-?" | "--help" if is_flag => return Ok(Command::Help),
+            _ => return Err(format!("invalid option: \"{word}\"")),
+        }
+    }
+    if !is_name(&options.election) {
+        return Err("invalid value of option \"--election-id\"".to_owned());
+    }
+    Ok(Command::Serve(Box::new(options)))
+}
+
+fn reference(option: &str, text: &str) -> Result<ObjectName, String> {
+    let name = text.contains('/').then(|| ObjectName::reference(text, "")).flatten();
+    name.ok_or_else(|| format!("option \"{option}\" requires namespace/name"))
+}
+
+fn listening(option: &str, text: String) -> Result<String, String> {
+    let is_address = text.parse::<u16>().is_ok() || text.parse::<std::net::SocketAddr>().is_ok();
+    if is_address { Ok(text) } else { Err(format!("option \"{option}\" requires a port or address:port")) }
+}
+
+fn directory(text: &str) -> Result<PathBuf, String> {
+    // The path is a word of the configuration.
+    let is_plain = text.starts_with('/')
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte));
+    if is_plain {
+        Ok(text.trim_end_matches('/').into())
+    } else {
+        Err("option \"--dir\" requires an absolute path of plain characters".to_owned())
+    }
+}
+
+fn resolvers(text: &str) -> Result<Vec<IpAddr>, String> {
+    let addresses: Result<Vec<IpAddr>, _> = text.split(',').map(|address| address.trim().parse()).collect();
+    addresses.map_err(|_| "option \"--resolver\" requires addresses".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<Options, String> {
+        match parse(words.iter().map(|word| (*word).to_owned()))? {
+            Command::Serve(options) => Ok(*options),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn words_are_checked() {
+        let options = read(&[
+            "--configmap=a/b",
+            "--http-port",
+            "127.0.0.1:80",
+            "--publish-status-address",
+            "10.0.0.1, h",
+        ])
+        .unwrap();
+        assert_eq!(options.site.config_map, Some(ObjectName::new("a", "b")));
+        assert_eq!(
+            options.published,
+            Some(Published::Addresses(vec!["10.0.0.1".to_owned(), "h".to_owned()]))
+        );
+        for words in [
+            &["--configmap", "b"][..],
+            &["--http-port", "80; x"],
+            &["--dir", "/a b"],
+            &["--dir", "a"],
+            &["--election-id", "../x"],
+            &["x"],
+            &["--ca"],
+            &["--allow-snippets=1"],
+        ] {
+            assert!(read(words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn help_names_every_option() {
+        let text = help();
+        for option in OPTIONS {
+            assert!(text.contains(option.names[0]), "{}", option.names[0]);
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Applies configurations: only the servers of groups by the runtime API, everything else by a reload after a check. An Ingress that makes
+//! the server refuse the configuration is replaced by its last good version, or left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::process::ServerProcess;
+use crate::cluster::object::{Ingress, ObjectName};
+use crate::cluster::store::Snapshot;
+use crate::journal::Journal;
+use crate::site::settings::SiteOptions;
+use crate::site::{self, Site, files};
+
+/// Longest wait for a server that was just started.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Result of applying a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing has changed.
+    Unchanged,
+    /// Servers of this number of groups were changed, without a reload.
+    Endpoints(usize),
+    /// The configuration was loaded.
+    Reloaded,
+    /// The server keeps the configuration it has, for this reason. Another attempt may succeed.
+    Failed(String),
+}
+
+/// Configuration in use.
+#[derive(Debug)]
+struct Applied {
+    skeleton: String,
+    groups: BTreeMap<String, BTreeSet<String>>,
+    files: BTreeSet<PathBuf>,
+}
+
+/// Applies configurations to a server.
+pub struct Applier {
+    server: Arc<ServerProcess>,
+    journal: Arc<Journal>,
+    options: SiteOptions,
+    applied: Option<Applied>,
+    /// Last versions that the server accepted.
+    good: BTreeMap<ObjectName, Arc<Ingress>>,
+    /// Ingress objects that are replaced or left out, and why.
+    bad: BTreeMap<ObjectName, String>,
+    /// Configuration with all Ingress objects, the last time that some were left out.
+    refused: String,
+}
+
+impl Applier {
+    /// Creates the directories that it needs.
+    ///
+    /// # Errors
+    /// They cannot be created.
+    pub fn new(server: Arc<ServerProcess>, journal: Arc<Journal>, options: SiteOptions) -> io::Result<Self> {
+        for name in ["", "files", "temp"] {
+            DirBuilder::new().recursive(true).mode(0o700).create(options.dir.join(name))?;
+        }
+        let (good, bad, refused) = (BTreeMap::new(), BTreeMap::new(), String::new());
+        Ok(Self { server, journal, options, applied: None, good, bad, refused })
+    }
+
+    /// Starts the server with the configuration that an earlier run has left, or with one that serves nothing yet.
+    ///
+    /// # Errors
+    /// The server cannot be started.
+    pub fn begin(&mut self) -> Result<(), String> {
+        let path = self.server.config();
+        let has_config = path.is_file() && self.server.check(&path).is_ok();
+        if has_config {
+            self.journal.line("starting with the configuration of an earlier run");
+        } else {
+            let site = site::build(&Snapshot::default(), &[], &self.options);
+            let candidate =
+                self.write(&site).map_err(|error| format!("{}: {error}", self.options.dir.display()))?;
+            self.server.check(&candidate)?;
+            fs::rename(&candidate, &path).map_err(|error| format!("\"{}\": {error}", path.display()))?;
+        }
+        self.start()?;
+        // Another server beside us has what it had.
+        if !has_config { self.server.reload() } else { Ok(()) }
+    }
+
+    fn start(&self) -> Result<(), String> {
+        self.server.start().map_err(|error| format!("the server cannot be started: {error}"))?;
+        match self.server.answers(START_TIMEOUT) {
+            true => Ok(()),
+            false => Err("the server does not answer".to_owned()),
+        }
+    }
+
+    /// Applies the objects of a snapshot.
+    pub fn apply(&mut self, snapshot: &Snapshot) -> Outcome {
+        self.options.is_ready = true;
+        let ingresses = site::selected(snapshot, &self.options);
+        let full = site::build(snapshot, &ingresses, &self.options);
+        for (name, text) in &full.problems {
+            match snapshot.ingresses.get(name) {
+                Some(ingress) => self.journal.problem("Ingress", &ingress.metadata, "NotApplied", text),
+                None => {
+                    let metadata = snapshot.config_maps.get(name).map(|map| map.metadata.clone());
+                    self.journal.problem("ConfigMap", &metadata.unwrap_or_default(), "NotApplied", text);
+                }
+            }
+        }
+        // Those that were refused get another chance when anything but endpoints has changed.
+        let mut bad = std::mem::take(&mut self.bad);
+        if full.skeleton() != self.refused {
+            bad.clear();
+        }
+        let site = match bad.is_empty() {
+            true => full.clone(),
+            false => site::build(snapshot, &self.replaced(&ingresses, &bad), &self.options),
+        };
+        let outcome = match self.apply_endpoints(&site) {
+            Some(outcome) => outcome,
+            None => self.reload(snapshot, &ingresses, site, &mut bad),
+        };
+        self.refused = if bad.is_empty() { String::new() } else { full.skeleton() };
+        for (name, reason) in &bad {
+            if let Some(ingress) = snapshot.ingresses.get(name) {
+                self.journal.problem("Ingress", &ingress.metadata, "Refused", reason);
+            }
+        }
+        self.bad = bad;
+        outcome
+    }
+
+    /// Ingress objects with those of `bad` in their last good version, or left out.
+    fn replaced(&self, ingresses: &[Arc<Ingress>], bad: &BTreeMap<ObjectName, String>) -> Vec<Arc<Ingress>> {
+        let version = |ingress: &Arc<Ingress>| {
+            let name = &ingress.metadata.name;
+            match bad.contains_key(name) {
+                true => self.good.get(name).filter(|good| good.metadata != ingress.metadata).cloned(),
+                false => Some(Arc::clone(ingress)),
+            }
+        };
+        ingresses.iter().filter_map(version).collect()
+    }
+
+    /// Changes servers of groups, if that is all that has changed. `None` if a reload is needed.
+    fn apply_endpoints(&mut self, site: &Site) -> Option<Outcome> {
+        let applied = self.applied.as_mut()?;
+        if applied.skeleton != site.skeleton() {
+            return None;
+        }
+        let changed: Vec<_> =
+            site.groups.iter().filter(|(name, servers)| applied.groups.get(*name) != Some(servers)).collect();
+        if changed.is_empty() {
+            return Some(Outcome::Unchanged);
+        }
+        for (name, servers) in &changed {
+            if let Err(error) = self.server.set_servers(name, servers) {
+                self.journal.line(&format!("{error}; reloading instead"));
+                return None;
+            }
+        }
+        let count = changed.len();
+        applied.groups.clone_from(&site.groups);
+        // The next reload, and the next start, have them, too.
+        let written = self.write(site).and_then(|candidate| fs::rename(candidate, self.server.config()));
+        if let Err(error) = written {
+            self.journal.line(&format!("the configuration cannot be written: {error}"));
+        }
+        Some(Outcome::Endpoints(count))
+    }
+
+    /// Checks and loads a configuration, without the Ingress objects that the server refuses.
+    fn reload(
+        &mut self,
+        snapshot: &Snapshot,
+        ingresses: &[Arc<Ingress>],
+        mut site: Site,
+        bad: &mut BTreeMap<ObjectName, String>,
+    ) -> Outcome {
+        let mut is_searched = false;
+        loop {
+            let error = match self.check(&site) {
+                Ok(candidate) => match self.install(&candidate) {
+                    Ok(()) => break,
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            match self.culprit(&site, &error).filter(|name| !bad.contains_key(name)) {
+                Some(name) => {
+                    bad.insert(name, first_line(&error));
+                }
+                None if !is_searched => {
+                    is_searched = true;
+                    self.search(snapshot, ingresses, &error, bad);
+                }
+                None => return Outcome::Failed(error),
+            }
+            site = site::build(snapshot, &self.replaced(ingresses, bad), &self.options);
+        }
+        for ingress in ingresses.iter().filter(|ingress| !bad.contains_key(&ingress.metadata.name)) {
+            self.good.insert(ingress.metadata.name.clone(), Arc::clone(ingress));
+        }
+        let is_there = |name: &ObjectName| ingresses.iter().any(|ingress| ingress.metadata.name == *name);
+        self.good.retain(|name, _| is_there(name));
+        let files: BTreeSet<_> = site.files.contents().keys().cloned().collect();
+        let before = self.applied.take().map(|applied| applied.files).unwrap_or_default();
+        // Connections that began with the configuration before may still read its files; those before that are gone.
+        self.remove_files(&files.union(&before).cloned().collect());
+        self.applied = Some(Applied { skeleton: site.skeleton(), groups: site.groups, files });
+        Outcome::Reloaded
+    }
+
+    /// Ingress that a message of the server names by a line.
+    fn culprit(&self, site: &Site, error: &str) -> Option<ObjectName> {
+        let conf = self.candidate().display().to_string();
+        let used = self.server.config().display().to_string();
+        let number = |path: &str| {
+            let (_, rest) = error.split_once(&format!("{path}:"))?;
+            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            rest.get(..end)?.parse().ok()
+        };
+        site.owner(number(&conf).or_else(|| number(&used))?).cloned()
+    }
+
+    /// Finds the Ingress objects that the server refuses, by halves: those that have changed are added to those that were good.
+    fn search(
+        &self,
+        snapshot: &Snapshot,
+        ingresses: &[Arc<Ingress>],
+        error: &str,
+        bad: &mut BTreeMap<ObjectName, String>,
+    ) {
+        let changed: Vec<_> = ingresses
+            .iter()
+            .map(|ingress| &ingress.metadata.name)
+            .filter(|name| {
+                !bad.contains_key(name)
+                    && self.good.get(*name).map(|good| &good.metadata)
+                        != snapshot.ingresses.get(*name).map(|now| &now.metadata)
+            })
+            .cloned()
+            .collect();
+        let mut left_out = bad.clone();
+        left_out.extend(changed.iter().map(|name| (name.clone(), first_line(error))));
+        self.add_halves(snapshot, ingresses, &changed, &mut left_out);
+        *bad = left_out;
+    }
+
+    fn add_halves(
+        &self,
+        snapshot: &Snapshot,
+        ingresses: &[Arc<Ingress>],
+        names: &[ObjectName],
+        bad: &mut BTreeMap<ObjectName, String>,
+    ) {
+        if names.is_empty() {
+            return;
+        }
+        let mut trial = bad.clone();
+        names.iter().for_each(|name| drop(trial.remove(name)));
+        let site = site::build(snapshot, &self.replaced(ingresses, &trial), &self.options);
+        match self.check(&site) {
+            Ok(_) => *bad = trial,
+            Err(error) if names.len() == 1 => {
+                bad.extend(names.iter().map(|name| (name.clone(), first_line(&error))));
+            }
+            Err(_) => {
+                let (first, second) = names.split_at(names.len() / 2);
+                self.add_halves(snapshot, ingresses, first, bad);
+                self.add_halves(snapshot, ingresses, second, bad);
+            }
+        }
+    }
+
+    fn candidate(&self) -> PathBuf {
+        self.options.dir.join("candidate.conf")
+    }
+
+    /// Writes a configuration and its files beside the one in use.
+    fn write(&self, site: &Site) -> io::Result<PathBuf> {
+        for (path, content) in site.files.contents() {
+            if !path.is_file() {
+                write_secret(path, content)?;
+            }
+        }
+        let path = self.candidate();
+        write_secret(&path, site.text().as_bytes())?;
+        Ok(path)
+    }
+
+    fn check(&self, site: &Site) -> Result<PathBuf, String> {
+        let path =
+            self.write(site).map_err(|error| format!("the configuration cannot be written: {error}"))?;
+        self.server.check(&path).map(|()| path)
+    }
+
+    /// Puts a configuration in the place of the one in use. That one comes back if the server refuses it.
+    fn install(&self, candidate: &Path) -> Result<(), String> {
+        let path = self.server.config();
+        let before = fs::read(&path);
+        fs::rename(candidate, &path).map_err(|error| format!("\"{}\": {error}", path.display()))?;
+        self.start()?;
+        let result = self.server.reload();
+        if let (Err(_), Ok(before)) = (&result, before) {
+            write_secret(&path, &before).map_err(|error| format!("\"{}\": {error}", path.display()))?;
+        }
+        result
+    }
+
+    fn remove_files(&self, used: &BTreeSet<PathBuf>) {
+        let dir = self.options.dir.join("files");
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            if !used.contains(&entry.path()) {
+                // One that stays costs some bytes.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+fn first_line(error: &str) -> String {
+    error.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Writes a file that only we may read, in one step.
+fn write_secret(path: &Path, content: &[u8]) -> io::Result<()> {
+    let next = path.with_file_name(format!("next.{}", files::digest(path.display().to_string().as_bytes())));
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&next)?;
+    file.write_all(content)?;
+    drop(file);
+    fs::rename(next, path)
+}

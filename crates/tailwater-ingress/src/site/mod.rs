@@ -1,0 +1,58 @@
+//! The configuration that serves all Ingress objects. Nothing here has I/O: objects in, text and files out.
+
+mod build;
+pub mod certificate;
+pub mod endpoints;
+pub mod files;
+pub mod globals;
+mod host;
+mod location;
+mod render;
+pub mod settings;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use build::{build, selected};
+
+use crate::cluster::object::ObjectName;
+
+/// One line of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// Text without the end of the line.
+    pub text: String,
+    /// Ingress that the line belongs to.
+    pub owner: Option<ObjectName>,
+    /// Server of an upstream group, which can be changed without a reload.
+    pub is_endpoint: bool,
+}
+
+/// A configuration, and what else is known of it.
+#[derive(Debug, Clone, Default)]
+pub struct Site {
+    /// Lines of the configuration file.
+    pub lines: Vec<Line>,
+    /// Files that it names.
+    pub files: files::Files,
+    /// Servers of each upstream group whose servers are endpoints.
+    pub groups: BTreeMap<String, BTreeSet<String>>,
+    /// Ingress objects with something that has no effect, and why.
+    pub problems: Vec<(ObjectName, String)>,
+}
+
+impl Site {
+    /// Text of the configuration file.
+    pub fn text(&self) -> String {
+        self.lines.iter().flat_map(|line| [&*line.text, "\n"]).collect()
+    }
+
+    /// Text without endpoints: if it is the same, only endpoints have changed.
+    pub fn skeleton(&self) -> String {
+        self.lines.iter().filter(|line| !line.is_endpoint).flat_map(|line| [&*line.text, "\n"]).collect()
+    }
+
+    /// Ingress that a line of the file belongs to, counted from 1.
+    pub fn owner(&self, number: usize) -> Option<&ObjectName> {
+        self.lines.get(number.checked_sub(1)?)?.owner.as_ref()
+    }
+}
