@@ -37,7 +37,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(300);
 /// Runs until a signal ends it.
 ///
 /// # Errors
-/// It cannot start.
+/// The program cannot start.
 pub fn run(mut options: Options) -> Result<(), String> {
     let numbers = [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP, Signal::CHILD].map(Signal::as_raw);
     let signals = SignalFd::new(&numbers).map_err(|error| format!("signals: {error}"))?;
@@ -64,7 +64,7 @@ pub fn run(mut options: Options) -> Result<(), String> {
     Ok(())
 }
 
-/// What the threads share.
+/// Values that the threads share.
 struct Threads {
     client: ApiClient,
     store: Arc<Store>,

@@ -136,6 +136,21 @@ pub fn is_field_name(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }
 
+/// Returns true for a field that says something of the message, not of its framing or its connection.
+pub fn is_end_to_end_field(text: &str) -> bool {
+    let framing = [
+        "connection",
+        "content-length",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    is_field_name(text) && !framing.iter().any(|name| text.eq_ignore_ascii_case(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

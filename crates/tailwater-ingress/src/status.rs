@@ -20,7 +20,7 @@ const LEASE_TIME: Duration = Duration::from_secs(20);
 /// Addresses of the controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Published {
-    /// Those of a service.
+    /// Addresses of a service.
     Service(ObjectName),
     /// These.
     Addresses(Vec<String>),

@@ -88,7 +88,7 @@ impl Reader<'_> {
 
     /// A service that is asked about each request.
     pub(super) fn read_external_auth(&mut self) {
-        let Some(url) = self.required("auth-url", url) else { return };
+        let Some(url) = self.required("auth-url", target_url) else { return };
         let (owner, id) = (self.policy.owner.clone(), self.policy.id.clone());
         let path = format!("/_tailwater-ingress/auth/{owner}");
         let mut lines = vec![
@@ -172,7 +172,7 @@ impl Reader<'_> {
         match self.config_map(reference) {
             Ok(map) => {
                 for (name, value) in &map.data {
-                    match quote::template(value).filter(|_| quote::is_field_name(name)) {
+                    match quote::template(value).filter(|_| quote::is_end_to_end_field(name)) {
                         Some(value) => lines.push(format!("proxy_set_header {name} {value};")),
                         None => self.policy.deny(format!(
                             "annotation \"auth-proxy-set-headers\": field \"{name}\" is invalid"
@@ -266,11 +266,29 @@ pub(super) fn url(text: &str) -> Option<String> {
     quote::template(text).filter(|_| !rest.is_empty() && !rest.starts_with('/') && text.chars().all(is_plain))
 }
 
+/// URL that the server sends requests to, as a word. Its host is a text, or the host of the request: another variable could name a
+/// Unix socket, and the runtime API has one.
+pub(super) fn target_url(text: &str) -> Option<String> {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"))?;
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    // A variable may follow the host, as its path.
+    let authority = rest.get(..end)?;
+    let (host, after) = match authority.split_once('$') {
+        Some(("", after)) if after == "host" || after == "{host}" => return url(text),
+        Some((host, after)) => (host, after),
+        None => (authority, ""),
+    };
+    let is_path = after.is_empty() || matches!(after, "request_uri" | "{request_uri}" | "uri" | "{uri}");
+    let is_plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.:[]".contains(&byte));
+    let is_host = !host.is_empty() && !host.to_ascii_lowercase().starts_with("unix");
+    url(text).filter(|_| is_path && is_plain && is_host)
+}
+
 /// Names of header fields, separated by commas.
 pub(super) fn field_names(text: &str) -> Option<Vec<String>> {
     let names: Vec<_> =
         text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
-    (!names.is_empty() && names.iter().all(|name| quote::is_field_name(name))).then_some(names)
+    (!names.is_empty() && names.iter().all(|name| quote::is_end_to_end_field(name))).then_some(names)
 }
 
 /// The file of users that a secret has.

@@ -1,6 +1,6 @@
 //! Annotations about URLs, fields, cross-origin requests, copies and traces.
 
-use super::access::url;
+use super::access::{target_url, url};
 use super::policy::{Protocol, Reader};
 use super::value;
 use crate::quote;
@@ -178,7 +178,7 @@ impl Reader<'_> {
 
     /// Copies of requests.
     pub(super) fn read_mirror(&mut self) {
-        let Some(target) = self.checked("mirror-target", url) else { return };
+        let Some(target) = self.checked("mirror-target", target_url) else { return };
         let path = format!("/_tailwater-ingress/mirror/{}", self.policy.owner);
         let host = self.checked("mirror-host", quote::template);
         let passes_body = self.switch("mirror-request-body") != Some(false);
@@ -327,6 +327,25 @@ mod tests {
             ["file:///etc", "http://", "http:///x", "http://a b", "http://a\"", "http://$document_root"]
         {
             assert_eq!(url(odd), None, "{odd}");
+        }
+        for (text, expected) in [
+            ("https://$host/oauth2/auth", true),
+            ("http://auth.ns.svc.cluster.local:8080/check?rd=$request_uri", true),
+            ("https://test.example$request_uri", true),
+            ("http://[::1]:80/", true),
+            ("http://unix:/run/tailwater-ingress/api.sock:/api/", false),
+            ("http://UNIX:/run/tailwater-ingress/api.sock:/api/", false),
+            ("http://$http_x/", false),
+            ("http://${arg_a}:80/", false),
+            ("http://$host:/run/tailwater-ingress/api.sock:/", false),
+            ("http://u$http_x/", false),
+            ("http://a$http_x/", false),
+            ("http://a${host}b/", false),
+        ] {
+            assert_eq!(target_url(text).is_some(), expected, "{text}");
+        }
+        for odd in ["Transfer-Encoding", "Host", "X, content-length", "Connection"] {
+            assert_eq!(field_names(odd), None, "{odd}");
         }
     }
 }

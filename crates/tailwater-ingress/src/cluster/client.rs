@@ -151,7 +151,7 @@ impl ApiClient {
     /// # Errors
     /// One page fails.
     pub fn list(&self, path: &str, query: &str, mut each: impl FnMut(Value)) -> Result<String, ApiError> {
-        let mut next = String::new();
+        let (mut next, mut version) = (String::new(), None);
         loop {
             let target = format!("{path}?limit={PAGE_COUNT}{query}{}", token_argument(&next));
             let mut page = self.request("GET", &target, None)?;
@@ -159,10 +159,11 @@ impl ApiClient {
                 items.into_iter().for_each(&mut each);
             }
             let metadata = &page["metadata"];
+            // That of the first page: what changes between pages is in the watch.
+            version = version.or_else(|| metadata["resourceVersion"].as_str().map(str::to_owned));
             next = metadata["continue"].as_str().unwrap_or_default().to_owned();
             if next.is_empty() {
-                let version = metadata["resourceVersion"].as_str().ok_or(ApiError::Malformed)?;
-                return Ok(version.to_owned());
+                return version.ok_or(ApiError::Malformed);
             }
         }
     }

@@ -69,7 +69,7 @@ enum Framing {
     Chunks(u64),
     /// The end of the connection.
     Close,
-    /// It has been read.
+    /// Nothing is left.
     Over,
 }
 

@@ -308,9 +308,9 @@ pub struct Endpoint {
     pub addresses: Vec<IpAddr>,
     /// New requests may be sent to it.
     pub ready: bool,
-    /// It answers requests, also while it ends.
+    /// The endpoint answers requests, also while it ends.
     pub serving: bool,
-    /// It ends.
+    /// The endpoint ends.
     pub terminating: bool,
 }
 

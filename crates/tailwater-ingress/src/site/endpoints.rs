@@ -69,7 +69,7 @@ impl<'a> UpstreamGroups<'a> {
                     _ => return Err(format!("service \"{name}\" has no such port")),
                 };
                 let host = host.trim_end_matches('.');
-                let is_local = host == "localhost" || host.ends_with(".localhost");
+                let is_local = host == "unix" || host == "localhost" || host.ends_with(".localhost");
                 if !quote::is_host(host)
                     || is_local
                     || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())

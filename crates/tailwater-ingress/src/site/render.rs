@@ -286,7 +286,7 @@ fn write_host(
         text.line("}");
     }
     text.owner = None;
-    text.line(&format!("location {OWN_PATHS}/ {{ return 404; }}"));
+    text.line(&format!("location ^~ {OWN_PATHS}/ {{ return 404; }}"));
     if !host.locations.contains_key(&(PathKind::Prefix, String::new())) {
         text.line("location / { return 404; }");
     }

@@ -64,6 +64,7 @@ fn configurations_are_those_of_the_files() {
         for (file, content) in site.files.contents() {
             place.write(file.strip_prefix(place.path()).unwrap(), content).unwrap();
         }
+        std::fs::create_dir(place.join("temp")).unwrap();
         let written = place.write("nginx.conf", &text).unwrap();
         if let Some(binary) = server_binary() {
             let output = Command::new(binary).arg("-t").arg("-c").arg(&written).output().unwrap();
