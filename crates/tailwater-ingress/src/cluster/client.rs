@@ -203,7 +203,7 @@ impl Watch {
     ///
     /// # Errors
     /// The connection breaks, the event is no JSON, or the server ends the watch with an error, such as 410.
-    pub fn next(&mut self) -> Result<Option<Event>, ApiError> {
+    pub fn next_event(&mut self) -> Result<Option<Event>, ApiError> {
         let mut line = Vec::new();
         (&mut self.0).take(EVENT_SIZE_MAX).read_until(b'\n', &mut line)?;
         if line.is_empty() {

@@ -140,7 +140,6 @@ impl Store {
         most: Duration,
         within: Duration,
     ) -> Option<(u64, Snapshot)> {
-        let unpoisoned = PoisonError::into_inner;
         let deadline = Instant::now() + within;
         let mut state = self.lock();
         while state.missing > 0 || state.changes == seen {
@@ -148,7 +147,7 @@ impl Store {
             if state.ends || left.is_zero() {
                 return None;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(|e| unpoisoned(e)).0;
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         let end = Instant::now() + most;
         loop {
@@ -156,7 +155,8 @@ impl Store {
             if state.ends {
                 return None;
             }
-            state = self.changed.wait_timeout(state, left.min(quiet)).unwrap_or_else(|e| unpoisoned(e)).0;
+            state =
+                self.changed.wait_timeout(state, left.min(quiet)).unwrap_or_else(PoisonError::into_inner).0;
             if state.changes == changes || left.is_zero() {
                 return Some((state.changes, state.snapshot.clone()));
             }

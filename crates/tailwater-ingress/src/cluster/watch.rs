@@ -166,7 +166,7 @@ impl Follower {
         let began = Instant::now();
         let mut watch = self.client.watch(&self.path, self.query, version, WATCH_TIME)?;
         let mut is_empty = true;
-        while let Some(event) = watch.next()? {
+        while let Some(event) = watch.next_event()? {
             is_empty = false;
             let json = match &event {
                 Event::Applied(json) | Event::Deleted(json) | Event::Bookmark(json) => json,

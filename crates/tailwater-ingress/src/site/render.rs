@@ -270,10 +270,10 @@ fn write_host(
         text.lines(&policy.internal);
         errors.get(*number).into_iter().for_each(|lines| text.lines(lines));
         let root = (PathKind::Exact, "/".to_owned());
-        if let Some(target) = policy.app_root.as_ref().filter(|_| !host.locations.contains_key(&root)) {
-            if directives.insert("app-root".to_owned()) {
-                text.line(&format!("location = / {{ return 302 {target}; }}"));
-            }
+        if let Some(target) = policy.app_root.as_ref().filter(|_| !host.locations.contains_key(&root))
+            && directives.insert("app-root".to_owned())
+        {
+            text.line(&format!("location = / {{ return 302 {target}; }}"));
         }
     }
     text.owner = own;

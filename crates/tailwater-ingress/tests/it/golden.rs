@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
-use tailwater_ingress::cluster::object::Object as _;
 use tailwater_ingress::cluster::store::{Kept, Snapshot};
 use tailwater_ingress::site::settings::SiteOptions;
 use tailwater_ingress::site::{build, certificate, selected};
