@@ -20,6 +20,7 @@ pub struct Config {
     pub(crate) http: HttpConfig,
     /// `None` without a `stream` block.
     pub(crate) stream: Option<StreamConfig>,
+    pub(crate) temp_paths: Vec<Arc<TempPath>>,
 }
 
 impl Deref for Config {
@@ -41,7 +42,7 @@ impl Config {
 
     /// Directories to make.
     pub fn temp_paths(&self) -> &[Arc<TempPath>] {
-        &self.http.temp_paths
+        &self.temp_paths
     }
 
     /// Directories with their purpose and the places that name them.

@@ -10,6 +10,7 @@
 
 mod app;
 mod config;
+mod fleet;
 mod generation;
 mod load;
 

@@ -3,13 +3,14 @@
 use tw_conf::{ConfError, ConfFiles, Contexts, Diagnostics, DirectiveInfo, Node, Tree, record};
 use tw_core::load::{
     CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, Prefixes, ProtocolBlocks,
-    ResolveContext,
+    ProtocolParts, ResolveContext,
 };
 use tw_core::shared_objects::SharedObjects;
 use tw_server::load::HttpBlocks;
 use tw_stream::StreamBlocks;
 
 use crate::config::Config;
+use crate::fleet::{self, FleetBlocks};
 
 /// Modules of each protocol, besides those of its core.
 #[derive(Clone, Copy)]
@@ -34,7 +35,11 @@ pub fn load(
     previous: &SharedObjects,
     diagnostics: &mut Diagnostics,
 ) -> Result<Config, ConfError> {
-    let blocks = AppBlocks { http: HttpBlocks::new(modules.http), stream: StreamBlocks::new(modules.stream) };
+    let blocks = AppBlocks {
+        fleet: FleetBlocks::default(),
+        http: HttpBlocks::new(modules.http),
+        stream: StreamBlocks::new(modules.stream),
+    };
     tw_core::load::load(tree, files, prefixes, blocks, previous, diagnostics)
 }
 
@@ -42,6 +47,7 @@ pub fn load(
 pub fn all_directives(modules: Modules) -> Vec<(&'static str, DirectiveInfo)> {
     let mut all = tw_server::load::all_directives(modules.http);
     all.extend(tw_stream::load::all_directives(modules.stream));
+    all.extend(fleet::directives().map(|info| ("fleet", info)));
     all
 }
 
@@ -52,13 +58,15 @@ pub fn structure_directives() -> impl Iterator<Item = DirectiveInfo> {
 
 /// All protocols while a configuration is loaded.
 struct AppBlocks {
+    fleet: FleetBlocks,
     http: HttpBlocks,
     stream: StreamBlocks,
 }
 
 /// Records of the structural blocks of all protocols.
-static STRUCTURE: [DirectiveInfo; HttpBlocks::STRUCTURE.len() + StreamBlocks::STRUCTURE.len()] =
-    record::joined_infos(&[HttpBlocks::STRUCTURE, StreamBlocks::STRUCTURE]);
+static STRUCTURE: [DirectiveInfo;
+    HttpBlocks::STRUCTURE.len() + StreamBlocks::STRUCTURE.len() + fleet::STRUCTURE.len()] =
+    record::joined_infos(&[HttpBlocks::STRUCTURE, StreamBlocks::STRUCTURE, &fleet::STRUCTURE]);
 
 impl ProtocolBlocks for AppBlocks {
     type Config = Config;
@@ -68,14 +76,17 @@ impl ProtocolBlocks for AppBlocks {
 
     fn directives(&self) -> CollectDirectives {
         let (http, stream) = (self.http.directives(), self.stream.directives());
-        Box::new(move || http().into_iter().chain(stream()).collect())
+        Box::new(move || http().into_iter().chain(stream()).chain(fleet::directives()).collect())
     }
 
     fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>> {
-        self.http.read(node, loader).or_else(|| self.stream.read(node, loader))
+        let own = self.fleet.read(node, loader).or_else(|| self.http.read(node, loader));
+        own.or_else(|| self.stream.read(node, loader))
     }
 
     fn resolve(&mut self, mut shared: ResolveContext<'_>, mistakes: &mut Mistakes) {
+        // First: caches look for their fleets.
+        self.fleet.resolve(shared.reborrow(), mistakes);
         self.http.resolve(shared.reborrow(), mistakes);
         self.stream.resolve(shared, mistakes);
     }
@@ -83,11 +94,15 @@ impl ProtocolBlocks for AppBlocks {
     fn finish(self, process: &mut ConfigBuilder<'_>) -> Result<LoadedBlocks<Config>, ConfError> {
         let http = self.http.finish(process)?;
         let stream = self.stream.finish(process)?;
-        let assemble = Box::new(|process: tw_core::generation::ProcessConfig| Config {
-            http: (http.assemble)(process.clone()),
-            stream: (stream.assemble)(process.clone()),
-            process,
+        let own = self.fleet;
+        let parts = http.parts.join(stream.parts)?;
+        let parts = parts.join(ProtocolParts { reach: own.reach, ..ProtocolParts::default() })?;
+        let mut temp_paths = own.temp_paths;
+        let assemble = Box::new(move |process: tw_core::generation::ProcessConfig| {
+            let http = (http.assemble)(process.clone());
+            temp_paths.extend(http.temp_paths.iter().cloned());
+            Config { http, stream: (stream.assemble)(process.clone()), process, temp_paths }
         });
-        Ok(LoadedBlocks { parts: http.parts.join(stream.parts)?, assemble })
+        Ok(LoadedBlocks { parts, assemble })
     }
 }

@@ -173,6 +173,11 @@ impl<P: Protocol> Resolve<'_, P> {
         self.shared.shared_objects.try_keep(self.shared.previous, name, fits, make)
     }
 
+    /// Shared object that another part of this configuration keeps under `name`.
+    pub fn find<T: Send + Sync + 'static>(&self, name: &[u8]) -> Option<Arc<T>> {
+        self.shared.shared_objects.find(name)
+    }
+
     /// Shared object under `name` in the configuration before, to continue from.
     pub fn previous<T: Send + Sync + 'static>(&self, name: &[u8]) -> Option<Arc<T>> {
         self.shared.previous.find(name)

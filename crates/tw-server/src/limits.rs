@@ -47,6 +47,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
         ("DNS", tw_dns::LIMITS.concat()),
         ("TLS", [tw_tls::LIMITS, tw_acme::LIMITS, ssl::LIMITS, &[ocsp_client::LIMITS]].concat().concat()),
         ("caches", [cache::LIMITS, tw_cache::LIMITS].concat().concat()),
+        ("fleet", tw_fleet::LIMITS.concat()),
         (
             "request bodies, responses and keep-alive",
             [&[tw_http::chunked::LIMITS], location::LIMITS, &[request_body::read::LIMITS]].concat().concat(),

@@ -333,7 +333,7 @@ impl Start {
         report.log_to(&self.console);
         let mut server =
             Server::start(config, sockets, (process.affinity, copier), &self.sinks, &self.console)?;
-        server.begin();
+        server.begin(&self.console);
         Ok((server, rules))
     }
 

@@ -5,6 +5,7 @@
 
 mod acme;
 mod disk_faults;
+mod fleet;
 mod loops;
 pub(crate) mod memory;
 mod metrics_clients;
@@ -39,6 +40,7 @@ use crate::console::{Console, Fault};
 use crate::sockets::Sockets;
 
 use acme::Acme;
+use fleet::Fleets;
 use loops::{Loops, WantedLoops};
 use metrics_clients::MetricsClients;
 use purging::{PurgeOutcome, PurgesInProgress};
@@ -67,6 +69,7 @@ pub(crate) struct Server {
     purging: PurgesInProgress,
     metrics_clients: MetricsClients,
     acme: Acme,
+    fleets: Fleets,
     /// Handover of sessions to the next process, once this one leaves.
     handover: Option<Handover>,
 }
@@ -112,12 +115,15 @@ impl Server {
             purging,
             metrics_clients: MetricsClients::default(),
             acme,
+            fleets: Fleets::default(),
             handover: None,
         })
     }
 
     /// Lets the loops accept connections.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self, console: &Console) {
+        // First, so that requests find it.
+        self.fleets.begin(&self.generation, console);
         self.loops.begin();
         self.acme.begin();
     }
@@ -174,6 +180,7 @@ impl Server {
         }
         sinks.report_to((*generation.error_log).clone());
         self.generation = generation;
+        self.fleets.follow(&self.generation, console);
         self.sockets = sockets;
         self.pools = pools;
         self.affinity = affinity;
@@ -258,6 +265,7 @@ impl Server {
         let phase = self.handover.as_mut().map(|handover| handover.step(&self.generation.error_log));
         self.loops.quit(self.generation.main.shutdown_timeout, &phase.unwrap_or_default());
         self.acme.retire();
+        self.fleets.retire();
     }
 
     /// Begins the handover of sessions once the next process says that it takes them.

@@ -393,7 +393,7 @@ impl Worker {
                 self.server.close_files();
             }
             Ok(Some((WorkerCommand::Renew(texts), _))) => self.renew(&texts),
-            Ok(Some((WorkerCommand::Begin, _))) => self.server.begin(),
+            Ok(Some((WorkerCommand::Begin, _))) => self.server.begin(&self.console),
             Ok(Some((WorkerCommand::Purge(number, order), _))) => {
                 // What this says is one packet, whichever thread sends it.
                 let master = master.clone();

@@ -97,6 +97,15 @@ async fn purge(generation: &Generation, order: &Purge) -> PurgeOutcome {
         Ok(cache::PurgeOutcome::Nothing) => {
             PurgeOutcome { is_done: true, said: Some(format!("nothing in cache \"{name}\" has this key")) }
         }
+        Ok(cache::PurgeOutcome::Queued) => PurgeOutcome {
+            is_done: true,
+            said: Some(
+                "the engine of the fleet is away: other nodes purge when it is there again".to_owned(),
+            ),
+        },
+        Ok(cache::PurgeOutcome::Unpublished) => PurgeOutcome::refused(
+            "it is purged on this node only: other nodes of the fleet could not be told, the error log has the reason",
+        ),
         Err(error) => {
             log(Level::Crit, format_args!("{error} while purging, cache \"{name}\""));
             PurgeOutcome::refused(format!("it is purged, but that may not outlive a restart: {error}"))

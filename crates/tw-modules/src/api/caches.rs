@@ -66,6 +66,9 @@ struct PurgeBody {
 #[derive(Serialize)]
 struct Done {
     purged: bool,
+    /// True if other nodes of the fleet purge later.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    queued: bool,
 }
 
 /// All caches by their names.
@@ -90,7 +93,14 @@ pub(super) async fn purge(r: &mut Request, name: &str) -> Result<ApiResponse, Ap
     let (scope, mode) = parse(&body::read_bytes(r).await?)?;
     let disk = r.generation().disks.default_disk().clone();
     match cache.purge(&disk, &scope, mode, |level, message| r.log(level, message)).await {
-        Ok(PurgeOutcome::Done) => Ok(ApiResponse::ok(json(&Done { purged: true }))),
+        Ok(PurgeOutcome::Done) => Ok(ApiResponse::ok(json(&Done { purged: true, queued: false }))),
+        Ok(PurgeOutcome::Queued) => {
+            Ok(ApiResponse { status: 202, ..ApiResponse::ok(json(&Done { purged: true, queued: true })) })
+        }
+        Ok(PurgeOutcome::Unpublished) => {
+            let text = "it is purged on this node only: other nodes of the fleet could not be told";
+            Err(ApiError::new(503, "PurgeNotPublished", text).into())
+        }
         Ok(PurgeOutcome::Nothing) => {
             Err(ApiError::new(404, "CacheKeyNotFound", "nothing has this key").into())
         }

@@ -23,6 +23,7 @@ pub struct RawCachePath {
     name: Box<[u8]>,
     members: Vec<RawMember>,
     pool_at: Span,
+    fleet_at: Span,
     /// Position in the configuration.
     pub(super) span: Span,
 }
@@ -62,6 +63,8 @@ pub struct CachePath {
     pub verify: bool,
     /// Directories, if there are several; `dir` is the first one that was written.
     pub members: Box<[MemberPath]>,
+    /// Fleet that shares its purges.
+    pub fleet: Option<Box<[u8]>>,
 }
 
 /// Treatment of files that nginx has written into the directory of a cache. They count against its size in both cases.
@@ -124,10 +127,12 @@ impl RawCachePath {
             hedging: Hedging::OFF,
             verify: true,
             members: Box::default(),
+            fleet: None,
         };
         let path = node.arg(0)?.clone();
         let (name, members) = (Box::default(), Vec::new());
-        let mut raw = Self { path, place, name, members, pool_at: node.span, span: node.span };
+        let (pool_at, fleet_at) = (node.span, node.span);
+        let mut raw = Self { path, place, name, members, pool_at, fleet_at, span: node.span };
         for word in node.args.iter().skip(1) {
             raw.read_parameter(word).map_err(|message| node.fail(message).at(word.span))?;
         }
@@ -207,6 +212,9 @@ impl RawCachePath {
                 let member = RawMember::read(value);
                 self.members.push(member.ok_or_else(|| format!("invalid member value \"{word}\""))?);
             }
+            // DIFF(nginx): other nodes are purged, too.
+            b"fleet" if value.is_empty() => return Err(format!("invalid fleet value \"{word}\"")),
+            b"fleet" => (place.fleet, self.fleet_at) = (Some(value.into()), word.span),
             b"thread_pool" => (place.pool, self.pool_at) = (Some(value.into()), word.span),
             b"inactive" => {
                 let inactive = units::sec(value);
@@ -256,6 +264,11 @@ impl RawCachePath {
     /// Name of the thread pool, and its position in the configuration.
     pub(super) fn pool(&self) -> Option<(&[u8], Span)> {
         self.place.pool.as_deref().map(|name| (name, self.pool_at))
+    }
+
+    /// Name of the fleet, and its position in the configuration.
+    pub(super) fn fleet(&self) -> Option<(&[u8], Span)> {
+        self.place.fleet.as_deref().map(|name| (name, self.fleet_at))
     }
 
     /// Resolves the directory; `full` makes its path absolute.
@@ -354,6 +367,7 @@ mod tests {
             hedging: Hedging::OFF,
             verify: true,
             members: Box::default(),
+            fleet: None,
         }
     }
 

@@ -77,6 +77,7 @@ impl Members {
                 zone,
                 write_back_size: WRITE_BACK_SIZE,
                 members: None,
+                fleet: None,
             })
         };
         let list: Box<[_]> = place.members.iter().map(member).collect();

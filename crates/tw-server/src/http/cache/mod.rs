@@ -23,6 +23,7 @@ mod explain;
 mod feed;
 mod file_head;
 mod fill;
+mod fleet;
 mod follow;
 mod hedge;
 mod hot_table;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tw_base::Limit;
 use tw_cache::{Key, Purge};
 use tw_disk::{Disk, DiskError};
+use tw_fleet::PublishOutcome;
 use tw_log::Level;
 
 use super::purge_rule::PurgeRequest;
@@ -52,10 +53,15 @@ pub enum PurgeOutcome {
     Done,
     /// No response had this key.
     Nothing,
+    /// The named responses are purged here; other nodes of the fleet purge them when its engine is there again.
+    Queued,
+    /// The named responses are purged here, but other nodes of the fleet cannot be told.
+    Unpublished,
 }
 
 impl Cache {
-    /// Purges the responses of `scope`. Waits for the disk.
+    /// Purges the responses of `scope`, here and on the other nodes of the fleet. Waits for the disk, and for the engine of the fleet
+    /// as long as that may.
     ///
     /// # Errors
     /// The entry is purged, and a restart could undo that.
@@ -66,8 +72,31 @@ impl Cache {
         mode: Purge,
         log: impl Fn(Level, fmt::Arguments<'_>),
     ) -> Result<PurgeOutcome, DiskError> {
+        let outcome = self.purge_here(disk, scope, mode, &log).await;
+        // Also if a restart could undo it here.
+        let published = self.publish(scope, mode).await;
+        if let Some(PublishOutcome::Unpublished(why)) = &published {
+            let name = tw_log::Text(self.name());
+            log(Level::Error, format_args!("a purge is not published: {why}, cache \"{name}\""));
+        }
+        Ok(match (outcome?, published) {
+            (outcome, None) => outcome,
+            // Nothing here has the key, but another node may.
+            (_, Some(PublishOutcome::Published)) => PurgeOutcome::Done,
+            (_, Some(PublishOutcome::Queued)) => PurgeOutcome::Queued,
+            (_, Some(PublishOutcome::Unpublished(_))) => PurgeOutcome::Unpublished,
+        })
+    }
+
+    async fn purge_here(
+        self: &Arc<Self>,
+        disk: &Disk,
+        scope: &PurgeScope,
+        mode: Purge,
+        log: &dyn Fn(Level, fmt::Arguments<'_>),
+    ) -> Result<PurgeOutcome, DiskError> {
         if let Some(members) = &self.members {
-            return self.purge_members(members, disk, scope, mode, &log).await;
+            return self.purge_members(members, disk, scope, mode, log).await;
         }
         let held = self.load_index(CacheUser::Request, disk, log).await?;
         match scope {
@@ -100,6 +129,8 @@ pub(super) async fn purge(
     match run(r, cache, &scope, request.mode).await {
         Ok(PurgeOutcome::Done) => request.status,
         Ok(PurgeOutcome::Nothing) => 404,
+        Ok(PurgeOutcome::Queued) => 202,
+        Ok(PurgeOutcome::Unpublished) => 503,
         Err(status) => status,
     }
 }

@@ -28,6 +28,9 @@ const PURGE: &[u8] = b"PURGE";
 /// Response to a purge in the form of the free module, whose clients expect 200.
 const PURGED: &[u8] = b"Successful purge\n";
 
+/// Response if other nodes of the fleet purge later.
+const QUEUED: &[u8] = b"Successful purge, queued for other nodes\n";
+
 /// `cache_purge` of one location.
 #[derive(Clone)]
 pub(super) enum PurgeRule {
@@ -211,6 +214,12 @@ impl Handler for PurgeLocation {
                     Outcome::Respond(Body::Bytes(Bytes::from_static(PURGED)))
                 }
                 Ok(purge::PurgeOutcome::Nothing) => Outcome::Status(404),
+                Ok(purge::PurgeOutcome::Queued) => {
+                    r.out.status = 202;
+                    r.out.content_type = Bytes::from_static(b"text/plain");
+                    Outcome::Respond(Body::Bytes(Bytes::from_static(QUEUED)))
+                }
+                Ok(purge::PurgeOutcome::Unpublished) => Outcome::Status(503),
                 Err(status) => Outcome::Status(status),
             }
         }))

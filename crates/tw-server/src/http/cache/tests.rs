@@ -154,11 +154,12 @@ impl Process {
             slow: None,
             verify: true,
             members: Box::default(),
+            fleet: None,
         };
         let zone = Arc::new(CacheZone::new(&place));
         let write_back_size = 8 << 10;
         let name = Box::from(&b"one"[..]);
-        let cache = Arc::new(Cache { name, place, zone, write_back_size, members: None });
+        let cache = Arc::new(Cache { name, place, zone, write_back_size, members: None, fleet: None });
         cache.load_index_since(now_ms, CacheUser::Manager, &disk, silent).await.unwrap();
         let manager = CacheMaintenance { cache: cache.clone(), disk: disk.clone(), log: Box::new(silent) };
         Self { disk, cache, manager, hot: FatalCell::new(OpenEntries::new(6, 1 << 20)), now }

@@ -20,6 +20,7 @@ use tw_cache::{Claim, Index, Key, PURGES_SIZE_MAX, Purge, Purges, RemovedEntry};
 use tw_conf::ConfError;
 use tw_core::pools::{DiskMode, Disks};
 use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource};
+use tw_fleet::Fleet;
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
@@ -78,6 +79,8 @@ pub struct Cache {
     pub(super) write_back_size: u64,
     /// Members, if the cache has several directories; they have its contents, and `zone` has none.
     pub(super) members: Option<Members>,
+    /// Fleet that shares its purges.
+    pub(super) fleet: Option<Arc<Fleet>>,
 }
 
 /// Contents of a cache.
@@ -183,6 +186,14 @@ impl Cache {
         if let Some((pool, at)) = raw.pool() {
             cx.pool(pool, at)?;
         }
+        let fleet = match raw.fleet() {
+            None => None,
+            Some((name, at)) => Some(cx.find::<Fleet>(name).ok_or_else(|| {
+                ConfError::new(format!("unknown fleet \"{}\"", tw_log::Text(name)))
+                    .at(at)
+                    .hint("a block \"fleet NAME { … }\" in the main context declares it")
+            })?),
+        };
         let name: Box<[u8]> = raw.name().into();
         let span = raw.span;
         let place = raw.resolve(|path| cx.full_path_c(path));
@@ -194,7 +205,11 @@ impl Cache {
                 members.iter().for_each(|member| cx.block.member_directory(member.dir.clone(), span));
             }
         }
-        let fits = |known: &Self| known.place == place;
+        let is_same_fleet = |known: &Self| match (&known.fleet, &fleet) {
+            (Some(known), Some(fleet)) => Arc::ptr_eq(known, fleet),
+            (known, fleet) => known.is_none() && fleet.is_none(),
+        };
+        let fits = |known: &Self| known.place == place && is_same_fleet(known);
         let cache = cx.keep(&name, fits, || {
             let before =
                 previous.iter().flat_map(|before| before.parts()).find(|part| part.place.is_where(&place));
@@ -209,7 +224,8 @@ impl Cache {
                 }
                 None => (None, Arc::new(CacheZone::new(&place))),
             };
-            Self { name: name.clone(), place: place.clone(), zone, write_back_size: WRITE_BACK_SIZE, members }
+            let (name, place, fleet) = (name.clone(), place.clone(), fleet.clone());
+            Self { name, place, zone, write_back_size: WRITE_BACK_SIZE, members, fleet }
         });
         if let Some(group) = cache.group() {
             group.set_members(cache.held_parts().iter().map(Arc::downgrade));

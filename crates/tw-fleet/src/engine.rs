@@ -1,0 +1,132 @@
+//! Contract of an engine: a log that all nodes read in one order, and a store of small values.
+
+use std::fmt;
+
+use tw_base::Errno;
+
+/// Failure of an engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EngineError {
+    /// The connection is gone or could not be made; the text says why.
+    Lost(String),
+    /// The engine refused the operation, with its words.
+    Refused(String),
+    /// A compare-and-set found another version.
+    Conflict,
+}
+
+impl EngineError {
+    /// Failure of a system call.
+    pub(crate) fn io(call: &str, error: &std::io::Error) -> Self {
+        Self::Lost(match error.raw_os_error() {
+            Some(_) => format!("{call} failed ({})", Errno::from(error)),
+            None => format!("{call} failed ({error})"),
+        })
+    }
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(why) => f.write_str(why),
+            Self::Refused(why) => write!(f, "the engine refuses: {why}"),
+            Self::Conflict => f.write_str("the value has changed"),
+        }
+    }
+}
+
+impl std::error::Error for EngineError {}
+
+/// State of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogState {
+    /// Identity of the log; another one after it was made anew.
+    pub identity: String,
+    /// Sequence of the first record that is left; one more than the last if none is.
+    pub first: u64,
+    /// Sequence of the last record that ever was; 0 before the first one.
+    pub last: u64,
+}
+
+/// Record of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogRecord {
+    /// Place in the log, from 1.
+    pub sequence: u64,
+    /// Time at which the engine took it, in nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Number of records behind it that are still to be read.
+    pub pending: u64,
+    /// Content; `None` if it is larger than any of ours.
+    pub payload: Option<Vec<u8>>,
+}
+
+/// Value of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Key.
+    pub key: String,
+    /// Value; `None` if it was removed.
+    pub value: Option<Vec<u8>>,
+    /// Version, for compare-and-set.
+    pub version: u64,
+}
+
+/// Ordered log.
+pub trait Log {
+    /// Reader of records in order.
+    type Reader: LogReader;
+
+    /// State of the log.
+    fn state(&self) -> impl Future<Output = Result<LogState, EngineError>>;
+
+    /// Time of the record with this sequence in nanoseconds since 1970; `None` if it is not there.
+    fn record_time(&self, sequence: u64) -> impl Future<Output = Result<Option<u64>, EngineError>>;
+
+    /// Appends a record and returns its sequence. The same `id` again, soon after, adds nothing.
+    fn append(&self, id: &str, payload: &[u8]) -> impl Future<Output = Result<u64, EngineError>>;
+
+    /// Reads records from this sequence on, and those that follow.
+    fn read_from(&self, sequence: u64) -> impl Future<Output = Result<Self::Reader, EngineError>>;
+}
+
+/// Reader of a log.
+pub trait LogReader {
+    /// The next records, in order. Waits until there are some.
+    fn next(&mut self) -> impl Future<Output = Result<Vec<LogRecord>, EngineError>>;
+}
+
+/// Store of small values by key.
+pub trait Store {
+    /// Watch of all keys.
+    type Watch;
+
+    /// Value of a key.
+    fn get(&self, key: &str) -> impl Future<Output = Result<Option<Entry>, EngineError>>;
+
+    /// Sets a value, if the key has this version; 0 is that of a key that does not exist, `None` is any. Returns the new version.
+    fn set(
+        &self,
+        key: &str,
+        value: &[u8],
+        expected: Option<u64>,
+    ) -> impl Future<Output = Result<u64, EngineError>>;
+
+    /// Begins to watch all keys: the current values first, then the changes.
+    fn watch(&self) -> impl Future<Output = Result<Self::Watch, EngineError>>;
+
+    /// The next changes of a watch.
+    fn next_changes(&self, watch: &mut Self::Watch) -> impl Future<Output = Result<Vec<Entry>, EngineError>>;
+}
+
+/// Engine that can be connected to.
+pub trait Engine {
+    /// Connection with log and store.
+    type Session: Log + Store + 'static;
+
+    /// Connects, and makes sure that log and store exist.
+    fn connect(&self) -> impl Future<Output = Result<Self::Session, EngineError>>;
+
+    /// Name and version of the server at the other end of a connection.
+    fn server(&self, session: &Self::Session) -> String;
+}

@@ -1,0 +1,110 @@
+//! A fleet as configurations and requests see it: a place to publish purges, and the state of the node.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use tokio::sync::{mpsc, oneshot};
+use tw_base::{FatalMutex, Limit};
+
+use crate::FleetSettings;
+use crate::record::FleetPurge;
+use crate::status::FleetStatus;
+
+/// Purges that wait for the log or the queue at the same time.
+const PUBLISHING_MAX: usize = 4096;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::count(
+    "PUBLISHING_MAX",
+    PUBLISHING_MAX as u64,
+    "Purges that wait for the engine of a fleet at the same time",
+    "503: a further one is applied on this node only",
+)];
+
+/// Result of publishing a purge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PublishOutcome {
+    /// The log has it.
+    Published,
+    /// It is on disk, and is published when the engine is there again.
+    Queued,
+    /// Neither, for this reason.
+    Unpublished(String),
+}
+
+/// Purge on its way to the log.
+pub(crate) struct Outgoing {
+    pub(crate) purge: FleetPurge,
+    pub(crate) reply: oneshot::Sender<PublishOutcome>,
+}
+
+/// A fleet. It outlives configurations that do not change it.
+pub struct Fleet {
+    settings: FleetSettings,
+    outbox: FatalMutex<Option<mpsc::UnboundedSender<Outgoing>>>,
+    publishing: AtomicUsize,
+    pub(crate) status: FatalMutex<FleetStatus>,
+}
+
+/// One of the purges that wait.
+struct Place<'a>(&'a AtomicUsize);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Fleet {
+    /// A fleet without an agent.
+    pub fn new(settings: FleetSettings) -> Self {
+        Self {
+            settings,
+            outbox: FatalMutex::default(),
+            publishing: AtomicUsize::new(0),
+            status: FatalMutex::default(),
+        }
+    }
+
+    /// Settings.
+    pub fn settings(&self) -> &FleetSettings {
+        &self.settings
+    }
+
+    /// State of the node.
+    pub fn status(&self) -> FleetStatus {
+        self.status.lock().clone()
+    }
+
+    /// Publishes a purge that this node has applied. Waits until the log has it, or the queue on disk; no longer than
+    /// `publish_timeout` and a disk need.
+    pub async fn publish(&self, purge: FleetPurge) -> PublishOutcome {
+        let outcome = self.try_publish(purge).await;
+        if let PublishOutcome::Unpublished(_) = &outcome {
+            self.status.lock().unpublished += 1;
+        }
+        outcome
+    }
+
+    async fn try_publish(&self, purge: FleetPurge) -> PublishOutcome {
+        let is_full = self.publishing.fetch_add(1, Relaxed) >= PUBLISHING_MAX;
+        let _place = Place(&self.publishing);
+        if is_full {
+            return PublishOutcome::Unpublished("too many purges wait for the engine".to_owned());
+        }
+        let (reply, outcome) = oneshot::channel();
+        let is_sent = {
+            let outbox = self.outbox.lock();
+            outbox.as_ref().is_some_and(|outbox| outbox.send(Outgoing { purge, reply }).is_ok())
+        };
+        match outcome.await {
+            Ok(outcome) if is_sent => outcome,
+            _ => PublishOutcome::Unpublished("this process does not follow the fleet".to_owned()),
+        }
+    }
+
+    /// Connects an agent: purges go to it from now on.
+    pub(crate) fn connect(&self) -> mpsc::UnboundedReceiver<Outgoing> {
+        let (outbox, purges) = mpsc::unbounded_channel();
+        *self.outbox.lock() = Some(outbox);
+        purges
+    }
+}

@@ -1,0 +1,72 @@
+//! A fleet of nodes that share orders: an engine with a log and a store, and the agent that follows it on a thread that may wait.
+//!
+//! ```text
+//! a purge here ─► Fleet::publish ─► Agent ─► engine: log ─► Agent of every node ─► NodeCaches: applied in order
+//!                                     └─ engine gone: queue on disk, published later
+//! ```
+//! Nothing here knows how requests are served, and serving never waits for the engine. The engine is not believed: every node
+//! remembers durably how far it has read ([`Position`]), and when the log has a gap, went back or is another one, everything stored
+//! becomes stale.
+
+#![cfg_attr(not(test), deny(clippy::indexing_slicing))]
+
+mod agent;
+mod directory;
+mod engine;
+mod fleet;
+mod nats;
+mod position;
+mod publisher;
+mod queue;
+mod record;
+mod status;
+
+pub use agent::{Agent, LogFn, NodeCaches};
+pub use engine::{Engine, EngineError, Entry, Log, LogReader, LogRecord, LogState, Store};
+pub use fleet::{Fleet, PublishOutcome};
+pub use nats::fuzz as fuzz_nats;
+pub use nats::{
+    Authentication, CredentialsError, NatsSettings, ServerList, ServerListError, is_name, read_credentials,
+};
+pub use position::{Continuity, Position, judge};
+pub use record::{FleetPurge, FleetPurgeMode, FleetPurgeScope, FleetRecord, RecordError, RecordKind};
+pub use status::{FleetStatus, NodeSummary};
+
+/// Settings of one fleet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetSettings {
+    /// Name of the fleet; log and store have it in their names.
+    pub name: Box<str>,
+    /// Name of this node, of its own in the fleet.
+    pub node: Box<str>,
+    /// Directory of the position and the queue.
+    pub state: std::path::PathBuf,
+    /// Longest wait of a purge for the acknowledgement of the engine.
+    pub publish_timeout: std::time::Duration,
+    /// Settings of the engine.
+    pub engine: NatsSettings,
+}
+
+/// Files that resolve names of servers, for the sandbox.
+pub fn system_files() -> Vec<std::path::PathBuf> {
+    tw_dns::SystemFiles::default().paths()
+}
+
+/// Checks certificates of authorities that an engine may have one of.
+///
+/// # Errors
+/// Reason why they cannot be used.
+pub fn check_trusted(pem: Option<&[u8]>) -> Result<(), String> {
+    tw_tls::client_config(pem).map(|_| ())
+}
+
+/// Limits of everything here that an engine or an operator can fill.
+pub const LIMITS: &[&[tw_base::Limit]] = &[
+    nats::LIMITS,
+    nats::CONNECTION_LIMITS,
+    nats::PARSER_LIMITS,
+    queue::LIMITS,
+    fleet::LIMITS,
+    agent::LIMITS,
+    status::LIMITS,
+];

@@ -1,0 +1,574 @@
+//! Connection to a server: the greeting, one subscription for all replies, and signs of life.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::timeout;
+use tw_base::Limit;
+use tw_net::tls::{self, Handshake, HandshakeError, Step};
+use tw_net::{Addr, ConnectOptions, Transport};
+use tw_rt::Socket;
+use tw_tls::UpstreamError;
+use zeroize::Zeroizing;
+
+use super::credentials::sign;
+use super::parser::{Message, Parser, ServerOperation, shown};
+use super::{Authentication, Nats};
+use crate::engine::EngineError;
+
+/// Time for name, connection, handshake and greeting.
+const GREETING_TIME_MAX: Duration = Duration::from_secs(10);
+/// Time for one of several addresses to take a connection.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(4);
+/// Time without a byte after which a ping is sent; and again until the connection counts as lost.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// Time until a request counts as lost.
+const REPLY_TIME_MAX: Duration = Duration::from_secs(10);
+/// Bytes that wait for the server.
+const OUTPUT_SIZE_MAX: usize = 16 << 20;
+/// Bytes that are read at once.
+const READ_SIZE: usize = 32 << 10;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::micros(
+        "GREETING_TIME_MAX",
+        GREETING_TIME_MAX.as_micros() as u64,
+        "Time in which the engine of a fleet has to take a connection",
+        "the next server is tried",
+    ),
+    Limit::micros(
+        "REPLY_TIME_MAX",
+        REPLY_TIME_MAX.as_micros() as u64,
+        "Time in which the engine of a fleet has to answer",
+        "the connection is closed, and made again",
+    ),
+    Limit::bytes(
+        "OUTPUT_SIZE_MAX",
+        OUTPUT_SIZE_MAX as u64,
+        "Bytes that wait to be sent to the engine of a fleet",
+        "a purge is kept in the queue on disk",
+    ),
+];
+
+/// Greeting of a server, as far as it is used.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Info {
+    server_name: String,
+    version: String,
+    nonce: String,
+    tls_required: bool,
+    tls_available: bool,
+    auth_required: bool,
+    headers: bool,
+    jetstream: bool,
+    max_payload: usize,
+}
+
+/// Connection, which ends when this is dropped.
+pub(super) struct Connection {
+    shared: Rc<Shared>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+struct Shared {
+    transport: Transport,
+    output: RefCell<Vec<u8>>,
+    has_output: Notify,
+    /// Beginning of the subjects of replies, with the dot.
+    inbox: String,
+    next: Cell<u64>,
+    routes: RefCell<HashMap<u64, mpsc::Sender<Message>>>,
+    /// Reason of the end.
+    lost: RefCell<Option<String>>,
+    /// Name and version of the server, for messages.
+    server: String,
+    payload_max: usize,
+}
+
+/// Subject that replies come to, and the replies.
+pub(super) struct Inbox {
+    pub(super) subject: String,
+    replies: mpsc::Receiver<Message>,
+    number: u64,
+    kind: InboxKind,
+    shared: Rc<Shared>,
+}
+
+/// Way of messages to an inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InboxKind {
+    /// Replies, which have its subject.
+    Replies,
+    /// Messages of a stream, which have subjects of their own: it has a subscription.
+    Stream,
+}
+
+/// Number of the subscription of all replies. Those of streams are above.
+const REPLIES: u64 = 1;
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.shared.routes.borrow_mut().remove(&self.number);
+        if self.kind == InboxKind::Stream {
+            // A connection that is gone has no subscriptions.
+            let _ = self.shared.send(format!("UNSUB {}\r\n", self.number).as_bytes());
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        self.shared.end("the connection was closed".to_owned());
+    }
+}
+
+impl Connection {
+    /// Connects to a server and introduces this node.
+    pub(super) async fn open(engine: &Nats, host: &str, port: u16) -> Result<Self, EngineError> {
+        let to = format!("{host}:{port}");
+        match timeout(GREETING_TIME_MAX, greet(engine, host, port)).await {
+            Ok(Ok((transport, parser, info))) => Self::start(transport, parser, &info),
+            Ok(Err(EngineError::Lost(why))) => Err(EngineError::Lost(format!("{why}, engine: {to}"))),
+            Ok(Err(EngineError::Refused(why))) => Err(EngineError::Refused(format!("{why}, engine: {to}"))),
+            Ok(Err(EngineError::Conflict)) => Err(EngineError::Conflict),
+            Err(_) => {
+                let why = format!("no connection within {} s, engine: {to}", GREETING_TIME_MAX.as_secs());
+                Err(EngineError::Lost(why))
+            }
+        }
+    }
+
+    fn start(transport: Transport, parser: Parser, info: &Info) -> Result<Self, EngineError> {
+        if !info.headers || !info.jetstream {
+            return Err(EngineError::Refused(
+                "it has no JetStream, which its option \"jetstream\" starts".to_owned(),
+            ));
+        }
+        let shared = Rc::new(Shared {
+            transport,
+            output: RefCell::default(),
+            has_output: Notify::new(),
+            inbox: format!("_INBOX.{}.", random_word()?),
+            next: Cell::new(REPLIES + 1),
+            routes: RefCell::default(),
+            lost: RefCell::default(),
+            server: shown(format!("{} {}", info.server_name, info.version).as_bytes()),
+            payload_max: info.max_payload,
+        });
+        shared.send(format!("SUB {}* {REPLIES}\r\n", shared.inbox).as_bytes())?;
+        let (reading, writing) = (shared.clone(), shared.clone());
+        let tasks = [
+            spawn_local(async move {
+                let why = reading.read(parser).await;
+                reading.end(why);
+            }),
+            spawn_local(async move {
+                let why = writing.write().await;
+                writing.end(why);
+            }),
+        ];
+        Ok(Self { shared, tasks })
+    }
+
+    /// Name and version of the server.
+    pub(super) fn server(&self) -> &str {
+        &self.shared.server
+    }
+
+    /// Largest message that the server takes.
+    pub(super) fn payload_max(&self) -> usize {
+        self.shared.payload_max
+    }
+
+    /// Subject for replies, of which this many may wait to be read; with more the connection ends.
+    pub(super) fn inbox(&self, kind: InboxKind, replies_max: usize) -> Result<Inbox, EngineError> {
+        self.shared.check()?;
+        let number = self.shared.next.get();
+        self.shared.next.set(number + 1);
+        let (sender, replies) = mpsc::channel(replies_max);
+        self.shared.routes.borrow_mut().insert(number, sender);
+        let subject = match kind {
+            InboxKind::Replies => format!("{}{number}", self.shared.inbox),
+            // Not one of those that end up in the other subscription, too.
+            InboxKind::Stream => format!("{}stream.{number}", self.shared.inbox),
+        };
+        let inbox = Inbox { subject, replies, number, kind, shared: self.shared.clone() };
+        if kind == InboxKind::Stream {
+            self.shared.send(format!("SUB {} {number}\r\n", inbox.subject).as_bytes())?;
+        }
+        Ok(inbox)
+    }
+
+    /// Sends a message, with a subject for replies and headers.
+    pub(super) fn publish(
+        &self,
+        subject: &str,
+        reply: &str,
+        headers: &[(&str, &str)],
+        payload: &[u8],
+    ) -> Result<(), EngineError> {
+        let mut out = Vec::with_capacity(payload.len() + 200);
+        if headers.is_empty() {
+            out.extend_from_slice(format!("PUB {subject} {reply} {}\r\n", payload.len()).as_bytes());
+        } else {
+            let mut head = String::from("NATS/1.0\r\n");
+            headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
+            head.push_str("\r\n");
+            let whole = head.len() + payload.len();
+            out.extend_from_slice(format!("HPUB {subject} {reply} {} {whole}\r\n", head.len()).as_bytes());
+            out.extend_from_slice(head.as_bytes());
+        }
+        out.extend_from_slice(payload);
+        out.extend_from_slice(b"\r\n");
+        self.shared.send(&out)
+    }
+
+    /// Sends a request and waits for its reply.
+    pub(super) async fn request(
+        &self,
+        subject: &str,
+        headers: &[(&str, &str)],
+        payload: &[u8],
+    ) -> Result<Message, EngineError> {
+        let mut inbox = self.inbox(InboxKind::Replies, 1)?;
+        self.publish(subject, &inbox.subject, headers, payload)?;
+        match timeout(REPLY_TIME_MAX, inbox.next()).await {
+            Ok(reply) => reply,
+            Err(_) => {
+                // Either it has lost the request or hangs: another connection finds out.
+                self.shared.end(format!("no reply within {} s", REPLY_TIME_MAX.as_secs()));
+                Err(self.shared.error())
+            }
+        }
+    }
+}
+
+impl Inbox {
+    /// The next reply.
+    pub(super) async fn next(&mut self) -> Result<Message, EngineError> {
+        self.replies.recv().await.ok_or_else(|| self.shared.error())
+    }
+
+    /// The next reply, if it is there.
+    pub(super) fn take(&mut self) -> Option<Message> {
+        self.replies.try_recv().ok()
+    }
+}
+
+impl Shared {
+    fn check(&self) -> Result<(), EngineError> {
+        if self.lost.borrow().is_some() { Err(self.error()) } else { Ok(()) }
+    }
+
+    fn error(&self) -> EngineError {
+        let why = self.lost.borrow().clone();
+        EngineError::Lost(why.unwrap_or_else(|| "the connection is closed".to_owned()))
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<(), EngineError> {
+        self.check()?;
+        let mut output = self.output.borrow_mut();
+        if output.len() + bytes.len() > OUTPUT_SIZE_MAX {
+            return Err(EngineError::Lost("the engine takes too little".to_owned()));
+        }
+        output.extend_from_slice(bytes);
+        self.has_output.notify_one();
+        Ok(())
+    }
+
+    /// Ends the connection: all who wait for replies get an error.
+    fn end(&self, why: String) {
+        self.lost.borrow_mut().get_or_insert(why);
+        self.routes.borrow_mut().clear();
+        self.has_output.notify_one();
+    }
+
+    /// Reads until the connection ends. Returns the reason.
+    async fn read(&self, mut parser: Parser) -> String {
+        let mut is_pinged = false;
+        let mut buffer = Vec::new();
+        loop {
+            loop {
+                match parser.next() {
+                    Ok(None) => break,
+                    Ok(Some(operation)) => {
+                        if let Err(why) = self.take(operation) {
+                            return why;
+                        }
+                    }
+                    Err(_) => return "it sends what is not the protocol of NATS".to_owned(),
+                }
+            }
+            buffer.clear();
+            match timeout(PING_INTERVAL, receive(&self.transport, &mut buffer)).await {
+                Ok(Ok(())) => is_pinged = false,
+                Ok(Err(error)) => return error.to_string(),
+                Err(_) if is_pinged => return "it does not answer a ping".to_owned(),
+                Err(_) => {
+                    is_pinged = true;
+                    if let Err(error) = self.send(b"PING\r\n") {
+                        return error.to_string();
+                    }
+                }
+            }
+            if self.lost.borrow().is_some() {
+                return String::new();
+            }
+            parser.push(&buffer);
+        }
+    }
+
+    fn take(&self, operation: ServerOperation) -> Result<(), String> {
+        match operation {
+            ServerOperation::Message(message) => {
+                let number = match message.subscription {
+                    REPLIES => {
+                        message.subject.strip_prefix(&self.inbox).and_then(|number| number.parse().ok())
+                    }
+                    of_stream => Some(of_stream),
+                };
+                let routes = self.routes.borrow();
+                let Some(route) = number.and_then(|number: u64| routes.get(&number)) else { return Ok(()) };
+                match route.try_send(message) {
+                    Err(mpsc::error::TrySendError::Full(_)) => {
+                        Err("it sends more than was asked for".to_owned())
+                    }
+                    _ => Ok(()),
+                }
+            }
+            ServerOperation::Ping => self.send(b"PONG\r\n").map_err(|error| error.to_string()),
+            ServerOperation::Error(text) => Err(format!("the engine says: {text}")),
+            ServerOperation::Info(_) | ServerOperation::Pong | ServerOperation::Acknowledged => Ok(()),
+        }
+    }
+
+    /// Writes until the connection ends. Returns the reason.
+    async fn write(&self) -> String {
+        loop {
+            self.has_output.notified().await;
+            loop {
+                let output = std::mem::take(&mut *self.output.borrow_mut());
+                if output.is_empty() {
+                    break;
+                }
+                if let Err(error) = transmit(&self.transport, &output).await {
+                    return error.to_string();
+                }
+            }
+            if self.lost.borrow().is_some() {
+                return String::new();
+            }
+        }
+    }
+}
+
+/// Connects and exchanges greetings.
+async fn greet(engine: &Nats, host: &str, port: u16) -> Result<(Transport, Parser, Info), EngineError> {
+    let socket = connect(engine, host, port).await?;
+    let mut transport = Transport::Plain(socket);
+    let mut parser = Parser::default();
+    let info = match next_operation(&transport, &mut parser).await? {
+        ServerOperation::Info(text) => serde_json::from_slice::<Info>(&text)
+            .map_err(|_| EngineError::Lost("its greeting is not that of NATS".to_owned()))?,
+        _ => return Err(EngineError::Lost("it does not greet as NATS does".to_owned())),
+    };
+    match &engine.tls {
+        Some(config) => {
+            if !info.tls_required && !info.tls_available {
+                return Err(EngineError::Refused("it has no TLS".to_owned()));
+            }
+            if !parser.is_empty() {
+                // Whoever sent that is not the one that the certificate names.
+                return Err(EngineError::Lost("it sends something before the TLS handshake".to_owned()));
+            }
+            let Transport::Plain(socket) = transport else {
+                return Err(EngineError::Lost("the connection is encrypted already".to_owned()));
+            };
+            transport = secure(socket, config.clone(), host).await?;
+        }
+        None if info.tls_required => {
+            return Err(EngineError::Refused("it requires TLS: \"tls on\" is not set".to_owned()));
+        }
+        None => {}
+    }
+    let mut hello = Zeroizing::new(Vec::with_capacity(4096));
+    hello.extend_from_slice(b"CONNECT ");
+    serde_json::to_writer(&mut *hello, &introduction(engine, &info)?)
+        .map_err(|_| EngineError::Refused("it cannot be greeted".to_owned()))?;
+    hello.extend_from_slice(b"\r\nPING\r\n");
+    transmit(&transport, &hello).await?;
+    loop {
+        match next_operation(&transport, &mut parser).await? {
+            ServerOperation::Pong => return Ok((transport, parser, info)),
+            ServerOperation::Error(text) => return Err(EngineError::Refused(text)),
+            ServerOperation::Ping => transmit(&transport, b"PONG\r\n").await?,
+            _ => {}
+        }
+    }
+}
+
+/// Arguments of CONNECT.
+fn introduction(engine: &Nats, info: &Info) -> Result<Value, EngineError> {
+    let mut hello = json!({
+        "verbose": false, "pedantic": false, "tls_required": engine.tls.is_some(), "lang": "rust",
+        "name": format!("tailwater {}", engine.node), "version": env!("CARGO_PKG_VERSION"),
+        "protocol": 1, "headers": true, "no_responders": true, "echo": true,
+    });
+    let mut set = |name: &str, value: String| {
+        if let Some(hello) = hello.as_object_mut() {
+            hello.insert(name.to_owned(), value.into());
+        }
+    };
+    match &engine.settings.authentication {
+        Authentication::Anonymous if info.auth_required => {
+            let why = "it requires a login: neither \"credentials\" nor \"token_file\" nor \"user\" is set";
+            return Err(EngineError::Refused(why.to_owned()));
+        }
+        Authentication::Anonymous => {}
+        Authentication::Token(token) => set("auth_token", token.to_string()),
+        Authentication::Password(user, password) => {
+            set("user", user.clone());
+            set("pass", password.to_string());
+        }
+        Authentication::Key { seed, jwt } => {
+            let (key, signature) = sign(seed, &info.nonce)
+                .ok_or_else(|| EngineError::Refused("the seed of \"credentials\" is damaged".to_owned()))?;
+            match jwt {
+                Some(jwt) => set("jwt", jwt.to_string()),
+                None => set("nkey", key),
+            }
+            set("sig", signature);
+        }
+    }
+    Ok(hello)
+}
+
+async fn next_operation(transport: &Transport, parser: &mut Parser) -> Result<ServerOperation, EngineError> {
+    let mut buffer = Vec::new();
+    loop {
+        match parser.next() {
+            Ok(Some(operation)) => return Ok(operation),
+            Ok(None) => {}
+            Err(_) => return Err(EngineError::Lost("it does not speak the protocol of NATS".to_owned())),
+        }
+        buffer.clear();
+        receive(transport, &mut buffer).await?;
+        parser.push(&buffer);
+    }
+}
+
+async fn connect(engine: &Nats, host: &str, port: u16) -> Result<Socket, EngineError> {
+    if let Some(system) = engine.names.system() {
+        // This thread may wait.
+        system.refresh();
+    }
+    let addresses = engine.names.addresses(host.as_bytes(), GREETING_TIME_MAX).await;
+    let addresses = addresses
+        .map_err(|error| EngineError::Lost(format!("\"{host}\" could not be resolved ({error})")))?;
+    let mut last = EngineError::Lost(format!("\"{host}\" has no address"));
+    for address in addresses.iter() {
+        match timeout(CONNECT_TIME_MAX, open(SocketAddr::new(address, port))).await {
+            Ok(Ok(socket)) => return Ok(socket),
+            Ok(Err(error)) => last = EngineError::io("connect()", &error),
+            Err(_) => {
+                last =
+                    EngineError::Lost(format!("connect() takes longer than {} s", CONNECT_TIME_MAX.as_secs()))
+            }
+        }
+    }
+    Err(last)
+}
+
+async fn open(to: SocketAddr) -> io::Result<Socket> {
+    let socket = tw_net::connect(&Addr::Inet(to), &ConnectOptions::default())?;
+    socket.writable().await?;
+    socket.take_error()?;
+    // Purges are small and should not wait for more of them.
+    socket.set_nodelay();
+    Ok(socket)
+}
+
+async fn secure(socket: Socket, config: Arc<ClientConfig>, host: &str) -> Result<Transport, EngineError> {
+    let failed = |failure: HandshakeError| match failure {
+        HandshakeError::Closed => {
+            EngineError::Lost("it has closed the connection in the handshake".to_owned())
+        }
+        HandshakeError::Io(error) => EngineError::io("SSL_do_handshake()", &error),
+        HandshakeError::Tls(error) => EngineError::Lost(match UpstreamError::of(&error) {
+            Some(why) => format!("its {why}"),
+            None => format!("SSL_do_handshake() failed (SSL: {error})"),
+        }),
+    };
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|_| EngineError::Lost("its name is none of a host".to_owned()))?;
+    let session = tls::connect(config, name).map_err(|error| failed(HandshakeError::Tls(error)))?;
+    let mut handshake = Handshake::new(socket, session);
+    loop {
+        let waited = match handshake.step().map_err(failed)? {
+            Step::Done => return Ok(Transport::Tls(handshake.into_stream().into())),
+            Step::Readable => poll_fn(|cx| handshake.socket().poll_readable(cx)).await,
+            Step::Writable => poll_fn(|cx| handshake.socket().poll_writable(cx)).await,
+            Step::Process => {
+                let (socket, session, sent) = handshake.into_parts();
+                let (session, processed) = tls::process(session);
+                handshake = Handshake::from_parts(socket, session, sent);
+                if let Err(error) = processed {
+                    handshake.refuse();
+                    return Err(failed(HandshakeError::Tls(error)));
+                }
+                Ok(())
+            }
+        };
+        waited.map_err(|error| failed(HandshakeError::Io(error)))?;
+    }
+}
+
+/// Reads some bytes.
+async fn receive(transport: &Transport, into: &mut Vec<u8>) -> Result<(), EngineError> {
+    loop {
+        into.reserve(READ_SIZE);
+        match transport.try_read(into) {
+            Ok(0) => return Err(EngineError::Lost("it has closed the connection".to_owned())),
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let readable = poll_fn(|cx| transport.poll_readable(cx)).await;
+                readable.map_err(|error| EngineError::io("recv()", &error))?;
+            }
+            Err(error) => return Err(EngineError::io("recv()", &error)),
+        }
+    }
+}
+
+/// Writes all of it.
+async fn transmit(transport: &Transport, mut rest: &[u8]) -> Result<(), EngineError> {
+    while !rest.is_empty() {
+        match transport.try_write(rest) {
+            Ok(taken) => rest = rest.get(taken..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let writable = poll_fn(|cx| transport.poll_writable(cx)).await;
+                writable.map_err(|error| EngineError::io("send()", &error))?;
+            }
+            Err(error) => return Err(EngineError::io("send()", &error)),
+        }
+    }
+    Ok(())
+}
+
+/// Word that no other client of the server has.
+fn random_word() -> Result<String, EngineError> {
+    crate::record::random_word().map_err(|error| EngineError::io("getrandom()", &error))
+}

@@ -1,0 +1,201 @@
+//! Publishing of purges: to the log, or to the queue on disk while the engine is away.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinSet, spawn_local};
+use tokio::time::{Instant, timeout_at};
+use tw_log::Level;
+
+use crate::agent::Node;
+use crate::engine::{Engine, EngineError, Log};
+use crate::fleet::{Outgoing, PublishOutcome};
+use crate::record::{FleetRecord, RECORD_SIZE_MAX, RecordKind, random_word};
+
+/// Purges of the queue that are published together.
+const DRAINED_AT_ONCE: usize = 256;
+/// Pause after the engine has refused a purge of the queue.
+const AFTER_REFUSAL: Duration = Duration::from_secs(5);
+/// Entries that are written to the disk together.
+const WRITTEN_AT_ONCE: usize = 4096;
+
+/// Purge that is to be written to the queue, and who waits for that.
+pub(crate) type QueuedPurge = (Vec<u8>, oneshot::Sender<Result<(), String>>);
+
+impl<E: Engine + 'static> Node<E> {
+    /// Publishes what requests and commands purge, each in a task of its own.
+    pub(crate) async fn publish_all(self: Rc<Self>, mut purges: mpsc::UnboundedReceiver<Outgoing>) {
+        while let Some(Outgoing { purge, reply }) = purges.recv().await {
+            let node = self.clone();
+            spawn_local(async move {
+                let outcome = node.publish(RecordKind::Purge(purge)).await;
+                if outcome == PublishOutcome::Published {
+                    node.fleet.status.lock().published += 1;
+                }
+                // Whoever has gone does not want to know.
+                let _ = reply.send(outcome);
+            });
+        }
+    }
+
+    /// A record of this node.
+    pub(crate) fn record(&self, id: String, kind: RecordKind) -> FleetRecord {
+        FleetRecord { id, node: self.fleet.settings().node.to_string(), time_ms: unix_ms(), kind }
+    }
+
+    async fn publish(self: &Rc<Self>, kind: RecordKind) -> PublishOutcome {
+        let Ok(id) = random_word() else {
+            return PublishOutcome::Unpublished("there are no random numbers".to_owned());
+        };
+        let payload = self.record(id.clone(), kind).encode();
+        if payload.len() > RECORD_SIZE_MAX {
+            return PublishOutcome::Unpublished(format!("a purge of {} bytes is too large", payload.len()));
+        }
+        // It is applied here, and comes back.
+        self.recent.borrow_mut().insert(&id);
+        let now = Instant::now();
+        let patience = self.fleet.settings().publish_timeout;
+        // After a while without the engine nobody waits for it.
+        let is_away = self.session.borrow().is_none() && now.duration_since(self.away_since.get()) > patience;
+        let deadline = if is_away { now } else { now + patience };
+        let why = match timeout_at(deadline, self.append(&id, &payload)).await {
+            Ok(Ok(_)) => return PublishOutcome::Published,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the engine does not answer".to_owned(),
+        };
+        let (done, is_queued) = oneshot::channel();
+        self.to_queue.borrow_mut().push((payload, done));
+        self.has_queued.notify_one();
+        match is_queued.await {
+            Ok(Ok(())) => PublishOutcome::Queued,
+            Ok(Err(error)) => PublishOutcome::Unpublished(format!("{why}; {error}")),
+            Err(_) => PublishOutcome::Unpublished(why),
+        }
+    }
+
+    /// Appends to the log; waits for a connection as long as there is none.
+    async fn append(&self, id: &str, payload: &[u8]) -> Result<u64, EngineError> {
+        loop {
+            let changed = self.session_changed.notified();
+            let session = self.session.borrow().clone();
+            match session {
+                None => changed.await,
+                Some(session) => match session.append(id, payload).await {
+                    // Of another connection it is the same record.
+                    Err(EngineError::Lost(_)) => self.wait_for_another(&session).await,
+                    done => return done,
+                },
+            }
+        }
+    }
+
+    /// Waits until `session` is not the current one.
+    async fn wait_for_another(&self, session: &Rc<E::Session>) {
+        loop {
+            let changed = self.session_changed.notified();
+            if self.session.borrow().as_ref().is_none_or(|current| !Rc::ptr_eq(current, session)) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Writes purges to the queue on disk, all that wait at once.
+    pub(crate) async fn write_queue(self: Rc<Self>) {
+        loop {
+            self.has_queued.notified().await;
+            loop {
+                let mut waiting = self.to_queue.borrow_mut();
+                let count = waiting.len().min(WRITTEN_AT_ONCE);
+                let batch: Vec<QueuedPurge> = waiting.drain(..count).collect();
+                drop(waiting);
+                if batch.is_empty() {
+                    break;
+                }
+                let (payloads, replies): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+                let outcome = match &mut *self.queue.borrow_mut() {
+                    None => Err("another process has the queue".to_owned()),
+                    Some(queue) => {
+                        let appended = queue.append(&payloads);
+                        self.fleet.status.lock().queued = queue.len() as u64;
+                        appended
+                    }
+                };
+                if let Err(error) = &outcome {
+                    self.log_some(Level::Error, "queue", format_args!("a purge cannot be queued: {error}"));
+                }
+                replies.into_iter().for_each(|reply| drop(reply.send(outcome.clone())));
+                self.has_work.notify_one();
+            }
+        }
+    }
+
+    /// Publishes what is in the queue, while there is a connection.
+    pub(crate) async fn drain_queue(self: Rc<Self>) {
+        loop {
+            let (batch, is_begin) = match &*self.queue.borrow() {
+                Some(queue) => (queue.first(DRAINED_AT_ONCE), queue.len()),
+                None => (Vec::new(), 0),
+            };
+            let session = self.session.borrow().clone();
+            let (Some(session), false) = (session, batch.is_empty()) else {
+                self.has_work.notified().await;
+                continue;
+            };
+            let count = batch.len();
+            let mut tasks = JoinSet::new();
+            for payload in batch {
+                let session = session.clone();
+                tasks.spawn_local(async move {
+                    let id = FleetRecord::decode(&payload).map_or_else(|_| String::new(), |record| record.id);
+                    session.append(&id, &payload).await
+                });
+            }
+            let mut failure = None;
+            while let Some(done) = tasks.join_next().await {
+                match done {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => failure = Some(error),
+                    Err(_) => failure = Some(EngineError::Lost("a fault of this program".to_owned())),
+                }
+            }
+            match failure {
+                None => {
+                    let mut removed = Ok(());
+                    if let Some(queue) = &mut *self.queue.borrow_mut() {
+                        removed = queue.remove(count);
+                        let mut status = self.fleet.status.lock();
+                        status.queued = queue.len() as u64;
+                        status.published += count as u64;
+                    }
+                    if let Err(error) = removed {
+                        self.log_some(
+                            Level::Error,
+                            "queue",
+                            format_args!("the queue cannot be emptied: {error}"),
+                        );
+                    }
+                    if is_begin == count {
+                        self.log(Level::Notice, format_args!("all queued purges are published"));
+                    }
+                }
+                Some(EngineError::Lost(_)) => self.wait_for_another(&session).await,
+                Some(error) => {
+                    self.log_some(
+                        Level::Error,
+                        "drain",
+                        format_args!("queued purges cannot be published: {error}"),
+                    );
+                    tokio::time::sleep(AFTER_REFUSAL).await;
+                }
+            }
+        }
+    }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn unix_ms() -> u64 {
+    let now = tw_rt::clock::unix();
+    u64::try_from(now.secs).unwrap_or(0) * 1000 + u64::from(now.msec)
+}

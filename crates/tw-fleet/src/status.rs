@@ -1,0 +1,107 @@
+//! State of a node and what it knows of the others, for metrics and for `tailwater fleet status`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tw_base::Limit;
+
+/// Nodes that are remembered.
+pub(crate) const NODES_MAX: usize = 1024;
+/// Length of texts of other nodes.
+const TEXT_SIZE_MAX: usize = 64;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::count(
+    "NODES_MAX",
+    NODES_MAX as u64,
+    "Nodes of a fleet that are listed",
+    "further ones are not listed; they are purged as all others",
+)];
+
+/// Summary that each node publishes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeSummary {
+    /// Name of the node.
+    pub node: String,
+    /// Version of its program.
+    pub version: String,
+    /// Sequence up to which it has applied the log.
+    pub sequence: u64,
+    /// Records behind it, as far as it knows.
+    pub lag: u64,
+    /// Purges that wait on its disk for the engine.
+    pub queued: u64,
+    /// Time of the summary, in milliseconds since 1970.
+    pub time: u64,
+    /// Time of the last purge that it has applied, in milliseconds since 1970; 0 if there was none.
+    pub last_purge: u64,
+}
+
+/// State of a node.
+#[derive(Debug, Clone, Default)]
+pub struct FleetStatus {
+    /// Name and version of the server of the engine; `None` while there is no connection.
+    pub engine: Option<String>,
+    /// Reason of the last lost or failed connection.
+    pub last_error: Option<String>,
+    /// Sequence up to which the log is applied.
+    pub sequence: u64,
+    /// Records behind it.
+    pub lag: u64,
+    /// Purges that wait on disk.
+    pub queued: u64,
+    /// Purges of this node that the log has got.
+    pub published: u64,
+    /// Purges of this node that could neither be published nor queued.
+    pub unpublished: u64,
+    /// Purges of other nodes that were applied.
+    pub applied: u64,
+    /// Records that were not understood.
+    pub unreadable: u64,
+    /// Number of times that everything stored became stale.
+    pub resets: u64,
+    /// Connections to the engine that were made.
+    pub connections: u64,
+    /// Time of the last purge that was applied, in milliseconds since 1970; 0 if there was none.
+    pub last_purge: u64,
+    /// True if the position cannot be saved, or a purge is not saved.
+    pub is_unsaved: bool,
+    /// Other nodes and this one, as they describe themselves.
+    pub nodes: BTreeMap<String, NodeSummary>,
+}
+
+impl FleetStatus {
+    /// Takes in the summary of a node under its key; `None` removes it.
+    pub(crate) fn set_node(&mut self, key: &str, value: Option<&[u8]>) {
+        let summary = value.and_then(|value| serde_json::from_slice::<NodeSummary>(value).ok());
+        match summary {
+            None => drop(self.nodes.remove(key)),
+            Some(_) if self.nodes.len() >= NODES_MAX && !self.nodes.contains_key(key) => {}
+            Some(mut summary) => {
+                key.clone_into(&mut summary.node);
+                summary.version.retain(|char| char.is_ascii_graphic());
+                summary.version.truncate(TEXT_SIZE_MAX);
+                self.nodes.insert(key.to_owned(), summary);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summaries_of_other_nodes_are_not_believed() {
+        let mut status = FleetStatus::default();
+        status.set_node("a", Some(br#"{"node":"b","version":"0.1\u001b[31m","sequence":7,"more":1}"#));
+        let known = status.nodes.get("a").unwrap();
+        assert_eq!((&*known.node, &*known.version, known.sequence), ("a", "0.1[31m", 7));
+        status.set_node("a", Some(b"[]x"));
+        assert!(status.nodes.is_empty());
+        for number in 0..NODES_MAX + 5 {
+            status.set_node(&number.to_string(), Some(b"{}"));
+        }
+        assert_eq!(status.nodes.len(), NODES_MAX);
+    }
+}
