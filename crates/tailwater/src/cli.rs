@@ -1,4 +1,4 @@
-//! The command line: nginx's options, read as nginx reads them, `serve`, `proxy`, `purge`, `trust`,
+//! The command line: nginx's options, read as nginx reads them, `serve`, `proxy`, `purge`, `fleet`, `trust`,
 //! `hash-password` and `top`.
 //!
 //! Options may be combined (`-tq`), and a value may follow its option at once (`-c/etc/nginx.conf`) or as the next word.
@@ -33,6 +33,10 @@ pub(crate) enum Command {
     Purge(PurgeOptions),
     /// Say how to use `purge`.
     PurgeHelp,
+    /// Show the fleets of a running server, whose configuration is where these options say.
+    FleetStatus(Options),
+    /// Say how to use `fleet`.
+    FleetHelp,
     /// Make the system trust the local authority.
     Trust(TrustOptions),
     /// Say how to use `trust`.
@@ -300,6 +304,8 @@ pub(crate) fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command,
         parse_proxy(words).map_err(of("proxy"))
     } else if words.next_if(|word| word == b"purge").is_some() {
         parse_purge(words).map_err(of("purge"))
+    } else if words.next_if(|word| word == b"fleet").is_some() {
+        parse_fleet(words).map_err(of("fleet"))
     } else if words.next_if(|word| word == b"trust").is_some() {
         parse_trust(words).map_err(of("trust"))
     } else if words.next_if(|word| word == b"hash-password").is_some() {
@@ -324,6 +330,7 @@ fn parse_help(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usage
         Some(b"serve") => Command::ServeHelp,
         Some(b"proxy") => Command::ProxyHelp,
         Some(b"purge") => Command::PurgeHelp,
+        Some(b"fleet") => Command::FleetHelp,
         Some(b"trust") => Command::TrustHelp,
         Some(b"hash-password") => Command::HashPasswordHelp,
         Some(b"top") => Command::Top(vec![b"--help".to_vec()]),
@@ -534,6 +541,27 @@ fn parse_purge(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
     Ok(Command::Purge(PurgeOptions { main, order: Purge { cache, named, mode } }))
 }
 
+fn parse_fleet(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
+    let (mut main, mut is_status) = (Options::default(), false);
+    while let Some(word) = words.next() {
+        let Long { name, inline } = Long::of(&word);
+        let mut value = |what| Long { name, inline }.value(&mut words, what);
+        match name {
+            b"-c" => main.file = Some(value("file name")?),
+            b"-p" => main.prefix = Some(value("directory name")?),
+            b"-g" => main.globals = Some(value("parameter")?),
+            _ if inline.is_some() => return Err(invalid(&word)),
+            b"-h" | b"-?" | b"--help" => return Ok(Command::FleetHelp),
+            b"status" if !is_status => is_status = true,
+            _ => return Err(invalid(&word)),
+        }
+    }
+    match is_status {
+        true => Ok(Command::FleetStatus(main)),
+        false => Err(UsageError::new("\"fleet\" needs a word: status")),
+    }
+}
+
 fn parse_trust(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
     let mut options = TrustOptions { change: Change::Added, store: None };
     while let Some(word) = words.next() {
@@ -578,7 +606,7 @@ fn invalid(word: &[u8]) -> UsageError {
 /// A word that is neither an option nor the value of one.
 fn stray(word: &[u8]) -> UsageError {
     let text = String::from_utf8_lossy(word);
-    const COMMANDS: [&str; 7] = ["serve", "proxy", "purge", "trust", "hash-password", "top", "help"];
+    const COMMANDS: [&str; 8] = ["serve", "proxy", "purge", "fleet", "trust", "hash-password", "top", "help"];
     let meant = match &*text {
         "restart" => Some("-s reload".to_owned()),
         "start" | "run" => Some("tailwater, without a word".to_owned()),

@@ -75,6 +75,8 @@ fn main() -> ExitCode {
         Ok(Command::Top(words)) => top::top(words),
         Ok(Command::ServeHelp) => help(&version::serve_help()),
         Ok(Command::ProxyHelp) => help(&version::proxy_help()),
+        Ok(Command::FleetStatus(options)) => fleet_status(&options),
+        Ok(Command::FleetHelp) => help(&version::fleet_help()),
         Ok(Command::PurgeHelp) => help(&version::purge_help()),
         Ok(Command::TrustHelp) => help(&version::trust_help()),
         Ok(Command::HashPasswordHelp) => help(&version::hash_password_help()),
@@ -157,6 +159,24 @@ fn purge(options: &PurgeOptions) -> ExitCode {
         }
     }
     code
+}
+
+/// `tailwater fleet status`
+fn fleet_status(options: &Options) -> ExitCode {
+    let console = Console::new();
+    let Some(loaded) = Source::new(options).for_command().load(&SharedObjects::default(), &console) else {
+        return ExitCode::FAILURE;
+    };
+    match master::fleet_status(path(&loaded.config.main.pid)) {
+        Ok(lines) => {
+            lines.iter().for_each(|line| write_out(&format!("{}\n", line.message)));
+            ExitCode::SUCCESS
+        }
+        Err(said) => {
+            said.iter().for_each(|fault| console.fault(fault));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn run(source: Source, control: Option<ControlOptions>) -> ExitCode {

@@ -201,6 +201,19 @@ pub(crate) const PURGE: &[Opt] = &[
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
 
+/// Purpose of `fleet`, after its usage.
+pub(crate) const FLEET_ABOUT: &str = "Shows the fleets of the running server: the connection to the engine, and of each node the sequence up to which it \
+     has applied purges, how many it lacks, how many wait on its disk, and its version. The server is found by its pid file, as by -s; \
+     only root and the user who runs it may ask.";
+
+/// The options of `tailwater fleet status`.
+pub(crate) const FLEET: &[Opt] = &[
+    with(&["-c"], ("filename", Kind::File), "configuration file of the server (default: {file})", ""),
+    with(&["-p"], ("prefix", Kind::Directory), "where relative names begin (default: {prefix})", ""),
+    with(&["-g"], ("directives", Kind::Text), "directives before those of the configuration file", ""),
+    flag(&["-?", "-h", "--help"], "this help", ""),
+];
+
 /// Purpose of `trust`, behind its usage.
 pub(crate) const TRUST_ABOUT: &str = "Makes the system trust the local authority of this user, which issues the certificates of \
      --tls for names of this machine and of private networks, and for no others. It is made if there is none, and kept in \

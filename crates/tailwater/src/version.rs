@@ -147,11 +147,12 @@ pub(crate) fn text(show: Show) -> String {
         Show::Help => {
             let _ = write!(
                 text,
-                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater trust [options]\n       tailwater hash-password [user]\n       tailwater top [URL] [options]\n\nOptions:\n{}\n\
+                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater fleet status [options]\n       tailwater trust [options]\n       tailwater hash-password [user]\n       tailwater top [URL] [options]\n\nOptions:\n{}\n\
                  tailwater serve and tailwater proxy need no configuration file: see\n\
                  tailwater serve --help and tailwater proxy --help; to remove from a running\n\
-                 server what its cache has: tailwater purge --help; to trust the certificates of\n\
-                 serve --tls localhost: tailwater trust --help; to hash a password for\n\
+                 server what its cache has: tailwater purge --help; to see other nodes that share\n\
+                 purges: tailwater fleet --help; to trust the certificates of serve --tls\n\
+                 localhost: tailwater trust --help; to hash a password for\n\
                  auth_basic_user_file: tailwater hash-password --help; to watch a running server:\n\
                  tailwater top --help\n\n",
                 usage("Usage: tailwater", options::MAIN),
@@ -182,6 +183,13 @@ pub(crate) fn purge_help() -> String {
     let usage = usage("Usage: tailwater purge", options::PURGE);
     let usage = format!("{} key\n", usage.trim_end());
     format!("{usage}\n{about}\nOptions:\n{}", listed(options::PURGE))
+}
+
+/// The text of `fleet --help`.
+pub(crate) fn fleet_help() -> String {
+    let about = wrapped(options::FLEET_ABOUT, "", "");
+    let usage = usage("Usage: tailwater fleet status", options::FLEET);
+    format!("{usage}\n{about}\nOptions:\n{}", listed(options::FLEET))
 }
 
 /// The text of `trust --help`.
@@ -272,6 +280,7 @@ mod tests {
             (serve_help(), options::SERVE),
             (proxy_help(), options::PROXY),
             (purge_help(), options::PURGE),
+            (fleet_help(), options::FLEET),
             (trust_help(), options::TRUST),
             (hash_password_help(), options::HASH_PASSWORD),
         ];

@@ -33,7 +33,7 @@ pub type LogFn = Arc<dyn Fn(Level, fmt::Arguments<'_>) + Send + Sync>;
 
 /// Shortest and longest pause between two connections.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-const RETRY_MAX: Duration = Duration::from_secs(5);
+const RETRY_MAX: Duration = Duration::from_secs(2);
 /// Age of a connection after whose end the pauses begin with the shortest.
 const STABLE: Duration = Duration::from_secs(10);
 /// Time between two attempts to take the lock, to save the position and to apply again what failed.
@@ -142,6 +142,8 @@ pub(crate) struct Node<E: Engine> {
     state: RefCell<Option<SavedPosition>>,
     /// Purges that were read and are not saved yet, by cache.
     unapplied: RefCell<BTreeMap<Vec<u8>, Vec<FleetPurge>>>,
+    /// Number of tasks that apply purges: until they end, the position is not saved.
+    applying: Cell<u32>,
     /// True if the state differs from that on disk.
     is_changed: Cell<bool>,
     pub(crate) recent: RefCell<RecentIds>,
@@ -204,6 +206,7 @@ async fn serve<E: Engine + 'static>(
         away_since: Cell::new(Instant::now()),
         state: RefCell::default(),
         unapplied: RefCell::default(),
+        applying: Cell::new(0),
         is_changed: Cell::new(false),
         recent: RefCell::default(),
     });
@@ -288,7 +291,7 @@ impl<E: Engine + 'static> Node<E> {
 
     /// Saves the position, if everything up to it is saved in the caches.
     fn save(&self) {
-        if !self.is_changed.get() || !self.unapplied.borrow().is_empty() {
+        if !self.is_changed.get() || self.applying.get() > 0 || !self.unapplied.borrow().is_empty() {
             return;
         }
         if let (Some(lock), Some(state)) = (&*self.lock.borrow(), &*self.state.borrow()) {
@@ -317,7 +320,6 @@ impl<E: Engine + 'static> Node<E> {
     /// Connects again and again, and applies the log.
     async fn run(self: Rc<Self>) {
         let mut pause = RETRY_MIN;
-        let mut was_connected = true;
         while self.role.get() == Role::Active {
             let began = Instant::now();
             let error = match self.engine.connect().await {
@@ -333,13 +335,16 @@ impl<E: Engine + 'static> Node<E> {
                 let mut status = self.fleet.status.lock();
                 (status.engine, status.last_error) = (None, Some(error.to_string()));
             }
-            if had_session || was_connected {
-                let rest = "serving goes on, and purges of this node are queued";
-                self.log(Level::Error, format_args!("no connection to the engine: {error}; {rest}"));
-            } else {
-                self.log_some(Level::Error, "connect", format_args!("no connection to the engine: {error}"));
+            if had_session {
+                // Each loss is reported.
+                self.logged.borrow_mut().remove("connect");
             }
-            was_connected = had_session;
+            let rest = "serving goes on, and purges of this node are queued";
+            self.log_some(
+                Level::Error,
+                "connect",
+                format_args!("no connection to the engine: {error}; {rest}"),
+            );
             pause =
                 if had_session && began.elapsed() >= STABLE { RETRY_MIN } else { (pause * 2).min(RETRY_MAX) };
             // Nodes that lost the engine at the same time do not come back at the same time.
@@ -382,7 +387,7 @@ impl<E: Engine + 'static> Node<E> {
             _ => 0,
         };
         if let Some(reason) = continuity.reason() {
-            self.make_stale(reason).await;
+            self.make_stale(continuity, reason).await;
         }
         if continuity.restarts() {
             // Nodes that were away when the log lost records cannot notice that.
@@ -395,7 +400,7 @@ impl<E: Engine + 'static> Node<E> {
         }
         self.set_position(Position { identity: log.identity, sequence, time_ns });
         self.admit_new_caches().await;
-        let mut reader = session.read_from(sequence + 1).await?;
+        let mut reader = session.read_from(sequence.saturating_add(1)).await?;
         {
             let mut status = self.fleet.status.lock();
             status.engine = Some(self.engine.server(session));
@@ -482,9 +487,11 @@ impl<E: Engine + 'static> Node<E> {
     }
 
     /// Makes everything stale in all caches.
-    async fn make_stale(&self, reason: &str) {
-        self.log(Level::Warn, format_args!("{reason}: everything stored in its caches is stale"));
-        self.fleet.status.lock().resets += 1;
+    async fn make_stale(&self, continuity: Continuity, reason: &str) {
+        let is_first = continuity == Continuity::FirstTime;
+        let level = if is_first { Level::Notice } else { Level::Warn };
+        self.log(level, format_args!("{reason}: everything stored in its caches is stale"));
+        self.fleet.status.lock().resets += u64::from(!is_first);
         self.add_stale();
         self.apply_unapplied().await;
     }
@@ -512,6 +519,7 @@ impl<E: Engine + 'static> Node<E> {
 
     /// Applies what is not applied. What fails stays.
     async fn apply_unapplied(&self) {
+        self.applying.set(self.applying.get() + 1);
         let work = std::mem::take(&mut *self.unapplied.borrow_mut());
         let caches = self.caches.borrow().clone();
         for (name, purges) in work {
@@ -522,6 +530,7 @@ impl<E: Engine + 'static> Node<E> {
                 purges.into_iter().for_each(|purge| self.add_unapplied(purge));
             }
         }
+        self.applying.set(self.applying.get() - 1);
     }
 
     /// Applies records in order.
@@ -536,7 +545,7 @@ impl<E: Engine + 'static> Node<E> {
             if record.sequence <= position.sequence {
                 continue;
             }
-            if record.sequence != position.sequence + 1 {
+            if record.sequence != position.sequence.saturating_add(1) {
                 self.log(Level::Warn, format_args!("{GAP}: everything stored in its caches is stale"));
                 self.fleet.status.lock().resets += 1;
                 self.add_stale();

@@ -15,6 +15,7 @@
 //! - [`random`]: reproducible pseudo-random numbers;
 //! - [`tls`]: certificates, and clients that trust them;
 //! - [`mmdb`]: databases of addresses in the MaxMind DB format;
+//! - [`nats`]: scripted NATS server;
 //! - [`mp4`]: hand-made video files, and a reader of their samples;
 //! - [`wait`], [`temp`], [`ports`]: deadlines instead of sleeps, directories and ports that no other test has.
 //!
@@ -32,6 +33,7 @@ pub mod jwt;
 pub mod left_out;
 pub mod mmdb;
 pub mod mp4;
+pub mod nats;
 pub mod origin;
 pub mod otlp;
 pub mod ports;

@@ -25,6 +25,8 @@ pub(crate) enum WorkerCommand {
     Purge(u64, Purge),
     /// Send the numbers of the process to the client of the control API whose connection comes with this message.
     SendMetrics,
+    /// Send the state of the fleets to the client whose connection comes with this message.
+    SendFleetStatus,
     /// Numbers of reloads, for metrics.
     Reloads {
         /// Configurations that were taken over.

@@ -37,6 +37,7 @@ const WISH_MAX: u64 = 64 << 10;
 /// First line of a request.
 const RELOAD: &str = "reload";
 const PURGE: &str = "purge";
+const FLEET_STATUS: &str = "fleet status\n";
 /// The first line of an answer.
 const DONE: &str = "done";
 /// The first line of either, if the configuration is wrong; the messages follow.
@@ -64,6 +65,8 @@ pub(super) enum ClientRequest {
     NotReloaded(Vec<Fault>),
     /// A purge. It waits for the answer.
     Purge(Purge),
+    /// The state of its fleets.
+    FleetStatus,
     /// A purge of a kind that is not known here.
     Nonsense,
 }
@@ -107,6 +110,9 @@ impl ClientRequest {
         if let Some(order) = text.strip_prefix(PURGE.as_bytes()).and_then(|rest| rest.strip_prefix(b"\n")) {
             return postcard::from_bytes(order).map_or(Self::Nonsense, Self::Purge);
         }
+        if text == FLEET_STATUS.as_bytes() {
+            return Self::FleetStatus;
+        }
         let text = String::from_utf8_lossy(&text);
         let mut lines = text.lines();
         match (read, lines.next()) {
@@ -120,6 +126,11 @@ impl Client {
     /// Takes the request, once.
     pub(super) fn take_request(&mut self) -> ClientRequest {
         std::mem::replace(&mut self.request, ClientRequest::Nonsense)
+    }
+
+    /// Connection to the client, for the process that responds.
+    pub(super) fn stream(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 
     /// Client at the other end of `stream`, whose request was read already.
@@ -156,7 +167,18 @@ pub(super) fn order_purge(master: Pid, order: &Purge) -> Result<Vec<Fault>, Vec<
     if request.len() as u64 > WISH_MAX {
         return refused(format!("what is to be purged has too long a name: {} bytes", request.len()));
     }
-    let connected = connect(master, &request).and_then(|stream| {
+    send(master, &request, "the server ended before it said what came of the purge")
+}
+
+/// Requests the state of the fleets, and returns it line by line.
+pub(super) fn request_fleet_status(master: Pid) -> Result<Vec<Fault>, Vec<Fault>> {
+    send(master, FLEET_STATUS.as_bytes(), "the server ended before it said how its fleets are")
+}
+
+/// Sends a request and waits for the response. `ended` is the message for a connection that ends without one.
+fn send(master: Pid, request: &[u8], ended: &str) -> Result<Vec<Fault>, Vec<Fault>> {
+    let refused = |text: String| Err(vec![Fault::emerg(text)]);
+    let connected = connect(master, request).and_then(|stream| {
         stream.set_read_timeout(Some(COMMAND_TIMEOUT))?;
         let runs_as = socket_peercred(&stream)?.uid;
         Ok((stream, runs_as))
@@ -166,7 +188,7 @@ pub(super) fn order_purge(master: Pid, order: &Purge) -> Result<Vec<Fault>, Vec<
             let fault = Fault::emerg(format!("process {master} runs as another user"));
             Err(vec![fault.hint("order it as that user or as root")])
         }
-        Ok((stream, _)) => read_answer(stream, "the server ended before it said what came of the purge"),
+        Ok((stream, _)) => read_answer(stream, ended),
         Err(error) => refused(format!("process {master} takes no orders ({})", tw_base::Errno::from(&error))),
     }
 }

@@ -44,7 +44,7 @@ use serving::Serving;
 use signal_queue::SignalQueue;
 use upgrade::Binaries;
 
-pub(crate) use pid::{order, purge, report_refusal};
+pub(crate) use pid::{fleet_status, order, purge, report_refusal};
 pub(crate) use start::start;
 
 /// Process model of the server.

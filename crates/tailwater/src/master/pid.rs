@@ -206,6 +206,11 @@ pub(crate) fn purge(path: &Path, order: &Purge) -> Result<Vec<Fault>, Vec<Fault>
     control::order_purge(server(path)?, order)
 }
 
+/// Requests the state of the fleets of a running server, and returns it line by line.
+pub(crate) fn fleet_status(path: &Path) -> Result<Vec<Fault>, Vec<Fault>> {
+    control::request_fleet_status(server(path)?)
+}
+
 /// The process that wrote the file.
 fn server(path: &Path) -> Result<Pid, Vec<Fault>> {
     let pid = read(path).map_err(|fault| vec![fault])?;

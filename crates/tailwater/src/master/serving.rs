@@ -51,6 +51,15 @@ impl Serving {
         Ok(())
     }
 
+    /// Passes a client on to the serving process, which sends it the state of its fleets.
+    pub(super) fn send_fleet_status(&self, client: BorrowedFd<'_>) -> io::Result<()> {
+        match self {
+            Self::Here(server, _) => server.send_fleet_status(client.try_clone_to_owned()?),
+            Self::There(workers) => workers.send_fleet_status(client)?,
+        }
+        Ok(())
+    }
+
     /// Connections that are open, if they are open here.
     pub(super) fn connections(&self) -> u64 {
         match self {

@@ -207,6 +207,12 @@ impl Master {
                 self.notice(format_args!("purge in cache \"{name}\" ordered by process {}", client.pid));
                 return self.serving.purge(client, order);
             }
+            ClientRequest::FleetStatus => {
+                if let Err(error) = self.serving.send_fleet_status(client.stream()) {
+                    client.respond(false, &[Fault::emerg(error.to_string())]);
+                }
+                return;
+            }
             ClientRequest::Nonsense => {
                 let text = "the server does not understand what it is told: is it of another version?";
                 return client.respond(false, &[Fault::emerg(text)]);

@@ -193,6 +193,14 @@ impl Workers {
         }
     }
 
+    /// Passes a client on to the one that serves, which sends it the state of its fleets.
+    pub(super) fn send_fleet_status(&self, client: BorrowedFd<'_>) -> io::Result<()> {
+        match &self.current {
+            Some(child) => child.order(&WorkerCommand::SendFleetStatus, &[client]),
+            None => Err(io::Error::other("no worker process serves")),
+        }
+    }
+
     /// Certificates that are followed, as they were when the configuration was read.
     pub(super) fn used(&self) -> WatchedCertificates {
         self.handover.used.clone()

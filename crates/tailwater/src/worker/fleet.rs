@@ -5,17 +5,25 @@
 //! them, which saves the position.
 
 use std::collections::HashMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use tw_app::Generation;
 use tw_app::cache::Cache;
 use tw_base::Errno;
-use tw_fleet::{Agent, Fleet, FleetPurge, LogFn, NodeCaches};
+use tw_fleet::{Agent, Fleet, FleetPurge, FleetSettings, FleetStatus, LogFn, NodeCaches};
 use tw_log::Level;
 
 use crate::console::Console;
+
+/// Time that a client has to take the state of the fleets.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Agents of this process by the name of their fleet.
 #[derive(Default)]
@@ -124,5 +132,120 @@ impl Fleets {
     pub(super) fn retire(&mut self) {
         self.role = FollowingRole::Standby;
         self.agents.values().for_each(|(_, agent)| agent.retire());
+    }
+}
+
+/// Sends a client the state of all fleets of `generation`, on a thread of its own.
+pub(super) fn send_status(client: OwnedFd, generation: &Generation) {
+    let mut lines = String::from("done\n");
+    let fleets = generation.shared_objects.of_type::<Fleet>();
+    if fleets.is_empty() {
+        lines.push_str("notice the configuration has no \"fleet\"\n");
+    }
+    let now = u64::try_from(tw_rt::clock::unix().secs).unwrap_or(0) * 1000;
+    for (_, fleet) in fleets {
+        for line in describe(fleet.settings(), &fleet.status(), now).lines() {
+            // Writing into a String does not fail.
+            let _ = writeln!(lines, "notice {line}");
+        }
+    }
+    // Without a thread the connection is closed.
+    let _ = thread::Builder::new().name("fleet status".to_owned()).spawn(move || {
+        let mut client = UnixStream::from(client);
+        // Whoever does not take it does not get it.
+        let _ = client
+            .set_nonblocking(false)
+            .and_then(|()| client.set_write_timeout(Some(STATUS_TIMEOUT)))
+            .and_then(|()| client.write_all(lines.as_bytes()));
+    });
+}
+
+/// Text for an operator, at a time in milliseconds since 1970.
+fn describe(settings: &FleetSettings, status: &FleetStatus, now_ms: u64) -> String {
+    let FleetSettings { name, node, .. } = settings;
+    let mut text = format!("fleet {name}, node {node}: ");
+    let _ = match (&status.engine, &status.last_error) {
+        (Some(engine), _) => writeln!(text, "connected to {engine}"),
+        (None, Some(error)) => writeln!(text, "not connected: {error}"),
+        (None, None) => writeln!(text, "not connected yet"),
+    };
+    let FleetStatus { sequence, lag, queued, published, applied, resets, .. } = status;
+    let _ = writeln!(
+        text,
+        "sequence {sequence}, lag {lag}, queued {queued}, published {published}, applied {applied}, resets {resets}"
+    );
+    if status.is_unsaved {
+        let _ = writeln!(text, "the position or a purge could not be saved: the error log has the reason");
+    }
+    let _ = writeln!(
+        text,
+        "{:<24} {:>12} {:>8} {:>8} {:>12} {:>10}  version",
+        "node", "sequence", "lag", "queued", "last purge", "seen"
+    );
+    let ago = |time: u64| match time {
+        0 => "never".to_owned(),
+        time => format!("{} s ago", now_ms.saturating_sub(time) / 1000),
+    };
+    for known in status.nodes.values() {
+        // One that is behind does not know what it misses.
+        let lag = known.lag.max(status.sequence.saturating_sub(known.sequence));
+        let _ = writeln!(
+            text,
+            "{:<24} {:>12} {lag:>8} {:>8} {:>12} {:>10}  {}",
+            known.node,
+            known.sequence,
+            known.queued,
+            ago(known.last_purge),
+            ago(known.time),
+            known.version
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use tw_fleet::{Authentication, NatsSettings, NodeSummary, ServerList};
+
+    use super::*;
+
+    #[test]
+    fn status_lists_all_nodes_with_their_lag() {
+        let engine = NatsSettings {
+            servers: ServerList::parse("nats://a").unwrap(),
+            authentication: Authentication::Anonymous,
+            tls: false,
+            trusted: None,
+            replicas: 1,
+            max_age: Duration::ZERO,
+            max_messages: 1,
+        };
+        let settings = FleetSettings {
+            name: "edge".into(),
+            node: "n1".into(),
+            state: "/s".into(),
+            publish_timeout: Duration::ZERO,
+            engine,
+        };
+        let mut status =
+            FleetStatus { sequence: 17, engine: Some("nats 2".to_owned()), ..FleetStatus::default() };
+        let summary = |node: &str, sequence| NodeSummary {
+            node: node.to_owned(),
+            version: "0.1.0".to_owned(),
+            sequence,
+            time: 8_000,
+            ..NodeSummary::default()
+        };
+        status.nodes = [("n1", 17), ("n2", 12)]
+            .map(|(node, sequence)| (node.to_owned(), summary(node, sequence)))
+            .into();
+        assert_eq!(
+            describe(&settings, &status, 10_000),
+            "fleet edge, node n1: connected to nats 2\n\
+             sequence 17, lag 0, queued 0, published 0, applied 0, resets 0\n\
+             node                         sequence      lag   queued   last purge       seen  version\n\
+             n1                                 17        0        0        never    2 s ago  0.1.0\n\
+             n2                                 12        5        0        never    2 s ago  0.1.0\n"
+        );
     }
 }

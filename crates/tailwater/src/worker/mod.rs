@@ -143,6 +143,11 @@ impl Server {
         self.metrics_clients.serve(client, self.loops.counts(), self.generation.clone());
     }
 
+    /// Sends a client the state of the fleets, and closes the connection.
+    pub(crate) fn send_fleet_status(&self, client: OwnedFd) {
+        fleet::send_status(client, &self.generation);
+    }
+
     /// Serves by `config` from now on. On an error everything is as before.
     pub(crate) fn change(
         &mut self,

@@ -404,6 +404,9 @@ impl Worker {
             Ok(Some((WorkerCommand::SendMetrics, fds))) => {
                 fds.into_iter().for_each(|client| self.server.send_metrics(client));
             }
+            Ok(Some((WorkerCommand::SendFleetStatus, fds))) => {
+                fds.into_iter().for_each(|client| self.server.send_fleet_status(client));
+            }
             Ok(Some((WorkerCommand::Reloads { succeeded, failed, has_last_failed, last_success }, _))) => {
                 self.server.set_reloads(Reloads { succeeded, failed, has_last_failed, last_success });
             }

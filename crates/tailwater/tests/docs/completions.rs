@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 
 use tw_base::command_line::{Kind, Opt};
 
-use crate::options::{HASH_PASSWORD, MAIN, PROXY, PURGE, SERVE, TRUST};
+use crate::options::{FLEET, HASH_PASSWORD, MAIN, PROXY, PURGE, SERVE, TRUST};
 use crate::top_options::TOP;
 use crate::{NOTE, check_file};
 
 const SERVE_DOC: &str = "serve a directory without a configuration file";
 const PROXY_DOC: &str = "pass requests on without a configuration file";
 const PURGE_DOC: &str = "remove responses from a cache of the running server";
+const FLEET_DOC: &str = "show the nodes that share purges with the running server";
 const TOP_DOC: &str = "show a running server in this terminal";
 const HASH_PASSWORD_DOC: &str = "hash a password for auth_basic_user_file";
 const TRUST_DOC: &str = "make the system trust the local authority of serve --tls localhost";
@@ -69,6 +70,7 @@ fn completions_for_bash_are_documented() {
         ("serve", SERVE, "_tailwater_names -d"),
         ("proxy", PROXY, "_tailwater_words 'http:// https:// unix:'"),
         ("purge", PURGE, "COMPREPLY=()"),
+        ("fleet", FLEET, "_tailwater_words status"),
         ("trust", TRUST, "COMPREPLY=()"),
         ("hash-password", HASH_PASSWORD, "COMPREPLY=()"),
         ("top", TOP, TOP_URLS),
@@ -86,7 +88,7 @@ fn completions_for_bash_are_documented() {
     out.push_str("    case $before in\n");
     bash_values(MAIN, &mut out);
     out.push_str(
-        "    esac\n    local commands=\n    ((COMP_CWORD > 1)) || commands='serve proxy purge trust hash-password top'\n",
+        "    esac\n    local commands=\n    ((COMP_CWORD > 1)) || commands='serve proxy purge fleet trust hash-password top'\n",
     );
     writeln!(
         out,
@@ -126,6 +128,7 @@ fn completions_for_zsh_are_documented() {
         ("serve", SERVE, "1:directory:_files -/"),
         ("proxy", PROXY, "*:URL:_urls"),
         ("purge", PURGE, "1:key: "),
+        ("fleet", FLEET, "1:word:(status)"),
         ("trust", TRUST, "*: : "),
         ("hash-password", HASH_PASSWORD, "1:user:_users"),
         ("top", TOP, "1:URL:_urls"),
@@ -140,7 +143,7 @@ fn completions_for_zsh_are_documented() {
     out.push_str("    else\n        _arguments -s \\\n");
     zsh_options(MAIN, &mut out);
     let commands = format!(
-        "serve\\:\"{SERVE_DOC}\" proxy\\:\"{PROXY_DOC}\" purge\\:\"{PURGE_DOC}\" trust\\:\"{TRUST_DOC}\" hash-password\\:\"{HASH_PASSWORD_DOC}\" top\\:\"{TOP_DOC}\""
+        "serve\\:\"{SERVE_DOC}\" proxy\\:\"{PROXY_DOC}\" purge\\:\"{PURGE_DOC}\" fleet\\:\"{FLEET_DOC}\" trust\\:\"{TRUST_DOC}\" hash-password\\:\"{HASH_PASSWORD_DOC}\" top\\:\"{TOP_DOC}\""
     );
     writeln!(out, "            '1::command:(({commands}))'\n    fi\n}}\n\n_tailwater \"$@\"").unwrap();
     check_file("packaging/completions/_tailwater", &out);
@@ -175,22 +178,25 @@ fn completions_for_fish_are_documented() {
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a serve -d '{SERVE_DOC}'").unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a proxy -d '{PROXY_DOC}'").unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a purge -d '{PURGE_DOC}'").unwrap();
+    writeln!(out, "complete -c tailwater -n __fish_is_first_token -a fleet -d '{FLEET_DOC}'").unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a trust -d '{TRUST_DOC}'").unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a hash-password -d '{HASH_PASSWORD_DOC}'")
         .unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a top -d '{TOP_DOC}'").unwrap();
     let (is_serve, is_proxy) = ("__fish_seen_subcommand_from serve", "__fish_seen_subcommand_from proxy");
     for (options, condition) in [
-        (MAIN, "not __fish_seen_subcommand_from serve proxy purge trust hash-password top"),
+        (MAIN, "not __fish_seen_subcommand_from serve proxy purge fleet trust hash-password top"),
         (SERVE, is_serve),
         (PROXY, is_proxy),
         (PURGE, "__fish_seen_subcommand_from purge"),
+        (FLEET, "__fish_seen_subcommand_from fleet"),
         (TRUST, "__fish_seen_subcommand_from trust"),
         (HASH_PASSWORD, "__fish_seen_subcommand_from hash-password"),
         (TOP, "__fish_seen_subcommand_from top"),
     ] {
         fish_options(options, "tailwater", condition, &mut out);
     }
+    writeln!(out, "complete -c tailwater -n '__fish_seen_subcommand_from fleet' -a status").unwrap();
     writeln!(out, "complete -c tailwater -n '{is_serve}' -a '(__fish_complete_directories)'").unwrap();
     check_file("packaging/completions/tailwater.fish", &out);
 }

@@ -7,8 +7,8 @@ use tw_conf::context_words;
 
 use crate::directives::{Chapter, chapters};
 use crate::options::{
-    HASH_PASSWORD, HASH_PASSWORD_ABOUT, MAIN, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT,
-    TRUST, TRUST_ABOUT,
+    FLEET, FLEET_ABOUT, HASH_PASSWORD, HASH_PASSWORD_ABOUT, MAIN, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT,
+    SERVE, SERVE_ABOUT, TRUST, TRUST_ABOUT,
 };
 use crate::top_options;
 use crate::{NOTE, check_file};
@@ -102,6 +102,7 @@ fn the_manual_is_documented() {
     writeln!(out, ".B tailwater serve\n[\\fIdirectory\\fR] [\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater proxy\n\\fIURL\\fR... [\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater purge \\-\\-cache\n\\fIname\\fR \\fIkey\\fR [\\fIoptions\\fR]\n.br").unwrap();
+    writeln!(out, ".B tailwater fleet status\n[\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater trust\n[\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater hash\\-password\n[\\fIuser\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater top\n[\\fIURL\\fR] [\\fIoptions\\fR]").unwrap();
@@ -121,6 +122,9 @@ fn the_manual_is_documented() {
     let said = "If nothing has this key, that is said, and the status is 0: the cache is as it was wanted.";
     paragraphs(&[PURGE_ABOUT, said], &mut out);
     PURGE.iter().for_each(|option| entry(option, &mut out));
+    out.push_str(".SH FLEET\n");
+    paragraphs(&[FLEET_ABOUT], &mut out);
+    FLEET.iter().for_each(|option| entry(option, &mut out));
     out.push_str(".SH TRUST\n");
     paragraphs(&[TRUST_ABOUT], &mut out);
     TRUST.iter().for_each(|option| entry(option, &mut out));

@@ -19,6 +19,7 @@ mod configuration;
 mod connections;
 mod disk;
 mod filters;
+mod fleet;
 mod gateways;
 mod http1;
 mod http2;

@@ -251,7 +251,7 @@ impl Log for JetStream {
             self.call::<StreamInfo>(&format!("$JS.API.STREAM.INFO.{}", self.stream), &Value::Null).await?;
         let info = info.ok_or_else(|| EngineError::Lost(format!("stream \"{}\" is gone", self.stream)))?;
         let StreamState { first_seq, last_seq } = info.state;
-        let first = if first_seq == 0 { last_seq + 1 } else { first_seq };
+        let first = if first_seq == 0 { last_seq.saturating_add(1) } else { first_seq };
         Ok(LogState { identity: shown(info.created.as_bytes()), first, last: last_seq })
     }
 

@@ -1,0 +1,66 @@
+//! A real NATS server, if this machine has one: `TAILWATER_NATS_SERVER` names it, or it is in the search path.
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use tw_testkit::{Lacks, TempDir, leave_out, wait};
+
+use super::{fill, nodes, wait_connected, wait_for};
+use crate::support::request;
+
+struct RealNats {
+    child: Child,
+    port: u16,
+    dir: TempDir,
+}
+
+impl RealNats {
+    /// Starts a server, or leaves out the test.
+    fn start() -> Option<Self> {
+        let dir = TempDir::new("nats").unwrap();
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        match spawn(&dir, port) {
+            Some(child) => Some(Self { child, port, dir }),
+            None => {
+                leave_out(Lacks::Machine, "no nats-server, which TAILWATER_NATS_SERVER names");
+                None
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for RealNats {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(dir: &TempDir, port: u16) -> Option<Child> {
+    let program = std::env::var_os("TAILWATER_NATS_SERVER").unwrap_or_else(|| "nats-server".into());
+    let mut command = Command::new(program);
+    command.arg("-js").arg("-sd").arg(dir.path()).args(["-a", "127.0.0.1", "-p", &port.to_string()]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
+    assert!(wait::until(wait::TIMEOUT, || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()));
+    Some(child)
+}
+
+#[test]
+fn purges_reach_all_nodes_over_restarts_of_a_real_server() {
+    let Some(mut engine) = RealNats::start() else { return };
+    let nodes = nodes::<3>(&format!("nats://127.0.0.1:{}", engine.port));
+    fill(&nodes, "/a");
+    assert_eq!(request(&nodes[0], "PURGE /a", &[]).status, 204);
+    nodes.iter().for_each(|node| wait_for(node, "/a", "MISS"));
+    fill(&nodes, "/a");
+    engine.stop();
+    assert_eq!(request(&nodes[0], "PURGE /a", &[]).status, 202);
+    engine.child = spawn(&engine.dir, engine.port).unwrap();
+    nodes[1..].iter().for_each(|node| wait_for(node, "/a", "MISS"));
+    nodes.iter().for_each(wait_connected);
+}
