@@ -24,9 +24,9 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::count(
 pub enum PublishOutcome {
     /// The log has it.
     Published,
-    /// It is on disk, and is published when the engine is there again.
+    /// The queue on disk has it; it is published when the engine is there again.
     Queued,
-    /// Neither, for this reason.
+    /// Neither has it, for this reason.
     Unpublished(String),
 }
 

@@ -86,7 +86,7 @@ impl ServerList {
                 Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
                 None => !host.is_empty() && host.bytes().all(is_host),
             };
-            if !is_valid {
+            if !is_valid || server.contains('@') {
                 return Err(ServerListError::Host);
             }
             servers.push((host.to_owned(), port.ok_or(ServerListError::Port)?));

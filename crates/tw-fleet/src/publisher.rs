@@ -134,7 +134,7 @@ impl<E: Engine + 'static> Node<E> {
     /// Publishes what is in the queue, while there is a connection.
     pub(crate) async fn drain_queue(self: Rc<Self>) {
         loop {
-            let (batch, is_begin) = match &*self.queue.borrow() {
+            let (batch, waiting) = match &*self.queue.borrow() {
                 Some(queue) => (queue.first(DRAINED_AT_ONCE), queue.len()),
                 None => (Vec::new(), 0),
             };
@@ -176,7 +176,7 @@ impl<E: Engine + 'static> Node<E> {
                             format_args!("the queue cannot be emptied: {error}"),
                         );
                     }
-                    if is_begin == count {
+                    if waiting == count {
                         self.log(Level::Notice, format_args!("all queued purges are published"));
                     }
                 }

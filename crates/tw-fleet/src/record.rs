@@ -81,7 +81,7 @@ pub enum RecordKind {
 pub enum RecordError {
     /// A newer version of this program has written it.
     Newer,
-    /// It is none of ours.
+    /// Content that is none of a fleet.
     Foreign,
 }
 

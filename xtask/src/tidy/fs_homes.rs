@@ -20,6 +20,7 @@ const HOMES: &[(&str, &str)] = &[
         "the state of groups, read when a configuration is loaded",
     ),
     ("crates/tw-acme/", "the thread that orders certificates may wait"),
+    ("crates/tw-fleet/", "the thread that follows a fleet may wait"),
     ("crates/tailwater/", "the command line and the main thread run no loop"),
     ("crates/tailwater-top/", "a program of its own, which runs no loop"),
     ("crates/tailwater-ingress/", "a program of its own, which runs no loop"),

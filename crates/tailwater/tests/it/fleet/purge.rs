@@ -106,6 +106,7 @@ fn node_that_was_away_catches_up_in_order() {
     }
     assert_eq!(status(&nodes[0], "PURGE /a", &[]), 204);
     wait_for(&nodes[1], "/a", "MISS");
+    fill(&nodes, "/a");
     engine.disconnect();
     engine.append(
         br#"{"version":1,"id":"x","node":"n9","time":1,"purge":{"cache":"zone","mode":"hard","key":"/b"}}"#,
@@ -241,7 +242,7 @@ fn configuration_mistakes_are_refused() {
         (block("engine nats://a;"), "fleet \"a\" has no \"node\""),
         (block("node a.b; engine nats://a;"), "invalid name \"a.b\""),
         (block("node a; engine etcd://a;"), "invalid engine: it has to begin with \"nats://\""),
-        (block("node a; engine nats://u:secret@a;"), "invalid engine: a port is invalid"),
+        (block("node a; engine nats://u:secret@a;"), "invalid engine: a host is missing or invalid"),
         (block("node a; engine nats://a; engine nats://b;"), "directive is duplicate"),
         (block("node a; engine nats://a; nonsense on;"), "unknown directive \"nonsense\""),
         (block("node a; engine nats://a; replicas 2;"), "invalid value \"2\""),
