@@ -4,6 +4,7 @@
 //! policy      what may be stored and used, and for how long: pure functions
 //! format      the file of an entry, as bytes
 //! index       what is kept, shared by all loops
+//! segment     many entries in one file, as bytes
 //! purge       what is no longer to be used, whatever is kept
 //! rendezvous  which of the directories of a cache has a key
 //! snapshot    the index as a file, for the next process
@@ -19,13 +20,15 @@ mod key;
 pub mod policy;
 mod purge;
 mod rendezvous;
+pub mod segment;
 mod snapshot;
 
 pub use format::Meta;
 pub use index::{
     Claim, ClaimRefused, Commit, CommitRefused, EntryState, EvictionPolicy, EvictionTarget, Index,
-    IndexCounts, IndexEntry, LoadOutcome, LoadedEntry, Progress, PurgeOutcome, RemovalState, RemovedEntry,
-    RestoreOutcome, ScanCursor, ScannedEntry, UnseenEntry, UseCount,
+    IndexCounts, IndexEntry, LoadOutcome, LoadedEntry, LoadedRecord, Location, Move, Progress, PurgeOutcome,
+    RecordOutcome, RemovalState, RemovedEntry, RestoreOutcome, SEGMENTS_MAX, ScanCursor, ScannedEntry,
+    SegmentAddress, StoredEntry, UnseenEntry, UseCount,
 };
 pub use key::Key;
 pub use purge::{
@@ -39,4 +42,4 @@ pub use snapshot::{
 
 /// Limits of a cache.
 pub const LIMITS: &[&[tw_base::Limit]] =
-    &[index::LIMITS, policy::LIMITS, format::LIMITS, purge::LIMITS, snapshot::LIMITS];
+    &[index::LIMITS, policy::LIMITS, format::LIMITS, purge::LIMITS, segment::LIMITS, snapshot::LIMITS];

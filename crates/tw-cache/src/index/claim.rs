@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
+use super::location::Location;
 use super::shard::Placement;
 use super::{EntryState, Index, RemovedEntry};
 use crate::Key;
@@ -22,15 +23,24 @@ use crate::Key;
 /// The permit to store one response under a key. Dropping it gives that up.
 #[must_use = "dropping it gives up"]
 pub struct Claim {
-    index: Arc<Index>,
-    key: Key,
-    sequence: u64,
+    pub(super) index: Arc<Index>,
+    pub(super) key: Key,
+    pub(super) sequence: u64,
 }
 
 /// Permit to put a file in place, which one fill of a key has at a time. After dropping it no file may be left
 /// behind.
 #[must_use = "dropping it gives up"]
-pub struct Commit(Claim);
+pub struct Commit(pub(super) Claim);
+
+/// Entries that left the index when a response was stored; the caller removes what they had on the disk.
+#[derive(Debug)]
+pub struct StoredEntry {
+    /// Entry that was evicted to make room in memory.
+    pub pushed_out: Option<RemovedEntry>,
+    /// Earlier response of the same key, unless its file was replaced by one of the same name.
+    pub replaced: Option<RemovedEntry>,
+}
 
 /// Why a response is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +144,16 @@ impl Claim {
 }
 
 impl Commit {
+    /// Key under which it stores.
+    pub fn key(&self) -> Key {
+        self.0.key
+    }
+
+    /// Sequence number of the claim.
+    pub fn sequence(&self) -> u64 {
+        self.0.sequence
+    }
+
     /// Records that the file is in place, with `size` bytes on disk, fresh until `valid_until`; it has replaced any
     /// earlier file. A response that was only validated (304) is stored the same way once its file is updated.
     /// Returns the entry that was evicted to make room in memory, if any.
@@ -142,22 +162,40 @@ impl Commit {
     /// The key was purged meanwhile, or the file may have been removed in place of another ([`Index::unlinked`]). The
     /// caller deletes the file and then drops this permit.
     pub fn store(self, size: u64, valid_until: u32, now: u32) -> Result<Option<RemovedEntry>, Self> {
+        let stored = self.store_at(size.into(), valid_until, now)?;
+        // Without segments, a file replaces the one of the same name.
+        stored.replaced.map(RemovedEntry::deleted);
+        Ok(stored.pushed_out)
+    }
+
+    /// Records like [`store`](Self::store) that the response is at `location`, which may be a record in a segment.
+    ///
+    /// # Errors
+    /// As [`store`](Self::store).
+    pub fn store_at(self, location: Location, valid_until: u32, now: u32) -> Result<StoredEntry, Self> {
         let Claim { index, key, sequence } = &self.0;
-        let is_stored = index.with(*key, |shard, hash| {
+        let replaced = index.with(*key, |shard, hash| {
             let at = shard.find(hash, *key)?;
             let slot = shard.slot(at)?;
             if *sequence < slot.since || slot.placing == Placement::Spoiled {
                 return None;
             }
+            let is_other = |before: &Location| {
+                *before != location && (before.address().is_some() || location.address().is_some())
+            };
+            let replaced = slot
+                .file()
+                .filter(is_other)
+                .map(|before| RemovedEntry::new(*key, slot.sequence, before, index.leaving.leave()));
             shard.change_file(at, |slot| {
-                slot.put_file(*sequence, size);
+                slot.put_file(*sequence, location);
                 slot.valid_until = valid_until;
             });
             shard.touch(at, now);
-            Some(())
+            Some(replaced)
         });
-        match is_stored {
-            Some(()) => Ok(index.make_room(now)),
+        match replaced {
+            Some(replaced) => Ok(StoredEntry { pushed_out: index.make_room(now), replaced }),
             None => Err(self),
         }
     }

@@ -1,6 +1,7 @@
 //! Types of the index's interface: entries as callers pass them in and get them back.
 
 use super::leaving::PendingRemoval;
+use super::location::{Location, SegmentAddress};
 use super::shard::Slot;
 use crate::Key;
 
@@ -29,6 +30,8 @@ pub struct IndexEntry {
     pub since: u64,
     /// Bytes on disk, as reported.
     pub size: u64,
+    /// Address of its record; `None` for a file of its own.
+    pub address: Option<SegmentAddress>,
     /// Time at which the response becomes stale.
     pub valid_until: u32,
     /// Time of the last use before this lookup.
@@ -53,10 +56,16 @@ pub struct RemovedEntry {
     pub sequence: u64,
     /// Bytes on disk.
     pub size: u64,
+    /// Address of its record; `None` for a file of its own.
+    pub address: Option<SegmentAddress>,
     pub(super) departure: PendingRemoval,
 }
 
 impl RemovedEntry {
+    pub(super) fn new(key: Key, sequence: u64, location: Location, departure: PendingRemoval) -> Self {
+        Self { key, sequence, size: location.size(), address: location.address(), departure }
+    }
+
     /// Records that the file no longer exists, or belongs to another entry.
     pub fn deleted(self) {
         self.departure.deleted();
@@ -177,7 +186,8 @@ impl IndexEntry {
             sequence: slot.sequence,
             checked: slot.checked,
             since: slot.since,
-            size: slot.size,
+            size: slot.location.size(),
+            address: slot.location.address(),
             valid_until: slot.valid_until,
             used: slot.used,
             uses: slot.uses,

@@ -28,14 +28,16 @@
 //! **Restarts.** [`SnapshotWriter`](crate::SnapshotWriter) copies the entries into a file, and [`Index::restore`] adds
 //! them to the index of the next process, in the order of their last use (`restore.rs`).
 //!
-//! **Extensions.** A store that keeps many responses in one large file
-//! needs an address for each: the eight bytes of `size` then hold both (40 bits for the first block, 24 for the number
-//! of blocks), and [`RemovedEntry`] returns them. Nothing here depends on how an entry becomes a file.
+//! **Segments.** A store that packs many responses into one large file has an address for each ([`Location`]), in the
+//! eight bytes that are otherwise the size of a file. [`RemovedEntry`] returns it. `packed.rs` has what only such a
+//! store does: records are added at a start, and moved from one segment to another.
 
 mod chunks;
 mod claim;
 mod entry;
 mod leaving;
+mod location;
+mod packed;
 mod queue;
 mod restore;
 mod shard;
@@ -54,15 +56,18 @@ use tw_base::{FatalMutex, Limit};
 use crate::Key;
 use crate::purge::Sequence;
 use leaving::Removals;
+use location::SegmentUse;
 use queue::{Queue, QueueLoad, SMALL_SHARE};
 use shard::{Evicted, NEVER, Placement, Seed, Shard, Slot, Sums};
 
-pub use claim::{Claim, ClaimRefused, Commit, CommitRefused};
+pub use claim::{Claim, ClaimRefused, Commit, CommitRefused, StoredEntry};
 pub use entry::{
     EntryState, EvictionTarget, IndexCounts, IndexEntry, LoadOutcome, LoadedEntry, Progress, PurgeOutcome,
     RemovedEntry, ScanCursor, ScannedEntry, UseCount,
 };
 pub use leaving::RemovalState;
+pub use location::{Location, SEGMENTS_MAX, SegmentAddress};
+pub use packed::{LoadedRecord, Move, RecordOutcome};
 pub use queue::EvictionPolicy;
 pub use restore::{RestoreOutcome, UnseenEntry};
 
@@ -108,6 +113,7 @@ pub struct Index {
     entries: AtomicU64,
     files: AtomicU64,
     bytes: AtomicU64,
+    packed_bytes: AtomicU64,
     ghosts: AtomicU64,
     memory: AtomicU64,
     /// True if entries are evicted by `s3fifo`.
@@ -115,6 +121,7 @@ pub struct Index {
     /// The last purge before the last sweep began.
     swept: AtomicU64,
     leaving: Arc<Removals>,
+    segments: Arc<SegmentUse>,
     /// Shard at which the search for the oldest entry begins; it moves, so that the first shards are not preferred.
     hand: AtomicUsize,
 }
@@ -135,11 +142,12 @@ impl Index {
     #[must_use]
     pub fn new(memory_max: u64, seed: [u64; 2], sequence: Arc<Sequence>) -> Self {
         let (seed, leaving) = (Seed(seed), Arc::new(Removals::default()));
+        let segments = Arc::new(SegmentUse::default());
         let place = |_| AlignedShard {
             oldest_use: AtomicU32::new(NEVER),
             small: QueueLoad::default(),
             main: QueueLoad::default(),
-            shard: FatalMutex::new(Shard::new(seed, leaving.clone())),
+            shard: FatalMutex::new(Shard::new(seed, leaving.clone(), segments.clone())),
         };
         let index = Self {
             seed,
@@ -149,11 +157,13 @@ impl Index {
             entries: AtomicU64::new(0),
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            packed_bytes: AtomicU64::new(0),
             ghosts: AtomicU64::new(0),
             memory: AtomicU64::new(0),
             is_fifo: AtomicBool::new(false),
             swept: AtomicU64::new(0),
             leaving: leaving.clone(),
+            segments: segments.clone(),
             hand: AtomicUsize::new(0),
         };
         index.set_memory_max(memory_max);
@@ -251,19 +261,19 @@ impl Index {
     pub fn unlinked(&self, key: Key) -> Option<RemovedEntry> {
         self.with(key, |shard, hash| {
             let at = shard.find(hash, key)?;
-            if let Some(slot) = shard.slot_mut(at)
-                && slot.placing != Placement::Idle
-            {
+            let slot = shard.slot_mut(at)?;
+            if slot.placing != Placement::Idle {
                 slot.placing = Placement::Spoiled;
             }
-            shard.remove_file(at)
+            // A record in a segment has no file of that name.
+            if slot.location.address().is_some() { None } else { shard.remove_file(at) }
         })
     }
 
     /// File that may be on disk under this key without an entry: one that no scan has found yet, fetched before
     /// `sequence`.
     pub fn remove_unknown(&self, key: Key, sequence: u64) -> RemovedEntry {
-        RemovedEntry { key, sequence, size: 0, departure: self.leaving.leave() }
+        RemovedEntry::new(key, sequence, Location::NOWHERE, self.leaving.leave())
     }
 
     /// Number of entries that have left the index.
@@ -297,14 +307,14 @@ impl Index {
         let is_added = self.with(key, |shard, hash| {
             let Some(at) = shard.found_or_new(hash, key, known.since, now) else { return false };
             let Some(slot) = shard.slot(at) else { return false };
-            if slot.is_restored {
-                shard.change_file(at, |slot| (slot.is_restored, slot.size) = (false, known.size));
+            if slot.is_restored && slot.location.address().is_none() {
+                shard.change_file(at, |slot| (slot.is_restored, slot.location) = (false, known.size.into()));
                 return false;
             }
             let is_free = slot.holds == EntryState::Count && slot.placing == Placement::Idle;
             if is_free {
                 shard.change_file(at, |slot| {
-                    slot.put_file(known.sequence, known.size);
+                    slot.put_file(known.sequence, known.size.into());
                     slot.valid_until = known.valid_until;
                 });
             }
@@ -486,6 +496,16 @@ impl Index {
         self.bytes.load(Relaxed)
     }
 
+    /// Bytes of the records in segments that are in the index: a part of [`bytes_on_disk`](Self::bytes_on_disk).
+    pub fn packed_bytes(&self) -> u64 {
+        self.packed_bytes.load(Relaxed)
+    }
+
+    /// Number of entries with a record in this segment.
+    pub fn entries_of_segment(&self, segment: u32) -> u32 {
+        self.segments.entries(segment)
+    }
+
     /// Bytes that are allocated for entries.
     pub fn memory(&self) -> u64 {
         self.memory.load(Relaxed)
@@ -609,6 +629,7 @@ impl Index {
         add(&self.entries, before.entries, after.entries);
         add(&self.files, before.files, after.files);
         add(&self.bytes, before.bytes, after.bytes);
+        add(&self.packed_bytes, before.packed_bytes, after.packed_bytes);
         add(&self.ghosts, before.ghosts, after.ghosts);
         add(&self.memory, before.memory, after.memory);
     }

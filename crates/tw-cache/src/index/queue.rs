@@ -117,7 +117,7 @@ impl Ends {
         if let Some(slot) = slots.get_mut(at) {
             (slot.newer, slot.older) = (NONE, second);
             self.len += 1;
-            self.bytes += slot.size;
+            self.bytes += slot.location.size();
         }
     }
 
@@ -131,7 +131,7 @@ impl Ends {
         if let Some(slot) = slots.get_mut(at) {
             (slot.newer, slot.older) = (second, NONE);
             self.len += 1;
-            self.bytes += slot.size;
+            self.bytes += slot.location.size();
         }
     }
 
@@ -139,7 +139,7 @@ impl Ends {
         let Some(slot) = slots.get(at) else { return };
         let (newer, older) = (slot.newer, slot.older);
         self.len -= 1;
-        self.bytes -= slot.size;
+        self.bytes -= slot.location.size();
         self.put_older(slots, newer, older);
         self.put_newer(slots, older, newer);
     }

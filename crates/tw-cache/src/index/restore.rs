@@ -5,6 +5,7 @@
 
 use super::Index;
 use super::entry::{EntryState, Progress, ScanCursor};
+use super::location::{Location, SegmentAddress};
 use super::queue::{EvictionPolicy, Queue, USES_MAX};
 use super::shard::{Placement, Shard, Slot, UNKNOWN};
 use crate::Key;
@@ -28,6 +29,8 @@ pub struct UnseenEntry {
     pub key: Key,
     /// Sequence number in the index.
     pub sequence: u64,
+    /// Address of its record; `None` for a file of its own.
+    pub address: Option<SegmentAddress>,
 }
 
 impl Index {
@@ -56,7 +59,7 @@ impl Index {
             None => {
                 let is_main = entry.is_main && shard.policy() == EvictionPolicy::S3Fifo;
                 let mut slot = Slot::new(entry.key, UNKNOWN, now.saturating_sub(entry.idle_s));
-                slot.put_file(UNKNOWN, entry.size);
+                slot.put_file(UNKNOWN, Location::from_bits(entry.location));
                 slot.is_restored = true;
                 (slot.valid_until, slot.uses) = (entry.valid_until, entry.uses);
                 slot.lately = entry.lately.min(USES_MAX);
@@ -72,7 +75,11 @@ impl Index {
     pub fn unseen(&self, cursor: &mut ScanCursor, unseen: &mut Vec<UnseenEntry>) -> Progress {
         self.visit(cursor, |_, slot| {
             if slot.is_restored {
-                unseen.push(UnseenEntry { key: slot.key, sequence: slot.sequence });
+                unseen.push(UnseenEntry {
+                    key: slot.key,
+                    sequence: slot.sequence,
+                    address: slot.location.address(),
+                });
             }
         })
     }
@@ -87,7 +94,7 @@ fn add_file(shard: &mut Shard, at: u32, entry: &SnapshotEntry) -> RestoreOutcome
         return RestoreOutcome::Known;
     }
     shard.change_file(at, |slot| {
-        slot.put_file(UNKNOWN, entry.size);
+        slot.put_file(UNKNOWN, Location::from_bits(entry.location));
         (slot.valid_until, slot.is_restored) = (entry.valid_until, true);
     });
     RestoreOutcome::Added
@@ -96,7 +103,7 @@ fn add_file(shard: &mut Shard, at: u32, entry: &SnapshotEntry) -> RestoreOutcome
 fn copy_of(policy: EvictionPolicy, slot: &Slot, now: u32) -> SnapshotEntry {
     SnapshotEntry {
         key: slot.key,
-        size: slot.size,
+        location: slot.location.to_bits(),
         valid_until: slot.valid_until,
         idle_s: now.saturating_sub(slot.used),
         uses: slot.uses,

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use super::chunks::Chunks;
 use super::leaving::Removals;
+use super::location::{Location, SegmentUse};
 use super::queue::{EvictionPolicy, Queue, Queues, USES_MAX};
 use super::{EntryState, RemovedEntry};
 use crate::Key;
@@ -56,8 +57,8 @@ pub(super) struct Slot {
     pub(super) since: u64,
     /// No claim began before, if there are any.
     pub(super) claimed_since: u64,
-    /// Bytes on disk; zero without a file.
-    pub(super) size: u64,
+    /// Place of the response on disk; [`Location::NOWHERE`] without one.
+    pub(super) location: Location,
     pub(super) valid_until: u32,
     pub(super) used: u32,
     /// Fills that go on.
@@ -101,7 +102,7 @@ impl Slot {
             checked: 0,
             since,
             claimed_since: 0,
-            size: 0,
+            location: Location::NOWHERE,
             valid_until: 0,
             used: now,
             claims: 0,
@@ -118,31 +119,32 @@ impl Slot {
         }
     }
 
-    /// Bytes of its file, if it has one.
-    fn file_size(&self) -> Option<u64> {
-        (self.holds == EntryState::File).then_some(self.size)
+    /// Place of its response, if it has one.
+    pub(super) fn file(&self) -> Option<Location> {
+        (self.holds == EntryState::File).then_some(self.location)
     }
 
     /// Entry for the caller to delete if this slot is removed.
     fn gone(&self, leaving: &Arc<Removals>) -> Option<RemovedEntry> {
-        let &Self { key, sequence, size, .. } = self;
-        self.file_size().map(|_| RemovedEntry { key, sequence, size, departure: leaving.leave() })
+        let &Self { key, sequence, .. } = self;
+        self.file().map(|location| RemovedEntry::new(key, sequence, location, leaving.leave()))
     }
 
     /// From now on it has a file that began to be fetched at `sequence`. If the key may have been purged before this
     /// process began, nothing older is used as a variant.
-    pub(super) fn put_file(&mut self, sequence: u64, size: u64) {
+    pub(super) fn put_file(&mut self, sequence: u64, location: Location) {
         if self.since == UNKNOWN {
             self.since = sequence;
         }
         (self.holds, self.is_restored, self.hits) = (EntryState::File, false, 0);
-        (self.sequence, self.checked, self.size) = (sequence, sequence, size);
+        (self.sequence, self.checked, self.location) = (sequence, sequence, location);
     }
 
     /// Forgets the file.
     pub(super) fn drop_file(&mut self) {
         (self.holds, self.is_restored, self.hits) = (EntryState::Count, false, 0);
-        (self.sequence, self.checked, self.size, self.valid_until) = (0, 0, 0, 0);
+        (self.sequence, self.checked, self.valid_until) = (0, 0, 0);
+        self.location = Location::NOWHERE;
     }
 }
 
@@ -152,6 +154,7 @@ pub(super) struct Sums {
     pub(super) entries: u64,
     pub(super) files: u64,
     pub(super) bytes: u64,
+    pub(super) packed_bytes: u64,
     pub(super) ghosts: u64,
     pub(super) memory: u64,
 }
@@ -171,6 +174,7 @@ pub(super) enum Evicted {
 pub(super) struct Shard {
     seed: Seed,
     leaving: Arc<Removals>,
+    segments: Arc<SegmentUse>,
     slots: Chunks<Slot, SLOTS_PER_PIECE>,
     heads: Chunks<u32, HEADS_PER_PIECE>,
     policy: EvictionPolicy,
@@ -181,13 +185,16 @@ pub(super) struct Shard {
     looked: Option<(u32, u32)>,
     files: u64,
     bytes: u64,
+    /// Bytes of records in segments.
+    packed_bytes: u64,
 }
 
 impl Shard {
-    pub(super) const fn new(seed: Seed, leaving: Arc<Removals>) -> Self {
+    pub(super) const fn new(seed: Seed, leaving: Arc<Removals>, segments: Arc<SegmentUse>) -> Self {
         Self {
             seed,
             leaving,
+            segments,
             slots: Chunks::new(),
             heads: Chunks::new(),
             policy: EvictionPolicy::Lru,
@@ -196,6 +203,7 @@ impl Shard {
             looked: None,
             files: 0,
             bytes: 0,
+            packed_bytes: 0,
         }
     }
 
@@ -204,6 +212,7 @@ impl Shard {
             entries: u64::from(self.slots.len()),
             files: self.files,
             bytes: self.bytes,
+            packed_bytes: self.packed_bytes,
             ghosts: u64::from(self.queues.ghost.len),
             memory: (self.slots.memory() + self.heads.memory()) as u64,
         }
@@ -290,11 +299,11 @@ impl Shard {
     /// Changes what a slot has on disk.
     pub(super) fn change_file(&mut self, at: u32, change: impl FnOnce(&mut Slot)) {
         let Some(slot) = self.slots.get_mut(at) else { return };
-        let before = slot.file_size();
+        let before = slot.file();
         change(slot);
-        let (after, queue) = (slot.file_size(), slot.queue);
+        let (after, queue) = (slot.file(), slot.queue);
         let bytes = &mut self.queues.of_mut(queue).bytes;
-        *bytes = *bytes - before.unwrap_or(0) + after.unwrap_or(0);
+        *bytes = *bytes - before.map_or(0, Location::size) + after.map_or(0, Location::size);
         self.count_file(before, after);
     }
 
@@ -330,7 +339,7 @@ impl Shard {
         let head = self.head_of(hash);
         let head = self.heads.get_mut(head)?;
         let chain = std::mem::replace(head, at);
-        self.count_file(None, slot.file_size());
+        self.count_file(None, slot.file());
         self.used_since = if at == 0 { slot.used } else { self.used_since.min(slot.used) };
         self.slots.push(Slot { chain, ..slot });
         Some(at)
@@ -409,9 +418,9 @@ impl Shard {
     /// Takes an entry out.
     pub(super) fn remove(&mut self, at: u32) -> Option<RemovedEntry> {
         let slot = self.slots.get(at)?;
-        let (hash, chain, size) = (self.seed.hash(slot.key), slot.chain, slot.file_size());
+        let (hash, chain, file) = (self.seed.hash(slot.key), slot.chain, slot.file());
         let gone = slot.gone(&self.leaving);
-        self.count_file(size, None);
+        self.count_file(file, None);
         self.rechain(hash, at, chain);
         self.unlink(at);
         self.slots.swap_remove(at);
@@ -509,15 +518,18 @@ impl Shard {
         begin == 0
     }
 
-    fn count_file(&mut self, before: Option<u64>, after: Option<u64>) {
+    fn count_file(&mut self, before: Option<Location>, after: Option<Location>) {
         if let Some(before) = before {
             self.files -= 1;
-            self.bytes -= before;
+            self.bytes -= before.size();
+            self.packed_bytes -= before.packed_size();
         }
         if let Some(after) = after {
             self.files += 1;
-            self.bytes += after;
+            self.bytes += after.size();
+            self.packed_bytes += after.packed_size();
         }
+        self.segments.change(before, after);
     }
 
     /// Makes an entry that is in no queue the newest of its own.
@@ -633,8 +645,8 @@ impl Shard {
                 assert!(seen.remove(&at));
                 assert_eq!((slot.newer, slot.queue), (newer, queue));
                 assert!(queue != Queue::Ghost || (slot.holds == EntryState::Count && slot.claims == 0));
-                own = (own.0 + 1, own.1 + slot.size);
-                sums.0 += u64::from(slot.file_size().is_some());
+                own = (own.0 + 1, own.1 + slot.location.size());
+                sums.0 += u64::from(slot.file().is_some());
                 (newer, at) = (at, slot.older);
             }
             assert_eq!((at, newer), (NONE, ends.oldest));

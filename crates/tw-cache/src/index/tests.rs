@@ -33,12 +33,13 @@ fn assert_whole(index: &Index) {
         sums.entries += part.entries;
         sums.files += part.files;
         sums.bytes += part.bytes;
+        sums.packed_bytes += part.packed_bytes;
         sums.ghosts += part.ghosts;
         sums.memory += part.memory;
     }
     let IndexCounts { entries, files, bytes, memory, .. } = index.counts();
-    let ghosts = index.ghosts.load(Relaxed);
-    assert_eq!(sums, Sums { entries, files, bytes, ghosts, memory });
+    let (ghosts, packed_bytes) = (index.ghosts.load(Relaxed), index.packed_bytes());
+    assert_eq!(sums, Sums { entries, files, bytes, packed_bytes, ghosts, memory });
 }
 
 #[test]

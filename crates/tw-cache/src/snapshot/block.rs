@@ -100,7 +100,7 @@ pub(super) fn encode_rows(number: u32, header: &Header, entries: &[SnapshotEntry
             }
         };
         put(&entry.key.0);
-        put(&entry.size.to_le_bytes());
+        put(&entry.location.to_le_bytes());
         put(&entry.valid_until.to_le_bytes());
         put(&entry.idle_s.to_le_bytes());
         put(&entry.uses.to_le_bytes());
@@ -158,7 +158,7 @@ fn decode_row(row: &[u8; ROW_SIZE]) -> Option<SnapshotEntry> {
     let mut rest = Rest(row);
     let entry = SnapshotEntry {
         key: Key(rest.array()?),
-        size: rest.array().map(u64::from_le_bytes)?,
+        location: rest.array().map(u64::from_le_bytes)?,
         valid_until: rest.array().map(u32::from_le_bytes)?,
         idle_s: rest.array().map(u32::from_le_bytes)?,
         uses: rest.array().map(u16::from_le_bytes)?,

@@ -62,8 +62,8 @@ pub(crate) const LIMITS: &[Limit] = &[
 pub struct SnapshotEntry {
     /// Key of the entry.
     pub key: Key,
-    /// Bytes on disk.
-    pub size: u64,
+    /// Bytes of its file, or the address of its record: see [`Location`](crate::Location).
+    pub location: u64,
     /// Time at which the response becomes stale.
     pub valid_until: u32,
     /// Seconds between the last use and the snapshot: time in which no server ran does not count.

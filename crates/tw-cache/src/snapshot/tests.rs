@@ -77,7 +77,7 @@ fn snapshot_has_all_entries_the_last_used_first() {
         for (nth, entry) in entries.iter().enumerate() {
             let number = count - 1 - nth as u32;
             assert_eq!((entry.key, entry.idle_s), (key(number), nth as u32 + 1));
-            assert_eq!((entry.size, entry.valid_until), (u64::from(number) + 4096, NOW + 60));
+            assert_eq!((entry.location, entry.valid_until), (u64::from(number) + 4096, NOW + 60));
         }
     }
 }

@@ -145,6 +145,11 @@ impl OpenFile {
         read_verified(r, &disk, check, &self.file, (offset, want)).await
     }
 
+    /// One of which a response is a small part: the file is never sent by the kernel.
+    pub(crate) fn part_of(file: File) -> Self {
+        Self { lock: RefCell::new(Lock::Changed), ..Self::without_tag(file, OpenOptions::READ) }
+    }
+
     /// Metadata of the file.
     pub fn meta(&self) -> &FileMeta {
         self.file.meta()

@@ -34,6 +34,7 @@ impl Pair {
             checked: 0,
             since,
             size: 0,
+            address: None,
             valid_until: 0,
             used: self.now,
             uses: 0,

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::time::Duration;
 
-use tw_cache::{EvictionPolicy, Key};
+use tw_cache::{EvictionPolicy, Key, segment};
 use tw_conf::{ConfError, Node, Span, Word, units};
 
 use super::hedge::Hedging;
@@ -22,6 +22,8 @@ pub struct RawCachePath {
     place: CachePath,
     name: Box<[u8]>,
     members: Vec<RawMember>,
+    /// Size of segments in bytes (`segment=`), and its position in the configuration.
+    segment: Option<(u64, Span)>,
     pool_at: Span,
     fleet_at: Span,
     /// Position in the configuration.
@@ -55,6 +57,8 @@ pub struct CachePath {
     pub pool: Option<Box<[u8]>>,
     /// Time between two snapshots of the index; `None` without any.
     pub snapshot: Option<Duration>,
+    /// Way in which responses are stored.
+    pub store: CacheStore,
     /// Time after which an operation of the disk is slow; `None` without a breaker.
     pub slow: Option<Duration>,
     /// Hedged reads.
@@ -65,6 +69,15 @@ pub struct CachePath {
     pub members: Box<[MemberPath]>,
     /// Fleet that shares its purges.
     pub fleet: Option<Box<[u8]>>,
+}
+
+/// Way in which responses are stored (`store=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheStore {
+    /// One file for each response.
+    Files,
+    /// Small responses are packed into segments of so many bytes, others have a file each.
+    Log(u64),
 }
 
 /// Treatment of files that nginx has written into the directory of a cache. They count against its size in both cases.
@@ -123,6 +136,7 @@ impl RawCachePath {
             policy: EvictionPolicy::Lru,
             pool: None,
             snapshot: Some(INTERVAL),
+            store: CacheStore::Files,
             slow: None,
             hedging: Hedging::OFF,
             verify: true,
@@ -130,14 +144,24 @@ impl RawCachePath {
             fleet: None,
         };
         let path = node.arg(0)?.clone();
-        let (name, members) = (Box::default(), Vec::new());
-        let (pool_at, fleet_at) = (node.span, node.span);
-        let mut raw = Self { path, place, name, members, pool_at, fleet_at, span: node.span };
+        let (name, members, segment) = (Box::default(), Vec::new(), None);
+        let (pool_at, fleet_at, span) = (node.span, node.span, node.span);
+        let mut raw = Self { path, place, name, members, segment, pool_at, fleet_at, span };
         for word in node.args.iter().skip(1) {
             raw.read_parameter(word).map_err(|message| node.fail(message).at(word.span))?;
         }
         if raw.name.is_empty() {
             return Err(node.fail(format!("\"{}\" must have \"keys_zone\" parameter", node.name)));
+        }
+        match (raw.place.store, raw.segment) {
+            (CacheStore::Log(_), size) => {
+                let size = size.map_or_else(|| segment::default_size(raw.place.max_size), |(size, _)| size);
+                raw.place.store = CacheStore::Log(size);
+            }
+            (CacheStore::Files, Some((_, span))) => {
+                return Err(node.fail("\"segment\" requires \"store=log\"").at(span));
+            }
+            (CacheStore::Files, None) => {}
         }
         member_path::complete(&mut raw.members, &raw.path.bytes, raw.place.max_size)
             .map_err(|message| node.fail(message))?;
@@ -186,6 +210,26 @@ impl RawCachePath {
                 let interval = units::sec(value).filter(|interval| !interval.is_zero());
                 let interval = interval.ok_or_else(|| format!("invalid snapshot value \"{word}\""))?;
                 place.snapshot = Some(interval);
+            }
+            // DIFF(nginx): small responses may be packed into segments.
+            b"store" => {
+                place.store = match value {
+                    b"files" => CacheStore::Files,
+                    b"log" => CacheStore::Log(0),
+                    _ => {
+                        return Err(format!(
+                            "invalid store value \"{shown}\", it must be \"files\" or \"log\""
+                        ));
+                    }
+                };
+            }
+            b"segment" => {
+                let range = segment::SEGMENT_SIZE_MIN..=segment::SEGMENT_SIZE_MAX;
+                let size = units::offset(value).filter(|size| range.contains(size));
+                let size = size.ok_or_else(|| {
+                    format!("invalid segment value \"{shown}\", it must be between 4m and 1g")
+                })?;
+                self.segment = Some((size.next_multiple_of(segment::BLOCK_SIZE), word.span));
             }
             // DIFF(nginx): a slow disk is left alone.
             b"slow" => {
@@ -363,6 +407,7 @@ mod tests {
             policy: EvictionPolicy::Lru,
             pool: None,
             snapshot: Some(INTERVAL),
+            store: CacheStore::Files,
             slow: None,
             hedging: Hedging::OFF,
             verify: true,

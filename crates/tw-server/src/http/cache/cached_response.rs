@@ -57,11 +57,9 @@ pub(super) fn serve_entry(r: &mut Request, entry: Rc<OpenEntry>, age: u32) -> Ca
     let body = match &entry.body {
         Some(body) if body.is_empty() => Body::Empty,
         Some(body) => Body::Bytes(body.clone()),
-        None => Body::File(FileSpan {
-            file: entry.file.clone(),
-            offset: u64::from(entry.meta.header_size),
-            len: entry.len,
-        }),
+        None => {
+            Body::File(FileSpan { file: entry.file.clone(), offset: entry.body_offset(), len: entry.len })
+        }
     };
     CachedResponse { head: CachedHead(HeadSource::Entry(entry)), body }
 }

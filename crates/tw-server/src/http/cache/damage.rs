@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tw_cache::Key;
 use tw_cache::format::FormatError;
-use tw_log::{Level, Text};
+use tw_cache::{Key, SegmentAddress};
+use tw_log::Level;
 
+use super::store::StoredPlace;
 use super::zone::Cache;
 use crate::http::files::DamageReport;
 use crate::http::request::Request;
@@ -15,15 +16,17 @@ use crate::http::request::Request;
 pub(super) struct CheckedEntry {
     pub(super) cache: Arc<Cache>,
     pub(super) key: Key,
+    /// Address of the record; `None` if it has a file of its own.
+    pub(super) address: Option<SegmentAddress>,
     /// Sequence number in the index.
     pub(super) sequence: AtomicU64,
 }
 
 impl DamageReport for CheckedEntry {
     fn report(&self, r: &Request, offset: u64) {
-        let path = self.cache.place.path(self.key);
-        let (shown, why) = (Text(path.to_bytes()), FormatError::Body);
-        r.log(Level::Crit, format_args!("cache file \"{shown}\" is damaged at offset {offset}: {why}"));
+        let place = StoredPlace { cache: &self.cache, key: self.key, address: self.address };
+        let why = FormatError::Body;
+        r.log(Level::Crit, format_args!("{place} is damaged at offset {offset}: {why}"));
         let sequence = self.sequence.load(Relaxed);
         let index = self.cache.index();
         let gone = index.and_then(|index| index.remove_if_sequence(self.key, sequence));

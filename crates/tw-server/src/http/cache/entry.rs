@@ -11,7 +11,9 @@ use bytes::Bytes;
 use tw_base::FatalCell;
 use tw_cache::format::{BlockSums, FormatError, Meta};
 use tw_cache::policy::{self, Reuse, Rules, Window};
-use tw_cache::{EntryState, Key, LoadedEntry, Purge, RemovedEntry, Subject, Tag, Verdict};
+use tw_cache::{
+    EntryState, IndexEntry, Key, LoadedEntry, Purge, RemovedEntry, SegmentAddress, Subject, Tag, Verdict,
+};
 use tw_disk::{Account, Disk, DiskError, Errno, File, JobClass, JobSource, OpenOptions};
 use tw_log::{Level, Text};
 use tw_rt::watch::Subject as Task;
@@ -22,6 +24,7 @@ use super::file_head::{self, NoEntry};
 use super::hedge::{HedgeWinner, HedgedKey, LookupHedge};
 use super::open_entries::{BODY_MAX, DueCheck, OpenEntries, OpenEntry, PathCheck};
 use super::refresh_ahead::RefreshPace;
+use super::segments::{FoundRecord, RecordRead};
 use super::store::{is_same, on_disk, valid_until};
 use super::zone::{Cache, ZoneIndex};
 use crate::event_loop::Loop;
@@ -156,10 +159,14 @@ impl EntrySearch<'_> {
         let found = index.lookup(key, now).filter(|found| found.holds == EntryState::File);
         let entry = match found {
             Some(found) => {
-                let hot = self.hot.borrow_mut().get(zone.id, key, found.sequence);
+                let hot = self.hot.borrow_mut().get(zone.id, key, &found);
                 match hot {
-                    Some(entry) if cache.may_serve(&entry) && self.is_in_place(wanted, &entry).await => entry,
-                    _ => match self.open(wanted, Some(found.sequence), out).await {
+                    Some(entry)
+                        if cache.may_serve(&entry) && self.is_in_place(wanted, &entry, &found).await =>
+                    {
+                        entry
+                    }
+                    _ => match self.open(wanted, Some(&found), out).await {
                         Some(entry) => self.add_open(cache, key, entry),
                         None => return,
                     },
@@ -216,7 +223,11 @@ impl EntrySearch<'_> {
 
     // DIFF(nginx): the path is checked once a second, not for each hit.
     /// Returns true if the file of an open entry was at its path a moment ago, as far as the disk answers in time.
-    async fn is_in_place(&self, wanted: &EntryQuery<'_>, entry: &Rc<OpenEntry>) -> bool {
+    async fn is_in_place(&self, wanted: &EntryQuery<'_>, entry: &Rc<OpenEntry>, known: &IndexEntry) -> bool {
+        if entry.address.is_some() {
+            // Nobody but the cache removes records.
+            return true;
+        }
         let now = tw_rt::clock::now();
         let due = entry.path_check.due(now);
         if due == DueCheck::Nothing {
@@ -231,7 +242,7 @@ impl EntrySearch<'_> {
         if let DueCheck::BeginAndWait(until) | DueCheck::Wait(until) = due {
             entry.path_check.wait(until).await;
         }
-        let found = self.hot.borrow_mut().get(wanted.cache.zone.id, wanted.key, entry.sequence);
+        let found = self.hot.borrow_mut().get(wanted.cache.zone.id, wanted.key, known);
         found.is_some_and(|found| Rc::ptr_eq(&found, entry))
     }
 
@@ -241,11 +252,11 @@ impl EntrySearch<'_> {
         entry
     }
 
-    /// Opens an entry. `sequence` is its number in the index, if it is there. Errors are logged and return `None`.
+    /// Opens an entry. `known` is what the index has of it, if it is there. Errors are logged and return `None`.
     async fn open(
         &self,
         wanted: &EntryQuery<'_>,
-        sequence: Option<u64>,
+        known: Option<&IndexEntry>,
         out: &mut FoundEntry,
     ) -> Option<OpenEntry> {
         let EntryQuery { cache, key, .. } = *wanted;
@@ -254,6 +265,34 @@ impl EntrySearch<'_> {
             Permission::Given(permit) => permit,
             Permission::Refused => return None,
         };
+        let sequence = known.map(|known| known.sequence);
+        if let Some((store, known)) = cache.zone.segments.as_ref().zip(known)
+            && let Some(address) = known.address
+        {
+            let by = out.by.insert(self.account.part(JobClass::Hit, JobSource::of(&key.0)));
+            let mut found = store.read(disk, by, (key, address), FIRST_READ).await;
+            let mut check = None;
+            if let Ok(RecordRead::Entry(record)) = &found
+                && cache.place.verify
+            {
+                let file = StoredFile {
+                    file: &record.file,
+                    address: Some(address),
+                    offset: record.offset,
+                    meta: &record.meta,
+                    first: &record.first,
+                };
+                match self.begin_check(disk, wanted, by, file).await {
+                    Ok(Ok(begun)) => check = begun,
+                    Ok(Err(why)) => found = Ok(RecordRead::Damaged(why)),
+                    Err(error) => found = Err(error),
+                }
+            }
+            if let Some(permit) = permit {
+                permit.finish(by, &found);
+            }
+            return self.open_record(wanted, known, address, (found, check), out).await;
+        }
         let path = cache.place.path(key);
         let by = out.by.insert(self.account.part(JobClass::Hit, JobSource::of(path.to_bytes())));
         let mut found = self.read(disk, wanted, by, &path).await;
@@ -303,6 +342,65 @@ impl EntrySearch<'_> {
         }
     }
 
+    /// Makes an entry of a record that was read.
+    async fn open_record(
+        &self,
+        wanted: &EntryQuery<'_>,
+        known: &IndexEntry,
+        address: SegmentAddress,
+        (found, check): (Result<RecordRead, DiskError>, Option<BodyCheck>),
+        out: &mut FoundEntry,
+    ) -> Option<OpenEntry> {
+        let EntryQuery { cache, key, .. } = *wanted;
+        let held = cache.zone.loaded()?;
+        match found {
+            // Two texts may have the same key, a hash.
+            Ok(RecordRead::Entry(found)) if *found.meta.key_text == *wanted.text => {
+                let FoundRecord { meta, file, offset, len, first } = *found;
+                let body_len = meta.body_len.unwrap_or(0);
+                let body = (body_len <= BODY_MAX as u64 && first.len() as u64 == len)
+                    .then(|| first.slice(meta.header_size as usize..));
+                let (check, checked) = check.unzip();
+                if let Some(checked) = &checked {
+                    checked.sequence.store(known.sequence, Relaxed);
+                }
+                Some(OpenEntry {
+                    tags: meta.tags.iter().map(Tag::of).collect(),
+                    written: held.purges.sequence().admit(meta.sequence),
+                    meta,
+                    file: Rc::new(OpenFile::part_of(file).with_check(check)),
+                    address: Some(address),
+                    offset,
+                    len: body_len,
+                    body,
+                    sequence: known.sequence,
+                    path_check: PathCheck::new(),
+                    refresh_pace: RefreshPace::default(),
+                    checked,
+                })
+            }
+            Ok(RecordRead::Entry(_)) => None,
+            Ok(RecordRead::Missing) => {
+                held.index.remove_missing_record(key, address);
+                None
+            }
+            Ok(RecordRead::Damaged(why)) => {
+                cache.zone.counts.damaged.add(1);
+                let SegmentAddress { segment, block, .. } = address;
+                (self.log)(
+                    Level::Crit,
+                    format_args!("record {block} of cache segment {segment:08} is damaged: {why}"),
+                );
+                out.gone.extend(held.index.remove_if_address(key, address));
+                None
+            }
+            Err(error) => {
+                cache.report_disk_failure(&error, "reading a response", self.log);
+                None
+            }
+        }
+    }
+
     /// Opens the file of an entry and reads its head, and a small body.
     async fn read(
         &self,
@@ -338,7 +436,10 @@ impl EntrySearch<'_> {
         let is_small = len <= BODY_MAX as u64 && first.len() as u64 == size;
         let body = is_small.then(|| first.slice(meta.header_size as usize..));
         let check = match wanted.cache.place.verify {
-            true => self.begin_check(disk, wanted, by, &file, &meta, &first).await?,
+            true => {
+                let stored = StoredFile { file: &file, address: None, offset: 0, meta: &meta, first: &first };
+                self.begin_check(disk, wanted, by, stored).await?
+            }
             false => Ok(None),
         };
         let check = match check {
@@ -351,6 +452,8 @@ impl EntrySearch<'_> {
         Ok(ReadOutcome::Entry(Box::new(OpenEntry {
             meta,
             file,
+            address: None,
+            offset: 0,
             tags,
             len,
             body,
@@ -363,16 +466,15 @@ impl EntrySearch<'_> {
     }
 
     /// Reads the checksums of a file and compares its first block with them, which is all of a small body: if it is damaged,
-    /// nothing was sent yet. `first` is the begin of the file. `None` for a file without checksums.
+    /// nothing was sent yet. `None` for an entry without checksums.
     async fn begin_check(
         &self,
         disk: &Disk,
         wanted: &EntryQuery<'_>,
         by: &mut Account,
-        file: &File,
-        meta: &Meta,
-        first: &[u8],
-    ) -> Result<Result<Option<(Arc<BlockCheck>, Arc<CheckedEntry>)>, FormatError>, DiskError> {
+        stored: StoredFile<'_>,
+    ) -> Result<Result<Option<BodyCheck>, FormatError>, DiskError> {
+        let StoredFile { file, address, offset, meta, first } = stored;
         let (Some(body_len), Some(sum)) = (meta.body_len, meta.body_sum) else { return Ok(Ok(None)) };
         let decode = move |table: Vec<u8>| BlockSums::decode(body_len, sum, &table);
         let sums = match meta.table_at() {
@@ -380,9 +482,9 @@ impl EntrySearch<'_> {
             Some(at) => {
                 let len = usize::try_from(at.end - at.start).unwrap_or(usize::MAX);
                 if len <= TABLE_NOW_MAX {
-                    decode(disk.read(by, file, at.start, vec![0; len]).await?)
+                    decode(disk.read(by, file, offset + at.start, vec![0; len]).await?)
                 } else {
-                    disk.read_and(by, file, at.start, len, decode).await?
+                    disk.read_and(by, file, offset + at.start, len, decode).await?
                 }
             }
         };
@@ -391,10 +493,10 @@ impl EntrySearch<'_> {
             Err(why) => return Ok(Err(why)),
         };
         let (cache, key, sequence) = (wanted.cache.clone(), wanted.key, AtomicU64::new(0));
-        let checked = Arc::new(CheckedEntry { cache, key, sequence });
-        let start = u64::from(meta.header_size);
+        let checked = Arc::new(CheckedEntry { cache, key, address, sequence });
+        let start = offset + u64::from(meta.header_size);
         let check = Arc::new(BlockCheck::new(start..start + body_len, sums, checked.clone()));
-        let compared = match check.compare_first(first) {
+        let compared = match check.compare_first(offset, first) {
             Some(compared) => compared,
             None => check.read(disk, by, file, start, 1).await?.map(drop),
         };
@@ -424,6 +526,21 @@ fn check_path(home: &Rc<Loop>, wanted: &EntryQuery<'_>, entry: Rc<OpenEntry>, di
             entry.path_check.passed();
         }
     });
+}
+
+/// Checksums of an entry, and the receiver of damage.
+type BodyCheck = (Arc<BlockCheck>, Arc<CheckedEntry>);
+
+/// Entry in a file whose body is to be compared with its checksums.
+struct StoredFile<'a> {
+    file: &'a File,
+    /// Address of the record; `None` if it has a file of its own.
+    address: Option<SegmentAddress>,
+    /// Offset of the entry in the file.
+    offset: u64,
+    meta: &'a Meta,
+    /// Begin of the entry, as far as it was read.
+    first: &'a [u8],
 }
 
 /// Result of reading a file.

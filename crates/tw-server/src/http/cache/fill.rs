@@ -232,9 +232,9 @@ impl Fill {
         poll_fn(|cx| self.poll_begun(is_head, cx)).await
     }
 
-    /// Makes the content of `file` the response: it was validated.
-    pub(super) fn refresh(&self, begun: FillHead, file: &OpenFile) {
-        let (len, head) = (begun.len.unwrap_or(0), u64::from(begun.meta.header_size));
+    /// Makes the content of `file` from `head` on the response: it was validated.
+    pub(super) fn refresh(&self, begun: FillHead, file: &OpenFile, head: u64) {
+        let len = begun.len.unwrap_or(0);
         self.change(|state| {
             (state.base, state.received, state.written) = (len, len, len);
             (state.settled, state.readable) = (len, len);

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::time::{Duration, Instant};
 
 use tw_base::Limit;
+use tw_cache::format::Meta;
 use tw_cache::{
     EntryState, EvictionTarget, Key, LoadedEntry, Progress, Purge, RemovalState, RemovedEntry, ScannedEntry,
     Subject, Tag, Verdict, format,
@@ -26,6 +27,7 @@ use tw_rt::watch::Subject as Task;
 
 use super::cache_path::StepLimits;
 use super::file_head;
+use super::segments::{self, RecordRead};
 use super::store::on_disk;
 use super::zone::{Cache, CacheUser, ZoneIndex};
 use crate::event_loop::Loop;
@@ -146,6 +148,7 @@ impl CacheMaintenance {
                 continue;
             }
             self.remove_unfinished(held, unfinished).await;
+            self.tend_segments(held).await;
             self.make_room(held, &mut checked_at).await;
             if held.sweep_to() > swept && self.cache.zone.is_loaded.load(Acquire) {
                 swept = self.sweep(held).await;
@@ -161,7 +164,9 @@ impl CacheMaintenance {
         let place = &self.cache.place;
         let mut pace = StepPacer::new(place.loader);
         let mut directories = vec![(place.dir.clone(), 0)];
-        let mut is_complete = true;
+        // Before the files: of two responses with one key, the younger one is known then.
+        let mut is_complete = self.load_segments(held).await;
+        self.remove_foreign_segments().await;
         let (mut files, since_ms) = (0_u64, self.cache.zone.since_ms);
         while let Some((dir, depth)) = directories.pop() {
             let mut by = Account::new(JobClass::Scan, JobSource::of(place.dir.to_bytes()));
@@ -209,13 +214,18 @@ impl CacheMaintenance {
         if is_complete {
             self.cache.zone.is_loaded.store(true, Release);
         }
-        let (bytes, name) = (held.index.bytes_on_disk(), Text(&self.cache.name));
+        let (bytes, name) = (self.cache.zone.bytes_on_disk(), Text(&self.cache.name));
         (self.log)(Level::Notice, format_args!("cache \"{name}\": {files} files, {bytes} bytes"));
     }
 
     /// Adds an entry by its file name; the head is read when the entry is requested.
     pub(super) async fn add(&self, held: &ZoneIndex, key: Key, size: u64, removals: u64) {
         let known = LoadedEntry { key, sequence: 0, since: 0, size: on_disk(size), valid_until: 0 };
+        if let Some(record) = held.index.peek(key).filter(|found| found.address.is_some())
+            && !self.replace_record(held, key, &record).await
+        {
+            return;
+        }
         match self.cache.admit(&self.disk, &held.index, &known, None, removals).await {
             Ok(Some(gone)) => {
                 self.cache.zone.counts.evicted.add(1);
@@ -271,15 +281,29 @@ impl CacheMaintenance {
         }
         let entries = index.counts();
         loop {
-            let excess = index.bytes_on_disk().saturating_sub(place.max_size).max(lacking);
+            let excess = self.cache.zone.bytes_on_disk().saturating_sub(place.max_size).max(lacking);
             let too_many = index.len().saturating_sub(entries.entries_max);
             let what = match (excess, too_many) {
                 (0, 0) => break,
                 (0, entries) => EvictionTarget::Entries(entries),
+                // If the next one is a record, its segment is not freed by that.
+                (_, _) if self.cache.zone.segments.is_some() => EvictionTarget::Bytes(1),
                 (bytes, _) => EvictionTarget::Bytes(bytes),
             };
             let progress = index.evict(what, now(), &mut gone);
-            lacking = lacking.saturating_sub(gone.iter().map(|gone| gone.size).sum());
+            let is_file = |gone: &&RemovedEntry| gone.address.is_none();
+            let files: u64 = gone.iter().filter(is_file).map(|gone| gone.size).sum();
+            lacking = lacking.saturating_sub(files);
+            if excess > 0 && files == 0 && self.cache.zone.segments.is_some() {
+                let freed = self.free_segment().await;
+                lacking = lacking.saturating_sub(freed);
+                counts.evicted.add(gone.len() as u64);
+                self.delete(&mut gone, &mut pace).await;
+                if freed == 0 {
+                    break;
+                }
+                continue;
+            }
             counts.evicted.add(gone.len() as u64);
             let has_evicted = !gone.is_empty();
             self.delete(&mut gone, &mut pace).await;
@@ -321,6 +345,13 @@ impl CacheMaintenance {
         if held.index.removal_state(departures) == RemovalState::Strays {
             return latest;
         }
+        if let Some(store) = &self.cache.zone.segments
+            && let Err(error) = store.sync_removals(&self.disk, None).await
+        {
+            // A power cut could bring back removed records.
+            self.log_failure(&error);
+            return latest;
+        }
         // No more than the purges: a floor is none.
         let oldest = oldest.min(held.purges.latest());
         let oldest = match self.cache.zone.member.group() {
@@ -340,6 +371,23 @@ impl CacheMaintenance {
 
     /// Checks whether an entry was purged. Returns the oldest purge that may still concern it.
     async fn check_purged(&self, held: &ZoneIndex, seen: &ScannedEntry, latest: u64) -> Option<u64> {
+        if let Some((store, address)) = self.cache.zone.segments.as_ref().zip(seen.found.address) {
+            let mut by = Account::new(JobClass::Scan, JobSource::NONE);
+            let record = (seen.key, address);
+            return match store.read(&self.disk, &mut by, record, segments::HEAD_READ).await {
+                Ok(RecordRead::Entry(found)) => self.check_meta(held, seen, latest, &found.meta).await,
+                Ok(RecordRead::Missing) => {
+                    held.index.remove_missing_record(seen.key, address);
+                    seen.claimed_since
+                }
+                // The next request for it handles the damage.
+                Ok(RecordRead::Damaged(_)) => seen.alive_since(),
+                Err(error) => {
+                    self.log_failure(&error);
+                    seen.alive_since()
+                }
+            };
+        }
         let path = self.cache.place.path(seen.key);
         let mut by = Account::new(JobClass::Scan, JobSource::NONE);
         let opened = self.disk.open_and_read(&mut by, &path, &OpenOptions::READ, HEAD_READ).await;
@@ -359,6 +407,17 @@ impl CacheMaintenance {
             Ok(meta) => meta,
             Err(_) => return seen.alive_since(),
         };
+        self.check_meta(held, seen, latest, &meta).await
+    }
+
+    /// Checks whether an entry with this head was purged, as [`check_purged`](Self::check_purged) does.
+    async fn check_meta(
+        &self,
+        held: &ZoneIndex,
+        seen: &ScannedEntry,
+        latest: u64,
+        meta: &Meta,
+    ) -> Option<u64> {
         let tags: Vec<_> = meta.tags.iter().map(Tag::of).collect();
         let subject = Subject { key: meta.key, text: &meta.key_text, tags: &tags };
         let written = held.purges.sequence().admit(meta.sequence);
@@ -402,7 +461,7 @@ impl CacheMaintenance {
         }
     }
 
-    async fn remove(&self, gone: RemovedEntry) {
+    pub(super) async fn remove(&self, gone: RemovedEntry) {
         if let Err(error) = self.cache.remove(&self.disk, gone).await {
             self.log_failure(&error);
         }

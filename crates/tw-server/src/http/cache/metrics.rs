@@ -125,7 +125,7 @@ pub(crate) const METRICS: &[Metric] = &[
         kind: MetricKind::Gauge,
         labels: CACHE,
         doc: "Bytes that they take of its disk.",
-        read: |scrape, out| each(scrape, out, |zone| known(zone).bytes),
+        read: |scrape, out| each(scrape, out, |zone| zone.bytes_on_disk()),
     },
     Metric {
         name: "cache_limit_bytes",
@@ -410,7 +410,7 @@ impl Cache {
     pub fn snapshot(&self) -> CacheSnapshot {
         CacheSnapshot {
             entries: sum(self, |zone| known(zone).files),
-            size: sum(self, |zone| known(zone).bytes),
+            size: sum(self, CacheZone::bytes_on_disk),
             max_size: self.max_size(),
             is_cold: self.parts().any(|part| !part.zone.is_loaded.load(Relaxed)),
             filling: sum(self, |zone| zone.filling() as u64),

@@ -40,6 +40,7 @@ pub(crate) mod open_entries;
 mod purge;
 mod purge_rule;
 mod refresh_ahead;
+mod segments;
 mod serve_hit;
 pub mod settings;
 mod snapshot;
@@ -89,6 +90,9 @@ pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
     snapshot::LIMITS,
     member_path::LIMITS,
     member_group::LIMITS,
+    segments::LIMITS[0],
+    segments::LIMITS[1],
+    segments::LIMITS[2],
 ];
 
 /// Converts Unix time in seconds to the numbers of the index.

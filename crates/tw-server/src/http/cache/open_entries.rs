@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tw_base::Limit;
 use tw_cache::format::Meta;
-use tw_cache::{Key, Tag};
+use tw_cache::{IndexEntry, Key, SegmentAddress, Tag};
 
 use super::damage::CheckedEntry;
 use super::hot_table::HotTable;
@@ -75,6 +75,10 @@ pub(super) struct OpenEntry {
     pub(super) file: Rc<OpenFile>,
     /// Tags by which the entry can be purged.
     pub(super) tags: Box<[Tag]>,
+    /// Address of the record; `None` if the entry has a file of its own.
+    pub(super) address: Option<SegmentAddress>,
+    /// Offset of the entry in the file.
+    pub(super) offset: u64,
     /// Length of the body.
     pub(super) len: u64,
     /// Body, if it is small.
@@ -176,9 +180,9 @@ impl OpenEntries {
         Self { table: HotTable::new(entries_max), bytes: 0, sums: 0, entries_max, bytes_max }
     }
 
-    /// Returns the entry, if it has this sequence number.
-    pub(super) fn get(&self, zone: ZoneId, key: Key, sequence: u64) -> Option<Rc<OpenEntry>> {
-        let slot = self.table.get_if(&(zone, key), |slot| slot.entry.sequence == sequence)?;
+    /// Returns the entry, if it is the one that the index has.
+    pub(super) fn get(&self, zone: ZoneId, key: Key, found: &IndexEntry) -> Option<Rc<OpenEntry>> {
+        let slot = self.table.get_if(&(zone, key), |slot| slot.entry.is_current(found))?;
         slot.used.set(tw_rt::clock::now());
         Some(slot.entry.clone())
     }
@@ -216,9 +220,10 @@ impl OpenEntries {
     pub(crate) fn sweep(&mut self, inactive: Duration) {
         let now = tw_rt::clock::now();
         let is_kept = |(_, key): &(ZoneId, Key), slot: &EntrySlot| {
-            let is_current = slot.zone.loaded().is_some_and(|held| {
-                held.index.peek(*key).is_some_and(|found| found.sequence == slot.entry.sequence)
-            });
+            let is_current = slot
+                .zone
+                .loaded()
+                .is_some_and(|held| held.index.peek(*key).is_some_and(|found| slot.entry.is_current(&found)));
             is_current && now.saturating_duration_since(slot.used.get()) < inactive
         };
         let (bytes, sums) = (&mut self.bytes, &mut self.sums);
@@ -252,12 +257,14 @@ impl OpenEntries {
 impl OpenEntry {
     /// Copies the entry with another head.
     pub(super) fn with(&self, meta: Meta) -> Self {
-        let Self { file, tags, len, body, sequence, written, checked, .. } = self;
+        let Self { file, address, offset, tags, len, body, sequence, written, checked, .. } = self;
         let (file, tags, body, checked) = (file.clone(), tags.clone(), body.clone(), checked.clone());
         let path_check = PathCheck::new();
         Self {
             meta,
             file,
+            address: *address,
+            offset: *offset,
             tags,
             len: *len,
             body,
@@ -267,6 +274,16 @@ impl OpenEntry {
             refresh_pace: RefreshPace::default(),
             checked,
         }
+    }
+
+    /// Returns true if the index has this response at this place.
+    fn is_current(&self, found: &IndexEntry) -> bool {
+        (self.sequence, self.address) == (found.sequence, found.address)
+    }
+
+    /// Offset of the body in the file.
+    pub(super) fn body_offset(&self) -> u64 {
+        self.offset + u64::from(self.meta.header_size)
     }
 
     fn size(&self) -> usize {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tw_base::Limit;
 use tw_cache::{
-    Progress, RestoreOutcome, SNAPSHOT_BLOCK_SIZE, ScanCursor, SnapshotPart, SnapshotReader, SnapshotStep,
-    SnapshotWriter,
+    Location, Progress, RestoreOutcome, SNAPSHOT_BLOCK_SIZE, ScanCursor, SnapshotEntry, SnapshotPart,
+    SnapshotReader, SnapshotStep, SnapshotWriter,
 };
 use tw_disk::{Account, DiskError, Durable, Errno, File, JobClass, JobSource, OpenOptions};
 use tw_log::{Level, Text};
@@ -45,6 +45,12 @@ pub(super) struct SnapshotState {
 impl CacheMaintenance {
     /// Adds the entries of the snapshot to the index, the last used ones first.
     pub(super) async fn restore(&self, held: &ZoneIndex) {
+        if let Some(store) = &self.cache.zone.segments
+            && let Err(error) = store.list(&self.disk).await
+        {
+            // Without them, the entries of their records are found later.
+            self.log_failure(&error);
+        }
         let path = self.snapshot_path();
         let mut by = Account::new(JobClass::Scan, JobSource::of(path.to_bytes()));
         let opened = self.disk.open_and_read(&mut by, &path, &OpenOptions::READ, SNAPSHOT_BLOCK_SIZE).await;
@@ -72,6 +78,7 @@ impl CacheMaintenance {
                         break;
                     }
                 },
+                SnapshotStep::Entry(entry) if !self.has_segment_of(&entry) => {}
                 SnapshotStep::Entry(entry) => match held.index.restore(&entry, now) {
                     RestoreOutcome::Full => break,
                     RestoreOutcome::Known => {}
@@ -95,6 +102,14 @@ impl CacheMaintenance {
             let what = format_args!("cache \"{name}\": {blocks} blocks of the snapshot are damaged");
             (self.log)(Level::Warn, what);
         }
+    }
+
+    /// Returns false if the record of an entry is in a segment that does not exist.
+    fn has_segment_of(&self, entry: &SnapshotEntry) -> bool {
+        let address = Location::from_bits(entry.location).address();
+        address.is_none_or(|address| {
+            self.cache.zone.segments.as_ref().is_some_and(|store| store.has(address.segment))
+        })
     }
 
     /// Reads up to `len` bytes; fewer at the end of the file.
@@ -125,7 +140,7 @@ impl CacheMaintenance {
         let (mut cursor, mut unseen) = (ScanCursor::default(), Vec::new());
         loop {
             let progress = held.index.unseen(&mut cursor, &mut unseen);
-            for entry in unseen.drain(..) {
+            for entry in unseen.drain(..).filter(|entry| entry.address.is_none()) {
                 let removals = self.cache.zone.removals.load(SeqCst);
                 let path = self.cache.place.path(entry.key);
                 let mut by = Account::new(JobClass::Scan, JobSource::NONE);

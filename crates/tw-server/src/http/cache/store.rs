@@ -7,19 +7,28 @@ use std::ffi::{CStr, CString};
 use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
 use tw_cache::format::{self, BodySums, EncodeError, FinishedSums, FormatError, Meta, WrittenBy as MadeBy};
+use tw_cache::segment::RecordPrefix;
 use tw_cache::{
-    Claim, Commit, CommitRefused, EntryState, Index, Key, LoadOutcome, LoadedEntry, Purge, RemovedEntry,
+    Claim, Commit, CommitRefused, EntryState, Index, Key, LoadOutcome, LoadedEntry, Location, Purge,
+    PurgeOutcome, RemovalState, RemovedEntry, SegmentAddress, StoredEntry,
 };
 use tw_disk::{Account, Disk, DiskError, Durable, Errno, File, FileMeta, JobClass, JobSource, OpenOptions};
 use tw_log::{Level, Text};
 
+use super::open_entries::OpenEntry;
+use super::segments::{AppendTarget, Appended, RecordHead, SegmentStore};
 use super::temp_file::FillFile;
 use super::writer::WRITE_SIZE;
 use super::zone::{Cache, ZoneIndex};
+
+/// Time for which a purge waits for entries that have left the index and are still being removed, and the interval of its looks.
+const REMOVALS_WAIT: Duration = Duration::from_secs(1);
+const REMOVALS_LOOK: Duration = Duration::from_millis(2);
 
 /// Files take whole blocks of their disk.
 const BLOCK: u64 = 4096;
@@ -42,6 +51,10 @@ pub(super) struct ValidatedFile<'a> {
     pub(super) file: &'a File,
     /// Sequence number in the index.
     pub(super) sequence: u64,
+    /// Address of the record; `None` if it has a file of its own.
+    pub(super) address: Option<SegmentAddress>,
+    /// Offset of the body in the file.
+    pub(super) body_offset: u64,
     /// Length of the body.
     pub(super) len: u64,
 }
@@ -57,6 +70,43 @@ impl StoredFile {
     /// Facts about the file of a complete response.
     fn of(meta: &Meta) -> Self {
         Self { len: meta.stored_len().unwrap_or(0), valid_until: valid_until(meta) }
+    }
+
+    /// Place in the index of the file.
+    fn location(&self) -> Location {
+        on_disk(self.len).into()
+    }
+}
+
+impl<'a> ValidatedFile<'a> {
+    /// File of an open entry.
+    pub(super) fn of(entry: &'a OpenEntry) -> Self {
+        Self {
+            file: entry.file.file(),
+            sequence: entry.sequence,
+            address: entry.address,
+            body_offset: entry.body_offset(),
+            len: entry.len,
+        }
+    }
+}
+
+/// Place of an entry on the disk, for the log.
+pub(super) struct StoredPlace<'a> {
+    pub(super) cache: &'a Cache,
+    pub(super) key: Key,
+    /// Address of the record; `None` if it has a file of its own.
+    pub(super) address: Option<SegmentAddress>,
+}
+
+impl fmt::Display for StoredPlace<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address {
+            Some(SegmentAddress { segment, block, .. }) => {
+                write!(f, "record {block} of cache segment {segment:08}")
+            }
+            None => write!(f, "cache file \"{}\"", Text(self.cache.place.path(self.key).to_bytes())),
+        }
     }
 }
 
@@ -129,6 +179,12 @@ impl Cache {
         // `None`: it was purged, or a younger one is stored.
         let placing = PlacingFile(&self.zone.placed);
         let Some(commit) = self.commit_in_turn(claim).await else { return Ok(None) };
+        if let Some((store, target)) = self.append_target(disk)
+            && temp_file.is_none()
+            && known.len <= store.entry_max()
+        {
+            return self.append(store, target, commit, meta, pieces).await;
+        }
         match temp_file {
             Some(FillFile { temp, .. }) => {
                 disk.name(&mut by, temp, &path).await?;
@@ -138,7 +194,7 @@ impl Cache {
                 disk.put_made(&mut by, &path, self.place.dir_len(), make).await?;
             }
         }
-        let stored = self.enter(disk, commit, &path, known).await?;
+        let stored = self.enter(disk, commit, known.location(), known.valid_until).await?;
         drop(placing);
         self.zone.counts.stored.add(u64::from(stored.is_some()));
         Ok(stored.flatten())
@@ -168,16 +224,26 @@ impl Cache {
         let _placing = PlacingFile(&self.zone.placed);
         let may_be_purged = self.may_be_purged(key);
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
-        let file = disk.open(&mut by, &path, &OpenOptions::READ_WRITE).await?;
-        if !is_same(file.meta(), was.file.meta()) {
-            // Another file has been put there.
-            return Ok(None);
-        }
-        let mut written = disk.write(&mut by, &file, 0, head).await;
-        if may_be_purged && written.is_ok() {
-            // The purge is forgotten when no entry is older. A power cut must not bring back the head that is.
-            written = disk.fsync(&mut by, &file, Durable::Data).await.and(written);
-        }
+        // The purge is forgotten when no entry is older. A power cut must not bring back the head that is.
+        let written = match (was.address, &self.zone.segments) {
+            (Some(address), Some(store)) => {
+                let prefix = prefix(key, &meta);
+                let update = RecordHead { prefix, head, is_durable: may_be_purged };
+                store.update(disk, &mut by, address, update).await
+            }
+            _ => {
+                let file = disk.open(&mut by, &path, &OpenOptions::READ_WRITE).await?;
+                if !is_same(file.meta(), was.file.meta()) {
+                    // Another file has been put there.
+                    return Ok(None);
+                }
+                let mut written = disk.write(&mut by, &file, 0, head).await.map(|_| ());
+                if may_be_purged && written.is_ok() {
+                    written = disk.fsync(&mut by, &file, Durable::Data).await;
+                }
+                written
+            }
+        };
         if let Err(error) = written {
             // Its head is undefined now; loops with the old one in memory must not use that until a restart.
             drop(commit);
@@ -186,7 +252,9 @@ impl Cache {
             }
             return Err(error);
         }
-        Ok(self.enter(disk, commit, &path, StoredFile::of(&meta)).await?.flatten())
+        let known = StoredFile::of(&meta);
+        let location = was.address.map_or_else(|| known.location(), Location::from);
+        Ok(self.enter(disk, commit, location, known.valid_until).await?.flatten())
     }
 
     /// Returns true if there were purges since the entry with this key was stored or checked.
@@ -216,7 +284,8 @@ impl Cache {
         let key = claim.key();
         let commit = claim.commit().ok()?;
         let found = self.index()?.peek(key)?;
-        (found.holds == EntryState::File && found.sequence == was.sequence).then_some(commit)
+        let is_same = (found.sequence, found.address) == (was.sequence, was.address);
+        (found.holds == EntryState::File && is_same).then_some(commit)
     }
 
     /// Copies the entry to a new file: the head has no room in the old one, or nginx has written that. The body is compared with its
@@ -230,12 +299,30 @@ impl Cache {
         log: &dyn Fn(Level, fmt::Arguments<'_>),
     ) -> Result<Option<RemovedEntry>, DiskError> {
         let Ok(header_size) = format::place(&meta) else { return Ok(None) };
-        let before = u64::from(meta.header_size);
         let sum_before = meta.body_sum;
         (meta.header_size, meta.writer) = (header_size, MadeBy::Tailwater);
         (meta.body_len, meta.body_sum) = (None, Some(0));
         let path = self.place.path(claim.key());
         let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
+        let whole = Meta { body_len: Some(was.len), ..meta.clone() };
+        if let Some((store, target)) = self.append_target(disk)
+            && was.address.is_some()
+            && StoredFile::of(&whole).len <= store.entry_max()
+        {
+            // At most RECORD_MAX.
+            let room = vec![0; was.len as usize];
+            let body = disk.read(&mut by, was.file, was.body_offset, room).await?;
+            if body.len() as u64 != was.len {
+                return Ok(None);
+            }
+            let (body, sums) = add_sums(BodySums::default(), vec![body.into()]);
+            if sum_before.is_some_and(|before| before != sums.finish().sum) {
+                return Ok(self.drop_damaged(claim.key(), &was, log));
+            }
+            let _placing = PlacingFile(&self.zone.placed);
+            let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
+            return self.append(store, target, commit, whole, body).await;
+        }
         let temp = disk.create_beside(&mut by, &path, self.place.dir_len()).await?;
         disk.write(&mut by, temp.file(), 0, encode(&meta)).await?;
         let mut temp_file = FillFile::new(temp, self.write_back_size);
@@ -243,7 +330,7 @@ impl Cache {
         while at < was.len {
             // At most WRITE_SIZE.
             let room = vec![0; (was.len - at).min(WRITE_SIZE) as usize];
-            let piece = disk.read(&mut by, was.file, before + at, room).await?;
+            let piece = disk.read(&mut by, was.file, was.body_offset + at, room).await?;
             if piece.is_empty() {
                 // The file was truncated.
                 return Ok(None);
@@ -257,12 +344,7 @@ impl Cache {
         }
         let FinishedSums { sum, table } = std::mem::take(&mut temp_file.sums).finish();
         if sum_before.is_some_and(|before| before != sum) {
-            let (shown, why) = (Text(path.to_bytes()), FormatError::Body);
-            log(Level::Crit, format_args!("cache file \"{shown}\" is damaged: {why}"));
-            let key = claim.key();
-            let gone = self.index().and_then(|index| index.remove_if_sequence(key, was.sequence));
-            self.zone.counts.damaged.add(u64::from(gone.is_some()));
-            return Ok(gone);
+            return Ok(self.drop_damaged(claim.key(), &was, log));
         }
         (meta.body_len, meta.body_sum) = (Some(at), Some(sum));
         let file = temp_file.temp.file();
@@ -273,25 +355,92 @@ impl Cache {
         let _placing = PlacingFile(&self.zone.placed);
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
         disk.name(&mut by, temp_file.temp, &path).await?;
-        Ok(self.enter(disk, commit, &path, StoredFile::of(&meta)).await?.flatten())
+        let known = StoredFile::of(&meta);
+        Ok(self.enter(disk, commit, known.location(), known.valid_until).await?.flatten())
     }
 
-    /// Adds the file at its path to the index. Returns the entry that was evicted for it. The outer `None`: it was purged
-    /// meanwhile, and is removed.
+    /// Removes an entry whose body is damaged from the index, and logs that. Returns it: the caller removes its file.
+    fn drop_damaged(
+        &self,
+        key: Key,
+        was: &ValidatedFile<'_>,
+        log: &dyn Fn(Level, fmt::Arguments<'_>),
+    ) -> Option<RemovedEntry> {
+        let (place, why) = (StoredPlace { cache: self, key, address: was.address }, FormatError::Body);
+        log(Level::Crit, format_args!("{place} is damaged: {why}"));
+        let gone = self.index().and_then(|index| index.remove_if_sequence(key, was.sequence));
+        self.zone.counts.damaged.add(u64::from(gone.is_some()));
+        gone
+    }
+
+    /// Index and disk for appending to segments, if the cache has any.
+    pub(super) fn append_target<'a>(
+        &'a self,
+        disk: &'a Disk,
+    ) -> Option<(&'a SegmentStore, AppendTarget<'a>)> {
+        let (store, held) = (self.zone.segments.as_ref()?, self.zone.loaded()?);
+        let (index, created) = (&held.index, held.purges.sequence().last());
+        Some((store, AppendTarget { index, disk, created, window: self.write_back_size }))
+    }
+
+    /// Stores a response in a segment. Returns the entry that was evicted for it.
+    async fn append(
+        &self,
+        store: &SegmentStore,
+        target: AppendTarget<'_>,
+        commit: Commit,
+        meta: Meta,
+        body: Vec<Bytes>,
+    ) -> Result<Option<RemovedEntry>, DiskError> {
+        let prefix = prefix(commit.key(), &meta);
+        // A fraction of a millisecond for the checksums: a record has at most RECORD_MAX.
+        let pieces = whole_file(meta, body);
+        let Appended { is_stored, gone } = store.store(target, commit, prefix, pieces).await?;
+        self.zone.counts.stored.add(u64::from(is_stored));
+        let mut pushed_out = None;
+        for gone in gone {
+            match gone.key == prefix.key {
+                // The response that was replaced.
+                true => self.remove(target.disk, gone).await?,
+                false => pushed_out = Some(gone),
+            }
+        }
+        Ok(pushed_out)
+    }
+
+    /// Adds the file at its path, or the record, to the index. Returns the entry that was evicted for it. The outer `None`: it
+    /// was purged meanwhile, and is removed.
     async fn enter(
         &self,
         disk: &Disk,
         commit: Commit,
-        path: &CStr,
-        known: StoredFile,
+        location: Location,
+        valid_until: u32,
     ) -> Result<Option<Option<RemovedEntry>>, DiskError> {
+        let key = commit.key();
         let now = super::seconds(tw_rt::clock::unix().secs);
-        match commit.store(on_disk(known.len), known.valid_until, now) {
-            Ok(pushed_out) => Ok(Some(pushed_out)),
-            Err(_purged) => {
+        match (commit.store_at(location, valid_until, now), location.address()) {
+            (Ok(StoredEntry { pushed_out, replaced }), address) => {
+                if let Some(replaced) = replaced {
+                    self.remove(disk, replaced).await?;
+                }
+                // Its segment may have been freed meanwhile.
+                if let (Some(address), Some((store, target))) = (address, self.append_target(disk))
+                    && !store.has(address.segment)
+                {
+                    target.index.remove_missing_record(key, address);
+                }
+                Ok(Some(pushed_out))
+            }
+            (Err(_purged), Some(address)) => match &self.zone.segments {
+                Some(store) => store.mark_removed(disk, key, address).await.map(|()| None),
+                None => Ok(None),
+            },
+            (Err(_purged), None) => {
+                let path = self.place.path(key);
                 self.zone.removals.fetch_add(1, SeqCst);
                 let mut by = Account::new(JobClass::Fill, JobSource::of(path.to_bytes()));
-                match disk.unlink(&mut by, path).await {
+                match disk.unlink(&mut by, &path).await {
                     Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
                     _ => Ok(None),
                 }
@@ -328,8 +477,13 @@ impl Cache {
         }
     }
 
-    /// Removes the file of an entry that has left the index.
+    /// Removes the file or the record of an entry that has left the index.
     pub(super) async fn remove(&self, disk: &Disk, gone: RemovedEntry) -> Result<(), DiskError> {
+        if let (Some(address), Some(store)) = (gone.address, &self.zone.segments) {
+            store.mark_removed(disk, gone.key, address).await?;
+            gone.deleted();
+            return Ok(());
+        }
         let mut by = Account::new(JobClass::Evict, JobSource::NONE);
         self.remove_file(disk, &mut by, gone.key, Some(gone)).await.map(|_| ())
     }
@@ -374,23 +528,65 @@ impl Cache {
             self.remove_fill(key);
             return self.save_purges(held, disk).await.map(|()| true);
         }
-        let purged = held.index.purge(key);
+        let PurgeOutcome { gone, is_placing, .. } = held.index.purge(key);
+        let removals = held.index.removals();
         let was_coming = self.remove_fill(key);
-        if purged.is_placing {
+        if is_placing || self.has_unknown_records() {
             // An older file may be put at its path after this, and be removed only then.
             held.purges.purge_key(key, purge);
             self.save_purges(held, disk).await?;
         }
         let mut by = Account::new(JobClass::Hit, JobSource::NONE);
-        let was_known = purged.gone.is_some();
+        let was_known = gone.is_some();
         self.zone.counts.purged.add(u64::from(was_known));
-        let was_there = self.remove_file(disk, &mut by, key, purged.gone).await? || was_known || was_coming;
+        let file = match gone {
+            Some(record) if record.address.is_some() => {
+                self.remove(disk, record).await?;
+                None
+            }
+            file => file,
+        };
+        let was_there = self.remove_file(disk, &mut by, key, file).await? || was_known || was_coming;
+        self.sync_records(held, disk, key, removals).await?;
         // A power cut could restore the removed file, also if another task removed it.
         match disk.sync_dir(&mut by, &above(&self.place.path(key))).await {
             // A missing directory has no files, and some file systems cannot sync directories.
             Err(error) if !matches!(error.errno(), Some(Errno::NOENT | Errno::INVAL)) => Err(error),
             _ => Ok(was_there),
         }
+    }
+
+    /// Returns true if there may be records that the index does not know, or has just lost.
+    fn has_unknown_records(&self) -> bool {
+        self.zone
+            .segments
+            .as_ref()
+            .is_some_and(|store| !self.zone.is_loaded.load(SeqCst) || store.is_freeing())
+    }
+
+    /// Waits until no power cut can bring back a record of this key that has left the index before; `removals` entries have.
+    async fn sync_records(
+        &self,
+        held: &ZoneIndex,
+        disk: &Disk,
+        key: Key,
+        removals: u64,
+    ) -> Result<(), DiskError> {
+        let Some(store) = &self.zone.segments else { return Ok(()) };
+        let until = tw_rt::clock::now() + REMOVALS_WAIT;
+        let mut state = held.index.removal_state(removals);
+        while state == RemovalState::Files && tw_rt::clock::now() < until {
+            tokio::time::sleep(REMOVALS_LOOK).await;
+            state = held.index.removal_state(removals);
+        }
+        if state != RemovalState::Nothing {
+            // One of them may be of this key.
+            held.purges.purge_key(key, Purge::Hard);
+            self.save_purges(held, disk).await?;
+        }
+        store.sync_removals(disk, Some(key)).await?;
+        let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+        store.sync_directory(disk, &mut by).await
     }
 
     /// Purges all entries whose keys have this prefix.
@@ -432,6 +628,12 @@ fn above(path: &CStr) -> CString {
     let path = path.to_bytes();
     let slash = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
     CString::new(&path[..slash.max(1)]).unwrap_or_default()
+}
+
+/// Prefix of a record with this head.
+fn prefix(key: Key, meta: &Meta) -> RecordPrefix {
+    let StoredFile { len, valid_until } = StoredFile::of(meta);
+    RecordPrefix { key, len, sequence: meta.sequence, valid_until }
 }
 
 /// Encodes the head. Its size was determined before, so it fits.

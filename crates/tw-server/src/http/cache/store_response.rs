@@ -173,7 +173,8 @@ impl Lookup {
         }
         if let (Some(claim), Some(disk)) = (claim, r.disk().cloned()) {
             let cache = self.cache.clone();
-            lead.fill.refresh(FillHead { meta: meta.clone(), len: Some(stale.len) }, &stale.file);
+            let begun = FillHead { meta: meta.clone(), len: Some(stale.len) };
+            lead.fill.refresh(begun, &stale.file, stale.body_offset());
             HeadRefresh { cache, meta: meta.clone(), was: stale.clone(), lead, claim, disk }.start(r);
         }
         let age = policy::current_age(&lifetime, now);
@@ -315,7 +316,7 @@ impl StoreDecision {
                 let fill = entering.begin(Some(len));
                 fill.push(body);
                 fill.end(BodyEnd::Whole, None);
-                entering.writer(r).start(None);
+                entering.writer(r, Some(len)).start(None);
             }
             Self::Rest(RestResponse { mut delivery, .. }) => {
                 delivery.push(body);
@@ -335,7 +336,7 @@ impl StoreDecision {
                     fill.expect_rate(rate);
                 }
                 let body = Follower::new(fill, 0, len, entering.disk.clone());
-                entering.writer(r).start(Some(origin));
+                entering.writer(r, len).start(Some(origin));
                 // No byte has been received yet, so it begins at offset 0.
                 body.map_or(Body::Empty, |body| Body::Pull(Box::new(body.reporting())))
             }
@@ -356,11 +357,12 @@ impl EntryResponse {
         lead.fill.clone()
     }
 
-    fn writer(self, r: &Request) -> FillWriter {
+    fn writer(self, r: &Request, len: Option<u64>) -> FillWriter {
         let Self { cache, leading: StorePermit { lead, claim }, meta, disk, stall_age } = self;
         FillWriter {
             cache,
             meta,
+            len,
             lead,
             claim,
             disk,

@@ -19,13 +19,14 @@ use bytes::Bytes;
 use tw_base::FatalCell;
 use tw_cache::format::{self, Meta, Tags, WrittenBy as MadeBy};
 use tw_cache::policy::{Duties, Lifetime};
+use tw_cache::segment::{self, RecordPrefix, RecordState, SegmentHeader, Window};
 use tw_cache::{Claim, EntryState, EvictionPolicy, Key, Purge};
 use tw_disk::sim::{Faults, Loss, Sim};
 use tw_disk::{Account, Aio, Disk, JobClass, JobSource, Pool};
 use tw_http::Fields;
 use tw_testkit::Random;
 
-use super::cache_path::{CachePath, NginxFiles, StepLimits};
+use super::cache_path::{CachePath, CacheStore, NginxFiles, StepLimits};
 use super::entry::{EntryQuery, EntrySearch, FoundEntry, FoundState};
 use super::hedge::Hedging;
 use super::manager::CacheMaintenance;
@@ -34,6 +35,13 @@ use super::store::{BodyTail, ValidatedFile, on_disk};
 use super::temp_file::FillFile;
 use super::zone::{Cache, CacheUser, CacheZone, ZoneIndex};
 
+thread_local! {
+    /// How the caches of a test store their responses.
+    static STORE: Cell<CacheStore> = const { Cell::new(CacheStore::Files) };
+}
+
+/// Segments with room for some pages of all sizes but the largest, which has a file of its own.
+const LOG: CacheStore = CacheStore::Log(128 << 10);
 const PAGES: usize = 12;
 /// Bytes that a cache may hold before room is made: about the half of all pages.
 const HOLDS: u64 = 200_000;
@@ -137,6 +145,7 @@ impl Process {
         // Every other second by another one.
         let policy = if now.is_multiple_of(2) { EvictionPolicy::Lru } else { EvictionPolicy::S3Fifo };
         let steps = StepLimits { files: u64::MAX, sleep: Duration::ZERO, threshold: Duration::MAX };
+        let store = STORE.get();
         let place = CachePath {
             dir: c"/cache".to_owned(),
             levels: [1, 0, 0],
@@ -151,6 +160,7 @@ impl Process {
             pool: None,
             snapshot: None,
             hedging: Hedging::OFF,
+            store,
             slow: None,
             verify: true,
             members: Box::default(),
@@ -219,7 +229,7 @@ impl Process {
         let mut by = Account::new(JobClass::Hit, JobSource::NONE);
         while (content.len() as u64) < entry.len {
             let (at, room) = (content.len() as u64, entry.len as usize - content.len());
-            let at = u64::from(entry.meta.header_size) + at;
+            let at = entry.body_offset() + at;
             let piece = match entry.file.check() {
                 Some(check) => {
                     let read = check.read(&self.disk, &mut by, entry.file.file(), at, room).await.ok()?;
@@ -277,7 +287,7 @@ impl Process {
         let mut meta = entry.meta.clone();
         meta.fields.set("Validated", Bytes::from(truth.next().to_string()));
         meta.fields.set("X-Room", Bytes::from("x".repeat(room)));
-        let was = ValidatedFile { file: entry.file.file(), sequence: entry.sequence, len: entry.len };
+        let was = ValidatedFile::of(&entry);
         if let Ok(Some(gone)) = self.cache.refresh(&self.disk, meta, was, claim, &silent).await {
             let _ = self.cache.remove(&self.disk, gone).await;
         }
@@ -345,7 +355,10 @@ impl Process {
             93..95 => {
                 let _ = self.manager.write_snapshot(self.held()).await;
             }
-            95..98 => self.manager.make_room(self.held(), &mut None).await,
+            95..98 => {
+                self.manager.tend_segments(self.held()).await;
+                self.manager.make_room(self.held(), &mut None).await;
+            }
             _ if self.cache.zone.is_loaded.load(Relaxed) => {
                 self.manager.sweep(self.held()).await;
             }
@@ -353,23 +366,62 @@ impl Process {
         }
     }
 
+    /// Compares the records of a segment with their entries. Returns the number of entries and their bytes.
+    fn compare_segment(&self, number: u32, content: &[u8]) -> Result<[u64; 2], String> {
+        let Ok(header) = SegmentHeader::decode(content, number) else { return Ok([0, 0]) };
+        let after = |block: u32| content.get(block as usize * 4096..).unwrap_or_default();
+        let in_table = header.table.and_then(|table| segment::decode_table(after(table.block), &table).ok());
+        let rows = in_table.unwrap_or_else(|| {
+            let (mut rows, file_size) = (Vec::new(), content.len() as u64);
+            let window = Window { block: 1, bytes: after(1), file_size };
+            segment::scan(&header, &window, &mut rows);
+            rows
+        });
+        let mut sums = [0, 0];
+        for row in rows {
+            let address = row.address(number);
+            let is_known = self.held().index.peek(row.key).and_then(|found| found.address) == Some(address);
+            let record = RecordPrefix::decode(after(row.block), &header, row.block);
+            let is_stored = record.is_ok_and(|(_, state)| state == RecordState::Stored);
+            if is_stored && !is_known {
+                return Err(format!("{address:?} has no entry"));
+            }
+            if is_known {
+                sums = [sums[0] + 1, sums[1] + address.size()];
+            }
+        }
+        Ok(sums)
+    }
+
     /// Compares entries and files, which should be the same.
     fn compare(&self, sim: &Sim) -> Result<(), String> {
         let index = &self.held().index;
-        let (mut files, mut bytes) = (0, 0);
+        let (mut files, mut bytes, mut segments) = (0, 0, 0);
         for path in sim.paths() {
             let name = path.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap();
             if name == b"purges" || name == b"snapshot" || *path == *STRANGE {
                 continue;
             }
+            if let Some(number) = super::segments::number_of(name) {
+                let content = sim.content(&path).unwrap_or_default();
+                let [of_segment, size] = self.compare_segment(number, &content)?;
+                (files, bytes, segments) =
+                    (files + of_segment, bytes + size, segments + on_disk(content.len() as u64));
+                continue;
+            }
             let key = Key::from_hex(name).ok_or_else(|| format!("{path:?} stays"))?;
             let found = index.peek(key).filter(|found| found.holds == EntryState::File);
+            let found = found.filter(|found| found.address.is_none());
             let found = found.ok_or_else(|| format!("{path:?} has no entry"))?;
             let size = on_disk(sim.content(&path).map_or(0, |content| content.len() as u64));
             if found.size != size {
                 return Err(format!("{path:?} has {size} bytes, and not {}", found.size));
             }
             (files, bytes) = (files + 1, bytes + size);
+        }
+        let known = self.cache.zone.segments.as_ref().map_or(0, |store| store.bytes_on_disk());
+        if known != segments {
+            return Err(format!("segments have {segments} bytes, and not {known}"));
         }
         let counts = index.counts();
         match (counts.files, counts.bytes) == (files, bytes) {
@@ -473,6 +525,16 @@ async fn live(seed: u64, pool: &Pool) -> u64 {
 
 #[test]
 fn nothing_is_lost_or_wrong_whatever_the_disk_does() {
+    lose_nothing();
+}
+
+#[test]
+fn segments_lose_nothing_whatever_the_disk_does() {
+    STORE.set(LOG);
+    lose_nothing();
+}
+
+fn lose_nothing() {
     let pool = Pool::new("sim", 1, 1000).unwrap();
     let found: u64 = (0..SEEDS).map(|seed| block_on(live(seed, &pool))).sum();
     assert!(found > SEEDS, "little was there to be lost: {found}");
@@ -568,6 +630,16 @@ async fn cut_off(seed: u64, calls: u64, loss: Loss, pool: &Pool) -> u64 {
 
 #[test]
 fn a_crash_at_every_operation_is_outlived() {
+    crash_everywhere();
+}
+
+#[test]
+fn segments_outlive_a_crash_at_every_operation() {
+    STORE.set(LOG);
+    crash_everywhere();
+}
+
+fn crash_everywhere() {
     let pool = Pool::new("sim", 1, 1000).unwrap();
     for seed in 0..4 {
         let needed = block_on(cut_off(seed, u64::MAX / 2, Loss::Nothing, &pool));
@@ -582,6 +654,16 @@ fn a_crash_at_every_operation_is_outlived() {
 
 #[test]
 fn entries_are_known_from_a_snapshot_before_the_directory_is_walked() {
+    know_from_snapshot();
+}
+
+#[test]
+fn records_are_known_from_a_snapshot_before_tables_are_read() {
+    STORE.set(LOG);
+    know_from_snapshot();
+}
+
+fn know_from_snapshot() {
     let (sim, pool, truth) = (new_sim(1), Pool::new("sim", 1, 1000).unwrap(), Truth::default());
     block_on(async {
         let process = Process::start(door(&sim, &pool), 1_800_000_000_000).await;
@@ -601,10 +683,14 @@ fn entries_are_known_from_a_snapshot_before_the_directory_is_walked() {
         process.manager.restore(process.held()).await;
         let after = process.held().index.counts();
         assert_eq!((after.files, after.bytes), (before.files, before.bytes));
-        assert_eq!(process.get(&truth, 1).await, Some(6));
+        let is_log = STORE.get() == LOG;
+        // What was stored since is found by the name of its file; a record is found when tables are read.
+        assert_eq!(process.get(&truth, 1).await, (!is_log).then_some(6));
         assert_eq!(process.find(2).await.map(|_| ()), None);
-        assert_eq!(process.get(&truth, 5).await, Some(5));
+        assert_eq!(process.get(&truth, 5).await, (!is_log).then_some(5));
+        assert_eq!(process.get(&truth, 3).await, Some(4));
         process.load().await;
+        assert_eq!((process.get(&truth, 1).await, process.get(&truth, 5).await), (Some(6), Some(5)));
         process.compare(&sim).unwrap();
     });
 }

@@ -111,6 +111,8 @@ pub(crate) struct BodyReport {
 pub(super) struct FillWriter {
     pub(super) cache: Arc<Cache>,
     pub(super) meta: Meta,
+    /// Length of the body, if known.
+    pub(super) len: Option<u64>,
     /// Fill that other requests can join.
     pub(super) lead: FillLead,
     /// Permit to store.
@@ -183,7 +185,7 @@ impl FillWriter {
             let has_ended = fill.has_ended();
             if writing.is_none() && failed.is_none() {
                 let pending = fill.pending();
-                if pending >= WRITE_SIZE && !has_ended {
+                if pending >= self.write_from(temp_file.is_some(), feed.is_some()) && !has_ended {
                     writing = Some(self.write(fill, temp_file.take()));
                 } else if has_ended {
                     return Ok(temp_file);
@@ -200,11 +202,15 @@ impl FillWriter {
                 if has_ended {
                     return Poll::Pending;
                 }
+                let is_idle = writing.is_none() && failed.is_none();
+                if is_idle && fill.pending() >= self.write_from(temp_file.is_some(), feed.is_some()) {
+                    return Poll::Ready(WriterEvent::Pending);
+                }
                 match &mut feed {
                     Some(feed) => feed.poll(room(writers.0.load(Relaxed)), cx).map(WriterEvent::Fed),
                     None => {
-                        let may_write = writing.is_none() && failed.is_none();
-                        let pending = if may_write { WRITE_SIZE } else { u64::MAX };
+                        let least = self.write_from(temp_file.is_some(), false);
+                        let pending = if is_idle { least } else { u64::MAX };
                         fill.poll_pending(pending, cx).map(|()| WriterEvent::Pending)
                     }
                 }
@@ -240,6 +246,19 @@ impl FillWriter {
                     return failed.map_or(Ok(None), Err);
                 }
             }
+        }
+    }
+
+    /// Number of received bytes from which on the body is written. What may become a record of a segment has no file before.
+    /// A feed that is not of this task reads no more than `UNWRITTEN_MIN` for certain.
+    fn write_from(&self, has_file: bool, has_feed: bool) -> u64 {
+        let Some(store) = self.cache.zone.segments.as_ref().filter(|_| !has_file) else { return WRITE_SIZE };
+        let body_max = store.entry_max().saturating_sub(self.meta.header_size.into());
+        let is_known_larger = self.len.is_some_and(|len| len > body_max);
+        match (is_known_larger, has_feed) {
+            (true, _) => WRITE_SIZE,
+            (false, true) => (body_max + 1).min(room(self.cache.zone.writers.load(Relaxed))),
+            (false, false) => (body_max + 1).min(UNWRITTEN_MIN),
         }
     }
 
@@ -317,7 +336,7 @@ impl HeadRefresh {
         log: &dyn Fn(Level, std::fmt::Arguments<'_>),
     ) -> Result<(), DiskError> {
         let Self { cache, meta, was, lead, claim, disk } = self;
-        let file = ValidatedFile { file: was.file.file(), sequence: was.sequence, len: was.len };
+        let file = ValidatedFile::of(&was);
         let pushed_out = cache.refresh(&disk, meta, file, claim, log).await?;
         cache.delete(home, cache.own_disk(&generation.disks).unwrap_or(&disk), pushed_out);
         // Until here other requests can join the fill.

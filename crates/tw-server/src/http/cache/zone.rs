@@ -26,11 +26,12 @@ use tw_rt::watch::Subject;
 
 use super::background::{BackgroundFetches, FetchPermit};
 use super::breaker::Breaker;
-use super::cache_path::{CachePath, RawCachePath};
+use super::cache_path::{CachePath, CacheStore, RawCachePath};
 use super::fill::{Fill, FillHead, FillRefusal};
 use super::hedge::Hedges;
 use super::member_group::MemberZone;
 use super::members::Members;
+use super::segments::SegmentStore;
 use super::stats::ResponseStats;
 use super::temp_file::WRITE_BACK_SIZE;
 use crate::event_loop::Loop;
@@ -117,6 +118,8 @@ pub(super) struct CacheZone {
     pub(super) removals: AtomicU64,
     /// Notified when a file is at its path, or will not get there.
     pub(super) placed: Notify,
+    /// Segments, with `store=log`. As the first configuration of the process with this directory has it.
+    pub(super) segments: Option<SegmentStore>,
 }
 
 /// Index and purges of a cache.
@@ -479,6 +482,7 @@ impl CacheZone {
             snapshot_at: AtomicI64::new(tw_rt::clock::unix().secs),
             removals: AtomicU64::new(0),
             placed: Notify::new(),
+            segments: SegmentStore::of(place),
         }
     }
 
@@ -490,10 +494,20 @@ impl CacheZone {
     /// Changes size and policy; entries stay until their room is needed.
     pub(super) fn resize(&self, place: &CachePath) {
         self.keys_size.store(place.keys_size, Relaxed);
+        if let (Some(store), CacheStore::Log(size)) = (&self.segments, place.store) {
+            store.set_size(size);
+        }
         if let Some(held) = self.held.get() {
             held.index.set_memory_max(place.keys_size);
             held.index.set_policy(place.policy);
         }
+    }
+
+    /// Bytes that the cache takes on its disk: of files that have an entry, and of all segments.
+    pub(super) fn bytes_on_disk(&self) -> u64 {
+        let Some(ZoneIndex { index, .. }) = self.held.get() else { return 0 };
+        let segments = self.segments.as_ref().map_or(0, SegmentStore::bytes_on_disk);
+        index.bytes_on_disk().saturating_sub(index.packed_bytes()) + segments
     }
 
     /// Returns index and purges, if they are loaded.

@@ -124,10 +124,11 @@ impl BlockCheck {
         good
     }
 
-    /// Compares the first block, if all of it is in `first`, the begin of the file. `None` if it is not.
-    pub(crate) fn compare_first(&self, first: &[u8]) -> Option<Result<(), DamagedBlock>> {
+    /// Compares the first block, if all of it is in `first`, the bytes of the file from `from` on. `None` if it is not.
+    pub(crate) fn compare_first(&self, from: u64, first: &[u8]) -> Option<Result<(), DamagedBlock>> {
         let place = self.block(0);
-        let at = usize::try_from(place.start).ok()?..usize::try_from(place.end).ok()?;
+        let at = |offset: u64| usize::try_from(offset.checked_sub(from)?).ok();
+        let at = at(place.start)?..at(place.end)?;
         let block = first.get(at)?;
         let is_good = self.sums.matches(0, block);
         if is_good {
@@ -205,8 +206,8 @@ mod tests {
         let (bytes, check) = file(3 * BLOCK + 10);
         let block = BODY_BLOCK;
         assert_eq!(check.verified_len(HEAD, 5), 0);
-        assert_eq!(check.compare_first(&bytes[..BLOCK]), None);
-        assert_eq!(check.compare_first(&bytes[..BLOCK + 512]), Some(Ok(())));
+        assert_eq!(check.compare_first(0, &bytes[..BLOCK]), None);
+        assert_eq!(check.compare_first(0, &bytes[..BLOCK + 512]), Some(Ok(())));
         assert_eq!(check.verified_len(HEAD, 5), 5);
         assert_eq!(check.verified_len(HEAD + 7, 4 * block), block - 7);
         assert_eq!(check.verified_len(HEAD + block, 1), 0);

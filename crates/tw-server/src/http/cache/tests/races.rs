@@ -52,6 +52,16 @@ async fn race(seed: u64, threads: &Pool, inline: &Pool) {
 
 #[test]
 fn concurrent_operations_lose_and_corrupt_nothing() {
+    race_all();
+}
+
+#[test]
+fn concurrent_operations_on_segments_lose_and_corrupt_nothing() {
+    STORE.set(LOG);
+    race_all();
+}
+
+fn race_all() {
     let (threads, inline) = (Pool::new("threads", 3, 1000).unwrap(), Pool::new("sim", 1, 1000).unwrap());
     for seed in 0..60 {
         block_on(race(seed, &threads, &inline));

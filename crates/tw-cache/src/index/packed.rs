@@ -1,0 +1,244 @@
+//! Entries whose responses are records in segments: added at a start, moved to another segment, and removed with theirs.
+//!
+//! The same response may be on the disk twice: as a record that was replaced, or that was copied to another segment
+//! before its own was removed. An entry has the younger one; the other is returned to the caller, who marks it as removed,
+//! so that no start finds it again.
+
+use std::sync::Arc;
+
+use super::claim::{Claim, Commit};
+use super::location::{Location, SegmentAddress};
+use super::shard::{Placement, Slot};
+use super::{EntryState, Index, RemovedEntry};
+use crate::Key;
+
+/// Record found in a segment at a start.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadedRecord {
+    /// Key of the entry.
+    pub key: Key,
+    /// Sequence number of its fetch, as [`Sequence::admit`](crate::Sequence::admit) returns it.
+    pub sequence: u64,
+    /// Address of the record.
+    pub address: SegmentAddress,
+    /// Time at which the response becomes stale.
+    pub valid_until: u32,
+}
+
+/// Result of adding a record.
+#[derive(Debug)]
+pub enum RecordOutcome {
+    /// Added to the index. The caller removes the entry that was evicted, if any.
+    Added(Option<RemovedEntry>),
+    /// The index had it already.
+    Known,
+    /// The index has a younger response, or this one was older: the caller removes what is returned.
+    Outdated(RemovedEntry),
+}
+
+/// Permit to move a record. As long as it lives, no other response is put in the place of the entry, and a purge of its key
+/// is told so ([`PurgeOutcome::is_placing`](super::PurgeOutcome::is_placing)).
+#[must_use = "dropping it leaves the record where it is"]
+#[derive(Debug)]
+pub struct Move {
+    commit: Commit,
+    from: SegmentAddress,
+}
+
+impl Index {
+    /// Adds a record found in a segment, unless the entry has a younger response. An entry of a snapshot gets the place and
+    /// the number of the record, and stays where it is in the order of eviction.
+    pub fn load_record(&self, known: &LoadedRecord, now: u32) -> RecordOutcome {
+        let LoadedRecord { key, sequence, address, valid_until } = *known;
+        let outdated =
+            |location: Location, sequence| RemovedEntry::new(key, sequence, location, self.leaving.leave());
+        let outcome = self.with(key, |shard, hash| {
+            let Some(at) = shard.found_or_new(hash, key, sequence, now) else { return RecordOutcome::Known };
+            let Some(slot) = shard.slot(at) else { return RecordOutcome::Known };
+            let (before, is_seen) = (slot.file(), !slot.is_restored);
+            let is_same = before.and_then(Location::address) == Some(address);
+            let is_older = slot.placing != Placement::Idle
+                || before.is_some() && is_seen && !is_same && sequence <= slot.sequence;
+            if is_same && is_seen {
+                return RecordOutcome::Known;
+            }
+            if is_older {
+                return RecordOutcome::Outdated(outdated(address.into(), sequence));
+            }
+            let previous = slot.sequence;
+            shard.change_file(at, |slot| {
+                slot.put_file(sequence, address.into());
+                slot.valid_until = valid_until;
+            });
+            match before {
+                None => RecordOutcome::Added(None),
+                // What a snapshot knew at another place is not there any more, or is found by itself.
+                Some(_) if !is_seen => RecordOutcome::Known,
+                Some(before) => RecordOutcome::Outdated(outdated(before, previous)),
+            }
+        });
+        match outcome {
+            RecordOutcome::Added(_) => RecordOutcome::Added(self.make_room(now)),
+            other => other,
+        }
+    }
+
+    /// Permits to move the record of this entry, if it is at `address` and no fill of it goes on.
+    pub fn claim_move(self: &Arc<Self>, key: Key, address: SegmentAddress, now: u32) -> Option<Move> {
+        let sequence = self.with(key, |shard, hash| {
+            let slot = shard.found_mut(hash, key).filter(|slot| is_at(slot, address))?;
+            if slot.claims > 0 || slot.placing != Placement::Idle {
+                return None;
+            }
+            slot.placing = Placement::Busy;
+            let sequence = slot.sequence;
+            // A sweep in the meantime forgets no purge that concerns the copy.
+            shard.claim(hash, key, sequence, now);
+            Some(sequence)
+        })?;
+        Some(Move { commit: Commit(Claim { index: Arc::clone(self), key, sequence }), from: address })
+    }
+
+    /// Takes an entry out if its record is at `address`.
+    pub fn remove_if_address(&self, key: Key, address: SegmentAddress) -> Option<RemovedEntry> {
+        self.remove_if(key, |slot| is_at(slot, address))
+    }
+
+    /// Removes the entry that has this record, which does not exist.
+    pub fn remove_missing_record(&self, key: Key, address: SegmentAddress) {
+        if let Some(gone) = self.remove_if_address(key, address) {
+            gone.deleted();
+        }
+    }
+
+    /// Number of uses of the record at `address` since it was written or moved, at most 3; `None` if no entry has it.
+    pub fn uses_of_record(&self, key: Key, address: SegmentAddress) -> Option<u8> {
+        self.with(key, |shard, hash| {
+            shard.found_mut(hash, key).filter(|slot| is_at(slot, address)).map(|slot| slot.lately)
+        })
+    }
+}
+
+impl Move {
+    /// Key of the entry.
+    pub fn key(&self) -> Key {
+        self.commit.0.key()
+    }
+
+    /// Records that the copy is in place, and counts half of the uses on. Returns the entry with the place of before, which
+    /// the caller removes.
+    ///
+    /// # Errors
+    /// The entry was removed meanwhile. The caller removes the copy and then drops this permit.
+    pub fn finish(self, to: SegmentAddress) -> Result<RemovedEntry, Self> {
+        let Claim { index, key, .. } = &self.commit.0;
+        let moved = index.with(*key, |shard, hash| {
+            let at = shard.find(hash, *key)?;
+            let slot = shard.slot(at).filter(|slot| is_at(slot, self.from))?;
+            let departure = index.leaving.leave();
+            let gone = RemovedEntry::new(*key, slot.sequence, self.from.into(), departure);
+            shard.change_file(at, |slot| (slot.location, slot.lately) = (to.into(), slot.lately / 2));
+            Some(gone)
+        });
+        moved.ok_or(self)
+    }
+}
+
+fn is_at(slot: &Slot, address: SegmentAddress) -> bool {
+    slot.holds == EntryState::File && slot.location.address() == Some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LoadedEntry, Sequence};
+
+    const NOW: u32 = 1_000;
+
+    fn index() -> Arc<Index> {
+        Arc::new(Index::new(1 << 20, [3, 5], Arc::new(Sequence::starting(1_000_000, 0))))
+    }
+
+    fn at(segment: u32, block: u32) -> SegmentAddress {
+        SegmentAddress { segment, block, blocks: 2 }
+    }
+
+    fn key() -> Key {
+        Key::of(b"/a")
+    }
+
+    fn loaded(sequence: u64, address: SegmentAddress) -> LoadedRecord {
+        LoadedRecord { key: key(), sequence, address, valid_until: 5 }
+    }
+
+    #[test]
+    fn younger_record_wins_and_the_other_is_returned() {
+        let index = index();
+        assert!(matches!(index.load_record(&loaded(5, at(1, 1)), NOW), RecordOutcome::Added(None)));
+        assert!(matches!(index.load_record(&loaded(5, at(1, 1)), NOW), RecordOutcome::Known));
+        for (sequence, address, returned, left) in [
+            (4, at(2, 1), at(2, 1), at(1, 1)),
+            (5, at(2, 3), at(2, 3), at(1, 1)),
+            (9, at(3, 1), at(1, 1), at(3, 1)),
+        ] {
+            match index.load_record(&loaded(sequence, address), NOW) {
+                RecordOutcome::Outdated(gone) => assert_eq!(gone.address, Some(returned)),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(index.peek(key()).unwrap().address, Some(left));
+        }
+        assert_eq!((index.bytes_on_disk(), index.packed_bytes()), (8192, 8192));
+        assert_eq!([1, 2, 3].map(|segment| index.entries_of_segment(segment)), [0, 0, 1]);
+        // A file that is found has no effect; a purge removes the record, and what is older stays out.
+        let known = LoadedEntry { key: key(), sequence: 0, since: 0, size: 512, valid_until: 0 };
+        index.load(&known, NOW);
+        assert_eq!(index.peek(key()).unwrap().address, Some(at(3, 1)));
+        assert!(index.unlinked(key()).is_none());
+        assert_eq!(index.purge(key()).gone.map(|gone| gone.address), Some(Some(at(3, 1))));
+        assert_eq!((index.bytes_on_disk(), index.packed_bytes(), index.entries_of_segment(3)), (0, 0, 0));
+    }
+
+    #[test]
+    fn store_returns_the_place_that_was_replaced() {
+        let index = index();
+        let store = |location: Location| {
+            let commit = index.claim(key(), NOW).commit().unwrap();
+            let placed = commit.store_at(location, 9, NOW).unwrap();
+            placed.replaced.map(|gone| (gone.address, gone.size))
+        };
+        assert_eq!(store(4096.into()), None);
+        assert_eq!(store(8192.into()), None, "a file replaces the file of the same name");
+        assert_eq!(store(at(1, 1).into()), Some((None, 8192)));
+        assert_eq!(store(at(1, 1).into()), None, "its head was rewritten in place");
+        assert_eq!(store(at(1, 5).into()), Some((Some(at(1, 1)), 8192)));
+        assert_eq!(store(4096.into()), Some((Some(at(1, 5)), 8192)));
+        assert_eq!((index.bytes_on_disk(), index.packed_bytes()), (4096, 0));
+    }
+
+    #[test]
+    fn record_is_moved_unless_it_is_removed_meanwhile() {
+        let index = index();
+        index.load_record(&loaded(5, at(1, 1)), NOW);
+        index.lookup(key(), NOW);
+        index.lookup(key(), NOW);
+        assert_eq!(index.uses_of_record(key(), at(1, 1)), Some(2));
+        assert!(index.claim_move(key(), at(1, 3), NOW).is_none());
+        let moving = index.claim_move(key(), at(1, 1), NOW).unwrap();
+        assert!(index.claim_move(key(), at(1, 1), NOW).is_none());
+        let gone = moving.finish(at(4, 1)).unwrap();
+        assert_eq!((gone.address, index.uses_of_record(key(), at(4, 1))), (Some(at(1, 1)), Some(1)));
+        gone.deleted();
+        let moving = index.claim_move(key(), at(4, 1), NOW).unwrap();
+        let purged = index.purge(key());
+        assert!(purged.is_placing);
+        assert_eq!(purged.gone.and_then(|gone| gone.address), Some(at(4, 1)));
+        drop(moving.finish(at(5, 1)).unwrap_err());
+        assert_eq!(index.peek(key()), None);
+        // A fill that goes on keeps the record where it is.
+        index.load_record(&loaded(u64::MAX, at(6, 1)), NOW);
+        let claim = index.claim(key(), NOW);
+        assert!(index.claim_move(key(), at(6, 1), NOW).is_none());
+        drop(claim);
+        assert!(index.claim_move(key(), at(6, 1), NOW).is_some());
+    }
+}

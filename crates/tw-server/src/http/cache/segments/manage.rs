@@ -1,0 +1,130 @@
+//! What the manager of a cache does for its segments.
+
+use std::sync::atomic::Ordering::Acquire;
+
+use bytes::Bytes;
+use tw_cache::{IndexEntry, Key};
+use tw_disk::{Account, Errno, JobClass, JobSource, LIST_MAX, OpenOptions};
+use tw_log::{Level, Text};
+
+use super::super::file_head;
+use super::super::manager::CacheMaintenance;
+use super::super::zone::ZoneIndex;
+use super::{HEAD_READ, directory, number_of};
+
+impl CacheMaintenance {
+    /// Writes what dropped tasks have left in the queue, removes what they could not remove, and frees empty segments.
+    pub(in crate::http::cache) async fn tend_segments(&self, held: &ZoneIndex) {
+        let Some((store, target)) = self.cache.append_target(&self.disk) else { return };
+        debug_assert!(std::ptr::eq(target.index, &held.index));
+        store.flush(target).await;
+        for gone in store.take_left() {
+            self.remove(gone).await;
+        }
+        // Until all are loaded, nobody knows what is in them.
+        if self.cache.zone.is_loaded.load(Acquire)
+            && let Err(error) = store.free_empty(target).await
+        {
+            self.log_failure(&error);
+        }
+    }
+
+    /// Frees the oldest segment. Returns its size in bytes less what was copied, or 0 if there was none or it could not be removed.
+    pub(in crate::http::cache) async fn free_segment(&self) -> u64 {
+        let Some((store, target)) = self.cache.append_target(&self.disk) else { return 0 };
+        match store.free_oldest(target).await {
+            Ok(Some(freed)) => {
+                self.cache.zone.counts.evicted.add(freed.evicted);
+                freed.gained
+            }
+            Ok(None) => 0,
+            Err(error) => {
+                self.log_failure(&error);
+                0
+            }
+        }
+    }
+
+    /// Compares a file that was found with the record that the index has for its key, and removes the older one. Returns true if
+    /// the file is left.
+    pub(in crate::http::cache) async fn replace_record(
+        &self,
+        held: &ZoneIndex,
+        key: Key,
+        record: &IndexEntry,
+    ) -> bool {
+        let path = self.cache.place.path(key);
+        let mut by = Account::new(JobClass::Scan, JobSource::NONE);
+        let (file, first) = match self.disk.open_and_read(&mut by, &path, &OpenOptions::READ, HEAD_READ).await
+        {
+            Ok(opened) => opened,
+            Err(error) if error.errno() == Some(Errno::NOENT) => return false,
+            Err(error) => {
+                self.log_failure(&error);
+                return false;
+            }
+        };
+        let of_nginx = self.cache.place.of_nginx;
+        let mut first = Bytes::from(first);
+        if let Ok(needed) = file_head::needed(of_nginx, &first)
+            && needed > first.len()
+        {
+            match self.disk.read(&mut by, &file, 0, vec![0; needed]).await {
+                Ok(head) => first = head.into(),
+                Err(error) => {
+                    self.log_failure(&error);
+                    return false;
+                }
+            }
+        }
+        let meta = file_head::decode(of_nginx, &first, file.meta().size);
+        let is_younger = meta.is_ok_and(|meta| held.purges.sequence().admit(meta.sequence) > record.sequence);
+        if is_younger {
+            if let Some(gone) = held.index.remove_if_sequence(key, record.sequence) {
+                self.remove(gone).await;
+            }
+            return true;
+        }
+        if let Err(error) = self.cache.remove_file(&self.disk, &mut by, key, None).await {
+            self.log_failure(&error);
+        }
+        false
+    }
+
+    /// Removes the segments that an earlier configuration with `store=log` has left: purges since then do not concern them.
+    pub(in crate::http::cache) async fn remove_foreign_segments(&self) {
+        if self.cache.zone.segments.is_some() {
+            return;
+        }
+        let dir = directory(&self.cache.place);
+        let mut by = Account::new(JobClass::Scan, JobSource::NONE);
+        let listing = match self.disk.list(&mut by, &dir, LIST_MAX).await {
+            Ok(listing) => listing,
+            Err(error) => {
+                if !error.is_absent() {
+                    self.log_failure(&error);
+                }
+                return;
+            }
+        };
+        let mut removed = 0;
+        for entry in listing.entries {
+            if number_of(entry.name.to_bytes()).is_none() {
+                continue;
+            }
+            let path = [dir.to_bytes(), b"/", entry.name.to_bytes()].concat();
+            let Ok(path) = std::ffi::CString::new(path) else { continue };
+            match self.disk.unlink(&mut by, &path).await {
+                Err(error) if error.errno() != Some(Errno::NOENT) => self.log_failure(&error),
+                _ => removed += 1,
+            }
+        }
+        // Not empty if it has something else.
+        let _ = self.disk.rmdir(&mut by, &dir).await;
+        let name = Text(&self.cache.name);
+        (self.log)(
+            Level::Warn,
+            format_args!("cache \"{name}\": {removed} segments of \"store=log\" are removed"),
+        );
+    }
+}

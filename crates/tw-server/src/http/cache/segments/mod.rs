@@ -1,0 +1,414 @@
+//! Segments of a cache with `store=log`: files into which small responses are packed (`tw_cache::segment`).
+//!
+//! ```text
+//! append   records wait in a queue; one task at a time writes them, many with one job, and adds their entries
+//! record   reading, updating and removing one record
+//! free     the oldest segment is removed; responses that were used since they were written are copied before
+//! load     at a start: tables of segments, or scans
+//! ```
+//! A segment is removed whole. Readers that have it open read on, so no response gets bytes of another. Numbers of segments
+//! grow, and no process appends to a segment of another one.
+
+mod append;
+mod free;
+mod load;
+mod manage;
+mod record;
+
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::CString;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+
+use tokio::sync::OnceCell;
+use tw_base::{FatalMutex, Limit};
+use tw_cache::segment::{self, BLOCK_SIZE, RECORD_MAX, SegmentHeader};
+use tw_cache::{Key, RemovedEntry, SEGMENTS_MAX, SegmentAddress};
+use tw_disk::{
+    Account, Disk, DiskError, Durable, Errno, File, JobClass, JobSource, LIST_MAX, Op, OpenOptions,
+};
+
+use super::cache_path::{CachePath, CacheStore};
+
+pub(super) use append::{AppendQueue, AppendTarget, Appended};
+pub(super) use record::{FoundRecord, HEAD_READ, RecordHead, RecordRead};
+
+/// Segments that one cache has open at the same time.
+const OPEN_SEGMENTS_MAX: usize = 1024;
+/// Keys whose removed records are remembered for each segment until they are on the disk.
+const UNSYNCED_KEYS_MAX: usize = 1024;
+/// Name of the directory below that of the cache.
+pub(super) const NAME: &str = "segments";
+
+pub(crate) const LIMITS: &[&[Limit]] = &[
+    &[
+        Limit::count(
+            "OPEN_SEGMENTS_MAX",
+            OPEN_SEGMENTS_MAX as u64,
+            "Segments that a cache with `store=log` has open",
+            "the one that was not read for longest is closed",
+        ),
+        Limit::count(
+            "UNSYNCED_KEYS_MAX",
+            UNSYNCED_KEYS_MAX as u64,
+            "Keys that are remembered for each segment whose records were removed and may come back after a power cut",
+            "a purge of any key waits until the disk has the whole segment",
+        ),
+    ],
+    append::LIMITS,
+    free::LIMITS,
+];
+
+/// Segments of one cache.
+pub(super) struct SegmentStore {
+    dir: CString,
+    /// Length of the path of the cache's directory, which is not created while requests are served.
+    dir_len: u32,
+    /// Size of new segments in bytes.
+    size: AtomicU64,
+    known: FatalMutex<KnownSegments>,
+    listed: OnceCell<()>,
+    pub(super) queue: AppendQueue,
+    /// Number of segments that are being freed.
+    freeing: AtomicUsize,
+    random: RandomState,
+}
+
+#[derive(Default)]
+struct KnownSegments {
+    segments: BTreeMap<u32, Segment>,
+    /// Smallest number that no segment has had.
+    next: u32,
+    /// Number of uses of open files, as a clock.
+    uses: u64,
+}
+
+struct Segment {
+    /// Bytes on the disk.
+    size: u64,
+    /// The file, if it is open, and the time of its last use.
+    open: Option<(Arc<OpenSegment>, u64)>,
+    unsynced: UnsyncedKeys,
+    /// True while records are appended.
+    is_active: bool,
+}
+
+/// Keys with removed records that may come back after a power cut.
+#[derive(Default)]
+struct UnsyncedKeys {
+    keys: HashSet<Key>,
+    are_more: bool,
+}
+
+/// Open segment.
+pub(super) struct OpenSegment {
+    pub(super) header: SegmentHeader,
+    pub(super) file: File,
+}
+
+impl SegmentStore {
+    /// Creates the store of a cache; `None` if the cache has none.
+    pub(super) fn of(place: &CachePath) -> Option<Self> {
+        let size = match place.store {
+            CacheStore::Files => return None,
+            CacheStore::Log(size) => size,
+        };
+        Some(Self {
+            dir: directory(place),
+            dir_len: place.dir_len(),
+            size: AtomicU64::new(size),
+            known: FatalMutex::default(),
+            listed: OnceCell::new(),
+            queue: AppendQueue::default(),
+            freeing: AtomicUsize::new(0),
+            random: RandomState::new(),
+        })
+    }
+
+    /// Sets the size of new segments.
+    pub(super) fn set_size(&self, size: u64) {
+        self.size.store(size, Relaxed);
+    }
+
+    /// Largest entry that becomes a record, in bytes of head and body.
+    pub(super) fn entry_max(&self) -> u64 {
+        RECORD_MAX.min(self.size.load(Relaxed) / 4) - segment::PREFIX_SIZE
+    }
+
+    /// Bytes of all segments on the disk.
+    pub(super) fn bytes_on_disk(&self) -> u64 {
+        self.known.lock().segments.values().map(|segment| segment.size).sum()
+    }
+
+    /// Returns true if there is a segment with this number.
+    pub(super) fn has(&self, number: u32) -> bool {
+        self.known.lock().segments.contains_key(&number)
+    }
+
+    /// Returns true if a segment is being freed: its records have no entries, and are still on the disk.
+    pub(super) fn is_freeing(&self) -> bool {
+        self.freeing.load(SeqCst) > 0
+    }
+
+    fn path(&self, number: u32) -> CString {
+        let name = format!("/{number:08}");
+        CString::new([self.dir.to_bytes(), name.as_bytes()].concat()).unwrap_or_default()
+    }
+
+    /// Learns which segments there are, once. Waits for the disk.
+    pub(super) async fn list(&self, disk: &Disk) -> Result<(), DiskError> {
+        let list = async {
+            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+            let found = match disk.list(&mut by, &self.dir, LIST_MAX).await {
+                Ok(listing) => listing.entries,
+                Err(error) if error.errno() == Some(Errno::NOENT) => Vec::new(),
+                Err(error) => return Err(error),
+            };
+            let mut known = self.known.lock();
+            for entry in found {
+                let Some(number) = number_of(entry.name.to_bytes()) else { continue };
+                known.next = known.next.max(number + 1);
+                let size = entry.meta.size.next_multiple_of(BLOCK_SIZE);
+                let segment =
+                    Segment { size, open: None, unsynced: UnsyncedKeys::default(), is_active: false };
+                known.segments.insert(number, segment);
+            }
+            Ok(())
+        };
+        self.listed.get_or_try_init(|| list).await.map(|_| ())
+    }
+
+    /// Returns a segment with its file; opens it if need be. `None` if there is none, or its header is damaged.
+    pub(super) async fn open(
+        &self,
+        disk: &Disk,
+        by: &mut Account,
+        number: u32,
+    ) -> Result<Option<Arc<OpenSegment>>, DiskError> {
+        {
+            let mut known = self.known.lock();
+            known.uses += 1;
+            let now = known.uses;
+            match known.segments.get_mut(&number) {
+                None => return Ok(None),
+                Some(Segment { open: Some((open, used)), .. }) => {
+                    *used = now;
+                    return Ok(Some(open.clone()));
+                }
+                Some(_) => {}
+            }
+        }
+        let opened = disk.open(by, &self.path(number), &OpenOptions::READ_WRITE).await;
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let first = read_up_to(disk, by, &file, 0, BLOCK_SIZE as usize).await?;
+        let Ok(header) = SegmentHeader::decode(&first, number) else { return Ok(None) };
+        let open = Arc::new(OpenSegment { header, file });
+        self.keep_open(number, &open);
+        Ok(Some(open))
+    }
+
+    fn keep_open(&self, number: u32, open: &Arc<OpenSegment>) {
+        let mut known = self.known.lock();
+        known.uses += 1;
+        let now = known.uses;
+        if let Some(segment) = known.segments.get_mut(&number) {
+            segment.open = Some((open.clone(), now));
+        }
+        let opened = known.segments.values().filter(|segment| segment.open.is_some()).count();
+        if opened > OPEN_SEGMENTS_MAX {
+            let is_idle = |segment: &&mut Segment| !segment.is_active && segment.open.is_some();
+            let used = |segment: &&mut Segment| segment.open.as_ref().map(|(_, used)| *used);
+            if let Some(oldest) = known.segments.values_mut().filter(is_idle).min_by_key(used) {
+                oldest.open = None;
+            }
+        }
+    }
+
+    /// Creates a segment, to which records are appended from now on.
+    async fn create(
+        &self,
+        disk: &Disk,
+        by: &mut Account,
+        created: u64,
+    ) -> Result<Arc<OpenSegment>, DiskError> {
+        self.list(disk).await?;
+        let options =
+            tw_disk::CreateOptions { parents_below: Some(self.dir_len), ..tw_disk::CreateOptions::NEW };
+        loop {
+            let number = {
+                let mut known = self.known.lock();
+                let number = known.next;
+                known.next = (number + 1) % SEGMENTS_MAX;
+                if known.segments.contains_key(&number) {
+                    continue;
+                }
+                number
+            };
+            let file = match disk.create(by, &self.path(number), &options).await {
+                Ok(file) => file,
+                // Another process appends to it.
+                Err(error) if error.errno() == Some(Errno::EXIST) => continue,
+                Err(error) => return Err(error),
+            };
+            let stamp = self.random.hash_one((created, number));
+            let header = SegmentHeader { number, stamp, created, table: None };
+            let open = Arc::new(OpenSegment { header, file });
+            let segment =
+                Segment { size: BLOCK_SIZE, open: None, unsynced: UnsyncedKeys::default(), is_active: true };
+            self.known.lock().segments.insert(number, segment);
+            if let Err(error) = disk.write(by, &open.file, 0, header.encode()).await {
+                self.set_inactive(number);
+                return Err(error);
+            }
+            self.keep_open(number, &open);
+            return Ok(open);
+        }
+    }
+
+    fn set_inactive(&self, number: u32) {
+        if let Some(segment) = self.known.lock().segments.get_mut(&number) {
+            segment.is_active = false;
+        }
+    }
+
+    fn set_bytes(&self, number: u32, size: u64) {
+        if let Some(segment) = self.known.lock().segments.get_mut(&number) {
+            segment.size = size;
+        }
+    }
+
+    /// Numbers of the segments that are not written to, the oldest first.
+    pub(super) fn complete(&self) -> Vec<u32> {
+        let known = self.known.lock();
+        known.segments.iter().filter(|(_, segment)| !segment.is_active).map(|(number, _)| *number).collect()
+    }
+
+    /// Notes that the removal of a record of this key is not safe yet.
+    fn note_unsynced(&self, address: SegmentAddress, key: Key) {
+        if let Some(segment) = self.known.lock().segments.get_mut(&address.segment) {
+            let unsynced = &mut segment.unsynced;
+            if unsynced.keys.len() < UNSYNCED_KEYS_MAX {
+                unsynced.keys.insert(key);
+            } else {
+                unsynced.are_more = true;
+            }
+        }
+    }
+
+    /// Waits until no power cut can bring back removed records of this key, or of any.
+    pub(super) async fn sync_removals(&self, disk: &Disk, key: Option<Key>) -> Result<(), DiskError> {
+        let is_meant = |unsynced: &UnsyncedKeys| match key {
+            Some(key) => unsynced.are_more || unsynced.keys.contains(&key),
+            None => unsynced.are_more || !unsynced.keys.is_empty(),
+        };
+        let numbers: Vec<u32> = {
+            let known = self.known.lock();
+            known.segments.iter().filter(|(_, s)| is_meant(&s.unsynced)).map(|(number, _)| *number).collect()
+        };
+        for number in numbers {
+            let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+            let Some(open) = self.open(disk, &mut by, number).await? else { continue };
+            // What is removed meanwhile is noted anew.
+            let taken = {
+                let mut known = self.known.lock();
+                known.segments.get_mut(&number).map(|segment| std::mem::take(&mut segment.unsynced))
+            };
+            let Some(taken) = taken else { continue };
+            if let Err(error) = disk.fsync(&mut by, &open.file, Durable::Data).await {
+                if let Some(segment) = self.known.lock().segments.get_mut(&number) {
+                    segment.unsynced.are_more |= taken.are_more;
+                    segment.unsynced.keys.extend(taken.keys);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the file of a segment.
+    async fn unlink(&self, disk: &Disk, number: u32) -> Result<(), DiskError> {
+        let mut by = Account::new(JobClass::Evict, JobSource::NONE);
+        match disk.unlink(&mut by, &self.path(number)).await {
+            Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
+            _ => {
+                self.known.lock().segments.remove(&number);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes entries whose tasks ended before they could remove what the entries had on the disk.
+    pub(super) fn take_left(&self) -> Vec<RemovedEntry> {
+        self.queue.take_left()
+    }
+
+    /// Waits until no power cut can undo the removal of segments.
+    pub(super) async fn sync_directory(&self, disk: &Disk, by: &mut Account) -> Result<(), DiskError> {
+        match disk.sync_dir(by, &self.dir).await {
+            Err(error) if !matches!(error.errno(), Some(Errno::NOENT | Errno::INVAL)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Directory of the segments of a cache.
+pub(super) fn directory(place: &CachePath) -> CString {
+    CString::new([place.dir.to_bytes(), b"/", NAME.as_bytes()].concat()).unwrap_or_default()
+}
+
+/// Number of the segment with this name.
+pub(super) fn number_of(name: &[u8]) -> Option<u32> {
+    if name.len() != 8 || !name.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(name).ok()?.parse().ok().filter(|number| *number < SEGMENTS_MAX)
+}
+
+/// Reads `len` bytes; fewer at the end of the file.
+async fn read_up_to(
+    disk: &Disk,
+    by: &mut Account,
+    file: &File,
+    offset: u64,
+    len: usize,
+) -> Result<Vec<u8>, DiskError> {
+    let mut bytes = disk.read(by, file, offset, vec![0; len]).await?;
+    while bytes.len() < len {
+        let piece = disk.read(by, file, offset + bytes.len() as u64, vec![0; len - bytes.len()]).await?;
+        if piece.is_empty() {
+            break;
+        }
+        bytes.extend(piece);
+    }
+    Ok(bytes)
+}
+
+/// Error of a store that takes no more at the moment.
+fn no_room() -> DiskError {
+    Op::Write.failed(Errno::NOBUFS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_have_names_of_eight_digits() {
+        for (name, expected) in [
+            (&b"00000000"[..], Some(0)),
+            (b"00000077", Some(77)),
+            (b"02097151", Some(SEGMENTS_MAX - 1)),
+            (b"02097152", None),
+            (b"0000001", None),
+            (b"+0000001", None),
+            (b"0000000x", None),
+        ] {
+            assert_eq!(number_of(name), expected, "{}", String::from_utf8_lossy(name));
+        }
+    }
+}

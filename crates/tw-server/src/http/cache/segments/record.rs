@@ -1,0 +1,142 @@
+//! One record: read for a hit or a check, updated after a validation, marked as removed.
+
+use bytes::Bytes;
+use tw_cache::format::{self, FormatError, Meta};
+use tw_cache::segment::{BLOCK_SIZE, PREFIX_SIZE, REMOVED_MARK, RecordPrefix, RecordState, SegmentHeader};
+use tw_cache::{Key, SegmentAddress};
+use tw_disk::{Account, Disk, DiskError, Durable, File, JobClass, JobSource};
+
+use super::{SegmentStore, read_up_to};
+
+/// Result of reading a record.
+pub(in crate::http::cache) enum RecordRead {
+    Entry(Box<FoundRecord>),
+    /// There is no such record, or it was removed.
+    Missing,
+    Damaged(FormatError),
+}
+
+/// Record that was read.
+pub(in crate::http::cache) struct FoundRecord {
+    pub(in crate::http::cache) meta: Meta,
+    pub(in crate::http::cache) file: File,
+    /// Offset of the entry in the file.
+    pub(in crate::http::cache) offset: u64,
+    /// Length of head and body.
+    pub(in crate::http::cache) len: u64,
+    /// Begin of the entry, as far as it was read.
+    pub(in crate::http::cache) first: Bytes,
+}
+
+/// New head of a record after a validation.
+pub(in crate::http::cache) struct RecordHead {
+    pub(in crate::http::cache) prefix: RecordPrefix,
+    pub(in crate::http::cache) head: Vec<u8>,
+    /// True if the disk has to have it before it counts.
+    pub(in crate::http::cache) is_durable: bool,
+}
+
+/// Length of the part of a record that is in front of the entry.
+const PREFIX: usize = PREFIX_SIZE as usize;
+/// Bytes of the mark, which an update does not touch.
+const MARK: usize = REMOVED_MARK.len();
+
+impl SegmentStore {
+    /// Reads the record of this key: its first `max` bytes at once, and its whole head.
+    pub(in crate::http::cache) async fn read(
+        &self,
+        disk: &Disk,
+        by: &mut Account,
+        (key, address): (Key, SegmentAddress),
+        max: usize,
+    ) -> Result<RecordRead, DiskError> {
+        let Some(open) = self.open(disk, by, address.segment).await? else { return Ok(RecordRead::Missing) };
+        // The block that follows belongs to another record.
+        let want = usize::try_from(address.size()).unwrap_or(usize::MAX).min(max);
+        let first = read_up_to(disk, by, &open.file, address.offset(), want).await?;
+        let prefix = match find(&first, &open.header, (key, address)) {
+            Some(prefix) => prefix,
+            None => return Ok(RecordRead::Missing),
+        };
+        let len = prefix.len;
+        let end = usize::try_from(len).unwrap_or(usize::MAX).saturating_add(PREFIX);
+        // A power cut may have taken the end of a segment.
+        let is_whole = match first.len() >= end {
+            true => true,
+            false if first.len() < want => false,
+            false => {
+                let size = disk.stat_file(by, &open.file).await?.size;
+                size >= address.offset() + PREFIX_SIZE + len
+            }
+        };
+        if !is_whole {
+            return Ok(RecordRead::Missing);
+        }
+        let mut first = Bytes::from(first);
+        first.truncate(end);
+        let needed = match format::needed(first.get(PREFIX..).unwrap_or_default()) {
+            Ok(needed) => needed,
+            Err(why) => return Ok(RecordRead::Damaged(why)),
+        };
+        let offset = address.offset() + PREFIX_SIZE;
+        let mut entry = first.slice(PREFIX..);
+        if needed > entry.len() {
+            entry = read_up_to(disk, by, &open.file, offset, needed).await?.into();
+        }
+        Ok(match format::decode(&entry, len) {
+            Ok(meta) => {
+                let file = open.file.clone();
+                RecordRead::Entry(Box::new(FoundRecord { meta, file, offset, len, first: entry }))
+            }
+            Err(why) => RecordRead::Damaged(why),
+        })
+    }
+
+    /// Writes a new head over that of a record.
+    pub(in crate::http::cache) async fn update(
+        &self,
+        disk: &Disk,
+        by: &mut Account,
+        address: SegmentAddress,
+        update: RecordHead,
+    ) -> Result<(), DiskError> {
+        let Some(open) = self.open(disk, by, address.segment).await? else { return Ok(()) };
+        let mut bytes = update.prefix.encode(&open.header, address.block).to_vec();
+        bytes.extend(update.head);
+        bytes.drain(..MARK);
+        disk.write(by, &open.file, address.offset() + MARK as u64, bytes).await?;
+        if update.is_durable {
+            disk.fsync(by, &open.file, Durable::Data).await?;
+        }
+        Ok(())
+    }
+
+    /// Marks the record of this key as removed, if there is one: a start does not find it any more.
+    pub(in crate::http::cache) async fn mark_removed(
+        &self,
+        disk: &Disk,
+        key: Key,
+        address: SegmentAddress,
+    ) -> Result<(), DiskError> {
+        let mut by = Account::new(JobClass::Evict, JobSource::NONE);
+        let Some(open) = self.open(disk, &mut by, address.segment).await? else { return Ok(()) };
+        // An address of a snapshot may be one of another segment.
+        let prefix = read_up_to(disk, &mut by, &open.file, address.offset(), PREFIX).await?;
+        if find(&prefix, &open.header, (key, address)).is_some() {
+            disk.write(&mut by, &open.file, address.offset(), REMOVED_MARK).await?;
+        }
+        // After the write: what is taken for a synchronization before it may not be part of that.
+        self.note_unsynced(address, key);
+        Ok(())
+    }
+}
+
+/// Returns the prefix of the record, if it is that of this key and was not removed.
+fn find(bytes: &[u8], header: &SegmentHeader, (key, address): (Key, SegmentAddress)) -> Option<RecordPrefix> {
+    let (prefix, state) = RecordPrefix::decode(bytes, header, address.block).ok()?;
+    let is_it = prefix.key == key && prefix.blocks() == address.blocks && state == RecordState::Stored;
+    is_it.then_some(prefix)
+}
+
+/// Bytes of a record that are read at once for its head: at most the head's blocks are wasted.
+pub(in crate::http::cache) const HEAD_READ: usize = 2 * BLOCK_SIZE as usize;
