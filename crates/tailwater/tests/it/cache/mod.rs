@@ -17,6 +17,7 @@ mod proxy_cache_purge;
 mod purge;
 mod refresh_ahead;
 mod rfc9111;
+mod segments;
 mod slice;
 mod slow_disk;
 mod three_disks_example;

@@ -272,9 +272,8 @@ impl EntrySearch<'_> {
             let by = out.by.insert(self.account.part(JobClass::Hit, JobSource::of(&key.0)));
             let mut found = store.read(disk, by, (key, address), FIRST_READ).await;
             let mut check = None;
-            if let Ok(RecordRead::Entry(record)) = &found
-                && cache.place.verify
-            {
+            // Always: a power cut may leave a record whose body was not written.
+            if let Ok(RecordRead::Entry(record)) = &found {
                 let file = StoredFile {
                     file: &record.file,
                     address: Some(address),

@@ -382,7 +382,12 @@ impl Process {
             let address = row.address(number);
             let is_known = self.held().index.peek(row.key).and_then(|found| found.address) == Some(address);
             let record = RecordPrefix::decode(after(row.block), &header, row.block);
-            let is_stored = record.is_ok_and(|(_, state)| state == RecordState::Stored);
+            let is_stored = record.is_ok_and(|(prefix, state)| {
+                let entry = after(row.block).get(64..64 + prefix.len as usize).unwrap_or_default();
+                let meta = format::decode(&Bytes::copy_from_slice(entry), prefix.len);
+                let is_whole = meta.is_ok_and(|meta| super::segments::is_body_whole(&meta, entry));
+                state == RecordState::Stored && is_whole
+            });
             if is_stored && !is_known {
                 return Err(format!("{address:?} has no entry"));
             }

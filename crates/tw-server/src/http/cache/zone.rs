@@ -201,6 +201,13 @@ impl Cache {
         let span = raw.span;
         let place = raw.resolve(|path| cx.full_path_c(path));
         let previous = cx.previous::<Self>(&name);
+        let is_other_store = |before: &Arc<Self>| {
+            before.place.is_where(&place)
+                && before.zone.segments.is_some() != (place.store != CacheStore::Files)
+        };
+        if previous.as_ref().is_some_and(is_other_store) {
+            cx.warn(span, "a change of \"store\" takes effect when the server is started anew");
+        }
         // Made at the start, as directories of temporary files are.
         match &*place.members {
             [] => cx.block.cache_directory(place.dir.clone(), span),

@@ -1,14 +1,16 @@
 //! What a start finds in segments: their tables, or their records one by one.
 
 use tw_cache::RecordOutcome;
-use tw_cache::segment::{BLOCK_SIZE, SegmentError, SegmentHeader, SegmentRow, Window, decode_table, scan};
+use tw_cache::segment::{
+    BLOCK_SIZE, RECORD_MAX, SegmentError, SegmentHeader, SegmentRow, Window, decode_table, scan,
+};
 use tw_cache::{LoadedRecord, Progress, ScanCursor};
 use tw_disk::{Account, Disk, DiskError, File, JobClass, JobSource};
 use tw_log::{Level, Text};
 
 use super::super::manager::CacheMaintenance;
 use super::super::zone::ZoneIndex;
-use super::{SegmentStore, read_up_to};
+use super::{RecordRead, SegmentStore, is_body_whole, read_up_to};
 
 /// Bytes that a scan reads at once.
 const SCAN_READ: usize = 1 << 20;
@@ -50,7 +52,19 @@ impl SegmentStore {
                 Err(why) => damage = Some(why),
             }
         }
-        Ok((scan_all(disk, by, &open.file, &open.header).await?, damage))
+        let mut rows = scan_all(disk, by, &open.file, &open.header).await?;
+        // Bodies, too: a crash may have left a record whose end was not written.
+        let mut whole = Vec::with_capacity(rows.len());
+        for row in rows.drain(..) {
+            let record = (row.key, row.address(number));
+            let max = usize::try_from(RECORD_MAX).unwrap_or(usize::MAX);
+            if let RecordRead::Entry(found) = self.read(disk, by, record, max).await?
+                && is_body_whole(&found.meta, &found.first)
+            {
+                whole.push(row);
+            }
+        }
+        Ok((whole, damage))
     }
 }
 

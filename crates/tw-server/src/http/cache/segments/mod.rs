@@ -32,7 +32,7 @@ use tw_disk::{
 use super::cache_path::{CachePath, CacheStore};
 
 pub(super) use append::{AppendQueue, AppendTarget, Appended};
-pub(super) use record::{FoundRecord, HEAD_READ, RecordHead, RecordRead};
+pub(super) use record::{FoundRecord, HEAD_READ, RecordHead, RecordRead, is_body_whole};
 
 /// Segments that one cache has open at the same time.
 const OPEN_SEGMENTS_MAX: usize = 1024;

@@ -1,7 +1,7 @@
 //! One record: read for a hit or a check, updated after a validation, marked as removed.
 
 use bytes::Bytes;
-use tw_cache::format::{self, FormatError, Meta};
+use tw_cache::format::{self, BlockSums, BodySums, FormatError, Meta};
 use tw_cache::segment::{BLOCK_SIZE, PREFIX_SIZE, REMOVED_MARK, RecordPrefix, RecordState, SegmentHeader};
 use tw_cache::{Key, SegmentAddress};
 use tw_disk::{Account, Disk, DiskError, Durable, File, JobClass, JobSource};
@@ -129,6 +129,18 @@ impl SegmentStore {
         self.note_unsynced(address, key);
         Ok(())
     }
+}
+
+/// Returns true if `entry`, which is all of an entry with this head, has the body that was stored.
+pub(in crate::http::cache) fn is_body_whole(meta: &Meta, entry: &[u8]) -> bool {
+    let (Some(len), Some(sum)) = (meta.body_len, meta.body_sum) else { return false };
+    let part = |start: u64, end: u64| entry.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?);
+    let head = u64::from(meta.header_size);
+    let Some(body) = part(head, head.saturating_add(len)) else { return false };
+    let table = meta.table_at().map_or(Some(&[][..]), |at| part(at.start, at.end));
+    let mut sums = BodySums::default();
+    sums.push(body);
+    sums.finish().sum == sum && table.is_some_and(|table| BlockSums::decode(len, sum, table).is_ok())
 }
 
 /// Returns the prefix of the record, if it is that of this key and was not removed.

@@ -1,0 +1,140 @@
+//! `store=log`: small responses are packed into segments.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use tw_testkit::origin::origin;
+use tw_testkit::{Client, Server, Signal, TempDir, wait};
+
+use crate::support::cache::wait_stored;
+use crate::support::metrics::metric;
+use crate::support::{server, start};
+
+/// An origin that sends bodies of as many bytes as the path says.
+fn sizes() -> SocketAddr {
+    origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let size = head.split(['/', ' ']).nth(2).and_then(|size| size.parse().ok()).unwrap_or(1);
+            conn.answer("", body(size));
+        }
+    })
+}
+
+fn body(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at * 31 + size) as u8).collect()
+}
+
+fn cached(dir: &Path, origin: SocketAddr, parameters: &str) -> Server {
+    start(
+        server(),
+        &format!(
+            "proxy_cache_path {}/cache levels=1:2 keys_zone=one:1m inactive=1h {parameters};
+             map $request_method $purge {{ ~^PURGE 1; }}
+             server {{ listen 127.0.0.1:{{port}};
+                 location / {{ proxy_pass http://{origin}; proxy_cache one; proxy_cache_valid 1h;
+                     proxy_cache_key $uri; proxy_cache_purge $purge; add_header X-Cache $upstream_cache_status; }}
+                 location = /metrics {{ metrics; }} }}",
+            dir.display()
+        ),
+    )
+}
+
+fn is_hit(server: &Server, size: usize) -> bool {
+    let found = Client::get(server.addr(), &format!("/{size}")).unwrap();
+    assert!(found.body == body(size), "{size}");
+    found.field("X-Cache") == Some("HIT")
+}
+
+/// Names of the files of entries, and of segments.
+fn files(dir: &Path, found: &mut [Vec<String>; 2]) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        match entry.path().is_dir() {
+            true => files(&entry.path(), found),
+            false if name.len() == 32 => found[0].push(name),
+            false if name.len() == 8 && name != "snapshot" => found[1].push(name),
+            false => {}
+        }
+    }
+}
+
+#[test]
+fn small_responses_are_packed_and_survive_a_kill() {
+    let (dir, origin) = (TempDir::new("segments").unwrap(), sizes());
+    let sizes = [1, 300, 4096, 32 << 10, 100_000, 900_000, 2 << 20];
+    for parameters in ["store=log snapshot=off", "store=log snapshot=1s"] {
+        let mut killed = cached(dir.path(), origin, parameters);
+        sizes.iter().for_each(|size| _ = is_hit(&killed, *size));
+        for size in sizes {
+            assert!(wait::until(wait::TIMEOUT, || is_hit(&killed, size)), "{size}: {}", killed.error_log());
+        }
+        let mut found = [Vec::new(), Vec::new()];
+        files(&dir.path().join("cache"), &mut found);
+        assert_eq!(found[0].len(), 1, "only the largest has a file: {found:?}");
+        killed.signal(Signal::KILL).unwrap();
+        let _ = killed.wait_exit(wait::TIMEOUT);
+        let server = cached(dir.path(), origin, parameters);
+        server.wait_error_log(" records in ").unwrap();
+        server.wait_error_log(" files, ").unwrap();
+        for size in sizes {
+            assert!(is_hit(&server, size), "{size}: {}", server.error_log());
+        }
+        let mut client = server.connect().unwrap();
+        let range = "GET /100000 HTTP/1.1\r\nHost: localhost\r\nRange: bytes=70000-70099\r\nConnection: close\r\n\r\n";
+        client.send(range).unwrap();
+        let part = client.read_response().unwrap();
+        assert_eq!((part.status, &part.body[..]), (206, &body(100_000)[70_000..70_100]));
+    }
+}
+
+#[test]
+fn purged_record_stays_purged_after_a_kill() {
+    let (dir, origin) = (TempDir::new("segments").unwrap(), sizes());
+    let mut killed = cached(dir.path(), origin, "store=log");
+    for size in [5000, 6000] {
+        assert!(wait::until(wait::TIMEOUT, || is_hit(&killed, size)));
+    }
+    let mut client = killed.connect().unwrap();
+    client.send("PURGE /5000 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    assert_eq!(client.read_response().unwrap().status, 204);
+    killed.signal(Signal::KILL).unwrap();
+    let _ = killed.wait_exit(wait::TIMEOUT);
+    let server = cached(dir.path(), origin, "store=log");
+    server.wait_error_log(" files, ").unwrap();
+    assert!(is_hit(&server, 6000));
+    assert!(!is_hit(&server, 5000));
+}
+
+#[test]
+fn segments_are_freed_and_used_responses_are_kept() {
+    let (dir, origin) = (TempDir::new("segments").unwrap(), sizes());
+    let server = cached(dir.path(), origin, "store=log segment=4m max_size=12m");
+    assert!(wait::until(wait::TIMEOUT, || is_hit(&server, 1000)));
+    for nth in 0..40_usize {
+        is_hit(&server, 900_000 + nth);
+        assert!(is_hit(&server, 1000), "{nth}: {}", server.error_log());
+        wait_stored(&server, nth + 2);
+        let is_within = || metric(&server, "cache_bytes{cache=\"one\"}") <= 16 << 20;
+        assert!(wait::until(wait::TIMEOUT, is_within), "{nth}: {}", server.error_log());
+    }
+    let is_within = || metric(&server, "cache_bytes{cache=\"one\"}") <= 12 << 20;
+    assert!(wait::until(wait::TIMEOUT, is_within));
+    assert!(metric(&server, "cache_removed_total{cache=\"one\",reason=\"evicted\"}") > 20);
+    assert!(is_hit(&server, 1000), "{}", server.error_log());
+}
+
+#[test]
+fn store_parameters_are_checked() {
+    for (parameters, expected) in [
+        ("store=other", "invalid store value \"other\", it must be \"files\" or \"log\""),
+        ("segment=16m", "\"segment\" requires \"store=log\""),
+        ("store=log segment=1m", "invalid segment value \"1m\", it must be between 4m and 1g"),
+        ("store=log segment=2g", "invalid segment value \"2g\", it must be between 4m and 1g"),
+    ] {
+        let conf = format!("http {{ proxy_cache_path cache keys_zone=one:1m {parameters}; }}");
+        let output = server().arg("-t").run(&conf).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(expected), "{parameters}: {said}");
+    }
+}
