@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::location::Location;
+use super::location::{Location, SegmentAddress};
 use super::shard::Placement;
 use super::{EntryState, Index, RemovedEntry};
 use crate::Key;
@@ -173,11 +173,35 @@ impl Commit {
     /// # Errors
     /// As [`store`](Self::store).
     pub fn store_at(self, location: Location, valid_until: u32, now: u32) -> Result<StoredEntry, Self> {
+        self.put(location, None, valid_until, now)
+    }
+
+    /// Records that the record at `address`, which was validated, has a new head.
+    ///
+    /// # Errors
+    /// As [`store`](Self::store); also if the entry does not have this record any more.
+    pub fn refresh_at(
+        self,
+        address: SegmentAddress,
+        valid_until: u32,
+        now: u32,
+    ) -> Result<StoredEntry, Self> {
+        self.put(address.into(), Some(address.into()), valid_until, now)
+    }
+
+    fn put(
+        self,
+        location: Location,
+        expected: Option<Location>,
+        valid_until: u32,
+        now: u32,
+    ) -> Result<StoredEntry, Self> {
         let Claim { index, key, sequence } = &self.0;
         let replaced = index.with(*key, |shard, hash| {
             let at = shard.find(hash, *key)?;
             let slot = shard.slot(at)?;
-            if *sequence < slot.since || slot.placing == Placement::Spoiled {
+            let is_gone = expected.is_some() && slot.file() != expected;
+            if *sequence < slot.since || slot.placing == Placement::Spoiled || is_gone {
                 return None;
             }
             let is_other = |before: &Location| {

@@ -419,7 +419,11 @@ impl Cache {
     ) -> Result<Option<Option<RemovedEntry>>, DiskError> {
         let key = commit.key();
         let now = super::seconds(tw_rt::clock::unix().secs);
-        match (commit.store_at(location, valid_until, now), location.address()) {
+        let stored = match location.address() {
+            Some(address) => commit.refresh_at(address, valid_until, now),
+            None => commit.store_at(location, valid_until, now),
+        };
+        match (stored, location.address()) {
             (Ok(StoredEntry { pushed_out, replaced }), address) => {
                 if let Some(replaced) = replaced {
                     self.remove(disk, replaced).await?;

@@ -170,8 +170,9 @@ impl SegmentStore {
                 let Some(number) = number_of(entry.name.to_bytes()) else { continue };
                 known.next = known.next.max(number + 1);
                 let size = entry.meta.size.next_multiple_of(BLOCK_SIZE);
-                let segment =
-                    Segment { size, open: None, unsynced: UnsyncedKeys::default(), is_active: false };
+                // What the process before has removed may not be on the disk.
+                let unsynced = UnsyncedKeys { are_more: true, ..UnsyncedKeys::default() };
+                let segment = Segment { size, open: None, unsynced, is_active: false };
                 known.segments.insert(number, segment);
             }
             Ok(())
