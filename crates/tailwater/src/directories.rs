@@ -80,9 +80,8 @@ struct Location {
 impl Location {
     fn of(directory: &Directory) -> Self {
         let written = path(directory.path.to_bytes());
-        if directory.purpose == DirectoryPurpose::Member {
-            let hung = || Self { path: written.to_owned(), identity: None };
-            return member_directories::in_time(written, Self::of_path).unwrap_or_else(hung);
+        if directory.purpose == DirectoryPurpose::Member && !member_directories::answers_in_time(written) {
+            return Self { path: written.to_owned(), identity: None };
         }
         Self::of_path(written)
     }
@@ -154,10 +153,11 @@ impl DirectoryLocks {
         for directory in config.directories().iter().filter(|one| one.purpose.is_cache()) {
             let path = path(directory.path.to_bytes());
             let opened = match directory.purpose {
-                DirectoryPurpose::Member => match member_directories::in_time(path, open) {
+                DirectoryPurpose::Member if !member_directories::answers_in_time(path) => continue,
+                DirectoryPurpose::Member => match open(path) {
                     // The cache says so.
-                    None | Some(Err(_)) => continue,
-                    Some(opened) => opened,
+                    Err(_) => continue,
+                    opened => opened,
                 },
                 _ => open(path),
             };

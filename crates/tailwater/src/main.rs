@@ -61,8 +61,10 @@ fn main() -> ExitCode {
     // Nothing was asked of it yet, so it has not been told before.
     let _ = tw_sys::secret::install();
     let mut words = std::env::args_os();
-    if words.next().is_some_and(|name| name == worker::process::TITLE) {
-        return worker::process::run();
+    match words.next() {
+        Some(name) if name == worker::process::TITLE => return worker::process::run(),
+        Some(name) if name == member_directories::TITLE => return member_directories::ask(),
+        _ => {}
     }
     let words = words.map(OsStringExt::into_vec);
     match cli::parse(words) {

@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::channel;
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,35 +19,53 @@ use crate::user::Identity;
 
 /// Time for which a start or a reload waits for the disk of a member.
 const MEMBER_WAIT: Duration = Duration::from_secs(2);
-/// Time for which a disk that has not answered is not tried again: a start has several steps.
-const FORGET_HUNG: Duration = Duration::from_secs(10);
+/// Time between two looks at the process that asks the disk.
+const LOOK: Duration = Duration::from_millis(2);
+/// Time for which an answer counts: a start has several steps.
+const ANSWER_AGE: Duration = Duration::from_secs(10);
+/// Name of the process that asks a disk. A thread could not be ended, and a sandbox takes no process that has others.
+pub(crate) const TITLE: &str = "tailwater: member directory";
 
-/// Disks that have not answered, and since when.
-static HUNG: Mutex<Option<HashMap<PathBuf, Instant>>> = Mutex::new(None);
+/// Answers of disks, and since when.
+static ANSWERS: Mutex<Option<HashMap<PathBuf, (Instant, bool)>>> = Mutex::new(None);
 
-/// Does work on the directory of a member that may wait for its disk, in a thread of its own. `None` if it does not answer; the
-/// thread ends when the disk does.
-pub(crate) fn in_time<T: Send + 'static>(
-    directory: &Path,
-    work: impl FnOnce(&Path) -> T + Send + 'static,
-) -> Option<T> {
-    let hung = || HUNG.lock().unwrap_or_else(PoisonError::into_inner);
+/// Asks the disk of the directory that is the first argument: the work of the process.
+pub(crate) fn ask() -> ExitCode {
+    // Whatever it says, it has answered.
+    let _ = std::env::args_os().nth(1).map(fs::metadata);
+    ExitCode::SUCCESS
+}
+
+/// Returns true if the disk of a directory answers within [`MEMBER_WAIT`].
+pub(crate) fn answers_in_time(directory: &Path) -> bool {
     let now = tw_rt::clock::precise();
-    if let Some(at) = hung().as_ref().and_then(|hung| hung.get(directory))
-        && now.saturating_duration_since(*at) < FORGET_HUNG
-    {
-        return None;
+    let mut answers = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let answers = answers.get_or_insert_default();
+    match answers.get(directory) {
+        Some((at, answer)) if now.saturating_duration_since(*at) < ANSWER_AGE => return *answer,
+        _ => {}
     }
-    let (done, wait) = channel();
-    let path = directory.to_owned();
-    let thread = std::thread::Builder::new().name("member directory".to_owned());
-    // Nobody may be left to take the result.
-    let started = thread.spawn(move || _ = done.send(work(&path)));
-    let result = started.ok().and_then(|_| wait.recv_timeout(MEMBER_WAIT).ok());
-    if result.is_none() {
-        hung().get_or_insert_default().insert(directory.to_owned(), now);
+    let answer = ask_in_time(Command::new("/proc/self/exe").arg0(TITLE).arg(directory), now);
+    answers.insert(directory.to_owned(), (now, answer));
+    answer
+}
+
+/// Returns true if the process ends in time.
+fn ask_in_time(command: &mut Command, now: Instant) -> bool {
+    let started = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    // A process in a sandbox cannot ask, and waits for the disk itself.
+    let Ok(mut process) = started else { return true };
+    loop {
+        match process.try_wait() {
+            Ok(None) if tw_rt::clock::precise() < now + MEMBER_WAIT => std::thread::sleep(LOOK),
+            Ok(None) => {
+                // It ends when the disk answers, if it cannot be killed before.
+                let _ = process.kill();
+                return false;
+            }
+            Ok(Some(_)) | Err(_) => return true,
+        }
     }
-    result
 }
 
 /// Directories of members in a configuration.
@@ -57,14 +76,15 @@ pub(crate) fn of(config: &Config) -> impl Iterator<Item = &Directory> {
 /// Returns true if the path is no directory of a member whose disk does not answer.
 pub(crate) fn answers(config: &Config, directory: &Path) -> bool {
     let is_member = of(config).any(|member| path(member.path.to_bytes()) == directory);
-    !is_member || in_time(directory, |path| _ = fs::metadata(path)).is_some()
+    !is_member || answers_in_time(directory)
 }
 
 /// Makes the directories of members (0700), for `owner` if we can give files away. What cannot be made is left to the cache.
 pub(crate) fn make(config: &Config, owner: Option<&Identity>, console: &Console) {
     for member in of(config) {
-        let (member, owner) = (path(member.path.to_bytes()), owner.cloned());
-        let why = match in_time(member, move |path| files::make_member(path, owner.as_ref())) {
+        let member = path(member.path.to_bytes());
+        let made = answers_in_time(member).then(|| files::make_member(member, owner));
+        let why = match made {
             Some(Ok(())) => continue,
             Some(Err(fault)) => fault.message,
             None => format!("no answer from the disk of \"{}\"", member.display()),
@@ -78,15 +98,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn disk_that_does_not_answer_is_not_waited_for_twice() {
-        let path = Path::new("/nowhere/member");
-        assert_eq!(in_time(path, |path| path.as_os_str().len()), Some(15));
-        let (end, wait) = channel::<()>();
-        let began = tw_rt::clock::precise();
-        assert_eq!(in_time(path, move |_| _ = wait.recv()), None);
-        assert!(tw_rt::clock::precise() - began >= MEMBER_WAIT);
-        // Not begun at all: it would have told.
-        assert_eq!(in_time(path, |_| ()), None);
-        drop(end);
+    fn disk_that_does_not_answer_is_waited_for_in_vain() {
+        let now = tw_rt::clock::precise();
+        assert!(!ask_in_time(Command::new("/bin/sleep").arg("600"), now));
+        assert!(tw_rt::clock::precise() - now >= MEMBER_WAIT);
+        assert!(ask_in_time(&mut Command::new("/bin/true"), tw_rt::clock::precise()));
     }
 }
