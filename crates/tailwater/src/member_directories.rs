@@ -22,7 +22,7 @@ const MEMBER_WAIT: Duration = Duration::from_secs(2);
 /// Time between two looks at the process that asks the disk.
 const LOOK: Duration = Duration::from_millis(2);
 /// Time for which an answer counts: a start has several steps.
-const ANSWER_AGE: Duration = Duration::from_secs(10);
+const ANSWER_AGE: Duration = Duration::from_secs(3);
 /// Name of the process that asks a disk. A thread could not be ended, and a sandbox takes no process that has others.
 pub(crate) const TITLE: &str = "tailwater: member directory";
 

@@ -132,7 +132,7 @@ struct Lists {
     keys: Marks,
     /// Largest number of a purge that may have been forgotten: all entries are younger.
     forgotten: u64,
-    /// The same over restarts: entries that were elsewhere meanwhile may be older.
+    /// Largest such number over restarts: entries that were elsewhere meanwhile may be older.
     dropped: u64,
 }
 

@@ -20,7 +20,7 @@ pub struct Directory {
 pub enum DirectoryPurpose {
     /// Responses of a cache, which it finds again at the next start by their names.
     Cache,
-    /// The same, of a cache that has several directories: it works without this one.
+    /// Responses of a cache that has several directories, and works without this one.
     Member,
     /// Bodies that do not fit into memory, and state that is written by one thread.
     Temporary,

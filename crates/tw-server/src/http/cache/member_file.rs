@@ -37,7 +37,7 @@ pub(super) struct MemberFile {
     pub(super) out: BTreeSet<MemberName>,
 }
 
-/// What a directory has of the file.
+/// State of the file in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FoundMember {
     /// No file, or one that is no member's.

@@ -1,4 +1,4 @@
-//! What the members of a cache have in common: the purges, and the record of which directories there are.
+//! Common state of the members of a cache: the purges, and the record of which directories there are.
 //!
 //! Each member has a copy of both on its disk (`purges`, `member`). At the start all copies are read, and what any of them has
 //! counts. A member that does not answer is left out, and its manager tries again; before any of its responses is used, its
@@ -55,7 +55,7 @@ pub(super) const LIMITS: &[Limit] = &[
     ),
 ];
 
-/// What the members of a cache have in common.
+/// Common state of the members of a cache.
 #[derive(Default)]
 pub(super) struct MemberGroup {
     purges: OnceCell<Arc<Purges>>,

@@ -97,7 +97,7 @@ impl Cache {
         own.into_iter().chain(members.iter().map(|member| &**member))
     }
 
-    /// The same, to be held.
+    /// Caches that have directories, to be held.
     pub(super) fn held_parts(self: &Arc<Self>) -> &[Arc<Self>] {
         match &self.members {
             Some(members) => &members.list,
@@ -105,7 +105,7 @@ impl Cache {
         }
     }
 
-    /// What its members have in common.
+    /// Common state of its members.
     pub(super) fn group(&self) -> Option<Arc<MemberGroup>> {
         match &self.members {
             Some(members) => Some(members.group.clone()),

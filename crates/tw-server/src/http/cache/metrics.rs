@@ -367,15 +367,15 @@ pub struct MemberSnapshot {
 pub enum MemberState {
     /// In use.
     Up,
-    /// Its responses are used, and it gets no new ones.
+    /// Used, and without new responses.
     Draining,
     /// In use for reading: it cannot store responses.
     ReadOnly,
-    /// Its disk was slow or failed, and is tried with a part of the keys.
+    /// Used in part: the disk was slow or failed, and is tried with a part of the keys.
     Probing,
-    /// Its disk is slow or fails: it is left out.
+    /// Left out, because the disk is slow or fails.
     Failing,
-    /// It cannot be opened, or is not the directory that it was: it is left out.
+    /// Left out, because the directory cannot be opened, or is another one than before.
     Missing,
     /// Nothing has used it yet.
     Unused,
