@@ -48,6 +48,8 @@ struct Stream {
     max_per_subject: bool,
     messages: Vec<StoredMessage>,
     last: u64,
+    /// Identifiers of messages.
+    ids: HashMap<String, u64>,
 }
 
 /// Message of a stream.
@@ -151,7 +153,7 @@ impl FakeNats {
             while let Some(shared) = ticking.upgrade() {
                 shared.lock().tick();
                 drop(shared);
-                thread::sleep(Duration::from_millis(50));
+                crate::wait::pause(Duration::from_millis(50));
             }
         });
         Self { addr, shared }
@@ -229,6 +231,7 @@ impl FakeNats {
     pub fn rewind_log(&self, sequence: u64) {
         if let Some(log) = self.shared.lock().log() {
             log.messages.retain(|message| message.sequence <= sequence);
+            log.ids.retain(|_, known| *known <= sequence);
             log.last = sequence;
         }
     }
@@ -301,7 +304,7 @@ fn serve(shared: &Shared, number: u64, stream: TcpStream) {
             return;
         }
         while shared.is_stalled.load(SeqCst) {
-            thread::sleep(Duration::from_millis(10));
+            crate::wait::pause(Duration::from_millis(10));
         }
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         match words.first().copied() {
@@ -377,19 +380,13 @@ impl State {
     fn store(&mut self, subject: &str, headers: Vec<u8>, payload: Vec<u8>) -> Option<(String, u64, bool)> {
         let of_subject = |stream: &Stream| stream.subjects.iter().any(|pattern| matches(pattern, subject));
         let (name, stream) = self.streams.iter_mut().find(|(_, stream)| of_subject(stream))?;
-        let id = |headers: &[u8]| {
-            let text = String::from_utf8_lossy(headers).into_owned();
-            text.lines().find_map(|line| line.strip_prefix("Nats-Msg-Id: ").map(str::to_owned))
-        };
-        if let Some(new) = id(&headers)
-            && let Some(known) = stream
-                .messages
-                .iter()
-                .rev()
-                .take(1000)
-                .find(|message| id(&message.headers).as_ref() == Some(&new))
-        {
-            return Some((name.clone(), known.sequence, true));
+        let text = String::from_utf8_lossy(&headers).into_owned();
+        let id = text.lines().find_map(|line| line.strip_prefix("Nats-Msg-Id: "));
+        if let Some(known) = id.and_then(|id| stream.ids.get(id)) {
+            return Some((name.clone(), *known, true));
+        }
+        if let Some(id) = id {
+            stream.ids.insert(id.to_owned(), stream.last + 1);
         }
         if stream.max_per_subject {
             stream.messages.retain(|message| message.subject != subject);
@@ -447,6 +444,7 @@ impl State {
                 max_per_subject: body["max_msgs_per_subject"] == 1,
                 messages: Vec::new(),
                 last: 0,
+                ids: HashMap::new(),
             };
             return Some(self.streams.entry(name.to_owned()).or_insert(stream).info());
         }
@@ -503,9 +501,9 @@ impl State {
             while pull.left > 0 {
                 let Some(reader) = self.readers.get_mut(&pull.reader) else { break };
                 let Some(stream) = self.streams.get(&reader.stream) else { break };
-                let mut rest = stream.messages.iter().filter(|message| message.sequence >= reader.next);
-                let Some(message) = rest.next().cloned() else { break };
-                let pending = rest.count();
+                let first = stream.messages.partition_point(|message| message.sequence < reader.next);
+                let Some(message) = stream.messages.get(first).cloned() else { break };
+                let pending = stream.messages.len() - first - 1;
                 reader.next = message.sequence + 1;
                 reader.delivered += 1;
                 let ack = format!(
