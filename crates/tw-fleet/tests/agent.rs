@@ -1,5 +1,7 @@
 //! The agent against a scripted engine, with caches that only remember what they were told.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
