@@ -14,6 +14,7 @@ mod agent;
 mod directory;
 mod engine;
 mod fleet;
+mod follower;
 mod nats;
 mod position;
 mod publisher;
