@@ -153,6 +153,9 @@ impl RawCachePath {
         if raw.name.is_empty() {
             return Err(node.fail(format!("\"{}\" must have \"keys_zone\" parameter", node.name)));
         }
+        if raw.place.store != CacheStore::Files && !raw.members.is_empty() {
+            return Err(node.fail("\"store=log\" and \"member\" cannot be used together"));
+        }
         match (raw.place.store, raw.segment) {
             (CacheStore::Log(_), size) => {
                 let size = size.map_or_else(|| segment::default_size(raw.place.max_size), |(size, _)| size);

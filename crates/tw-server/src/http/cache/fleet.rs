@@ -63,8 +63,15 @@ impl Cache {
         }
         let mut by = Account::new(JobClass::Evict, JobSource::NONE);
         for MarkedEntry { cache, key, entry } in gone {
-            // It is marked: if it stays, the next sweep removes it.
-            let _ = cache.remove_file(disk, &mut by, key, entry).await;
+            // They are marked: if one stays, the next sweep removes it.
+            let file = match entry {
+                Some(record) if record.address.is_some() => {
+                    let _ = cache.remove(disk, record).await;
+                    None
+                }
+                file => file,
+            };
+            let _ = cache.remove_file(disk, &mut by, key, file).await;
         }
         Ok(())
     }
