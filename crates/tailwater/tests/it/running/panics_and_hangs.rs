@@ -117,7 +117,9 @@ fn hung_loop_is_logged_once_with_all_threads() {
         assert!(line.contains("[alert]"), "{line}");
         assert!(line.contains(&format!("\" {state}")), "{line}");
         // Those that turn are told as well, and go on.
-        server.wait_error_log(" \"default\" (").unwrap();
+        for name in ["loop-0", "loop-1", "loop-2"] {
+            server.wait_error_log(&format!(" \"{name}\" (")).unwrap();
+        }
         assert_eq!(page(&server, "/a.txt"), (200, "content".to_owned()));
     }
     let logged = server.error_log();

@@ -353,7 +353,11 @@ impl Cache {
             }
             Some(Err(DiskError::QueueFull { .. })) => {}
             Some(Err(error)) if is_failure(error) => self.report_breaker(breaker.trip(now), log),
-            Some(Err(error)) if is_refusal(error) => self.report_store_breaker(store_breaker.trip(now), log),
+            Some(Err(error)) if is_refusal(error) => {
+                // A disk that is full or cannot be written has answered in time.
+                self.report_breaker(breaker.note_good(now), log);
+                self.report_store_breaker(store_breaker.trip(now), log);
+            }
             Some(Err(_)) | None => {}
         }
         self.report_breaker(breaker.tick(now), log);
