@@ -46,6 +46,15 @@ _tailwater() {
         if [[ $word == -* ]]; then _tailwater_words '--cache --tag --soft -c -p -g -? -h --help'; else COMPREPLY=(); fi
         return
     fi
+    if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == fleet ]]; then
+        case $before in
+            -c) _tailwater_names -f; return ;;
+            -p) _tailwater_names -d; return ;;
+            -g) COMPREPLY=(); return ;;
+        esac
+        if [[ $word == -* ]]; then _tailwater_words '-c -p -g -? -h --help'; else _tailwater_words status; fi
+        return
+    fi
     if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == trust ]]; then
         case $before in
             --store) _tailwater_names -d; return ;;
@@ -83,7 +92,7 @@ _tailwater() {
         --control-token) _tailwater_names -f; return ;;
     esac
     local commands=
-    ((COMP_CWORD > 1)) || commands='serve proxy purge trust hash-password top'
+    ((COMP_CWORD > 1)) || commands='serve proxy purge fleet trust hash-password top'
     _tailwater_words "-? -h --help -v --version -V -t -T --explain -q -s -p -e -c -g -l --control-token --enable-fault-injection $commands"
 }
 
