@@ -80,7 +80,15 @@ const TLS: &[&str] = &[
 ];
 
 /// Directives that nginx does not have, of gateways with caches.
-const ADDED: &[&str] = &["cache_purge_tag", "cache_rfc9111", "cache_status", "cache_tag", "cache_targeted"];
+const ADDED: &[&str] = &[
+    "cache_background_max",
+    "cache_purge_tag",
+    "cache_refresh_ahead",
+    "cache_rfc9111",
+    "cache_status",
+    "cache_tag",
+    "cache_targeted",
+];
 
 /// Names of directives, without a prefix.
 type Names = &'static [&'static str];

@@ -27,7 +27,7 @@ use std::fmt;
 use tw_base::Limit;
 
 pub use header::{SegmentHeader, TablePlace};
-pub use record::{PREFIX_SIZE, REMOVED_MARK, RecordPrefix, RecordState, SegmentRow, Window, scan};
+pub use record::{PREFIX_SIZE, REMOVED_MARK, RecordPrefix, RecordState, ScanWindow, SegmentRow, scan};
 pub use table::{ROW_SIZE, decode_table, encode_row, table_size};
 
 /// Unit of addresses, in bytes.

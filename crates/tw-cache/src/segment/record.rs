@@ -124,7 +124,7 @@ fn checksum(prefix: &[u8]) -> u32 {
 
 /// Part of a segment that was read for a scan.
 #[derive(Clone, Copy, Debug)]
-pub struct Window<'a> {
+pub struct ScanWindow<'a> {
     /// First block.
     pub block: u32,
     /// The bytes.
@@ -135,7 +135,7 @@ pub struct Window<'a> {
 
 /// Finds records in a part of a segment, which begins with one, and adds those that were not removed to `rows`. Returns the
 /// block at which the next part begins; `None` at the end, or at a record that is not whole.
-pub fn scan(header: &SegmentHeader, window: &Window<'_>, rows: &mut Vec<SegmentRow>) -> Option<u32> {
+pub fn scan(header: &SegmentHeader, window: &ScanWindow<'_>, rows: &mut Vec<SegmentRow>) -> Option<u32> {
     let mut at = 0_u32;
     loop {
         let block = window.block.checked_add(at)?;
@@ -211,7 +211,7 @@ mod tests {
         while let Some(block) = next {
             let from = (block as usize * BLOCK_SIZE as usize).min(file.len());
             let bytes = &file[from..file.len().min(from + window)];
-            next = scan(&HEADER, &Window { block, bytes, file_size: file.len() as u64 }, &mut rows);
+            next = scan(&HEADER, &ScanWindow { block, bytes, file_size: file.len() as u64 }, &mut rows);
         }
         rows.iter().map(|row| row.block).collect()
     }

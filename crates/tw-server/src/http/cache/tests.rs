@@ -36,7 +36,7 @@ use super::temp_file::FillFile;
 use super::zone::{Cache, CacheUser, CacheZone, ZoneIndex};
 
 thread_local! {
-    /// How the caches of a test store their responses.
+    /// Store of the caches of a test.
     static STORE: Cell<CacheStore> = const { Cell::new(CacheStore::Files) };
 }
 

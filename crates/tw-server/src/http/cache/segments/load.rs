@@ -1,8 +1,8 @@
-//! What a start finds in segments: their tables, or their records one by one.
+//! Loading of segments at the start: their tables, or their records one by one.
 
 use tw_cache::RecordOutcome;
 use tw_cache::segment::{
-    BLOCK_SIZE, RECORD_MAX, SegmentError, SegmentHeader, SegmentRow, Window, decode_table, scan,
+    BLOCK_SIZE, RECORD_MAX, ScanWindow, SegmentError, SegmentHeader, SegmentRow, decode_table, scan,
 };
 use tw_cache::{LoadedRecord, Progress, ScanCursor};
 use tw_disk::{Account, Disk, DiskError, File, JobClass, JobSource};
@@ -82,7 +82,7 @@ async fn scan_all(
             break;
         }
         let bytes = read_up_to(disk, by, file, offset, SCAN_READ).await?;
-        next = scan(header, &Window { block, bytes: &bytes, file_size }, &mut rows);
+        next = scan(header, &ScanWindow { block, bytes: &bytes, file_size }, &mut rows);
         tw_rt::yield_now().await;
     }
     Ok(rows)

@@ -1,4 +1,4 @@
-//! What the manager of a cache does for its segments.
+//! Work of the manager of a cache for its segments.
 
 use std::sync::atomic::Ordering::Acquire;
 
