@@ -118,7 +118,7 @@ fn hung_loop_is_logged_once_with_all_threads() {
         assert!(line.contains(&format!("\" {state}")), "{line}");
         // Those that turn are told as well, and go on.
         for name in ["loop-0", "loop-1", "loop-2"] {
-            server.wait_error_log(&format!(" \"{name}\" (")).unwrap();
+            server.wait_error_log(&format!(" \"{name}\" ")).unwrap();
         }
         assert_eq!(page(&server, "/a.txt"), (200, "content".to_owned()));
     }
