@@ -9,6 +9,9 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tw_app::{Config, Directory, DirectoryPurpose};
 use tw_log::Level;
 
@@ -19,8 +22,6 @@ use crate::user::Identity;
 
 /// Time for which a start or a reload waits for the disk of a member.
 const MEMBER_WAIT: Duration = Duration::from_secs(2);
-/// Time between two looks at the process that asks the disk.
-const LOOK: Duration = Duration::from_millis(2);
 /// Time for which an answer counts: a start has several steps.
 const ANSWER_AGE: Duration = Duration::from_secs(3);
 /// Name of the process that asks a disk. A thread could not be ended, and a sandbox takes no process that has others.
@@ -55,15 +56,22 @@ fn ask_in_time(command: &mut Command, now: Instant) -> bool {
     let started = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     // A process in a sandbox cannot ask, and waits for the disk itself.
     let Ok(mut process) = started else { return true };
+    let Ok(end) = pidfd_open(Pid::from_child(&process), PidfdFlags::empty()) else { return true };
     loop {
-        match process.try_wait() {
-            Ok(None) if tw_rt::clock::precise() < now + MEMBER_WAIT => std::thread::sleep(LOOK),
-            Ok(None) => {
+        let left = (now + MEMBER_WAIT).saturating_duration_since(tw_rt::clock::precise());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&timeout)) {
+            Err(Errno::INTR) => {}
+            Ok(0) => {
                 // It ends when the disk answers, if it cannot be killed before.
                 let _ = process.kill();
                 return false;
             }
-            Ok(Some(_)) | Err(_) => return true,
+            Ok(_) | Err(_) => {
+                // It has ended.
+                let _ = process.try_wait();
+                return true;
+            }
         }
     }
 }

@@ -164,7 +164,9 @@ impl Commit {
     pub fn store(self, size: u64, valid_until: u32, now: u32) -> Result<Option<RemovedEntry>, Self> {
         let stored = self.store_at(size.into(), valid_until, now)?;
         // Without segments, a file replaces the one of the same name.
-        stored.replaced.map(RemovedEntry::deleted);
+        if let Some(replaced) = stored.replaced {
+            replaced.deleted();
+        }
         Ok(stored.pushed_out)
     }
 

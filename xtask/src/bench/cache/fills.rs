@@ -45,7 +45,7 @@ impl Score {
     /// Median of the bytes that the disk wrote for each byte of a body.
     fn amplification(&self) -> Option<f64> {
         let known: Option<Vec<f64>> = self.written.iter().copied().collect();
-        known.filter(|known| !known.is_empty()).map(|known| median(known.into_iter()))
+        known.filter(|known| !known.is_empty()).map(median)
     }
 }
 

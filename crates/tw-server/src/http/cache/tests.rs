@@ -19,7 +19,7 @@ use bytes::Bytes;
 use tw_base::FatalCell;
 use tw_cache::format::{self, Meta, Tags, WrittenBy as MadeBy};
 use tw_cache::policy::{Duties, Lifetime};
-use tw_cache::segment::{self, RecordPrefix, RecordState, SegmentHeader, Window};
+use tw_cache::segment::{self, RecordPrefix, RecordState, ScanWindow, SegmentHeader};
 use tw_cache::{Claim, EntryState, EvictionPolicy, Key, Purge};
 use tw_disk::sim::{Faults, Loss, Sim};
 use tw_disk::{Account, Aio, Disk, JobClass, JobSource, Pool};
@@ -373,7 +373,7 @@ impl Process {
         let in_table = header.table.and_then(|table| segment::decode_table(after(table.block), &table).ok());
         let rows = in_table.unwrap_or_else(|| {
             let (mut rows, file_size) = (Vec::new(), content.len() as u64);
-            let window = Window { block: 1, bytes: after(1), file_size };
+            let window = ScanWindow { block: 1, bytes: after(1), file_size };
             segment::scan(&header, &window, &mut rows);
             rows
         });

@@ -96,11 +96,10 @@ impl SegmentStore {
         let mut freed = FreedSegment { gained: size, ..FreedSegment::default() };
         let mut gone = Vec::new();
         let mut by = Account::new(JobClass::Evict, JobSource::NONE);
-        if target.index.entries_of_segment(number) > 0 {
-            match self.rows(target.disk, &mut by, number).await {
-                Ok(rows) => self.empty(target, number, &rows, &mut freed, &mut gone).await,
-                Err(_) => {}
-            }
+        if target.index.entries_of_segment(number) > 0
+            && let Ok(rows) = self.rows(target.disk, &mut by, number).await
+        {
+            self.empty(target, number, &rows, &mut freed, &mut gone).await;
         }
         if target.index.entries_of_segment(number) > 0 {
             // The rows could not be read, or do not have all.
