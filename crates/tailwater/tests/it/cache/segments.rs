@@ -89,6 +89,21 @@ fn small_responses_are_packed_and_survive_a_kill() {
 }
 
 #[test]
+fn record_is_a_hit_while_the_snapshot_is_read() {
+    let (dir, origin) = (TempDir::new("segments").unwrap(), sizes());
+    let mut killed = cached(dir.path(), origin, "store=log snapshot=1s");
+    assert!(wait::until(wait::TIMEOUT, || is_hit(&killed, 7000)));
+    // Header, entries and table.
+    let snapshot = dir.path().join("cache/snapshot");
+    let is_in_it = || fs::metadata(&snapshot).is_ok_and(|found| found.len() >= 3 * 4096);
+    assert!(wait::until(wait::TIMEOUT, is_in_it), "{}", killed.error_log());
+    killed.signal(Signal::KILL).unwrap();
+    let _ = killed.wait_exit(wait::TIMEOUT);
+    let server = cached(dir.path(), origin, "store=log snapshot=1s");
+    assert!(is_hit(&server, 7000), "{}", server.error_log());
+}
+
+#[test]
 fn purged_record_stays_purged_after_a_kill() {
     let (dir, origin) = (TempDir::new("segments").unwrap(), sizes());
     let mut killed = cached(dir.path(), origin, "store=log");

@@ -156,7 +156,11 @@ impl EntrySearch<'_> {
         let Some(held) = zone.loaded() else { return };
         let ZoneIndex { index, purges, .. } = held;
         let now = super::seconds(tw_rt::clock::unix().secs);
-        let found = index.lookup(key, now).filter(|found| found.holds == EntryState::File);
+        let look_up = || index.lookup(key, now).filter(|found| found.holds == EntryState::File);
+        let mut found = look_up();
+        if found.is_none() && zone.wait_restored().await {
+            found = look_up();
+        }
         let entry = match found {
             Some(found) => {
                 let hot = self.hot.borrow_mut().get(zone.id, key, &found);

@@ -97,6 +97,7 @@ async fn manage(manager: CacheMaintenance) {
     if !manager.cache.zone.is_loaded.load(Acquire) {
         manager.restore(held).await;
     }
+    manager.cache.zone.set_restored();
     let mut load = pin!(async {
         if !manager.cache.zone.is_loaded.load(Acquire) {
             manager.load(held, &unfinished).await;

@@ -88,6 +88,7 @@ pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
     refresh_ahead::LIMITS,
     purge::LIMITS,
     snapshot::LIMITS,
+    zone::LIMITS,
     member_path::LIMITS,
     member_group::LIMITS,
     segments::LIMITS[0],

@@ -171,6 +171,8 @@ impl Process {
         let name = Box::from(&b"one"[..]);
         let cache = Arc::new(Cache { name, place, zone, write_back_size, members: None, fleet: None });
         cache.load_index_since(now_ms, CacheUser::Manager, &disk, silent).await.unwrap();
+        // No task reads a snapshot beside the requests.
+        cache.zone.set_restored();
         let manager = CacheMaintenance { cache: cache.clone(), disk: disk.clone(), log: Box::new(silent) };
         Self { disk, cache, manager, hot: FatalCell::new(OpenEntries::new(6, 1 << 20)), now }
     }

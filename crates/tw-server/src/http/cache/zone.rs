@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::fmt;
 use std::hash::BuildHasher;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 use tokio::sync::{Notify, OnceCell};
-use tw_base::{Counter, FatalMutex};
+use tw_base::{Counter, FatalMutex, Limit};
 use tw_cache::format::Meta;
 use tw_cache::{Claim, Index, Key, PURGES_SIZE_MAX, Purge, Purges, RemovedEntry};
 use tw_conf::ConfError;
@@ -45,6 +46,16 @@ const FILL_SHARDS: usize = 32;
 /// entries are lost.
 const READ_TRIES: u32 = 5;
 const READ_AGAIN: Duration = Duration::from_millis(200);
+
+/// Longest wait of a request for the snapshot of the index after a start.
+const RESTORE_WAIT: Duration = Duration::from_secs(2);
+
+pub(super) const LIMITS: &[Limit] = &[Limit::micros(
+    "RESTORE_WAIT",
+    RESTORE_WAIT.as_micros() as u64,
+    "Time for which a request waits after a start until the snapshot of a cache with `store=log` has been read",
+    "the upstream server is asked",
+)];
 
 /// Seconds between two log lines about a failing disk of a cache.
 const LOG_INTERVAL: i64 = 60;
@@ -104,6 +115,9 @@ pub(super) struct CacheZone {
     pub(super) stats: ResponseStats,
     /// True if the index has all entries of the disk.
     pub(super) is_loaded: AtomicBool,
+    /// True if the index has all entries of the snapshot, if there is one; a change is notified.
+    is_restored: AtomicBool,
+    restored: Notify,
     /// Time of the first use by this process, in milliseconds since 1970.
     pub(super) since_ms: i64,
     /// Breaker of its disk.
@@ -481,6 +495,8 @@ impl CacheZone {
             counts: ZoneCounters::default(),
             stats: ResponseStats::default(),
             is_loaded: AtomicBool::new(false),
+            is_restored: AtomicBool::new(false),
+            restored: Notify::new(),
             since_ms: unix_ms(),
             breaker: Breaker::new(),
             background: BackgroundFetches::default(),
@@ -491,6 +507,26 @@ impl CacheZone {
             placed: Notify::new(),
             segments: SegmentStore::of(place),
         }
+    }
+
+    /// Notes that the snapshot has been read.
+    pub(super) fn set_restored(&self) {
+        self.is_restored.store(true, SeqCst);
+        self.restored.notify_waiters();
+    }
+
+    /// Waits until the snapshot has been read, for [`RESTORE_WAIT`] at most, if responses may be in segments: until then the index
+    /// does not have them, and nothing else tells where they are. Returns true if it has waited.
+    pub(super) async fn wait_restored(&self) -> bool {
+        if self.segments.is_none() || self.is_restored.load(SeqCst) {
+            return false;
+        }
+        let mut restored = pin!(self.restored.notified());
+        restored.as_mut().enable();
+        if !self.is_restored.load(SeqCst) {
+            let _ = tokio::time::timeout(RESTORE_WAIT, restored).await;
+        }
+        true
     }
 
     /// Bytes of memory for the index.
