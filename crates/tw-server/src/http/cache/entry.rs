@@ -101,8 +101,17 @@ pub(super) async fn find(
             account: &r.costs.account,
             log: &|level, message| r.log(level, message),
         };
-        let hedged = HedgedKey { main: wanted.main, key: wanted.key, other: vary };
-        wanted.cache.hedge(r, hedge, hedged, search.find(wanted, &mut found)).await
+        match hedge {
+            None => {
+                search.find(wanted, &mut found).await;
+                None
+            }
+            Some(hedge) => {
+                let hedged = HedgedKey { main: wanted.main, key: wanted.key, other: vary };
+                let search = search.find(wanted, &mut found);
+                Box::pin(wanted.cache.hedge(r, hedge, hedged, search)).await
+            }
+        }
     };
     let FoundEntry { entry, gone, by } = found;
     for gone in gone {
@@ -170,7 +179,8 @@ impl EntrySearch<'_> {
                     {
                         entry
                     }
-                    _ => match self.open(wanted, Some(&found), out).await {
+                    // Rare, and large: hits in memory do without its room.
+                    _ => match Box::pin(self.open(wanted, Some(&found), out)).await {
                         Some(entry) => self.add_open(cache, key, entry),
                         None => return,
                     },
@@ -180,7 +190,7 @@ impl EntrySearch<'_> {
             None if !zone.is_loaded.load(Relaxed) => {
                 let removals = zone.removals.load(SeqCst);
                 let Some(disk) = (self.disk)() else { return };
-                let Some(entry) = self.open(wanted, None, out).await else { return };
+                let Some(entry) = Box::pin(self.open(wanted, None, out)).await else { return };
                 let known = LoadedEntry {
                     key,
                     sequence: entry.sequence,

@@ -333,17 +333,14 @@ impl Cache {
     pub(super) async fn hedge(
         self: &Arc<Self>,
         r: &Request,
-        hedge: Option<&LookupHedge>,
+        hedge: &LookupHedge,
         hedged: HedgedKey<'_>,
         search: impl Future<Output = ()>,
     ) -> Option<HedgeWinner> {
         let hedges = &self.zone.hedges;
-        let (delay, hedge) = match (self.place.hedging.delay(hedges), hedge) {
-            (Some(delay), Some(hedge)) => (delay, hedge),
-            _ => {
-                search.await;
-                return None;
-            }
+        let Some(delay) = self.place.hedging.delay(hedges) else {
+            search.await;
+            return None;
         };
         let mut search = pin!(search);
         // A search that waited for nothing ends in the turn in which it began.
