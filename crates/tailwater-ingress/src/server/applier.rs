@@ -58,7 +58,7 @@ impl Applier {
     /// Creates the directories that it needs.
     ///
     /// # Errors
-    /// They cannot be created.
+    /// A directory cannot be created.
     pub fn new(server: Arc<ServerProcess>, journal: Arc<Journal>, options: SiteOptions) -> io::Result<Self> {
         for name in ["", "files", "temp"] {
             DirBuilder::new().recursive(true).mode(0o700).create(options.dir.join(name))?;
