@@ -46,6 +46,7 @@ pub mod settings;
 mod snapshot;
 mod stats;
 mod store;
+mod store_purge;
 mod store_response;
 mod temp_file;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::http::cache::tests::meta;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::Wake;
 use tw_disk::sim::Sim;
-use tw_disk::{Account, Aio, CreateOptions, JobClass, JobSource, Pool};
+use tw_disk::{Account, Aio, CreateOptions, Disk, JobClass, JobSource, Pool};
 
 const PIECE: u64 = 64 << 10;
 
