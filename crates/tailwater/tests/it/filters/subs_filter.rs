@@ -10,7 +10,7 @@ use tw_testkit::wait;
 
 use crate::support::http2::{connect, start_http2};
 use crate::support::http3::start_http3;
-use crate::support::{count_in_error_log, get, page, refusal, request, server, start_server};
+use crate::support::{get, page, refusal, request, server, start_server};
 
 #[test]
 fn strings_and_patterns_are_replaced_in_lines() {
@@ -141,7 +141,7 @@ fn limit_of_backtracking_ends_the_response() {
     assert_eq!(page(&server, "/b.html"), (200, "b".to_owned()));
     let cut = crate::support::try_request(&server, "GET /a.html", &[]);
     assert!(cut.is_err(), "{:?}", cut.map(|response| response.text()));
-    assert!(count_in_error_log(&server, "exceeded its limit of backtracking") > 0);
+    server.wait_error_log("exceeded its limit of backtracking").unwrap();
 }
 
 #[test]
