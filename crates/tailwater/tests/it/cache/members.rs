@@ -401,7 +401,7 @@ fn hanging_member_keeps_neither_a_start_nor_a_purge_waiting() {
     // Whatever the sandbox of the process is: another one may open it.
     let conf = cache.conf.clone();
     reload(&mut cache.server, &conf);
-    cache.server.wait_error_log("is used again").unwrap();
+    cache.wait_state("up");
     let purged = get(&cache.server, "/api/http/caches/one").text();
     // Nothing of before the purge is served: each page has a number of after it.
     for page in 0..PAGES {
