@@ -106,6 +106,10 @@ fn node_that_was_away_catches_up_in_order() {
     }
     assert_eq!(status(&nodes[0], "PURGE /a", &[]), 204);
     wait_for(&nodes[1], "/a", "MISS");
+    // The node that was asked reads its own purge in the log, too.
+    for node in &nodes {
+        assert!(wait::until(wait::TIMEOUT, || position(node) == 1), "{}", node.error_log());
+    }
     fill(&nodes, "/a");
     engine.disconnect();
     engine.append(
