@@ -448,7 +448,7 @@ async fn serve<A: Application>(
     drop(here);
     let _present = Present(running.core.clone());
     running.tally.generation.set(running.process().id);
-    running.start_taking_datagrams();
+    let taking_datagrams = running.start_taking_datagrams();
     running.listen(sockets);
     // Who knows of it finds it at work: what accepts has had its turn.
     tw_rt::yield_now().await;
@@ -495,6 +495,7 @@ async fn serve<A: Application>(
                 running.leave_siblings();
                 running.take_over_rest().await;
                 drained(&running, &mut commands).await;
+                running.close_datagram_queue(taking_datagrams).await;
                 return;
             }
         }

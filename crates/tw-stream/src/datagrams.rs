@@ -24,7 +24,7 @@ use bytes::Bytes;
 use rustix::net::SocketAddrAny;
 use tw_base::Limit;
 use tw_core::event_loop::{
-    ConnectionList, ConnectionSlot, Counts, DatagramListener, Eviction, IdleResources, LoopCore, PassOutcome,
+    ConnectionList, ConnectionSlot, Counts, DatagramListener, Eviction, IdleResources, LoopCore,
     PassedDatagram, ReceivedDatagram,
 };
 use tw_log::Level;
@@ -264,12 +264,12 @@ pub(crate) fn receive(
         return client.push(home, Bytes::copy_from_slice(bytes));
     }
     if key.is_some()
-        && sessions.may_be_elsewhere()
+        && (sessions.may_be_elsewhere() || home.connections.is_stopping())
         && let Some(passed) = PassedDatagram::searching(&home.core, listener.id, datagram)
     {
         sessions.remember(listener);
-        // One that cannot be sent begins a session here.
-        if home.core.pass_searching(passed) == PassOutcome::Sent {
+        // If the other loops have ended meanwhile, it begins a session here.
+        if home.core.pass_searching(passed).is_none() {
             return;
         }
     }
@@ -279,7 +279,7 @@ pub(crate) fn receive(
 }
 
 /// Hands a datagram that another loop has received to its session, or to the next loop; one for which no loop has a session begins one
-/// where it was received.
+/// where it was received, or on any loop if that one is about to end.
 pub(crate) fn receive_passed(home: &Rc<StreamLoop>, datagram: PassedDatagram) {
     let sessions = &home.datagram_sessions;
     let key = SessionKey::new(&datagram.listen, Some(datagram.peer.clone()), datagram.local);
@@ -292,11 +292,16 @@ pub(crate) fn receive_passed(home: &Rc<StreamLoop>, datagram: PassedDatagram) {
     let datagram = match datagram.has_passed_all() {
         true => datagram,
         false => match home.core.pass_searching(datagram) {
-            PassOutcome::Sent => return,
-            PassOutcome::Lost => return home.tally.datagrams_dropped.add(1),
+            Some(datagram) => datagram,
+            None => return,
         },
     };
-    let Some(listener) = datagram.listener().and_then(|id| sessions.listener(id)) else {
+    if home.connections.is_stopping() {
+        let port = key.and_then(|key| key.peer.inet()).map_or(0, |peer| peer.port());
+        return home.core.pass_new_datagram(port, datagram);
+    }
+    let of_receiver = datagram.listener().and_then(|id| sessions.listener(id));
+    let Some(listener) = of_receiver.or_else(|| home.core.datagram_listener(&datagram.listen)) else {
         return home.tally.datagrams_dropped.add(1);
     };
     let PassedDatagram { bytes, peer, local: from, listen, .. } = datagram;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rustix::net::SocketAddrAny;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinHandle;
 use tw_base::{FatalMutex, Limit};
 use tw_net::Addr;
 use tw_rt::watch::Subject;
@@ -72,7 +73,8 @@ pub enum PassOutcome {
 pub(super) struct DatagramQueues(FatalMutex<Vec<Option<Queue>>>);
 
 struct Queue {
-    sender: Sender<PassedDatagram>,
+    /// `None` once its loop takes no more.
+    sender: Option<Sender<PassedDatagram>>,
     /// True once its loop is about to end.
     is_leaving: bool,
 }
@@ -135,7 +137,7 @@ impl DatagramQueues {
             all.push(None);
         }
         let slot = all.get_mut(number)?;
-        *slot = Some(Queue { sender, is_leaving: false });
+        *slot = Some(Queue { sender: Some(sender), is_leaving: false });
         Some((u8::try_from(number).ok()?, receiver))
     }
 
@@ -146,21 +148,22 @@ impl DatagramQueues {
     }
 
     fn has(&self, number: u8) -> bool {
-        self.0.lock().get(usize::from(number)).is_some_and(Option::is_some)
+        self.0.lock().get(usize::from(number)).is_some_and(is_open)
     }
 
     /// Numbers of the loops that go on, without `own`.
     fn others(&self, own: u8) -> Vec<u8> {
         let all = self.0.lock();
-        let is_open = |queue: &Option<Queue>| queue.as_ref().is_some_and(|queue| !queue.is_leaving);
-        let open = (0..=u8::MAX).zip(&*all).filter(|(number, queue)| *number != own && is_open(queue));
-        open.map(|(number, _)| number).collect()
+        let goes_on = |queue: &Option<Queue>| queue.as_ref().is_some_and(|queue| !queue.is_leaving);
+        let others = (0..=u8::MAX).zip(&*all).filter(|(number, queue)| *number != own && goes_on(queue));
+        others.map(|(number, _)| number).collect()
     }
 
     fn pass(&self, number: u8, datagram: PassedDatagram) -> PassOutcome {
         let all = self.0.lock();
-        match all.get(usize::from(number)).and_then(Option::as_ref) {
-            Some(queue) if queue.sender.try_send(datagram).is_ok() => PassOutcome::Sent,
+        let queue = all.get(usize::from(number)).and_then(Option::as_ref);
+        match queue.and_then(|queue| queue.sender.as_ref()) {
+            Some(sender) if sender.try_send(datagram).is_ok() => PassOutcome::Sent,
             _ => PassOutcome::Lost,
         }
     }
@@ -168,8 +171,7 @@ impl DatagramQueues {
     /// Passes a datagram of a connection on that another process has received. Any loop tells the client of one whose loop has ended that its
     /// connection is lost.
     pub(super) fn pass_received(&self, number: u8, datagram: PassedDatagram) -> PassOutcome {
-        let first =
-            || self.0.lock().iter().position(Option::is_some).and_then(|number| number.try_into().ok());
+        let first = || self.0.lock().iter().position(is_open).and_then(|number| number.try_into().ok());
         match self.has(number).then_some(number).or_else(first) {
             Some(number) => self.pass(number, datagram),
             None => PassOutcome::Lost,
@@ -184,6 +186,11 @@ impl DatagramQueues {
             None => PassOutcome::Lost,
         }
     }
+}
+
+/// Returns true if the loop of a queue takes datagrams.
+fn is_open(queue: &Option<Queue>) -> bool {
+    queue.as_ref().is_some_and(|queue| queue.sender.is_some())
 }
 
 impl LoopCore {
@@ -210,12 +217,20 @@ impl LoopCore {
         }
     }
 
-    /// Passes a datagram that searches its session on to the next loop. It is counted by the loop that has the session.
-    pub fn pass_searching(&self, mut datagram: PassedDatagram) -> PassOutcome {
-        match datagram.search.as_mut().and_then(|search| search.path.pop()) {
-            Some(next) => self.counts.datagram_queues.pass(next, datagram),
-            None => PassOutcome::Lost,
+    /// Passes a datagram that searches its session on to the next loop that has not ended. It is counted by the loop that has the session.
+    /// Gives it back if it has passed all.
+    pub fn pass_searching(&self, mut datagram: PassedDatagram) -> Option<PassedDatagram> {
+        let queues = &self.counts.datagram_queues;
+        while let Some(next) = datagram.search.as_mut().and_then(|search| search.path.pop()) {
+            if queues.has(next) {
+                // A full queue loses it, as in the network.
+                if queues.pass(next, datagram) == PassOutcome::Lost {
+                    self.tally.datagrams_dropped.add(1);
+                }
+                return None;
+            }
         }
+        Some(datagram)
     }
 
     /// Lets other loops pass nothing on to this one but datagrams of its connections.
@@ -237,9 +252,9 @@ impl LoopCore {
 }
 
 impl<A: Application> Running<A> {
-    /// Starts the task that takes datagrams from other loops and processes, as long as the loop lives.
-    pub(super) fn start_taking_datagrams(&self) {
-        let Some((number, mut queue)) = self.counts.datagram_queues.claim() else { return };
+    /// Starts the task that takes datagrams from other loops and processes, until [`close_datagram_queue`](Self::close_datagram_queue).
+    pub(super) fn start_taking_datagrams(&self) -> Option<JoinHandle<()>> {
+        let (number, mut queue) = self.counts.datagram_queues.claim()?;
         let owner = QueueNumber { counts: self.counts.clone(), number };
         self.datagram_number.set(Some(number));
         let app = self.app.clone();
@@ -250,7 +265,19 @@ impl<A: Application> Running<A> {
                 let _ = catch_unwind(AssertUnwindSafe(|| app.receive_passed(datagram)));
             }
         };
-        drop(tw_rt::spawn_local(Subject { kind: "datagrams", id: self.index as u64 }, taking));
+        Some(tw_rt::spawn_local(Subject { kind: "datagrams", id: self.index as u64 }, taking))
+    }
+
+    /// Takes no more datagrams: `taking` ends when it has taken those that are on their way.
+    pub(super) async fn close_datagram_queue(&self, taking: Option<JoinHandle<()>>) {
+        let (Some(own), Some(taking)) = (self.datagram_number.get(), taking) else { return };
+        self.counts.datagram_queues.change(own, |slot| {
+            if let Some(queue) = slot {
+                queue.sender = None;
+            }
+        });
+        // One that has panicked has ended, too.
+        let _ = taking.await;
     }
 }
 
