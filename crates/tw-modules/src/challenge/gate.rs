@@ -56,7 +56,8 @@ enum Decision {
     Exempt(ChallengeResult),
     /// Answer to a challenge of this difficulty.
     Solved(u8),
-    Waited,
+    /// Waiting instead of answering a challenge of this difficulty.
+    Waited(u8),
     /// Bad answer.
     Failed(TokenError),
     Ask,
@@ -110,7 +111,7 @@ impl Gate {
         }
         if let (Some(token), Some(wait)) = (wait_token(r.head.args()), self.terms.wait) {
             match self.key.check_wait(token, &client, now, wait) {
-                Ok(()) => return Decision::Waited,
+                Ok(bits) => return Decision::Waited(bits),
                 Err(error) => self.note(r, Failure::Wait(error)),
             }
         }
@@ -154,7 +155,7 @@ impl Gate {
             Decision::Pass => (ChallengeResult::Passed, "passed"),
             Decision::Exempt(result) => (result, "exempt"),
             Decision::Solved(_) => (ChallengeResult::Solved, "solved"),
-            Decision::Waited => (ChallengeResult::Waited, "solved"),
+            Decision::Waited(_) => (ChallengeResult::Waited, "solved"),
             Decision::Ask | Decision::LookUp(_) if is_navigation(r) => (ChallengeResult::Asked, "asked"),
             Decision::Ask | Decision::LookUp(_) => (ChallengeResult::Refused, "refused"),
             Decision::Failed(error) => {
@@ -173,8 +174,8 @@ impl Gate {
                 r.out.status = 204;
                 Outcome::Respond(Body::Empty)
             }
-            Decision::Waited => {
-                self.set_cookie(r, WAITED);
+            Decision::Waited(bits) => {
+                self.set_cookie(r, WAITED | bits);
                 r.out.location = without_wait_token(r).into();
                 Outcome::Status(303)
             }
@@ -200,7 +201,7 @@ impl Gate {
     fn page(&self, r: &Request) -> Vec<u8> {
         let (client, now, bits) = (self.client(r), now(), self.difficulty(r));
         let seal = |purpose, bits| self.key.seal(purpose, Token { time: now, bits }, &client);
-        let (puzzle, wait_token) = (seal(Purpose::Puzzle, bits), seal(Purpose::Wait, 0));
+        let (puzzle, wait_token) = (seal(Purpose::Puzzle, bits), seal(Purpose::Wait, bits));
         let args = other_args(r.head.args());
         let wait = self.terms.wait.map(|seconds| WaitLink { seconds, args: &args, token: &wait_token });
         Page { host: client.host, puzzle: &puzzle, bits, wait }.write()
@@ -249,10 +250,9 @@ impl Gate {
         if now >= token.time {
             return Err(TokenError::Expired);
         }
-        let is_enough = match token.bits {
-            WAITED => self.terms.wait.is_some(),
-            bits => bits >= self.difficulty(r),
-        };
+        let has_waited = token.bits & WAITED != 0;
+        let is_enough =
+            (!has_waited || self.terms.wait.is_some()) && token.bits & !WAITED >= self.difficulty(r);
         if is_enough { Ok(()) } else { Err(TokenError::Wrong) }
     }
 

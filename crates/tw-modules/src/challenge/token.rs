@@ -36,8 +36,8 @@ pub(super) const PUZZLE_SECONDS_MAX: u64 = 600;
 const USER_AGENT_MAX: usize = 1024;
 /// Highest difficulty: a browser would need hours.
 pub(super) const DIFFICULTY_MAX: u8 = 32;
-/// Difficulty in a cookie of a client that has waited.
-pub(super) const WAITED: u8 = u8::MAX;
+/// Flag in the bits of a cookie: its client has waited instead of solving a puzzle of that difficulty.
+pub(super) const WAITED: u8 = 0x80;
 
 pub(super) const LIMITS: &[Limit] = &[
     Limit::micros(
@@ -76,7 +76,7 @@ pub(super) enum Purpose {
 pub(super) struct Token {
     /// Seconds since 1970.
     pub(super) time: u64,
-    /// Leading zero bits, or [`WAITED`].
+    /// Leading zero bits, and the flag [`WAITED`].
     pub(super) bits: u8,
 }
 
@@ -212,20 +212,20 @@ impl TokenKey {
         Ok(token.bits)
     }
 
-    /// Checks that a client with this token has waited for `seconds`.
+    /// Checks that a client with this token has waited for `seconds`. Returns the difficulty of the puzzle that it did not solve.
     pub(super) fn check_wait(
         &self,
         text: &[u8],
         client: &ClientBinding<'_>,
         now: u64,
         seconds: u64,
-    ) -> Result<(), TokenError> {
+    ) -> Result<u8, TokenError> {
         let token = self.open(Purpose::Wait, text, client)?;
         let waited = now.saturating_sub(token.time);
         if waited < seconds {
             return Err(TokenError::Early);
         }
-        if waited > seconds + PUZZLE_SECONDS_MAX { Err(TokenError::Expired) } else { Ok(()) }
+        if waited > seconds + PUZZLE_SECONDS_MAX { Err(TokenError::Expired) } else { Ok(token.bits) }
     }
 }
 
@@ -421,12 +421,12 @@ mod tests {
     #[test]
     fn waiting_takes_its_time() {
         let addr = addr("192.0.2.1");
-        let text = key().seal(Purpose::Wait, Token { time: NOW, bits: 0 }, &client(&addr));
+        let text = key().seal(Purpose::Wait, Token { time: NOW, bits: 9 }, &client(&addr));
         for (now, expected) in [
             (NOW, Err(TokenError::Early)),
             (NOW + 9, Err(TokenError::Early)),
-            (NOW + 10, Ok(())),
-            (NOW + 10 + PUZZLE_SECONDS_MAX, Ok(())),
+            (NOW + 10, Ok(9)),
+            (NOW + 10 + PUZZLE_SECONDS_MAX, Ok(9)),
             (NOW + 11 + PUZZLE_SECONDS_MAX, Err(TokenError::Expired)),
         ] {
             assert_eq!(key().check_wait(&text, &client(&addr), now, 10), expected, "{now}");
