@@ -4,10 +4,10 @@
 use crate::device::Device;
 use crate::error::DiskError;
 use crate::file::{Direct, File, Handle, Inner};
-use crate::meta::{FileMeta, Listing, ListingPart, Space};
+use crate::meta::{FileKind, FileMeta, Listing, ListingPart, Space};
 use crate::mounts::{self, Way};
 use crate::op::Op;
-use crate::open_options::{Access, CreateOptions, Existing, Links, OpenOptions, WriteBack};
+use crate::open_options::{Access, CreateOptions, DIRECT_ALIGN, Existing, Links, OpenOptions, WriteBack};
 use crate::pool::Shared;
 use crate::sandbox_denial::DenialSource;
 use crate::sim::Sim;
@@ -150,6 +150,43 @@ impl Driver {
         Ok(self.file(path, handle, meta, options))
     }
 
+    /// A file that was opened elsewhere. On a simulated disk, the file at `path`.
+    pub(crate) fn adopt(
+        &self,
+        fd: Option<Arc<OwnedFd>>,
+        path: &CStr,
+        options: &OpenOptions,
+    ) -> Result<File, DiskError> {
+        match (fd, &self.kind) {
+            (Some(fd), DriverKind::Os) => {
+                let fd = fd.try_clone().map_err(|_| Op::Open.failed(Errno::MFILE))?;
+                let meta = os::fstat_of_device(&fd).map_err(|errno| Op::Fstat.failed(errno))?;
+                Ok(self.file(path, Handle::Os(fd), meta, options))
+            }
+            _ => self.open(path, options),
+        }
+    }
+
+    /// Size of a file or of a block device in bytes.
+    pub(crate) fn size(&self, file: &Inner) -> Result<u64, DiskError> {
+        match &file.handle {
+            Handle::Os(fd) if file.meta().kind == FileKind::Other => {
+                rustix::fs::seek(fd, rustix::fs::SeekFrom::End(0)).map_err(|errno| Op::Fstat.failed(errno))
+            }
+            _ => Ok(self.fstat(file)?.size),
+        }
+    }
+
+    /// Locks a file for this process (`flock`). Returns false if another one has it.
+    pub(crate) fn lock(&self, file: &Inner) -> Result<bool, DiskError> {
+        let Handle::Os(fd) = &file.handle else { return Ok(true) };
+        match rustix::fs::flock(fd, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(errno) => Err(Op::Open.failed(errno)),
+        }
+    }
+
     pub(crate) fn create(&self, path: &CStr, options: &CreateOptions) -> Result<File, DiskError> {
         let first = self.create_once(path, options);
         match (first, options.parents_below) {
@@ -172,7 +209,9 @@ impl Driver {
                 .map(|(node, meta)| (Handle::Sim(node), meta))?,
         };
         let access = if options.access == Access::Append { Access::Append } else { Access::ReadWrite };
-        Ok(self.file(path, handle, meta, &OpenOptions { access, ..OpenOptions::READ }))
+        let direct_from = if options.is_direct { 0 } else { u64::MAX };
+        let options = OpenOptions { access, direct_from, direct_align: DIRECT_ALIGN, ..OpenOptions::READ };
+        Ok(self.file(path, handle, meta, &options))
     }
 
     pub(crate) fn create_nameless(&self, dir: &CStr, mode: u32) -> Result<File, Errno> {
@@ -277,6 +316,13 @@ impl Driver {
 
     /// Writes all of `data` at `offset`, or at the end.
     pub(crate) fn write(&self, file: &Inner, offset: Option<u64>, data: &[u8]) -> Result<(), DiskError> {
+        if let Some(offset) = offset
+            && !data.is_empty()
+            && direct::is_on(file)
+            && direct::write(self, file, offset, &[IoSlice::new(data)])?
+        {
+            return Ok(());
+        }
         let mut written = 0;
         while written < data.len() {
             let at = offset.map(|offset| offset + written as u64);
@@ -286,6 +332,11 @@ impl Driver {
             }
         }
         Ok(())
+    }
+
+    /// Writes some of `data` at `offset`.
+    pub(crate) fn write_once(&self, file: &Inner, offset: u64, data: &[u8]) -> Result<usize, DiskError> {
+        by_file!(self, Op::Write, file, write(Some(offset), data))
     }
 
     /// Writes all of `parts`, one behind the other.
@@ -298,6 +349,9 @@ impl Driver {
         let mut rest = parts;
         // Drops those that are empty.
         IoSlice::advance_slices(&mut rest, 0);
+        if !rest.is_empty() && direct::is_on(file) && direct::write(self, file, offset, rest)? {
+            return Ok(());
+        }
         while !rest.is_empty() {
             let some = rest.get(..PARTS_MAX).unwrap_or(rest);
             match by_file!(self, Op::Write, file, write_parts(offset, some))? {

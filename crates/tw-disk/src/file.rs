@@ -108,6 +108,11 @@ impl File {
         }
     }
 
+    /// Returns true if the file was to be read past the page cache, and turned out to have no such reads.
+    pub fn refuses_direct(&self) -> bool {
+        self.0.direct() == Direct::Refused
+    }
+
     pub(crate) fn inner(&self) -> &Inner {
         &self.0
     }

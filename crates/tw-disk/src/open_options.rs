@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+/// Alignment of reads and writes past the page cache: that of the blocks of almost all disks and file systems.
+pub(crate) const DIRECT_ALIGN: u32 = 4096;
+
 /// Treatment of symbolic links on the way (`disable_symlinks`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Links {
@@ -60,6 +63,9 @@ impl OpenOptions {
     };
     /// For reading and writing in place.
     pub const READ_WRITE: OpenOptions = OpenOptions { access: Access::ReadWrite, ..OpenOptions::READ };
+    /// For reading and writing in place, past the page cache if the file system can do that.
+    pub const DIRECT: OpenOptions =
+        OpenOptions { direct_from: 0, direct_align: DIRECT_ALIGN, ..OpenOptions::READ_WRITE };
     /// For writing at the end.
     pub const APPEND: OpenOptions = OpenOptions { access: Access::Append, ..OpenOptions::READ };
     /// For metadata only.
@@ -91,6 +97,8 @@ pub struct CreateOptions {
     pub parents_below: Option<u32>,
     /// Permission bits of created directories, before the umask.
     pub parents_mode: u32,
+    /// True if the file is read and written past the page cache, if the file system can do that.
+    pub is_direct: bool,
 }
 
 impl CreateOptions {
@@ -101,6 +109,7 @@ impl CreateOptions {
         existing: Existing::Fail,
         parents_below: None,
         parents_mode: 0o700,
+        is_direct: false,
     };
     /// For writing at the end, created if absent: a log.
     pub const LOG: CreateOptions =

@@ -17,6 +17,8 @@ use crate::ring::{Lane, ReadJob, ReadRefusal};
 use crate::temp::TempFile;
 use std::ffi::{CStr, CString};
 use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use tw_base::Limit;
 
 /// The most names one [`Disk::list`] returns unless the caller asks for fewer: some 20 MB of memory.
@@ -91,6 +93,30 @@ impl Disk {
     ) -> Result<File, DiskError> {
         let options = *options;
         self.job_at(by, Op::Open, path, move |driver, path| driver.open(path, &options)).await
+    }
+
+    /// Uses a file that was opened elsewhere, such as a block device that only the master may open. `path` is its path; without a
+    /// descriptor, and on a simulated disk, that is opened.
+    pub async fn adopt(
+        &self,
+        by: &mut Account,
+        fd: Option<Arc<OwnedFd>>,
+        path: &CStr,
+        options: &OpenOptions,
+    ) -> Result<File, DiskError> {
+        let options = *options;
+        self.job_at(by, Op::Open, path, move |driver, path| driver.adopt(fd, path, &options)).await
+    }
+
+    /// Size of a file or of a block device in bytes.
+    pub async fn size(&self, by: &mut Account, file: &File) -> Result<u64, DiskError> {
+        self.job_on(by, Op::Fstat, file, move |driver, file| driver.size(file.inner())).await
+    }
+
+    /// Locks a file until its last handle is dropped. Returns false if another process, or another open file of this one, has the
+    /// lock.
+    pub async fn lock(&self, by: &mut Account, file: &File) -> Result<bool, DiskError> {
+        self.job_on(by, Op::Open, file, move |driver, file| driver.lock(file.inner())).await
     }
 
     /// Creates a file, and the directories of its path if `options` says so.

@@ -158,6 +158,14 @@ pub(crate) fn fstat_now(fd: &OwnedFd) -> Result<FileMeta, Errno> {
     fstat(fd).map(|st| FileMeta::from(&st))
 }
 
+/// Metadata of an open file. The device of a block device is itself, and not the one with its name.
+pub(crate) fn fstat_of_device(fd: &OwnedFd) -> Result<FileMeta, Errno> {
+    let found = fstat(fd)?;
+    let meta = FileMeta::from(&found);
+    let is_block = FileType::from_raw_mode(found.st_mode) == FileType::BlockDevice;
+    Ok(if is_block { FileMeta { dev: found.st_rdev, ..meta } } else { meta })
+}
+
 /// Metadata of a path whose names are all in memory.
 pub(crate) fn stat_pinned(path: &CStr) -> Result<FileMeta, Errno> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
