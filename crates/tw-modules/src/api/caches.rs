@@ -44,6 +44,7 @@ struct MemberView {
     size: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_size: Option<u64>,
+    share: f64,
 }
 
 #[derive(Serialize)]
@@ -157,8 +158,9 @@ impl View {
 
 impl MemberView {
     fn of(member: &MemberSnapshot) -> Self {
-        let MemberSnapshot { path, state, entries, size, max_size } = member;
-        Self { path: path.clone(), state: state.word(), entries: *entries, size: *size, max_size: *max_size }
+        let MemberSnapshot { path, state, entries, size, max_size, share } = member;
+        let (entries, size, max_size, share) = (*entries, *size, *max_size, *share);
+        Self { path: path.clone(), state: state.word(), entries, size, max_size, share }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::support::reload::{reload, reload_until};
 use crate::support::{get, server};
 
 const PAGES: usize = 48;
+const STORES: [&str; 2] = ["store=files", "store=log"];
 
 /// An origin that answers with the path, and the number of its requests.
 fn paths_origin() -> (SocketAddr, Arc<AtomicUsize>) {
@@ -70,7 +71,12 @@ fn count(hits: &[bool]) -> usize {
     hits.iter().filter(|hit| **hit).count()
 }
 
-/// Number of responses in a directory.
+/// Number of responses that a member has in its index.
+fn responses(server: &Server, dir: &Path) -> usize {
+    metric(server, &format!("cache_member_entries{{cache=\"one\",member=\"{}\"}}", dir.display())) as usize
+}
+
+/// Number of responses that have a file in a directory.
 fn files(dir: &Path) -> usize {
     let is_key = |name: &str| name.len() == 32 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     files_below(dir).iter().filter(|path| is_key(path.file_name().unwrap().to_str().unwrap())).count()
@@ -106,16 +112,20 @@ fn state(server: &Server, dir: &Path) -> String {
 
 #[test]
 fn reloads_move_no_response() {
+    STORES.iter().for_each(|store| reload_with(store));
+}
+
+fn reload_with(store: &str) {
     let (addr, requests) = paths_origin();
     let dir = TempDir::new("members").unwrap();
-    let conf = |members: &str| conf(addr, dir.path(), members);
+    let conf = |members: &str| conf(addr, dir.path(), &format!("{members} {store}"));
     let start = || server().with_master().start(&conf("/a member=/b member=/c")).unwrap();
     let mut server = start();
     wait_loaded(&server, 3);
     assert_eq!(count(&hits(&server)), 0);
     wait_stored(&server, PAGES);
-    let on = |name: &str| files(&dir.join(name));
-    let shares = ["a", "b", "c"].map(on);
+    let shares = ["a", "b", "c"].map(|name| responses(&server, &dir.join(name)));
+    assert_eq!(files(dir.path()), if store == "store=log" { 0 } else { PAGES });
     assert_eq!(shares.iter().sum::<usize>(), PAGES);
     assert!(shares.iter().all(|share| *share > 4), "{shares:?}");
     assert_eq!(count(&hits(&server)), PAGES);
@@ -123,11 +133,12 @@ fn reloads_move_no_response() {
     let mut server = start();
     wait_loaded(&server, 3);
     assert_eq!(count(&hits(&server)), PAGES, "{}", server.error_log());
+    let on = |server: &Server, name: &str| responses(server, &dir.join(name));
     // Added: what moves is still found where it is.
     change(&mut server, &conf("/a member=/b member=/c member=/d"));
     wait_known(&server, PAGES);
     assert_eq!(count(&hits(&server)), PAGES, "{}", server.error_log());
-    assert_eq!(on("d"), 0);
+    assert_eq!(on(&server, "d"), 0);
     // Drained: read, and not written.
     change(&mut server, &conf("/a member=/b:drain member=/c member=/d"));
     assert_eq!(count(&hits(&server)), PAGES, "{}", server.error_log());
@@ -135,8 +146,8 @@ fn reloads_move_no_response() {
         get(&server, &format!("/new/{page}"));
     }
     wait_stored(&server, PAGES);
-    assert_eq!(on("b"), shares[1]);
-    assert!(on("d") > 4);
+    assert_eq!(on(&server, "b"), shares[1]);
+    assert!(on(&server, "d") > 4);
     assert_eq!(state(&server, &dir.join("b")), "draining");
     // Purged everywhere, whoever has it.
     assert_eq!((purge(&server, "/0"), purge(&server, "/0")), (204, 404));
@@ -145,19 +156,23 @@ fn reloads_move_no_response() {
     wait_stored(&server, PAGES + 1);
     assert_eq!(requests.load(SeqCst), before + 1);
     // Removed: its share is fetched again, and nothing else.
-    let left = on("b");
+    let left = on(&server, "b");
     change(&mut server, &conf("/a member=/c member=/d"));
     assert_eq!(count(&hits(&server)), PAGES - left, "{}", server.error_log());
     wait_stored(&server, PAGES + 1 + left);
     // What has a new owner is gone at the old one, as soon as it is fetched.
-    assert_eq!(["a", "c", "d"].map(on).iter().sum::<usize>(), 2 * PAGES);
+    assert_eq!(["a", "c", "d"].map(|name| on(&server, name)).iter().sum::<usize>(), 2 * PAGES);
 }
 
 #[test]
 fn cache_with_one_directory_becomes_one_with_several() {
+    STORES.iter().for_each(|store| become_several(store));
+}
+
+fn become_several(store: &str) {
     let (addr, _) = paths_origin();
     let dir = TempDir::new("members").unwrap();
-    let conf = |members: &str| conf(addr, dir.path(), members);
+    let conf = |members: &str| conf(addr, dir.path(), &format!("{members} {store}"));
     let mut server = server().with_master().start(&conf("/a")).unwrap();
     wait_loaded(&server, 1);
     hits(&server);
@@ -178,10 +193,14 @@ fn cache_with_one_directory_becomes_one_with_several() {
 
 #[test]
 fn exchanged_directories_serve_their_own_responses() {
+    STORES.iter().for_each(|store| exchange_directories(store));
+}
+
+fn exchange_directories(store: &str) {
     let (addr, _) = paths_origin();
     let temp = TempDir::new("members").unwrap();
     let dir = |name: &str| temp.join(name);
-    let start = || start(&conf(addr, temp.path(), "/a member=/b"));
+    let start = || start(&conf(addr, temp.path(), &format!("/a member=/b {store}")));
     let mut server = start();
     wait_loaded(&server, 2);
     hits(&server);
@@ -201,16 +220,20 @@ fn exchanged_directories_serve_their_own_responses() {
 
 #[test]
 fn empty_mount_point_is_not_filled() {
+    STORES.iter().for_each(|store| mount_nothing(store));
+}
+
+fn mount_nothing(store: &str) {
     let (addr, _) = paths_origin();
     let temp = TempDir::new("members").unwrap();
     let dir = |name: &str| temp.join(name);
-    let start = || start(&conf(addr, temp.path(), "/a member=/b"));
+    let start = || start(&conf(addr, temp.path(), &format!("/a member=/b {store}")));
     let mut server = start();
     wait_loaded(&server, 2);
     hits(&server);
     wait_stored(&server, PAGES);
+    let on_b = responses(&server, &dir("b"));
     server.stop().unwrap();
-    let on_b = files(&dir("b"));
     fs::rename(dir("b"), dir("mounted")).unwrap();
     fs::create_dir(dir("b")).unwrap();
     let mut server = start();
@@ -239,15 +262,19 @@ fn empty_mount_point_is_not_filled() {
     wait_loaded(&server, 2);
     assert_eq!(count(&hits(&server)), PAGES - on_b, "{}", server.error_log());
     assert_eq!(count(&hits(&server)), PAGES, "{}", server.error_log());
-    assert_eq!(files(&dir("b")), on_b);
+    assert_eq!(responses(&server, &dir("b")), on_b);
 }
 
 #[test]
 fn purges_hold_for_a_member_that_was_missing() {
+    STORES.iter().for_each(|store| purge_missing(store));
+}
+
+fn purge_missing(store: &str) {
     let (addr, _) = paths_origin();
     let temp = TempDir::new("members").unwrap();
     let dir = |name: &str| temp.join(name);
-    let start = || start(&conf(addr, temp.path(), "/a member=/b member=/c"));
+    let start = || start(&conf(addr, temp.path(), &format!("/a member=/b member=/c {store}")));
     let mut server = start();
     wait_loaded(&server, 3);
     hits(&server);
@@ -308,7 +335,7 @@ impl Disks {
     }
 
     fn failing_share(&self) -> usize {
-        files(&self.dir())
+        responses(&self.server, &self.dir())
     }
 
     fn wait_state(&self, expected: &str) {
@@ -331,14 +358,18 @@ impl Disks {
 
 #[test]
 fn failing_member_is_left_out_and_comes_back() {
-    for fault in [Fault::Error(Errno::IO), Fault::Stall, Fault::Delay(Duration::from_millis(300))] {
-        let Some(mut cache) = Disks::new("slow=200ms") else { return };
-        let (share, what) = (cache.failing_share(), format!("{fault:?}"));
+    let faults = [Fault::Error(Errno::IO), Fault::Stall, Fault::Delay(Duration::from_millis(300))];
+    for (fault, store) in faults.iter().flat_map(|fault| STORES.map(|store| (*fault, store))) {
+        // Otherwise the segments would be in memory.
+        let direct = if store == "store=log" { "direct=on" } else { "" };
+        let Some(mut cache) = Disks::new(&format!("slow=200ms {store} {direct}")) else { return };
+        let (share, what) = (cache.failing_share(), format!("{fault:?} {store}"));
         assert!(share > 4);
         // What is open is closed, so that each page is read from its disk.
         let conf = cache.conf.clone();
         reload(&mut cache.server, &conf);
-        let fault = cache.disks[1].on(Op::Open).inject(fault);
+        // Segments stay open.
+        let faults = [Op::Open, Op::Read].map(|op| cache.disks[1].on(op).inject(fault));
         cache.wait_state("failing");
         assert!(metric(&cache.server, "cache_breaker_trips_total") > 0);
         // The others go on at their pace; those of the failing one come from the origin.
@@ -348,7 +379,7 @@ fn failing_member_is_left_out_and_comes_back() {
         assert!(began.elapsed() < Duration::from_secs(2), "{what}: {:?}", began.elapsed());
         assert!((PAGES - share..PAGES).contains(&during), "{what}: {during}");
         assert_eq!(cache.requests.load(SeqCst) - before, PAGES - during, "{what}");
-        fault.lift();
+        faults.into_iter().for_each(|fault| fault.lift());
         // Its responses are hits again, by degrees.
         cache.wait_state("probing");
         let is_back = || count(&hits(&cache.server)) > during;
@@ -368,8 +399,10 @@ fn failing_member_is_left_out_and_comes_back() {
 
 #[test]
 fn member_that_cannot_be_written_is_still_read() {
-    for errno in [Errno::NOSPC, Errno::ROFS] {
-        let Some(cache) = Disks::new("") else { return };
+    for (errno, store) in
+        [Errno::NOSPC, Errno::ROFS].iter().flat_map(|errno| STORES.map(|store| (*errno, store)))
+    {
+        let Some(cache) = Disks::new(store) else { return };
         let _faults = [Op::Create, Op::Write].map(|op| cache.disks[1].on(op).inject(Fault::Error(errno)));
         let path = |page: usize| format!("/new/{page}");
         let is_told = || {
@@ -384,7 +417,11 @@ fn member_that_cannot_be_written_is_still_read() {
 
 #[test]
 fn hanging_member_keeps_neither_a_start_nor_a_purge_waiting() {
-    let Some(mut cache) = Disks::new("") else { return };
+    STORES.iter().for_each(|store| hang(store));
+}
+
+fn hang(store: &str) {
+    let Some(mut cache) = Disks::new(store) else { return };
     let share = cache.failing_share();
     cache.server.stop().unwrap();
     let stalls =

@@ -145,7 +145,6 @@ fn store_parameters_are_checked() {
         ("store=other", "invalid store value \"other\", it must be \"files\" or \"log\""),
         ("segment=16m", "\"segment\" requires \"store=log\""),
         ("store=log segment=1m", "invalid segment value \"1m\", it must be between 4m and 1g"),
-        ("store=log member=other", "\"store=log\" and \"member\" cannot be used together"),
         ("store=log segment=2g", "invalid segment value \"2g\", it must be between 4m and 1g"),
     ] {
         let conf = format!("http {{ proxy_cache_path cache keys_zone=one:1m {parameters}; }}");

@@ -24,6 +24,8 @@ pub struct RawCachePath {
     members: Vec<RawMember>,
     /// Size of segments in bytes (`segment=`), and its position in the configuration.
     segment: Option<(u64, Span)>,
+    /// Position of `direct=` in the configuration.
+    direct_at: Option<Span>,
     pool_at: Span,
     fleet_at: Span,
     /// Position in the configuration.
@@ -59,6 +61,8 @@ pub struct CachePath {
     pub snapshot: Option<Duration>,
     /// Way in which responses are stored.
     pub store: CacheStore,
+    /// True if segments are read and written past the page cache.
+    pub direct: bool,
     /// Time after which an operation of the disk is slow; `None` without a breaker.
     pub slow: Option<Duration>,
     /// Hedged reads.
@@ -76,7 +80,8 @@ pub struct CachePath {
 pub enum CacheStore {
     /// One file for each response.
     Files,
-    /// Small responses are packed into segments of so many bytes, others have a file each.
+    /// Small responses are packed into segments of so many bytes, others have a file each. 0 for a cache with members: each of
+    /// them has a default by its size.
     Log(u64),
 }
 
@@ -137,6 +142,7 @@ impl RawCachePath {
             pool: None,
             snapshot: Some(INTERVAL),
             store: CacheStore::Files,
+            direct: false,
             slow: None,
             hedging: Hedging::OFF,
             verify: true,
@@ -145,26 +151,28 @@ impl RawCachePath {
         };
         let path = node.arg(0)?.clone();
         let (name, members, segment) = (Box::default(), Vec::new(), None);
-        let (pool_at, fleet_at, span) = (node.span, node.span, node.span);
-        let mut raw = Self { path, place, name, members, segment, pool_at, fleet_at, span };
+        let (pool_at, fleet_at, span, direct_at) = (node.span, node.span, node.span, None);
+        let mut raw = Self { path, place, name, members, segment, direct_at, pool_at, fleet_at, span };
         for word in node.args.iter().skip(1) {
             raw.read_parameter(word).map_err(|message| node.fail(message).at(word.span))?;
         }
         if raw.name.is_empty() {
             return Err(node.fail(format!("\"{}\" must have \"keys_zone\" parameter", node.name)));
         }
-        if raw.place.store != CacheStore::Files && !raw.members.is_empty() {
-            return Err(node.fail("\"store=log\" and \"member\" cannot be used together"));
-        }
         match (raw.place.store, raw.segment) {
-            (CacheStore::Log(_), size) => {
-                let size = size.map_or_else(|| segment::default_size(raw.place.max_size), |(size, _)| size);
-                raw.place.store = CacheStore::Log(size);
+            (CacheStore::Log(_), Some((size, _))) => raw.place.store = CacheStore::Log(size),
+            // Members have sizes of their own.
+            (CacheStore::Log(_), None) if !raw.members.is_empty() => {}
+            (CacheStore::Log(_), None) => {
+                raw.place.store = CacheStore::Log(segment::default_size(raw.place.max_size));
             }
             (CacheStore::Files, Some((_, span))) => {
                 return Err(node.fail("\"segment\" requires \"store=log\"").at(span));
             }
             (CacheStore::Files, None) => {}
+        }
+        if let (CacheStore::Files, Some(span)) = (raw.place.store, raw.direct_at) {
+            return Err(node.fail("\"direct\" requires \"store=log\"").at(span));
         }
         member_path::complete(&mut raw.members, &raw.path.bytes, raw.place.max_size)
             .map_err(|message| node.fail(message))?;
@@ -233,6 +241,13 @@ impl RawCachePath {
                     format!("invalid segment value \"{shown}\", it must be between 4m and 1g")
                 })?;
                 self.segment = Some((size.next_multiple_of(segment::BLOCK_SIZE), word.span));
+            }
+            // DIFF(nginx): segments may be read and written past the page cache.
+            b"direct" => {
+                place.direct = units::flag(value).ok_or_else(|| {
+                    format!("invalid direct value \"{shown}\", it must be \"on\" or \"off\"")
+                })?;
+                self.direct_at = Some(word.span);
             }
             // DIFF(nginx): a slow disk is left alone.
             b"slow" => {
@@ -372,9 +387,14 @@ impl CachePath {
     pub(super) fn of_member(&self, member: &MemberPath) -> Self {
         let sum: u128 = self.members.iter().map(|member| u128::from(member.keys_share)).sum();
         let keys_size = u128::from(self.keys_size) * u128::from(member.keys_share) / sum.max(1);
+        let store = match self.store {
+            CacheStore::Log(0) => CacheStore::Log(segment::default_size(member.max_size)),
+            store => store,
+        };
         Self {
             dir: member.dir.clone(),
             max_size: member.max_size,
+            store,
             keys_size: u64::try_from(keys_size).unwrap_or(self.keys_size),
             members: Box::default(),
             ..self.clone()
@@ -411,6 +431,7 @@ mod tests {
             pool: None,
             snapshot: Some(INTERVAL),
             store: CacheStore::Files,
+            direct: false,
             slow: None,
             hedging: Hedging::OFF,
             verify: true,

@@ -77,6 +77,9 @@ pub(crate) async fn run(home: Rc<Loop>) {
 /// Rest before the manager reads the purges again, on a disk that hangs.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// Rest before segments that could not be read are read again: nothing else finds their records.
+const LOAD_AGAIN: Duration = Duration::from_secs(5);
+
 /// Loader and manager of one cache.
 pub(super) struct CacheMaintenance {
     pub(super) cache: Arc<Cache>,
@@ -99,9 +102,14 @@ async fn manage(manager: CacheMaintenance) {
     }
     manager.cache.zone.set_restored();
     let mut load = pin!(async {
-        if !manager.cache.zone.is_loaded.load(Acquire) {
+        while !manager.cache.zone.is_loaded.load(Acquire) {
             manager.load(held, &unfinished).await;
             manager.remove_unseen(held).await;
+            if manager.cache.zone.segments.is_none() {
+                // Misses search the disk.
+                break;
+            }
+            tokio::time::sleep(LOAD_AGAIN).await;
         }
     });
     // The limits hold while the directory is walked, which may take long.

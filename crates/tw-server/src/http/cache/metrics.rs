@@ -241,7 +241,40 @@ pub(crate) const METRICS: &[Metric] = &[
         kind: MetricKind::Gauge,
         labels: MEMBER,
         doc: "Bytes that they take of its disk.",
-        read: |scrape, out| each_member(scrape, out, |member| known(&member.zone).bytes),
+        read: |scrape, out| each_member(scrape, out, |member| member.zone.bytes_on_disk()),
+    },
+    Metric {
+        name: "cache_member_limit_bytes",
+        kind: MetricKind::Gauge,
+        labels: MEMBER,
+        doc: "Bytes that they may take; nothing if there is no limit.",
+        read: |scrape, out| {
+            each_member_snapshot(scrape, |name, member| {
+                if let Some(max_size) = member.max_size {
+                    out.value(&[name, &member.path], max_size);
+                }
+            });
+        },
+    },
+    Metric {
+        name: "cache_member_share_ratio",
+        kind: MetricKind::Gauge,
+        labels: MEMBER,
+        doc: "Share of the keys that a member stores, by its weight; 0 while it is drained.",
+        read: |scrape, out| {
+            each_member_snapshot(scrape, |name, member| out.float(&[name, &member.path], member.share));
+        },
+    },
+    Metric {
+        name: "cache_member_state",
+        kind: MetricKind::Gauge,
+        labels: &["cache", "member", "state"],
+        doc: "1 for the state of a member: `up`, `draining`, `read-only`, `probing`, `failing`, `missing` or `unused`.",
+        read: |scrape, out| {
+            each_member_snapshot(scrape, |name, member| {
+                out.value(&[name, &member.path, member.state.word()], 1);
+            });
+        },
     },
     Metric {
         name: "cache_member_disk_failures_total",
@@ -325,7 +358,7 @@ pub(crate) const METRICS: &[Metric] = &[
 ];
 
 /// Snapshot of a cache's numbers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct CacheSnapshot {
     /// Number of stored responses.
     pub entries: u64,
@@ -348,7 +381,7 @@ pub struct CacheSnapshot {
 }
 
 /// Snapshot of one directory of a cache that has several.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct MemberSnapshot {
     /// Path of the directory.
     pub path: String,
@@ -360,6 +393,8 @@ pub struct MemberSnapshot {
     pub size: u64,
     /// Limit of that size, if there is one.
     pub max_size: Option<u64>,
+    /// Share of the keys that it stores, from 0 to 1.
+    pub share: f64,
 }
 
 /// State of one directory of a cache that has several.
@@ -429,15 +464,14 @@ impl Cache {
 
     fn member_snapshots(&self) -> Vec<MemberSnapshot> {
         let Some(members) = &self.members else { return Vec::new() };
-        let of = |(member, path): (&Arc<Self>, &MemberPath)| {
-            let found = known(&member.zone);
-            MemberSnapshot {
-                path: member.path_text(),
-                state: member.member_state(path.weight == 0),
-                entries: found.files,
-                size: found.bytes,
-                max_size: member.max_size(),
-            }
+        let sum: u128 = self.place.members.iter().map(|path| u128::from(path.weight)).sum();
+        let of = |(member, path): (&Arc<Self>, &MemberPath)| MemberSnapshot {
+            path: member.path_text(),
+            state: member.member_state(path.weight == 0),
+            entries: known(&member.zone).files,
+            size: member.zone.bytes_on_disk(),
+            max_size: member.max_size(),
+            share: path.weight as f64 / sum.max(1) as f64,
         };
         members.list.iter().zip(&self.place.members).map(of).collect()
     }
@@ -485,6 +519,13 @@ fn each_member(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&Cache) -> u64
         for member in cache.parts() {
             out.value(&[&name, &member.path_text()], of(member));
         }
+    }
+}
+
+/// Calls `see` with the name of each cache that has members, and each of them.
+fn each_member_snapshot(scrape: &Scrape<'_>, mut see: impl FnMut(&str, &MemberSnapshot)) {
+    for (name, cache) in caches(scrape) {
+        cache.member_snapshots().iter().for_each(|member| see(&name, member));
     }
 }
 

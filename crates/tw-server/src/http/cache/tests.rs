@@ -38,6 +38,8 @@ use super::zone::{Cache, CacheUser, CacheZone, ZoneIndex};
 thread_local! {
     /// Store of the caches of a test.
     static STORE: Cell<CacheStore> = const { Cell::new(CacheStore::Files) };
+    /// True if segments are read and written past the page cache.
+    static DIRECT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Segments with room for some pages of all sizes but the largest, which has a file of its own.
@@ -161,6 +163,7 @@ impl Process {
             snapshot: None,
             hedging: Hedging::OFF,
             store,
+            direct: DIRECT.get(),
             slow: None,
             verify: true,
             members: Box::default(),
@@ -541,6 +544,13 @@ fn segments_lose_nothing_whatever_the_disk_does() {
     lose_nothing();
 }
 
+#[test]
+fn segments_past_the_page_cache_lose_nothing_whatever_the_disk_does() {
+    STORE.set(LOG);
+    DIRECT.set(true);
+    lose_nothing();
+}
+
 fn lose_nothing() {
     let pool = Pool::new("sim", 1, 1000).unwrap();
     let found: u64 = (0..SEEDS).map(|seed| block_on(live(seed, &pool))).sum();
@@ -643,6 +653,13 @@ fn a_crash_at_every_operation_is_outlived() {
 #[test]
 fn segments_outlive_a_crash_at_every_operation() {
     STORE.set(LOG);
+    crash_everywhere();
+}
+
+#[test]
+fn segments_past_the_page_cache_outlive_a_crash_at_every_operation() {
+    STORE.set(LOG);
+    DIRECT.set(true);
     crash_everywhere();
 }
 

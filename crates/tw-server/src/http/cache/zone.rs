@@ -538,7 +538,7 @@ impl CacheZone {
     pub(super) fn resize(&self, place: &CachePath) {
         self.keys_size.store(place.keys_size, Relaxed);
         if let (Some(store), CacheStore::Log(size)) = (&self.segments, place.store) {
-            store.set_size(size);
+            store.configure(size, place.direct);
         }
         if let Some(held) = self.held.get() {
             held.index.set_memory_max(place.keys_size);

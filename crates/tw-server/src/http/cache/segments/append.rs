@@ -450,7 +450,10 @@ impl SegmentStore {
             self.set_bytes(segment, size);
             let sealed = target.disk.write(&mut by, file, 0, header.encode()).await;
             if sealed.is_ok() {
-                self.keep_open(segment, &Arc::new(OpenSegment { header, file: file.clone() }));
+                self.keep_open(
+                    segment,
+                    &Arc::new(OpenSegment { header, file: file.clone(), is_writable: true }),
+                );
             }
         }
     }

@@ -17,6 +17,13 @@ impl CacheMaintenance {
     pub(in crate::http::cache) async fn tend_segments(&self, held: &ZoneIndex) {
         let Some((store, target)) = self.cache.append_target(&self.disk) else { return };
         debug_assert!(std::ptr::eq(target.index, &held.index));
+        if store.take_direct_refusal() {
+            let (name, path) = (Text(&self.cache.name), Text(self.cache.place.dir.to_bytes()));
+            let what = format_args!(
+                "cache \"{name}\": the file system of \"{path}\" has no direct I/O, segments use the page cache"
+            );
+            (self.log)(Level::Warn, what);
+        }
         store.flush(target).await;
         for gone in store.take_left() {
             self.remove(gone).await;

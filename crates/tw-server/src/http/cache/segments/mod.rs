@@ -19,14 +19,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::CString;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 use tokio::sync::OnceCell;
 use tw_base::{FatalMutex, Limit};
 use tw_cache::segment::{self, BLOCK_SIZE, RECORD_MAX, SegmentHeader};
 use tw_cache::{Key, RemovedEntry, SEGMENTS_MAX, SegmentAddress};
 use tw_disk::{
-    Account, Disk, DiskError, Durable, Errno, File, JobClass, JobSource, LIST_MAX, Op, OpenOptions,
+    Access, Account, CreateOptions, Disk, DiskError, Durable, Errno, File, JobClass, JobSource, LIST_MAX, Op,
+    OpenOptions,
 };
 
 use super::cache_path::{CachePath, CacheStore};
@@ -67,6 +68,10 @@ pub(super) struct SegmentStore {
     dir_len: u32,
     /// Size of new segments in bytes.
     size: AtomicU64,
+    /// True if segments are read and written past the page cache.
+    is_direct: AtomicBool,
+    /// True if a file system has no such reads, and this was reported.
+    direct_refused: AtomicBool,
     known: FatalMutex<KnownSegments>,
     listed: OnceCell<()>,
     pub(super) queue: AppendQueue,
@@ -105,6 +110,8 @@ struct UnsyncedKeys {
 pub(super) struct OpenSegment {
     pub(super) header: SegmentHeader,
     pub(super) file: File,
+    /// False if the file can only be read: the file system is read-only, or the sandbox does not know the directory.
+    is_writable: bool,
 }
 
 impl SegmentStore {
@@ -118,6 +125,8 @@ impl SegmentStore {
             dir: directory(place),
             dir_len: place.dir_len(),
             size: AtomicU64::new(size),
+            is_direct: AtomicBool::new(place.direct),
+            direct_refused: AtomicBool::new(false),
             known: FatalMutex::default(),
             listed: OnceCell::new(),
             queue: AppendQueue::default(),
@@ -126,9 +135,22 @@ impl SegmentStore {
         })
     }
 
-    /// Sets the size of new segments.
-    pub(super) fn set_size(&self, size: u64) {
+    /// Sets the size of new segments, and the way in which segments are opened from now on.
+    pub(super) fn configure(&self, size: u64, is_direct: bool) {
         self.size.store(size, Relaxed);
+        if self.is_direct.swap(is_direct, Relaxed) != is_direct {
+            let mut known = self.known.lock();
+            known.segments.values_mut().filter(|segment| !segment.is_active).for_each(|s| s.open = None);
+        }
+    }
+
+    /// Returns true, once, if segments cannot be read past the page cache although they are to be.
+    pub(super) fn take_direct_refusal(&self) -> bool {
+        let known = self.known.lock();
+        let mut open = known.segments.values().filter_map(|segment| segment.open.as_ref());
+        self.is_direct.load(Relaxed)
+            && open.any(|(open, _)| open.file.refuses_direct())
+            && !self.direct_refused.swap(true, Relaxed)
     }
 
     /// Largest entry that becomes a record, in bytes of head and body.
@@ -200,7 +222,17 @@ impl SegmentStore {
                 Some(_) => {}
             }
         }
-        let opened = disk.open(by, &self.path(number), &OpenOptions::READ_WRITE).await;
+        let path = self.path(number);
+        let mut is_writable = true;
+        let options = match self.is_direct.load(Relaxed) {
+            true => OpenOptions::DIRECT,
+            false => OpenOptions::READ_WRITE,
+        };
+        let mut opened = disk.open(by, &path, &options).await;
+        if opened.as_ref().is_err_and(|error| error.errno().is_some_and(|errno| is_read_only(errno))) {
+            is_writable = false;
+            opened = disk.open(by, &path, &OpenOptions { access: Access::Read, ..options }).await;
+        }
         let file = match opened {
             Ok(file) => file,
             Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
@@ -208,9 +240,35 @@ impl SegmentStore {
         };
         let first = read_up_to(disk, by, &file, 0, BLOCK_SIZE as usize).await?;
         let Ok(header) = SegmentHeader::decode(&first, number) else { return Ok(None) };
-        let open = Arc::new(OpenSegment { header, file });
+        let open = Arc::new(OpenSegment { header, file, is_writable });
         self.keep_open(number, &open);
         Ok(Some(open))
+    }
+
+    /// Returns a segment that can be written. `None` if there is none, or its header is damaged.
+    ///
+    /// # Errors
+    /// As those of [`open`](Self::open), and `EROFS` of a read-only file system.
+    async fn open_to_write(
+        &self,
+        disk: &Disk,
+        by: &mut Account,
+        number: u32,
+    ) -> Result<Option<Arc<OpenSegment>>, DiskError> {
+        let Some(mut open) = self.open(disk, by, number).await? else { return Ok(None) };
+        if !open.is_writable {
+            // The file system may be writable again.
+            self.close(number);
+            let Some(again) = self.open(disk, by, number).await? else { return Ok(None) };
+            open = again;
+        }
+        if open.is_writable { Ok(Some(open)) } else { Err(Op::Write.failed(Errno::ROFS)) }
+    }
+
+    fn close(&self, number: u32) {
+        if let Some(segment) = self.known.lock().segments.get_mut(&number) {
+            segment.open = None;
+        }
     }
 
     fn keep_open(&self, number: u32, open: &Arc<OpenSegment>) {
@@ -238,8 +296,11 @@ impl SegmentStore {
         created: u64,
     ) -> Result<Arc<OpenSegment>, DiskError> {
         self.list(disk).await?;
-        let options =
-            tw_disk::CreateOptions { parents_below: Some(self.dir_len), ..tw_disk::CreateOptions::NEW };
+        let options = CreateOptions {
+            parents_below: Some(self.dir_len),
+            is_direct: self.is_direct.load(Relaxed),
+            ..CreateOptions::NEW
+        };
         loop {
             let number = {
                 let mut known = self.known.lock();
@@ -258,7 +319,7 @@ impl SegmentStore {
             };
             let stamp = self.random.hash_one((created, number));
             let header = SegmentHeader { number, stamp, created, table: None };
-            let open = Arc::new(OpenSegment { header, file });
+            let open = Arc::new(OpenSegment { header, file, is_writable: true });
             let segment =
                 Segment { size: BLOCK_SIZE, open: None, unsynced: UnsyncedKeys::default(), is_active: true };
             self.known.lock().segments.insert(number, segment);
@@ -313,7 +374,7 @@ impl SegmentStore {
         };
         for number in numbers {
             let mut by = Account::new(JobClass::Hit, JobSource::NONE);
-            let Some(open) = self.open(disk, &mut by, number).await? else { continue };
+            let Some(open) = self.open_to_write(disk, &mut by, number).await? else { continue };
             // What is removed meanwhile is noted anew.
             let taken = {
                 let mut known = self.known.lock();
@@ -387,6 +448,11 @@ async fn read_up_to(
         bytes.extend(piece);
     }
     Ok(bytes)
+}
+
+/// Returns true for errors of a file that may still be read.
+fn is_read_only(errno: Errno) -> bool {
+    matches!(errno, Errno::ROFS | Errno::ACCESS | Errno::PERM)
 }
 
 /// Error of a store that takes no more at the moment.

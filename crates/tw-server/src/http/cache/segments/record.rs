@@ -100,7 +100,7 @@ impl SegmentStore {
         address: SegmentAddress,
         update: RecordHead,
     ) -> Result<(), DiskError> {
-        let Some(open) = self.open(disk, by, address.segment).await? else { return Ok(()) };
+        let Some(open) = self.open_to_write(disk, by, address.segment).await? else { return Ok(()) };
         let mut bytes = update.prefix.encode(&open.header, address.block).to_vec();
         bytes.extend(update.head);
         bytes.drain(..MARK);
@@ -119,7 +119,7 @@ impl SegmentStore {
         address: SegmentAddress,
     ) -> Result<(), DiskError> {
         let mut by = Account::new(JobClass::Evict, JobSource::NONE);
-        let Some(open) = self.open(disk, &mut by, address.segment).await? else { return Ok(()) };
+        let Some(open) = self.open_to_write(disk, &mut by, address.segment).await? else { return Ok(()) };
         // An address of a snapshot may be one of another segment.
         let prefix = read_up_to(disk, &mut by, &open.file, address.offset(), PREFIX).await?;
         if find(&prefix, &open.header, (key, address)).is_some() {
