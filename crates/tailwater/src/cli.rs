@@ -1,5 +1,5 @@
-//! The command line: nginx's options, read as nginx reads them, `serve`, `proxy`, `purge`, `fleet`, `trust`,
-//! `hash-password` and `top`.
+//! The command line: nginx's options, read as nginx reads them, `serve`, `proxy`, `purge`, `fleet`, `cache`,
+//! `trust`, `hash-password` and `top`.
 //!
 //! Options may be combined (`-tq`), and a value may follow its option at once (`-c/etc/nginx.conf`) or as the next word.
 
@@ -37,6 +37,10 @@ pub(crate) enum Command {
     FleetStatus(Options),
     /// Say how to use `fleet`.
     FleetHelp,
+    /// Prepare a block device for a cache.
+    CacheFormat(CacheFormatOptions),
+    /// Say how to use `cache`.
+    CacheHelp,
     /// Make the system trust the local authority.
     Trust(TrustOptions),
     /// Say how to use `trust`.
@@ -47,6 +51,16 @@ pub(crate) enum Command {
     HashPasswordHelp,
     /// Show a running server, by the program for that, with these words.
     Top(Vec<Vec<u8>>),
+}
+
+/// Options of `tailwater cache format`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct CacheFormatOptions {
+    pub(crate) device: Vec<u8>,
+    /// `--segment`: bytes of a segment.
+    pub(crate) segment: Option<u64>,
+    /// `--again`: the device may have segments.
+    pub(crate) is_again: bool,
 }
 
 /// nginx's options.
@@ -306,6 +320,8 @@ pub(crate) fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command,
         parse_purge(words).map_err(of("purge"))
     } else if words.next_if(|word| word == b"fleet").is_some() {
         parse_fleet(words).map_err(of("fleet"))
+    } else if words.next_if(|word| word == b"cache").is_some() {
+        parse_cache(words).map_err(of("cache"))
     } else if words.next_if(|word| word == b"trust").is_some() {
         parse_trust(words).map_err(of("trust"))
     } else if words.next_if(|word| word == b"hash-password").is_some() {
@@ -331,6 +347,7 @@ fn parse_help(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usage
         Some(b"proxy") => Command::ProxyHelp,
         Some(b"purge") => Command::PurgeHelp,
         Some(b"fleet") => Command::FleetHelp,
+        Some(b"cache") => Command::CacheHelp,
         Some(b"trust") => Command::TrustHelp,
         Some(b"hash-password") => Command::HashPasswordHelp,
         Some(b"top") => Command::Top(vec![b"--help".to_vec()]),
@@ -562,6 +579,33 @@ fn parse_fleet(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
     }
 }
 
+fn parse_cache(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
+    let (mut options, mut is_format) = (CacheFormatOptions::default(), false);
+    while let Some(word) = words.next() {
+        let Long { name, inline } = Long::of(&word);
+        match name {
+            b"--segment" => {
+                let value = Long { name, inline }.value(&mut words, "size")?;
+                let size = tw_conf::units::offset(&value).filter(|size| *size > 0);
+                let shown = String::from_utf8_lossy(&value);
+                let error = || UsageError::new(format!("invalid size of segments: \"{shown}\""));
+                options.segment = Some(size.ok_or_else(error)?);
+            }
+            _ if inline.is_some() => return Err(invalid(&word)),
+            b"-h" | b"-?" | b"--help" => return Ok(Command::CacheHelp),
+            b"--again" => options.is_again = true,
+            b"format" if !is_format => is_format = true,
+            _ if is_format && options.device.is_empty() && !word.starts_with(b"-") => options.device = word,
+            _ => return Err(invalid(&word)),
+        }
+    }
+    match (is_format, options.device.is_empty()) {
+        (true, false) => Ok(Command::CacheFormat(options)),
+        (true, true) => Err(UsageError::new("\"cache format\" needs a device")),
+        (false, _) => Err(UsageError::new("\"cache\" needs a word: format")),
+    }
+}
+
 fn parse_trust(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
     let mut options = TrustOptions { change: Change::Added, store: None };
     while let Some(word) = words.next() {
@@ -606,7 +650,8 @@ fn invalid(word: &[u8]) -> UsageError {
 /// A word that is neither an option nor the value of one.
 fn stray(word: &[u8]) -> UsageError {
     let text = String::from_utf8_lossy(word);
-    const COMMANDS: [&str; 8] = ["serve", "proxy", "purge", "fleet", "trust", "hash-password", "top", "help"];
+    const COMMANDS: [&str; 9] =
+        ["serve", "proxy", "purge", "fleet", "cache", "trust", "hash-password", "top", "help"];
     let meant = match &*text {
         "restart" => Some("-s reload".to_owned()),
         "start" | "run" => Some("tailwater, without a word".to_owned()),

@@ -7,7 +7,7 @@
 use std::fs::{File, metadata};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
@@ -49,7 +49,7 @@ fn conflict(cache: &Directory, other: &Directory, sources: &Sources) -> ConfErro
     let name = |directory: &Directory| path(directory.path.to_bytes()).display().to_string();
     let place = |directory: &Directory| directory.span.map(|span| sources.tail(span)).unwrap_or_default();
     let uses = match other.purpose {
-        DirectoryPurpose::Cache | DirectoryPurpose::Member => "cache",
+        DirectoryPurpose::Cache | DirectoryPurpose::Member | DirectoryPurpose::Device => "cache",
         DirectoryPurpose::Temporary => "directory of temporary files",
     };
     let (cache_name, other_name) = (name(cache), name(other));
@@ -159,6 +159,13 @@ impl DirectoryLocks {
                     Err(_) => continue,
                     opened => opened,
                 },
+                DirectoryPurpose::Device => match held.device(path) {
+                    Some(lock) => {
+                        locks.push(lock);
+                        continue;
+                    }
+                    None => open_device(path),
+                },
                 _ => open(path),
             };
             match opened.map_err(Refusal::Failed).and_then(|directory| lock(directory, &held.0)) {
@@ -167,6 +174,13 @@ impl DirectoryLocks {
                     let owner = owner(identity).map(|pid| format!(" (pid {pid})")).unwrap_or_default();
                     let message = format!("another process{owner} has its cache in \"{}\"", path.display());
                     return Err(Fault::emerg(message).hint("each server needs a cache directory of its own"));
+                }
+                Err(Refusal::Failed(error)) if directory.purpose == DirectoryPurpose::Device => {
+                    let (path, errno) = (path.display(), Errno::from(&error));
+                    let fault = Fault::emerg(format!("open() \"{path}\" failed ({errno})"));
+                    return Err(
+                        fault.hint("a device of a cache is mounted nowhere, and nothing else uses it")
+                    );
                 }
                 // Made when it is first needed.
                 Err(Refusal::Failed(error)) if error.kind() == io::ErrorKind::NotFound => {}
@@ -182,6 +196,12 @@ impl DirectoryLocks {
             }
         }
         Ok(Self(locks))
+    }
+
+    /// Lock of a device that is held already: it can be opened exclusively only once.
+    fn device(&self, path: &Path) -> Option<Rc<DirectoryLock>> {
+        let found = metadata(path).ok().map(|found| (found.dev(), found.ino()))?;
+        self.0.iter().find(|lock| lock.identity == found).cloned()
     }
 
     /// The descriptors, for a new binary.
@@ -211,6 +231,14 @@ impl<E: Into<io::Error>> From<E> for Refusal {
 fn open(path: &Path) -> io::Result<OwnedFd> {
     let flags = i32::from_ne_bytes(OFlags::DIRECTORY.bits().to_ne_bytes());
     Ok(File::options().read(true).custom_flags(flags).open(path)?.into())
+}
+
+/// Opens a device of a cache. A block device is opened exclusively: nobody can mount it as long as it is open.
+fn open_device(path: &Path) -> io::Result<OwnedFd> {
+    let is_block = metadata(path)?.file_type().is_block_device();
+    let flags = if is_block { OFlags::EXCL } else { OFlags::empty() };
+    let flags = i32::from_ne_bytes(flags.bits().to_ne_bytes());
+    Ok(File::options().read(true).write(true).custom_flags(flags).open(path)?.into())
 }
 
 fn lock(directory: OwnedFd, held: &[Rc<DirectoryLock>]) -> Result<Rc<DirectoryLock>, Refusal> {

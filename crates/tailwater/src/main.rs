@@ -5,6 +5,7 @@
 
 mod authority;
 mod built_in;
+mod cache_format;
 mod certificate_watch;
 mod channel;
 mod check;
@@ -74,6 +75,8 @@ fn main() -> ExitCode {
         Ok(Command::Purge(options)) => purge(&options),
         Ok(Command::Trust(options)) => trust::trust(&options),
         Ok(Command::HashPassword(user)) => hash_password::hash_password(user.as_deref()),
+        Ok(Command::CacheFormat(options)) => cache_format::run(&options),
+        Ok(Command::CacheHelp) => help(&version::cache_help()),
         Ok(Command::Top(words)) => top::top(words),
         Ok(Command::ServeHelp) => help(&version::serve_help()),
         Ok(Command::ProxyHelp) => help(&version::proxy_help()),

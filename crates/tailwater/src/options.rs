@@ -214,6 +214,22 @@ pub(crate) const FLEET: &[Opt] = &[
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
 
+/// Purpose of `cache format`, behind its usage.
+pub(crate) const CACHE_ABOUT: &str = "Prepares a block device, or a file of the wanted size, for the segments of a cache with \
+     store=log device=DEVICE. The device has to be empty: a file system or a partition table on it is never overwritten.";
+
+/// The options of `tailwater cache format`.
+pub(crate) const CACHE: &[Opt] = &[
+    with(
+        &["--segment"],
+        ("size", Kind::Text),
+        "size of segments (4m to 1g; default: by the size of the device)",
+        "",
+    ),
+    flag(&["--again"], "format a device that has segments of a cache; they are lost", ""),
+    flag(&["-?", "-h", "--help"], "this help", ""),
+];
+
 /// Purpose of `trust`, behind its usage.
 pub(crate) const TRUST_ABOUT: &str = "Makes the system trust the local authority of this user, which issues the certificates of \
      --tls for names of this machine and of private networks, and for no others. It is made if there is none, and kept in \

@@ -147,7 +147,7 @@ pub(crate) fn text(show: Show) -> String {
         Show::Help => {
             let _ = write!(
                 text,
-                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater fleet status [options]\n       tailwater trust [options]\n       tailwater hash-password [user]\n       tailwater top [URL] [options]\n\nOptions:\n{}\n\
+                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater fleet status [options]\n       tailwater cache format DEVICE [options]\n       tailwater trust [options]\n       tailwater hash-password [user]\n       tailwater top [URL] [options]\n\nOptions:\n{}\n\
                  tailwater serve and tailwater proxy need no configuration file: see\n\
                  tailwater serve --help and tailwater proxy --help; to remove from a running\n\
                  server what its cache has: tailwater purge --help; to see other nodes that share\n\
@@ -190,6 +190,13 @@ pub(crate) fn fleet_help() -> String {
     let about = wrapped(options::FLEET_ABOUT, "", "");
     let usage = usage("Usage: tailwater fleet status", options::FLEET);
     format!("{usage}\n{about}\nOptions:\n{}", listed(options::FLEET))
+}
+
+/// The text of `cache --help`.
+pub(crate) fn cache_help() -> String {
+    let about = wrapped(options::CACHE_ABOUT, "", "");
+    let usage = usage("Usage: tailwater cache format DEVICE", options::CACHE);
+    format!("{usage}\n{about}\nOptions:\n{}", listed(options::CACHE))
 }
 
 /// The text of `trust --help`.
@@ -281,6 +288,7 @@ mod tests {
             (proxy_help(), options::PROXY),
             (purge_help(), options::PURGE),
             (fleet_help(), options::FLEET),
+            (cache_help(), options::CACHE),
             (trust_help(), options::TRUST),
             (hash_password_help(), options::HASH_PASSWORD),
         ];

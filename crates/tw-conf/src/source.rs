@@ -32,6 +32,14 @@ pub trait ConfFiles {
     /// Errors of the file system.
     fn open(&self, name: &[u8]) -> io::Result<OwnedFd>;
 
+    /// Opens a file or a block device for reading and writing, as [`open`](Self::open) opens files of data.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    fn open_device(&self, name: &[u8]) -> io::Result<OwnedFd> {
+        self.open(&device_file(name))
+    }
+
     /// The names in a directory, in any order, without `.` and `..`.
     ///
     /// # Errors
@@ -56,6 +64,10 @@ impl ConfFiles for SystemFiles {
 
     fn open(&self, name: &[u8]) -> io::Result<OwnedFd> {
         Ok(File::open(OsStr::from_bytes(name))?.into())
+    }
+
+    fn open_device(&self, name: &[u8]) -> io::Result<OwnedFd> {
+        Ok(File::options().read(true).write(true).open(OsStr::from_bytes(name))?.into())
     }
 
     fn list(&self, directory: &[u8]) -> io::Result<Vec<Vec<u8>>> {
@@ -101,6 +113,16 @@ impl ConfFiles for RecordedFiles {
         }
         let file = SystemFiles.open(name)?;
         self.0.borrow_mut().insert_open(name, file.try_clone()?);
+        Ok(file)
+    }
+
+    fn open_device(&self, name: &[u8]) -> io::Result<OwnedFd> {
+        let known = device_file(name);
+        if let Ok(file) = self.0.borrow().open(&known) {
+            return Ok(file);
+        }
+        let file = SystemFiles.open_device(name)?;
+        self.0.borrow_mut().insert_open(known, file.try_clone()?);
         Ok(file)
     }
 
@@ -201,6 +223,11 @@ impl ConfFiles for MemoryFiles {
 /// Name of the file in memory that has the value of a variable of the environment.
 fn environment_file(name: &str) -> Vec<u8> {
     [b"\0", name.as_bytes()].concat()
+}
+
+/// Name in memory of a file that is open for writing, too.
+fn device_file(name: &[u8]) -> Vec<u8> {
+    [b"\0device ", name].concat()
 }
 
 /// An error of the system as the error log shows it: `2: No such file or directory`.

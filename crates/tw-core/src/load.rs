@@ -225,6 +225,14 @@ impl<P: Protocol> Resolve<'_, P> {
         self.shared.files.open(path)
     }
 
+    /// Opens a block device by its full name for reading and writing, as [`open_file`](Self::open_file) opens files of data.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn open_device(&self, path: &[u8]) -> io::Result<OwnedFd> {
+        self.shared.files.open_device(path)
+    }
+
     /// A name relative to the directory of the main configuration file.
     pub fn conf_path(&self, name: &[u8]) -> Vec<u8> {
         tw_conf::full_name(self.shared.conf_prefix, name)

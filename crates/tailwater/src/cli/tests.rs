@@ -190,6 +190,7 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
             (options::PROXY, format!("proxy 1 {name}")),
             (options::PURGE, format!("purge --cache c 1 {name}")),
             (options::FLEET, format!("fleet status {name}")),
+            (options::CACHE, format!("cache format /dev/null {name}")),
             (options::TRUST, format!("trust {name}")),
             (options::HASH_PASSWORD, format!("hash-password {name}")),
         ] {

@@ -62,6 +62,17 @@ impl SegmentHeader {
     /// # Errors
     /// The block is damaged, or is that of another segment.
     pub fn decode(block: &[u8], number: u32) -> Result<Self, SegmentError> {
+        match Self::decode_any(block)? {
+            header if header.number == number => Ok(header),
+            _ => Err(SegmentError::Place),
+        }
+    }
+
+    /// Decodes the first block of a segment, whatever its number.
+    ///
+    /// # Errors
+    /// The block is damaged.
+    pub fn decode_any(block: &[u8]) -> Result<Self, SegmentError> {
         let content = block.get(..USED).ok_or(SegmentError::Short)?;
         let mut rest = Rest(content.strip_prefix(MAGIC).ok_or(SegmentError::Magic)?);
         let sum = rest.u32().ok_or(SegmentError::Short)?;
@@ -72,18 +83,14 @@ impl SegmentHeader {
         if checksum(content) != sum {
             return Err(SegmentError::Checksum);
         }
-        let header = (|| {
+        (|| {
             let [has_table, _] = rest.array()?;
             let (number, _) = (rest.u32()?, rest.u32()?);
             let (stamp, created) = (rest.u64()?, rest.u64()?);
             let table = TablePlace { block: rest.u32()?, rows: rest.u32()?, checksum: rest.u32()? };
             Some(Self { number, stamp, created, table: (has_table == 1).then_some(table) })
-        })();
-        match header {
-            Some(header) if header.number == number => Ok(header),
-            Some(_) => Err(SegmentError::Place),
-            None => Err(SegmentError::Short),
-        }
+        })()
+        .ok_or(SegmentError::Short)
     }
 }
 

@@ -18,6 +18,7 @@
 //!
 //! No I/O.
 
+mod device;
 mod header;
 mod record;
 mod table;
@@ -26,6 +27,7 @@ use std::fmt;
 
 use tw_base::Limit;
 
+pub use device::{DeviceContent, SIGNATURES_SIZE, Superblock};
 pub use header::{SegmentHeader, TablePlace};
 pub use record::{PREFIX_SIZE, REMOVED_MARK, RecordPrefix, RecordState, ScanWindow, SegmentRow, scan};
 pub use table::{ROW_SIZE, decode_table, encode_row, table_size};

@@ -22,13 +22,15 @@ pub enum DirectoryPurpose {
     Cache,
     /// Responses of a cache that has several directories, and works without this one.
     Member,
+    /// Segments of a cache: a block device, or a file in its place.
+    Device,
     /// Bodies that do not fit into memory, and state that is written by one thread.
     Temporary,
 }
 
 impl DirectoryPurpose {
-    /// Returns true for directories of caches.
+    /// Returns true for directories and devices of caches.
     pub fn is_cache(self) -> bool {
-        matches!(self, Self::Cache | Self::Member)
+        matches!(self, Self::Cache | Self::Member | Self::Device)
     }
 }

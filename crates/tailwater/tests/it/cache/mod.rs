@@ -1,6 +1,7 @@
 //! The response cache: `proxy_cache` and its kin, purges, `slice`, and what disks and crashes do to it.
 
 mod damaged_bodies;
+mod devices;
 mod directories;
 mod doc_examples;
 mod failing_disks;

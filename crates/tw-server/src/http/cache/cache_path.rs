@@ -1,6 +1,8 @@
 //! `proxy_cache_path` and its counterparts for other prefixes: directory, limits and loading of a cache.
 
 use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tw_cache::{EvictionPolicy, Key, segment};
@@ -26,6 +28,8 @@ pub struct RawCachePath {
     segment: Option<(u64, Span)>,
     /// Position of `direct=` in the configuration.
     direct_at: Option<Span>,
+    /// Path of the device (`device=`), and its position in the configuration.
+    device: Option<(Box<[u8]>, Span)>,
     pool_at: Span,
     fleet_at: Span,
     /// Position in the configuration.
@@ -63,6 +67,8 @@ pub struct CachePath {
     pub store: CacheStore,
     /// True if segments are read and written past the page cache.
     pub direct: bool,
+    /// Device with the segments; without one they are files in `dir`.
+    pub device: Option<CacheDevice>,
     /// Time after which an operation of the disk is slow; `None` without a breaker.
     pub slow: Option<Duration>,
     /// Hedged reads.
@@ -74,6 +80,23 @@ pub struct CachePath {
     /// Fleet that shares its purges.
     pub fleet: Option<Box<[u8]>>,
 }
+
+/// Block device with the segments of a cache, or a file in its place.
+#[derive(Debug, Clone)]
+pub struct CacheDevice {
+    /// Path of the device.
+    pub path: CString,
+    /// The open device.
+    pub fd: Option<Arc<OwnedFd>>,
+}
+
+impl PartialEq for CacheDevice {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
+impl Eq for CacheDevice {}
 
 /// Way in which responses are stored (`store=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +166,7 @@ impl RawCachePath {
             snapshot: Some(INTERVAL),
             store: CacheStore::Files,
             direct: false,
+            device: None,
             slow: None,
             hedging: Hedging::OFF,
             verify: true,
@@ -151,8 +175,10 @@ impl RawCachePath {
         };
         let path = node.arg(0)?.clone();
         let (name, members, segment) = (Box::default(), Vec::new(), None);
-        let (pool_at, fleet_at, span, direct_at) = (node.span, node.span, node.span, None);
-        let mut raw = Self { path, place, name, members, segment, direct_at, pool_at, fleet_at, span };
+        let (pool_at, fleet_at, span) = (node.span, node.span, node.span);
+        let (direct_at, device) = (None, None);
+        let mut raw =
+            Self { path, place, name, members, segment, direct_at, device, pool_at, fleet_at, span };
         for word in node.args.iter().skip(1) {
             raw.read_parameter(word).map_err(|message| node.fail(message).at(word.span))?;
         }
@@ -173,6 +199,19 @@ impl RawCachePath {
         }
         if let (CacheStore::Files, Some(span)) = (raw.place.store, raw.direct_at) {
             return Err(node.fail("\"direct\" requires \"store=log\"").at(span));
+        }
+        match &raw.device {
+            Some((_, span)) if raw.place.store == CacheStore::Files => {
+                return Err(node.fail("\"device\" requires \"store=log\"").at(*span));
+            }
+            Some((_, span)) if raw.segment.is_some() => {
+                let error = node.fail("\"segment\" has no effect on a device").at(*span);
+                return Err(error.hint("\"tailwater cache format --segment SIZE DEVICE\" sets it"));
+            }
+            Some((_, span)) if !raw.members.is_empty() => {
+                return Err(node.fail("\"device\" and \"member\" cannot be used together").at(*span));
+            }
+            _ => {}
         }
         member_path::complete(&mut raw.members, &raw.path.bytes, raw.place.max_size)
             .map_err(|message| node.fail(message))?;
@@ -249,6 +288,9 @@ impl RawCachePath {
                 })?;
                 self.direct_at = Some(word.span);
             }
+            // DIFF(nginx): segments may be on a block device.
+            b"device" if value.is_empty() => return Err(format!("invalid device value \"{word}\"")),
+            b"device" => self.device = Some((value.into(), word.span)),
             // DIFF(nginx): a slow disk is left alone.
             b"slow" => {
                 let slow = units::msec(value).filter(|slow| !slow.is_zero());
@@ -331,6 +373,11 @@ impl RawCachePath {
     /// Name of the fleet, and its position in the configuration.
     pub(super) fn fleet(&self) -> Option<(&[u8], Span)> {
         self.place.fleet.as_deref().map(|name| (name, self.fleet_at))
+    }
+
+    /// Path of the device, and its position in the configuration.
+    pub(super) fn device(&self) -> Option<(&[u8], Span)> {
+        self.device.as_ref().map(|(path, span)| (&**path, *span))
     }
 
     /// Resolves the directory; `full` makes its path absolute.
@@ -432,6 +479,7 @@ mod tests {
             snapshot: Some(INTERVAL),
             store: CacheStore::Files,
             direct: false,
+            device: None,
             slow: None,
             hedging: Hedging::OFF,
             verify: true,

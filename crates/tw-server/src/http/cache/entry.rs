@@ -24,7 +24,7 @@ use super::file_head::{self, NoEntry};
 use super::hedge::{HedgeWinner, HedgedKey, LookupHedge};
 use super::open_entries::{BODY_MAX, DueCheck, OpenEntries, OpenEntry, PathCheck};
 use super::refresh_ahead::RefreshPace;
-use super::segments::{FoundRecord, RecordRead};
+use super::segments::{FoundRecord, RecordRead, SegmentStore};
 use super::store::{is_same, on_disk, valid_until};
 use super::zone::{Cache, ZoneIndex};
 use crate::event_loop::Loop;
@@ -508,7 +508,11 @@ impl EntrySearch<'_> {
         let (cache, key, sequence) = (wanted.cache.clone(), wanted.key, AtomicU64::new(0));
         let checked = Arc::new(CheckedEntry { cache, key, address, sequence });
         let start = offset + u64::from(meta.header_size);
-        let check = Arc::new(BlockCheck::new(start..start + body_len, sums, checked.clone()));
+        let check = BlockCheck::new(start..start + body_len, sums, checked.clone());
+        // The place of a record on a device may be used again while the entry is open.
+        let segments = wanted.cache.zone.segments.as_ref().filter(|_| address.is_some());
+        let is_always = segments.is_some_and(SegmentStore::is_on_device);
+        let check = Arc::new(if is_always { check.always() } else { check });
         let compared = match check.compare_first(offset, first) {
             Some(compared) => compared,
             None => check.read(disk, by, file, start, 1).await?.map(drop),

@@ -289,6 +289,12 @@ impl CacheMaintenance {
             lacking = self.missing_space().await;
         }
         let entries = index.counts();
+        // Large responses take no room of a device.
+        while self.cache.zone.segments.as_ref().is_some_and(|store| store.device_excess() > 0) {
+            if self.free_segment().await == 0 {
+                break;
+            }
+        }
         loop {
             let excess = self.cache.zone.bytes_on_disk().saturating_sub(place.max_size).max(lacking);
             let too_many = index.len().saturating_sub(entries.entries_max);

@@ -19,14 +19,14 @@ use bytes::Bytes;
 use tw_base::FatalCell;
 use tw_cache::format::{self, Meta, Tags, WrittenBy as MadeBy};
 use tw_cache::policy::{Duties, Lifetime};
-use tw_cache::segment::{self, RecordPrefix, RecordState, ScanWindow, SegmentHeader};
+use tw_cache::segment::{self, RecordPrefix, RecordState, ScanWindow, SegmentHeader, Superblock};
 use tw_cache::{Claim, EntryState, EvictionPolicy, Key, Purge};
 use tw_disk::sim::{Faults, Loss, Sim};
 use tw_disk::{Account, Aio, Disk, JobClass, JobSource, Pool};
 use tw_http::Fields;
 use tw_testkit::Random;
 
-use super::cache_path::{CachePath, CacheStore, NginxFiles, StepLimits};
+use super::cache_path::{CacheDevice, CachePath, CacheStore, NginxFiles, StepLimits};
 use super::entry::{EntryQuery, EntrySearch, FoundEntry, FoundState};
 use super::hedge::Hedging;
 use super::manager::CacheMaintenance;
@@ -40,10 +40,14 @@ thread_local! {
     static STORE: Cell<CacheStore> = const { Cell::new(CacheStore::Files) };
     /// True if segments are read and written past the page cache.
     static DIRECT: Cell<bool> = const { Cell::new(false) };
+    /// True if segments are on a device.
+    static DEVICE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Segments with room for some pages of all sizes but the largest, which has a file of its own.
 const LOG: CacheStore = CacheStore::Log(128 << 10);
+/// Layout of a device with such segments.
+const SLOTS: Superblock = Superblock { uuid: *b"0123456789abcdef", slot_size: 128 << 10, slots: 8 };
 const PAGES: usize = 12;
 /// Bytes that a cache may hold before room is made: about the half of all pages.
 const HOLDS: u64 = 200_000;
@@ -153,7 +157,7 @@ impl Process {
             levels: [1, 0, 0],
             keys_size: 1 << 20,
             inactive: Duration::from_secs(u32::MAX.into()),
-            max_size: HOLDS,
+            max_size: if DEVICE.get() { 4 * HOLDS } else { HOLDS },
             min_free: 0,
             manager: steps,
             loader: steps,
@@ -164,6 +168,7 @@ impl Process {
             hedging: Hedging::OFF,
             store,
             direct: DIRECT.get(),
+            device: DEVICE.get().then(|| CacheDevice { path: c"/device".to_owned(), fd: None }),
             slow: None,
             verify: true,
             members: Box::default(),
@@ -409,7 +414,16 @@ impl Process {
         let (mut files, mut bytes, mut segments) = (0, 0, 0);
         for path in sim.paths() {
             let name = path.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap();
-            if name == b"purges" || name == b"snapshot" || *path == *STRANGE {
+            if [&b"purges"[..], b"snapshot"].contains(&name) || [STRANGE, c"/cache/device"].contains(&&*path)
+            {
+                continue;
+            }
+            if *path == *c"/device" {
+                for (number, content) in segments_of_device(sim) {
+                    let [of_segment, size] = self.compare_segment(number, &content)?;
+                    (files, bytes, segments) =
+                        (files + of_segment, bytes + size, segments + content.len() as u64);
+                }
                 continue;
             }
             if let Some(number) = super::segments::number_of(name) {
@@ -444,7 +458,24 @@ impl Process {
 fn new_sim(seed: u64) -> Arc<Sim> {
     let sim = Sim::new(seed);
     sim.put(STRANGE, b"").unwrap();
+    if DEVICE.get() {
+        let mut device = SLOTS.encode();
+        device.resize(SLOTS.offset(SLOTS.slots) as usize, 0);
+        sim.put(c"/device", &device).unwrap();
+    }
     sim
+}
+
+/// Numbers and contents of the segments on a device.
+fn segments_of_device(sim: &Sim) -> Vec<(u32, Vec<u8>)> {
+    let device = sim.content(c"/device").unwrap();
+    let slots = (0..SLOTS.slots).filter_map(|slot| {
+        let at = SLOTS.offset(slot) as usize;
+        let content = &device[at..at + SLOTS.slot_size as usize];
+        let number = SegmentHeader::decode_any(content).ok()?.number;
+        (SLOTS.slot(number) == slot).then(|| (number, content.to_vec()))
+    });
+    slots.collect()
 }
 
 fn door(sim: &Arc<Sim>, pool: &Pool) -> Disk {
@@ -551,10 +582,17 @@ fn segments_past_the_page_cache_lose_nothing_whatever_the_disk_does() {
     lose_nothing();
 }
 
+#[test]
+fn segments_on_a_device_lose_nothing_whatever_the_disk_does() {
+    STORE.set(LOG);
+    DEVICE.set(true);
+    lose_nothing();
+}
+
 fn lose_nothing() {
     let pool = Pool::new("sim", 1, 1000).unwrap();
-    let found: u64 = (0..SEEDS).map(|seed| block_on(live(seed, &pool))).sum();
-    assert!(found > SEEDS, "little was there to be lost: {found}");
+    let found: u64 = (0..seeds()).map(|seed| block_on(live(seed, &pool))).sum();
+    assert!(found > seeds(), "little was there to be lost: {found}");
 }
 
 #[test]
@@ -622,6 +660,11 @@ fn start_retries_when_descriptors_run_out_while_reading_purges() {
 
 const SEEDS: u64 = 150;
 
+/// Number of lives: a crash of a device takes longer, because all of it is one file.
+fn seeds() -> u64 {
+    if DEVICE.get() { SEEDS / 10 } else { SEEDS }
+}
+
 /// One life, which is cut off after so many operations.
 async fn cut_off(seed: u64, calls: u64, loss: Loss, pool: &Pool) -> u64 {
     let (sim, truth, mut random) = (new_sim(seed), Truth::default(), Random::new(seed));
@@ -663,9 +706,16 @@ fn segments_past_the_page_cache_outlive_a_crash_at_every_operation() {
     crash_everywhere();
 }
 
+#[test]
+fn segments_on_a_device_outlive_a_crash_at_every_operation() {
+    STORE.set(LOG);
+    DEVICE.set(true);
+    crash_everywhere();
+}
+
 fn crash_everywhere() {
     let pool = Pool::new("sim", 1, 1000).unwrap();
-    for seed in 0..4 {
+    for seed in 0..if DEVICE.get() { 1 } else { 4 } {
         let needed = block_on(cut_off(seed, u64::MAX / 2, Loss::Nothing, &pool));
         assert!(needed > 30, "{needed}");
         for calls in 0..needed {

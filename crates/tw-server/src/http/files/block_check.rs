@@ -40,6 +40,8 @@ pub(crate) struct BlockCheck {
     /// One bit for each block with a checksum.
     verified: Box<[AtomicU64]>,
     unverified: AtomicUsize,
+    /// True if blocks are compared whenever they are read: something else may be written to their place.
+    is_always: bool,
     damage: Arc<dyn DamageReport>,
 }
 
@@ -52,7 +54,13 @@ impl BlockCheck {
     pub(crate) fn new(body: Range<u64>, sums: BlockSums, damage: Arc<dyn DamageReport>) -> Self {
         let blocks = sums.len();
         let verified = (0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Self { body, sums, verified, unverified: AtomicUsize::new(blocks), damage }
+        Self { body, sums, verified, unverified: AtomicUsize::new(blocks), is_always: false, damage }
+    }
+
+    /// Compares blocks whenever they are read.
+    pub(crate) fn always(self) -> Self {
+        // A file without blocks is complete.
+        Self { is_always: true, ..self }
     }
 
     /// Bytes of memory that the checksums take.
@@ -96,6 +104,9 @@ impl BlockCheck {
     }
 
     fn set_verified(&self, nth: u64) {
+        if self.is_always {
+            return;
+        }
         let word = usize::try_from(nth / 64).ok().and_then(|word| self.verified.get(word));
         if let Some(word) = word.filter(|_| nth < self.sums.len() as u64)
             && word.fetch_or(1 << (nth % 64), Relaxed) & 1 << (nth % 64) == 0

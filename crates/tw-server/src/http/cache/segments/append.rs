@@ -23,7 +23,7 @@ use tw_cache::segment::{
 use tw_cache::{Commit, Index, Key, Move, RemovedEntry, SegmentAddress};
 use tw_disk::{Account, Disk, DiskError, JobClass, JobSource, WriteBack};
 
-use super::{OpenSegment, SegmentStore, no_room};
+use super::{LeasedBytes, OpenSegment, SegmentStore, no_room};
 
 /// Bytes of records that one job writes.
 const BATCH_SIZE: u64 = 1 << 20;
@@ -278,8 +278,11 @@ impl SegmentStore {
             }
         }
         let Writer { active: Some(active), batch: Some(batch), .. } = &mut **writer else { return };
-        let (file, at) = (active.open.file.clone(), u64::from(active.next) * BLOCK_SIZE);
-        let written = target.disk.write_parts(&mut by, &file, at, batch.parts.clone()).await;
+        let (open, at) = (active.open.clone(), u64::from(active.next) * BLOCK_SIZE);
+        let mut parts = batch.parts.clone();
+        // The slot is not used again before a write has ended that nobody waits for.
+        parts.push(Bytes::from_owner(LeasedBytes::new([0; 0], &open.lease)));
+        let written = target.disk.write_parts(&mut by, &open.file, open.base + at, parts).await;
         let Some(batch) = writer.batch.take() else { return };
         if let Err(error) = written {
             batch.records.into_iter().for_each(|queued| queued.end(Err(error.clone())));
@@ -385,9 +388,11 @@ impl SegmentStore {
         if written - active.begun < target.window {
             return;
         }
-        let (begun, file) = (active.begun, active.open.file.clone());
-        let write_back = WriteBack { begin: begun..written, finish: active.settled..begun, needless_to: 0 };
-        match target.disk.write_back(by, &file, write_back).await {
+        let (begun, open) = (active.begun, active.open.clone());
+        let place = |range: std::ops::Range<u64>| open.base + range.start..open.base + range.end;
+        let (begin, finish) = (place(begun..written), place(active.settled..begun));
+        let write_back = WriteBack { begin, finish, needless_to: 0 };
+        match target.disk.write_back(by, &open.file, write_back).await {
             Ok(()) => (active.settled, active.begun) = (begun, written),
             Err(_) => {
                 // What is not settled may be something else now.
@@ -414,7 +419,7 @@ impl SegmentStore {
             gone.extend(target.index.remove_if_address(row.key, row.address(segment)));
         }
         active.next = u32::try_from(from / BLOCK_SIZE).unwrap_or(active.next);
-        if target.disk.truncate(by, &active.open.file, from).await.is_ok() {
+        if self.cut(target.disk, by, &active.open, from).await.is_ok() {
             gone.into_iter().for_each(RemovedEntry::deleted);
             self.set_bytes(segment, from);
         } else {
@@ -445,15 +450,11 @@ impl SegmentStore {
         let size = at + segment::blocks(bytes.len() as u64) * BLOCK_SIZE;
         let mut by = Account::new(JobClass::Fill, JobSource::of(self.dir.to_bytes()));
         let header = SegmentHeader { table: Some(table), ..active.open.header };
-        let file = &active.open.file;
-        if target.disk.write(&mut by, file, at, bytes).await.is_ok() {
+        let open = &active.open;
+        if open.write(target.disk, &mut by, at, bytes).await.is_ok() {
             self.set_bytes(segment, size);
-            let sealed = target.disk.write(&mut by, file, 0, header.encode()).await;
-            if sealed.is_ok() {
-                self.keep_open(
-                    segment,
-                    &Arc::new(OpenSegment { header, file: file.clone(), is_writable: true }),
-                );
+            if open.write(target.disk, &mut by, 0, header.encode()).await.is_ok() {
+                self.keep_open(segment, &Arc::new(open.with_header(header)));
             }
         }
     }

@@ -8,8 +8,8 @@ use tw_cache::segment::{PREFIX_SIZE, RecordPrefix, SegmentRow};
 use tw_cache::{Progress, RemovedEntry, ScanCursor};
 use tw_disk::{Account, DiskError, JobClass, JobSource};
 
+use super::SegmentStore;
 use super::append::{AppendTarget, Record, RecordPermit};
-use super::{SegmentStore, read_up_to};
 
 /// Share of a segment that is gained at least when it is freed: one part in so many.
 const GAIN_SHARE: u64 = 2;
@@ -164,7 +164,7 @@ impl SegmentStore {
             let Ok(Some(open)) = self.open(target.disk, &mut by, number).await else { break };
             let Some(moving) = target.index.claim_move(row.key, address, now) else { continue };
             let len = usize::try_from(address.size()).unwrap_or(0);
-            let Ok(record) = read_up_to(target.disk, &mut by, &open.file, address.offset(), len).await else {
+            let Ok(record) = open.read(target.disk, &mut by, address.offset(), len).await else {
                 continue;
             };
             let Ok((prefix, _)) = RecordPrefix::decode(&record, &open.header, row.block) else { continue };

@@ -1,16 +1,14 @@
 //! Loading of segments at the start: their tables, or their records one by one.
 
 use tw_cache::RecordOutcome;
-use tw_cache::segment::{
-    BLOCK_SIZE, RECORD_MAX, ScanWindow, SegmentError, SegmentHeader, SegmentRow, decode_table, scan,
-};
+use tw_cache::segment::{BLOCK_SIZE, RECORD_MAX, ScanWindow, SegmentError, SegmentRow, decode_table, scan};
 use tw_cache::{LoadedRecord, Progress, ScanCursor};
-use tw_disk::{Account, Disk, DiskError, File, JobClass, JobSource};
+use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
 use tw_log::{Level, Text};
 
 use super::super::manager::CacheMaintenance;
 use super::super::zone::ZoneIndex;
-use super::{RecordRead, SegmentStore, is_body_whole, read_up_to};
+use super::{OpenSegment, RecordRead, SegmentStore, is_body_whole};
 
 /// Bytes that a scan reads at once.
 const SCAN_READ: usize = 1 << 20;
@@ -42,9 +40,9 @@ impl SegmentStore {
         if let Some(table) = open.header.table {
             let (offset, len) = (u64::from(table.block) * BLOCK_SIZE, table.len());
             // What a damaged header says is not allocated.
-            let is_there = offset + len <= disk.stat_file(by, &open.file).await?.size;
+            let is_there = offset + len <= self.size_of(disk, by, &open).await?;
             let bytes = match is_there {
-                true => read_up_to(disk, by, &open.file, offset, usize::try_from(len).unwrap_or(0)).await?,
+                true => open.read(disk, by, offset, usize::try_from(len).unwrap_or(0)).await?,
                 false => Vec::new(),
             };
             match decode_table(&bytes, &table) {
@@ -52,7 +50,8 @@ impl SegmentStore {
                 Err(why) => damage = Some(why),
             }
         }
-        let mut rows = scan_all(disk, by, &open.file, &open.header).await?;
+        let size = self.size_of(disk, by, &open).await?;
+        let mut rows = scan_all(disk, by, &open, size).await?;
         // Bodies, too: a crash may have left a record whose end was not written.
         let mut whole = Vec::with_capacity(rows.len());
         for row in rows.drain(..) {
@@ -71,18 +70,18 @@ impl SegmentStore {
 async fn scan_all(
     disk: &Disk,
     by: &mut Account,
-    file: &File,
-    header: &SegmentHeader,
+    open: &OpenSegment,
+    file_size: u64,
 ) -> Result<Vec<SegmentRow>, DiskError> {
-    let file_size = disk.stat_file(by, file).await?.size;
     let (mut rows, mut next) = (Vec::new(), Some(1));
     while let Some(block) = next {
         let offset = u64::from(block) * BLOCK_SIZE;
         if offset >= file_size {
             break;
         }
-        let bytes = read_up_to(disk, by, file, offset, SCAN_READ).await?;
-        next = scan(header, &ScanWindow { block, bytes: &bytes, file_size }, &mut rows);
+        let rest = usize::try_from(file_size - offset).unwrap_or(SCAN_READ);
+        let bytes = open.read(disk, by, offset, SCAN_READ.min(rest)).await?;
+        next = scan(&open.header, &ScanWindow { block, bytes: &bytes, file_size }, &mut rows);
         tw_rt::yield_now().await;
     }
     Ok(rows)

@@ -10,7 +10,7 @@ use tw_log::{Level, Text};
 use super::super::file_head;
 use super::super::manager::CacheMaintenance;
 use super::super::zone::ZoneIndex;
-use super::{HEAD_READ, directory, number_of};
+use super::{HEAD_READ, directory, note_path, number_of};
 
 impl CacheMaintenance {
     /// Writes what dropped tasks have left in the queue, removes what they could not remove, and frees empty segments.
@@ -98,13 +98,15 @@ impl CacheMaintenance {
         false
     }
 
-    /// Removes the segments that an earlier configuration with `store=log` has left: purges since then do not concern them.
+    /// Removes the segments that an earlier configuration with another store has left: purges since then do not concern them.
     pub(in crate::http::cache) async fn remove_foreign_segments(&self) {
-        if self.cache.zone.segments.is_some() {
-            return;
+        let mut by = Account::new(JobClass::Scan, JobSource::NONE);
+        match &self.cache.zone.segments {
+            Some(store) if !store.is_on_device() => return self.forget_device(&mut by).await,
+            Some(_) => {}
+            None => self.forget_device(&mut by).await,
         }
         let dir = directory(&self.cache.place);
-        let mut by = Account::new(JobClass::Scan, JobSource::NONE);
         let listing = match self.disk.list(&mut by, &dir, LIST_MAX).await {
             Ok(listing) => listing,
             Err(error) => {
@@ -133,5 +135,13 @@ impl CacheMaintenance {
             Level::Warn,
             format_args!("cache \"{name}\": {removed} segments of \"store=log\" are removed"),
         );
+    }
+
+    /// Removes the note of a device that an earlier configuration has used: purges since then do not concern it.
+    async fn forget_device(&self, by: &mut Account) {
+        match self.disk.unlink(by, &note_path(&self.cache.place)).await {
+            Err(error) if !error.is_absent() => self.log_failure(&error),
+            _ => {}
+        }
     }
 }

@@ -5,11 +5,13 @@
 //! record   reading, updating and removing one record
 //! free     the oldest segment is removed; responses that were used since they were written are copied before
 //! load     at a start: tables of segments, or scans
+//! device   segments in slots of a block device
 //! ```
 //! A segment is removed whole. Readers that have it open read on, so no response gets bytes of another. Numbers of segments
 //! grow, and no process appends to a segment of another one.
 
 mod append;
+mod device;
 mod free;
 mod load;
 mod manage;
@@ -31,6 +33,8 @@ use tw_disk::{
 };
 
 use super::cache_path::{CachePath, CacheStore};
+
+use device::{DevicePlace, LeasedBytes, OpenDevice, SlotLease, note_path};
 
 pub(super) use append::{AppendQueue, AppendTarget, Appended};
 pub(super) use record::{FoundRecord, HEAD_READ, RecordHead, RecordRead, is_body_whole};
@@ -58,6 +62,7 @@ pub(crate) const LIMITS: &[&[Limit]] = &[
         ),
     ],
     append::LIMITS,
+    device::LIMITS,
     free::LIMITS,
 ];
 
@@ -66,6 +71,8 @@ pub(super) struct SegmentStore {
     dir: CString,
     /// Length of the path of the cache's directory, which is not created while requests are served.
     dir_len: u32,
+    /// Device with the segments; without one they are files.
+    device: Option<DevicePlace>,
     /// Size of new segments in bytes.
     size: AtomicU64,
     /// True if segments are read and written past the page cache.
@@ -97,6 +104,7 @@ struct Segment {
     unsynced: UnsyncedKeys,
     /// True while records are appended.
     is_active: bool,
+    lease: SlotLease,
 }
 
 /// Keys with removed records that may come back after a power cut.
@@ -112,6 +120,37 @@ pub(super) struct OpenSegment {
     pub(super) file: File,
     /// False if the file can only be read: the file system is read-only, or the sandbox does not know the directory.
     is_writable: bool,
+    /// Offset of the segment in the file.
+    base: u64,
+    lease: SlotLease,
+}
+
+impl OpenSegment {
+    /// The segment with a new header.
+    fn with_header(&self, header: SegmentHeader) -> Self {
+        let Self { file, is_writable, base, lease, .. } = self;
+        Self { header, file: file.clone(), is_writable: *is_writable, base: *base, lease: lease.clone() }
+    }
+
+    /// Reads up to `len` bytes at an offset in the segment.
+    async fn read(
+        &self,
+        disk: &Disk,
+        by: &mut Account,
+        offset: u64,
+        len: usize,
+    ) -> Result<Vec<u8>, DiskError> {
+        read_up_to(disk, by, &self.file, self.base + offset, len).await
+    }
+
+    /// Writes at an offset in the segment.
+    async fn write<B>(&self, disk: &Disk, by: &mut Account, offset: u64, bytes: B) -> Result<(), DiskError>
+    where
+        B: AsRef<[u8]> + Send + 'static,
+    {
+        let bytes = LeasedBytes::new(bytes, &self.lease);
+        disk.write(by, &self.file, self.base + offset, bytes).await.map(|_| ())
+    }
 }
 
 impl SegmentStore {
@@ -124,7 +163,9 @@ impl SegmentStore {
         Some(Self {
             dir: directory(place),
             dir_len: place.dir_len(),
-            size: AtomicU64::new(size),
+            // Until the device is open, its size is not known.
+            size: AtomicU64::new(if place.device.is_some() { segment::SEGMENT_SIZE_MIN } else { size }),
+            device: DevicePlace::of(place),
             is_direct: AtomicBool::new(place.direct),
             direct_refused: AtomicBool::new(false),
             known: FatalMutex::default(),
@@ -137,6 +178,9 @@ impl SegmentStore {
 
     /// Sets the size of new segments, and the way in which segments are opened from now on.
     pub(super) fn configure(&self, size: u64, is_direct: bool) {
+        if self.device.is_some() {
+            return;
+        }
         self.size.store(size, Relaxed);
         if self.is_direct.swap(is_direct, Relaxed) != is_direct {
             let mut known = self.known.lock();
@@ -148,7 +192,7 @@ impl SegmentStore {
     pub(super) fn take_direct_refusal(&self) -> bool {
         let known = self.known.lock();
         let mut open = known.segments.values().filter_map(|segment| segment.open.as_ref());
-        self.is_direct.load(Relaxed)
+        (self.is_direct.load(Relaxed) || self.device.is_some())
             && open.any(|(open, _)| open.file.refuses_direct())
             && !self.direct_refused.swap(true, Relaxed)
     }
@@ -182,6 +226,17 @@ impl SegmentStore {
     pub(super) async fn list(&self, disk: &Disk) -> Result<(), DiskError> {
         let list = async {
             let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+            if let Some(device) = &self.device {
+                let opened = device.open(disk).await?;
+                let slot_size = opened.superblock.slot_size;
+                let headers = opened.headers(disk).await?;
+                self.size.store(slot_size, Relaxed);
+                let mut known = self.known.lock();
+                for SegmentHeader { number, .. } in headers {
+                    known.add(number, slot_size);
+                }
+                return Ok(());
+            }
             let found = match disk.list(&mut by, &self.dir, LIST_MAX).await {
                 Ok(listing) => listing.entries,
                 Err(error) if error.errno() == Some(Errno::NOENT) => Vec::new(),
@@ -190,12 +245,7 @@ impl SegmentStore {
             let mut known = self.known.lock();
             for entry in found {
                 let Some(number) = number_of(entry.name.to_bytes()) else { continue };
-                known.next = known.next.max(number + 1);
-                let size = entry.meta.size.next_multiple_of(BLOCK_SIZE);
-                // What the process before has removed may not be on the disk.
-                let unsynced = UnsyncedKeys { are_more: true, ..UnsyncedKeys::default() };
-                let segment = Segment { size, open: None, unsynced, is_active: false };
-                known.segments.insert(number, segment);
+                known.add(number, entry.meta.size.next_multiple_of(BLOCK_SIZE));
             }
             Ok(())
         };
@@ -222,6 +272,9 @@ impl SegmentStore {
                 Some(_) => {}
             }
         }
+        if self.device.is_some() {
+            return self.open_in_slot(disk, by, number).await;
+        }
         let path = self.path(number);
         let mut is_writable = true;
         let options = match self.is_direct.load(Relaxed) {
@@ -240,9 +293,72 @@ impl SegmentStore {
         };
         let first = read_up_to(disk, by, &file, 0, BLOCK_SIZE as usize).await?;
         let Ok(header) = SegmentHeader::decode(&first, number) else { return Ok(None) };
-        let open = Arc::new(OpenSegment { header, file, is_writable });
+        let lease = SlotLease::default();
+        let open = Arc::new(OpenSegment { header, file, is_writable, base: 0, lease });
         self.keep_open(number, &open);
         Ok(Some(open))
+    }
+
+    /// Returns a segment of the device.
+    async fn open_in_slot(
+        &self,
+        disk: &Disk,
+        by: &mut Account,
+        number: u32,
+    ) -> Result<Option<Arc<OpenSegment>>, DiskError> {
+        let Some(OpenDevice { file, superblock, .. }) = self.device.as_ref().and_then(DevicePlace::opened)
+        else {
+            return Ok(None);
+        };
+        // Before the header: the slot is not used again meanwhile.
+        let lease = self.known.lock().segments.get(&number).map(|segment| segment.lease.clone());
+        let Some(lease) = lease else { return Ok(None) };
+        let base = superblock.offset(superblock.slot(number));
+        let first = read_up_to(disk, by, file, base, BLOCK_SIZE as usize).await?;
+        let Ok(header) = SegmentHeader::decode(&first, number) else { return Ok(None) };
+        let open = Arc::new(OpenSegment { header, file: file.clone(), is_writable: true, base, lease });
+        self.keep_open(number, &open);
+        Ok(Some(open))
+    }
+
+    /// Bytes of a segment up to the end of its file or slot.
+    async fn size_of(&self, disk: &Disk, by: &mut Account, open: &OpenSegment) -> Result<u64, DiskError> {
+        match self.device.as_ref().and_then(DevicePlace::opened) {
+            Some(device) => Ok(device.superblock.slot_size),
+            None => Ok(disk.stat_file(by, &open.file).await?.size),
+        }
+    }
+
+    /// Returns true if segments are in slots of a device.
+    pub(super) fn is_on_device(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// Bytes that have to be freed on the device, so that it has room for new segments.
+    pub(super) fn device_excess(&self) -> u64 {
+        let Some(OpenDevice { superblock, .. }) = self.device.as_ref().and_then(DevicePlace::opened) else {
+            return 0;
+        };
+        let used = self.known.lock().segments.len() as u64;
+        used.saturating_sub(u64::from(superblock.slots - superblock.reserve())) * superblock.slot_size
+    }
+
+    /// Makes everything from `from` on no part of a segment.
+    async fn cut(
+        &self,
+        disk: &Disk,
+        by: &mut Account,
+        open: &OpenSegment,
+        from: u64,
+    ) -> Result<(), DiskError> {
+        match self.device.as_ref().and_then(DevicePlace::opened) {
+            // A scan ends there.
+            Some(device) if from < device.superblock.slot_size => {
+                open.write(disk, by, from, vec![0; BLOCK_SIZE as usize]).await
+            }
+            Some(_) => Ok(()),
+            None => disk.truncate(by, &open.file, from).await,
+        }
     }
 
     /// Returns a segment that can be written. `None` if there is none, or its header is damaged.
@@ -296,6 +412,9 @@ impl SegmentStore {
         created: u64,
     ) -> Result<Arc<OpenSegment>, DiskError> {
         self.list(disk).await?;
+        if self.device.is_some() {
+            return self.create_in_slot(disk, by, created).await;
+        }
         let options = CreateOptions {
             parents_below: Some(self.dir_len),
             is_direct: self.is_direct.load(Relaxed),
@@ -319,17 +438,62 @@ impl SegmentStore {
             };
             let stamp = self.random.hash_one((created, number));
             let header = SegmentHeader { number, stamp, created, table: None };
-            let open = Arc::new(OpenSegment { header, file, is_writable: true });
-            let segment =
-                Segment { size: BLOCK_SIZE, open: None, unsynced: UnsyncedKeys::default(), is_active: true };
-            self.known.lock().segments.insert(number, segment);
-            if let Err(error) = disk.write(by, &open.file, 0, header.encode()).await {
-                self.set_inactive(number);
-                return Err(error);
-            }
-            self.keep_open(number, &open);
-            return Ok(open);
+            let lease = SlotLease::default();
+            self.known.lock().segments.insert(number, Segment::active(BLOCK_SIZE, &lease));
+            let open = OpenSegment { header, file, is_writable: true, base: 0, lease };
+            return self.begin(disk, by, open).await;
         }
+    }
+
+    /// Creates a segment in a slot of the device.
+    async fn create_in_slot(
+        &self,
+        disk: &Disk,
+        by: &mut Account,
+        created: u64,
+    ) -> Result<Arc<OpenSegment>, DiskError> {
+        let Some((place, OpenDevice { file, superblock, .. })) =
+            self.device.as_ref().and_then(|place| Some((place, place.opened()?)))
+        else {
+            return Err(no_room());
+        };
+        let lease = SlotLease::default();
+        let number = {
+            let mut known = self.known.lock();
+            let used: HashSet<u32> = known.segments.keys().map(|number| superblock.slot(*number)).collect();
+            let next = known.next;
+            let mut numbers = (0..superblock.slots).map(|nth| (next + nth) % SEGMENTS_MAX);
+            let is_free = |number: &u32| {
+                let slot = superblock.slot(*number);
+                !used.contains(&slot) && place.may_use(slot)
+            };
+            // The manager makes room.
+            let number = numbers.find(is_free).ok_or_else(no_room)?;
+            known.next = (number + 1) % SEGMENTS_MAX;
+            known.segments.insert(number, Segment::active(superblock.slot_size, &lease));
+            number
+        };
+        let stamp = self.random.hash_one((created, number));
+        let header = SegmentHeader { number, stamp, created, table: None };
+        let base = superblock.offset(superblock.slot(number));
+        let open = OpenSegment { header, file: file.clone(), is_writable: true, base, lease };
+        self.begin(disk, by, open).await
+    }
+
+    /// Writes the header of a new segment.
+    async fn begin(
+        &self,
+        disk: &Disk,
+        by: &mut Account,
+        open: OpenSegment,
+    ) -> Result<Arc<OpenSegment>, DiskError> {
+        let (number, open) = (open.header.number, Arc::new(open));
+        if let Err(error) = open.write(disk, by, 0, open.header.encode()).await {
+            self.set_inactive(number);
+            return Err(error);
+        }
+        self.keep_open(number, &open);
+        Ok(open)
     }
 
     fn set_inactive(&self, number: u32) {
@@ -339,6 +503,10 @@ impl SegmentStore {
     }
 
     fn set_bytes(&self, number: u32, size: u64) {
+        if self.device.is_some() {
+            // A slot is taken as a whole.
+            return;
+        }
         if let Some(segment) = self.known.lock().segments.get_mut(&number) {
             segment.size = size;
         }
@@ -392,9 +560,19 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// Removes the file of a segment.
+    /// Removes the file of a segment, or frees its slot.
     async fn unlink(&self, disk: &Disk, number: u32) -> Result<(), DiskError> {
         let mut by = Account::new(JobClass::Evict, JobSource::NONE);
+        if let Some((place, opened)) = self.device.as_ref().and_then(|place| Some((place, place.opened()?))) {
+            let lease = self.known.lock().segments.get(&number).map(|segment| segment.lease.clone());
+            let Some(lease) = lease else { return Ok(()) };
+            let slot = opened.superblock.slot(number);
+            let nothing = LeasedBytes::new([0; BLOCK_SIZE as usize], &lease);
+            disk.write(&mut by, &opened.file, opened.superblock.offset(slot), nothing).await?;
+            place.rest(slot, lease);
+            self.known.lock().segments.remove(&number);
+            return Ok(());
+        }
         match disk.unlink(&mut by, &self.path(number)).await {
             Err(error) if error.errno() != Some(Errno::NOENT) => Err(error),
             _ => {
@@ -411,10 +589,35 @@ impl SegmentStore {
 
     /// Waits until no power cut can undo the removal of segments.
     pub(super) async fn sync_directory(&self, disk: &Disk, by: &mut Account) -> Result<(), DiskError> {
+        if let Some(device) = &self.device {
+            return match device.opened() {
+                Some(opened) => disk.fsync(by, &opened.file, Durable::Data).await,
+                None => Ok(()),
+            };
+        }
         match disk.sync_dir(by, &self.dir).await {
             Err(error) if !matches!(error.errno(), Some(Errno::NOENT | Errno::INVAL)) => Err(error),
             _ => Ok(()),
         }
+    }
+}
+
+impl Segment {
+    /// A segment to which records are appended.
+    fn active(size: u64, lease: &SlotLease) -> Self {
+        let unsynced = UnsyncedKeys::default();
+        Self { size, open: None, unsynced, is_active: true, lease: lease.clone() }
+    }
+}
+
+impl KnownSegments {
+    /// Adds a segment of a process before.
+    fn add(&mut self, number: u32, size: u64) {
+        self.next = self.next.max(number + 1);
+        // What that process has removed may not be on the disk.
+        let unsynced = UnsyncedKeys { are_more: true, ..UnsyncedKeys::default() };
+        let segment = Segment { size, open: None, unsynced, is_active: false, lease: SlotLease::default() };
+        self.segments.insert(number, segment);
     }
 }
 

@@ -6,7 +6,7 @@ use tw_cache::segment::{BLOCK_SIZE, PREFIX_SIZE, REMOVED_MARK, RecordPrefix, Rec
 use tw_cache::{Key, SegmentAddress};
 use tw_disk::{Account, Disk, DiskError, Durable, File, JobClass, JobSource};
 
-use super::{SegmentStore, read_up_to};
+use super::SegmentStore;
 
 /// Result of reading a record.
 pub(in crate::http::cache) enum RecordRead {
@@ -53,7 +53,7 @@ impl SegmentStore {
         let Some(open) = self.open(disk, by, address.segment).await? else { return Ok(RecordRead::Missing) };
         // The block that follows belongs to another record.
         let want = usize::try_from(address.size()).unwrap_or(usize::MAX).min(max);
-        let first = read_up_to(disk, by, &open.file, address.offset(), want).await?;
+        let first = open.read(disk, by, address.offset(), want).await?;
         let prefix = match find(&first, &open.header, (key, address)) {
             Some(prefix) => prefix,
             None => return Ok(RecordRead::Missing),
@@ -65,7 +65,7 @@ impl SegmentStore {
             true => true,
             false if first.len() < want => false,
             false => {
-                let size = disk.stat_file(by, &open.file).await?.size;
+                let size = self.size_of(disk, by, &open).await?;
                 size >= address.offset() + PREFIX_SIZE + len
             }
         };
@@ -81,8 +81,9 @@ impl SegmentStore {
         let offset = address.offset() + PREFIX_SIZE;
         let mut entry = first.slice(PREFIX..);
         if needed > entry.len() {
-            entry = read_up_to(disk, by, &open.file, offset, needed).await?.into();
+            entry = open.read(disk, by, offset, needed).await?.into();
         }
+        let offset = open.base + offset;
         Ok(match format::decode(&entry, len) {
             Ok(meta) => {
                 let file = open.file.clone();
@@ -104,7 +105,7 @@ impl SegmentStore {
         let mut bytes = update.prefix.encode(&open.header, address.block).to_vec();
         bytes.extend(update.head);
         bytes.drain(..MARK);
-        disk.write(by, &open.file, address.offset() + MARK as u64, bytes).await?;
+        open.write(disk, by, address.offset() + MARK as u64, bytes).await?;
         if update.is_durable {
             disk.fsync(by, &open.file, Durable::Data).await?;
         }
@@ -121,9 +122,9 @@ impl SegmentStore {
         let mut by = Account::new(JobClass::Evict, JobSource::NONE);
         let Some(open) = self.open_to_write(disk, &mut by, address.segment).await? else { return Ok(()) };
         // An address of a snapshot may be one of another segment.
-        let prefix = read_up_to(disk, &mut by, &open.file, address.offset(), PREFIX).await?;
+        let prefix = open.read(disk, &mut by, address.offset(), PREFIX).await?;
         if find(&prefix, &open.header, (key, address)).is_some() {
-            disk.write(&mut by, &open.file, address.offset(), REMOVED_MARK).await?;
+            open.write(disk, &mut by, address.offset(), REMOVED_MARK).await?;
         }
         // After the write: what is taken for a synchronization before it may not be part of that.
         self.note_unsynced(address, key);
