@@ -19,13 +19,14 @@ use tw_base::Limit;
 use tw_log::Level;
 
 use crate::directory::{DirectoryLock, SavedPosition, StateDirectory};
-use crate::engine::{Engine, EngineError, Store};
+use crate::engine::{Engine, EngineError, Session};
 use crate::fleet::Fleet;
 use crate::nats::Nats;
 use crate::publisher::{QueuedPurge, unix_ms};
 use crate::queue::Queue;
 use crate::record::FleetPurge;
 use crate::status::NodeSummary;
+use crate::store::{SUMMARIES, Store, StoreWatch};
 
 /// Receiver of messages for the log.
 pub type LogFn = Arc<dyn Fn(Level, fmt::Arguments<'_>) + Send + Sync>;
@@ -130,6 +131,8 @@ pub(crate) struct Node<E: Engine> {
     pub(crate) has_work: Notify,
     /// Connection whose log continues the position.
     pub(crate) session: RefCell<Option<Rc<E::Session>>>,
+    /// Stores of that connection that are open, by name.
+    pub(crate) stores: RefCell<HashMap<&'static str, Rc<<E::Session as Session>::Store>>>,
     pub(crate) session_changed: Notify,
     pub(crate) away_since: Cell<Instant>,
     /// Position and caches; `None` until they are read.
@@ -181,7 +184,7 @@ async fn serve<E: Engine + 'static>(
     mut commands: UnboundedReceiver<AgentCommand>,
 ) {
     let directory = StateDirectory::new(&fleet.settings().state);
-    let purges = fleet.connect();
+    let (purges, operations) = fleet.connect();
     let node = Rc::new(Node {
         engine,
         fleet,
@@ -196,6 +199,7 @@ async fn serve<E: Engine + 'static>(
         has_queued: Notify::new(),
         has_work: Notify::new(),
         session: RefCell::default(),
+        stores: RefCell::default(),
         session_changed: Notify::new(),
         away_since: Cell::new(Instant::now()),
         state: RefCell::default(),
@@ -212,6 +216,7 @@ async fn serve<E: Engine + 'static>(
         spawn_local(node.clone().run()),
         spawn_local(node.clone().tick()),
         spawn_local(node.clone().summarize()),
+        spawn_local(node.clone().serve_stores(operations)),
     ];
     while let Some(command) = commands.recv().await {
         match command {
@@ -314,8 +319,8 @@ impl<E: Engine + 'static> Node<E> {
     /// Publishes the summary of this node again and again.
     async fn summarize(self: Rc<Self>) {
         loop {
-            let session = self.session.borrow().clone();
-            if let (Some(session), Role::Active) = (session, self.role.get()) {
+            let is_connected = self.session.borrow().is_some();
+            if is_connected && self.role.get() == Role::Active {
                 let summary = {
                     let status = self.fleet.status.lock();
                     NodeSummary {
@@ -329,7 +334,9 @@ impl<E: Engine + 'static> Node<E> {
                     }
                 };
                 let text = serde_json::to_vec(&summary).unwrap_or_default();
-                if let Err(error @ EngineError::Refused(_)) = session.set(&summary.node, &text, None).await {
+                let set =
+                    async { self.opened_store(&SUMMARIES).await?.set(&summary.node, &text, None).await };
+                if let Err(error @ EngineError::Refused(_)) = set.await {
                     self.log_some(
                         Level::Warn,
                         "summary",
@@ -341,9 +348,10 @@ impl<E: Engine + 'static> Node<E> {
         }
     }
 
-    /// Follows the summaries of all nodes.
-    pub(crate) async fn watch(self: Rc<Self>, session: Rc<E::Session>) {
-        let mut watch = match session.watch().await {
+    /// Follows the summaries of all nodes, as long as the connection lasts.
+    pub(crate) async fn watch_summaries(self: Rc<Self>) {
+        let watch = async { self.opened_store(&SUMMARIES).await?.watch().await };
+        let mut watch = match watch.await {
             Ok(watch) => watch,
             Err(error) => {
                 return self.log_some(
@@ -353,9 +361,9 @@ impl<E: Engine + 'static> Node<E> {
                 );
             }
         };
-        while let Ok(changes) = session.next_changes(&mut watch).await {
+        while let Ok(changes) = watch.next().await {
             let mut status = self.fleet.status.lock();
-            changes.iter().for_each(|entry| status.set_node(&entry.key, entry.value.as_deref()));
+            changes.entries.iter().for_each(|entry| status.set_node(&entry.key, entry.value.as_deref()));
         }
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use tw_base::Errno;
 
+use crate::store::{Store, StoreSettings};
+
 /// Failure of an engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineError {
@@ -61,17 +63,6 @@ pub struct LogRecord {
     pub payload: Option<Vec<u8>>,
 }
 
-/// Value of a store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Key.
-    pub key: String,
-    /// Value; `None` if it was removed.
-    pub value: Option<Vec<u8>>,
-    /// Version, for compare-and-set.
-    pub version: u64,
-}
-
 /// Ordered log.
 pub trait Log {
     /// Reader of records in order.
@@ -96,35 +87,21 @@ pub trait LogReader {
     fn next(&mut self) -> impl Future<Output = Result<Vec<LogRecord>, EngineError>>;
 }
 
-/// Store of small values by key.
-pub trait Store {
-    /// Watch of all keys.
-    type Watch;
+/// Connection to an engine: the log, and stores that are opened by their settings.
+pub trait Session: Log {
+    /// Store of the engine.
+    type Store: Store + 'static;
 
-    /// Value of a key.
-    fn get(&self, key: &str) -> impl Future<Output = Result<Option<Entry>, EngineError>>;
-
-    /// Sets a value, if the key has this version; 0 is that of a key that does not exist, `None` is any. Returns the new version.
-    fn set(
-        &self,
-        key: &str,
-        value: &[u8],
-        expected: Option<u64>,
-    ) -> impl Future<Output = Result<u64, EngineError>>;
-
-    /// Begins to watch all keys: the current values first, then the changes.
-    fn watch(&self) -> impl Future<Output = Result<Self::Watch, EngineError>>;
-
-    /// The next changes of a watch.
-    fn next_changes(&self, watch: &mut Self::Watch) -> impl Future<Output = Result<Vec<Entry>, EngineError>>;
+    /// Opens a store, and creates it if it does not exist.
+    fn open_store(&self, settings: &StoreSettings) -> impl Future<Output = Result<Self::Store, EngineError>>;
 }
 
 /// Engine that can be connected to.
 pub trait Engine {
-    /// Connection with log and store.
-    type Session: Log + Store + 'static;
+    /// Connection with log and stores.
+    type Session: Session + 'static;
 
-    /// Connects, and makes sure that log and store exist.
+    /// Connects, and makes sure that the log exists.
     fn connect(&self) -> impl Future<Output = Result<Self::Session, EngineError>>;
 
     /// Name and version of the server at the other end of a connection.

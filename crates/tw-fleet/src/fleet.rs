@@ -8,6 +8,7 @@ use tw_base::{FatalMutex, Limit};
 use crate::FleetSettings;
 use crate::record::FleetPurge;
 use crate::status::FleetStatus;
+use crate::store_client::StoreOperation;
 
 /// Purges that wait for the log or the queue at the same time.
 const PUBLISHING_MAX: usize = 4096;
@@ -41,11 +42,14 @@ pub struct Fleet {
     settings: FleetSettings,
     outbox: FatalMutex<Option<mpsc::UnboundedSender<Outgoing>>>,
     publishing: AtomicUsize,
+    pub(crate) store_outbox: FatalMutex<Option<mpsc::UnboundedSender<StoreOperation>>>,
+    /// Operations of stores that wait for an answer.
+    pub(crate) operations: AtomicUsize,
     pub(crate) status: FatalMutex<FleetStatus>,
 }
 
-/// One of the purges that wait.
-struct Place<'a>(&'a AtomicUsize);
+/// One of those that wait.
+pub(crate) struct Place<'a>(pub(crate) &'a AtomicUsize);
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
@@ -60,6 +64,8 @@ impl Fleet {
             settings,
             outbox: FatalMutex::default(),
             publishing: AtomicUsize::new(0),
+            store_outbox: FatalMutex::default(),
+            operations: AtomicUsize::new(0),
             status: FatalMutex::default(),
         }
     }
@@ -101,10 +107,14 @@ impl Fleet {
         }
     }
 
-    /// Connects an agent: purges go to it from now on.
-    pub(crate) fn connect(&self) -> mpsc::UnboundedReceiver<Outgoing> {
+    /// Connects an agent: purges and operations of stores go to it from now on.
+    pub(crate) fn connect(
+        &self,
+    ) -> (mpsc::UnboundedReceiver<Outgoing>, mpsc::UnboundedReceiver<StoreOperation>) {
         let (outbox, purges) = mpsc::unbounded_channel();
         *self.outbox.lock() = Some(outbox);
-        purges
+        let (outbox, operations) = mpsc::unbounded_channel();
+        *self.store_outbox.lock() = Some(outbox);
+        (purges, operations)
     }
 }

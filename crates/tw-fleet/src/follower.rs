@@ -36,6 +36,7 @@ impl<E: Engine + 'static> Node<E> {
             };
             let had_session = self.session.borrow_mut().take().is_some();
             if had_session {
+                self.stores.borrow_mut().clear();
                 self.away_since.set(Instant::now());
                 self.session_changed.notify_waiters();
             }
@@ -119,7 +120,7 @@ impl<E: Engine + 'static> Node<E> {
         self.session_changed.notify_waiters();
         self.has_work.notify_one();
         self.log(Level::Notice, format_args!("connected to the engine, at sequence {sequence}"));
-        let watching = AbortOnDrop(spawn_local(self.clone().watch(session.clone())));
+        let watching = AbortOnDrop(spawn_local(self.clone().watch_summaries()));
         let ended = loop {
             if self.role.get() == Role::Retired {
                 // The connection is for purges that are published.

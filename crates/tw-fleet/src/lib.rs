@@ -1,4 +1,4 @@
-//! A fleet of nodes that share orders: an engine with a log and a store, and the agent that follows it on a thread that may wait.
+//! A fleet of nodes that share orders: an engine with a log and stores, and the agent that follows it on a thread that may wait.
 //!
 //! ```text
 //! a purge here ─► Fleet::publish ─► Agent ─► engine: log ─► Agent of every node ─► NodeCaches: applied in order
@@ -15,16 +15,20 @@ mod directory;
 mod engine;
 mod fleet;
 mod follower;
+mod lease;
 mod nats;
 mod position;
 mod publisher;
 mod queue;
 mod record;
 mod status;
+mod store;
+mod store_client;
 
 pub use agent::{Agent, LogFn, NodeCaches};
-pub use engine::{Engine, EngineError, Entry, Log, LogReader, LogRecord, LogState, Store};
+pub use engine::{Engine, EngineError, Log, LogReader, LogRecord, LogState, Session};
 pub use fleet::{Fleet, PublishOutcome};
+pub use lease::Lease;
 pub use nats::fuzz as fuzz_nats;
 pub use nats::{
     Authentication, CredentialsError, NatsSettings, ServerList, ServerListError, is_name, read_credentials,
@@ -32,6 +36,10 @@ pub use nats::{
 pub use position::{Continuity, Position, judge};
 pub use record::{FleetPurge, FleetPurgeMode, FleetPurgeScope, FleetRecord, RecordError, RecordKind};
 pub use status::{FleetStatus, NodeSummary};
+pub use store::{
+    CERTIFICATES, CONFIGURATION, Entry, SUMMARIES, Store, StoreChanges, StoreSettings, StoreWatch, is_key,
+};
+pub use store_client::{StoreClient, StoreClientWatch};
 
 /// Settings of one fleet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,4 +78,6 @@ pub const LIMITS: &[&[tw_base::Limit]] = &[
     fleet::LIMITS,
     agent::LIMITS,
     status::LIMITS,
+    store::LIMITS,
+    store_client::LIMITS,
 ];

@@ -1,6 +1,7 @@
-//! NATS JetStream as the engine of a fleet: a stream is the log, a key-value bucket the store. A small client of our own, over one
+//! NATS JetStream as the engine of a fleet: a stream is the log, a key-value bucket each store. A small client of our own, over one
 //! connection at a time.
 
+mod bucket;
 mod connection;
 mod credentials;
 mod jetstream;

@@ -2,129 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+mod support;
+
 use std::time::Duration;
 
-use tw_fleet::{
-    Agent, Authentication, Fleet, FleetPurge, FleetPurgeMode, FleetPurgeScope, FleetSettings, FleetStatus,
-    NatsSettings, NodeCaches, PublishOutcome, ServerList,
-};
+use support::{PATIENCE, settings, start};
+use tw_fleet::{Authentication, FleetPurge, FleetPurgeMode, FleetPurgeScope, PublishOutcome};
 use tw_testkit::nats::FakeNats;
 use tw_testkit::{Random, TempDir, wait};
-
-const PATIENCE: Duration = Duration::from_secs(180);
-
-/// Caches of a node.
-#[derive(Default)]
-struct Caches {
-    applied: Mutex<Vec<FleetPurge>>,
-    /// True while the disk fails.
-    fails: Mutex<bool>,
-}
-
-impl NodeCaches for Caches {
-    fn names(&self) -> Vec<Vec<u8>> {
-        vec![b"site".to_vec()]
-    }
-
-    fn purge(&self, _: &[u8], purges: Vec<FleetPurge>) -> Pin<Box<dyn Future<Output = Result<(), String>>>> {
-        let outcome = match *self.fails.lock().unwrap() {
-            true => Err("write() failed (5: Input/output error)".to_owned()),
-            false => {
-                self.applied.lock().unwrap().extend(purges);
-                Ok(())
-            }
-        };
-        Box::pin(async move { outcome })
-    }
-}
-
-/// A node with its agent.
-struct Node {
-    fleet: Arc<Fleet>,
-    caches: Arc<Caches>,
-    log: Arc<Mutex<String>>,
-    _agent: Agent,
-}
-
-fn settings(dir: &TempDir, node: &str, url: &str) -> FleetSettings {
-    FleetSettings {
-        name: "edge".into(),
-        node: node.into(),
-        state: dir.join(node),
-        publish_timeout: Duration::from_secs(1),
-        engine: NatsSettings {
-            servers: ServerList::parse(url).unwrap(),
-            authentication: Authentication::Anonymous,
-            tls: false,
-            trusted: None,
-            replicas: 1,
-            max_age: Duration::from_secs(3600),
-            max_messages: 1_000_000,
-        },
-    }
-}
-
-fn start(settings: FleetSettings) -> Node {
-    let (fleet, caches) = (Arc::new(Fleet::new(settings)), Arc::new(Caches::default()));
-    let log = Arc::new(Mutex::new(String::new()));
-    let lines = log.clone();
-    let agent = Agent::start(
-        fleet.clone(),
-        caches.clone(),
-        Arc::new(move |level, message| *lines.lock().unwrap() += &format!("{level} {message}\n")),
-    );
-    Node { fleet, caches, log, _agent: agent.unwrap() }
-}
-
-impl Node {
-    fn wait(&self, is_so: impl Fn(&FleetStatus) -> bool) {
-        let is_there = wait::until(PATIENCE, || is_so(&self.fleet.status()));
-        assert!(is_there, "{:?} {}", self.fleet.status(), self.log.lock().unwrap());
-    }
-
-    fn publish(&self, purge: FleetPurge) -> PublishOutcome {
-        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(self.fleet.publish(purge))
-    }
-
-    /// Publishes many purges, some hundred at a time. Returns how many are queued.
-    fn flood(&self, purges: impl IntoIterator<Item = FleetPurge>) -> usize {
-        let purges: Vec<_> = purges.into_iter().collect();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let mut queued = 0;
-        for batch in purges.chunks(500) {
-            queued += runtime.block_on(async {
-                let local = tokio::task::LocalSet::new();
-                let tasks: Vec<_> = batch
-                    .iter()
-                    .map(|purge| {
-                        let (fleet, purge) = (self.fleet.clone(), purge.clone());
-                        local.spawn_local(async move { fleet.publish(purge).await })
-                    })
-                    .collect();
-                local
-                    .run_until(async {
-                        let mut queued = 0;
-                        for task in tasks {
-                            match task.await.unwrap() {
-                                PublishOutcome::Published => {}
-                                PublishOutcome::Queued => queued += 1,
-                                PublishOutcome::Unpublished(why) => panic!("{why}"),
-                            }
-                        }
-                        queued
-                    })
-                    .await
-            });
-        }
-        queued
-    }
-
-    fn applied(&self) -> Vec<FleetPurge> {
-        self.caches.applied.lock().unwrap().clone()
-    }
-}
 
 fn tag(number: usize) -> FleetPurge {
     let scope = FleetPurgeScope::Tags(vec![format!("tag-{number}").into_bytes()]);

@@ -241,6 +241,31 @@ impl FakeNats {
         self.shared.lock().streams.clear();
     }
 
+    /// Takes a value out of a bucket, as an engine does that has lost it; `None` if it is not there.
+    pub fn lose_value(&self, bucket: &str, key: &str) -> Option<Vec<u8>> {
+        let mut state = self.shared.lock();
+        let stream = state.streams.get_mut(&format!("KV_{bucket}"))?;
+        let subject = format!("$KV.{bucket}.{key}");
+        let at = stream.messages.iter().rposition(|message| message.subject == subject)?;
+        Some(stream.messages.remove(at).payload)
+    }
+
+    /// Values of a bucket by key.
+    pub fn values(&self, bucket: &str) -> HashMap<String, Vec<u8>> {
+        let state = self.shared.lock();
+        let prefix = format!("$KV.{bucket}.");
+        let messages = state.streams.get(&format!("KV_{bucket}")).map(|stream| stream.messages.clone());
+        let key = |message: &StoredMessage| message.subject.strip_prefix(&prefix).map(str::to_owned);
+        messages.unwrap_or_default().into_iter().filter_map(|m| Some((key(&m)?, m.payload))).collect()
+    }
+
+    /// Sets a value of a bucket, whatever it is.
+    pub fn set_value(&self, bucket: &str, key: &str, value: &[u8]) {
+        let mut state = self.shared.lock();
+        state.store(&format!("$KV.{bucket}.{key}"), Vec::new(), value.to_vec());
+        state.deliver();
+    }
+
     /// Appends a message to the log, whatever it is.
     pub fn append(&self, payload: &[u8]) {
         let mut state = self.shared.lock();
@@ -410,6 +435,9 @@ impl State {
         let body: Value = serde_json::from_slice(&payload).unwrap_or_default();
         let answer = match subject.strip_prefix("$JS.API.") {
             Some(call) => self.call(number, call, inbox, &body),
+            None if self.is_other_version(subject, &headers) => Some(
+                json!({ "error": { "code": 400, "err_code": 10071, "description": "wrong last sequence" } }),
+            ),
             None => match self.store(subject, headers, payload) {
                 Some((stream, seq, duplicate)) => {
                     Some(json!({ "stream": stream, "seq": seq, "duplicate": duplicate }))
@@ -424,6 +452,18 @@ impl State {
             self.reply(number, inbox, inbox, "", b"", answer.to_string().as_bytes());
         }
         self.deliver();
+    }
+
+    /// True if the headers name another version of the subject than the last one.
+    fn is_other_version(&self, subject: &str, headers: &[u8]) -> bool {
+        let text = String::from_utf8_lossy(headers).into_owned();
+        let expected =
+            text.lines().find_map(|line| line.strip_prefix("Nats-Expected-Last-Subject-Sequence: "));
+        let Some(expected) = expected.and_then(|version| version.parse::<u64>().ok()) else { return false };
+        let messages = self.streams.values().flat_map(|stream| &stream.messages);
+        let last =
+            messages.filter(|message| message.subject == subject).map(|message| message.sequence).max();
+        last.unwrap_or(0) != expected
     }
 
     fn call(&mut self, number: u64, call: &str, inbox: &str, body: &Value) -> Option<Value> {
@@ -464,14 +504,15 @@ impl State {
             } }));
         }
         if let Some(name) = call.strip_prefix("CONSUMER.CREATE.") {
-            if !self.streams.contains_key(name) {
-                return missing();
-            }
+            let Some(stream) = self.streams.get(name) else { return missing() };
+            let pending = stream.messages.len();
             self.next += 1;
             let reader = format!("reader{}", self.next);
             let next = body["config"]["opt_start_seq"].as_u64().unwrap_or(1);
             self.readers.insert(reader.clone(), StreamReader { stream: name.to_owned(), next, delivered: 0 });
-            return Some(json!({ "stream_name": name, "name": reader, "config": {} }));
+            return Some(
+                json!({ "stream_name": name, "name": reader, "config": {}, "num_pending": pending }),
+            );
         }
         if let Some((_, reader)) =
             call.strip_prefix("CONSUMER.MSG.NEXT.").and_then(|rest| rest.rsplit_once('.'))

@@ -1,4 +1,4 @@
-//! JetStream over a connection: the stream of the log, the key-value bucket of the store. Requests and replies are JSON.
+//! JetStream over a connection: its API, the stream of the log, and readers of streams. Requests and replies are JSON.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -8,12 +8,13 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use tw_http::base64::{self, Alphabet};
 
 use super::NatsSettings;
+use super::bucket::Bucket;
 use super::connection::{Connection, Inbox, InboxKind};
 use super::parser::{Message, shown};
-use crate::engine::{EngineError, Entry, Log, LogReader, LogRecord, LogState, Store};
+use crate::engine::{EngineError, Log, LogReader, LogRecord, LogState, Session};
+use crate::store::StoreSettings;
 
 /// Messages that are asked for at once.
 const BATCH: usize = 128;
@@ -27,31 +28,28 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 const READER_TIME: Duration = Duration::from_secs(60);
 /// Time for which the server recognises a record that was sent twice.
 const DUPLICATES: Duration = Duration::from_secs(120);
-/// Age at which the summary of a node that is gone disappears.
-const SUMMARY_AGE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Largest value of the store.
-const VALUE_SIZE_MAX: u64 = 64 << 10;
 
 /// Stream or message that does not exist.
 const NOT_FOUND: u64 = 404;
 /// The last sequence of a subject is another one than was expected.
 const WRONG_LAST_SEQUENCE: u64 = 10071;
 
-/// Log and store of one fleet.
+/// Log and stores of one fleet.
 pub(crate) struct JetStream {
-    connection: Rc<Connection>,
+    api: Rc<JetStreamApi>,
+    fleet: Box<str>,
+    settings: NatsSettings,
     /// Stream of the log.
     stream: String,
     /// Subject of its records.
     subject: String,
-    /// Stream of the store.
-    bucket: String,
-    /// Beginning of the subjects of its keys, with the dot.
-    keys: String,
 }
 
+/// API of JetStream over a connection.
+pub(super) struct JetStreamApi(Rc<Connection>);
+
 /// Reader of a stream.
-pub(crate) struct Pull {
+pub(super) struct Pull {
     connection: Rc<Connection>,
     subject: String,
     inbox: Inbox,
@@ -61,9 +59,6 @@ pub(crate) struct Pull {
 
 /// Reader of the log.
 pub(crate) struct JetStreamReader(Pull);
-
-/// Watch of the store.
-pub(crate) struct JetStreamWatch(Pull);
 
 #[derive(Deserialize)]
 struct ApiError {
@@ -96,6 +91,9 @@ struct StreamState {
 #[derive(Deserialize)]
 struct ConsumerInfo {
     name: String,
+    /// Messages that it is going to deliver.
+    #[serde(default)]
+    num_pending: u64,
 }
 
 #[derive(Deserialize)]
@@ -109,32 +107,34 @@ struct StoredReply {
 }
 
 #[derive(Deserialize)]
-struct StoredMessage {
-    seq: u64,
+pub(super) struct StoredMessage {
+    pub(super) seq: u64,
     time: String,
+    /// Content in base64.
     #[serde(default)]
-    data: String,
+    pub(super) data: String,
+    /// Headers in base64.
     #[serde(default)]
-    hdrs: String,
+    pub(super) hdrs: String,
 }
 
-fn nanoseconds(span: Duration) -> u64 {
+pub(super) fn nanoseconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl JetStream {
-    /// Makes sure that stream and bucket exist.
+    /// Makes sure that the stream of the log exists.
     pub(super) async fn new(
         connection: Connection,
         fleet: &str,
         settings: &NatsSettings,
     ) -> Result<Self, EngineError> {
         let this = Self {
-            connection: Rc::new(connection),
+            api: Rc::new(JetStreamApi(Rc::new(connection))),
+            fleet: fleet.into(),
+            settings: settings.clone(),
             stream: format!("TAILWATER_{fleet}"),
             subject: format!("tailwater.{fleet}.log"),
-            bucket: format!("KV_tailwater-{fleet}"),
-            keys: format!("$KV.tailwater-{fleet}."),
         };
         let log = json!({
             "name": this.stream, "subjects": [this.subject], "retention": "limits", "storage": "file",
@@ -142,24 +142,27 @@ impl JetStream {
             "max_msgs": settings.max_messages, "max_msg_size": crate::record::RECORD_SIZE_MAX + 1024,
             "duplicate_window": nanoseconds(DUPLICATES.min(settings.max_age)), "deny_delete": true,
         });
-        this.ensure(&this.stream, &log).await?;
-        let store = json!({
-            "name": this.bucket, "subjects": [format!("{}>", this.keys)], "retention": "limits", "storage": "file",
-            "discard": "new", "num_replicas": settings.replicas, "max_msgs_per_subject": 1,
-            "max_age": nanoseconds(SUMMARY_AGE), "max_msg_size": VALUE_SIZE_MAX, "max_bytes": 64 << 20,
-            "allow_rollup_hdrs": true, "deny_delete": true, "allow_direct": true,
-        });
-        this.ensure(&this.bucket, &store).await?;
+        this.api.ensure(&this.stream, &log).await?;
         Ok(this)
     }
 
     /// Name and version of the server.
     pub(crate) fn server(&self) -> &str {
-        self.connection.server()
+        self.api.0.server()
     }
+}
 
+impl Session for JetStream {
+    type Store = Bucket;
+
+    async fn open_store(&self, settings: &StoreSettings) -> Result<Bucket, EngineError> {
+        Bucket::open(self.api.clone(), &self.fleet, &self.settings, settings).await
+    }
+}
+
+impl JetStreamApi {
     /// Creates a stream if it does not exist. One that exists stays as it is, whatever its limits.
-    async fn ensure(&self, name: &str, config: &Value) -> Result<(), EngineError> {
+    pub(super) async fn ensure(&self, name: &str, config: &Value) -> Result<(), EngineError> {
         let known = self.call::<StreamInfo>(&format!("$JS.API.STREAM.INFO.{name}"), &Value::Null).await?;
         if known.is_none() {
             let made = self.call::<StreamInfo>(&format!("$JS.API.STREAM.CREATE.{name}"), config).await?;
@@ -171,28 +174,29 @@ impl JetStream {
     /// Calls the API; `None` for something that does not exist.
     async fn call<T: DeserializeOwned>(&self, subject: &str, body: &Value) -> Result<Option<T>, EngineError> {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let reply = self.connection.request(subject, &[], &body).await?;
+        let reply = self.0.request(subject, &[], &body).await?;
         read(&reply)
     }
 
-    async fn publish(
+    /// Stores a message. Returns its sequence.
+    pub(super) async fn publish(
         &self,
         subject: &str,
         headers: &[(&str, &str)],
         payload: &[u8],
     ) -> Result<u64, EngineError> {
-        if payload.len() > self.connection.payload_max() {
+        if payload.len() > self.0.payload_max() {
             return Err(EngineError::Refused(format!("a message of {} bytes is too large", payload.len())));
         }
-        let reply = self.connection.request(subject, headers, payload).await?;
+        let reply = self.0.request(subject, headers, payload).await?;
         let published = read::<Published>(&reply)?;
         published
             .map(|published| published.seq)
             .ok_or_else(|| EngineError::Refused("it has no such stream".to_owned()))
     }
 
-    /// Begins to read a stream.
-    async fn pull(&self, stream: &str, mut config: Value) -> Result<Pull, EngineError> {
+    /// Begins to read a stream. Returns the reader, and the number of messages that are there.
+    pub(super) async fn pull(&self, stream: &str, mut config: Value) -> Result<(Pull, u64), EngineError> {
         if let Some(config) = config.as_object_mut() {
             config.insert("ack_policy".to_owned(), "none".into());
             config.insert("replay_policy".to_owned(), "instant".into());
@@ -208,11 +212,16 @@ impl JetStream {
             return Err(EngineError::Lost("it has an invalid name for a reader".to_owned()));
         }
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{}", made.name);
-        let inbox = self.connection.inbox(InboxKind::Stream, 2 * BATCH)?;
-        Ok(Pull { connection: self.connection.clone(), subject, inbox, left: 0 })
+        let inbox = self.0.inbox(InboxKind::Stream, 2 * BATCH)?;
+        Ok((Pull { connection: self.0.clone(), subject, inbox, left: 0 }, made.num_pending))
     }
 
-    async fn stored(&self, stream: &str, which: &Value) -> Result<Option<StoredMessage>, EngineError> {
+    /// A message of a stream; `None` if it is not there.
+    pub(super) async fn stored(
+        &self,
+        stream: &str,
+        which: &Value,
+    ) -> Result<Option<StoredMessage>, EngineError> {
         let reply = self.call::<StoredReply>(&format!("$JS.API.STREAM.MSG.GET.{stream}"), which).await?;
         Ok(reply.map(|reply| reply.message))
     }
@@ -247,8 +256,10 @@ impl Log for JetStream {
     type Reader = JetStreamReader;
 
     async fn state(&self) -> Result<LogState, EngineError> {
-        let info =
-            self.call::<StreamInfo>(&format!("$JS.API.STREAM.INFO.{}", self.stream), &Value::Null).await?;
+        let info = self
+            .api
+            .call::<StreamInfo>(&format!("$JS.API.STREAM.INFO.{}", self.stream), &Value::Null)
+            .await?;
         let info = info.ok_or_else(|| EngineError::Lost(format!("stream \"{}\" is gone", self.stream)))?;
         let StreamState { first_seq, last_seq } = info.state;
         let first = if first_seq == 0 { last_seq.saturating_add(1) } else { first_seq };
@@ -256,24 +267,25 @@ impl Log for JetStream {
     }
 
     async fn record_time(&self, sequence: u64) -> Result<Option<u64>, EngineError> {
-        let stored = self.stored(&self.stream, &json!({ "seq": sequence })).await?;
+        let stored = self.api.stored(&self.stream, &json!({ "seq": sequence })).await?;
         Ok(stored.and_then(|message| time_ns(&message.time)))
     }
 
     async fn append(&self, id: &str, payload: &[u8]) -> Result<u64, EngineError> {
         let headers = [("Nats-Msg-Id", id), ("Nats-Expected-Stream", &*self.stream)];
-        self.publish(&self.subject, &headers, payload).await
+        self.api.publish(&self.subject, &headers, payload).await
     }
 
     async fn read_from(&self, sequence: u64) -> Result<JetStreamReader, EngineError> {
         let config = json!({ "deliver_policy": "by_start_sequence", "opt_start_seq": sequence.max(1) });
-        self.pull(&self.stream, config).await.map(JetStreamReader)
+        let (pull, _) = self.api.pull(&self.stream, config).await?;
+        Ok(JetStreamReader(pull))
     }
 }
 
 impl Pull {
     /// The next messages. Waits until there are some.
-    async fn next(&mut self) -> Result<Vec<Message>, EngineError> {
+    pub(super) async fn next(&mut self) -> Result<Vec<Message>, EngineError> {
         let mut found = Vec::new();
         while found.is_empty() {
             if self.left == 0 {
@@ -342,50 +354,6 @@ impl LogReader for JetStreamReader {
         let messages = self.0.next().await?;
         let records: Option<Vec<LogRecord>> = messages.iter().map(record).collect();
         records.ok_or_else(|| EngineError::Lost("a record of the log has no sequence".to_owned()))
-    }
-}
-
-impl Store for JetStream {
-    type Watch = JetStreamWatch;
-
-    async fn get(&self, key: &str) -> Result<Option<Entry>, EngineError> {
-        let subject = format!("{}{key}", self.keys);
-        let Some(message) = self.stored(&self.bucket, &json!({ "last_by_subj": subject })).await? else {
-            return Ok(None);
-        };
-        let mut value = Vec::new();
-        base64::decode(message.data.as_bytes(), Alphabet::Standard, &mut value)
-            .map_err(|_| EngineError::Lost("a value of the store is damaged".to_owned()))?;
-        let is_removed = {
-            let mut headers = Vec::new();
-            let is_read = base64::decode(message.hdrs.as_bytes(), Alphabet::Standard, &mut headers).is_ok();
-            is_read && String::from_utf8_lossy(&headers).contains("KV-Operation:")
-        };
-        let value = (!is_removed).then_some(value);
-        Ok(Some(Entry { key: key.to_owned(), value, version: message.seq }))
-    }
-
-    async fn set(&self, key: &str, value: &[u8], expected: Option<u64>) -> Result<u64, EngineError> {
-        let subject = format!("{}{key}", self.keys);
-        let expected = expected.map(|version| version.to_string());
-        let header = expected.as_deref().map(|version| ("Nats-Expected-Last-Subject-Sequence", version));
-        self.publish(&subject, header.as_slice(), value).await
-    }
-
-    async fn watch(&self) -> Result<JetStreamWatch, EngineError> {
-        let config =
-            json!({ "deliver_policy": "last_per_subject", "filter_subject": format!("{}>", self.keys) });
-        self.pull(&self.bucket, config).await.map(JetStreamWatch)
-    }
-
-    async fn next_changes(&self, watch: &mut JetStreamWatch) -> Result<Vec<Entry>, EngineError> {
-        let messages = watch.0.next().await?;
-        let entry = |message: &Message| {
-            let key = message.subject.strip_prefix(&self.keys)?.to_owned();
-            let value = message.payload.clone().filter(|_| message.header("KV-Operation").is_none());
-            Some(Entry { key, value, version: record(message)?.sequence })
-        };
-        Ok(messages.iter().filter_map(entry).collect())
     }
 }
 

@@ -210,6 +210,11 @@ fn message(arguments: &[u8], sizes: usize) -> Result<PendingMessage, NotNats> {
 }
 
 impl Message {
+    /// A message that is only its headers.
+    pub(crate) fn of_headers(headers: Vec<u8>) -> Self {
+        Self { subject: String::new(), subscription: 0, reply: None, headers, payload: None }
+    }
+
     /// Status of the headers: `NATS/1.0 503`.
     pub(crate) fn status(&self) -> Option<u16> {
         let line = self.headers.split(|byte| *byte == b'\n').next()?;
