@@ -17,7 +17,10 @@ use tw_conf::{
 };
 use tw_core::load::{Loader, Mistakes, ResolveContext, block};
 use tw_core::reach::Reach;
-use tw_fleet::{Authentication, Fleet, FleetSettings, NatsSettings, ServerList, is_name, read_credentials};
+use tw_fleet::{
+    Authentication, EngineKind, EngineSettings, Fleet, FleetKeys, FleetSettings, ServerList, is_name,
+    read_credentials,
+};
 use tw_server::config::location::TempPath;
 use zeroize::Zeroizing;
 
@@ -46,6 +49,7 @@ struct RawFleet {
     tls: Setting<bool>,
     trusted: Setting<Word>,
     state: Setting<Word>,
+    keys: Setting<Vec<Word>>,
     replicas: Setting<u8>,
     max_age: Setting<Duration>,
     max_messages: Setting<u64>,
@@ -58,15 +62,15 @@ const WORDS: &[Directive<RawFleet>] = &[
         .since("Tailwater 0.2")
         .doc("Name of this node, which no other node of the fleet has.")
         .set(|raw, node, _| raw.node.set_with(node, |node| name(node, node.arg(0)?))),
-    record::new("engine", "nats://host[:port][,host[:port]…]", MODULE_BLOCK, ONE)
+    record::new("engine", "nats://host[:port][,host[:port]…] | etcd://host[:port][,host[:port]…]", MODULE_BLOCK, ONE)
         .since("Tailwater 0.2")
-        .doc("Servers of NATS with JetStream, of which one is used at a time.")
+        .doc("Servers of NATS with JetStream or of etcd, of which one is used at a time.")
         .set(|raw, node, _| {
             raw.engine.set_with(node, |node| {
                 let word = node.arg(0)?;
                 // The word itself is not shown: somebody may have written a password into it.
                 let failed = |why: &dyn std::fmt::Display| {
-                    node.fail(format!("invalid engine: {why}")).at(word.span).hint("nats://host:port,host:port")
+                    node.fail(format!("invalid engine: {why}")).at(word.span).hint("nats://host:port,host:port, or etcd://host:port,host:port")
                 };
                 let text = word.as_str().ok_or_else(|| failed(&"it is no text"))?;
                 ServerList::parse(text).map_err(|why| failed(&why))
@@ -100,6 +104,13 @@ const WORDS: &[Directive<RawFleet>] = &[
         .since("Tailwater 0.2")
         .doc("Directory for the position in the log and the purges that wait for the engine; without it fleet_name.")
         .set(|raw, node, _| raw.state.set_once(node, node.arg(0)?.clone())),
+    record::new("encryption_key", "file [file …]", MODULE_BLOCK, Args::at_least(1))
+        .since("Tailwater 0.2")
+        .doc(
+            "Files with the keys that encrypt private keys and secrets in the store: 32 bytes in base64 or hexadecimal digits. The first one \
+             encrypts, all decrypt.",
+        )
+        .set(|raw, node, _| raw.keys.set_once(node, node.args.to_vec())),
     record::new("replicas", "number", MODULE_BLOCK, ONE)
         .default("1")
         .since("Tailwater 0.2")
@@ -227,6 +238,11 @@ impl RawFleet {
         } else {
             Authentication::Anonymous
         };
+        let is_password = matches!(authentication, Authentication::Anonymous | Authentication::Password(..));
+        if servers.kind() == EngineKind::Etcd && !is_password {
+            let message = format!("fleet \"{name}\" has an etcd as its engine, which knows only \"login\"");
+            return Err(ConfError::new(message).at(span));
+        }
         let tls = self.tls.or(None, false);
         let trusted = match (tls, self.trusted.take()) {
             (false, None) => None,
@@ -255,6 +271,10 @@ impl RawFleet {
             let most = PUBLISH_TIMEOUT_MAX.as_secs();
             return Err(ConfError::new(format!("\"publish_timeout\" is longer than {most}s")).at(span));
         }
+        let keys = match self.keys.take() {
+            Some(words) => encryption_keys(&words, shared)?,
+            None => FleetKeys::default(),
+        };
         let state = match self.state.take() {
             Some(word) => word.bytes.to_vec(),
             None => format!("fleet_{name}").into_bytes(),
@@ -264,7 +284,8 @@ impl RawFleet {
             node,
             state: os_path(tw_conf::full_name(shared.prefix, &state)),
             publish_timeout,
-            engine: NatsSettings {
+            keys,
+            engine: EngineSettings {
                 servers,
                 authentication,
                 tls,
@@ -306,6 +327,20 @@ fn secret(word: &Word, what: &str, shared: &ResolveContext<'_>) -> Result<Zeroiz
         Ok(text) => Ok(Zeroizing::new(text.to_owned())),
         Err(_) => Err(ConfError::new(format!("the {what} file \"{word}\" is no text")).at(word.span)),
     }
+}
+
+fn encryption_keys(words: &[Word], shared: &ResolveContext<'_>) -> Result<FleetKeys, ConfError> {
+    let files = words.iter().map(|word| read(word, "encryption key", shared).map(Zeroizing::new));
+    let files = files.collect::<Result<Vec<_>, _>>()?;
+    let files: Vec<&[u8]> = files.iter().map(|file| file.as_slice()).collect();
+    FleetKeys::read(&files).map_err(|why| {
+        let error = ConfError::new(format!("invalid \"encryption_key\": {why}"));
+        let error = match words.first() {
+            Some(word) => error.at(word.span),
+            None => error,
+        };
+        error.hint("openssl rand -base64 32")
+    })
 }
 
 fn first_line(word: &Word, what: &str, shared: &ResolveContext<'_>) -> Result<Zeroizing<String>, ConfError> {

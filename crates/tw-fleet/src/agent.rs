@@ -20,8 +20,9 @@ use tw_log::Level;
 
 use crate::directory::{DirectoryLock, SavedPosition, StateDirectory};
 use crate::engine::{Engine, EngineError, Session};
+use crate::etcd::EtcdEngine;
 use crate::fleet::Fleet;
-use crate::nats::Nats;
+use crate::nats::{EngineKind, Nats};
 use crate::publisher::{QueuedPurge, unix_ms};
 use crate::queue::Queue;
 use crate::record::FleetPurge;
@@ -91,11 +92,24 @@ impl Agent {
         let (send, commands) = unbounded_channel();
         thread::Builder::new().name("fleet".to_owned()).spawn(move || {
             let settings = fleet.settings();
-            match Nats::new(&settings.engine, &settings.name, &settings.node) {
-                Ok(engine) => {
-                    LocalSet::new().block_on(&runtime, serve(engine, fleet.clone(), caches, log, commands))
-                }
-                Err(error) => log(Level::Alert, format_args!("fleet \"{}\": {error}", settings.name)),
+            let tell = log.clone();
+            let failed = |error: String| {
+                tell(Level::Alert, format_args!("fleet \"{}\": {error}", settings.name));
+            };
+            let tasks = LocalSet::new();
+            match settings.engine.servers.kind() {
+                EngineKind::Nats => match Nats::new(&settings.engine, &settings.name, &settings.node) {
+                    Ok(engine) => {
+                        tasks.block_on(&runtime, serve(engine, fleet.clone(), caches, log, commands));
+                    }
+                    Err(error) => failed(error),
+                },
+                EngineKind::Etcd => match EtcdEngine::new(&settings.engine, &settings.name) {
+                    Ok(engine) => {
+                        tasks.block_on(&runtime, serve(engine, fleet.clone(), caches, log, commands));
+                    }
+                    Err(error) => failed(error),
+                },
             }
         })?;
         Ok(Self(send))

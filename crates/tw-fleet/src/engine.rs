@@ -55,7 +55,7 @@ pub struct LogState {
 pub struct LogRecord {
     /// Place in the log, from 1.
     pub sequence: u64,
-    /// Time at which the engine took it, in nanoseconds since 1970.
+    /// Time at which the engine took it, in nanoseconds since 1970, or another number that tells it from others with the same sequence.
     pub time_ns: u64,
     /// Number of records behind it that are still to be read.
     pub pending: u64,

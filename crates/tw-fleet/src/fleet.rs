@@ -57,6 +57,12 @@ impl Drop for Place<'_> {
     }
 }
 
+impl std::fmt::Debug for Fleet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Fleet({})", self.settings.name)
+    }
+}
+
 impl Fleet {
     /// A fleet without an agent.
     pub fn new(settings: FleetSettings) -> Self {
@@ -78,6 +84,11 @@ impl Fleet {
     /// State of the node.
     pub fn status(&self) -> FleetStatus {
         self.status.lock().clone()
+    }
+
+    /// Notes which node orders the certificates of an issuer, for the status.
+    pub fn set_orderer(&self, issuer: &str, node: Option<String>) {
+        self.status.lock().orderers.insert(issuer.to_owned(), node);
     }
 
     /// Publishes a purge that this node has applied. Waits until the log has it, or the queue on disk; no longer than

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::EngineError;
+use crate::nats::is_name;
 use crate::record::random_word;
 use crate::store::Store;
 
@@ -27,6 +28,12 @@ struct WrittenLease {
     term: u64,
     /// Number of renewals.
     renewed: u64,
+}
+
+/// Node that holds a lease, from its entry in the store.
+pub fn lease_holder(value: &[u8]) -> Option<String> {
+    let written = serde_json::from_slice::<WrittenLease>(value).ok()?;
+    is_name(&written.node).then_some(written.node)
 }
 
 /// A lease of one holder.
@@ -104,7 +111,7 @@ impl<S: Store> Lease<S> {
             Some(written) => {
                 let now = (self.now)();
                 let term = Duration::from_millis(written.term).clamp(self.term, TERM_MAX.max(self.term));
-                self.other = Some(written.node);
+                self.other = Some(written.node).filter(|node| is_name(node));
                 match self.observed {
                     Some((known, over)) if known == version => now >= over,
                     _ => {

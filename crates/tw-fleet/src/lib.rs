@@ -13,6 +13,7 @@
 mod agent;
 mod directory;
 mod engine;
+mod etcd;
 mod fleet;
 mod follower;
 mod lease;
@@ -21,20 +22,24 @@ mod position;
 mod publisher;
 mod queue;
 mod record;
+mod sealed;
 mod status;
 mod store;
 mod store_client;
+mod transport;
 
 pub use agent::{Agent, LogFn, NodeCaches};
 pub use engine::{Engine, EngineError, Log, LogReader, LogRecord, LogState, Session};
 pub use fleet::{Fleet, PublishOutcome};
-pub use lease::Lease;
+pub use lease::{Lease, lease_holder};
 pub use nats::fuzz as fuzz_nats;
 pub use nats::{
-    Authentication, CredentialsError, NatsSettings, ServerList, ServerListError, is_name, read_credentials,
+    Authentication, CredentialsError, EngineKind, EngineSettings, ServerList, ServerListError, is_name,
+    read_credentials,
 };
 pub use position::{Continuity, Position, judge};
 pub use record::{FleetPurge, FleetPurgeMode, FleetPurgeScope, FleetRecord, RecordError, RecordKind};
+pub use sealed::{FleetKeyError, FleetKeys, OpenError, OpenedEntry, SealedStore};
 pub use status::{FleetStatus, NodeSummary};
 pub use store::{
     CERTIFICATES, CONFIGURATION, Entry, SUMMARIES, Store, StoreChanges, StoreSettings, StoreWatch, is_key,
@@ -52,8 +57,10 @@ pub struct FleetSettings {
     pub state: std::path::PathBuf,
     /// Longest wait of a purge for the acknowledgement of the engine.
     pub publish_timeout: std::time::Duration,
+    /// Keys of values that the engine must not read.
+    pub keys: FleetKeys,
     /// Settings of the engine.
-    pub engine: NatsSettings,
+    pub engine: EngineSettings,
 }
 
 /// Files that resolve names of servers, for the sandbox.
@@ -72,12 +79,14 @@ pub fn check_trusted(pem: Option<&[u8]>) -> Result<(), String> {
 /// Limits of everything here that an engine or an operator can fill.
 pub const LIMITS: &[&[tw_base::Limit]] = &[
     nats::LIMITS,
+    etcd::LIMITS,
     nats::CONNECTION_LIMITS,
     nats::PARSER_LIMITS,
     queue::LIMITS,
     fleet::LIMITS,
     agent::LIMITS,
     status::LIMITS,
+    sealed::LIMITS,
     store::LIMITS,
     store_client::LIMITS,
 ];

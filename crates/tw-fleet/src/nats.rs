@@ -32,18 +32,37 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::count(
 )];
 pub(crate) use connection::LIMITS as CONNECTION_LIMITS;
 pub(crate) use parser::LIMITS as PARSER_LIMITS;
+pub(crate) use parser::shown;
 
 /// Port of NATS.
 const PORT: u16 = 4222;
+/// Port of etcd.
+const ETCD_PORT: u16 = 2379;
 
-/// Servers of an engine, as `nats://host:port,host:port`.
+/// Kinds of engines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EngineKind {
+    /// NATS with JetStream.
+    Nats,
+    /// etcd.
+    Etcd,
+}
+
+/// Schemes of engines, and their ports.
+const SCHEMES: [(&str, EngineKind, u16); 2] =
+    [("nats://", EngineKind::Nats, PORT), ("etcd://", EngineKind::Etcd, ETCD_PORT)];
+
+/// Servers of an engine, as `nats://host:port,host:port` or `etcd://host:port,host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerList(Vec<(String, u16)>);
+pub struct ServerList {
+    kind: EngineKind,
+    servers: Vec<(String, u16)>,
+}
 
 /// Reason why a text is no list of servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerListError {
-    /// Another engine than NATS.
+    /// Another engine than NATS and etcd.
     Scheme,
     /// A host that is none, or a user before it.
     Host,
@@ -56,7 +75,7 @@ pub enum ServerListError {
 impl std::fmt::Display for ServerListError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Scheme => f.write_str("it has to begin with \"nats://\""),
+            Self::Scheme => f.write_str("it has to begin with \"nats://\" or \"etcd://\""),
             Self::Host => f.write_str("a host is missing or invalid"),
             Self::Port => f.write_str("a port is invalid"),
             Self::TooMany => write!(f, "it has more than {SERVERS_MAX} servers"),
@@ -72,13 +91,15 @@ impl ServerList {
     /// # Errors
     /// See [`ServerListError`].
     pub fn parse(text: &str) -> Result<Self, ServerListError> {
-        let list = text.strip_prefix("nats://").ok_or(ServerListError::Scheme)?;
+        let of_scheme = |(scheme, kind, port)| Some((text.strip_prefix(scheme)?, scheme, kind, port));
+        let known = SCHEMES.into_iter().find_map(of_scheme).ok_or(ServerListError::Scheme)?;
+        let (list, scheme, kind, default_port): (&str, &str, EngineKind, u16) = known;
         let mut servers = Vec::new();
         for server in list.split(',') {
-            let server = server.strip_prefix("nats://").unwrap_or(server).trim_end_matches('/');
+            let server = server.strip_prefix(scheme).unwrap_or(server).trim_end_matches('/');
             let (host, port) = match server.rsplit_once(':').filter(|_| !server.ends_with(']')) {
                 Some((host, port)) => (host, port.parse().ok().filter(|port| *port > 0)),
-                None => (server, Some(PORT)),
+                None => (server, Some(default_port)),
             };
             let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
             let host = bracketed.unwrap_or(host);
@@ -92,12 +113,17 @@ impl ServerList {
             }
             servers.push((host.to_owned(), port.ok_or(ServerListError::Port)?));
         }
-        if servers.len() > SERVERS_MAX { Err(ServerListError::TooMany) } else { Ok(Self(servers)) }
+        if servers.len() > SERVERS_MAX { Err(ServerListError::TooMany) } else { Ok(Self { kind, servers }) }
+    }
+
+    /// Kind of the engine.
+    pub fn kind(&self) -> EngineKind {
+        self.kind
     }
 
     /// Hosts and ports.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u16)> {
-        self.0.iter().map(|(host, port)| (&**host, *port))
+        self.servers.iter().map(|(host, port)| (&**host, *port))
     }
 }
 
@@ -110,7 +136,7 @@ pub fn is_name(text: &str) -> bool {
 
 /// Settings of the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NatsSettings {
+pub struct EngineSettings {
     /// Servers, of which one is used.
     pub servers: ServerList,
     /// Proof of who we are.
@@ -129,7 +155,7 @@ pub struct NatsSettings {
 
 /// NATS as an engine.
 pub(crate) struct Nats {
-    pub(crate) settings: NatsSettings,
+    pub(crate) settings: EngineSettings,
     pub(crate) fleet: Box<str>,
     pub(crate) node: Box<str>,
     pub(crate) tls: Option<Arc<ClientConfig>>,
@@ -140,7 +166,7 @@ pub(crate) struct Nats {
 
 impl Nats {
     /// The engine of these settings. Reads the files of the system's resolver.
-    pub(crate) fn new(settings: &NatsSettings, fleet: &str, node: &str) -> Result<Self, String> {
+    pub(crate) fn new(settings: &EngineSettings, fleet: &str, node: &str) -> Result<Self, String> {
         let tls = settings.tls.then(|| tw_tls::client_config(settings.trusted.as_deref())).transpose()?;
         Ok(Self {
             settings: settings.clone(),
@@ -208,6 +234,7 @@ mod tests {
                 .map(|list| list.iter().map(|(host, port)| format!("{host} {port}")).collect::<Vec<_>>())
         };
         assert_eq!(list("nats://a"), Ok(vec!["a 4222".to_owned()]));
+        assert_eq!(list("etcd://a,b:1"), Ok(vec!["a 2379".to_owned(), "b 1".to_owned()]));
         assert_eq!(
             list("nats://a.example:1,b:2,[::1]:3,[fd00::1]"),
             Ok(vec![
@@ -218,7 +245,7 @@ mod tests {
             ])
         );
         for (text, error) in [
-            ("etcd://a", ServerListError::Scheme),
+            ("redis://a", ServerListError::Scheme),
             ("nats://", ServerListError::Host),
             ("nats://user:secret@a", ServerListError::Host),
             ("nats://a,", ServerListError::Host),

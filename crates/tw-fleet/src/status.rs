@@ -66,6 +66,8 @@ pub struct FleetStatus {
     pub last_purge: u64,
     /// True if the position cannot be saved, or a purge is not saved.
     pub is_unsaved: bool,
+    /// Nodes that order certificates, by the name of the issuer; `None` while nothing is ordered.
+    pub orderers: BTreeMap<String, Option<String>>,
     /// Other nodes and this one, as they describe themselves.
     pub nodes: BTreeMap<String, NodeSummary>,
 }

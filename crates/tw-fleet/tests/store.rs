@@ -7,7 +7,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{RealNats, TestNode, settings, start};
+use support::{RealEtcd, RealNats, TestNode, settings, start};
 use tw_fleet::{
     CERTIFICATES, CONFIGURATION, EngineError, Entry, FleetSettings, Lease, SUMMARIES, Store, StoreClient,
     StoreWatch,
@@ -127,6 +127,13 @@ fn store_over_the_scripted_engine() {
 #[test]
 fn store_over_a_real_nats_server() {
     let Some(engine) = RealNats::start(&[]) else { return };
+    let dir = TempDir::new("fleet-store").unwrap();
+    check_store(|node| settings(&dir, node, &engine.url()));
+}
+
+#[test]
+fn store_over_a_real_etcd() {
+    let Some(engine) = RealEtcd::start(&[]) else { return };
     let dir = TempDir::new("fleet-store").unwrap();
     check_store(|node| settings(&dir, node, &engine.url()));
 }

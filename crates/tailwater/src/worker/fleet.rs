@@ -177,6 +177,13 @@ fn describe(settings: &FleetSettings, status: &FleetStatus, now_ms: u64) -> Stri
     if status.is_unsaved {
         let _ = writeln!(text, "the position or a purge could not be saved: the error log has the reason");
     }
+    for (issuer, node) in &status.orderers {
+        let issuer = tw_log::Text(issuer.as_bytes());
+        let _ = match node {
+            Some(node) => writeln!(text, "certificates of issuer \"{issuer}\": node {node} orders"),
+            None => writeln!(text, "certificates of issuer \"{issuer}\": nothing is ordered"),
+        };
+    }
     let _ = writeln!(
         text,
         "{:<24} {:>12} {:>8} {:>8} {:>12} {:>10}  version",
@@ -205,13 +212,13 @@ fn describe(settings: &FleetSettings, status: &FleetStatus, now_ms: u64) -> Stri
 
 #[cfg(test)]
 mod tests {
-    use tw_fleet::{Authentication, NatsSettings, NodeSummary, ServerList};
+    use tw_fleet::{Authentication, EngineSettings, NodeSummary, ServerList};
 
     use super::*;
 
     #[test]
     fn status_lists_all_nodes_with_their_lag() {
-        let engine = NatsSettings {
+        let engine = EngineSettings {
             servers: ServerList::parse("nats://a").unwrap(),
             authentication: Authentication::Anonymous,
             tls: false,
@@ -225,6 +232,7 @@ mod tests {
             node: "n1".into(),
             state: "/s".into(),
             publish_timeout: Duration::ZERO,
+            keys: tw_fleet::FleetKeys::default(),
             engine,
         };
         let mut status =
@@ -239,10 +247,12 @@ mod tests {
         status.nodes = [("n1", 17), ("n2", 12)]
             .map(|(node, sequence)| (node.to_owned(), summary(node, sequence)))
             .into();
+        status.orderers = [("le".to_owned(), Some("n2".to_owned()))].into();
         assert_eq!(
             describe(&settings, &status, 10_000),
             "fleet edge, node n1: connected to nats 2\n\
              sequence 17, lag 0, queued 0, published 0, applied 0, resets 0\n\
+             certificates of issuer \"le\": node n2 orders\n\
              node                         sequence      lag   queued   last purge       seen  version\n\
              n1                                 17        0        0        never    2 s ago  0.1.0\n\
              n2                                 12        5        0        never    2 s ago  0.1.0\n"

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use serde_json::json;
 use tw_http::base64::{self, Alphabet};
 
-use super::NatsSettings;
+use super::EngineSettings;
 use super::jetstream::{JetStreamApi, Pull, nanoseconds, record};
 use super::parser::Message;
 use crate::engine::EngineError;
@@ -47,7 +47,7 @@ impl Bucket {
     pub(super) async fn open(
         api: Rc<JetStreamApi>,
         fleet: &str,
-        engine: &NatsSettings,
+        engine: &EngineSettings,
         settings: &StoreSettings,
     ) -> Result<Self, EngineError> {
         let name = bucket_name(fleet, settings.name);

@@ -2,44 +2,32 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::future::poll_fn;
-use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 use tw_base::Limit;
-use tw_net::tls::{self, Handshake, HandshakeError, Step};
-use tw_net::{Addr, ConnectOptions, Transport};
-use tw_rt::Socket;
-use tw_tls::UpstreamError;
+use tw_net::Transport;
 use zeroize::Zeroizing;
 
 use super::credentials::sign;
 use super::parser::{Message, Parser, ServerOperation, shown};
 use super::{Authentication, Nats};
 use crate::engine::EngineError;
+use crate::transport::{connect, receive, secure, transmit};
 
 /// Time for name, connection, handshake and greeting.
 const GREETING_TIME_MAX: Duration = Duration::from_secs(10);
-/// Time for one of several addresses to take a connection.
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(4);
 /// Time without a byte after which a ping is sent; and again until the connection counts as lost.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// Time until a request counts as lost.
 const REPLY_TIME_MAX: Duration = Duration::from_secs(10);
 /// Bytes that wait for the server.
 const OUTPUT_SIZE_MAX: usize = 16 << 20;
-/// Bytes that are read at once.
-const READ_SIZE: usize = 32 << 10;
 
 pub(crate) const LIMITS: &[Limit] = &[
     Limit::micros(
@@ -378,7 +366,7 @@ impl Shared {
 
 /// Connects and exchanges greetings.
 async fn greet(engine: &Nats, host: &str, port: u16) -> Result<(Transport, Parser, Info), EngineError> {
-    let socket = connect(engine, host, port).await?;
+    let socket = connect(&engine.names, host, port).await?;
     let mut transport = Transport::Plain(socket);
     let mut parser = Parser::default();
     let info = match next_operation(&transport, &mut parser).await? {
@@ -469,103 +457,6 @@ async fn next_operation(transport: &Transport, parser: &mut Parser) -> Result<Se
         receive(transport, &mut buffer).await?;
         parser.push(&buffer);
     }
-}
-
-async fn connect(engine: &Nats, host: &str, port: u16) -> Result<Socket, EngineError> {
-    if let Some(system) = engine.names.system() {
-        // This thread may wait.
-        system.refresh();
-    }
-    let addresses = engine.names.addresses(host.as_bytes(), GREETING_TIME_MAX).await;
-    let addresses = addresses
-        .map_err(|error| EngineError::Lost(format!("\"{host}\" could not be resolved ({error})")))?;
-    let mut last = EngineError::Lost(format!("\"{host}\" has no address"));
-    for address in addresses.iter() {
-        match timeout(CONNECT_TIME_MAX, open(SocketAddr::new(address, port))).await {
-            Ok(Ok(socket)) => return Ok(socket),
-            Ok(Err(error)) => last = EngineError::io("connect()", &error),
-            Err(_) => {
-                last =
-                    EngineError::Lost(format!("connect() takes longer than {} s", CONNECT_TIME_MAX.as_secs()))
-            }
-        }
-    }
-    Err(last)
-}
-
-async fn open(to: SocketAddr) -> io::Result<Socket> {
-    let socket = tw_net::connect(&Addr::Inet(to), &ConnectOptions::default())?;
-    socket.writable().await?;
-    socket.take_error()?;
-    // Purges are small and should not wait for more of them.
-    socket.set_nodelay();
-    Ok(socket)
-}
-
-async fn secure(socket: Socket, config: Arc<ClientConfig>, host: &str) -> Result<Transport, EngineError> {
-    let failed = |failure: HandshakeError| match failure {
-        HandshakeError::Closed => {
-            EngineError::Lost("it has closed the connection in the handshake".to_owned())
-        }
-        HandshakeError::Io(error) => EngineError::io("SSL_do_handshake()", &error),
-        HandshakeError::Tls(error) => EngineError::Lost(match UpstreamError::of(&error) {
-            Some(why) => format!("its {why}"),
-            None => format!("SSL_do_handshake() failed (SSL: {error})"),
-        }),
-    };
-    let name = ServerName::try_from(host.to_owned())
-        .map_err(|_| EngineError::Lost("its name is none of a host".to_owned()))?;
-    let session = tls::connect(config, name).map_err(|error| failed(HandshakeError::Tls(error)))?;
-    let mut handshake = Handshake::new(socket, session);
-    loop {
-        let waited = match handshake.step().map_err(failed)? {
-            Step::Done => return Ok(Transport::Tls(handshake.into_stream().into())),
-            Step::Readable => poll_fn(|cx| handshake.socket().poll_readable(cx)).await,
-            Step::Writable => poll_fn(|cx| handshake.socket().poll_writable(cx)).await,
-            Step::Process => {
-                let (socket, session, sent) = handshake.into_parts();
-                let (session, processed) = tls::process(session);
-                handshake = Handshake::from_parts(socket, session, sent);
-                if let Err(error) = processed {
-                    handshake.refuse();
-                    return Err(failed(HandshakeError::Tls(error)));
-                }
-                Ok(())
-            }
-        };
-        waited.map_err(|error| failed(HandshakeError::Io(error)))?;
-    }
-}
-
-/// Reads some bytes.
-async fn receive(transport: &Transport, into: &mut Vec<u8>) -> Result<(), EngineError> {
-    loop {
-        into.reserve(READ_SIZE);
-        match transport.try_read(into) {
-            Ok(0) => return Err(EngineError::Lost("it has closed the connection".to_owned())),
-            Ok(_) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let readable = poll_fn(|cx| transport.poll_readable(cx)).await;
-                readable.map_err(|error| EngineError::io("recv()", &error))?;
-            }
-            Err(error) => return Err(EngineError::io("recv()", &error)),
-        }
-    }
-}
-
-/// Writes all of it.
-async fn transmit(transport: &Transport, mut rest: &[u8]) -> Result<(), EngineError> {
-    while !rest.is_empty() {
-        match transport.try_write(rest) {
-            Ok(taken) => rest = rest.get(taken..).unwrap_or_default(),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let writable = poll_fn(|cx| transport.poll_writable(cx)).await;
-                writable.map_err(|error| EngineError::io("send()", &error))?;
-            }
-            Err(error) => return Err(EngineError::io("send()", &error)),
-        }
-    }
-    Ok(())
 }
 
 /// Word that no other client of the server has.

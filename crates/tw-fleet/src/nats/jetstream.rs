@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::NatsSettings;
+use super::EngineSettings;
 use super::bucket::Bucket;
 use super::connection::{Connection, Inbox, InboxKind};
 use super::parser::{Message, shown};
@@ -38,7 +38,7 @@ const WRONG_LAST_SEQUENCE: u64 = 10071;
 pub(crate) struct JetStream {
     api: Rc<JetStreamApi>,
     fleet: Box<str>,
-    settings: NatsSettings,
+    settings: EngineSettings,
     /// Stream of the log.
     stream: String,
     /// Subject of its records.
@@ -127,7 +127,7 @@ impl JetStream {
     pub(super) async fn new(
         connection: Connection,
         fleet: &str,
-        settings: &NatsSettings,
+        settings: &EngineSettings,
     ) -> Result<Self, EngineError> {
         let this = Self {
             api: Rc::new(JetStreamApi(Rc::new(connection))),

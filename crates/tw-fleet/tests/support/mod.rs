@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tw_fleet::{
-    Agent, Authentication, Fleet, FleetPurge, FleetSettings, FleetStatus, NatsSettings, NodeCaches,
-    PublishOutcome, ServerList,
+    Agent, Authentication, EngineSettings, Fleet, FleetKeys, FleetPurge, FleetSettings, FleetStatus,
+    NodeCaches, PublishOutcome, ServerList,
 };
 use tw_testkit::{Lacks, TempDir, leave_out, wait};
 
@@ -55,7 +55,8 @@ pub(crate) fn settings(dir: &TempDir, node: &str, url: &str) -> FleetSettings {
         node: node.into(),
         state: dir.join(node),
         publish_timeout: Duration::from_secs(1),
-        engine: NatsSettings {
+        keys: FleetKeys::default(),
+        engine: EngineSettings {
             servers: ServerList::parse(url).unwrap(),
             authentication: Authentication::Anonymous,
             tls: false,
@@ -158,6 +159,73 @@ impl RealNats {
     /// Address for a configuration.
     pub(crate) fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
+    }
+}
+
+/// A real etcd, which `TAILWATER_ETCD` names, or which is in the search path.
+pub(crate) struct RealEtcd {
+    child: Child,
+    /// For clients, and for other servers.
+    ports: (u16, u16),
+    options: Vec<String>,
+    dir: TempDir,
+}
+
+fn spawn_etcd(dir: &TempDir, (port, peer): (u16, u16), options: &[String]) -> Option<Child> {
+    let program = std::env::var_os("TAILWATER_ETCD").unwrap_or_else(|| "etcd".into());
+    let is_tls = options.iter().any(|option| option == "--cert-file");
+    let scheme = if is_tls { "https" } else { "http" };
+    let (client, peer) = (format!("{scheme}://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
+    let mut command = Command::new(program);
+    command.arg("--data-dir").arg(dir.join("data")).args(["--listen-client-urls", &client]);
+    command.args(["--advertise-client-urls", &client, "--listen-peer-urls", &peer]);
+    command.args(["--initial-advertise-peer-urls", &peer, "--initial-cluster", &format!("default={peer}")]);
+    let child = command.args(options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
+    assert!(wait::until(PATIENCE, || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok()));
+    Some(child)
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+impl RealEtcd {
+    /// Starts a server with these options, or leaves out the test.
+    pub(crate) fn start(options: &[&str]) -> Option<Self> {
+        let dir = TempDir::new("etcd").unwrap();
+        let ports = (free_port(), free_port());
+        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
+        let Some(child) = spawn_etcd(&dir, ports, &options) else {
+            leave_out(Lacks::Machine, "no etcd, which TAILWATER_ETCD names");
+            return None;
+        };
+        Some(Self { child, ports, options, dir })
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it with what it had.
+    pub(crate) fn start_again(&mut self) {
+        self.child = spawn_etcd(&self.dir, self.ports, &self.options).unwrap();
+    }
+
+    /// Address for a configuration.
+    pub(crate) fn url(&self) -> String {
+        format!("etcd://127.0.0.1:{}", self.ports.0)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.ports.0
+    }
+}
+
+impl Drop for RealEtcd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
