@@ -1,6 +1,6 @@
 //! Thread that orders and renews certificates. It may wait for authorities, disks and programs. No loop waits for it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -89,7 +89,9 @@ impl Running {
         let same = |(one, other): (&crate::config::CertificateConfig, &crate::config::CertificateConfig)| {
             Arc::ptr_eq(&one.slot, &other.slot)
         };
+        let fleet = |work: &IssuerConfig| work.fleet.as_ref().map(Arc::as_ptr);
         self.work.issuer == work.issuer
+            && fleet(&self.work) == fleet(work)
             && self.work.wanted.len() == work.wanted.len()
             && self.work.wanted.iter().zip(&work.wanted).all(same)
     }
@@ -153,7 +155,17 @@ fn start(work: &IssuerConfig, job: &AcmeConfig, log: &LogFn, accounts: &Accounts
                 let (accounts, log, nudge) = (accounts.clone(), log.clone(), nudge.clone());
                 let name = work.issuer.name.clone();
                 let mut task = JoinSet::new();
-                task.spawn_local(Task { work, answers, accounts, log: log.clone(), nudge }.run());
+                task.spawn_local(
+                    Task {
+                        work,
+                        answers,
+                        accounts,
+                        log: log.clone(),
+                        nudge,
+                        fleet_reported: Cell::default(),
+                    }
+                    .run(),
+                );
                 // It ends by a panic only, which has been logged with its place.
                 task.join_next().await;
                 (log.borrow())(
@@ -211,6 +223,7 @@ mod tests {
             tls: tw_tls::client_config(None).unwrap(),
             resolver: tw_dns::NameService::Resolver(resolver),
             resolver_timeout: Duration::from_secs(1),
+            fleet: None,
             wanted: vec![CertificateConfig {
                 identifiers: identifiers.into(),
                 key: KeyType::EcdsaP256,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::ClientConfig;
 use tw_dns::NameService;
+use tw_fleet::Fleet;
 use zeroize::Zeroizing;
 
 use crate::challenge_responses::ChallengeResponses;
@@ -38,6 +39,8 @@ pub struct IssuerConfig {
     pub resolver_timeout: Duration,
     /// Certificates to order.
     pub wanted: Vec<CertificateConfig>,
+    /// Fleet whose nodes share them.
+    pub fleet: Option<Arc<Fleet>>,
 }
 
 /// Certificate to order.

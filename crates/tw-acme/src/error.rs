@@ -34,6 +34,10 @@ pub enum Error {
     Crypto(String),
     /// The state directory does not do what it should: the call, the file, and why.
     State(&'static str, PathBuf, io::Error),
+    /// The fleet that shares the issuer: the engine, or what its store has.
+    Fleet(String),
+    /// Another node of the fleet orders; its name.
+    Elsewhere(String),
     /// The program that answers in DNS has failed.
     Command(String),
 }
@@ -118,7 +122,8 @@ impl fmt::Display for Error {
             Self::State(call, path, error) => {
                 write!(f, "{call} \"{}\" failed ({})", path.display(), Errno::from(error))
             }
-            Self::Command(why) => f.write_str(why),
+            Self::Command(why) | Self::Fleet(why) => f.write_str(why),
+            Self::Elsewhere(node) => write!(f, "node \"{node}\" orders"),
         }
     }
 }

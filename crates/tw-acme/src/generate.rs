@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, DnType, KeyPair, date_time_ymd};
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs::default_provider;
@@ -59,6 +60,13 @@ pub(crate) fn request(
     }
     let request = params.serialize_request(key).map_err(made("a request for a certificate"))?;
     Ok(request.der().to_vec())
+}
+
+/// Digest of the answer to a challenge of tls-alpn-01 or dns-01.
+pub(crate) fn challenge_digest(answer: &str) -> [u8; 32] {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest(&SHA256, answer.as_bytes()).as_ref());
+    hash
 }
 
 /// The settings of a handshake that answers a challenge (RFC 8737, section 3): a certificate for this one name, with the digest

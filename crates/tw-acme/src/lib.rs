@@ -8,6 +8,8 @@
 //!                                └─► handshakes, on every loop
 //! ```
 //!
+//! With a fleet, [`shared`] is between the nodes: a lease says which of them orders, and all take over certificates and answers.
+//!
 //! Nothing here knows how requests are served: a loop asks [`ChallengeResponses`] for a text or for the settings of a
 //! handshake, and a [`CurrentCertificate`] for its certificate. Responses of an authority are not trusted: a certificate
 //! that is not for our key and names, or has expired, is not used, and the one in use stays.
@@ -32,6 +34,7 @@ mod local;
 mod message;
 mod order;
 mod renewal;
+mod shared;
 mod state;
 mod task;
 mod url;
@@ -58,6 +61,7 @@ pub const LIMITS: &[&[tw_base::Limit]] = &[
     order::LIMITS,
     client::LIMITS,
     renewal::LIMITS,
+    shared::LIMITS,
     command::LIMITS,
     identifier::LIMITS,
 ];

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
@@ -28,6 +27,7 @@ use crate::identifier::Identifier;
 use crate::issued::Issued;
 use crate::jws::base64url;
 use crate::message::{self, Authorization, Order, Status};
+use crate::shared::{SharedIssuer, StoredChallenge};
 
 /// For all of it. Authorities may take minutes to look at a name.
 const ORDER_TIME_MAX: Duration = Duration::from_secs(30 * 60);
@@ -62,9 +62,21 @@ pub(crate) const LIMITS: &[Limit] = &[
     ),
 ];
 
+/// Places where answers to challenges are given.
+pub(crate) struct Answers<'a> {
+    /// Those of this node.
+    pub(crate) own: &'a Arc<ChallengeResponses>,
+    /// Those of the other nodes of a fleet.
+    pub(crate) shared: Option<&'a SharedIssuer>,
+}
+
 /// An answer to a challenge, as long as it is given.
 enum Given {
-    PostedResponse(#[expect(dead_code, reason = "it is given as long as this is held")] PostedResponse),
+    PostedResponse(
+        #[expect(dead_code, reason = "it is given as long as this is held")] PostedResponse,
+        #[expect(dead_code, reason = "it is given by all nodes as long as this is held")]
+        Option<StoredChallenge>,
+    ),
     Record(#[expect(dead_code, reason = "it is there as long as this is held")] Record),
 }
 
@@ -73,7 +85,7 @@ pub(crate) async fn obtain(
     client: &mut Client<'_>,
     issuer: &Issuer,
     wanted: &CertificateConfig,
-    answers: &Arc<ChallengeResponses>,
+    answers: &Answers<'_>,
     replaces: Option<&str>,
     now: fn() -> u64,
 ) -> Result<Issued, Error> {
@@ -131,7 +143,7 @@ async fn authorize(
     client: &mut Client<'_>,
     issuer: &Issuer,
     wanted: &CertificateConfig,
-    answers: &Arc<ChallengeResponses>,
+    answers: &Answers<'_>,
     urls: &[String],
 ) -> Result<(), Error> {
     let mut open = Vec::new();
@@ -201,23 +213,29 @@ async fn give(
     identifier: &Identifier,
     token: &str,
     answer: String,
-    answers: &Arc<ChallengeResponses>,
+    answers: &Answers<'_>,
 ) -> Result<Given, Error> {
-    let hash = || {
-        let mut hash = [0; 32];
-        hash.copy_from_slice(digest(&SHA256, answer.as_bytes()).as_ref());
-        hash
+    let Answers { own, shared } = answers;
+    let share = async |subject: &str, answer: &str, tls| match shared {
+        Some(shared) => shared.share_challenge(subject, answer, tls).await.map(Some),
+        None => Ok(None),
     };
     match challenge {
-        Challenge::Http01 => Ok(Given::PostedResponse(answers.post_http(token, answer))),
+        Challenge::Http01 => {
+            let posted = own.post_http(token, answer.clone());
+            Ok(Given::PostedResponse(posted, share(token, &answer, false).await?))
+        }
         Challenge::TlsAlpn01 => {
-            let config = generate::for_challenge(identifier, &hash())?;
-            Ok(Given::PostedResponse(answers.post_tls(&identifier.name_in_hello(), config)))
+            let config = generate::for_challenge(identifier, &generate::challenge_digest(&answer))?;
+            let posted = own.post_tls(&identifier.name_in_hello(), config);
+            Ok(Given::PostedResponse(posted, share(&identifier.to_string(), &answer, true).await?))
         }
         Challenge::Dns01(program) => {
             let name = identifier.to_string();
             let host = name.strip_prefix("*.").unwrap_or(&name);
-            Record::present(program, host, &base64url(&hash())).await.map(Given::Record)
+            Record::present(program, host, &base64url(&generate::challenge_digest(&answer)))
+                .await
+                .map(Given::Record)
         }
     }
 }

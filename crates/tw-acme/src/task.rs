@@ -6,7 +6,7 @@
 //!        └──────────── sleep until the next is due, or the configuration is loaded anew
 //! ```
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use tw_base::Errno;
 use tw_http::date;
 use tw_log::Level;
 use zeroize::Zeroizing;
@@ -27,8 +29,10 @@ use crate::config::{CertificateConfig, Issuer, IssuerConfig, KeySource};
 use crate::error::{Error, Outlook};
 use crate::http_client::HttpClient;
 use crate::issued::Issued;
-use crate::order;
+use crate::key_type::KeyType;
+use crate::order::{self, Answers};
 use crate::renewal::{by_lifetime, by_window, pause, renewal_info_interval, rest_after};
+use crate::shared::SharedIssuer;
 use crate::state::{Locked, State};
 
 /// First pause before another process that orders is looked at again, because it may be about to end.
@@ -38,6 +42,11 @@ const LOOK: Duration = Duration::from_secs(5);
 const SLEEP_MAX: Duration = Duration::from_secs(60 * 60);
 /// Pause, in seconds, before a failed write to the state directory is repeated.
 const KEEP_AGAIN: u64 = 10 * 60;
+
+/// Pause, in seconds, before the store of a fleet is used again.
+const SHARE_AGAIN: u64 = 5;
+/// Time between two messages that the fleet is of no use.
+const FLEET_REPORT: Duration = Duration::from_secs(60);
 
 /// Keys of accounts that no directory keeps, by name of the issuer: they live as long as the process.
 pub(crate) type Accounts = Rc<RefCell<HashMap<Box<str>, Zeroizing<String>>>>;
@@ -50,6 +59,8 @@ pub(crate) struct Task {
     pub(crate) log: Rc<RefCell<LogFn>>,
     /// Told when the configuration was loaded anew: what failed is tried at once.
     pub(crate) nudge: Rc<Notify>,
+    /// Time of the last message about the fleet.
+    pub(crate) fleet_reported: Cell<Option<Instant>>,
 }
 
 /// Puts what the state directory has into the slots.
@@ -89,21 +100,47 @@ struct Plan {
     earliest: u64,
     /// Time to repeat a failed write.
     keep: Option<u64>,
+    /// Time to bring the store of the fleet and this node to the same certificate.
+    share: Option<u64>,
+    /// Content of the certificate that the times are about.
+    planned: Option<Arc<Zeroizing<String>>>,
 }
 
 impl Plan {
     fn new(wanted: CertificateConfig) -> Self {
-        let mut plan =
-            Self { wanted, renew: 0, info_due: None, failures: 0, again: 0, earliest: 0, keep: None };
+        let mut plan = Self {
+            wanted,
+            renew: 0,
+            info_due: None,
+            failures: 0,
+            again: 0,
+            earliest: 0,
+            keep: None,
+            share: None,
+            planned: None,
+        };
         plan.follow();
         plan
     }
 
     /// Plans the renewal of the current certificate.
     fn follow(&mut self) {
-        let validity = self.wanted.slot.issued().map(|issued| issued.validity());
+        let issued = self.wanted.slot.issued();
+        self.planned = issued.as_ref().map(|issued| issued.file.clone());
+        let validity = issued.map(|issued| issued.validity());
         self.renew = validity.map_or(0, |(begin, end)| by_lifetime(begin, end, luck()));
         self.info_due = validity.map(|_| 0);
+    }
+
+    /// Plans anew if another node has replaced the certificate.
+    fn follow_fleet(&mut self) {
+        let file = self.wanted.slot.issued().map(|issued| issued.file);
+        if file != self.planned {
+            self.follow();
+            (self.failures, self.again, self.keep) = (0, 0, Some(now()));
+            let end = self.wanted.slot.issued().map_or(0, |issued| issued.validity().1);
+            self.earliest = now() + rest_after(end.saturating_sub(now()));
+        }
     }
 
     /// Publishes the state of the order for metrics.
@@ -114,28 +151,57 @@ impl Plan {
     fn next(&self) -> u64 {
         let renew = self.renew.max(self.earliest);
         let due = self.info_due.map_or(renew, |info_due| info_due.min(renew)).max(self.again);
-        self.keep.map_or(due, |keep| keep.min(due))
+        [self.keep, self.share].into_iter().flatten().fold(due, u64::min)
     }
 }
 
 impl Task {
     /// Never ends by itself.
     pub(crate) async fn run(self) {
+        let shared = self.shared();
+        let mut following = JoinSet::new();
+        if let Some(shared) = &shared {
+            following.spawn_local(shared.clone().follow());
+        }
         let _lock = self.lock().await;
         // What another process has done meanwhile.
         load(&self.work, &self.log.borrow());
         let mut plans: Vec<_> = self.work.wanted.iter().cloned().map(Plan::new).collect();
+        if shared.is_some() {
+            plans.iter_mut().for_each(|plan| plan.share = Some(0));
+        }
         loop {
             for plan in &mut plans {
+                if shared.is_some() {
+                    plan.follow_fleet();
+                }
                 if plan.next() <= now() {
-                    self.act(plan).await;
+                    self.act(plan, shared.as_deref()).await;
                 }
                 plan.publish();
             }
+            if let Some(shared) = &shared {
+                shared.release().await;
+            }
             let next = plans.iter().map(Plan::next).min().unwrap_or(u64::MAX);
             let span = Duration::from_secs(next.saturating_sub(now())).min(SLEEP_MAX);
-            if timeout(span, self.nudge.notified()).await.is_ok() {
+            let is_changed = || shared.as_ref().is_some_and(|shared| shared.is_changed.replace(false));
+            if timeout(span, self.nudge.notified()).await.is_ok() && !is_changed() {
                 plans.iter_mut().for_each(|plan| plan.again = 0);
+            }
+        }
+    }
+
+    /// State of the issuer that the fleet shares.
+    fn shared(&self) -> Option<Rc<SharedIssuer>> {
+        let fleet = self.work.fleet.as_ref()?;
+        let log = self.log.clone();
+        let log = Rc::new(move |level, what: fmt::Arguments<'_>| (log.borrow())(level, what));
+        match SharedIssuer::new(fleet, &self.work, &self.answers, &self.nudge, log) {
+            Ok(shared) => Some(Rc::new(shared)),
+            Err(error) => {
+                self.log(Level::Alert, format_args!("acme: getrandom() failed ({})", Errno::from(&error)));
+                None
             }
         }
     }
@@ -170,15 +236,31 @@ impl Task {
     }
 
     /// Does what is due.
-    async fn act(&self, plan: &mut Plan) {
+    async fn act(&self, plan: &mut Plan, shared: Option<&SharedIssuer>) {
         if plan.keep.is_some_and(|keep| keep <= now()) {
             self.keep(plan);
+        }
+        if let (Some(shared), true) = (shared, plan.share.is_some_and(|share| share <= now())) {
+            let shares = shared.exchange(&plan.wanted).await;
+            plan.share = shares.is_err().then(|| now() + SHARE_AGAIN);
+            plan.follow_fleet();
+            if let Err(error) = shares {
+                // Without the store nobody knows if another node has the certificate.
+                plan.again = plan.again.max(now() + SHARE_AGAIN);
+                self.report_fleet(plan, &error);
+            }
         }
         if plan.next() > now() {
             return;
         }
-        match self.work_on(plan).await {
+        match self.work_on(plan, shared).await {
             Ok(()) => (plan.failures, plan.again) = (0, 0),
+            // Its certificate comes by the store.
+            Err(Error::Elsewhere(_)) => plan.again = now() + LOOK.as_secs(),
+            Err(error @ Error::Fleet(_)) => {
+                plan.again = now() + SHARE_AGAIN;
+                self.report_fleet(plan, &error);
+            }
             Err(error) => {
                 plan.failures = plan.failures.saturating_add(1);
                 let span = pause(plan.failures, error.outlook(), luck());
@@ -198,11 +280,45 @@ impl Task {
         }
     }
 
-    async fn work_on(&self, plan: &mut Plan) -> Result<(), Error> {
+    async fn work_on(&self, plan: &mut Plan, shared: Option<&SharedIssuer>) -> Result<(), Error> {
+        let Some(shared) = shared else { return self.order(plan, None).await };
+        shared.attempt().await?;
+        // Another node may have ordered it a moment ago.
+        shared.exchange(&plan.wanted).await?;
+        plan.follow_fleet();
+        if plan.next() > now() {
+            return Ok(());
+        }
+        shared.while_held(self.order(plan, Some(shared))).await?;
+        if let Err(error) = shared.exchange(&plan.wanted).await {
+            plan.share = Some(now() + SHARE_AGAIN);
+            self.report_fleet(plan, &error);
+        }
+        Ok(())
+    }
+
+    /// Logs that the fleet is of no use, not every time.
+    fn report_fleet(&self, plan: &Plan, error: &Error) {
+        let end = match plan.wanted.slot.issued() {
+            Some(issued) => format!("the one that is used is good until {}", date_of(issued.validity().1)),
+            None => "a temporary one is used, which nobody trusts".to_owned(),
+        };
+        if self.fleet_reported.get().is_none_or(|last| last.elapsed() >= FLEET_REPORT) {
+            self.fleet_reported.set(Some(Instant::now()));
+            let (name, issuer) = (plan.wanted.name(), &self.work.issuer.name);
+            self.log(
+                Level::Error,
+                format_args!("acme: certificate \"{name}\" from issuer \"{issuer}\" cannot be shared or ordered in the fleet: {error}; {end}"),
+            );
+        }
+    }
+
+    /// Asks the authority when to replace a certificate, and orders one if it is due.
+    async fn order(&self, plan: &mut Plan, shared: Option<&SharedIssuer>) -> Result<(), Error> {
         let IssuerConfig { issuer, tls, resolver, resolver_timeout, .. } = &self.work;
         let carrier =
             HttpClient { tls: tls.clone(), resolver: resolver.clone(), resolver_timeout: *resolver_timeout };
-        let key = self.account_key()?;
+        let key = self.account_key(shared).await?;
         let mut client = Client::open(&carrier, &issuer.uri, &key).await?;
         let issued = plan.wanted.slot.issued();
         let replaces = issued.as_ref().and_then(Issued::renewal_id).filter(|_| client.has_renewal_info());
@@ -213,8 +329,9 @@ impl Task {
             return Ok(());
         }
         client.sign_in(&issuer.account).await?;
+        let answers = Answers { own: &self.answers, shared };
         let new =
-            order::obtain(&mut client, issuer, &plan.wanted, &self.answers, replaces.as_deref(), now).await?;
+            order::obtain(&mut client, issuer, &plan.wanted, &answers, replaces.as_deref(), now).await?;
         let end = new.validity().1;
         plan.wanted.slot.set(new);
         plan.follow();
@@ -288,28 +405,35 @@ impl Task {
     }
 
     /// The key of the account: the given one, the kept one, or a new one, which is kept.
-    fn account_key(&self) -> Result<AccountKey, Error> {
-        let Issuer { name, account, state, .. } = &*self.work.issuer;
-        let kind = match &account.key {
+    async fn account_key(&self, shared: Option<&SharedIssuer>) -> Result<AccountKey, Error> {
+        let kind = match &self.work.issuer.account.key {
             KeySource::Given(text) => return AccountKey::read(text),
             KeySource::Generated(kind) => *kind,
         };
+        let Some(shared) = shared else { return Ok(self.own_account_key(kind)?.0) };
+        let text = shared.account(|| Ok(self.own_account_key(kind)?.1)).await?;
+        AccountKey::read(text.as_bytes())
+    }
+
+    /// The generated key of this node, and its text.
+    fn own_account_key(&self, kind: KeyType) -> Result<(AccountKey, Zeroizing<String>), Error> {
+        let Issuer { name, state, .. } = &*self.work.issuer;
         let Some(path) = state else {
             if let Some(text) = self.accounts.borrow().get(name) {
-                return AccountKey::read(text.as_bytes());
+                return Ok((AccountKey::read(text.as_bytes())?, text.clone()));
             }
             let (key, text) = AccountKey::generate(kind)?;
-            self.accounts.borrow_mut().insert(name.clone(), text);
-            return Ok(key);
+            self.accounts.borrow_mut().insert(name.clone(), text.clone());
+            return Ok((key, text));
         };
         let state = State::new(path);
         match state.account()? {
-            Some(text) => AccountKey::read(text.as_bytes()),
+            Some(text) => Ok((AccountKey::read(text.as_bytes())?, text)),
             None => {
                 let (key, text) = AccountKey::generate(kind)?;
                 // An account whose key is lost is of no use, and every start would make another one.
                 state.keep_account(&text)?;
-                Ok(key)
+                Ok((key, text))
             }
         }
     }

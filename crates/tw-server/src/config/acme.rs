@@ -308,6 +308,7 @@ impl CollectedCertificates {
                     tls: declared.tls.clone(),
                     resolver: resolving.resolver.clone(),
                     resolver_timeout: resolving.timeout,
+                    fleet: declared.fleet.clone(),
                     wanted,
                 });
             }

@@ -1,4 +1,5 @@
 //! Automatic certificates (ACME).
 
+mod fleet;
 mod issuance;
 mod pebble;

@@ -12,6 +12,7 @@ use tw_acme::{
 use tw_conf::{
     Args, ConfError, Cx, Directive, DirectiveInfo, MODULE_BLOCK, Node, Setting, Span, Word, record,
 };
+use tw_fleet::Fleet;
 use tw_http::base64::{self, Alphabet};
 use tw_tls::{BUNDLES, client_config};
 use zeroize::Zeroizing;
@@ -39,6 +40,8 @@ pub(super) struct Declared {
     pub(super) tls: Arc<ClientConfig>,
     /// State directory, for the sandbox.
     pub(super) state: Option<Template>,
+    /// Fleet whose nodes share the certificates.
+    pub(super) fleet: Option<Arc<Fleet>>,
     span: Span,
 }
 
@@ -52,6 +55,7 @@ struct Words {
     contacts: Vec<Box<str>>,
     dns_command: Setting<Word>,
     external: Setting<(Word, Word)>,
+    fleet: Setting<Word>,
     preferred_chain: Setting<Box<str>>,
     profile: Setting<Profile>,
     trusted: Setting<Word>,
@@ -133,6 +137,10 @@ const WORDS: &[Directive<Words>] = &[
         .default("on")
         .doc("Verifies the TLS certificate of the authority.")
         .set(|raw, node, _| raw.verify.set_flag(node)),
+    record::new("fleet", "name", MODULE_BLOCK, ONE)
+        .since("Tailwater 0.2")
+        .doc("Fleet whose nodes share the certificates: one of them orders, all answer challenges. It takes an \"encryption_key\".")
+        .set(|raw, node, _| raw.fleet.set_once(node, node.arg(0)?.clone())),
     record::new("state_path", "path | off", MODULE_BLOCK, ONE)
         .doc("Directory for the account key and the certificates.")
         .set(|raw, node, _| raw.state.set_once(node, node.arg(0)?.clone())),
@@ -193,6 +201,7 @@ impl RawIssuer {
         };
         let tls = client_config(trusted.as_deref())
             .map_err(|error| fail(format!("\"ssl_trusted_certificate\": {error}")))?;
+        let fleet = words.fleet.take().map(|word| fleet(&word, cx)).transpose()?;
         let state = match words.state.take() {
             Some(word) if word.is("off") => None,
             Some(word) => Some(word.bytes.to_vec()),
@@ -215,7 +224,7 @@ impl RawIssuer {
             state: state.as_ref().map(|path| os_path(path.to_bytes())),
         };
         let state = state.map(|path| Template::text(path.to_bytes()));
-        Ok(Declared { issuer: Arc::new(issuer), tls, state, span })
+        Ok(Declared { issuer: Arc::new(issuer), tls, state, fleet, span })
     }
 }
 
@@ -263,6 +272,21 @@ fn profile(node: &Node) -> Result<Profile, ConfError> {
         Some(word) if word.is("require") => Ok(Profile::Required(name)),
         Some(word) => Err(node.invalid_value(word)),
     }
+}
+
+/// The fleet of this name.
+fn fleet(word: &Word, cx: &Resolve<'_>) -> Result<Arc<Fleet>, ConfError> {
+    let fleet = cx.find::<Fleet>(&word.bytes).ok_or_else(|| {
+        ConfError::new(format!("unknown fleet \"{word}\""))
+            .at(word.span)
+            .hint("a block \"fleet NAME { … }\" in the main context declares it")
+    })?;
+    if fleet.settings().keys.is_empty() {
+        let message =
+            format!("fleet \"{word}\" has no \"encryption_key\", which private keys in its store need");
+        return Err(ConfError::new(message).at(word.span));
+    }
+    Ok(fleet)
 }
 
 /// A URL; without a scheme it is an address of mail.
