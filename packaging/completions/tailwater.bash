@@ -81,6 +81,29 @@ _tailwater() {
         if [[ $word == -* ]]; then _tailwater_words '-n --interval -1 --once --control --control-token --ca --insecure -t --table -f --filter -H --header --no-color -v --version -? -h --help'; else _tailwater_words 'http:// unix:'; fi
         return
     fi
+    if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == cache ]]; then
+        case ${COMP_WORDS[2]} in
+        stat)
+            case $before in
+            esac
+            if [[ $word == -* ]]; then _tailwater_words '--quick --json -? -h --help'; else _tailwater_names -d; fi ;;
+        check)
+            case $before in
+                --jobs) COMPREPLY=(); return ;;
+                --rate) COMPREPLY=(); return ;;
+            esac
+            if [[ $word == -* ]]; then _tailwater_words '--jobs --rate --remove -? -h --help'; else _tailwater_names -d; fi ;;
+        export)
+            case $before in
+                --key-prefix) COMPREPLY=(); return ;;
+                --to) _tailwater_names -f; return ;;
+                --rate) COMPREPLY=(); return ;;
+            esac
+            if [[ $word == -* ]]; then _tailwater_words '--key-prefix --to --list --json --rate -? -h --help'; else _tailwater_names -d; fi ;;
+        *) _tailwater_words 'stat check export' ;;
+        esac
+        return
+    fi
     case $before in
         --explain) COMPREPLY=(); return ;;
         -s) _tailwater_words 'stop quit reopen reload'; return ;;
@@ -92,7 +115,7 @@ _tailwater() {
         --control-token) _tailwater_names -f; return ;;
     esac
     local commands=
-    ((COMP_CWORD > 1)) || commands='serve proxy purge fleet trust hash-password top'
+    ((COMP_CWORD > 1)) || commands='serve proxy purge cache fleet trust hash-password top'
     _tailwater_words "-? -h --help -v --version -V -t -T --explain -q -s -p -e -c -g -l --control-token --enable-fault-injection $commands"
 }
 

@@ -1,8 +1,9 @@
-//! The command line: nginx's options, read as nginx reads them, `serve`, `proxy`, `purge`, `fleet`, `cache`,
+//! The command line: nginx's options, read as nginx reads them, `serve`, `proxy`, `purge`, `cache`, `fleet`,
 //! `trust`, `hash-password` and `top`.
 //!
 //! Options may be combined (`-tq`), and a value may follow its option at once (`-c/etc/nginx.conf`) or as the next word.
 
+mod cache;
 mod long_option;
 
 use std::fmt;
@@ -12,6 +13,10 @@ use serde::{Deserialize, Serialize};
 use self::long_option::Long;
 use crate::authority::Change;
 use crate::channel::{Purge, PurgeMode, PurgeScope};
+
+pub(crate) use self::cache::{
+    CacheCheckOptions, CacheCommand, CacheExportOptions, CacheFormatOptions, CacheStatOptions, ExportTarget,
+};
 
 /// The words of `-s`.
 const ORDERS: [&str; 4] = ["stop", "quit", "reopen", "reload"];
@@ -33,14 +38,14 @@ pub(crate) enum Command {
     Purge(PurgeOptions),
     /// Say how to use `purge`.
     PurgeHelp,
+    /// Look into the directory of a cache, or format a device for one.
+    Cache(CacheCommand),
+    /// Say how to use `cache`.
+    CacheHelp,
     /// Show the fleets of a running server, whose configuration is where these options say.
     FleetStatus(Options),
     /// Say how to use `fleet`.
     FleetHelp,
-    /// Prepare a block device for a cache.
-    CacheFormat(CacheFormatOptions),
-    /// Say how to use `cache`.
-    CacheHelp,
     /// Make the system trust the local authority.
     Trust(TrustOptions),
     /// Say how to use `trust`.
@@ -51,16 +56,6 @@ pub(crate) enum Command {
     HashPasswordHelp,
     /// Show a running server, by the program for that, with these words.
     Top(Vec<Vec<u8>>),
-}
-
-/// Options of `tailwater cache format`.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct CacheFormatOptions {
-    pub(crate) device: Vec<u8>,
-    /// `--segment`: bytes of a segment.
-    pub(crate) segment: Option<u64>,
-    /// `--again`: the device may have segments.
-    pub(crate) is_again: bool,
 }
 
 /// nginx's options.
@@ -318,10 +313,10 @@ pub(crate) fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command,
         parse_proxy(words).map_err(of("proxy"))
     } else if words.next_if(|word| word == b"purge").is_some() {
         parse_purge(words).map_err(of("purge"))
+    } else if words.next_if(|word| word == b"cache").is_some() {
+        cache::parse(words).map_err(of("cache"))
     } else if words.next_if(|word| word == b"fleet").is_some() {
         parse_fleet(words).map_err(of("fleet"))
-    } else if words.next_if(|word| word == b"cache").is_some() {
-        parse_cache(words).map_err(of("cache"))
     } else if words.next_if(|word| word == b"trust").is_some() {
         parse_trust(words).map_err(of("trust"))
     } else if words.next_if(|word| word == b"hash-password").is_some() {
@@ -346,8 +341,8 @@ fn parse_help(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usage
         Some(b"serve") => Command::ServeHelp,
         Some(b"proxy") => Command::ProxyHelp,
         Some(b"purge") => Command::PurgeHelp,
-        Some(b"fleet") => Command::FleetHelp,
         Some(b"cache") => Command::CacheHelp,
+        Some(b"fleet") => Command::FleetHelp,
         Some(b"trust") => Command::TrustHelp,
         Some(b"hash-password") => Command::HashPasswordHelp,
         Some(b"top") => Command::Top(vec![b"--help".to_vec()]),
@@ -579,33 +574,6 @@ fn parse_fleet(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
     }
 }
 
-fn parse_cache(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
-    let (mut options, mut is_format) = (CacheFormatOptions::default(), false);
-    while let Some(word) = words.next() {
-        let Long { name, inline } = Long::of(&word);
-        match name {
-            b"--segment" => {
-                let value = Long { name, inline }.value(&mut words, "size")?;
-                let size = tw_conf::units::offset(&value).filter(|size| *size > 0);
-                let shown = String::from_utf8_lossy(&value);
-                let error = || UsageError::new(format!("invalid size of segments: \"{shown}\""));
-                options.segment = Some(size.ok_or_else(error)?);
-            }
-            _ if inline.is_some() => return Err(invalid(&word)),
-            b"-h" | b"-?" | b"--help" => return Ok(Command::CacheHelp),
-            b"--again" => options.is_again = true,
-            b"format" if !is_format => is_format = true,
-            _ if is_format && options.device.is_empty() && !word.starts_with(b"-") => options.device = word,
-            _ => return Err(invalid(&word)),
-        }
-    }
-    match (is_format, options.device.is_empty()) {
-        (true, false) => Ok(Command::CacheFormat(options)),
-        (true, true) => Err(UsageError::new("\"cache format\" needs a device")),
-        (false, _) => Err(UsageError::new("\"cache\" needs a word: format")),
-    }
-}
-
 fn parse_trust(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
     let mut options = TrustOptions { change: Change::Added, store: None };
     while let Some(word) = words.next() {
@@ -651,7 +619,7 @@ fn invalid(word: &[u8]) -> UsageError {
 fn stray(word: &[u8]) -> UsageError {
     let text = String::from_utf8_lossy(word);
     const COMMANDS: [&str; 9] =
-        ["serve", "proxy", "purge", "fleet", "cache", "trust", "hash-password", "top", "help"];
+        ["serve", "proxy", "purge", "cache", "fleet", "trust", "hash-password", "top", "help"];
     let meant = match &*text {
         "restart" => Some("-s reload".to_owned()),
         "start" | "run" => Some("tailwater, without a word".to_owned()),

@@ -5,7 +5,7 @@
 
 mod authority;
 mod built_in;
-mod cache_format;
+mod cache_directory;
 mod certificate_watch;
 mod channel;
 mod check;
@@ -73,10 +73,10 @@ fn main() -> ExitCode {
         Ok(Command::Serve(options)) => serve::serve(&options),
         Ok(Command::Proxy(options)) => proxy::proxy(&options),
         Ok(Command::Purge(options)) => purge(&options),
+        Ok(Command::Cache(command)) => cache_directory::run(&command),
+        Ok(Command::CacheHelp) => help(&version::cache_help()),
         Ok(Command::Trust(options)) => trust::trust(&options),
         Ok(Command::HashPassword(user)) => hash_password::hash_password(user.as_deref()),
-        Ok(Command::CacheFormat(options)) => cache_format::run(&options),
-        Ok(Command::CacheHelp) => help(&version::cache_help()),
         Ok(Command::Top(words)) => top::top(words),
         Ok(Command::ServeHelp) => help(&version::serve_help()),
         Ok(Command::ProxyHelp) => help(&version::proxy_help()),

@@ -201,6 +201,78 @@ pub(crate) const PURGE: &[Opt] = &[
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
 
+/// Purpose of `cache`, after its usage.
+pub(crate) const CACHE_ABOUT: &str = "Looks into directories of caches (proxy_cache_path, and each member of one), whether their server runs or \
+     not, with store=files and store=log. Nothing is changed, unless --remove says so. stat shows number, size and age of the responses, how much of the segments is in use, the age of \
+     the snapshot, and the purges. check compares every checksum and lists what is damaged, with path, offset and key. export writes \
+     responses into an archive, or a list of them; damaged and purged ones are left out. format prepares a block device, or a file of the wanted \
+     size, for the segments of a cache with store=log device=DEVICE; the device has to be empty: a file system or a partition table on it is \
+     never overwritten.";
+
+const CACHE_JSON: Opt = flag(&["--json"], "JSON: an object for each directory, or for each response", "");
+const CACHE_RATE: Opt = with(
+    &["--rate"],
+    ("size", Kind::Text),
+    "read no more than so many bytes of bodies in a second, such as 50m",
+    "For all threads together.",
+);
+const HELP: Opt = flag(&["-?", "-h", "--help"], "this help", "");
+
+/// The options of `tailwater cache stat DIRECTORY...`.
+pub(crate) const CACHE_STAT: &[Opt] = &[
+    flag(
+        &["--quick"],
+        "do not read the heads of responses in segments",
+        "What was removed of them and their ages are unknown then.",
+    ),
+    CACHE_JSON,
+    HELP,
+];
+
+/// The options of `tailwater cache check DIRECTORY...`.
+pub(crate) const CACHE_CHECK: &[Opt] = &[
+    with(&["--jobs"], ("number", Kind::Text), "threads that read (default: 2)", "At most 64."),
+    CACHE_RATE,
+    flag(
+        &["--remove"],
+        "remove damaged responses, so that they are fetched again",
+        "A running server takes them for misses.",
+    ),
+    HELP,
+];
+
+/// The options of `tailwater cache export DIRECTORY...`.
+pub(crate) const CACHE_EXPORT: &[Opt] = &[
+    with(
+        &["--key-prefix"],
+        ("text", Kind::Text),
+        "only responses whose keys begin like this",
+        "The key is the text that proxy_cache_key makes.",
+    ),
+    with(
+        &["--to"],
+        ("file", Kind::File),
+        "write a tar archive; - is standard output",
+        "Each response is two files with its key as their name: .head with status and fields, .body with the content.",
+    ),
+    flag(&["--list"], "write a line for each response: status, bytes, age, time until it is stale, key", ""),
+    CACHE_JSON,
+    CACHE_RATE,
+    HELP,
+];
+
+/// The options of `tailwater cache format DEVICE`.
+pub(crate) const CACHE_FORMAT: &[Opt] = &[
+    with(
+        &["--segment"],
+        ("size", Kind::Text),
+        "size of segments (4m to 1g; default: by the size of the device)",
+        "",
+    ),
+    flag(&["--again"], "format a device that has segments of a cache; they are lost", ""),
+    HELP,
+];
+
 /// Purpose of `fleet`, after its usage.
 pub(crate) const FLEET_ABOUT: &str = "Shows the fleets of the running server: the connection to the engine, and of each node the sequence up to which it \
      has applied purges, how many it lacks, how many wait on its disk, and its version. The server is found by its pid file, as by -s; \
@@ -211,22 +283,6 @@ pub(crate) const FLEET: &[Opt] = &[
     with(&["-c"], ("filename", Kind::File), "configuration file of the server (default: {file})", ""),
     with(&["-p"], ("prefix", Kind::Directory), "where relative names begin (default: {prefix})", ""),
     with(&["-g"], ("directives", Kind::Text), "directives before those of the configuration file", ""),
-    flag(&["-?", "-h", "--help"], "this help", ""),
-];
-
-/// Purpose of `cache format`, behind its usage.
-pub(crate) const CACHE_ABOUT: &str = "Prepares a block device, or a file of the wanted size, for the segments of a cache with \
-     store=log device=DEVICE. The device has to be empty: a file system or a partition table on it is never overwritten.";
-
-/// The options of `tailwater cache format`.
-pub(crate) const CACHE: &[Opt] = &[
-    with(
-        &["--segment"],
-        ("size", Kind::Text),
-        "size of segments (4m to 1g; default: by the size of the device)",
-        "",
-    ),
-    flag(&["--again"], "format a device that has segments of a cache; they are lost", ""),
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
 

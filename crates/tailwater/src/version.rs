@@ -147,11 +147,12 @@ pub(crate) fn text(show: Show) -> String {
         Show::Help => {
             let _ = write!(
                 text,
-                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater fleet status [options]\n       tailwater cache format DEVICE [options]\n       tailwater trust [options]\n       tailwater hash-password [user]\n       tailwater top [URL] [options]\n\nOptions:\n{}\n\
+                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater cache (stat | check | export) directory... [options]\n       tailwater cache format device [options]\n       tailwater fleet status [options]\n       tailwater trust [options]\n       tailwater hash-password [user]\n       tailwater top [URL] [options]\n\nOptions:\n{}\n\
                  tailwater serve and tailwater proxy need no configuration file: see\n\
                  tailwater serve --help and tailwater proxy --help; to remove from a running\n\
-                 server what its cache has: tailwater purge --help; to see other nodes that share\n\
-                 purges: tailwater fleet --help; to trust the certificates of serve --tls\n\
+                 server what its cache has: tailwater purge --help; to look into the directory of\n\
+                 a cache: tailwater cache --help; to see other nodes that share purges:\n\
+                 tailwater fleet --help; to trust the certificates of serve --tls\n\
                  localhost: tailwater trust --help; to hash a password for\n\
                  auth_basic_user_file: tailwater hash-password --help; to watch a running server:\n\
                  tailwater top --help\n\n",
@@ -185,18 +186,29 @@ pub(crate) fn purge_help() -> String {
     format!("{usage}\n{about}\nOptions:\n{}", listed(options::PURGE))
 }
 
+/// The text of `cache --help`.
+pub(crate) fn cache_help() -> String {
+    let usage: String =
+        [("stat", options::CACHE_STAT), ("check", options::CACHE_CHECK), ("export", options::CACHE_EXPORT)]
+            .map(|(word, all)| usage(&format!("Usage: tailwater cache {word} directory..."), all))
+            .concat();
+    let usage = usage + &self::usage("Usage: tailwater cache format device", options::CACHE_FORMAT);
+    let about = wrapped(options::CACHE_ABOUT, "", "");
+    let status = "Status 0: all is well; 1: something is damaged; 2: something could not be read.\n";
+    format!(
+        "{usage}\n{about}{status}\nOptions of stat:\n{}\nOptions of check:\n{}\nOptions of export:\n{}\nOptions of format:\n{}",
+        listed(options::CACHE_STAT),
+        listed(options::CACHE_CHECK),
+        listed(options::CACHE_EXPORT),
+        listed(options::CACHE_FORMAT)
+    )
+}
+
 /// The text of `fleet --help`.
 pub(crate) fn fleet_help() -> String {
     let about = wrapped(options::FLEET_ABOUT, "", "");
     let usage = usage("Usage: tailwater fleet status", options::FLEET);
     format!("{usage}\n{about}\nOptions:\n{}", listed(options::FLEET))
-}
-
-/// The text of `cache --help`.
-pub(crate) fn cache_help() -> String {
-    let about = wrapped(options::CACHE_ABOUT, "", "");
-    let usage = usage("Usage: tailwater cache format DEVICE", options::CACHE);
-    format!("{usage}\n{about}\nOptions:\n{}", listed(options::CACHE))
 }
 
 /// The text of `trust --help`.
@@ -287,8 +299,11 @@ mod tests {
             (serve_help(), options::SERVE),
             (proxy_help(), options::PROXY),
             (purge_help(), options::PURGE),
+            (cache_help(), options::CACHE_STAT),
+            (cache_help(), options::CACHE_CHECK),
+            (cache_help(), options::CACHE_EXPORT),
             (fleet_help(), options::FLEET),
-            (cache_help(), options::CACHE),
+            (cache_help(), options::CACHE_FORMAT),
             (trust_help(), options::TRUST),
             (hash_password_help(), options::HASH_PASSWORD),
         ];

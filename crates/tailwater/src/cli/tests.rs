@@ -178,6 +178,13 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
         "soft",
         "tag",
         "insecure",
+        "jobs",
+        "json",
+        "key-prefix",
+        "list",
+        "quick",
+        "rate",
+        "to",
         "remove",
         "store",
     ]
@@ -189,8 +196,11 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
             (options::SERVE, format!("serve {name}")),
             (options::PROXY, format!("proxy 1 {name}")),
             (options::PURGE, format!("purge --cache c 1 {name}")),
+            (options::CACHE_STAT, format!("cache stat d {name}")),
+            (options::CACHE_CHECK, format!("cache check d {name}")),
+            (options::CACHE_EXPORT, format!("cache export d --list {name}")),
             (options::FLEET, format!("fleet status {name}")),
-            (options::CACHE, format!("cache format /dev/null {name}")),
+            (options::CACHE_FORMAT, format!("cache format /dev/null {name}")),
             (options::TRUST, format!("trust {name}")),
             (options::HASH_PASSWORD, format!("hash-password {name}")),
         ] {
@@ -206,6 +216,9 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
         ("serve ", options::SERVE),
         ("proxy 1 ", options::PROXY),
         ("purge ", options::PURGE),
+        ("cache stat d ", options::CACHE_STAT),
+        ("cache check d ", options::CACHE_CHECK),
+        ("cache export d ", options::CACHE_EXPORT),
         ("trust ", options::TRUST),
         ("hash-password ", options::HASH_PASSWORD),
     ] {
@@ -213,6 +226,7 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
             let values = match option.value.as_ref().map(|value| value.kind) {
                 None => &[""][..],
                 Some(Kind::Words(words)) => words,
+                Some(_) if matches!(option.names, ["--jobs" | "--rate"]) => &["7"],
                 Some(Kind::File | Kind::Directory | Kind::Text) => &["x"],
             };
             for line in option.names.iter().flat_map(|name| values.iter().map(move |v| format!("{name} {v}")))
@@ -220,6 +234,8 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
                 let rest = match (begin, option.names.first()) {
                     ("purge ", Some(&"--tag")) => " --cache c",
                     ("purge ", _) => " --cache c 1",
+                    ("cache export d ", Some(&"--to" | &"--list")) => "",
+                    ("cache export d ", _) => " --list",
                     ("", Some(&"--control-token")) => " -l 1",
                     _ => "",
                 };
@@ -228,6 +244,33 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
             }
         }
     }
+}
+
+#[test]
+fn looking_into_caches() {
+    let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+    for line in ["cache -h", "cache check -h", "help cache", "cache export --help"] {
+        assert_eq!(parsed(line), Ok(Command::CacheHelp), "{line}");
+    }
+    let stat = CacheStatOptions { directories: words(&["a", "b"]), is_quick: true, is_json: false };
+    assert_eq!(parsed("cache stat a --quick b"), Ok(Command::Cache(CacheCommand::Stat(stat))));
+    let check =
+        CacheCheckOptions { directories: words(&["a"]), jobs: 4, rate: Some(50 << 20), removes: true };
+    assert_eq!(
+        parsed("cache check --jobs=4 --rate 50m --remove a"),
+        Ok(Command::Cache(CacheCommand::Check(check)))
+    );
+    let export = CacheExportOptions {
+        directories: words(&["a"]),
+        key_prefix: b"x/".to_vec(),
+        target: ExportTarget::Tar(b"o.tar".to_vec()),
+        is_json: false,
+        rate: None,
+    };
+    assert_eq!(
+        parsed("cache export a --key-prefix x/ --to o.tar"),
+        Ok(Command::Cache(CacheCommand::Export(export)))
+    );
 }
 
 #[test]
@@ -292,6 +335,15 @@ fn mistakes() {
         ("purge --cache c --tag a,b", "\"a,b\" is no tag: tags have neither spaces nor commas"),
         ("purge --cache", "option \"--cache\" requires the name of a cache"),
         ("purge --cache c a -t", "invalid option: \"-t\""),
+        ("cache", "\"cache\" needs a word: stat, check or export"),
+        ("cache look d", "invalid option: \"look\""),
+        ("cache stat", "no directory: where is the cache?"),
+        ("cache check d --jobs 0", "\"0\" is no number of jobs: 1 to 64"),
+        ("cache check d --rate x", "\"x\" is no size, such as 50m"),
+        ("cache check d --json", "invalid option: \"--json\""),
+        ("cache export d", "no --to and no --list: what is to be written?"),
+        ("cache export d --to f --list", "either --to or --list, not both"),
+        ("cache export d --to f --json", "\"--json\" requires \"--list\""),
         ("proxy a --cache-size", "option \"--cache-size\" requires a size"),
     ] {
         assert_eq!(parsed(line), Err(expected.to_owned()), "{line}");

@@ -4,17 +4,25 @@ use std::fmt::Write as _;
 
 use tw_base::command_line::{Kind, Opt};
 
-use crate::options::{FLEET, HASH_PASSWORD, MAIN, PROXY, PURGE, SERVE, TRUST};
+use crate::options::{
+    CACHE_CHECK, CACHE_EXPORT, CACHE_FORMAT, CACHE_STAT, FLEET, HASH_PASSWORD, MAIN, PROXY, PURGE, SERVE,
+    TRUST,
+};
 use crate::top_options::TOP;
 use crate::{NOTE, check_file};
 
 const SERVE_DOC: &str = "serve a directory without a configuration file";
 const PROXY_DOC: &str = "pass requests on without a configuration file";
 const PURGE_DOC: &str = "remove responses from a cache of the running server";
+const CACHE_DOC: &str = "look into the directory of a cache, or format a device for one";
 const FLEET_DOC: &str = "show the nodes that share purges with the running server";
 const TOP_DOC: &str = "show a running server in this terminal";
 const HASH_PASSWORD_DOC: &str = "hash a password for auth_basic_user_file";
 const TRUST_DOC: &str = "make the system trust the local authority of serve --tls localhost";
+
+/// Words behind `cache`, and the options of each.
+const CACHE: [(&str, &[Opt]); 4] =
+    [("stat", CACHE_STAT), ("check", CACHE_CHECK), ("export", CACHE_EXPORT), ("format", CACHE_FORMAT)];
 
 /// All ways to write options.
 fn names(options: &[Opt]) -> String {
@@ -85,10 +93,23 @@ fn completions_for_bash_are_documented() {
         writeln!(out, "        if [[ $word == -* ]]; then {words}; else {others}; fi").unwrap();
         out.push_str("        return\n    fi\n");
     }
+    out.push_str("    if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == cache ]]; then\n        case ${COMP_WORDS[2]} in\n");
+    for (word, options) in CACHE {
+        writeln!(out, "        {word})\n            case $before in").unwrap();
+        let mut values = String::new();
+        bash_values(options, &mut values);
+        values.lines().for_each(|line| writeln!(out, "        {line}").unwrap());
+        let words = format!("_tailwater_words '{}'", names(options));
+        let kind = if word == "format" { "-f" } else { "-d" };
+        writeln!(out, "            esac\n            if [[ $word == -* ]]; then {words}; else _tailwater_names {kind}; fi ;;").unwrap();
+    }
+    out.push_str(
+        "        *) _tailwater_words 'stat check export format' ;;\n        esac\n        return\n    fi\n",
+    );
     out.push_str("    case $before in\n");
     bash_values(MAIN, &mut out);
     out.push_str(
-        "    esac\n    local commands=\n    ((COMP_CWORD > 1)) || commands='serve proxy purge fleet trust hash-password top'\n",
+        "    esac\n    local commands=\n    ((COMP_CWORD > 1)) || commands='serve proxy purge cache fleet trust hash-password top'\n",
     );
     writeln!(
         out,
@@ -140,10 +161,24 @@ fn completions_for_zsh_are_documented() {
         zsh_options(options, &mut out);
         writeln!(out, "            '{others}'").unwrap();
     }
+    out.push_str("    elif ((CURRENT > 2)) && [[ $words[2] == cache ]]; then\n        shift words\n        ((CURRENT--))\n        case $words[2] in\n");
+    for (word, options) in CACHE {
+        writeln!(
+            out,
+            "        {word})\n            shift words\n            ((CURRENT--))\n            _arguments \\"
+        )
+        .unwrap();
+        let mut lines = String::new();
+        zsh_options(options, &mut lines);
+        lines.lines().for_each(|line| writeln!(out, "    {line}").unwrap());
+        let files = if word == "format" { "'1:device:_files'" } else { "'*:directory:_files -/'" };
+        writeln!(out, "                {files} ;;").unwrap();
+    }
+    out.push_str("        *) _arguments '1:word:(stat check export format)' ;;\n        esac\n");
     out.push_str("    else\n        _arguments -s \\\n");
     zsh_options(MAIN, &mut out);
     let commands = format!(
-        "serve\\:\"{SERVE_DOC}\" proxy\\:\"{PROXY_DOC}\" purge\\:\"{PURGE_DOC}\" fleet\\:\"{FLEET_DOC}\" trust\\:\"{TRUST_DOC}\" hash-password\\:\"{HASH_PASSWORD_DOC}\" top\\:\"{TOP_DOC}\""
+        "serve\\:\"{SERVE_DOC}\" proxy\\:\"{PROXY_DOC}\" purge\\:\"{PURGE_DOC}\" cache\\:\"{CACHE_DOC}\" fleet\\:\"{FLEET_DOC}\" trust\\:\"{TRUST_DOC}\" hash-password\\:\"{HASH_PASSWORD_DOC}\" top\\:\"{TOP_DOC}\""
     );
     writeln!(out, "            '1::command:(({commands}))'\n    fi\n}}\n\n_tailwater \"$@\"").unwrap();
     check_file("packaging/completions/_tailwater", &out);
@@ -178,6 +213,7 @@ fn completions_for_fish_are_documented() {
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a serve -d '{SERVE_DOC}'").unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a proxy -d '{PROXY_DOC}'").unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a purge -d '{PURGE_DOC}'").unwrap();
+    writeln!(out, "complete -c tailwater -n __fish_is_first_token -a cache -d '{CACHE_DOC}'").unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a fleet -d '{FLEET_DOC}'").unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a trust -d '{TRUST_DOC}'").unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a hash-password -d '{HASH_PASSWORD_DOC}'")
@@ -185,7 +221,7 @@ fn completions_for_fish_are_documented() {
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a top -d '{TOP_DOC}'").unwrap();
     let (is_serve, is_proxy) = ("__fish_seen_subcommand_from serve", "__fish_seen_subcommand_from proxy");
     for (options, condition) in [
-        (MAIN, "not __fish_seen_subcommand_from serve proxy purge fleet trust hash-password top"),
+        (MAIN, "not __fish_seen_subcommand_from serve proxy purge cache fleet trust hash-password top"),
         (SERVE, is_serve),
         (PROXY, is_proxy),
         (PURGE, "__fish_seen_subcommand_from purge"),
@@ -196,6 +232,15 @@ fn completions_for_fish_are_documented() {
     ] {
         fish_options(options, "tailwater", condition, &mut out);
     }
+    for (word, options) in CACHE {
+        let condition = format!("__fish_seen_subcommand_from cache; and __fish_seen_subcommand_from {word}");
+        fish_options(options, "tailwater", &condition, &mut out);
+        let files = if word == "format" { "-F" } else { "-a '(__fish_complete_directories)'" };
+        writeln!(out, "complete -c tailwater -n '{condition}' {files}").unwrap();
+    }
+    let condition =
+        "__fish_seen_subcommand_from cache; and not __fish_seen_subcommand_from stat check export format";
+    writeln!(out, "complete -c tailwater -n '{condition}' -a 'stat check export format'").unwrap();
     writeln!(out, "complete -c tailwater -n '__fish_seen_subcommand_from fleet' -a status").unwrap();
     writeln!(out, "complete -c tailwater -n '{is_serve}' -a '(__fish_complete_directories)'").unwrap();
     check_file("packaging/completions/tailwater.fish", &out);

@@ -7,8 +7,9 @@ use tw_conf::context_words;
 
 use crate::directives::{Chapter, chapters};
 use crate::options::{
-    FLEET, FLEET_ABOUT, HASH_PASSWORD, HASH_PASSWORD_ABOUT, MAIN, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT,
-    SERVE, SERVE_ABOUT, TRUST, TRUST_ABOUT,
+    CACHE_ABOUT, CACHE_CHECK, CACHE_EXPORT, CACHE_FORMAT, CACHE_STAT, FLEET, FLEET_ABOUT, HASH_PASSWORD,
+    HASH_PASSWORD_ABOUT, MAIN, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT, TRUST,
+    TRUST_ABOUT,
 };
 use crate::top_options;
 use crate::{NOTE, check_file};
@@ -102,6 +103,10 @@ fn the_manual_is_documented() {
     writeln!(out, ".B tailwater serve\n[\\fIdirectory\\fR] [\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater proxy\n\\fIURL\\fR... [\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater purge \\-\\-cache\n\\fIname\\fR \\fIkey\\fR [\\fIoptions\\fR]\n.br").unwrap();
+    for word in ["stat", "check", "export"] {
+        writeln!(out, ".B tailwater cache {word}\n\\fIdirectory\\fR... [\\fIoptions\\fR]\n.br").unwrap();
+    }
+    writeln!(out, ".B tailwater cache format\n\\fIdevice\\fR [\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater fleet status\n[\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater trust\n[\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater hash\\-password\n[\\fIuser\\fR]\n.br").unwrap();
@@ -122,6 +127,15 @@ fn the_manual_is_documented() {
     let said = "If nothing has this key, that is said, and the status is 0: the cache is as it was wanted.";
     paragraphs(&[PURGE_ABOUT, said], &mut out);
     PURGE.iter().for_each(|option| entry(option, &mut out));
+    out.push_str(".SH CACHE\n");
+    let said = "Status 0: all is well; 1: something is damaged; 2: something could not be read, or the command line is wrong.";
+    paragraphs(&[CACHE_ABOUT, said], &mut out);
+    for (word, options) in
+        [("stat", CACHE_STAT), ("check", CACHE_CHECK), ("export", CACHE_EXPORT), ("format", CACHE_FORMAT)]
+    {
+        writeln!(out, ".SS cache {word}").unwrap();
+        options.iter().for_each(|option| entry(option, &mut out));
+    }
     out.push_str(".SH FLEET\n");
     paragraphs(&[FLEET_ABOUT], &mut out);
     FLEET.iter().for_each(|option| entry(option, &mut out));

@@ -1,5 +1,6 @@
-//! Commands that need no configuration file: `tailwater serve`, `proxy`, `trust`, `hash-password` and `top`.
+//! Commands that need no configuration file: `tailwater serve`, `proxy`, `trust`, `cache`, `hash-password` and `top`.
 
+mod cache;
 mod hash_password;
 mod local_authority;
 mod proxy;

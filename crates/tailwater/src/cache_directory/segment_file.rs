@@ -1,0 +1,162 @@
+//! A segment, with the records that its table or its blocks tell.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tw_cache::segment::{
+    BLOCK_SIZE, PREFIX_SIZE, RecordPrefix, RecordState, SegmentError, SegmentHeader, SegmentRow, decode_table,
+};
+
+use super::stored::{StoredPlace, StoredResponse, read_up_to};
+
+/// Bytes that are read at once while records are searched.
+const SCAN_READ: u64 = 1 << 20;
+/// How often a segment is read before it counts as damaged, and the time between two of them: records may be arriving.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Segment that is open.
+#[derive(Debug)]
+pub(super) struct SegmentFile {
+    pub(super) path: PathBuf,
+    file: Arc<File>,
+    header: SegmentHeader,
+    pub(super) size: u64,
+}
+
+/// Result of opening a segment.
+#[derive(Debug)]
+pub(super) enum OpenedSegment {
+    Open(SegmentFile),
+    /// It was removed, or has nothing in it yet.
+    Nothing,
+    /// Its header is damaged, so that none of its records can be used.
+    Damaged(SegmentError),
+}
+
+/// Records of a segment.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct SegmentRecords {
+    pub(super) rows: Vec<SegmentRow>,
+    /// Offset of a part that is damaged, and a word for it.
+    pub(super) damage: Option<(u64, &'static str)>,
+    /// Offset of the end that is not complete: a record that is being written, or was at a crash.
+    pub(super) torn: Option<u64>,
+    /// True if the segment has a table: nothing is added to it any more.
+    pub(super) is_complete: bool,
+}
+
+impl SegmentFile {
+    /// Opens the segment of this number.
+    pub(super) fn open(path: &Path, number: u32) -> io::Result<OpenedSegment> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(OpenedSegment::Nothing),
+            Err(error) => return Err(error),
+        };
+        let mut tries = 0;
+        loop {
+            let (first, size) = (read_up_to(&file, 0, BLOCK_SIZE)?, file.metadata()?.len());
+            tries += 1;
+            match SegmentHeader::decode(&first, number) {
+                Ok(header) => {
+                    let (path, file) = (path.to_owned(), Arc::new(file));
+                    return Ok(OpenedSegment::Open(Self { path, file, header, size }));
+                }
+                Err(_) if first.is_empty() => return Ok(OpenedSegment::Nothing),
+                Err(why) if tries >= TRIES => return Ok(OpenedSegment::Damaged(why)),
+                Err(_) => super::pause(PAUSE),
+            }
+        }
+    }
+
+    /// Records that the table names, or that are found if there is no table, or a damaged one.
+    pub(super) fn records(&mut self) -> io::Result<SegmentRecords> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let records = self.read_records()?;
+            if records.damage.is_none() && records.torn.is_none() || tries >= TRIES {
+                return Ok(records);
+            }
+            super::pause(PAUSE);
+            // Records may have been added, or the table.
+            if let OpenedSegment::Open(again) = Self::open(&self.path, self.header.number)? {
+                *self = again;
+            }
+        }
+    }
+
+    fn read_records(&self) -> io::Result<SegmentRecords> {
+        let Some(table) = self.header.table else {
+            let (rows, damaged, torn) = self.search(self.size)?;
+            let damage = damaged.map(|offset| (offset, "record"));
+            return Ok(SegmentRecords { rows, damage, torn, is_complete: false });
+        };
+        let offset = u64::from(table.block) * BLOCK_SIZE;
+        // A damaged header may say anything.
+        let bytes = match offset + table.len() <= self.size {
+            true => read_up_to(&self.file, offset, table.len())?,
+            false => Vec::new(),
+        };
+        match decode_table(&bytes, &table) {
+            Ok(rows) => Ok(SegmentRecords { rows, is_complete: true, ..SegmentRecords::default() }),
+            Err(why) => {
+                let why = match why {
+                    SegmentError::Checksum => "table-checksum",
+                    _ => "table",
+                };
+                let (rows, ..) = self.search(offset.min(self.size))?;
+                Ok(SegmentRecords { rows, damage: Some((offset, why)), torn: None, is_complete: true })
+            }
+        }
+    }
+
+    /// Finds the records before `end` that were not removed; the offset of what is between two of them and is none; and the
+    /// offset behind the last one, if there is something that is none.
+    fn search(&self, end: u64) -> io::Result<(Vec<SegmentRow>, Option<u64>, Option<u64>)> {
+        let (mut rows, mut damaged, mut lost) = (Vec::new(), None, None);
+        let (mut window, mut window_at) = (Vec::new(), 0);
+        let mut block = 1_u32;
+        loop {
+            let offset = u64::from(block) * BLOCK_SIZE;
+            if offset + PREFIX_SIZE > end {
+                break;
+            }
+            if offset < window_at || offset + PREFIX_SIZE > window_at + window.len() as u64 {
+                (window, window_at) = (read_up_to(&self.file, offset, SCAN_READ)?, offset);
+            }
+            // No more than a window.
+            let from = usize::try_from(offset - window_at).unwrap_or(usize::MAX);
+            let bytes = window.get(from..).unwrap_or_default();
+            if bytes.len() < usize::try_from(PREFIX_SIZE).unwrap_or(0) {
+                break;
+            }
+            match RecordPrefix::decode(bytes, &self.header, block) {
+                Ok((prefix, state)) if offset + PREFIX_SIZE + prefix.len <= end => {
+                    damaged = damaged.or(lost.take());
+                    if state == RecordState::Stored {
+                        let RecordPrefix { key, sequence, valid_until, .. } = prefix;
+                        let blocks = prefix.blocks();
+                        rows.push(SegmentRow { key, block, blocks, sequence, valid_until });
+                    }
+                    block = block.saturating_add(prefix.blocks());
+                }
+                _ => {
+                    lost.get_or_insert(offset);
+                    block = block.saturating_add(1);
+                }
+            }
+        }
+        Ok((rows, damaged, lost))
+    }
+
+    /// The response of a row.
+    pub(super) fn response(&self, row: &SegmentRow) -> StoredResponse {
+        let place = StoredPlace::Record { header: self.header, address: row.address(self.header.number) };
+        StoredResponse { path: self.path.clone(), file: self.file.clone(), key: row.key, place }
+    }
+}

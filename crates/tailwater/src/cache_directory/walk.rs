@@ -1,0 +1,119 @@
+//! Files of a cache, directory by directory.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use tw_cache::Key;
+
+use super::names::{self, FileName};
+
+/// Deepest level of directories that `levels=` has.
+const LEVELS_MAX: usize = 3;
+
+/// File of a cache.
+#[derive(Clone, Debug)]
+pub(super) enum Found {
+    /// A stored response in a file of its own.
+    Response(ResponseFile),
+    /// A segment.
+    Segment {
+        /// Path of the file.
+        path: PathBuf,
+        /// Number that the name has.
+        number: u32,
+    },
+    /// A response that is not complete.
+    Unfinished {
+        /// Bytes on the disk.
+        size: u64,
+    },
+}
+
+/// File of one response.
+#[derive(Clone, Debug)]
+pub(super) struct ResponseFile {
+    /// Path of the file.
+    pub(super) path: PathBuf,
+    /// Key that the name has.
+    pub(super) key: Key,
+    /// Bytes on the disk.
+    pub(super) size: u64,
+    /// Time of the last change, in seconds since 1970: when it was stored or validated.
+    pub(super) changed: i64,
+}
+
+/// Number of files that are none of a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Strangers(pub(super) u64);
+
+/// Visits all files of the cache in this directory, the segments last, in the order of their numbers. `visit` returns an error to
+/// end the walk.
+///
+/// # Errors
+/// A directory cannot be read, or `visit` has failed. A directory that is gone is left out.
+pub(super) fn walk(dir: &Path, visit: &mut dyn FnMut(Found) -> io::Result<()>) -> io::Result<Strangers> {
+    let mut strangers = Strangers::default();
+    // The first one has to exist.
+    fs::read_dir(dir).map_err(|error| named(dir, &error))?;
+    let mut directories = vec![(dir.to_owned(), 0)];
+    while let Some((below, depth)) = directories.pop() {
+        for (name, meta) in entries(&below)? {
+            let path = below.join(OsStr::from_bytes(&name));
+            if meta.is_dir() {
+                if depth < LEVELS_MAX && names::is_level(&name) {
+                    directories.push((path, depth + 1));
+                }
+                continue;
+            }
+            match FileName::of(&name) {
+                _ if !meta.is_file() => strangers.0 += 1,
+                FileName::Response(key) => visit(Found::Response(ResponseFile {
+                    path,
+                    key,
+                    size: meta.len(),
+                    changed: meta.mtime(),
+                }))?,
+                FileName::Unfinished => visit(Found::Unfinished { size: meta.len() })?,
+                FileName::Own => {}
+                FileName::Other => strangers.0 += 1,
+            }
+        }
+    }
+    let segments = dir.join(names::SEGMENTS);
+    for (name, meta) in entries(&segments)? {
+        match names::segment_number(&name).filter(|_| meta.is_file()) {
+            Some(number) => visit(Found::Segment { path: segments.join(OsStr::from_bytes(&name)), number })?,
+            None => strangers.0 += 1,
+        }
+    }
+    Ok(strangers)
+}
+
+/// Entries of a directory, sorted by name; none if there is no such directory.
+fn entries(dir: &Path) -> io::Result<Vec<(Vec<u8>, fs::Metadata)>> {
+    let listed = match fs::read_dir(dir) {
+        Ok(listed) => listed,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(named(dir, &error)),
+    };
+    let mut found = Vec::new();
+    for entry in listed {
+        let entry = entry.map_err(|error| named(dir, &error))?;
+        match entry.metadata() {
+            Ok(meta) => found.push((entry.file_name().as_bytes().to_vec(), meta)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(named(&entry.path(), &error)),
+        }
+    }
+    found.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(found)
+}
+
+/// An error with the path that it is about.
+pub(super) fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
