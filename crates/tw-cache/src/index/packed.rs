@@ -125,19 +125,27 @@ impl Move {
         self.commit.0.key()
     }
 
-    /// Records that the copy is in place, and counts half of the uses on. Returns the entry with the place of before, which
-    /// the caller removes.
+    /// Records that the copy is in place, and counts half of the uses on. `sequence` is the number in the record: an entry of a
+    /// snapshot has it from now on, because the copy was seen on the disk. Returns the entry with the place of before, which the
+    /// caller removes.
     ///
     /// # Errors
     /// The entry was removed meanwhile. The caller removes the copy and then drops this permit.
-    pub fn finish(self, to: SegmentAddress) -> Result<RemovedEntry, Self> {
+    pub fn finish(self, to: SegmentAddress, sequence: u64) -> Result<RemovedEntry, Self> {
         let Claim { index, key, .. } = &self.commit.0;
         let moved = index.with(*key, |shard, hash| {
             let at = shard.find(hash, *key)?;
             let slot = shard.slot(at).filter(|slot| is_at(slot, self.from))?;
             let departure = index.leaving.leave();
             let gone = RemovedEntry::new(*key, slot.sequence, self.from.into(), departure);
-            shard.change_file(at, |slot| (slot.location, slot.lately) = (to.into(), slot.lately / 2));
+            shard.change_file(at, |slot| {
+                (slot.location, slot.lately) = (to.into(), slot.lately / 2);
+                if slot.is_restored {
+                    // Otherwise the record that it was copied from would win when its segment is loaded, or the copy would count
+                    // as lost because no segment that was there at the start has it.
+                    (slot.is_restored, slot.sequence) = (false, index.sequence.admit(sequence));
+                }
+            });
             Some(gone)
         });
         moved.ok_or(self)
@@ -151,7 +159,7 @@ fn is_at(slot: &Slot, address: SegmentAddress) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LoadedEntry, Sequence};
+    use crate::{LoadedEntry, RestoreOutcome, Sequence, SnapshotEntry};
 
     const NOW: u32 = 1_000;
 
@@ -216,6 +224,34 @@ mod tests {
     }
 
     #[test]
+    fn entry_of_a_snapshot_that_was_moved_is_not_lost() {
+        let index = index();
+        let entry = SnapshotEntry {
+            key: key(),
+            location: Location::record(at(1, 1)).to_bits(),
+            valid_until: 5,
+            idle_s: 0,
+            uses: 2,
+            lately: 2,
+            is_main: false,
+        };
+        assert_eq!(index.restore(&entry, NOW), RestoreOutcome::Added);
+        index.claim_move(key(), at(1, 1), NOW).unwrap().finish(at(4, 1), 5).unwrap().deleted();
+        // The segment from which it came is loaded afterwards.
+        match index.load_record(&loaded(5, at(1, 1)), NOW) {
+            RecordOutcome::Outdated(gone) => assert_eq!(gone.address, Some(at(1, 1))),
+            other => panic!("{other:?}"),
+        }
+        let (mut cursor, mut unseen) = (crate::ScanCursor::default(), Vec::new());
+        while index.unseen(&mut cursor, &mut unseen) != crate::Progress::Done {}
+        assert_eq!(unseen, []);
+        assert_eq!(index.peek(key()).unwrap().address, Some(at(4, 1)));
+        // A younger one that the snapshot did not have wins.
+        assert!(matches!(index.load_record(&loaded(9, at(2, 1)), NOW), RecordOutcome::Outdated(_)));
+        assert_eq!(index.peek(key()).unwrap().address, Some(at(2, 1)));
+    }
+
+    #[test]
     fn record_is_moved_unless_it_is_removed_meanwhile() {
         let index = index();
         index.load_record(&loaded(5, at(1, 1)), NOW);
@@ -225,14 +261,14 @@ mod tests {
         assert!(index.claim_move(key(), at(1, 3), NOW).is_none());
         let moving = index.claim_move(key(), at(1, 1), NOW).unwrap();
         assert!(index.claim_move(key(), at(1, 1), NOW).is_none());
-        let gone = moving.finish(at(4, 1)).unwrap();
+        let gone = moving.finish(at(4, 1), 5).unwrap();
         assert_eq!((gone.address, index.uses_of_record(key(), at(4, 1))), (Some(at(1, 1)), Some(1)));
         gone.deleted();
         let moving = index.claim_move(key(), at(4, 1), NOW).unwrap();
         let purged = index.purge(key());
         assert!(purged.is_placing);
         assert_eq!(purged.gone.and_then(|gone| gone.address), Some(at(4, 1)));
-        drop(moving.finish(at(5, 1)).unwrap_err());
+        drop(moving.finish(at(5, 1), 5).unwrap_err());
         assert_eq!(index.peek(key()), None);
         // A fill that goes on keeps the record where it is.
         index.load_record(&loaded(u64::MAX, at(6, 1)), NOW);

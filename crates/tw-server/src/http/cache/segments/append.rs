@@ -346,7 +346,7 @@ impl SegmentStore {
                     .map(|stored| stored.pushed_out.into_iter().chain(stored.replaced).collect())
                     .map_err(RecordPermit::Store),
                 RecordPermit::Move(moving) => {
-                    moving.finish(address).map(|gone| vec![gone]).map_err(RecordPermit::Move)
+                    moving.finish(address, sequence).map(|gone| vec![gone]).map_err(RecordPermit::Move)
                 }
             };
             let appended = match entered {

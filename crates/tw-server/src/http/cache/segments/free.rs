@@ -106,6 +106,10 @@ impl SegmentStore {
             freed.evicted += remove_all(target, number, &mut gone).await;
         }
         self.unlink(target.disk, number).await?;
+        if target.index.entries_of_segment(number) > 0 {
+            // A start has loaded some of its records meanwhile.
+            freed.evicted += remove_all(target, number, &mut gone).await;
+        }
         gone.into_iter().for_each(RemovedEntry::deleted);
         Ok(freed)
     }

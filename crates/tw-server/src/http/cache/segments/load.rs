@@ -119,6 +119,10 @@ impl CacheMaintenance {
             segments += 1;
             for some in rows.chunks(RECORDS_PER_TURN) {
                 for row in some {
+                    // It was freed meanwhile: what was used of it is elsewhere.
+                    if !store.has(number) {
+                        break;
+                    }
                     records += u64::from(self.load_record(held, number, row).await);
                 }
                 tw_rt::yield_now().await;
