@@ -19,6 +19,8 @@ mod purge;
 mod refresh_ahead;
 mod rfc9111;
 mod segments;
+mod segments_damaged;
+mod segments_served;
 mod slice;
 mod slow_disk;
 mod three_disks_example;
