@@ -1,5 +1,5 @@
-//! `cargo xtask torture`: many requests to an origin that does everything wrong, a cache whose server is killed many times, with a
-//! new seed, many short sessions of `stream`, and downloads over HTTP/3 while the server is upgraded, reloaded and killed.
+//! `cargo xtask torture`: many requests to an origin that does everything wrong, a cache whose server is killed many times with
+//! each store, with a new seed, many short sessions of `stream`, and downloads over HTTP/3 while the server is upgraded, reloaded and killed.
 //!
 //! The tests `proxy::torture`, `cache::kill_and_restart`, `stream::short_sessions` and `http3::process_torture` do the work; in `cargo test` they
 //! run few requests, kills, sessions and downloads with a fixed seed. A failure of requests repeats with the printed seed; the exact moment of a kill does not depend on
@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::{Failure, cargo, root};
 
 const REQUESTS_DEFAULT: u64 = 100_000;
+/// Kills of the server of a cache with each store.
 const KILLS_DEFAULT: u64 = 50;
 /// Sessions of each kind.
 const SESSIONS_DEFAULT: u64 = 100_000;
@@ -31,7 +32,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let seed = seed.unwrap_or(now);
     println!(
-        "torture: {requests} requests, {kills} kills and {downloads} downloads of seed {seed}, {sessions} sessions of each kind"
+        "torture: {requests} requests, {kills} kills with each store and {downloads} downloads of seed {seed}, {sessions} sessions of each kind"
     );
     let mut command = cargo();
     command.args(["test", "--package", "tailwater", "--test", "it", "--", "--nocapture"]);
@@ -70,7 +71,7 @@ fn options(words: &[String]) -> Result<Options, Failure> {
         let number = number.ok_or_else(|| format!("{word} needs a number"));
         match word.as_str() {
             "--requests" => options.requests = number?,
-            "--kills" => options.kills = number?,
+            "--kills" | "--rounds" => options.kills = number?,
             "--sessions" => options.sessions = number?,
             "--downloads" => options.downloads = number?,
             "--seed" => options.seed = Some(number?),
@@ -100,6 +101,7 @@ mod tests {
         assert_eq!(of(""), Ok(usual));
         let given = Options { requests: 5, kills: 0, sessions: 9, downloads: 3, seed: Some(7) };
         assert_eq!(of("--seed 7 --requests 5 --kills 0 --sessions 9 --downloads 3"), Ok(given));
+        assert_eq!(of("--rounds 1000").map(|options| options.kills), Ok(1000));
         assert!(of("--requests 0 --kills 0 --sessions 0 --downloads 0").is_err());
         for wrong in ["--seed", "--seed x", "--runs 1", "7"] {
             assert!(of(wrong).is_err(), "{wrong}");

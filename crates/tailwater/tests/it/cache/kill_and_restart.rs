@@ -1,7 +1,8 @@
 //! A server with a cache that is killed (`SIGKILL`) in the middle of its work, again and again, and started on the same directory.
 //!
 //! Each body tells its key, its version and its checksum. After every start: what is answered is byte for byte what the origin
-//! sent, and nothing that was purged; no temporary file stays; and what the cache says it has is what is on the disk.
+//! sent, and nothing that was purged; no temporary file stays; what the cache says it has is what is on the disk; and all checksums
+//! are right (`tailwater cache check`).
 //!
 //! `cargo xtask torture` kills more often; `TAILWATER_KILLS` is how often, and `TAILWATER_TORTURE_SEED` is of which seed.
 
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
@@ -25,8 +27,36 @@ const ROUNDS: u64 = 4;
 const CLIENTS: u64 = 4;
 /// Number of different responses: several times more than the cache holds.
 const PAGES: usize = 48;
-/// Bytes that the cache may hold.
-const HOLDS: u64 = 8 << 20;
+
+/// Store of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Store {
+    Files,
+    Log,
+}
+
+impl Store {
+    /// Bytes that the cache may hold.
+    fn holds(self) -> u64 {
+        match self {
+            Store::Files => 8 << 20,
+            Store::Log => 12 << 20,
+        }
+    }
+
+    /// Bytes that there may be more: a segment.
+    fn over(self) -> u64 {
+        if self == Store::Log { 4 << 20 } else { 0 }
+    }
+
+    fn parameters(self) -> String {
+        let holds = self.holds();
+        match self {
+            Store::Files => format!("max_size={holds}"),
+            Store::Log => format!("max_size={holds} store=log segment=4m"),
+        }
+    }
+}
 
 /// Versions that the origin sends, and those that must not be served any more.
 struct Pages {
@@ -120,18 +150,19 @@ impl Pages {
     }
 }
 
-fn cached(dir: &Path, origin: SocketAddr) -> Server {
+fn cached(dir: &Path, origin: SocketAddr, store: Store) -> Server {
     start(
         server().with_master(),
         &format!(
-            "proxy_cache_path {}/cache levels=1:2 keys_zone=one:1m max_size={HOLDS} snapshot=1s;
+            "proxy_cache_path {}/cache levels=1:2 keys_zone=one:1m {} snapshot=1s;
              map $request_method $purge {{ ~^PURGE 1; }}
              server {{ listen 127.0.0.1:{{port}};
                  location / {{ proxy_pass http://{origin}; proxy_cache one; proxy_cache_key $uri;
                      proxy_cache_revalidate on; proxy_cache_tag $upstream_http_x_tags;
                      proxy_cache_purge $purge; proxy_cache_purge_tag $http_x_purge; }}
                  location = /metrics {{ metrics; }} }}",
-            dir.display()
+            dir.display(),
+            store.parameters()
         ),
     )
 }
@@ -175,6 +206,8 @@ impl OnDisk {
             } else if name.len() == 32 {
                 self.entries += 1;
                 self.bytes += meta.len().next_multiple_of(4096);
+            } else if name.len() == 8 && name.iter().all(u8::is_ascii_digit) {
+                self.bytes += meta.len().next_multiple_of(4096);
             } else if name != b"purges" && name != b"snapshot" {
                 self.others.push(path);
             }
@@ -182,42 +215,72 @@ impl OnDisk {
     }
 }
 
+/// Output of a `tailwater cache` command about the cache, and its status.
+fn command(dir: &Path, words: &[&str]) -> (String, Option<i32>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
+    let output = command.arg("cache").args(words).arg(dir.join("cache")).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (String::from_utf8_lossy(&text).into_owned(), output.status.code())
+}
+
+/// Number of records in segments that were not removed.
+fn records(dir: &Path) -> u64 {
+    let (shown, status) = command(dir, &["stat", "--json"]);
+    assert_eq!(status, Some(0), "{shown}");
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    shown["segments"]["records"].as_u64().unwrap()
+}
+
 /// Waits until the cache has loaded its directory and no fill is in progress, and compares both.
-fn assert_settled(server: &Server, dir: &Path, when: &str) {
+fn assert_settled(server: &Server, dir: &Path, store: Store, when: &str) {
     server.wait_error_log(" files, ").unwrap();
     let mut seen = (OnDisk::default(), BTreeMap::new());
     let is_same = wait::until(wait::TIMEOUT, || {
         let metrics = metrics(server);
         let mut on_disk = OnDisk::default();
         on_disk.see(&dir.join("cache"));
+        if store == Store::Log {
+            on_disk.entries += records(dir);
+        }
         let of = |name: &str| metrics[&format!("{name}{{cache=\"one\"}}")];
         let is_same = (of("entries"), of("bytes"), of("filling")) == (on_disk.entries, on_disk.bytes, 0);
-        let is_small = on_disk.bytes <= HOLDS && on_disk.others.is_empty();
+        let is_small = on_disk.bytes <= store.holds() + store.over() && on_disk.others.is_empty();
         assert_eq!((of("damaged_total"), of("disk_failures_total")), (0, 0), "{}", server.error_log());
         seen = (on_disk, metrics);
         is_same && is_small
     });
     assert!(is_same, "{when}: {seen:?} {}", server.error_log());
+    let (said, status) = command(dir, &["check"]);
+    assert_eq!(status, Some(0), "{when}: {said}");
 }
 
 #[test]
 fn killed_server_restarts_with_a_consistent_cache() {
+    kill_and_restart(Store::Files);
+}
+
+#[test]
+fn killed_server_restarts_with_consistent_segments() {
+    kill_and_restart(Store::Log);
+}
+
+fn kill_and_restart(store: Store) {
     let (rounds, seed) = (env_number("TAILWATER_KILLS", ROUNDS), env_number("TAILWATER_TORTURE_SEED", 1));
     let (pages, dir) = (Pages::new(), TempDir::new("cache-killed").unwrap());
     let serving = pages.clone();
     let origin = origin(move |mut conn| serving.serve(&mut conn));
     let mut random = Random::new(seed);
     for round in 0..=rounds {
-        let mut server = cached(dir.path(), origin);
+        let mut server = cached(dir.path(), origin, store);
         let addr = server.addr();
-        let when = format!("round {round} of seed {seed}");
+        let when = format!("{store:?}, round {round} of seed {seed}");
         let is_over = Arc::new(AtomicBool::new(false));
         let mut clients = Vec::new();
         if random.happens(50) || round == rounds {
-            assert_settled(&server, dir.path(), &when);
+            assert_settled(&server, dir.path(), store, &when);
             // All of them: what came over the kill, and what did not.
             (0..PAGES).for_each(|page| assert!(pages.get(addr, page), "{when}"));
-            assert_settled(&server, dir.path(), &when);
+            assert_settled(&server, dir.path(), store, &when);
         }
         if round < rounds {
             // Also while it learns what there is.
@@ -226,7 +289,7 @@ fn killed_server_restarts_with_a_consistent_cache() {
                 wait_stored(&server, 50);
                 is_over.store(true, SeqCst);
                 clients.drain(..).for_each(|client| client.join().unwrap());
-                assert_settled(&server, dir.path(), &when);
+                assert_settled(&server, dir.path(), store, &when);
                 is_over.store(false, SeqCst);
                 clients = pages.load(addr, random.next_number() >> 16, &is_over);
             }
