@@ -6,6 +6,7 @@
 //! entry, and the index has the sizes of the disk.
 
 mod damage;
+mod day;
 mod races;
 
 use std::cell::{Cell, RefCell};
