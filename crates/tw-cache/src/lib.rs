@@ -28,7 +28,7 @@ pub use index::{
     Claim, ClaimRefused, Commit, CommitRefused, EntryState, EvictionPolicy, EvictionTarget, Index,
     IndexCounts, IndexEntry, LoadOutcome, LoadedEntry, LoadedRecord, Location, Move, Progress, PurgeOutcome,
     RecordOutcome, RemovalState, RemovedEntry, RestoreOutcome, SEGMENTS_MAX, ScanCursor, ScannedEntry,
-    SegmentAddress, StoredEntry, UnseenEntry, UseCount,
+    ScannedRecord, SegmentAddress, StoredEntry, UnseenEntry, UseCount,
 };
 pub use key::Key;
 pub use purge::{
@@ -36,8 +36,8 @@ pub use purge::{
 };
 pub use rendezvous::{RendezvousMember, rendezvous};
 pub use snapshot::{
-    BLOCK_SIZE as SNAPSHOT_BLOCK_SIZE, SnapshotEntry, SnapshotError, SnapshotPart, SnapshotReader,
-    SnapshotStep, SnapshotWriter,
+    BLOCK_SIZE as SNAPSHOT_BLOCK_SIZE, RecordSnapshot, RecordSnapshotWriter, SnapshotEntry, SnapshotError,
+    SnapshotPart, SnapshotReader, SnapshotStep, SnapshotWriter,
 };
 
 /// Limits of a cache.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::location::{Location, SegmentAddress};
-use super::shard::Placement;
+use super::shard::{Placement, Traits};
 use super::{EntryState, Index, RemovedEntry};
 use crate::Key;
 
@@ -154,6 +154,15 @@ impl Commit {
         self.0.sequence
     }
 
+    /// Notes that the response has variants: the bound for them is kept as long as its entry is.
+    pub fn set_varies(&self, varies: bool) {
+        self.0.index.with(self.0.key, |shard, hash| {
+            if let Some(slot) = shard.found_mut(hash, self.0.key) {
+                slot.traits.set(Traits::VARIES, varies);
+            }
+        });
+    }
+
     /// Records that the file is in place, with `size` bytes on disk, fresh until `valid_until`; it has replaced any
     /// earlier file. A response that was only validated (304) is stored the same way once its file is updated.
     /// Returns the entry that was evicted to make room in memory, if any.
@@ -217,6 +226,7 @@ impl Commit {
                 slot.put_file(*sequence, location);
                 slot.valid_until = valid_until;
             });
+            shard.note_record(location, *sequence, now);
             shard.touch(at, now);
             Some(replaced)
         });

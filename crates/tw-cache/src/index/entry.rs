@@ -19,7 +19,8 @@ pub enum EntryState {
 pub struct IndexEntry {
     /// State of the entry: a file, or only a use count.
     pub holds: EntryState,
-    /// Sequence number of the fetch that wrote the file ([`Sequence`](crate::Sequence)); zero without a file.
+    /// Sequence number of the fetch that wrote the file ([`Sequence`](crate::Sequence)); zero without a file. For a record in
+    /// a segment a number that its versions do not share, larger than any sequence number.
     pub sequence: u64,
     /// No purge up to this number concerns it: what to ask for the verdict of.
     pub checked: u64,
@@ -32,13 +33,13 @@ pub struct IndexEntry {
     pub size: u64,
     /// Address of its record; `None` for a file of its own.
     pub address: Option<SegmentAddress>,
-    /// Time at which the response becomes stale.
+    /// Time at which the response becomes stale; zero if only its record tells.
     pub valid_until: u32,
-    /// Time of the last use before this lookup.
+    /// Time of the last use before this lookup; for a plain record that of its segment.
     pub used: u32,
     /// Number of uses that [`Index::count_use`](crate::Index::count_use) has counted, at most 65,535.
     pub uses: u16,
-    /// Number of lookups that found the file before this one, at most 255.
+    /// Number of lookups that found the file before this one, at most 255; for a plain record at most 3.
     pub hits: u8,
     /// Fills of it that go on: it is being updated if there are any.
     pub claims: u32,
@@ -50,9 +51,9 @@ pub struct IndexEntry {
 #[derive(Debug)]
 #[must_use]
 pub struct RemovedEntry {
-    /// Key of the entry.
+    /// Key of the entry. Of a record in a segment, another key may have been taken for it.
     pub key: Key,
-    /// Sequence number of its fetch.
+    /// Sequence number of its fetch; for a plain record it may be larger than that.
     pub sequence: u64,
     /// Bytes on disk.
     pub size: u64,
@@ -141,9 +142,9 @@ impl ScannedEntry {
 /// Position of a scan. A finished one starts over.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScanCursor {
-    pub(super) shard: usize,
+    pub(crate) shard: usize,
     /// Slots at this number and above have been reported.
-    pub(super) end: Option<u32>,
+    pub(crate) end: Option<u32>,
 }
 
 /// Tells an unfinished operation from a finished one.
@@ -180,11 +181,13 @@ pub struct IndexCounts {
 }
 
 impl IndexEntry {
-    pub(super) fn of(slot: &Slot) -> Self {
+    /// Describes a slot. No purge up to `confirmed` concerns any entry.
+    pub(super) fn of(slot: &Slot, confirmed: u64) -> Self {
+        let has_file = slot.holds == EntryState::File;
         Self {
             holds: slot.holds,
-            sequence: slot.sequence,
-            checked: slot.checked,
+            sequence: slot.identity(),
+            checked: if has_file { slot.checked.max(confirmed) } else { 0 },
             since: slot.since,
             size: slot.location.size(),
             address: slot.location.address(),
@@ -198,8 +201,8 @@ impl IndexEntry {
 }
 
 impl ScannedEntry {
-    pub(super) fn of(slot: &Slot) -> Self {
+    pub(super) fn of(slot: &Slot, confirmed: u64) -> Self {
         let claimed_since = (slot.claims > 0).then_some(slot.claimed_since);
-        Self { key: slot.key, found: IndexEntry::of(slot), claimed_since }
+        Self { key: slot.key, found: IndexEntry::of(slot, confirmed), claimed_since }
     }
 }

@@ -9,8 +9,12 @@
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
+use super::compact::CompactEntry;
 use crate::segment::BLOCK_SIZE;
 
 const PACKED: u64 = 1 << 63;
@@ -22,8 +26,8 @@ const _: () = assert!(BLOCKS_BITS + FIRST_BITS + SEGMENT_BITS == 63);
 /// Segments that have a number.
 pub const SEGMENTS_MAX: u32 = 1 << SEGMENT_BITS;
 
-/// Segments whose counters are allocated together.
-const COUNTERS: usize = 4096;
+/// Segments whose facts are allocated together.
+const COUNTERS: usize = 1024;
 
 /// Address of a record in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -111,6 +115,20 @@ impl Location {
         }
     }
 
+    /// Number that tells the versions of an entry apart: of a file its sequence number. Of a record it is made of its address
+    /// and the end of its sequence number, and larger than any sequence number.
+    pub(super) const fn identity(self, sequence: u64) -> u64 {
+        match self.address() {
+            None => sequence,
+            Some(SegmentAddress { segment, block, .. }) => {
+                PACKED
+                    | (segment as u64) << 36
+                    | (block as u64) << 18
+                    | CompactEntry::revision_of(sequence) as u64
+            }
+        }
+    }
+
     /// The eight bytes, for a snapshot.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
@@ -145,12 +163,36 @@ impl fmt::Debug for Location {
     }
 }
 
-/// Numbers of entries by segment, changed under the locks of shards. Memory is allocated for segments that exist.
-pub(super) struct SegmentUse(Box<[OnceLock<Box<[AtomicU32]>>]>);
+/// Facts about the entries of each segment. Memory is allocated for segments that exist.
+pub(super) struct SegmentUse {
+    segments: Box<[OnceLock<Box<[SegmentFacts]>>]>,
+    /// No purge up to this number concerns any entry ([`Index::confirm_all`](super::Index::confirm_all)).
+    confirmed: AtomicU64,
+}
+
+/// Facts about the entries of one segment.
+struct SegmentFacts {
+    /// Number of entries, changed under the locks of shards.
+    entries: AtomicU32,
+    /// Time of the last use of an entry, or of the last record.
+    used: AtomicU32,
+    /// Time of the last record.
+    written: AtomicU32,
+    /// No entry has a smaller sequence number; the largest number if there was none yet.
+    floor: AtomicU64,
+}
+
+impl SegmentFacts {
+    fn new() -> Self {
+        let zero = || AtomicU32::new(0);
+        Self { entries: zero(), used: zero(), written: zero(), floor: AtomicU64::new(u64::MAX) }
+    }
+}
 
 impl Default for SegmentUse {
     fn default() -> Self {
-        Self((0..SEGMENTS_MAX as usize / COUNTERS).map(|_| OnceLock::new()).collect())
+        let segments = (0..SEGMENTS_MAX as usize / COUNTERS).map(|_| OnceLock::new()).collect();
+        Self { segments, confirmed: AtomicU64::new(0) }
     }
 }
 
@@ -162,26 +204,78 @@ impl SegmentUse {
         if before == after {
             return;
         }
-        if let Some(count) = after.and_then(|segment| self.counter(segment)) {
-            count.fetch_add(1, Relaxed);
+        if let Some(facts) = after.and_then(|segment| self.facts(segment)) {
+            facts.entries.fetch_add(1, Relaxed);
         }
-        if let Some(count) = before.and_then(|segment| self.counter(segment)) {
-            count.fetch_sub(1, Relaxed);
+        if let Some(facts) = before.and_then(|segment| self.facts(segment)) {
+            facts.entries.fetch_sub(1, Relaxed);
         }
+    }
+
+    /// Notes that an entry of a segment is used.
+    pub(super) fn touch(&self, segment: u32, now: u32) {
+        if let Some(facts) = self.facts(segment)
+            && facts.used.load(Relaxed) != now
+        {
+            facts.used.store(now, Relaxed);
+        }
+    }
+
+    /// Notes that a record with this sequence number is in a segment; `None` if the number is not known.
+    pub(super) fn note_record(&self, segment: u32, sequence: Option<u64>, now: u32) {
+        let Some(facts) = self.facts(segment) else { return };
+        facts.used.fetch_max(now, Relaxed);
+        facts.floor.fetch_min(sequence.unwrap_or(0), SeqCst);
+    }
+
+    /// Notes that records were written into a segment.
+    pub(super) fn note_written(&self, segment: u32, now: u32) {
+        if let Some(facts) = self.facts(segment) {
+            facts.written.fetch_max(now, Relaxed);
+        }
+    }
+
+    /// Sets the smallest sequence number of a segment, when all its records are known.
+    pub(super) fn set_floor(&self, segment: u32, floor: u64) {
+        if let Some(facts) = self.facts(segment) {
+            facts.floor.store(floor, SeqCst);
+        }
+    }
+
+    /// Times of the last use and of the last record of a segment.
+    pub(super) fn times(&self, segment: u32) -> (u32, u32) {
+        self.known(segment).map_or((0, 0), |facts| (facts.used.load(Relaxed), facts.written.load(Relaxed)))
+    }
+
+    /// Number up to which no purge concerns the entries of a segment.
+    pub(super) fn checked(&self, segment: u32) -> u64 {
+        let floor = self.known(segment).map_or(u64::MAX, |facts| facts.floor.load(SeqCst));
+        self.confirmed().max(if floor == u64::MAX { 0 } else { floor })
+    }
+
+    /// Number up to which no purge concerns any entry.
+    pub(super) fn confirmed(&self) -> u64 {
+        self.confirmed.load(SeqCst)
+    }
+
+    /// Notes that no purge up to this number concerns any entry.
+    pub(super) fn confirm(&self, upto: u64) {
+        self.confirmed.fetch_max(upto, SeqCst);
     }
 
     /// Number of entries with a record in this segment.
     pub(super) fn entries(&self, segment: u32) -> u32 {
-        let counters = self.0.get(segment as usize / COUNTERS).and_then(OnceLock::get);
-        counters
-            .and_then(|counters| counters.get(segment as usize % COUNTERS))
-            .map_or(0, |count| count.load(Relaxed))
+        self.known(segment).map_or(0, |facts| facts.entries.load(Relaxed))
     }
 
-    fn counter(&self, segment: u32) -> Option<&AtomicU32> {
-        let counters = self.0.get(segment as usize / COUNTERS)?;
-        let counters = counters.get_or_init(|| (0..COUNTERS).map(|_| AtomicU32::new(0)).collect());
-        counters.get(segment as usize % COUNTERS)
+    fn known(&self, segment: u32) -> Option<&SegmentFacts> {
+        self.segments.get(segment as usize / COUNTERS)?.get()?.get(segment as usize % COUNTERS)
+    }
+
+    fn facts(&self, segment: u32) -> Option<&SegmentFacts> {
+        let facts = self.segments.get(segment as usize / COUNTERS)?;
+        let facts = facts.get_or_init(|| (0..COUNTERS).map(|_| SegmentFacts::new()).collect());
+        facts.get(segment as usize % COUNTERS)
     }
 }
 

@@ -15,9 +15,10 @@
 //! again ([`FatalMutex`]). The order of last use is exact to the second, over all shards. No clock: `now` and all other
 //! times are wall-clock seconds.
 //!
-//! **Memory.** At most 96 bytes per entry, without an allocation for each. The size of the zone is a soft limit: a new
-//! entry beyond it evicts the least recently used one, and the caller gets the file to delete; entries with fills in
-//! progress stay. The limit may change at any time ([`Index::set_memory_max`]); [`Index::evict`] then removes the
+//! **Memory.** At most 96 bytes per entry, without an allocation for each; 16 if it has a plain record in a segment
+//! (`compact.rs`). The size of the zone is a soft limit: a new entry beyond it evicts the least recently used one, and the
+//! caller gets the file to delete; entries with fills in progress stay, and those of plain records until their segment is
+//! removed. The limit may change at any time ([`Index::set_memory_max`]); [`Index::evict`] then removes the
 //! excess.
 //!
 //! **Files and entries.** An entry is made after its file is in place, and removed before the file is. So the file of an
@@ -30,15 +31,19 @@
 //!
 //! **Segments.** A store that packs many responses into one large file has an address for each ([`Location`]), in the
 //! eight bytes that are otherwise the size of a file. [`RemovedEntry`] returns it. `packed.rs` has what only such a
-//! store does: records are added at a start, and moved from one segment to another.
+//! store does: records are added at a start, and moved from one segment to another. An entry to which nothing else happens is
+//! compact (`forms.rs`): it has no key, so [`Index::scan`] does not report it, but [`Index::scan_records`] does.
 
 mod chunks;
 mod claim;
+mod compact;
 mod entry;
+mod forms;
 mod leaving;
 mod location;
 mod packed;
 mod queue;
+mod records;
 mod restore;
 mod shard;
 #[cfg(test)]
@@ -55,10 +60,14 @@ use tw_base::{FatalMutex, Limit};
 
 use crate::Key;
 use crate::purge::Sequence;
+use compact::CompactEntry;
 use leaving::Removals;
 use location::SegmentUse;
 use queue::{Queue, QueueLoad, SMALL_SHARE};
-use shard::{Evicted, NEVER, Placement, Seed, Shard, Slot, Sums};
+use shard::{Evicted, NEVER, Placement, Seed, Shard, Slot, Sums, Traits};
+
+pub(crate) use compact::{COMPACT_SIZE, CompactBytes, page_of};
+pub(crate) use records::page_of_row;
 
 pub use claim::{Claim, ClaimRefused, Commit, CommitRefused, StoredEntry};
 pub use entry::{
@@ -69,13 +78,18 @@ pub use leaving::RemovalState;
 pub use location::{Location, SEGMENTS_MAX, SegmentAddress};
 pub use packed::{LoadedRecord, Move, RecordOutcome};
 pub use queue::EvictionPolicy;
+pub use records::ScannedRecord;
 pub use restore::{RestoreOutcome, UnseenEntry};
 
 /// Parts of an index that are locked one by one: a few for each loop of a large machine.
-const SHARDS: usize = 1 << SHARD_BITS;
+pub(crate) const SHARDS: usize = 1 << SHARD_BITS;
 const SHARD_BITS: u32 = 6;
 /// Bytes for an entry, including its part of the hash table and of unused capacity.
 const ENTRY_SIZE: u64 = 96;
+/// Bytes for the entry of a plain record, as measured, with all that it needs.
+const RECORD_ENTRY_SIZE: u64 = 16;
+/// One part in so many of the memory is for entries that are not compact, however many compact ones there are.
+const SLOTS_SHARE: u64 = 16;
 /// Entries that are looked at or taken before a lock is given back.
 const STEP_ENTRIES: usize = 32;
 /// Entries that one call looks at or takes.
@@ -86,7 +100,7 @@ pub(crate) const LIMITS: &[Limit] = &[
         "proxy_cache_path",
         "keys_zone=",
         "a size that must be given",
-        "Entries of a cache, 96 bytes each",
+        "Entries of a cache, 96 bytes each; 16 for a plain response in a segment (`store=log`)",
         "the least recently used one that is not being filled makes room",
     ),
     Limit::count(
@@ -107,7 +121,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 pub struct Index {
     seed: Seed,
     sequence: Arc<Sequence>,
-    entries_max: AtomicU64,
+    memory_max: AtomicU64,
     shards: Box<[AlignedShard; SHARDS]>,
     /// The sums of all shards, each changed under the lock of the shard.
     entries: AtomicU64,
@@ -115,11 +129,14 @@ pub struct Index {
     bytes: AtomicU64,
     packed_bytes: AtomicU64,
     ghosts: AtomicU64,
+    compact: AtomicU64,
     memory: AtomicU64,
     /// True if entries are evicted by `s3fifo`.
     is_fifo: AtomicBool,
     /// The last purge before the last sweep began.
     swept: AtomicU64,
+    /// True while a sweep goes on.
+    is_sweeping: AtomicBool,
     leaving: Arc<Removals>,
     segments: Arc<SegmentUse>,
     /// Shard at which the search for the oldest entry begins; it moves, so that the first shards are not preferred.
@@ -149,30 +166,58 @@ impl Index {
             main: QueueLoad::default(),
             shard: FatalMutex::new(Shard::new(seed, leaving.clone(), segments.clone())),
         };
-        let index = Self {
+        Self {
             seed,
             sequence,
-            entries_max: AtomicU64::new(0),
+            memory_max: AtomicU64::new(memory_max),
             shards: Box::new(std::array::from_fn(place)),
             entries: AtomicU64::new(0),
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             packed_bytes: AtomicU64::new(0),
             ghosts: AtomicU64::new(0),
+            compact: AtomicU64::new(0),
             memory: AtomicU64::new(0),
             is_fifo: AtomicBool::new(false),
             swept: AtomicU64::new(0),
+            is_sweeping: AtomicBool::new(false),
             leaving: leaving.clone(),
             segments: segments.clone(),
             hand: AtomicUsize::new(0),
-        };
-        index.set_memory_max(memory_max);
-        index
+        }
     }
 
     /// Sets another limit, in bytes, for the next generation of a configuration. Removes nothing.
     pub fn set_memory_max(&self, memory_max: u64) {
-        self.entries_max.store((memory_max / ENTRY_SIZE).max(1), Relaxed);
+        self.memory_max.store(memory_max, Relaxed);
+    }
+
+    /// Number of entries that are not compact.
+    fn slots(&self) -> u64 {
+        self.len().saturating_sub(self.compact.load(Relaxed))
+    }
+
+    /// Largest number of entries that are not compact.
+    fn slots_max(&self) -> u64 {
+        let memory = self.memory_max.load(Relaxed);
+        let left = memory.saturating_sub(self.compact.load(Relaxed) * RECORD_ENTRY_SIZE);
+        (left.max(memory / SLOTS_SHARE) / ENTRY_SIZE).max(1)
+    }
+
+    /// Number of entries that there is room for, if those that are added have plain records, or none has.
+    fn entries_max(&self) -> u64 {
+        let (memory, compact) = (self.memory_max.load(Relaxed), self.compact.load(Relaxed));
+        if compact == 0 {
+            return self.slots_max();
+        }
+        let slots = self.slots();
+        slots + memory.saturating_sub(slots * ENTRY_SIZE).max(memory / SLOTS_SHARE) / RECORD_ENTRY_SIZE
+    }
+
+    /// Returns true if compact entries take more memory than they may: a segment has to be removed.
+    pub fn has_too_many_records(&self) -> bool {
+        let memory = self.memory_max.load(Relaxed);
+        self.compact.load(Relaxed) * RECORD_ENTRY_SIZE > memory - memory / SLOTS_SHARE
     }
 
     /// Sets the eviction policy. If it changes, all entries are put in order, which takes too long for an event loop.
@@ -185,17 +230,32 @@ impl Index {
 
     /// Looks up a key and records its use at `now`.
     pub fn lookup(&self, key: Key, now: u32) -> Option<IndexEntry> {
-        self.with(key, |shard, hash| {
-            let at = shard.find(hash, key)?;
-            let found = shard.slot(at).map(IndexEntry::of);
-            shard.record_use(at, now);
-            found
-        })
+        self.with_plain(
+            key,
+            |shard, entry| {
+                shard.use_compact(entry, now);
+                Some(shard.describe(entry))
+            },
+            |shard, hash| {
+                let at = shard.find(hash, key)?;
+                let found = shard.slot(at).map(|slot| self.describe(slot));
+                shard.record_use(at, now);
+                found
+            },
+        )
     }
 
     /// Looks up a key without recording a use.
     pub fn peek(&self, key: Key) -> Option<IndexEntry> {
-        self.with(key, |shard, hash| shard.found_mut(hash, key).map(|slot| IndexEntry::of(slot)))
+        self.with_plain(
+            key,
+            |shard, entry| Some(shard.describe(entry)),
+            |shard, hash| shard.found_mut(hash, key).map(|slot| self.describe(slot)),
+        )
+    }
+
+    fn describe(&self, slot: &Slot) -> IndexEntry {
+        IndexEntry::of(slot, self.segments.confirmed())
     }
 
     /// Counts a use of this key, for `min_uses`. It becomes known by that.
@@ -218,7 +278,7 @@ impl Index {
 
     /// Takes an entry out if it still has the file that was found: one that was broken or purged.
     pub fn remove_if_sequence(&self, key: Key, sequence: u64) -> Option<RemovedEntry> {
-        self.remove_if(key, |slot| slot.holds == EntryState::File && slot.sequence == sequence)
+        self.remove_if(key, |slot| slot.holds == EntryState::File && slot.identity() == sequence)
     }
 
     /// Removes an entry whose file does not exist.
@@ -289,10 +349,12 @@ impl Index {
     /// No purge up to `checked` concerns the entry that has this file
     /// ([`Verdict::Kept`](crate::Verdict::Kept)).
     pub fn confirm(&self, key: Key, sequence: u64, checked: u64) {
-        self.with(key, |shard, hash| {
+        // A compact entry has no room for it: [`confirm_all`](Self::confirm_all) tells it for all.
+        let ignore = |_: &mut Shard, _| {};
+        self.with_plain(key, ignore, |shard, hash| {
             if let Some(slot) = shard.found_mut(hash, key)
                 && slot.holds == EntryState::File
-                && slot.sequence == sequence
+                && slot.identity() == sequence
             {
                 slot.checked = slot.checked.max(checked);
             }
@@ -307,8 +369,11 @@ impl Index {
         let is_added = self.with(key, |shard, hash| {
             let Some(at) = shard.found_or_new(hash, key, known.since, now) else { return false };
             let Some(slot) = shard.slot(at) else { return false };
-            if slot.is_restored && slot.location.address().is_none() {
-                shard.change_file(at, |slot| (slot.is_restored, slot.location) = (false, known.size.into()));
+            if slot.traits.has(Traits::RESTORED) && slot.location.address().is_none() {
+                shard.change_file(at, |slot| {
+                    slot.traits.set(Traits::RESTORED, false);
+                    slot.location = known.size.into();
+                });
                 return false;
             }
             let is_free = slot.holds == EntryState::Count && slot.placing == Placement::Idle;
@@ -376,6 +441,25 @@ impl Index {
         self.take_oldest(now, BATCH_ENTRIES, |_| true, count, gone)
     }
 
+    /// Evicts one entry with a file of its own, and what comes before it, if that is to go before a segment: by `lru` if it was not
+    /// used after `before`, the time of the last record of the segment; by `s3fifo` by chance, as one of all files and so many
+    /// segments.
+    pub fn evict_file(&self, before: u32, segments: u64, now: u32, gone: &mut Vec<RemovedEntry>) -> Progress {
+        let is_file = |taken: Option<&RemovedEntry>| match taken {
+            Some(gone) if gone.address.is_none() => Progress::Done,
+            _ => Progress::More,
+        };
+        if !self.is_fifo.load(SeqCst) {
+            return self.take_oldest(now, BATCH_ENTRIES, |used| used <= before, is_file, gone);
+        }
+        let files = self.files.load(Relaxed).saturating_sub(self.compact.load(Relaxed));
+        let chance = (self.hand.fetch_add(1, Relaxed) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        if chance * (files + segments) >> 32 >= files {
+            return Progress::Done;
+        }
+        self.take_next(true, BATCH_ENTRIES, is_file, gone)
+    }
+
     /// Evicts by `s3fifo` as long as `next` wants more, at most `work` steps. The fuller queue is evicted from first.
     fn take_next(
         &self,
@@ -415,7 +499,7 @@ impl Index {
                 Evicted::Gone(taken) => {
                     progress = Progress::More;
                     // It may have become a ghost, and there may be no room for one.
-                    while self.len() > self.entries_max.load(Relaxed) && self.take_ghost() {}
+                    while self.slots() > self.slots_max() && self.take_ghost() {}
                     let said = next(taken.as_ref());
                     gone.extend(taken);
                     if said == Progress::Done {
@@ -435,12 +519,12 @@ impl Index {
 
     /// Entries that are no ghosts.
     fn live(&self) -> u64 {
-        self.len().saturating_sub(self.ghosts.load(Relaxed))
+        self.slots().saturating_sub(self.ghosts.load(Relaxed))
     }
 
     /// By `s3fifo` a ninth of the room is for ghosts.
     fn live_max(&self) -> u64 {
-        let max = self.entries_max.load(Relaxed);
+        let max = self.slots_max();
         if self.is_fifo.load(SeqCst) { max - max / 9 } else { max }
     }
 
@@ -448,13 +532,20 @@ impl Index {
     /// progress. A claim that such a scan could miss is refused from now on ([`ClaimRefused::Swept`]).
     pub fn sweep(&self, latest: u64) -> ScanCursor {
         self.swept.fetch_max(latest, SeqCst);
+        self.is_sweeping.store(true, SeqCst);
         ScanCursor::default()
     }
 
-    /// Adds some entries to `seen`, at most 32 (`STEP_ENTRIES`), in no order. Entries that exist from the first call
+    /// Number of the last purge before the sweep that goes on.
+    fn sweeping(&self) -> Option<u64> {
+        self.is_sweeping.load(SeqCst).then(|| self.swept.load(SeqCst))
+    }
+
+    /// Adds some entries to `seen` that are not compact, at most 32 (`STEP_ENTRIES`), in no order. Entries that exist from the first call
     /// to the one that returns [`Progress::Done`] are all reported, some of them twice.
     pub fn scan(&self, cursor: &mut ScanCursor, seen: &mut Vec<ScannedEntry>) -> Progress {
-        self.visit(cursor, |_, slot| seen.push(ScannedEntry::of(slot)))
+        let confirmed = self.segments.confirmed();
+        self.visit(cursor, |_, slot| seen.push(ScannedEntry::of(slot, confirmed)))
     }
 
     /// Visits some entries, at most 32 (`STEP_ENTRIES`), under the lock of their shard.
@@ -518,13 +609,13 @@ impl Index {
             files: self.files.load(Relaxed),
             bytes: self.bytes_on_disk(),
             memory: self.memory(),
-            entries_max: self.entries_max.load(Relaxed),
+            entries_max: self.entries_max(),
         }
     }
 
     /// Evicts the oldest entry if there are too many.
     fn make_room(&self, now: u32) -> Option<RemovedEntry> {
-        if self.len() <= self.entries_max.load(Relaxed) && self.live() <= self.live_max() {
+        if self.slots() <= self.slots_max() && self.live() <= self.live_max() {
             return None;
         }
         let (mut taken, one) = (Vec::new(), |_: Option<&RemovedEntry>| Progress::Done);
@@ -598,10 +689,45 @@ impl Index {
         first.map(|(place, _)| (place, second))
     }
 
+    /// Works on the shard of a key. Its compact entry is a slot meanwhile.
     fn with<R>(&self, key: Key, work: impl FnOnce(&mut Shard, u64) -> R) -> R {
         let hash = self.seed.hash(key);
+        self.change(self.place(hash), |shard| self.unpacked(shard, hash, key, work))
+    }
+
+    /// Works on the compact entry of a key by `plain`; if it has none, or a slot beside it, on the shard as [`with`](Self::with)
+    /// does.
+    fn with_plain<R>(
+        &self,
+        key: Key,
+        plain: impl FnOnce(&mut Shard, CompactEntry) -> R,
+        work: impl FnOnce(&mut Shard, u64) -> R,
+    ) -> R {
+        let hash = self.seed.hash(key);
+        self.change(self.place(hash), |shard| match shard.plain_entry(hash, key) {
+            Some(entry) => plain(shard, entry),
+            None => self.unpacked(shard, hash, key, work),
+        })
+    }
+
+    fn unpacked<R>(
+        &self,
+        shard: &mut Shard,
+        hash: u64,
+        key: Key,
+        work: impl FnOnce(&mut Shard, u64) -> R,
+    ) -> R {
+        shard.unpack(hash, key, self.sequence.last());
+        let result = work(shard, hash);
+        if shard.packed_bytes > 0 {
+            shard.pack(hash, key, self.sweeping());
+        }
+        result
+    }
+
+    fn place(&self, hash: u64) -> &AlignedShard {
         let place = self.shards.get((hash >> (u64::BITS - SHARD_BITS)) as usize);
-        self.change(place.expect("there are as many as the bits can tell"), |shard| work(shard, hash))
+        place.expect("there are as many as the bits can tell")
     }
 
     /// Works on a shard, and brings the sums up to date.
@@ -631,6 +757,7 @@ impl Index {
         add(&self.bytes, before.bytes, after.bytes);
         add(&self.packed_bytes, before.packed_bytes, after.packed_bytes);
         add(&self.ghosts, before.ghosts, after.ghosts);
+        add(&self.compact, before.compact, after.compact);
         add(&self.memory, before.memory, after.memory);
     }
 }

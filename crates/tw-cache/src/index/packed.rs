@@ -1,14 +1,15 @@
 //! Entries whose responses are records in segments: added at a start, moved to another segment, and removed with theirs.
 //!
 //! The same response may be on the disk twice: as a record that was replaced, or that was copied to another segment
-//! before its own was removed. An entry has the younger one; the other is returned to the caller, who marks it as removed,
-//! so that no start finds it again.
+//! before its own was removed. An entry has the younger one, which is behind the other in the log; the other is returned to the
+//! caller, who marks it as removed, so that no start finds it again.
 
 use std::sync::Arc;
 
 use super::claim::{Claim, Commit};
+use super::compact::CompactEntry;
 use super::location::{Location, SegmentAddress};
-use super::shard::{Placement, Slot};
+use super::shard::{Placement, Shard, Slot, Traits};
 use super::{EntryState, Index, RemovedEntry};
 use crate::Key;
 
@@ -52,13 +53,51 @@ impl Index {
         let LoadedRecord { key, sequence, address, valid_until } = *known;
         let outdated =
             |location: Location, sequence| RemovedEntry::new(key, sequence, location, self.leaving.leave());
+        let load_compact = |shard: &mut Shard, hash| {
+            if !CompactEntry::fits(address) || shard.find(hash, key).is_some() {
+                return None;
+            }
+            let tag = CompactEntry::tag_of(hash);
+            let (revision, lately) = (CompactEntry::revision_of(sequence), 0);
+            let entry = CompactEntry { tag, address, revision, lately, is_unseen: false };
+            shard.segments.note_record(address.segment, Some(sequence), now);
+            let Some(before) = shard.compact_entry(hash) else {
+                shard.insert_compact(entry);
+                return Some(RecordOutcome::Added(None));
+            };
+            let is_same = before.address == address;
+            if is_same || before.is_unseen {
+                // What a snapshot knew at another place is not there any more, or is found by itself.
+                let lately = before.lately;
+                shard.replace_compact(CompactEntry { lately, ..entry });
+                return Some(RecordOutcome::Known);
+            }
+            // Behind each other in the log.
+            if address < before.address {
+                return Some(RecordOutcome::Outdated(outdated(address.into(), sequence)));
+            }
+            shard.replace_compact(entry);
+            Some(RecordOutcome::Outdated(outdated(before.address.into(), 0)))
+        };
+        let hash = self.seed.hash(key);
+        if let Some(outcome) = self.change(self.place(hash), |shard| load_compact(shard, hash)) {
+            return match outcome {
+                RecordOutcome::Added(_) => RecordOutcome::Added(self.make_room(now)),
+                other => other,
+            };
+        }
         let outcome = self.with(key, |shard, hash| {
             let Some(at) = shard.found_or_new(hash, key, sequence, now) else { return RecordOutcome::Known };
             let Some(slot) = shard.slot(at) else { return RecordOutcome::Known };
-            let (before, is_seen) = (slot.file(), !slot.is_restored);
-            let is_same = before.and_then(Location::address) == Some(address);
-            let is_older = slot.placing != Placement::Idle
-                || before.is_some() && is_seen && !is_same && sequence <= slot.sequence;
+            let (before, is_seen) = (slot.file(), !slot.traits.has(Traits::RESTORED));
+            let known = before.and_then(Location::address);
+            let is_same = known == Some(address);
+            let is_behind = match known {
+                Some(known) if slot.traits.has(Traits::ESTIMATED) => address < known,
+                _ => sequence <= slot.sequence,
+            };
+            let is_older =
+                slot.placing != Placement::Idle || before.is_some() && is_seen && !is_same && is_behind;
             if is_same && is_seen {
                 return RecordOutcome::Known;
             }
@@ -70,6 +109,7 @@ impl Index {
                 slot.put_file(sequence, address.into());
                 slot.valid_until = valid_until;
             });
+            shard.segments.note_record(address.segment, Some(sequence), now);
             match before {
                 None => RecordOutcome::Added(None),
                 // What a snapshot knew at another place is not there any more, or is found by itself.
@@ -85,13 +125,15 @@ impl Index {
 
     /// Permits to move the record of this entry, if it is at `address` and no fill of it goes on.
     pub fn claim_move(self: &Arc<Self>, key: Key, address: SegmentAddress, now: u32) -> Option<Move> {
+        // Nothing is unpacked for what is not there.
+        self.uses_of_record(key, address)?;
         let sequence = self.with(key, |shard, hash| {
             let slot = shard.found_mut(hash, key).filter(|slot| is_at(slot, address))?;
             if slot.claims > 0 || slot.placing != Placement::Idle {
                 return None;
             }
             slot.placing = Placement::Busy;
-            let sequence = slot.sequence;
+            let sequence = slot.checked;
             // A sweep in the meantime forgets no purge that concerns the copy.
             shard.claim(hash, key, sequence, now);
             Some(sequence)
@@ -113,9 +155,13 @@ impl Index {
 
     /// Number of uses of the record at `address` since it was written or moved, at most 3; `None` if no entry has it.
     pub fn uses_of_record(&self, key: Key, address: SegmentAddress) -> Option<u8> {
-        self.with(key, |shard, hash| {
-            shard.found_mut(hash, key).filter(|slot| is_at(slot, address)).map(|slot| slot.lately)
-        })
+        self.with_plain(
+            key,
+            |_, entry| (entry.address == address).then_some(entry.lately),
+            |shard, hash| {
+                shard.found_mut(hash, key).filter(|slot| is_at(slot, address)).map(|slot| slot.lately)
+            },
+        )
     }
 }
 
@@ -138,14 +184,17 @@ impl Move {
             let slot = shard.slot(at).filter(|slot| is_at(slot, self.from))?;
             let departure = index.leaving.leave();
             let gone = RemovedEntry::new(*key, slot.sequence, self.from.into(), departure);
+            let checked = shard.slot(at).map_or(0, |slot| slot.checked);
             shard.change_file(at, |slot| {
                 (slot.location, slot.lately) = (to.into(), slot.lately / 2);
-                if slot.is_restored {
+                if slot.traits.has(Traits::RESTORED) {
                     // Otherwise the record that it was copied from would win when its segment is loaded, or the copy would count
                     // as lost because no segment that was there at the start has it.
-                    (slot.is_restored, slot.sequence) = (false, index.sequence.admit(sequence));
+                    slot.traits.set(Traits::RESTORED, false);
+                    slot.sequence = index.sequence.admit(sequence);
                 }
             });
+            shard.note_record(to.into(), checked, shard.now);
             Some(gone)
         });
         moved.ok_or(self)
@@ -185,9 +234,9 @@ mod tests {
         assert!(matches!(index.load_record(&loaded(5, at(1, 1)), NOW), RecordOutcome::Added(None)));
         assert!(matches!(index.load_record(&loaded(5, at(1, 1)), NOW), RecordOutcome::Known));
         for (sequence, address, returned, left) in [
-            (4, at(2, 1), at(2, 1), at(1, 1)),
-            (5, at(2, 3), at(2, 3), at(1, 1)),
+            (4, at(0, 7), at(0, 7), at(1, 1)),
             (9, at(3, 1), at(1, 1), at(3, 1)),
+            (9, at(2, 3), at(2, 3), at(3, 1)),
         ] {
             match index.load_record(&loaded(sequence, address), NOW) {
                 RecordOutcome::Outdated(gone) => assert_eq!(gone.address, Some(returned)),

@@ -7,7 +7,7 @@ use super::Index;
 use super::entry::{EntryState, Progress, ScanCursor};
 use super::location::{Location, SegmentAddress};
 use super::queue::{EvictionPolicy, Queue, USES_MAX};
-use super::shard::{Placement, Shard, Slot, UNKNOWN};
+use super::shard::{Placement, Shard, Slot, Traits, UNKNOWN};
 use crate::Key;
 use crate::snapshot::SnapshotEntry;
 
@@ -34,7 +34,7 @@ pub struct UnseenEntry {
 }
 
 impl Index {
-    /// Copies some entries that have a file, at most 32 (`STEP_ENTRIES`), as [`Index::scan`] reports them. `now` is
+    /// Copies some entries that have a file of their own, at most 32 (`STEP_ENTRIES`), as [`Index::scan`] reports them. `now` is
     /// the time of the snapshot.
     pub(crate) fn copy(
         &self,
@@ -43,7 +43,8 @@ impl Index {
         entries: &mut Vec<SnapshotEntry>,
     ) -> Progress {
         self.visit(cursor, |policy, slot| {
-            if slot.holds == EntryState::File {
+            // Records are in another snapshot.
+            if slot.file().is_some_and(|location| location.address().is_none()) {
                 entries.push(copy_of(policy, slot, now));
             }
         })
@@ -52,7 +53,7 @@ impl Index {
     /// Adds an entry of a snapshot as the oldest of its queue. `now` is the same for all entries of a snapshot. The
     /// file may not exist: [`Index::load`] tells that it was seen, and [`Index::unseen`] reports those that were not.
     pub fn restore(&self, entry: &SnapshotEntry, now: u32) -> RestoreOutcome {
-        let has_room = self.len() < self.entries_max.load(super::Relaxed) && self.live() < self.live_max();
+        let has_room = self.slots() < self.slots_max() && self.live() < self.live_max();
         self.with(entry.key, |shard, hash| match shard.find(hash, entry.key) {
             Some(at) => add_file(shard, at, entry),
             None if !has_room => RestoreOutcome::Full,
@@ -60,10 +61,13 @@ impl Index {
                 let is_main = entry.is_main && shard.policy() == EvictionPolicy::S3Fifo;
                 let mut slot = Slot::new(entry.key, UNKNOWN, now.saturating_sub(entry.idle_s));
                 slot.put_file(UNKNOWN, Location::from_bits(entry.location));
-                slot.is_restored = true;
+                slot.traits.set(Traits::RESTORED, true);
                 (slot.valid_until, slot.uses) = (entry.valid_until, entry.uses);
                 slot.lately = entry.lately.min(USES_MAX);
                 slot.queue = if is_main { Queue::Main } else { Queue::Small };
+                if let Some(address) = slot.location.address() {
+                    shard.segments.note_record(address.segment, None, now);
+                }
                 shard.insert_oldest(hash, slot);
                 RestoreOutcome::Added
             }
@@ -74,10 +78,10 @@ impl Index {
     /// (`STEP_ENTRIES`).
     pub fn unseen(&self, cursor: &mut ScanCursor, unseen: &mut Vec<UnseenEntry>) -> Progress {
         self.visit(cursor, |_, slot| {
-            if slot.is_restored {
+            if slot.traits.has(Traits::RESTORED) {
                 unseen.push(UnseenEntry {
                     key: slot.key,
-                    sequence: slot.sequence,
+                    sequence: slot.identity(),
                     address: slot.location.address(),
                 });
             }
@@ -95,7 +99,8 @@ fn add_file(shard: &mut Shard, at: u32, entry: &SnapshotEntry) -> RestoreOutcome
     }
     shard.change_file(at, |slot| {
         slot.put_file(UNKNOWN, Location::from_bits(entry.location));
-        (slot.valid_until, slot.is_restored) = (entry.valid_until, true);
+        slot.valid_until = entry.valid_until;
+        slot.traits.set(Traits::RESTORED, true);
     });
     RestoreOutcome::Added
 }

@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use super::chunks::Chunks;
+use super::compact::{CompactEntry, CompactTable};
 use super::leaving::Removals;
 use super::location::{Location, SegmentUse};
 use super::queue::{EvictionPolicy, Queue, Queues, USES_MAX};
@@ -73,11 +74,34 @@ pub(super) struct Slot {
     pub(super) lately: u8,
     /// Number of lookups that found the file, at most 255.
     pub(super) hits: u8,
-    /// True if its file was in a snapshot, and has not been seen on the disk since.
-    pub(super) is_restored: bool,
+    /// Properties: see [`Traits`].
+    pub(super) traits: Traits,
     chain: u32,
     pub(super) newer: u32,
     pub(super) older: u32,
+}
+
+/// Properties of an entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Traits(u8);
+
+impl Traits {
+    /// Its file was in a snapshot, and has not been seen on the disk since.
+    pub(super) const RESTORED: Self = Self(1);
+    /// Its response has variants, whose bound is kept.
+    pub(super) const VARIES: Self = Self(2);
+    /// Another key has its tag.
+    pub(super) const APART: Self = Self(4);
+    /// Its sequence number may be larger than the true one.
+    pub(super) const ESTIMATED: Self = Self(8);
+
+    pub(super) const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(super) const fn set(&mut self, other: Self, is_so: bool) {
+        self.0 = if is_so { self.0 | other.0 } else { self.0 & !other.0 };
+    }
 }
 
 /// Progress of putting a file in the place of an entry.
@@ -112,7 +136,7 @@ impl Slot {
             queue: Queue::Small,
             lately: 0,
             hits: 0,
-            is_restored: false,
+            traits: Traits(0),
             chain: NONE,
             newer: NONE,
             older: NONE,
@@ -136,13 +160,38 @@ impl Slot {
         if self.since == UNKNOWN {
             self.since = sequence;
         }
-        (self.holds, self.is_restored, self.hits) = (EntryState::File, false, 0);
+        (self.holds, self.hits) = (EntryState::File, 0);
         (self.sequence, self.checked, self.location) = (sequence, sequence, location);
+        self.traits.set(Traits::RESTORED, false);
+        self.traits.set(Traits::ESTIMATED, false);
+    }
+
+    /// Number that tells its versions apart.
+    pub(super) const fn identity(&self) -> u64 {
+        self.location.identity(self.sequence)
+    }
+
+    /// Its compact form, if nothing is lost that is needed.
+    pub(super) fn compact(&self, hash: u64, swept: Option<u64>) -> Option<CompactEntry> {
+        let address = self.file()?.address().filter(|address| CompactEntry::fits(*address))?;
+        let is_idle = self.claims == 0 && self.placing == Placement::Idle;
+        let is_simple = !self.traits.has(Traits::VARIES) && !self.traits.has(Traits::APART);
+        // A sweep would miss it that has passed the compact entries already.
+        let is_seen = swept.is_none_or(|swept| self.checked >= swept);
+        (is_idle && is_simple && is_seen).then(|| CompactEntry {
+            tag: CompactEntry::tag_of(hash),
+            address,
+            revision: CompactEntry::revision_of(self.sequence),
+            lately: self.lately,
+            is_unseen: self.traits.has(Traits::RESTORED),
+        })
     }
 
     /// Forgets the file.
     pub(super) fn drop_file(&mut self) {
-        (self.holds, self.is_restored, self.hits) = (EntryState::Count, false, 0);
+        (self.holds, self.hits) = (EntryState::Count, 0);
+        self.traits.set(Traits::RESTORED, false);
+        self.traits.set(Traits::ESTIMATED, false);
         (self.sequence, self.checked, self.valid_until) = (0, 0, 0);
         self.location = Location::NOWHERE;
     }
@@ -156,6 +205,7 @@ pub(super) struct Sums {
     pub(super) bytes: u64,
     pub(super) packed_bytes: u64,
     pub(super) ghosts: u64,
+    pub(super) compact: u64,
     pub(super) memory: u64,
 }
 
@@ -172,9 +222,9 @@ pub(super) enum Evicted {
 }
 
 pub(super) struct Shard {
-    seed: Seed,
+    pub(super) seed: Seed,
     leaving: Arc<Removals>,
-    segments: Arc<SegmentUse>,
+    pub(super) segments: Arc<SegmentUse>,
     slots: Chunks<Slot, SLOTS_PER_PIECE>,
     heads: Chunks<u32, HEADS_PER_PIECE>,
     policy: EvictionPolicy,
@@ -186,7 +236,11 @@ pub(super) struct Shard {
     files: u64,
     bytes: u64,
     /// Bytes of records in segments.
-    packed_bytes: u64,
+    pub(super) packed_bytes: u64,
+    /// Entries of plain records.
+    pub(super) compact: CompactTable,
+    /// Time of the last operation that has told it.
+    pub(super) now: u32,
 }
 
 impl Shard {
@@ -204,17 +258,20 @@ impl Shard {
             files: 0,
             bytes: 0,
             packed_bytes: 0,
+            compact: CompactTable::new(),
+            now: 0,
         }
     }
 
     pub(super) fn sums(&self) -> Sums {
         Sums {
-            entries: u64::from(self.slots.len()),
+            entries: u64::from(self.slots.len()) + self.compact.len(),
             files: self.files,
             bytes: self.bytes,
             packed_bytes: self.packed_bytes,
             ghosts: u64::from(self.queues.ghost.len),
-            memory: (self.slots.memory() + self.heads.memory()) as u64,
+            compact: self.compact.len(),
+            memory: (self.slots.memory() + self.heads.memory()) as u64 + self.compact.memory(),
         }
     }
 
@@ -347,6 +404,7 @@ impl Shard {
 
     /// Slot of this key's entry, made if it is missing. A ghost returns as an entry that was used again.
     pub(super) fn found_or_new(&mut self, hash: u64, key: Key, since: u64, now: u32) -> Option<u32> {
+        self.now = self.now.max(now);
         let at = self.find(hash, key).or_else(|| self.insert(hash, Slot::new(key, since, now)))?;
         if self.slots.get(at)?.queue == Queue::Ghost {
             self.move_to(at, Queue::Main);
@@ -365,6 +423,7 @@ impl Shard {
 
     /// An entry is used: once a second it becomes the newest, so that one which is used all the time moves no others.
     pub(super) fn touch(&mut self, at: u32, now: u32) {
+        self.now = self.now.max(now);
         match self.policy {
             EvictionPolicy::Lru if self.slots.get(at).is_some_and(|slot| slot.used != now) => {
                 self.renew(at, now)
@@ -386,6 +445,9 @@ impl Shard {
         {
             slot.lately = USES_MAX.min(slot.lately + 1);
             slot.hits = slot.hits.saturating_add(1);
+            if let Some(address) = slot.location.address() {
+                self.segments.touch(address.segment, now);
+            }
         }
     }
 
@@ -407,7 +469,7 @@ impl Shard {
     }
 
     /// Puts an entry at the beginning of another queue.
-    fn move_to(&mut self, at: u32, queue: Queue) {
+    pub(super) fn move_to(&mut self, at: u32, queue: Queue) {
         self.unlink(at);
         if let Some(slot) = self.slots.get_mut(at) {
             (slot.queue, slot.lately) = (queue, 0);
@@ -417,16 +479,21 @@ impl Shard {
 
     /// Takes an entry out.
     pub(super) fn remove(&mut self, at: u32) -> Option<RemovedEntry> {
-        let slot = self.slots.get(at)?;
+        let gone = self.slots.get(at)?.gone(&self.leaving);
+        self.take_out(at);
+        gone
+    }
+
+    /// Takes a slot out. What it has on the disk stays.
+    pub(super) fn take_out(&mut self, at: u32) {
+        let Some(slot) = self.slots.get(at) else { return };
         let (hash, chain, file) = (self.seed.hash(slot.key), slot.chain, slot.file());
-        let gone = slot.gone(&self.leaving);
         self.count_file(file, None);
         self.rechain(hash, at, chain);
         self.unlink(at);
         self.slots.swap_remove(at);
         self.moved(self.slots.len(), at);
         self.join();
-        gone
     }
 
     /// Takes the file from an entry. An entry without claims and without a use count is removed.
@@ -518,7 +585,7 @@ impl Shard {
         begin == 0
     }
 
-    fn count_file(&mut self, before: Option<Location>, after: Option<Location>) {
+    pub(super) fn count_file(&mut self, before: Option<Location>, after: Option<Location>) {
         if let Some(before) = before {
             self.files -= 1;
             self.bytes -= before.size();
@@ -654,6 +721,9 @@ impl Shard {
             sums.1 += own.1;
         }
         assert!(seen.is_empty());
+        for entry in self.compact.assert_whole() {
+            sums = (sums.0 + 1, sums.1 + entry.address.size());
+        }
         assert_eq!(sums, (self.files, self.bytes));
         assert!(self.heads.len() <= 2 * self.slots.len() + 1 && self.heads.len() >= self.slots.len());
     }

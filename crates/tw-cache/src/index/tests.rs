@@ -1,5 +1,6 @@
 mod fifo;
 mod model;
+mod records;
 mod threads;
 
 use super::*;
@@ -35,11 +36,13 @@ fn assert_whole(index: &Index) {
         sums.bytes += part.bytes;
         sums.packed_bytes += part.packed_bytes;
         sums.ghosts += part.ghosts;
+        sums.compact += part.compact;
         sums.memory += part.memory;
     }
     let IndexCounts { entries, files, bytes, memory, .. } = index.counts();
     let (ghosts, packed_bytes) = (index.ghosts.load(Relaxed), index.packed_bytes());
-    assert_eq!(sums, Sums { entries, files, bytes, packed_bytes, ghosts, memory });
+    let compact = index.compact.load(Relaxed);
+    assert_eq!(sums, Sums { entries, files, bytes, packed_bytes, ghosts, compact, memory });
 }
 
 #[test]

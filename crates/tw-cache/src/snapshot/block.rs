@@ -13,7 +13,7 @@ use crate::Key;
 
 /// Bytes of a block.
 pub const BLOCK_SIZE: usize = 4096;
-const CONTENT: usize = 16;
+pub(super) const CONTENT: usize = 16;
 /// Bytes of a row, and rows of a block.
 const ROW_SIZE: usize = 35;
 pub(super) const ROWS_PER_BLOCK: usize = (BLOCK_SIZE - CONTENT) / ROW_SIZE;
@@ -37,20 +37,22 @@ pub(super) struct Header {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Header = 0,
     Rows = 1,
     Table = 2,
+    PageHeader = 3,
+    Page = 4,
 }
 
 /// A block being filled.
-struct BlockWriter {
+pub(super) struct BlockWriter {
     bytes: Vec<u8>,
     items: u16,
 }
 
 impl BlockWriter {
-    fn new(kind: Kind, number: u32, stamp: u32) -> Self {
+    pub(super) fn new(kind: Kind, number: u32, stamp: u32) -> Self {
         let mut bytes = Vec::with_capacity(BLOCK_SIZE);
         bytes.extend_from_slice(&[0; 4]);
         bytes.extend_from_slice(&number.to_le_bytes());
@@ -60,12 +62,12 @@ impl BlockWriter {
         Self { bytes, items: 0 }
     }
 
-    fn put(&mut self, item: &[u8]) {
+    pub(super) fn put(&mut self, item: &[u8]) {
         self.bytes.extend_from_slice(item);
         self.items += 1;
     }
 
-    fn finish(mut self) -> Vec<u8> {
+    pub(super) fn finish(mut self) -> Vec<u8> {
         self.bytes.resize(BLOCK_SIZE, 0);
         if let Some(items) = self.bytes.get_mut(14..16) {
             items.copy_from_slice(&self.items.to_le_bytes());
@@ -132,7 +134,7 @@ pub(super) fn decode_header(block: &[u8]) -> Result<Header, SnapshotError> {
     let (taken, table, runs) = (number()?, number()?, number()?);
     let entries = rest.array().map(u64::from_le_bytes).ok_or(SnapshotError::NotOne)?;
     let stamp = stamp(block).ok_or(SnapshotError::NotOne)?;
-    items(block, Kind::Header, 0, stamp).ok_or(SnapshotError::Checksum)?;
+    decode_items(block, Kind::Header, 0, stamp).ok_or(SnapshotError::Checksum)?;
     // Each run has at least a block, and no more rows than its blocks.
     if table == 0 || runs > table - 1 || entries > u64::from(table - 1) * ROWS_PER_BLOCK as u64 {
         return Err(SnapshotError::Invalid);
@@ -142,14 +144,14 @@ pub(super) fn decode_header(block: &[u8]) -> Result<Header, SnapshotError> {
 
 /// Reads the rows of a block; `None` if it is damaged.
 pub(super) fn decode_rows(block: &[u8], number: u32, header: &Header) -> Option<Vec<SnapshotEntry>> {
-    let (count, content) = items(block, Kind::Rows, number, header.stamp)?;
+    let (count, content) = decode_items(block, Kind::Rows, number, header.stamp)?;
     let mut rows = Rest(content);
     (0..count.min(ROWS_PER_BLOCK)).map(|_| decode_row(&rows.array::<ROW_SIZE>()?)).collect()
 }
 
 /// Reads the items of a block of the table; `None` if it is damaged.
 pub(super) fn decode_table(block: &[u8], number: u32, header: &Header) -> Option<Vec<u32>> {
-    let (count, content) = items(block, Kind::Table, number, header.stamp)?;
+    let (count, content) = decode_items(block, Kind::Table, number, header.stamp)?;
     let mut starts = Rest(content);
     (0..count.min(STARTS_PER_BLOCK)).map(|_| starts.array().map(u32::from_le_bytes)).collect()
 }
@@ -169,12 +171,12 @@ fn decode_row(row: &[u8; ROW_SIZE]) -> Option<SnapshotEntry> {
     Some(SnapshotEntry { lately: queue & 0x7f, is_main: queue & 0x80 != 0, ..entry })
 }
 
-fn stamp(block: &[u8]) -> Option<u32> {
+pub(super) fn stamp(block: &[u8]) -> Option<u32> {
     Rest(block.get(8..)?).array().map(u32::from_le_bytes)
 }
 
 /// Number of items of a block, and the bytes from the first one on; `None` if it is damaged, or another block.
-fn items(block: &[u8], kind: Kind, number: u32, stamp: u32) -> Option<(usize, &[u8])> {
+pub(super) fn decode_items(block: &[u8], kind: Kind, number: u32, stamp: u32) -> Option<(usize, &[u8])> {
     let block = block.get(..BLOCK_SIZE)?;
     let mut rest = Rest(block);
     let checksum = rest.array().map(u32::from_le_bytes)?;
@@ -189,10 +191,10 @@ fn items(block: &[u8], kind: Kind, number: u32, stamp: u32) -> Option<(usize, &[
 }
 
 /// Unread rest of a block.
-struct Rest<'a>(&'a [u8]);
+pub(super) struct Rest<'a>(pub(super) &'a [u8]);
 
 impl Rest<'_> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (array, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(*array)

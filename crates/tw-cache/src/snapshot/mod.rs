@@ -19,6 +19,7 @@
 
 mod block;
 mod reader;
+mod records;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -31,6 +32,8 @@ use crate::Key;
 
 pub use block::BLOCK_SIZE;
 pub use reader::{SnapshotReader, SnapshotStep};
+pub(crate) use records::PAGE_ROWS_MAX;
+pub use records::{RecordSnapshot, RecordSnapshotWriter};
 pub use writer::{SnapshotPart, SnapshotWriter};
 
 use block::ROWS_PER_BLOCK;

@@ -1,5 +1,6 @@
 //! Search for an entry by its key: index, open entries, file.
 
+use std::cell::Cell;
 use std::ffi::CStr;
 use std::fmt;
 use std::rc::Rc;
@@ -167,7 +168,7 @@ impl EntrySearch<'_> {
         let now = super::seconds(tw_rt::clock::unix().secs);
         let look_up = || index.lookup(key, now).filter(|found| found.holds == EntryState::File);
         let mut found = look_up();
-        if found.is_none() && zone.wait_restored().await {
+        if found.is_none() && zone.is_restoring() && Box::pin(cache.restore_key(key, self.disk)).await {
             found = look_up();
         }
         let entry = match found {
@@ -211,7 +212,9 @@ impl EntrySearch<'_> {
         let since = if since == 0 { entry.written } else { since };
         let is_claimed = found.is_some_and(|found| found.claims > 0);
         let hits = found.map_or(0, |found| found.hits);
-        let verdict = if checked.max(entry.written) < wanted.since || held.is_below_floor(entry.written) {
+        let checked = checked.max(entry.confirmed.get());
+        // Of the response itself: a purge of the key that it is a variant of is not remembered.
+        let verdict = if entry.written < wanted.since || held.is_below_floor(entry.written) {
             Verdict::Purged(Purge::Hard)
         } else {
             let subject = Subject { key: wanted.main, text: wanted.text, tags: &entry.tags };
@@ -221,6 +224,7 @@ impl EntrySearch<'_> {
             Verdict::Kept(upto) => {
                 if upto > checked {
                     index.confirm(key, entry.sequence, upto);
+                    entry.confirmed.set(upto);
                 }
                 out.entry = Some((entry, FoundState { since, is_claimed, hits, is_stale: false }));
             }
@@ -284,7 +288,7 @@ impl EntrySearch<'_> {
             && let Some(address) = known.address
         {
             let by = out.by.insert(self.account.part(JobClass::Hit, JobSource::of(&key.0)));
-            let mut found = store.read(disk, by, (key, address), FIRST_READ).await;
+            let mut found = store.read(disk, by, (Some(key), address), FIRST_READ).await;
             let mut check = None;
             // Always: a power cut may leave a record whose body was not written.
             if let Ok(RecordRead::Entry(record)) = &found {
@@ -369,7 +373,7 @@ impl EntrySearch<'_> {
         match found {
             // Two texts may have the same key, a hash.
             Ok(RecordRead::Entry(found)) if *found.meta.key_text == *wanted.text => {
-                let FoundRecord { meta, file, offset, len, first } = *found;
+                let FoundRecord { meta, file, offset, len, first, .. } = *found;
                 let body_len = meta.body_len.unwrap_or(0);
                 let body = (body_len <= BODY_MAX as u64 && first.len() as u64 == len)
                     .then(|| first.slice(meta.header_size as usize..));
@@ -387,13 +391,18 @@ impl EntrySearch<'_> {
                     len: body_len,
                     body,
                     sequence: known.sequence,
+                    confirmed: Cell::new(0),
                     path_check: PathCheck::new(),
                     refresh_pace: RefreshPace::default(),
                     checked,
                 })
             }
             Ok(RecordRead::Entry(_)) => None,
-            Ok(RecordRead::Missing) => {
+            Ok(RecordRead::Another(other)) if held.index.share_record_entry(key, other) => {
+                held.index.set_apart(key, address, super::seconds(tw_rt::clock::unix().secs));
+                None
+            }
+            Ok(RecordRead::Missing | RecordRead::Another(_)) => {
                 held.index.remove_missing_record(key, address);
                 None
             }
@@ -471,6 +480,7 @@ impl EntrySearch<'_> {
             len,
             body,
             sequence: 0,
+            confirmed: Cell::new(0),
             written: 0,
             path_check: PathCheck::new(),
             refresh_pace: RefreshPace::default(),

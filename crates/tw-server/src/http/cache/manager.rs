@@ -123,19 +123,19 @@ async fn manage(manager: CacheMaintenance) {
 }
 
 /// Pace of work in steps: a number of files, then a rest.
-struct StepPacer {
+pub(super) struct StepPacer {
     steps: StepLimits,
     done: u64,
     began: Instant,
 }
 
 impl StepPacer {
-    fn new(steps: StepLimits) -> Self {
+    pub(super) fn new(steps: StepLimits) -> Self {
         Self { steps, done: 0, began: tw_rt::clock::now() }
     }
 
     /// Counts a file; rests at the end of a step.
-    async fn count(&mut self) {
+    pub(super) async fn count(&mut self) {
         self.done += 1;
         let took = tw_rt::clock::now().saturating_duration_since(self.began);
         if self.done >= self.steps.files || took >= self.steps.threshold {
@@ -281,6 +281,7 @@ impl CacheMaintenance {
                 break;
             }
         }
+        self.free_inactive_segments(inactive).await;
         let is_checked = checked_at
             .is_some_and(|at| tw_rt::clock::now().saturating_duration_since(at) < DISK_CHECK_INTERVAL);
         let mut lacking = 0;
@@ -288,7 +289,6 @@ impl CacheMaintenance {
             *checked_at = Some(tw_rt::clock::now());
             lacking = self.missing_space().await;
         }
-        let entries = index.counts();
         // Large responses take no room of a device.
         while self.cache.zone.segments.as_ref().is_some_and(|store| store.device_excess() > 0) {
             if self.free_segment().await == 0 {
@@ -296,20 +296,28 @@ impl CacheMaintenance {
             }
         }
         loop {
+            let entries = index.counts();
             let excess = self.cache.zone.bytes_on_disk().saturating_sub(place.max_size).max(lacking);
             let too_many = index.len().saturating_sub(entries.entries_max);
             let what = match (excess, too_many) {
                 (0, 0) => break,
                 (0, entries) => EvictionTarget::Entries(entries),
-                // If the next one is a record, its segment is not freed by that.
-                (_, _) if self.cache.zone.segments.is_some() => EvictionTarget::Bytes(1),
                 (bytes, _) => EvictionTarget::Bytes(bytes),
             };
-            let progress = index.evict(what, now(), &mut gone);
+            let is_log = self.cache.zone.segments.is_some();
+            // Of a file and a segment the one that is older goes first.
+            let progress = match &self.cache.zone.segments {
+                Some(_) if excess == 0 && index.has_too_many_records() => Progress::Done,
+                Some(store) if excess > 0 => {
+                    let (before, segments) = store.oldest_write(index);
+                    index.evict_file(before, segments, now(), &mut gone)
+                }
+                _ => index.evict(what, now(), &mut gone),
+            };
             let is_file = |gone: &&RemovedEntry| gone.address.is_none();
             let files: u64 = gone.iter().filter(is_file).map(|gone| gone.size).sum();
             lacking = lacking.saturating_sub(files);
-            if excess > 0 && files == 0 && self.cache.zone.segments.is_some() {
+            if is_log && files == 0 && (excess > 0 || index.has_too_many_records()) {
                 let freed = self.free_segment().await;
                 lacking = lacking.saturating_sub(freed);
                 counts.evicted.add(gone.len() as u64);
@@ -332,10 +340,16 @@ impl CacheMaintenance {
     /// Removes purged entries, and forgets purges that concern no other entry. Returns the number of the last purge that was
     /// handled.
     pub(super) async fn sweep(&self, held: &ZoneIndex) -> u64 {
+        let swept = self.sweep_all(held).await;
+        self.end_sweep(held).await;
+        swept
+    }
+
+    async fn sweep_all(&self, held: &ZoneIndex) -> u64 {
         let latest = held.sweep_to();
         let (mut cursor, mut seen) = (held.index.sweep(latest), Vec::new());
         let mut pace = StepPacer::new(self.cache.place.manager);
-        let mut oldest = latest;
+        let mut oldest = self.sweep_records(held, latest).await;
         loop {
             let progress = held.index.scan(&mut cursor, &mut seen);
             for seen in seen.drain(..) {
@@ -375,6 +389,8 @@ impl CacheMaintenance {
         };
         let Some(oldest) = oldest else { return latest };
         let before = held.purges.counts();
+        // Before: what is found from then on is not taken for one that was purged and forgotten.
+        held.index.confirm_all(oldest);
         held.purges.forget(oldest);
         if held.purges.counts() != before
             && let Err(error) = self.cache.save_purges(held, &self.disk).await
@@ -388,10 +404,10 @@ impl CacheMaintenance {
     async fn check_purged(&self, held: &ZoneIndex, seen: &ScannedEntry, latest: u64) -> Option<u64> {
         if let Some((store, address)) = self.cache.zone.segments.as_ref().zip(seen.found.address) {
             let mut by = Account::new(JobClass::Scan, JobSource::NONE);
-            let record = (seen.key, address);
+            let record = (Some(seen.key), address);
             return match store.read(&self.disk, &mut by, record, segments::HEAD_READ).await {
                 Ok(RecordRead::Entry(found)) => self.check_meta(held, seen, latest, &found.meta).await,
-                Ok(RecordRead::Missing) => {
+                Ok(RecordRead::Missing | RecordRead::Another(_)) => {
                     held.index.remove_missing_record(seen.key, address);
                     seen.claimed_since
                 }
@@ -426,7 +442,7 @@ impl CacheMaintenance {
     }
 
     /// Checks whether an entry with this head was purged, as [`check_purged`](Self::check_purged) does.
-    async fn check_meta(
+    pub(super) async fn check_meta(
         &self,
         held: &ZoneIndex,
         seen: &ScannedEntry,
@@ -515,7 +531,8 @@ fn file_kind(name: &CStr) -> Option<CacheFileKind> {
     if name.strip_prefix(b"purges.").is_some_and(is_number) {
         return Some(CacheFileKind::Purges);
     }
-    if name.strip_prefix(b"snapshot.").is_some_and(is_number) {
+    let snapshot = [&b"snapshot."[..], b"pages."].iter().find_map(|begin| name.strip_prefix(*begin));
+    if snapshot.is_some_and(is_number) {
         return Some(CacheFileKind::Snapshot);
     }
     let (key, number) = name.split_at_checked(32)?;
@@ -539,6 +556,7 @@ mod tests {
         assert_eq!(file_kind(unfinished), key.map(CacheFileKind::Unfinished));
         assert_eq!(file_kind(c"purges.123"), Some(CacheFileKind::Purges));
         assert_eq!(file_kind(c"snapshot.0000000001"), Some(CacheFileKind::Snapshot));
+        assert_eq!(file_kind(c"pages.0000000001"), Some(CacheFileKind::Snapshot));
         for other in [
             c"B7F54B2DF7773722D382F4809D65029C",
             c"b7f54b2df7773722d382f4809d65029",
@@ -549,6 +567,7 @@ mod tests {
             c"purges.",
             c"purges.old",
             c"snapshot",
+            c"pages",
             c"snapshot.x",
             c"",
         ] {

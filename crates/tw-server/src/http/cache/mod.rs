@@ -40,6 +40,7 @@ pub mod miss_reason;
 pub(crate) mod open_entries;
 mod purge;
 mod purge_rule;
+mod record_snapshot;
 mod refresh_ahead;
 mod segments;
 mod serve_hit;

@@ -87,6 +87,8 @@ pub(super) struct OpenEntry {
     pub(super) sequence: u64,
     /// Sequence number of its fetch, from its file.
     pub(super) written: u64,
+    /// No purge up to this number concerns it, as this loop knows.
+    pub(super) confirmed: Cell<u64>,
     /// Checks of the path of its file.
     pub(super) path_check: PathCheck,
     /// Updates before it becomes stale.
@@ -270,6 +272,7 @@ impl OpenEntry {
             body,
             sequence: *sequence,
             written: *written,
+            confirmed: self.confirmed.clone(),
             path_check,
             refresh_pace: RefreshPace::default(),
             checked,

@@ -89,18 +89,30 @@ impl RefreshAhead {
     }
 }
 
-/// Time of the last attempt of one loop to update an entry.
+/// Attempts of one loop to update an entry.
 #[derive(Default)]
-pub(super) struct RefreshPace(Cell<Option<Instant>>);
+pub(super) struct RefreshPace {
+    /// Time of the last attempt.
+    last: Cell<Option<Instant>>,
+    /// Number of hits by this loop: the index does not count many of a plain record.
+    hits: Cell<u8>,
+}
 
 impl RefreshPace {
     /// Returns true, and notes `now`, if an attempt may be made.
     fn may_begin(&self, now: Instant) -> bool {
-        let may = self.0.get().is_none_or(|last| now.saturating_duration_since(last) >= AGAIN);
+        let may = self.last.get().is_none_or(|last| now.saturating_duration_since(last) >= AGAIN);
         if may {
-            self.0.set(Some(now));
+            self.last.set(Some(now));
         }
         may
+    }
+
+    /// Counts a hit. Returns the number of hits before it.
+    fn count_hit(&self) -> u8 {
+        let hits = self.hits.get();
+        self.hits.set(hits.saturating_add(1));
+        hits
     }
 }
 
@@ -115,7 +127,8 @@ impl Lookup {
         now: i64,
     ) {
         let Some(ahead) = &settings.refresh_ahead else { return };
-        let is_due = ahead.is_due(&entry.meta.lifetime, u64::from(state.hits) + 1, now);
+        let hits = state.hits.max(entry.refresh_pace.count_hit());
+        let is_due = ahead.is_due(&entry.meta.lifetime, u64::from(hits) + 1, now);
         // A fetch in progress renews the entry.
         if !is_due || state.is_claimed || r.facts.upstream.cache.is_update {
             return;

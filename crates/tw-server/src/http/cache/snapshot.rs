@@ -3,7 +3,7 @@
 //! The manager writes it at times. After a start it is read first, then the directory is walked: that finds what was stored since the
 //! snapshot, and shows which files of it are gone. A snapshot that is missing, damaged or old costs time only.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
@@ -51,6 +51,7 @@ impl CacheMaintenance {
             // Without them, the entries of their records are found later.
             self.log_failure(&error);
         }
+        self.restore_records(held).await;
         let path = self.snapshot_path();
         let mut by = Account::new(JobClass::Scan, JobSource::of(path.to_bytes()));
         let opened = self.disk.open_and_read(&mut by, &path, &OpenOptions::READ, SNAPSHOT_BLOCK_SIZE).await;
@@ -113,7 +114,7 @@ impl CacheMaintenance {
     }
 
     /// Reads up to `len` bytes; fewer at the end of the file.
-    async fn read(
+    pub(super) async fn read(
         &self,
         by: &mut Account,
         file: &File,
@@ -188,17 +189,30 @@ impl CacheMaintenance {
 
     /// Writes a snapshot and puts it in the place of the one before.
     pub(super) async fn write_snapshot(&self, held: &ZoneIndex) -> Result<(), DiskError> {
-        let (path, place) = (self.snapshot_path(), &self.cache.place);
-        let mut by = Account::new(JobClass::Scan, JobSource::of(path.to_bytes()));
-        let temp = self.disk.create_beside(&mut by, &path, place.dir_len()).await?;
-        let mut file = FillFile::new(temp, self.cache.write_back_size);
         let clock = tw_rt::clock::unix();
         // Two snapshots are not made in the same millisecond.
         let stamp = (clock.secs as u32).wrapping_mul(1000).wrapping_add(u32::from(clock.msec));
-        let mut writer = SnapshotWriter::new(super::seconds(clock.secs), stamp);
+        let now = super::seconds(clock.secs);
+        if self.cache.zone.segments.is_some() {
+            self.write_record_snapshot(held, now, stamp).await?;
+        }
+        let mut writer = SnapshotWriter::new(now, stamp);
+        self.write_parts(&self.snapshot_path(), || writer.step(&held.index)).await
+    }
+
+    /// Writes a file part by part, as `step` makes them, and puts it in its place.
+    pub(super) async fn write_parts(
+        &self,
+        path: &CStr,
+        mut step: impl FnMut() -> SnapshotPart,
+    ) -> Result<(), DiskError> {
+        let place = &self.cache.place;
+        let mut by = Account::new(JobClass::Scan, JobSource::of(path.to_bytes()));
+        let temp = self.disk.create_beside(&mut by, path, place.dir_len()).await?;
+        let mut file = FillFile::new(temp, self.cache.write_back_size);
         let (mut written, mut steps) = (0, 0);
         loop {
-            match writer.step(&held.index) {
+            match step() {
                 SnapshotPart::More => {
                     steps += 1;
                     if steps % STEPS_PER_TURN == 0 {
@@ -216,7 +230,7 @@ impl CacheMaintenance {
         file.finish(&self.disk, &mut by, written, written).await?;
         // A power cut must not replace a snapshot that can be read by one that cannot.
         self.disk.fsync(&mut by, file.temp.file(), Durable::Data).await?;
-        self.disk.name(&mut by, file.temp, &path).await
+        self.disk.name(&mut by, file.temp, path).await
     }
 
     fn snapshot_path(&self) -> CString {

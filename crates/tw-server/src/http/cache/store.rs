@@ -218,6 +218,9 @@ impl Cache {
         let _placing = PlacingFile(&self.zone.placed);
         let may_be_purged = self.may_be_purged(key);
         let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
+        if was.address.is_some() {
+            commit.set_varies(!meta.vary.is_empty());
+        }
         // The purge is forgotten when no entry is older. A power cut must not bring back the head that is.
         let written = match (was.address, &self.zone.segments) {
             (Some(address), Some(store)) => {
@@ -387,6 +390,7 @@ impl Cache {
         body: Vec<Bytes>,
     ) -> Result<Option<RemovedEntry>, DiskError> {
         let prefix = prefix(commit.key(), &meta);
+        commit.set_varies(!meta.vary.is_empty());
         // A fraction of a millisecond for the checksums: a record has at most RECORD_MAX.
         let pieces = whole_file(meta, body);
         let Appended { is_stored, gone } = store.store(target, commit, prefix, pieces).await?;
@@ -431,7 +435,7 @@ impl Cache {
                 Ok(Some(pushed_out))
             }
             (Err(_purged), Some(address)) => match &self.zone.segments {
-                Some(store) => store.mark_removed(disk, key, address).await.map(|()| None),
+                Some(store) => store.mark_removed(disk, None, key, address).await.map(|()| None),
                 None => Ok(None),
             },
             (Err(_purged), None) => {
@@ -478,7 +482,8 @@ impl Cache {
     /// Removes the file or the record of an entry that has left the index.
     pub(super) async fn remove(&self, disk: &Disk, gone: RemovedEntry) -> Result<(), DiskError> {
         if let (Some(address), Some(store)) = (gone.address, &self.zone.segments) {
-            store.mark_removed(disk, gone.key, address).await?;
+            let index = self.index().map(|index| &**index);
+            store.mark_removed(disk, index, gone.key, address).await?;
             gone.deleted();
             return Ok(());
         }

@@ -8,6 +8,7 @@
 mod damage;
 mod day;
 mod races;
+mod warm;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
@@ -180,8 +181,10 @@ impl Process {
         let name = Box::from(&b"one"[..]);
         let cache = Arc::new(Cache { name, place, zone, write_back_size, members: None, fleet: None });
         cache.load_index_since(now_ms, CacheUser::Manager, &disk, silent).await.unwrap();
-        // No task reads a snapshot beside the requests.
-        cache.zone.set_restored();
+        // No task reads a snapshot beside the requests, which read what they need of that of records.
+        if cache.zone.record_snapshot.get().is_none() {
+            cache.zone.set_restored();
+        }
         let manager = CacheMaintenance { cache: cache.clone(), disk: disk.clone(), log: Box::new(silent) };
         Self { disk, cache, manager, hot: FatalCell::new(OpenEntries::new(6, 1 << 20)), now }
     }
@@ -190,9 +193,14 @@ impl Process {
         self.cache.zone.loaded().unwrap()
     }
 
+    async fn restore(&self) {
+        self.manager.restore(self.held()).await;
+        self.cache.zone.set_restored();
+    }
+
     async fn load(&self) {
         let unfinished = RefCell::new(Vec::new());
-        self.manager.restore(self.held()).await;
+        self.restore().await;
         self.manager.load(self.held(), &unfinished).await;
         self.manager.remove_unseen(self.held()).await;
         self.manager.remove_unfinished(self.held(), &unfinished).await;
@@ -415,7 +423,8 @@ impl Process {
         let (mut files, mut bytes, mut segments) = (0, 0, 0);
         for path in sim.paths() {
             let name = path.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap();
-            if [&b"purges"[..], b"snapshot"].contains(&name) || [STRANGE, c"/cache/device"].contains(&&*path)
+            if [&b"purges"[..], b"snapshot", b"pages"].contains(&name)
+                || [STRANGE, c"/cache/device"].contains(&&*path)
             {
                 continue;
             }
@@ -494,7 +503,7 @@ async fn recover(process: &Process, truth: &Truth, sim: &Sim, random: &mut Rando
         process.get(truth, random.below(PAGES)).await;
     }
     if random.happens(50) {
-        process.manager.restore(process.held()).await;
+        process.restore().await;
         for _ in 0..random.below(4) {
             process.get(truth, random.below(PAGES)).await;
         }

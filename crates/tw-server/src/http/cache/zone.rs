@@ -33,6 +33,7 @@ use super::fill::{Fill, FillHead, FillRefusal};
 use super::hedge::Hedges;
 use super::member_group::MemberZone;
 use super::members::Members;
+use super::record_snapshot::OpenRecordSnapshot;
 use super::segments::SegmentStore;
 use super::stats::ResponseStats;
 use super::temp_file::WRITE_BACK_SIZE;
@@ -54,7 +55,7 @@ const RESTORE_WAIT: Duration = Duration::from_secs(2);
 pub(super) const LIMITS: &[Limit] = &[Limit::micros(
     "RESTORE_WAIT",
     RESTORE_WAIT.as_micros() as u64,
-    "Time for which a request waits after a start until the snapshot of a cache with `store=log` has been read",
+    "Time for which a request waits after a start until the snapshot of a cache with `store=log` has been read, if an earlier version wrote it",
     "the upstream server is asked",
 )];
 
@@ -119,6 +120,8 @@ pub(super) struct CacheZone {
     /// True if the index has all entries of the snapshot, if there is one; a change is notified.
     is_restored: AtomicBool,
     restored: Notify,
+    /// Snapshot of the records of segments, if there is one.
+    pub(super) record_snapshot: std::sync::OnceLock<OpenRecordSnapshot>,
     /// Time of the first use by this process, in milliseconds since 1970.
     pub(super) since_ms: i64,
     /// Breaker of its disk.
@@ -365,7 +368,8 @@ impl Cache {
                     purges
                 }
             };
-            let index = Index::new(self.zone.keys_size(), seeds(), purges.sequence().clone());
+            let seeds = self.open_record_snapshot(disk, &log).await.unwrap_or_else(seeds);
+            let index = Index::new(self.zone.keys_size(), seeds, purges.sequence().clone());
             index.set_policy(self.place.policy);
             let (index, purges) = (Arc::new(index), Arc::new(purges));
             Ok(ZoneIndex { index, purges, floor: AtomicU64::new(0) })
@@ -503,6 +507,7 @@ impl CacheZone {
             is_loaded: AtomicBool::new(false),
             is_restored: AtomicBool::new(false),
             restored: Notify::new(),
+            record_snapshot: std::sync::OnceLock::new(),
             since_ms: unix_ms(),
             breaker: Breaker::new(),
             background: BackgroundFetches::default(),
@@ -521,10 +526,15 @@ impl CacheZone {
         self.restored.notify_waiters();
     }
 
+    /// Returns true until the snapshots have been read, if responses may be in segments.
+    pub(super) fn is_restoring(&self) -> bool {
+        self.segments.is_some() && !self.is_restored.load(SeqCst)
+    }
+
     /// Waits until the snapshot has been read, for [`RESTORE_WAIT`] at most, if responses may be in segments: until then the index
     /// does not have them, and nothing else tells where they are. Returns true if it has waited.
     pub(super) async fn wait_restored(&self) -> bool {
-        if self.segments.is_none() || self.is_restored.load(SeqCst) {
+        if !self.is_restoring() {
             return false;
         }
         let mut restored = pin!(self.restored.notified());

@@ -368,7 +368,7 @@ impl SegmentStore {
     async fn mark_refused(&self, target: AppendTarget<'_>, writer: &mut MutexGuard<'_, Writer>) {
         while let Some((_, key, address)) = writer.refused.last() {
             let (key, address) = (*key, *address);
-            if self.mark_removed(target.disk, key, address).await.is_err() {
+            if self.mark_removed(target.disk, Some(target.index), key, address).await.is_err() {
                 // A start may find the record: purges are not forgotten until then.
                 drop(target.index.remove_unknown(key, 0));
             }

@@ -73,7 +73,30 @@ impl SegmentStore {
             self.close_active(target).await;
         }
         match self.complete().first() {
-            Some(number) => self.free(target, *number).await.map(Some),
+            Some(number) => self.free(target, *number, GAIN_SHARE).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    // DIFF(nginx): responses of a segment are not removed one by one.
+    /// Frees a segment of which nothing was used after `before`, with all that is in it. `None` without any.
+    ///
+    /// # Errors
+    /// As [`free_oldest`](Self::free_oldest).
+    pub(in crate::http::cache) async fn free_unused(
+        &self,
+        target: AppendTarget<'_>,
+        before: u32,
+    ) -> Result<Option<FreedSegment>, DiskError> {
+        let is_unused = |number: u32| {
+            let used = target.index.last_use_of_segment(number);
+            target.index.entries_of_segment(number) > 0 && used > 0 && used <= before
+        };
+        if self.active().is_some_and(is_unused) {
+            self.close_active(target).await;
+        }
+        match self.complete().into_iter().find(|number| is_unused(*number)) {
+            Some(number) => self.free(target, number, 1).await.map(Some),
             None => Ok(None),
         }
     }
@@ -89,7 +112,13 @@ impl SegmentStore {
         Ok(())
     }
 
-    async fn free(&self, target: AppendTarget<'_>, number: u32) -> Result<FreedSegment, DiskError> {
+    /// Frees a segment: one part in `gain_share` of it at least.
+    async fn free(
+        &self,
+        target: AppendTarget<'_>,
+        number: u32,
+        gain_share: u64,
+    ) -> Result<FreedSegment, DiskError> {
         // Before the first entry leaves: a purge that finds none is recorded.
         let _freeing = Freeing::begin(&self.freeing);
         let size = self.known.lock().segments.get(&number).map_or(0, |segment| segment.size);
@@ -99,7 +128,7 @@ impl SegmentStore {
         if target.index.entries_of_segment(number) > 0
             && let Ok(rows) = self.rows(target.disk, &mut by, number).await
         {
-            self.empty(target, number, &rows, &mut freed, &mut gone).await;
+            self.empty(target, (number, gain_share), &rows, &mut freed, &mut gone).await;
         }
         if target.index.entries_of_segment(number) > 0 {
             // The rows could not be read, or do not have all.
@@ -118,13 +147,13 @@ impl SegmentStore {
     async fn empty(
         &self,
         target: AppendTarget<'_>,
-        number: u32,
+        (number, gain_share): (u32, u64),
         rows: &[SegmentRow],
         freed: &mut FreedSegment,
         gone: &mut Vec<RemovedEntry>,
     ) {
         let size = freed.gained;
-        let mut budget = size - size / GAIN_SHARE;
+        let mut budget = size - size / gain_share;
         for some in rows.chunks(ROWS_PER_TURN) {
             let mut used = Vec::new();
             let mut used_size = 0;
@@ -149,7 +178,7 @@ impl SegmentStore {
             freed.copied += self.copy(target, number, &used, gone).await;
             tw_rt::yield_now().await;
         }
-        freed.gained -= size - size / GAIN_SHARE - budget;
+        freed.gained -= size - size / gain_share - budget;
     }
 
     /// Copies records to the active segment; what cannot be copied is removed. Returns the number of copies.
@@ -204,6 +233,20 @@ async fn remove_all(target: AppendTarget<'_>, number: u32, gone: &mut Vec<Remove
             let address = seen.found.address.filter(|address| address.segment == number);
             if let Some(entry) = address.and_then(|address| target.index.remove_if_address(seen.key, address))
             {
+                removed += 1;
+                gone.push(entry);
+            }
+        }
+        if progress == Progress::Done {
+            break;
+        }
+        tw_rt::yield_now().await;
+    }
+    let (mut cursor, mut seen) = (ScanCursor::default(), Vec::new());
+    loop {
+        let progress = target.index.scan_records(&mut cursor, &mut seen);
+        for record in seen.drain(..).filter(|record| record.address.segment == number) {
+            if let Some(entry) = target.index.take_record(&record) {
                 removed += 1;
                 gone.push(entry);
             }

@@ -55,7 +55,7 @@ impl SegmentStore {
         // Bodies, too: a crash may have left a record whose end was not written.
         let mut whole = Vec::with_capacity(rows.len());
         for row in rows.drain(..) {
-            let record = (row.key, row.address(number));
+            let record = (Some(row.key), row.address(number));
             let max = usize::try_from(RECORD_MAX).unwrap_or(usize::MAX);
             if let RecordRead::Entry(found) = self.read(disk, by, record, max).await?
                 && is_body_whole(&found.meta, &found.first)
@@ -127,6 +127,8 @@ impl CacheMaintenance {
                 }
                 tw_rt::yield_now().await;
             }
+            let numbers = rows.iter().map(|row| held.purges.sequence().admit(row.sequence));
+            held.index.set_segment_floor(number, numbers.min().unwrap_or(0));
         }
         if is_complete {
             self.remove_lost_records(held).await;
@@ -171,8 +173,12 @@ impl CacheMaintenance {
                 }
             }
             if progress == Progress::Done {
-                return;
+                break;
             }
+            tw_rt::yield_now().await;
+        }
+        let mut cursor = ScanCursor::default();
+        while held.index.forget_unseen_records(&mut cursor) == Progress::More {
             tw_rt::yield_now().await;
         }
     }

@@ -3,14 +3,14 @@
 use std::sync::atomic::Ordering::Acquire;
 
 use bytes::Bytes;
-use tw_cache::{IndexEntry, Key};
+use tw_cache::{IndexEntry, Key, Progress, ScanCursor, ScannedEntry};
 use tw_disk::{Account, Errno, JobClass, JobSource, LIST_MAX, OpenOptions};
 use tw_log::{Level, Text};
 
 use super::super::file_head;
-use super::super::manager::CacheMaintenance;
+use super::super::manager::{CacheMaintenance, StepPacer};
 use super::super::zone::ZoneIndex;
-use super::{HEAD_READ, directory, note_path, number_of};
+use super::{HEAD_READ, RecordRead, directory, note_path, number_of};
 
 impl CacheMaintenance {
     /// Writes what dropped tasks have left in the queue, removes what they could not remove, and frees empty segments.
@@ -85,7 +85,21 @@ impl CacheMaintenance {
             }
         }
         let meta = file_head::decode(of_nginx, &first, file.meta().size);
-        let is_younger = meta.is_ok_and(|meta| held.purges.sequence().admit(meta.sequence) > record.sequence);
+        let Some((store, address)) = self.cache.zone.segments.as_ref().zip(record.address) else {
+            return true;
+        };
+        let of_record = match store.read(&self.disk, &mut by, (Some(key), address), HEAD_READ).await {
+            Ok(RecordRead::Entry(found)) => held.purges.sequence().admit(found.meta.sequence),
+            Ok(_) => {
+                held.index.remove_missing_record(key, address);
+                return true;
+            }
+            Err(error) => {
+                self.log_failure(&error);
+                return false;
+            }
+        };
+        let is_younger = meta.is_ok_and(|meta| held.purges.sequence().admit(meta.sequence) > of_record);
         if is_younger {
             if let Some(gone) = held.index.remove_if_sequence(key, record.sequence) {
                 self.remove(gone).await;
@@ -98,6 +112,71 @@ impl CacheMaintenance {
         false
     }
 
+    /// Frees segments of which nothing was used for `inactive` seconds.
+    pub(in crate::http::cache) async fn free_inactive_segments(&self, inactive: u32) {
+        let Some((store, target)) = self.cache.append_target(&self.disk) else { return };
+        let before = super::super::seconds(tw_rt::clock::unix().secs).saturating_sub(inactive);
+        loop {
+            match store.free_unused(target, before).await {
+                Ok(Some(freed)) => self.cache.zone.counts.inactive.add(freed.evicted),
+                Ok(None) => return,
+                Err(error) => return self.log_failure(&error),
+            }
+            tw_rt::yield_now().await;
+        }
+    }
+
+    /// Removes the records that purges concern whose entries are compact. Returns the oldest purge that may still concern any.
+    pub(in crate::http::cache) async fn sweep_records(&self, held: &ZoneIndex, latest: u64) -> u64 {
+        let Some(store) = &self.cache.zone.segments else { return latest };
+        let (mut cursor, mut seen, mut oldest) = (ScanCursor::default(), Vec::new(), latest);
+        let mut pace = StepPacer::new(self.cache.place.manager);
+        loop {
+            let progress = held.index.scan_records(&mut cursor, &mut seen);
+            for record in seen.drain(..).filter(|record| record.checked < latest) {
+                pace.count().await;
+                let mut by = Account::new(JobClass::Scan, JobSource::NONE);
+                let alive = match store.read(&self.disk, &mut by, (None, record.address), HEAD_READ).await {
+                    Ok(RecordRead::Entry(found)) if held.index.is_record_of(&record, found.key) => {
+                        let entry = held.index.peek(found.key);
+                        match entry.filter(|entry| entry.address == Some(record.address)) {
+                            Some(entry) => {
+                                // Fills that go on are found with the entries that are not compact.
+                                let seen = ScannedEntry { key: found.key, found: entry, claimed_since: None };
+                                self.check_meta(held, &seen, latest, &found.meta).await
+                            }
+                            None => None,
+                        }
+                    }
+                    Ok(RecordRead::Entry(_) | RecordRead::Missing | RecordRead::Another(_)) => {
+                        held.index.forget_record(&record);
+                        None
+                    }
+                    // The next request for it handles the damage.
+                    Ok(RecordRead::Damaged(_)) => Some(record.checked),
+                    Err(error) => {
+                        self.log_failure(&error);
+                        Some(record.checked)
+                    }
+                };
+                oldest = oldest.min(alive.unwrap_or(oldest));
+            }
+            if progress == Progress::Done {
+                return oldest;
+            }
+            tw_rt::yield_now().await;
+        }
+    }
+
+    /// Ends a sweep: entries become compact that had to be found by it.
+    pub(in crate::http::cache) async fn end_sweep(&self, held: &ZoneIndex) {
+        held.index.end_sweep();
+        let mut cursor = ScanCursor::default();
+        while self.cache.zone.segments.is_some() && held.index.pack(&mut cursor) == Progress::More {
+            tw_rt::yield_now().await;
+        }
+    }
+
     /// Removes the segments that an earlier configuration with another store has left: purges since then do not concern them.
     pub(in crate::http::cache) async fn remove_foreign_segments(&self) {
         let mut by = Account::new(JobClass::Scan, JobSource::NONE);
@@ -106,6 +185,7 @@ impl CacheMaintenance {
             Some(_) => {}
             None => self.forget_device(&mut by).await,
         }
+        self.remove_record_snapshot().await;
         let dir = directory(&self.cache.place);
         let listing = match self.disk.list(&mut by, &dir, LIST_MAX).await {
             Ok(listing) => listing,

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, O
 use tokio::sync::OnceCell;
 use tw_base::{FatalMutex, Limit};
 use tw_cache::segment::{self, BLOCK_SIZE, RECORD_MAX, SegmentHeader};
-use tw_cache::{Key, RemovedEntry, SEGMENTS_MAX, SegmentAddress};
+use tw_cache::{Index, Key, RemovedEntry, SEGMENTS_MAX, SegmentAddress};
 use tw_disk::{
     Access, Account, CreateOptions, Disk, DiskError, Durable, Errno, File, JobClass, JobSource, LIST_MAX, Op,
     OpenOptions,
@@ -105,6 +105,8 @@ struct Segment {
     /// True while records are appended.
     is_active: bool,
     lease: SlotLease,
+    /// Time of the last write before this process, in seconds since 1970.
+    written: u32,
 }
 
 /// Keys with removed records that may come back after a power cut.
@@ -212,6 +214,15 @@ impl SegmentStore {
         self.known.lock().segments.contains_key(&number)
     }
 
+    /// Time of the last write into the segment that is freed next, and the number of segments.
+    pub(super) fn oldest_write(&self, index: &Index) -> (u32, u64) {
+        let known = self.known.lock();
+        let oldest = known.segments.iter().next();
+        let written =
+            oldest.map(|(number, segment)| index.last_write_of_segment(*number).max(segment.written));
+        (written.unwrap_or(u32::MAX), known.segments.len() as u64)
+    }
+
     /// Returns true if a segment is being freed: its records have no entries, and are still on the disk.
     pub(super) fn is_freeing(&self) -> bool {
         self.freeing.load(SeqCst) > 0
@@ -232,8 +243,10 @@ impl SegmentStore {
                 let headers = opened.headers(disk).await?;
                 self.size.store(slot_size, Relaxed);
                 let mut known = self.known.lock();
+                // A device does not say when it was written.
+                let now = super::seconds(tw_rt::clock::unix().secs);
                 for SegmentHeader { number, .. } in headers {
-                    known.add(number, slot_size);
+                    known.add(number, slot_size, now);
                 }
                 return Ok(());
             }
@@ -245,7 +258,11 @@ impl SegmentStore {
             let mut known = self.known.lock();
             for entry in found {
                 let Some(number) = number_of(entry.name.to_bytes()) else { continue };
-                known.add(number, entry.meta.size.next_multiple_of(BLOCK_SIZE));
+                known.add(
+                    number,
+                    entry.meta.size.next_multiple_of(BLOCK_SIZE),
+                    super::seconds(entry.meta.mtime_sec),
+                );
             }
             Ok(())
         };
@@ -518,6 +535,12 @@ impl SegmentStore {
         known.segments.iter().filter(|(_, segment)| !segment.is_active).map(|(number, _)| *number).collect()
     }
 
+    /// Number of the segment that is written to.
+    fn active(&self) -> Option<u32> {
+        let known = self.known.lock();
+        known.segments.iter().find(|(_, segment)| segment.is_active).map(|(number, _)| *number)
+    }
+
     /// Notes that the removal of a record of this key is not safe yet.
     fn note_unsynced(&self, address: SegmentAddress, key: Key) {
         if let Some(segment) = self.known.lock().segments.get_mut(&address.segment) {
@@ -606,17 +629,18 @@ impl Segment {
     /// A segment to which records are appended.
     fn active(size: u64, lease: &SlotLease) -> Self {
         let unsynced = UnsyncedKeys::default();
-        Self { size, open: None, unsynced, is_active: true, lease: lease.clone() }
+        Self { size, open: None, unsynced, is_active: true, lease: lease.clone(), written: 0 }
     }
 }
 
 impl KnownSegments {
-    /// Adds a segment of a process before.
-    fn add(&mut self, number: u32, size: u64) {
+    /// Adds a segment of a process before, with the time of its last write.
+    fn add(&mut self, number: u32, size: u64, written: u32) {
         self.next = self.next.max(number + 1);
         // What that process has removed may not be on the disk.
         let unsynced = UnsyncedKeys { are_more: true, ..UnsyncedKeys::default() };
-        let segment = Segment { size, open: None, unsynced, is_active: false, lease: SlotLease::default() };
+        let lease = SlotLease::default();
+        let segment = Segment { size, open: None, unsynced, is_active: false, lease, written };
         self.segments.insert(number, segment);
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tw_cache::format::{self, BlockSums, BodySums, FormatError, Meta};
 use tw_cache::segment::{BLOCK_SIZE, PREFIX_SIZE, REMOVED_MARK, RecordPrefix, RecordState, SegmentHeader};
-use tw_cache::{Key, SegmentAddress};
+use tw_cache::{Index, Key, SegmentAddress};
 use tw_disk::{Account, Disk, DiskError, Durable, File, JobClass, JobSource};
 
 use super::SegmentStore;
@@ -13,11 +13,14 @@ pub(in crate::http::cache) enum RecordRead {
     Entry(Box<FoundRecord>),
     /// There is no such record, or it was removed.
     Missing,
+    /// The record is that of this key.
+    Another(Key),
     Damaged(FormatError),
 }
 
 /// Record that was read.
 pub(in crate::http::cache) struct FoundRecord {
+    pub(in crate::http::cache) key: Key,
     pub(in crate::http::cache) meta: Meta,
     pub(in crate::http::cache) file: File,
     /// Offset of the entry in the file.
@@ -42,19 +45,22 @@ const PREFIX: usize = PREFIX_SIZE as usize;
 const MARK: usize = REMOVED_MARK.len();
 
 impl SegmentStore {
-    /// Reads the record of this key: its first `max` bytes at once, and its whole head.
+    /// Reads the record of this key, or of any: its first `max` bytes at once, and its whole head.
     pub(in crate::http::cache) async fn read(
         &self,
         disk: &Disk,
         by: &mut Account,
-        (key, address): (Key, SegmentAddress),
+        (key, address): (Option<Key>, SegmentAddress),
         max: usize,
     ) -> Result<RecordRead, DiskError> {
         let Some(open) = self.open(disk, by, address.segment).await? else { return Ok(RecordRead::Missing) };
         // The block that follows belongs to another record.
         let want = usize::try_from(address.size()).unwrap_or(usize::MAX).min(max);
         let first = open.read(disk, by, address.offset(), want).await?;
-        let prefix = match find(&first, &open.header, (key, address)) {
+        let prefix = match find(&first, &open.header, address) {
+            Some(prefix) if key.is_some_and(|key| key != prefix.key) => {
+                return Ok(RecordRead::Another(prefix.key));
+            }
             Some(prefix) => prefix,
             None => return Ok(RecordRead::Missing),
         };
@@ -86,8 +92,8 @@ impl SegmentStore {
         let offset = open.base + offset;
         Ok(match format::decode(&entry, len) {
             Ok(meta) => {
-                let file = open.file.clone();
-                RecordRead::Entry(Box::new(FoundRecord { meta, file, offset, len, first: entry }))
+                let (key, file) = (prefix.key, open.file.clone());
+                RecordRead::Entry(Box::new(FoundRecord { key, meta, file, offset, len, first: entry }))
             }
             Err(why) => RecordRead::Damaged(why),
         })
@@ -112,10 +118,12 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// Marks the record of this key as removed, if there is one: a start does not find it any more.
+    /// Marks the record of this key as removed, if there is one, or that of another key of which `index` has no other entry: a
+    /// start does not find it any more.
     pub(in crate::http::cache) async fn mark_removed(
         &self,
         disk: &Disk,
+        index: Option<&Index>,
         key: Key,
         address: SegmentAddress,
     ) -> Result<(), DiskError> {
@@ -123,11 +131,15 @@ impl SegmentStore {
         let Some(open) = self.open_to_write(disk, &mut by, address.segment).await? else { return Ok(()) };
         // An address of a snapshot may be one of another segment.
         let prefix = open.read(disk, &mut by, address.offset(), PREFIX).await?;
-        if find(&prefix, &open.header, (key, address)).is_some() {
+        let mut marked = key;
+        if let Some(prefix) = find(&prefix, &open.header, address)
+            && (prefix.key == key || index.is_some_and(|index| index.share_record_entry(prefix.key, key)))
+        {
             open.write(disk, &mut by, address.offset(), REMOVED_MARK).await?;
+            marked = prefix.key;
         }
         // After the write: what is taken for a synchronization before it may not be part of that.
-        self.note_unsynced(address, key);
+        self.note_unsynced(address, marked);
         Ok(())
     }
 }
@@ -144,10 +156,10 @@ pub(in crate::http::cache) fn is_body_whole(meta: &Meta, entry: &[u8]) -> bool {
     sums.finish().sum == sum && table.is_some_and(|table| BlockSums::decode(len, sum, table).is_ok())
 }
 
-/// Returns the prefix of the record, if it is that of this key and was not removed.
-fn find(bytes: &[u8], header: &SegmentHeader, (key, address): (Key, SegmentAddress)) -> Option<RecordPrefix> {
+/// Returns the prefix of the record at this address, if there is one that was not removed.
+fn find(bytes: &[u8], header: &SegmentHeader, address: SegmentAddress) -> Option<RecordPrefix> {
     let (prefix, state) = RecordPrefix::decode(bytes, header, address.block).ok()?;
-    let is_it = prefix.key == key && prefix.blocks() == address.blocks && state == RecordState::Stored;
+    let is_it = prefix.blocks() == address.blocks && state == RecordState::Stored;
     is_it.then_some(prefix)
 }
 
