@@ -1,9 +1,57 @@
-//! Memory of an index for responses in segments: `cargo run --release -p tw-cache --example record_memory -- 10000000`.
+//! Memory of an index for responses in segments, and the first lookup from a snapshot of it in a file:
+//! `cargo run --release -p tw-cache --example record_memory -- 10000000 /var/tmp/pages`.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tw_cache::{Index, Key, LoadedRecord, RecordOutcome, SegmentAddress, Sequence};
+use tw_cache::{
+    Index, Key, LoadedRecord, RecordOutcome, RecordSnapshot, RecordSnapshotWriter, SNAPSHOT_BLOCK_SIZE,
+    SegmentAddress, Sequence, SnapshotPart,
+};
+
+const SEED: [u64; 2] = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344];
+
+fn new_index(seed: [u64; 2]) -> Index {
+    Index::new(u64::MAX / 2, seed, Arc::new(Sequence::starting(1_000, 0)))
+}
+
+/// Writes a snapshot of an index, and looks a key up by it.
+fn first_lookup(index: Index, path: &str, key: Key) -> std::io::Result<()> {
+    let (mut writer, file, began) =
+        (RecordSnapshotWriter::new(1_000, 1), File::create(path)?, Instant::now());
+    loop {
+        match writer.step(&index) {
+            SnapshotPart::More => {}
+            SnapshotPart::Write { offset, bytes } => file.write_all_at(&bytes, offset)?,
+            SnapshotPart::Done => break,
+        }
+    }
+    file.sync_all()?;
+    let (entries, size) = (writer.entries(), file.metadata()?.len());
+    println!("snapshot: {entries} entries, {size} bytes, written in {:?}", began.elapsed());
+    drop((file, index));
+    let (file, began) = (File::open(path)?, Instant::now());
+    let mut block = vec![0; SNAPSHOT_BLOCK_SIZE];
+    file.read_exact_at(&mut block, 0)?;
+    let snapshot = RecordSnapshot::open(&block).map_err(std::io::Error::other)?;
+    let index = new_index(snapshot.seed());
+    let number = snapshot.block_of(&index, key).unwrap_or(0);
+    file.read_exact_at(&mut block, u64::from(number) * SNAPSHOT_BLOCK_SIZE as u64)?;
+    let rows = snapshot.rows(number, &block).unwrap_or_default();
+    index.restore_records(&snapshot, number, &rows, |_| true, 1_000);
+    let found = index.peek(key).and_then(|found| found.address);
+    println!("first lookup: {:?}, {found:?}", began.elapsed());
+    let began = Instant::now();
+    for number in 1..snapshot.blocks() {
+        file.read_exact_at(&mut block, u64::from(number) * SNAPSHOT_BLOCK_SIZE as u64)?;
+        let rows = snapshot.rows(number, &block).unwrap_or_default();
+        index.restore_records(&snapshot, number, &rows, |_| true, 1_000);
+    }
+    println!("all {} entries: {:?}", index.len(), began.elapsed());
+    Ok(())
+}
 
 /// Bytes of memory that the process has.
 fn resident() -> u64 {
@@ -14,7 +62,7 @@ fn resident() -> u64 {
 
 fn main() {
     let count: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
-    let index = Index::new(u64::MAX / 2, [0x243f_6a88, 0x1319_8a2e], Arc::new(Sequence::starting(1_000, 0)));
+    let index = new_index(SEED);
     let (before, began) = (resident(), Instant::now());
     let mut lost = 0;
     for number in 0..count {
@@ -38,4 +86,9 @@ fn main() {
         loaded.as_nanos() as f64 / count as f64,
         began.elapsed().as_nanos() as f64 / count as f64,
     );
+    if let Some(path) = std::env::args().nth(2)
+        && let Err(error) = first_lookup(index, &path, Key::of(&(count / 2).to_le_bytes()))
+    {
+        println!("{path}: {error}");
+    }
 }

@@ -224,6 +224,7 @@ impl Commit {
                 .map(|before| RemovedEntry::new(*key, slot.sequence, before, index.leaving.leave()));
             shard.change_file(at, |slot| {
                 slot.put_file(*sequence, location);
+                slot.traits.set(Traits::OWN, true);
                 slot.valid_until = valid_until;
             });
             shard.note_record(location, *sequence, now);

@@ -1,8 +1,8 @@
 //! Entries of plain records in 13 bytes: what a lookup needs to find the record, and nothing that the record itself has.
 //!
 //! ```text
-//! bit  103 … 68   67 … 47   46 … 29   28 … 21      20 … 3     2 1      0
-//!      tag        segment   block     blocks - 1   revision   lately   unseen
+//! bit  103 … 68   67 … 47   46 … 29   28 … 21      20 … 4     3     2 1      0
+//!      tag        segment   block     blocks - 1   revision   own   lately   unseen
 //! ```
 //! The tag is a part of the hash of the key. Two keys may have the same one, so whoever reads the record compares the key. The
 //! revision is the end of the sequence number: with the address it tells the versions of an entry apart.
@@ -23,10 +23,10 @@ const TAG_BITS: u32 = 36;
 const SEGMENT_BITS: u32 = 21;
 const BLOCK_BITS: u32 = 18;
 const BLOCKS_BITS: u32 = 8;
-const REVISION_BITS: u32 = 18;
+const REVISION_BITS: u32 = 17;
 const LATELY_BITS: u32 = 2;
 const _: () = assert!(
-    TAG_BITS + SEGMENT_BITS + BLOCK_BITS + BLOCKS_BITS + REVISION_BITS + LATELY_BITS + 1
+    TAG_BITS + SEGMENT_BITS + BLOCK_BITS + BLOCKS_BITS + REVISION_BITS + LATELY_BITS + 2
         == 8 * COMPACT_SIZE as u32
 );
 
@@ -49,6 +49,8 @@ pub(crate) struct CompactEntry {
     pub(super) address: SegmentAddress,
     /// End of the sequence number.
     pub(super) revision: u32,
+    /// True if this process has taken the sequence number.
+    pub(super) is_own: bool,
     /// Uses since the record was written or moved, at most 3.
     pub(super) lately: u8,
     /// True if it is from a snapshot, and its record was not found since.
@@ -90,6 +92,7 @@ impl CompactEntry {
             (block.into(), BLOCK_BITS),
             (u64::from(blocks.saturating_sub(1)), BLOCKS_BITS),
             (self.revision.into(), REVISION_BITS),
+            (self.is_own.into(), 1),
             (self.lately.into(), LATELY_BITS),
             (self.is_unseen.into(), 1),
         ] {
@@ -110,12 +113,13 @@ impl CompactEntry {
         };
         let is_unseen = take(1) == 1;
         let lately = take(LATELY_BITS) as u8;
+        let is_own = take(1) == 1;
         let revision = take(REVISION_BITS) as u32;
         let blocks = take(BLOCKS_BITS) as u32 + 1;
         let block = take(BLOCK_BITS) as u32;
         let segment = take(SEGMENT_BITS) as u32;
         let address = SegmentAddress { segment, block, blocks };
-        Self { tag: take(TAG_BITS), address, revision, lately, is_unseen }
+        Self { tag: take(TAG_BITS), address, revision, is_own, lately, is_unseen }
     }
 }
 
@@ -271,6 +275,7 @@ mod tests {
             tag,
             address,
             revision: number % 1000,
+            is_own: number % 3 == 1,
             lately: (number % 4) as u8,
             is_unseen: number % 2 == 1,
         }
@@ -281,7 +286,8 @@ mod tests {
         let largest = CompactEntry {
             tag: mask(TAG_BITS),
             address: SegmentAddress { segment: (1 << 21) - 1, block: (1 << 18) - 1, blocks: 256 },
-            revision: (1 << 18) - 1,
+            revision: (1 << 17) - 1,
+            is_own: true,
             lately: 3,
             is_unseen: true,
         };
@@ -289,6 +295,7 @@ mod tests {
             tag: 0,
             address: SegmentAddress { segment: 0, block: 0, blocks: 1 },
             revision: 0,
+            is_own: false,
             lately: 0,
             is_unseen: false,
         };
@@ -303,7 +310,7 @@ mod tests {
     #[test]
     fn sequence_is_the_last_one_with_the_revision() {
         let last = 5_u64 << 30 | 1000;
-        for (before, expected) in [(0, 0), (1, 1), (1 << 17, 1 << 17), ((1 << 18) + 5, 5)] {
+        for (before, expected) in [(0, 0), (1, 1), (1 << 16, 1 << 16), ((1 << 17) + 5, 5)] {
             let revision = CompactEntry::revision_of(last - before);
             let entry = CompactEntry { revision, ..entry(1, 1) };
             assert_eq!(entry.sequence(last), last - expected);

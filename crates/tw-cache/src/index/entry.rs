@@ -2,7 +2,7 @@
 
 use super::leaving::PendingRemoval;
 use super::location::{Location, SegmentAddress};
-use super::shard::Slot;
+use super::shard::{Slot, Traits};
 use crate::Key;
 
 /// State of an entry: a file, or only a use count.
@@ -43,6 +43,8 @@ pub struct IndexEntry {
     pub hits: u8,
     /// Fills of it that go on: it is being updated if there are any.
     pub claims: u32,
+    /// True for a record that this process has stored or validated: the sequence number in its head is the true one.
+    pub is_own: bool,
 }
 
 /// Entry that has left the index and whose file is to be deleted. A sweep waits for it until
@@ -196,6 +198,7 @@ impl IndexEntry {
             uses: slot.uses,
             hits: slot.hits,
             claims: slot.claims,
+            is_own: slot.traits.has(Traits::OWN) && slot.location.address().is_some(),
         }
     }
 }

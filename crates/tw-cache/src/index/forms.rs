@@ -24,7 +24,7 @@ impl Shard {
 
     /// Index entry of a compact one.
     pub(super) fn describe(&self, entry: CompactEntry) -> IndexEntry {
-        let CompactEntry { address, revision, lately, .. } = entry;
+        let CompactEntry { address, revision, is_own, lately, .. } = entry;
         IndexEntry {
             holds: EntryState::File,
             sequence: Location::record(address).identity(revision.into()),
@@ -37,6 +37,7 @@ impl Shard {
             uses: 0,
             hits: lately,
             claims: 0,
+            is_own,
         }
     }
 
@@ -71,6 +72,7 @@ impl Shard {
             (slot.since, slot.checked) = (since, checked);
             (slot.lately, slot.hits) = (entry.lately, entry.lately);
             slot.traits.set(Traits::RESTORED, entry.is_unseen);
+            slot.traits.set(Traits::OWN, entry.is_own);
             slot.traits.set(Traits::ESTIMATED, true);
         });
         self.remove_compact(entry.tag);
@@ -151,6 +153,7 @@ impl Shard {
                 tag: CompactEntry::tag_of(hash),
                 address,
                 revision: CompactEntry::revision_of(slot.sequence),
+                is_own: slot.traits.has(Traits::OWN),
                 lately: slot.lately,
                 is_unseen: slot.traits.has(Traits::RESTORED),
             });

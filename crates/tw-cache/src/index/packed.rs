@@ -59,7 +59,7 @@ impl Index {
             }
             let tag = CompactEntry::tag_of(hash);
             let (revision, lately) = (CompactEntry::revision_of(sequence), 0);
-            let entry = CompactEntry { tag, address, revision, lately, is_unseen: false };
+            let entry = CompactEntry { tag, address, revision, is_own: false, lately, is_unseen: false };
             shard.segments.note_record(address.segment, Some(sequence), now);
             let Some(before) = shard.compact_entry(hash) else {
                 shard.insert_compact(entry);
@@ -68,8 +68,11 @@ impl Index {
             let is_same = before.address == address;
             if is_same || before.is_unseen {
                 // What a snapshot knew at another place is not there any more, or is found by itself.
+                // A record that was validated meanwhile has another number than its row.
+                let is_own = is_same && before.is_own;
+                let revision = if is_own { before.revision } else { revision };
                 let lately = before.lately;
-                shard.replace_compact(CompactEntry { lately, ..entry });
+                shard.replace_compact(CompactEntry { revision, is_own, lately, ..entry });
                 return Some(RecordOutcome::Known);
             }
             // Behind each other in the log.

@@ -201,7 +201,14 @@ impl Index {
             if CompactEntry::fits(address) {
                 let tag = CompactEntry::tag_of(self.seed.hash(slot.key));
                 let revision = CompactEntry::revision_of(slot.sequence);
-                let entry = CompactEntry { tag, address, revision, lately: slot.lately, is_unseen: false };
+                let entry = CompactEntry {
+                    tag,
+                    address,
+                    revision,
+                    is_own: false,
+                    lately: slot.lately,
+                    is_unseen: false,
+                };
                 rows.push(entry.encode());
             }
         }
@@ -227,7 +234,7 @@ impl Index {
             }
             let mut added = 0;
             for row in rows.iter().take(PAGE_ROWS_MAX) {
-                let entry = CompactEntry { is_unseen: true, ..CompactEntry::decode(row) };
+                let entry = CompactEntry { is_own: false, is_unseen: true, ..CompactEntry::decode(row) };
                 let segment = entry.address.segment;
                 if self.has_too_many_records() || !has_segment(segment) {
                     continue;

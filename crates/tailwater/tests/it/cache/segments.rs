@@ -26,10 +26,11 @@ fn body(size: usize) -> Vec<u8> {
 }
 
 fn cached(dir: &Path, origin: SocketAddr, parameters: &str) -> Server {
+    let inactive = if parameters.contains("inactive=") { "" } else { "inactive=1h" };
     start(
         server(),
         &format!(
-            "proxy_cache_path {}/cache levels=1:2 keys_zone=one:1m inactive=1h {parameters};
+            "proxy_cache_path {}/cache levels=1:2 keys_zone=one:1m {inactive} {parameters};
              map $request_method $purge {{ ~^PURGE 1; }}
              server {{ listen 127.0.0.1:{{port}};
                  location / {{ proxy_pass http://{origin}; proxy_cache one; proxy_cache_valid 1h;
@@ -93,14 +94,37 @@ fn record_is_a_hit_while_the_snapshot_is_read() {
     let (dir, origin) = (TempDir::new("segments").unwrap(), sizes());
     let mut killed = cached(dir.path(), origin, "store=log snapshot=1s");
     assert!(wait::until(wait::TIMEOUT, || is_hit(&killed, 7000)));
-    // Header, entries and table.
-    let snapshot = dir.path().join("cache/snapshot");
-    let is_in_it = || fs::metadata(&snapshot).is_ok_and(|found| found.len() >= 3 * 4096);
+    // Header and a page.
+    let snapshot = dir.path().join("cache/pages");
+    let is_in_it = || fs::metadata(&snapshot).is_ok_and(|found| found.len() >= 2 * 4096);
     assert!(wait::until(wait::TIMEOUT, is_in_it), "{}", killed.error_log());
     killed.signal(Signal::KILL).unwrap();
     let _ = killed.wait_exit(wait::TIMEOUT);
     let server = cached(dir.path(), origin, "store=log snapshot=1s");
     assert!(is_hit(&server, 7000), "{}", server.error_log());
+    // The memory of the index, and a response of which nobody remembers where it was.
+    assert!((1..100_000).contains(&metric(&server, "cache_memory_bytes{cache=\"one\"}")));
+    drop(server);
+    fs::remove_dir_all(dir.path().join("cache/segments")).unwrap();
+    let server = cached(dir.path(), origin, "store=log snapshot=1s");
+    assert!(!is_hit(&server, 7000));
+    assert!(wait::until(wait::TIMEOUT, || is_hit(&server, 7000)), "{}", server.error_log());
+}
+
+#[test]
+fn unused_segment_is_removed_as_a_whole() {
+    let (dir, origin) = (TempDir::new("segments").unwrap(), sizes());
+    let server = cached(dir.path(), origin, "store=log segment=4m inactive=3s");
+    for size in [100, 200, 2 << 20] {
+        assert!(wait::until(wait::TIMEOUT, || is_hit(&server, size)), "{size}");
+    }
+    assert_eq!(metric(&server, "cache_entries{cache=\"one\"}"), 3);
+    let is_empty = || metric(&server, "cache_entries{cache=\"one\"}") == 0;
+    assert!(wait::until(wait::TIMEOUT, is_empty), "{}", server.error_log());
+    let mut found = [Vec::new(), Vec::new()];
+    files(&dir.path().join("cache"), &mut found);
+    assert_eq!(found, [Vec::<String>::new(), Vec::new()]);
+    assert_eq!(metric(&server, "cache_removed_total{cache=\"one\",reason=\"inactive\"}"), 3);
 }
 
 #[test]

@@ -40,6 +40,7 @@ impl Pair {
             uses: 0,
             hits: 0,
             claims: 0,
+            is_own: false,
         })
     }
 

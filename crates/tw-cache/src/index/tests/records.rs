@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::snapshot::{BLOCK_SIZE, RecordSnapshot, RecordSnapshotWriter, SnapshotPart};
+use crate::snapshot::{BLOCK_SIZE, RecordSnapshot, RecordSnapshotWriter, SnapshotEntry, SnapshotPart};
 
 fn at(number: u32) -> SegmentAddress {
     SegmentAddress { segment: number >> 10, block: (number & 1023) + 1, blocks: number % 256 + 1 }
@@ -212,6 +212,36 @@ fn snapshot_is_read_one_block_at_a_time() {
     while next.forget_unseen_records(&mut cursor) == Progress::More {}
     assert_eq!(next.len(), 10_000);
     assert_whole(&next);
+}
+
+#[test]
+fn snapshot_of_an_earlier_version_has_records_with_their_keys() {
+    let index = index(1000);
+    let entry = |number: u32| SnapshotEntry {
+        key: key(number),
+        location: Location::record(at(number)).to_bits(),
+        valid_until: 77,
+        idle_s: 5,
+        uses: 3,
+        lately: 2,
+        is_main: false,
+    };
+    for number in 0..100 {
+        assert_eq!(index.restore(&entry(number), 100), RestoreOutcome::Added);
+        assert_eq!(index.restore(&entry(number), 100), RestoreOutcome::Known);
+    }
+    assert_eq!((compact(&index), slots(&index)), (100, 0));
+    assert_eq!(index.uses_of_record(key(7), at(7)), Some(2));
+    // The segment tells the sequence number; until then every purge may concern it.
+    assert_eq!(index.peek(key(7)).map(|found| (found.address, found.checked)), Some((Some(at(7)), 0)));
+    let known = LoadedRecord { key: key(7), sequence: 55, address: at(7), valid_until: 77 };
+    assert!(matches!(index.load_record(&known, 100), RecordOutcome::Known));
+    index.set_segment_floor(0, 55);
+    assert_eq!(index.peek(key(7)).map(|found| found.checked), Some(55));
+    let mut cursor = ScanCursor::default();
+    while index.forget_unseen_records(&mut cursor) == Progress::More {}
+    assert_eq!(index.len(), 1);
+    assert_whole(&index);
 }
 
 #[test]

@@ -213,8 +213,12 @@ impl EntrySearch<'_> {
         let is_claimed = found.is_some_and(|found| found.claims > 0);
         let hits = found.map_or(0, |found| found.hits);
         let checked = checked.max(entry.confirmed.get());
-        // Of the response itself: a purge of the key that it is a variant of is not remembered.
-        let verdict = if entry.written < wanted.since || held.is_below_floor(entry.written) {
+        // Of the response itself, whatever was checked: a purge of the key that it is a variant of is not remembered.
+        let sequence = match entry.address {
+            Some(_) => entry.written,
+            None => found.map_or(0, |found| found.sequence).max(entry.written),
+        };
+        let verdict = if sequence < wanted.since || held.is_below_floor(entry.written) {
             Verdict::Purged(Purge::Hard)
         } else {
             let subject = Subject { key: wanted.main, text: wanted.text, tags: &entry.tags };
@@ -383,7 +387,7 @@ impl EntrySearch<'_> {
                 }
                 Some(OpenEntry {
                     tags: meta.tags.iter().map(Tag::of).collect(),
-                    written: held.purges.sequence().admit(meta.sequence),
+                    written: held.written(known, meta.sequence),
                     meta,
                     file: Rc::new(OpenFile::part_of(file).with_check(check)),
                     address: Some(address),

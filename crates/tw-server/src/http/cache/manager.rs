@@ -451,7 +451,7 @@ impl CacheMaintenance {
     ) -> Option<u64> {
         let tags: Vec<_> = meta.tags.iter().map(Tag::of).collect();
         let subject = Subject { key: meta.key, text: &meta.key_text, tags: &tags };
-        let written = held.purges.sequence().admit(meta.sequence);
+        let written = held.written(&seen.found, meta.sequence);
         let checked = seen.found.checked.max(written);
         let verdict = match held.is_below_floor(written) {
             true => Verdict::Purged(Purge::Hard),

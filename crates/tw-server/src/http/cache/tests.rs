@@ -5,6 +5,7 @@
 //! and none was purged by a purge that was confirmed. After each restart there is no entry without a file and no file without an
 //! entry, and the index has the sizes of the disk.
 
+mod after_purge;
 mod damage;
 mod day;
 mod races;

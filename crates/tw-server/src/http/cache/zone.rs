@@ -17,7 +17,7 @@ use foldhash::fast::RandomState;
 use tokio::sync::{Notify, OnceCell};
 use tw_base::{Counter, FatalMutex, Limit};
 use tw_cache::format::Meta;
-use tw_cache::{Claim, Index, Key, PURGES_SIZE_MAX, Purge, Purges, RemovedEntry};
+use tw_cache::{Claim, Index, IndexEntry, Key, PURGES_SIZE_MAX, Purge, Purges, RemovedEntry};
 use tw_conf::{ConfError, Span};
 use tw_core::pools::{DiskMode, Disks};
 use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource};
@@ -152,6 +152,13 @@ impl ZoneIndex {
     /// Number up to which entries have to be swept.
     pub(super) fn sweep_to(&self) -> u64 {
         self.purges.latest().max(self.floor.load(SeqCst))
+    }
+
+    /// Number of the response of an entry, whose head has `sequence`.
+    pub(super) fn written(&self, found: &IndexEntry, sequence: u64) -> u64 {
+        let numbers = self.purges.sequence();
+        let is_own = found.is_own && sequence <= numbers.last();
+        if is_own { sequence } else { numbers.admit(sequence) }
     }
 
     /// Returns true if an entry whose file has this number is purged, whatever purges are known.

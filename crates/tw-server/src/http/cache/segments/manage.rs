@@ -89,7 +89,7 @@ impl CacheMaintenance {
             return true;
         };
         let of_record = match store.read(&self.disk, &mut by, (Some(key), address), HEAD_READ).await {
-            Ok(RecordRead::Entry(found)) => held.purges.sequence().admit(found.meta.sequence),
+            Ok(RecordRead::Entry(found)) => held.written(record, found.meta.sequence),
             Ok(_) => {
                 held.index.remove_missing_record(key, address);
                 return true;
