@@ -34,6 +34,8 @@ pub struct RecordSnapshotWriter {
     stage: Stage,
     /// Rows of slots of the shard.
     slots: Vec<CompactBytes>,
+    /// Number of pages by which they are sorted.
+    sorted_by: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +53,16 @@ impl RecordSnapshotWriter {
     #[must_use]
     pub fn new(now: u32, stamp: u32) -> Self {
         let stage = Stage::Slots(ScanCursor::default());
-        Self { taken: now, stamp, entries: 0, pages: Vec::new(), blocks: 1, stage, slots: Vec::new() }
+        Self {
+            taken: now,
+            stamp,
+            entries: 0,
+            pages: Vec::new(),
+            blocks: 1,
+            stage,
+            slots: Vec::new(),
+            sorted_by: 0,
+        }
     }
 
     /// Number of entries so far.
@@ -75,6 +86,10 @@ impl RecordSnapshotWriter {
             Stage::Pages(from) => {
                 // Pages that come while they are written have entries of others, and are behind them.
                 let pages = index.record_pages(shard).max(u32::from(!self.slots.is_empty()));
+                if self.sorted_by != pages {
+                    self.slots.sort_by_cached_key(|row| page_of_row(row, pages));
+                    self.sorted_by = pages;
+                }
                 let end = pages.min(from + PAGES_PER_WRITE);
                 let (mut bytes, first) = (Vec::new(), self.blocks);
                 for page in from..end {
@@ -85,6 +100,7 @@ impl RecordSnapshotWriter {
                 if end == pages {
                     self.pages.push(pages);
                     self.slots.clear();
+                    self.sorted_by = 0;
                     self.stage = Stage::Slots(ScanCursor::default());
                 }
                 if !bytes.is_empty() {
@@ -104,7 +120,8 @@ impl RecordSnapshotWriter {
         let mut block = BlockWriter::new(Kind::Page, self.blocks, self.stamp);
         let rows = index.record_page(shard, page);
         // Slots first: what had no room is found in the tables of segments.
-        let slots = self.slots.iter().filter(|row| page_of_row(row, pages) == page);
+        let before = self.slots.partition_point(|row| page_of_row(row, pages) < page);
+        let slots = self.slots.iter().skip(before).take_while(|row| page_of_row(row, pages) == page);
         for row in slots.chain(&rows).take(PAGE_ROWS_MAX) {
             block.put(row);
             self.entries += 1;

@@ -58,3 +58,53 @@ fn record_is_used_that_was_stored_after_a_purge() {
     STORE.set(LOG);
     used_after_a_purge();
 }
+
+/// A variant of page 1 has the key of page 3.
+async fn find_variant(process: &Process, since: u64) -> bool {
+    let text = text(1);
+    let wanted =
+        EntryQuery { cache: &process.cache, key: key(3), main: key(1), text: text.as_bytes(), since };
+    let account = &Account::new(JobClass::Hit, JobSource::NONE);
+    let (disk, hot) = (|| Some(&process.disk), &process.hot);
+    let search = EntrySearch { disk: &disk, hot, home: None, account, log: &silent };
+    let mut found = FoundEntry::default();
+    search.find(&wanted, &mut found).await;
+    found.entry.is_some()
+}
+
+fn variants_stay_purged() {
+    let (sim, pool, truth) = (new_sim(1), Pool::new("sim", 1, 1000).unwrap(), Truth::default());
+    block_on(async {
+        let process = Process::start(door(&sim, &pool), 1_800_000_000_000).await;
+        process.load().await;
+        process.store(process.begin(&truth, 1)).await;
+        let claim = process.held().index.claim(key(3), process.now);
+        let mut meta = meta(1, truth.next(), claim.sequence());
+        (meta.variant, meta.header_size) = (Some(key(3)), 0);
+        meta.header_size = format::place(&meta).unwrap();
+        let body = body(1, 1);
+        let tail =
+            BodyTail { temp_file: None, at: 0, len: body.len() as u64, pieces: vec![body], needless: 0 };
+        process.cache.store(&process.disk, meta, claim, tail).await.unwrap();
+        let since = process.find(1).await.unwrap().1.since;
+        assert!(find_variant(&process, since).await);
+        process.cache.purge_key(process.held(), &process.disk, key(1), Purge::Hard).await.unwrap();
+        process.store(process.begin(&truth, 1)).await;
+        let since = process.find(1).await.unwrap().1.since;
+        // A sweep for another purge finds that this one does not concern the variant.
+        process.cache.purge_prefix(process.held(), &process.disk, b"/p/09", Purge::Hard).await.unwrap();
+        process.manager.sweep(process.held()).await;
+        assert!(!find_variant(&process, since).await);
+    });
+}
+
+#[test]
+fn sweep_brings_back_no_variant_of_a_purged_file() {
+    variants_stay_purged();
+}
+
+#[test]
+fn sweep_brings_back_no_variant_of_a_purged_record() {
+    STORE.set(LOG);
+    variants_stay_purged();
+}
