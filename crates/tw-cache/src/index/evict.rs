@@ -74,7 +74,7 @@ impl Index {
         }
         let files = self.files.load(Relaxed).saturating_sub(self.compact.load(Relaxed));
         let chance = (self.hand.fetch_add(1, Relaxed) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        if chance * (files + segments) >> 32 >= files {
+        if (chance * (files + segments)) >> 32 >= files {
             return Progress::Done;
         }
         self.take_next(true, BATCH_ENTRIES, is_file, gone)
