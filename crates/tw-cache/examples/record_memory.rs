@@ -1,6 +1,8 @@
 //! Memory of an index for responses in segments, and the first lookup from a snapshot of it in a file:
 //! `cargo run --release -p tw-cache --example record_memory -- 10000000 /var/tmp/pages`.
 
+#![expect(clippy::print_stdout, reason = "a program that measures prints what it measured")]
+
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
