@@ -51,15 +51,15 @@ pub(super) struct Slot {
 pub(super) struct Traits(u8);
 
 impl Traits {
-    /// Its file was in a snapshot, and has not been seen on the disk since.
+    /// The file was in a snapshot, and has not been seen on the disk since.
     pub(super) const RESTORED: Self = Self(1);
-    /// Its response has variants, whose bound is kept.
+    /// The response has variants, whose bound is kept.
     pub(super) const VARIES: Self = Self(2);
     /// Another key has its tag.
     pub(super) const APART: Self = Self(4);
     /// This process has taken its sequence number.
     pub(super) const OWN: Self = Self(16);
-    /// Its sequence number may be larger than the true one.
+    /// The sequence number may be larger than the true one.
     pub(super) const ESTIMATED: Self = Self(8);
 
     pub(super) const fn has(self, other: Self) -> bool {
@@ -139,7 +139,7 @@ impl Slot {
         self.location.identity(self.sequence)
     }
 
-    /// Its compact form, if nothing is lost that is needed.
+    /// Compact form, if nothing is lost that is needed.
     pub(super) fn compact(&self, hash: u64, swept: Option<u64>) -> Option<CompactEntry> {
         let address = self.file()?.address().filter(|address| CompactEntry::fits(*address))?;
         let is_idle = self.claims == 0 && self.placing == Placement::Idle;
