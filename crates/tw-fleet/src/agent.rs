@@ -14,20 +14,21 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
-use tokio::time::{Instant, sleep};
 use tw_base::Limit;
 use tw_log::Level;
 
-use crate::directory::{DirectoryLock, SavedPosition, StateDirectory};
+use crate::directory::{SavedPosition, StateDirectory};
 use crate::engine::{Engine, EngineError, Session};
 use crate::etcd::EtcdEngine;
 use crate::fleet::Fleet;
+use crate::host::{Host, Machine, NodeDisk};
+use crate::name_conflict::NameWatch;
 use crate::nats::{EngineKind, Nats};
-use crate::publisher::{QueuedPurge, unix_ms};
-use crate::queue::Queue;
+use crate::publisher::QueuedPurge;
 use crate::record::FleetPurge;
 use crate::status::NodeSummary;
 use crate::store::{SUMMARIES, Store, StoreWatch};
+use crate::unconfirmed::Unconfirmed;
 
 /// Receiver of messages for the log.
 pub type LogFn = Arc<dyn Fn(Level, fmt::Arguments<'_>) + Send + Sync>;
@@ -77,7 +78,7 @@ pub trait NodeCaches: Send + Sync {
 #[derive(Debug)]
 pub struct Agent(UnboundedSender<AgentCommand>);
 
-enum AgentCommand {
+pub(crate) enum AgentCommand {
     SetCaches(Arc<dyn NodeCaches>, LogFn),
     Retire,
 }
@@ -97,16 +98,19 @@ impl Agent {
                 tell(Level::Alert, format_args!("fleet \"{}\": {error}", settings.name));
             };
             let tasks = LocalSet::new();
+            let host = Box::new(Machine::new(StateDirectory::new(&settings.state)));
             match settings.engine.servers.kind() {
                 EngineKind::Nats => match Nats::new(&settings.engine, &settings.name, &settings.node) {
                     Ok(engine) => {
-                        tasks.block_on(&runtime, serve(engine, fleet.clone(), caches, log, commands));
+                        let node = Node::new(engine, host, fleet.clone(), caches, log);
+                        tasks.block_on(&runtime, serve(node, commands));
                     }
                     Err(error) => failed(error),
                 },
                 EngineKind::Etcd => match EtcdEngine::new(&settings.engine, &settings.name) {
                     Ok(engine) => {
-                        tasks.block_on(&runtime, serve(engine, fleet.clone(), caches, log, commands));
+                        let node = Node::new(engine, host, fleet.clone(), caches, log);
+                        tasks.block_on(&runtime, serve(node, commands));
                     }
                     Err(error) => failed(error),
                 },
@@ -130,14 +134,14 @@ impl Agent {
 /// State of the thread.
 pub(crate) struct Node<E: Engine> {
     pub(crate) engine: E,
+    pub(crate) host: Box<dyn Host>,
     pub(crate) fleet: Arc<Fleet>,
-    pub(crate) directory: StateDirectory,
     pub(crate) caches: RefCell<Arc<dyn NodeCaches>>,
     log_line: RefCell<LogFn>,
-    pub(crate) logged: RefCell<HashMap<&'static str, Instant>>,
+    pub(crate) logged: RefCell<HashMap<&'static str, Duration>>,
     pub(crate) role: Cell<Role>,
-    lock: RefCell<Option<DirectoryLock>>,
-    pub(crate) queue: RefCell<Option<Queue>>,
+    /// Position and queue on disk, while no other process has the right to write them.
+    pub(crate) disk: RefCell<Option<Box<dyn NodeDisk>>>,
     pub(crate) to_queue: RefCell<Vec<QueuedPurge>>,
     /// Notified when something is to be written to the queue.
     pub(crate) has_queued: Notify,
@@ -148,7 +152,7 @@ pub(crate) struct Node<E: Engine> {
     /// Stores of that connection that are open, by name.
     pub(crate) stores: RefCell<HashMap<&'static str, Rc<<E::Session as Session>::Store>>>,
     pub(crate) session_changed: Notify,
-    pub(crate) away_since: Cell<Instant>,
+    pub(crate) away_since: Cell<Duration>,
     /// Position and caches; `None` until they are read.
     pub(crate) state: RefCell<Option<SavedPosition>>,
     /// Purges that were read and are not saved yet, by cache.
@@ -158,6 +162,10 @@ pub(crate) struct Node<E: Engine> {
     /// True if the state differs from that on disk.
     pub(crate) is_changed: Cell<bool>,
     pub(crate) recent: RefCell<RecentIds>,
+    pub(crate) unconfirmed: RefCell<Unconfirmed>,
+    /// Word of this process.
+    process: String,
+    name_watch: RefCell<NameWatch>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,38 +198,12 @@ impl RecentIds {
     }
 }
 
-async fn serve<E: Engine + 'static>(
-    engine: E,
-    fleet: Arc<Fleet>,
-    caches: Arc<dyn NodeCaches>,
-    log: LogFn,
+/// Task of a node until its handle is dropped.
+pub(crate) async fn serve<E: Engine + 'static>(
+    node: Rc<Node<E>>,
     mut commands: UnboundedReceiver<AgentCommand>,
 ) {
-    let directory = StateDirectory::new(&fleet.settings().state);
-    let (purges, operations) = fleet.connect();
-    let node = Rc::new(Node {
-        engine,
-        fleet,
-        directory,
-        caches: RefCell::new(caches),
-        log_line: RefCell::new(log),
-        logged: RefCell::default(),
-        role: Cell::new(Role::Active),
-        lock: RefCell::default(),
-        queue: RefCell::default(),
-        to_queue: RefCell::default(),
-        has_queued: Notify::new(),
-        has_work: Notify::new(),
-        session: RefCell::default(),
-        stores: RefCell::default(),
-        session_changed: Notify::new(),
-        away_since: Cell::new(Instant::now()),
-        state: RefCell::default(),
-        unapplied: RefCell::default(),
-        applying: Cell::new(0),
-        is_changed: Cell::new(false),
-        recent: RefCell::default(),
-    });
+    let (purges, operations) = node.fleet.connect();
     node.take_lock();
     let tasks = [
         spawn_local(node.clone().publish_all(purges)),
@@ -247,6 +229,43 @@ async fn serve<E: Engine + 'static>(
 }
 
 impl<E: Engine + 'static> Node<E> {
+    pub(crate) fn new(
+        engine: E,
+        host: Box<dyn Host>,
+        fleet: Arc<Fleet>,
+        caches: Arc<dyn NodeCaches>,
+        log: LogFn,
+    ) -> Rc<Self> {
+        let now = host.now();
+        // Without random numbers a conflict of names is not noticed.
+        let process = host.random_word().unwrap_or_default();
+        Rc::new(Self {
+            engine,
+            host,
+            fleet,
+            caches: RefCell::new(caches),
+            log_line: RefCell::new(log),
+            logged: RefCell::default(),
+            role: Cell::new(Role::Active),
+            disk: RefCell::default(),
+            to_queue: RefCell::default(),
+            has_queued: Notify::new(),
+            has_work: Notify::new(),
+            session: RefCell::default(),
+            stores: RefCell::default(),
+            session_changed: Notify::new(),
+            away_since: Cell::new(now),
+            state: RefCell::default(),
+            unapplied: RefCell::default(),
+            applying: Cell::new(0),
+            is_changed: Cell::new(false),
+            recent: RefCell::default(),
+            unconfirmed: RefCell::default(),
+            process,
+            name_watch: RefCell::default(),
+        })
+    }
+
     pub(crate) fn log(&self, level: Level, message: fmt::Arguments<'_>) {
         let log = self.log_line.borrow().clone();
         log(level, format_args!("fleet \"{}\": {message}", self.fleet.settings().name));
@@ -254,42 +273,34 @@ impl<E: Engine + 'static> Node<E> {
 
     /// Logs one message of a kind a minute.
     pub(crate) fn log_some(&self, level: Level, kind: &'static str, message: fmt::Arguments<'_>) {
-        let now = Instant::now();
+        let now = self.host.now();
         let mut logged = self.logged.borrow_mut();
-        if logged.get(kind).is_none_or(|last| now.duration_since(*last) >= LOG_INTERVAL) {
+        if logged.get(kind).is_none_or(|last| now.saturating_sub(*last) >= LOG_INTERVAL) {
             logged.insert(kind, now);
             drop(logged);
             self.log(level, message);
         }
     }
 
-    /// Takes the lock of the state directory, if no other process has it, and opens the queue.
+    /// Takes the right to write the state, if no other process has it, and opens the queue.
     fn take_lock(&self) {
-        if self.lock.borrow().is_some() || self.role.get() == Role::Retired {
+        if self.disk.borrow().is_some() || self.role.get() == Role::Retired {
             return;
         }
-        let lock = match self.directory.lock() {
-            Ok(Some(lock)) => lock,
-            Ok(None) => {
-                return self.log_some(
-                    Level::Info,
-                    "lock",
-                    format_args!("another process has the state directory"),
-                );
-            }
-            Err(error) => return self.log_some(Level::Error, "lock", format_args!("{error}")),
-        };
-        match Queue::open(&self.directory, &lock) {
-            Ok((queue, dropped)) => {
-                if dropped > 0 {
-                    self.log(Level::Warn, format_args!("{dropped} bytes at the end of the queue are torn"));
+        match self.host.lock() {
+            Ok(Some(disk)) => {
+                let (torn, queued) = (disk.torn_size(), disk.queued_count());
+                if torn > 0 {
+                    self.log(Level::Warn, format_args!("{torn} bytes at the end of the queue are torn"));
                 }
-                self.fleet.status.lock().queued = queue.len() as u64;
-                *self.queue.borrow_mut() = Some(queue);
-                *self.lock.borrow_mut() = Some(lock);
+                self.fleet.status.lock().queued = queued as u64;
+                *self.disk.borrow_mut() = Some(disk);
                 // What was applied before may not be in the file of the process before.
                 self.is_changed.set(true);
                 self.has_work.notify_one();
+            }
+            Ok(None) => {
+                self.log_some(Level::Info, "lock", format_args!("another process has the state directory"));
             }
             Err(error) => self.log_some(Level::Error, "lock", format_args!("{error}")),
         }
@@ -298,8 +309,7 @@ impl<E: Engine + 'static> Node<E> {
     fn retire(&self) {
         self.save();
         self.role.set(Role::Retired);
-        *self.queue.borrow_mut() = None;
-        *self.lock.borrow_mut() = None;
+        *self.disk.borrow_mut() = None;
     }
 
     /// Saves the position, if everything up to it is saved in the caches.
@@ -307,8 +317,8 @@ impl<E: Engine + 'static> Node<E> {
         if !self.is_changed.get() || self.applying.get() > 0 || !self.unapplied.borrow().is_empty() {
             return;
         }
-        if let (Some(lock), Some(state)) = (&*self.lock.borrow(), &*self.state.borrow()) {
-            let saved = self.directory.save_position(state, lock);
+        if let (Some(disk), Some(state)) = (&*self.disk.borrow(), &*self.state.borrow()) {
+            let saved = disk.save_position(state);
             self.fleet.status.lock().is_unsaved = saved.is_err();
             match saved {
                 Ok(()) => self.is_changed.set(false),
@@ -320,7 +330,7 @@ impl<E: Engine + 'static> Node<E> {
     async fn tick(self: Rc<Self>) {
         let mut ticks = 0_u32;
         loop {
-            sleep(TICK).await;
+            self.host.sleep(TICK).await;
             ticks = ticks.wrapping_add(1);
             self.take_lock();
             if ticks.is_multiple_of(AGAIN_TICKS) && !self.unapplied.borrow().is_empty() {
@@ -343,8 +353,9 @@ impl<E: Engine + 'static> Node<E> {
                         sequence: status.sequence,
                         lag: status.lag,
                         queued: status.queued,
-                        time: unix_ms(),
+                        time: self.host.unix_ms(),
                         last_purge: status.last_purge,
+                        process: self.process.clone(),
                     }
                 };
                 let text = serde_json::to_vec(&summary).unwrap_or_default();
@@ -358,7 +369,7 @@ impl<E: Engine + 'static> Node<E> {
                     );
                 }
             }
-            sleep(SUMMARY_INTERVAL).await;
+            self.host.sleep(SUMMARY_INTERVAL).await;
         }
     }
 
@@ -376,8 +387,37 @@ impl<E: Engine + 'static> Node<E> {
             }
         };
         while let Ok(changes) = watch.next().await {
+            let changes = changes.entries;
+            {
+                let mut status = self.fleet.status.lock();
+                changes.iter().for_each(|entry| status.set_node(&entry.key, entry.value.as_deref()));
+            }
+            if changes.iter().any(|entry| *entry.key == *self.fleet.settings().node) {
+                self.check_name();
+            }
+        }
+    }
+
+    /// Compares the last summary under the name of this node with this process.
+    fn check_name(&self) {
+        let name = &*self.fleet.settings().node;
+        let has_conflict = {
             let mut status = self.fleet.status.lock();
-            changes.entries.iter().for_each(|entry| status.set_node(&entry.key, entry.value.as_deref()));
+            let Some(process) = status.nodes.get(name).map(|summary| &*summary.process) else { return };
+            // Versions before have none.
+            let is_ours = process.is_empty() || *process == *self.process;
+            let has_conflict = self.name_watch.borrow_mut().note(is_ours, self.host.now());
+            status.has_name_conflict = has_conflict;
+            has_conflict
+        };
+        if has_conflict {
+            self.log_some(
+                Level::Error,
+                "name",
+                format_args!(
+                    "another server has the name \"{name}\", too: set \"node\" to another name on one of them"
+                ),
+            );
         }
     }
 }

@@ -5,14 +5,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::task::{JoinHandle, spawn_local};
-use tokio::time::{Instant, sleep};
 use tw_log::Level;
 
 use crate::agent::{Node, Role, SUMMARY_INTERVAL, UNAPPLIED_MAX};
 use crate::directory::SavedPosition;
 use crate::engine::{Engine, EngineError, Log, LogReader, LogRecord};
 use crate::position::{Continuity, Position, judge};
-use crate::publisher::unix_ms;
 use crate::record::{FleetPurge, FleetPurgeMode, FleetPurgeScope, FleetRecord, RecordError, RecordKind};
 
 /// Shortest and longest pause between two connections.
@@ -29,7 +27,7 @@ impl<E: Engine + 'static> Node<E> {
     pub(crate) async fn run(self: Rc<Self>) {
         let mut pause = RETRY_MIN;
         while self.role.get() == Role::Active {
-            let began = Instant::now();
+            let began = self.host.now();
             let error = match self.engine.connect().await {
                 Ok(session) => self.follow(Rc::new(session)).await,
                 Err(error) => error,
@@ -37,7 +35,7 @@ impl<E: Engine + 'static> Node<E> {
             let had_session = self.session.borrow_mut().take().is_some();
             if had_session {
                 self.stores.borrow_mut().clear();
-                self.away_since.set(Instant::now());
+                self.away_since.set(self.host.now());
                 self.session_changed.notify_waiters();
             }
             {
@@ -54,10 +52,13 @@ impl<E: Engine + 'static> Node<E> {
                 "connect",
                 format_args!("no connection to the engine: {error}; {rest}"),
             );
-            pause =
-                if had_session && began.elapsed() >= STABLE { RETRY_MIN } else { (pause * 2).min(RETRY_MAX) };
+            pause = if had_session && self.host.now().saturating_sub(began) >= STABLE {
+                RETRY_MIN
+            } else {
+                (pause * 2).min(RETRY_MAX)
+            };
             // Nodes that lost the engine at the same time do not come back at the same time.
-            sleep(pause.mul_f64(0.5 + jitter() / 2.0)).await;
+            self.host.sleep(pause.mul_f64(0.5 + self.host.jitter() / 2.0)).await;
         }
     }
 
@@ -100,13 +101,27 @@ impl<E: Engine + 'static> Node<E> {
         }
         if continuity.restarts() {
             // Nodes that were away when the log lost records cannot notice that.
-            let id = format!("lost-{}-{}", log.identity, log.last);
-            match session.append(&id, &self.record(id.clone(), RecordKind::Lost).encode()).await {
+            // Nodes with the same position append it once. A further loss is another one, although the log may end as before.
+            let (sequence, time_ns) = known.as_ref().map_or((0, 0), |known| (known.sequence, known.time_ns));
+            let id = format!("lost-{}-{}-{sequence}-{time_ns}", log.identity, log.last);
+            let payload = self.record(id.clone(), RecordKind::Lost).encode();
+            match session.append(&id, &payload).await {
                 Err(EngineError::Lost(why)) => return Err(EngineError::Lost(why)),
                 Err(error) => self.log(Level::Error, format_args!("other nodes cannot be told: {error}")),
-                Ok(_) => drop(self.recent.borrow_mut().insert(&id)),
+                Ok(at) => {
+                    self.recent.borrow_mut().insert(&id);
+                    let lost = self.unconfirmed.borrow_mut().take_all();
+                    self.republish(lost);
+                    self.unconfirmed.borrow_mut().insert(at, &id, &payload);
+                }
             }
         }
+        // The engine may have lost what nobody has read.
+        let lost = self
+            .unconfirmed
+            .borrow_mut()
+            .take_after(log.last.saturating_add(u64::from(continuity.restarts())));
+        self.republish(lost);
         self.set_position(Position { identity: log.identity, sequence, time_ns });
         self.admit_new_caches().await;
         let mut reader = session.read_from(sequence.saturating_add(1)).await?;
@@ -139,7 +154,7 @@ impl<E: Engine + 'static> Node<E> {
     /// Waits until the connection ends.
     async fn wait_for_end(&self, session: &Rc<E::Session>) -> EngineError {
         loop {
-            sleep(SUMMARY_INTERVAL).await;
+            self.host.sleep(SUMMARY_INTERVAL).await;
             if let Err(error) = session.state().await {
                 return error;
             }
@@ -151,7 +166,7 @@ impl<E: Engine + 'static> Node<E> {
         if self.state.borrow().is_some() {
             return;
         }
-        let state = self.directory.position().unwrap_or_else(|error| {
+        let state = self.host.saved_position().unwrap_or_else(|error| {
             self.log(Level::Error, format_args!("{error}"));
             SavedPosition::default()
         });
@@ -243,7 +258,7 @@ impl<E: Engine + 'static> Node<E> {
     }
 
     /// Applies records in order.
-    async fn apply(&self, records: Vec<LogRecord>) {
+    async fn apply(self: &Rc<Self>, records: Vec<LogRecord>) {
         let Some(mut position) = self.state.borrow().as_ref().and_then(|state| state.position.clone()) else {
             return;
         };
@@ -261,6 +276,9 @@ impl<E: Engine + 'static> Node<E> {
             }
             (position.sequence, position.time_ns) = (record.sequence, record.time_ns);
             let decoded = record.payload.as_deref().map_or(Err(RecordError::Foreign), FleetRecord::decode);
+            let id = decoded.as_ref().ok().map(|record| &*record.id);
+            let lost = self.unconfirmed.borrow_mut().confirm(record.sequence, id);
+            self.republish(lost);
             match decoded {
                 Ok(record) if !self.recent.borrow_mut().insert(&record.id) => {}
                 Ok(FleetRecord { kind: RecordKind::Lost, node, .. }) => {
@@ -300,11 +318,12 @@ impl<E: Engine + 'static> Node<E> {
         }
         self.apply_unapplied().await;
         self.set_position(position);
+        self.has_work.notify_one();
         let mut status = self.fleet.status.lock();
         status.lag = pending;
         status.applied += applied;
         if applied > 0 {
-            status.last_purge = unix_ms();
+            status.last_purge = self.host.unix_ms();
         }
     }
 }
@@ -324,12 +343,4 @@ fn stale(cache: &[u8]) -> FleetPurge {
         scope: FleetPurgeScope::Prefix(Vec::new()),
         mode: FleetPurgeMode::Soft,
     }
-}
-
-/// Random number from 0 to 1.
-fn jitter() -> f64 {
-    let mut bytes = [0; 4];
-    // Without random numbers all pauses are equal.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::NONBLOCK);
-    f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX)
 }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::EngineError;
+use crate::host::random_word;
 use crate::nats::is_name;
-use crate::record::random_word;
 use crate::store::Store;
 
 /// Longest term of another node that is waited for. A longer one in the store is not ours.

@@ -4,6 +4,8 @@
 //! a purge here ─► Fleet::publish ─► Agent ─► engine: log ─► Agent of every node ─► NodeCaches: applied in order
 //!                                     └─ engine gone: queue on disk, published later
 //! ```
+//! The logic of a node uses its machine by `Host` only, and the engine by `Engine`: `simulation` runs a hundred nodes in one process.
+//!
 //! Nothing here knows how requests are served, and serving never waits for the engine. The engine is not believed: every node
 //! remembers durably how far it has read ([`Position`]), and when the log has a gap, went back or is another one, everything stored
 //! becomes stale.
@@ -16,17 +18,22 @@ mod engine;
 mod etcd;
 mod fleet;
 mod follower;
+mod host;
 mod lease;
+mod name_conflict;
 mod nats;
 mod position;
 mod publisher;
 mod queue;
 mod record;
 mod sealed;
+#[cfg(test)]
+mod simulation;
 mod status;
 mod store;
 mod store_client;
 mod transport;
+mod unconfirmed;
 
 pub use agent::{Agent, LogFn, NodeCaches};
 pub use engine::{Engine, EngineError, Log, LogReader, LogRecord, LogState, Session};
@@ -87,6 +94,7 @@ pub const LIMITS: &[&[tw_base::Limit]] = &[
     agent::LIMITS,
     status::LIMITS,
     sealed::LIMITS,
+    unconfirmed::LIMITS,
     store::LIMITS,
     store_client::LIMITS,
 ];

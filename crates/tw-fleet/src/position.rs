@@ -42,6 +42,10 @@ pub fn judge(known: Option<&Position>, log: &LogState, time_ns: Option<u64>) -> 
     if known.sequence.saturating_add(1) < log.first {
         return Continuity::Gap;
     }
+    // Without the record at the position nobody knows if the log went back and has grown since. One that is empty has not.
+    if known.sequence != 0 && known.sequence < log.first && log.first <= log.last {
+        return Continuity::Gap;
+    }
     // A log that went back and has grown since has another record there.
     match time_ns {
         Some(time_ns) if known.time_ns != 0 && known.sequence != 0 && time_ns != known.time_ns => {
@@ -81,7 +85,7 @@ mod tests {
             (None, log(1, 0), None, Continuity::FirstTime),
             (Some(at(5)), log(1, 5), Some(70), Continuity::Continues),
             (Some(at(5)), log(1, 9), Some(70), Continuity::Continues),
-            (Some(at(5)), log(6, 9), None, Continuity::Continues),
+            (Some(at(5)), log(6, 9), None, Continuity::Gap),
             (Some(at(5)), log(6, 5), None, Continuity::Continues),
             (Some(at(5)), log(7, 9), None, Continuity::Gap),
             (Some(at(5)), log(7, 6), None, Continuity::Gap),

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinSet, spawn_local};
-use tokio::time::{Instant, timeout_at};
 use tw_log::Level;
 
-use crate::agent::Node;
+use crate::agent::{Node, Role};
 use crate::engine::{Engine, EngineError, Log};
 use crate::fleet::{Outgoing, PublishOutcome};
-use crate::record::{FleetRecord, RECORD_SIZE_MAX, RecordKind, random_word};
+use crate::record::{FleetRecord, RECORD_SIZE_MAX, RecordKind};
+use crate::unconfirmed::PublishedRecord;
 
 /// Purges of the queue that are published together.
 const DRAINED_AT_ONCE: usize = 256;
@@ -41,11 +41,11 @@ impl<E: Engine + 'static> Node<E> {
 
     /// A record of this node.
     pub(crate) fn record(&self, id: String, kind: RecordKind) -> FleetRecord {
-        FleetRecord { id, node: self.fleet.settings().node.to_string(), time_ms: unix_ms(), kind }
+        FleetRecord { id, node: self.fleet.settings().node.to_string(), time_ms: self.host.unix_ms(), kind }
     }
 
     async fn publish(self: &Rc<Self>, kind: RecordKind) -> PublishOutcome {
-        let Ok(id) = random_word() else {
+        let Ok(id) = self.host.random_word() else {
             return PublishOutcome::Unpublished("there are no random numbers".to_owned());
         };
         let payload = self.record(id.clone(), kind).encode();
@@ -54,15 +54,19 @@ impl<E: Engine + 'static> Node<E> {
         }
         // It is applied here, and comes back.
         self.recent.borrow_mut().insert(&id);
-        let now = Instant::now();
         let patience = self.fleet.settings().publish_timeout;
+        let away = self.host.now().saturating_sub(self.away_since.get());
         // After a while without the engine nobody waits for it.
-        let is_away = self.session.borrow().is_none() && now.duration_since(self.away_since.get()) > patience;
-        let deadline = if is_away { now } else { now + patience };
-        let why = match timeout_at(deadline, self.append(&id, &payload)).await {
-            Ok(Ok(_)) => return PublishOutcome::Published,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "the engine does not answer".to_owned(),
+        let is_away = self.session.borrow().is_none() && away > patience;
+        let patience = if is_away { Duration::ZERO } else { patience };
+        let why = if self.unconfirmed.borrow().has_room() {
+            match self.host.timeout(patience, self.append(&id, &payload)).await {
+                Some(Ok(())) => return PublishOutcome::Published,
+                Some(Err(error)) => error.to_string(),
+                None => "the engine does not answer".to_owned(),
+            }
+        } else {
+            "too many purges were not read back".to_owned()
         };
         let (done, is_queued) = oneshot::channel();
         self.to_queue.borrow_mut().push((payload, done));
@@ -75,18 +79,66 @@ impl<E: Engine + 'static> Node<E> {
     }
 
     /// Appends to the log; waits for a connection as long as there is none.
-    async fn append(&self, id: &str, payload: &[u8]) -> Result<u64, EngineError> {
+    async fn append(&self, id: &str, payload: &[u8]) -> Result<(), EngineError> {
         loop {
             let changed = self.session_changed.notified();
             let session = self.session.borrow().clone();
             match session {
                 None => changed.await,
-                Some(session) => match session.append(id, payload).await {
+                Some(session) => match self.append_on(&session, id, payload).await {
                     // Of another connection it is the same record.
                     Err(EngineError::Lost(_)) => self.wait_for_another(&session).await,
                     done => return done,
                 },
             }
+        }
+    }
+
+    /// Appends to the log of a connection. The record is remembered until it is read back.
+    async fn append_on(&self, session: &Rc<E::Session>, id: &str, payload: &[u8]) -> Result<(), EngineError> {
+        let sequence = session.append(id, payload).await?;
+        if self.role.get() == Role::Retired {
+            // Nothing is read back.
+            return Ok(());
+        }
+        if self.session.borrow().as_ref().is_none_or(|current| !Rc::ptr_eq(current, session)) {
+            // The log of the next connection may be one without it.
+            return Err(EngineError::Lost("the connection is gone".to_owned()));
+        }
+        let position =
+            self.state.borrow().as_ref().and_then(|state| state.position.as_ref()?.sequence.into());
+        if position.is_none_or(|read: u64| read < sequence) {
+            self.unconfirmed.borrow_mut().insert(sequence, id, payload);
+        }
+        Ok(())
+    }
+
+    /// Publishes records again that the engine has acknowledged and lost.
+    pub(crate) fn republish(self: &Rc<Self>, lost: Vec<PublishedRecord>) {
+        if lost.is_empty() {
+            return;
+        }
+        let count = lost.len();
+        self.fleet.status.lock().lost += count as u64;
+        self.log(
+            Level::Warn,
+            format_args!(
+                "the engine has lost {count} records that it had acknowledged, they are published again"
+            ),
+        );
+        for (id, payload) in lost {
+            let node = self.clone();
+            spawn_local(async move {
+                // On disk they outlive this process.
+                let (done, is_queued) = oneshot::channel();
+                node.to_queue.borrow_mut().push((payload.clone(), done));
+                node.has_queued.notify_one();
+                if !matches!(is_queued.await, Ok(Ok(())))
+                    && let Err(error) = node.append(&id, &payload).await
+                {
+                    node.log(Level::Error, format_args!("a lost record cannot be published again: {error}"));
+                }
+            });
         }
     }
 
@@ -114,11 +166,11 @@ impl<E: Engine + 'static> Node<E> {
                     break;
                 }
                 let (payloads, replies): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-                let outcome = match &mut *self.queue.borrow_mut() {
+                let outcome = match &mut *self.disk.borrow_mut() {
                     None => Err("another process has the queue".to_owned()),
-                    Some(queue) => {
-                        let appended = queue.append(&payloads);
-                        self.fleet.status.lock().queued = queue.len() as u64;
+                    Some(disk) => {
+                        let appended = disk.append_to_queue(&payloads);
+                        self.fleet.status.lock().queued = disk.queued_count() as u64;
                         appended
                     }
                 };
@@ -134,28 +186,29 @@ impl<E: Engine + 'static> Node<E> {
     /// Publishes what is in the queue, while there is a connection.
     pub(crate) async fn drain_queue(self: Rc<Self>) {
         loop {
-            let (batch, waiting) = match &*self.queue.borrow() {
-                Some(queue) => (queue.first(DRAINED_AT_ONCE), queue.len()),
+            let (batch, waiting) = match &*self.disk.borrow() {
+                Some(disk) => (disk.first_of_queue(DRAINED_AT_ONCE), disk.queued_count()),
                 None => (Vec::new(), 0),
             };
             let session = self.session.borrow().clone();
-            let (Some(session), false) = (session, batch.is_empty()) else {
+            let is_ready = !batch.is_empty() && self.unconfirmed.borrow().has_room();
+            let (Some(session), true) = (session, is_ready) else {
                 self.has_work.notified().await;
                 continue;
             };
             let count = batch.len();
             let mut tasks = JoinSet::new();
             for payload in batch {
-                let session = session.clone();
+                let (node, session) = (self.clone(), session.clone());
                 tasks.spawn_local(async move {
                     let id = FleetRecord::decode(&payload).map_or_else(|_| String::new(), |record| record.id);
-                    session.append(&id, &payload).await
+                    node.append_on(&session, &id, &payload).await
                 });
             }
             let mut failure = None;
             while let Some(done) = tasks.join_next().await {
                 match done {
-                    Ok(Ok(_)) => {}
+                    Ok(Ok(())) => {}
                     Ok(Err(error)) => failure = Some(error),
                     Err(_) => failure = Some(EngineError::Lost("a fault of this program".to_owned())),
                 }
@@ -163,10 +216,10 @@ impl<E: Engine + 'static> Node<E> {
             match failure {
                 None => {
                     let mut removed = Ok(());
-                    if let Some(queue) = &mut *self.queue.borrow_mut() {
-                        removed = queue.remove(count);
+                    if let Some(disk) = &mut *self.disk.borrow_mut() {
+                        removed = disk.remove_from_queue(count);
                         let mut status = self.fleet.status.lock();
-                        status.queued = queue.len() as u64;
+                        status.queued = disk.queued_count() as u64;
                         status.published += count as u64;
                     }
                     if let Err(error) = removed {
@@ -187,15 +240,9 @@ impl<E: Engine + 'static> Node<E> {
                         "drain",
                         format_args!("queued purges cannot be published: {error}"),
                     );
-                    tokio::time::sleep(AFTER_REFUSAL).await;
+                    self.host.sleep(AFTER_REFUSAL).await;
                 }
             }
         }
     }
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn unix_ms() -> u64 {
-    let now = tw_rt::clock::unix();
-    u64::try_from(now.secs).unwrap_or(0) * 1000 + u64::from(now.msec)
 }

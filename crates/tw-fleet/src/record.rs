@@ -7,9 +7,7 @@
 //! Texts that are not UTF-8 are written as `base64:…`.
 
 use std::fmt;
-use std::io;
 
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tw_http::base64::{self, Alphabet};
 
@@ -211,13 +209,6 @@ impl FleetRecord {
         };
         Ok(Self { id: written.id, node: written.node, time_ms: written.time, kind })
     }
-}
-
-/// Word of 32 digits that nobody else has.
-pub(crate) fn random_word() -> io::Result<String> {
-    let mut bytes = [0; 16];
-    getrandom(&mut bytes, GetRandomFlags::empty())?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]

@@ -35,6 +35,8 @@ pub struct NodeSummary {
     pub time: u64,
     /// Time of the last purge that it has applied, in milliseconds since 1970; 0 if there was none.
     pub last_purge: u64,
+    /// Word of the process that has written it: another server with the same name has another one.
+    pub process: String,
 }
 
 /// State of a node.
@@ -52,6 +54,8 @@ pub struct FleetStatus {
     pub queued: u64,
     /// Purges of this node that the log has got.
     pub published: u64,
+    /// Purges of this node that the engine has acknowledged and lost; they are published again.
+    pub lost: u64,
     /// Purges of this node that could neither be published nor queued.
     pub unpublished: u64,
     /// Purges of other nodes that were applied.
@@ -68,6 +72,8 @@ pub struct FleetStatus {
     pub is_unsaved: bool,
     /// Nodes that order certificates, by the name of the issuer; `None` while nothing is ordered.
     pub orderers: BTreeMap<String, Option<String>>,
+    /// True while another server publishes summaries under the name of this node.
+    pub has_name_conflict: bool,
     /// Other nodes and this one, as they describe themselves.
     pub nodes: BTreeMap<String, NodeSummary>,
 }
@@ -81,8 +87,10 @@ impl FleetStatus {
             Some(_) if self.nodes.len() >= NODES_MAX && !self.nodes.contains_key(key) => {}
             Some(mut summary) => {
                 key.clone_into(&mut summary.node);
-                summary.version.retain(|char| char.is_ascii_graphic());
-                summary.version.truncate(TEXT_SIZE_MAX);
+                for text in [&mut summary.version, &mut summary.process] {
+                    text.retain(|char| char.is_ascii_graphic());
+                    text.truncate(TEXT_SIZE_MAX);
+                }
                 self.nodes.insert(key.to_owned(), summary);
             }
         }

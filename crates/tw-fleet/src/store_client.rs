@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
-use tokio::time::{Instant, timeout_at};
 use tw_base::Limit;
 
 use crate::agent::Node;
@@ -148,23 +147,21 @@ impl<E: Engine + 'static> Node<E> {
     }
 
     async fn operate(&self, StoreOperation { settings, kind }: StoreOperation) {
-        let deadline = Instant::now() + OPERATION_TIME_MAX;
         let opened = self.opened_store(settings);
         // Whoever has gone does not want to know the outcome.
         match kind {
             OperationKind::Get(key, reply) => {
-                let _ = reply.send(before(deadline, async { opened.await?.get(&key).await }).await);
+                let _ = reply.send(self.before(async { opened.await?.get(&key).await }).await);
             }
             OperationKind::Set(key, value, expected, reply) => {
                 let set = async { opened.await?.set(&key, &value, expected).await };
-                let _ = reply.send(before(deadline, set).await);
+                let _ = reply.send(self.before(set).await);
             }
             OperationKind::Remove(key, expected, reply) => {
-                let _ =
-                    reply.send(before(deadline, async { opened.await?.remove(&key, expected).await }).await);
+                let _ = reply.send(self.before(async { opened.await?.remove(&key, expected).await }).await);
             }
             OperationKind::Watch(sender) => {
-                let began = before(deadline, async { opened.await?.watch().await }).await;
+                let began = self.before(async { opened.await?.watch().await }).await;
                 let mut watch = match began {
                     Ok(watch) => watch,
                     Err(error) => return drop(sender.send(Err(error)).await),
@@ -199,27 +196,29 @@ impl<E: Engine + 'static> Node<E> {
     }
 
     async fn some_session(&self) -> Result<Rc<E::Session>, EngineError> {
-        let deadline = Instant::now() + self.fleet.settings().publish_timeout;
-        loop {
-            let changed = self.session_changed.notified();
-            if let Some(session) = self.session.borrow().clone() {
-                return Ok(session);
+        let connected = async {
+            loop {
+                let changed = self.session_changed.notified();
+                if let Some(session) = self.session.borrow().clone() {
+                    return session;
+                }
+                changed.await;
             }
-            if timeout_at(deadline, changed).await.is_err() {
-                let why = self.fleet.status.lock().last_error.clone();
-                return Err(EngineError::Lost(why.unwrap_or_else(|| "not connected yet".to_owned())));
-            }
-        }
+        };
+        let session = self.host.timeout(self.fleet.settings().publish_timeout, connected).await;
+        session.ok_or_else(|| {
+            let why = self.fleet.status.lock().last_error.clone();
+            EngineError::Lost(why.unwrap_or_else(|| "not connected yet".to_owned()))
+        })
     }
-}
 
-async fn before<T>(
-    deadline: Instant,
-    operation: impl Future<Output = Result<T, EngineError>>,
-) -> Result<T, EngineError> {
-    match timeout_at(deadline, operation).await {
-        Ok(outcome) => outcome,
-        Err(_) => Err(EngineError::Lost("the engine does not answer".to_owned())),
+    /// Result of an operation, which may not take longer than all may.
+    async fn before<T>(
+        &self,
+        operation: impl Future<Output = Result<T, EngineError>>,
+    ) -> Result<T, EngineError> {
+        let outcome = self.host.timeout(OPERATION_TIME_MAX, operation).await;
+        outcome.unwrap_or_else(|| Err(EngineError::Lost("the engine does not answer".to_owned())))
     }
 }
 

@@ -174,6 +174,12 @@ fn describe(settings: &FleetSettings, status: &FleetStatus, now_ms: u64) -> Stri
         text,
         "sequence {sequence}, lag {lag}, queued {queued}, published {published}, applied {applied}, resets {resets}"
     );
+    if status.has_name_conflict {
+        let _ = writeln!(
+            text,
+            "another server has the name {node}, too: set \"node\" to another name on one of them"
+        );
+    }
     if status.is_unsaved {
         let _ = writeln!(text, "the position or a purge could not be saved: the error log has the reason");
     }
@@ -257,5 +263,7 @@ mod tests {
              n1                                 17        0        0        never    2 s ago  0.1.0\n\
              n2                                 12        5        0        never    2 s ago  0.1.0\n"
         );
+        status.has_name_conflict = true;
+        assert!(describe(&settings, &status, 10_000).contains("\nanother server has the name n1, too: "));
     }
 }

@@ -9,8 +9,9 @@ use tokio::time::{sleep, timeout};
 
 use super::{Api, EtcdSession, KeyValue, PAGE, Watch, decode, encode, end_of, has_revision, put};
 use crate::engine::{EngineError, Log, LogReader, LogRecord, LogState};
+use crate::host::random_word;
 use crate::nats::shown;
-use crate::record::{RECORD_SIZE_MAX, random_word};
+use crate::record::RECORD_SIZE_MAX;
 
 /// Attempts to add a record while other nodes add theirs.
 const ATTEMPTS_MAX: u32 = 50;

@@ -461,5 +461,5 @@ async fn next_operation(transport: &Transport, parser: &mut Parser) -> Result<Se
 
 /// Word that no other client of the server has.
 fn random_word() -> Result<String, EngineError> {
-    crate::record::random_word().map_err(|error| EngineError::io("getrandom()", &error))
+    crate::host::random_word().map_err(|error| EngineError::io("getrandom()", &error))
 }

@@ -355,6 +355,22 @@ pub(crate) const METRICS: &[Metric] = &[
         doc: "Connections to the engine of a fleet that were made.",
         read: |scrape, out| each_fleet(scrape, |name, status| out.value(&[name], status.connections)),
     },
+    Metric {
+        name: "fleet_lost_total",
+        kind: MetricKind::Counter,
+        labels: FLEET,
+        doc: "Purges of this node that the engine of a fleet had acknowledged and lost, and that were published again.",
+        read: |scrape, out| each_fleet(scrape, |name, status| out.value(&[name], status.lost)),
+    },
+    Metric {
+        name: "fleet_name_conflict",
+        kind: MetricKind::Gauge,
+        labels: FLEET,
+        doc: "State of the name of this node in a fleet: 1 while another server uses it, too.",
+        read: |scrape, out| {
+            each_fleet(scrape, |name, status| out.value(&[name], status.has_name_conflict.into()))
+        },
+    },
 ];
 
 /// Snapshot of a cache's numbers.

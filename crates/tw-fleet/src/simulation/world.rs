@@ -1,0 +1,512 @@
+//! Virtual time, machines and the engine of a simulation. Nothing here waits: a pause ends when the driver moves the time.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tw_testkit::Random;
+
+use crate::directory::SavedPosition;
+use crate::engine::{Engine, EngineError, Log, LogReader, LogRecord, LogState, Session};
+use crate::host::{Host, NodeDisk, Pause};
+use crate::store::{Entry, Store, StoreChanges, StoreSettings, StoreWatch};
+
+/// Records that a reader gets at once.
+const BATCH: usize = 128;
+/// Time after which a client notices that its server is gone.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// Time of all machines, and the pauses that wait for it.
+#[derive(Default)]
+pub(super) struct VirtualTime {
+    now: Cell<Duration>,
+    count: Cell<u64>,
+    pauses: RefCell<BTreeMap<(Duration, u64), Waker>>,
+}
+
+impl VirtualTime {
+    pub(super) fn now(&self) -> Duration {
+        self.now.get()
+    }
+
+    pub(super) fn sleep(self: &Rc<Self>, length: Duration) -> Pause {
+        let (time, end, number) = (self.clone(), self.now.get() + length, self.count.get());
+        self.count.set(number + 1);
+        Box::pin(poll_fn(move |cx| {
+            if time.now.get() >= end {
+                return Poll::Ready(());
+            }
+            time.pauses.borrow_mut().insert((end, number), cx.waker().clone());
+            Poll::Pending
+        }))
+    }
+
+    /// Moves to the end of the next pauses, and wakes them. Returns false if there are none before `end`.
+    pub(super) fn advance(&self, end: Duration) -> bool {
+        let Some(((next, _), _)) = self.pauses.borrow().first_key_value().map(|(key, _)| (*key, ())) else {
+            return false;
+        };
+        if next > end {
+            self.now.set(end);
+            return false;
+        }
+        self.now.set(next.max(self.now.get()));
+        loop {
+            let mut pauses = self.pauses.borrow_mut();
+            match pauses.first_entry() {
+                Some(first) if first.key().0 <= next => {
+                    let waker = first.remove();
+                    drop(pauses);
+                    waker.wake();
+                }
+                _ => return true,
+            }
+        }
+    }
+}
+
+/// Files of a machine: they outlive its processes.
+#[derive(Default)]
+pub(super) struct Disk {
+    pub(super) position: SavedPosition,
+    queue: Vec<Vec<u8>>,
+    fails: bool,
+}
+
+impl Disk {
+    /// Sets whether writing fails.
+    pub(super) fn set_failing(&mut self, fails: bool) {
+        self.fails = fails;
+    }
+}
+
+/// Machine of one node.
+pub(super) struct Machine {
+    pub(super) time: Rc<VirtualTime>,
+    pub(super) random: RefCell<Random>,
+    /// Difference of its clock from that of the world, in milliseconds.
+    pub(super) clock_ms: i64,
+    pub(super) disk: Rc<RefCell<Disk>>,
+}
+
+struct DiskAccess(Rc<RefCell<Disk>>);
+
+/// Milliseconds since 1970 at the beginning of a simulation.
+const BEGINNING_MS: u64 = 1_800_000_000_000;
+
+impl Host for Machine {
+    fn now(&self) -> Duration {
+        self.time.now()
+    }
+
+    fn unix_ms(&self) -> u64 {
+        let passed = u64::try_from(self.time.now().as_millis()).unwrap();
+        (BEGINNING_MS + passed).saturating_add_signed(self.clock_ms)
+    }
+
+    fn sleep(&self, length: Duration) -> Pause {
+        self.time.sleep(length)
+    }
+
+    fn fill_random(&self, bytes: &mut [u8]) -> io::Result<()> {
+        bytes.copy_from_slice(&self.random.borrow_mut().bytes(bytes.len()));
+        Ok(())
+    }
+
+    fn saved_position(&self) -> Result<SavedPosition, String> {
+        Ok(self.disk.borrow().position.clone())
+    }
+
+    fn lock(&self) -> Result<Option<Box<dyn NodeDisk>>, String> {
+        Ok(Some(Box::new(DiskAccess(self.disk.clone()))))
+    }
+}
+
+const DISK_FAILS: &str = "write() failed (5: Input/output error)";
+
+impl NodeDisk for DiskAccess {
+    fn torn_size(&self) -> u64 {
+        0
+    }
+
+    fn save_position(&self, saved: &SavedPosition) -> Result<(), String> {
+        let mut disk = self.0.borrow_mut();
+        if disk.fails {
+            return Err(DISK_FAILS.to_owned());
+        }
+        disk.position = saved.clone();
+        Ok(())
+    }
+
+    fn queued_count(&self) -> usize {
+        self.0.borrow().queue.len()
+    }
+
+    fn append_to_queue(&mut self, added: &[Vec<u8>]) -> Result<(), String> {
+        let mut disk = self.0.borrow_mut();
+        if disk.fails {
+            return Err(DISK_FAILS.to_owned());
+        }
+        disk.queue.extend_from_slice(added);
+        Ok(())
+    }
+
+    fn first_of_queue(&self, count: usize) -> Vec<Vec<u8>> {
+        self.0.borrow().queue.iter().take(count).cloned().collect()
+    }
+
+    fn remove_from_queue(&mut self, count: usize) -> Result<(), String> {
+        drop(self.0.borrow_mut().queue.drain(..count));
+        Ok(())
+    }
+}
+
+/// Record as the engine has it.
+#[derive(Clone)]
+pub(super) struct Stored {
+    pub(super) sequence: u64,
+    pub(super) time_ns: u64,
+    pub(super) id: String,
+    pub(super) payload: Vec<u8>,
+}
+
+/// Content of the engine at one time.
+#[derive(Clone, Default)]
+pub(super) struct Content {
+    pub(super) records: Vec<Stored>,
+    pub(super) last: u64,
+    /// Records that it has ever acknowledged, with those that it has dropped for their age.
+    pub(super) history: Vec<Stored>,
+}
+
+/// Server of the engine, with one link to each node.
+pub(super) struct Server {
+    time: Rc<VirtualTime>,
+    random: RefCell<Random>,
+    pub(super) content: RefCell<Content>,
+    identity: RefCell<String>,
+    /// Difference of its clock from that of the world, in nanoseconds.
+    pub(super) clock_ns: Cell<i64>,
+    values: RefCell<BTreeMap<String, (Vec<u8>, u64)>>,
+    version: Cell<u64>,
+    changed: Notify,
+    /// Number of the link of each node; another one after it was cut, and `None` while it is.
+    links: RefCell<HashMap<String, Link>>,
+    /// Percentage of appends whose acknowledgement is lost.
+    pub(super) lost_replies: Cell<usize>,
+    /// False while readers of the log get nothing.
+    pub(super) delivers: Cell<bool>,
+    /// Longest delay in one direction.
+    pub(super) delay_max: Cell<Duration>,
+}
+
+#[derive(Clone, Copy)]
+struct Link {
+    number: u64,
+    is_up: bool,
+}
+
+impl Server {
+    pub(super) fn new(time: Rc<VirtualTime>, seed: u64) -> Rc<Self> {
+        Rc::new(Self {
+            time,
+            random: RefCell::new(Random::new(seed)),
+            content: RefCell::default(),
+            identity: RefCell::new("log-1".to_owned()),
+            clock_ns: Cell::new(0),
+            values: RefCell::default(),
+            version: Cell::new(0),
+            changed: Notify::new(),
+            links: RefCell::default(),
+            lost_replies: Cell::new(0),
+            delivers: Cell::new(true),
+            delay_max: Cell::new(Duration::from_millis(20)),
+        })
+    }
+
+    fn link(&self, node: &str) -> Link {
+        self.links.borrow().get(node).copied().unwrap_or(Link { number: 0, is_up: true })
+    }
+
+    /// Ends the connection of a node, and connects it again or not.
+    pub(super) fn set_link(&self, node: &str, is_up: bool) {
+        let number = self.link(node).number + 1;
+        self.links.borrow_mut().insert(node.to_owned(), Link { number, is_up });
+        self.changed.notify_waiters();
+    }
+
+    /// Drops all connections, as at a restart.
+    pub(super) fn restart(&self) {
+        let nodes: Vec<_> = self.links.borrow().keys().cloned().collect();
+        for node in nodes {
+            let is_up = self.link(&node).is_up;
+            self.set_link(&node, is_up);
+        }
+    }
+
+    /// Restores the log as it was. Returns the records that are lost by that.
+    pub(super) fn restore(&self, before: Content) -> Vec<Stored> {
+        let now = std::mem::replace(&mut *self.content.borrow_mut(), before.clone());
+        self.restart();
+        let is_left = |record: &Stored| before.history.iter().any(|other| other.time_ns == record.time_ns);
+        now.history.into_iter().filter(|record| !is_left(record)).collect()
+    }
+
+    /// Makes the log anew.
+    pub(super) fn recreate(&self) -> Vec<Stored> {
+        let name = format!("log-{}", self.random.borrow_mut().next_number());
+        *self.identity.borrow_mut() = name;
+        let lost = std::mem::take(&mut *self.content.borrow_mut()).history;
+        self.restart();
+        lost
+    }
+
+    /// Drops records, but for the last ones.
+    pub(super) fn drop_old_records(&self, rest: usize) {
+        let mut content = self.content.borrow_mut();
+        let count = content.records.len().saturating_sub(rest);
+        content.records.drain(..count);
+    }
+
+    async fn delay(&self) {
+        let longest = usize::try_from(self.delay_max.get().as_micros()).unwrap();
+        let micros = self.random.borrow_mut().below(longest.max(1));
+        self.time.sleep(Duration::from_micros(micros as u64)).await;
+    }
+}
+
+/// Engine as one node sees it.
+pub(super) struct SimulatedEngine {
+    pub(super) server: Rc<Server>,
+    pub(super) node: String,
+}
+
+/// Connection of one node.
+pub(super) struct Connection {
+    server: Rc<Server>,
+    node: String,
+    link: u64,
+}
+
+/// Reader of the log or the store.
+pub(super) struct Reader {
+    session: Connection,
+    next: u64,
+}
+
+fn lost() -> EngineError {
+    EngineError::Lost("it gives no sign of life".to_owned())
+}
+
+impl Engine for SimulatedEngine {
+    type Session = Connection;
+
+    async fn connect(&self) -> Result<Connection, EngineError> {
+        self.server.delay().await;
+        let link = self.server.link(&self.node);
+        if !link.is_up {
+            self.server.time.sleep(SILENCE).await;
+            return Err(lost());
+        }
+        Ok(Connection { server: self.server.clone(), node: self.node.clone(), link: link.number })
+    }
+
+    fn server(&self, _: &Connection) -> String {
+        "simulated 1".to_owned()
+    }
+}
+
+impl Connection {
+    fn is_up(&self) -> bool {
+        let link = self.server.link(&self.node);
+        link.is_up && link.number == self.link
+    }
+
+    /// Way to the server or back.
+    async fn travel(&self) -> Result<(), EngineError> {
+        self.server.delay().await;
+        if self.is_up() {
+            return Ok(());
+        }
+        self.server.time.sleep(SILENCE).await;
+        Err(lost())
+    }
+
+    fn again(&self) -> Self {
+        Self { server: self.server.clone(), node: self.node.clone(), link: self.link }
+    }
+
+    /// Waits until `find` has something, or the connection ends.
+    async fn wait<T>(&self, mut find: impl FnMut() -> Vec<T>) -> Result<Vec<T>, EngineError> {
+        loop {
+            let mut changed = std::pin::pin!(self.server.changed.notified());
+            changed.as_mut().enable();
+            if !self.is_up() {
+                return Err(lost());
+            }
+            let found = find();
+            if !found.is_empty() {
+                self.travel().await?;
+                return Ok(found);
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Session for Connection {
+    type Store = Self;
+
+    async fn open_store(&self, _: &StoreSettings) -> Result<Self, EngineError> {
+        Ok(self.again())
+    }
+}
+
+impl Log for Connection {
+    type Reader = Reader;
+
+    async fn state(&self) -> Result<LogState, EngineError> {
+        self.travel().await?;
+        let state = {
+            let content = self.server.content.borrow();
+            LogState {
+                identity: self.server.identity.borrow().clone(),
+                first: content.records.first().map_or(content.last + 1, |record| record.sequence),
+                last: content.last,
+            }
+        };
+        self.travel().await?;
+        Ok(state)
+    }
+
+    async fn record_time(&self, sequence: u64) -> Result<Option<u64>, EngineError> {
+        self.travel().await?;
+        let time = {
+            let content = self.server.content.borrow();
+            content.records.iter().find(|record| record.sequence == sequence).map(|record| record.time_ns)
+        };
+        self.travel().await?;
+        Ok(time)
+    }
+
+    async fn append(&self, id: &str, payload: &[u8]) -> Result<u64, EngineError> {
+        self.travel().await?;
+        let sequence = {
+            let mut content = self.server.content.borrow_mut();
+            match content.records.iter().rev().take(10_000).find(|record| record.id == id) {
+                Some(known) => known.sequence,
+                None => {
+                    content.last += 1;
+                    let now = u64::try_from(self.server.time.now().as_nanos()).unwrap();
+                    let time_ns = (BEGINNING_MS * 1_000_000 + now)
+                        .saturating_add_signed(self.server.clock_ns.get())
+                        .saturating_add(content.last);
+                    let sequence = content.last;
+                    let (id, payload) = (id.to_owned(), payload.to_vec());
+                    let stored = Stored { sequence, time_ns, id, payload };
+                    content.history.push(stored.clone());
+                    content.records.push(stored);
+                    sequence
+                }
+            }
+        };
+        self.server.changed.notify_waiters();
+        if self.server.random.borrow_mut().happens(self.server.lost_replies.get()) {
+            self.server.set_link(&self.node, true);
+        }
+        self.travel().await?;
+        Ok(sequence)
+    }
+
+    async fn read_from(&self, sequence: u64) -> Result<Reader, EngineError> {
+        self.travel().await?;
+        Ok(Reader { session: self.again(), next: sequence })
+    }
+}
+
+impl LogReader for Reader {
+    async fn next(&mut self) -> Result<Vec<LogRecord>, EngineError> {
+        let next = self.next;
+        let server = self.session.server.clone();
+        let found = self
+            .session
+            .wait(|| {
+                let content = server.content.borrow();
+                if !server.delivers.get() {
+                    return Vec::new();
+                }
+                let begin = content.records.partition_point(|record| record.sequence < next);
+                let records = content.records[begin..].iter().take(BATCH);
+                records
+                    .map(|record| LogRecord {
+                        sequence: record.sequence,
+                        time_ns: record.time_ns,
+                        pending: content.last - record.sequence,
+                        payload: Some(record.payload.clone()),
+                    })
+                    .collect()
+            })
+            .await?;
+        self.next = found.last().map_or(next, |record| record.sequence + 1);
+        Ok(found)
+    }
+}
+
+impl Store for Connection {
+    type Watch = Reader;
+
+    async fn get(&self, key: &str) -> Result<Option<Entry>, EngineError> {
+        self.travel().await?;
+        let found = self.server.values.borrow().get(key).cloned();
+        self.travel().await?;
+        Ok(found.map(|(value, version)| Entry { key: key.to_owned(), value: Some(value), version }))
+    }
+
+    async fn set(&self, key: &str, value: &[u8], expected: Option<u64>) -> Result<u64, EngineError> {
+        self.travel().await?;
+        let known = self.server.values.borrow().get(key).map_or(0, |(_, version)| *version);
+        if expected.is_some_and(|expected| expected != known) {
+            return Err(EngineError::Conflict);
+        }
+        let version = self.server.version.get() + 1;
+        self.server.version.set(version);
+        self.server.values.borrow_mut().insert(key.to_owned(), (value.to_vec(), version));
+        self.server.changed.notify_waiters();
+        self.travel().await?;
+        Ok(version)
+    }
+
+    async fn remove(&self, key: &str, expected: Option<u64>) -> Result<(), EngineError> {
+        self.set(key, b"", expected).await.map(drop)
+    }
+
+    async fn watch(&self) -> Result<Reader, EngineError> {
+        self.travel().await?;
+        Ok(Reader { session: self.again(), next: 0 })
+    }
+}
+
+impl StoreWatch for Reader {
+    async fn next(&mut self) -> Result<StoreChanges, EngineError> {
+        let next = self.next;
+        let server = self.session.server.clone();
+        let find = || {
+            let values = server.values.borrow();
+            let newer = values.iter().filter(|(_, (_, version))| *version > next);
+            let entry = |(key, (value, version)): (&String, &(Vec<u8>, u64))| Entry {
+                key: key.clone(),
+                value: Some(value.clone()),
+                version: *version,
+            };
+            newer.map(entry).collect()
+        };
+        let entries = self.session.wait(find).await?;
+        self.next = entries.iter().map(|entry| entry.version).max().unwrap_or(next);
+        Ok(StoreChanges { entries, is_complete: true })
+    }
+}
