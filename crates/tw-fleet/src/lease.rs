@@ -171,10 +171,13 @@ mod tests {
     use super::*;
     use crate::store::{Entry, StoreChanges, StoreWatch};
 
+    /// Versions and values by key.
+    type Entries = BTreeMap<String, (u64, Vec<u8>)>;
+
     /// Store in memory, which can be away or lose replies.
     #[derive(Clone, Default)]
     struct MemoryStore {
-        entries: Rc<RefCell<BTreeMap<String, (u64, Vec<u8>)>>>,
+        entries: Rc<RefCell<Entries>>,
         next: Rc<Cell<u64>>,
         is_away: Rc<Cell<bool>>,
         loses_replies: Rc<Cell<bool>>,
