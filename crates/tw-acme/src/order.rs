@@ -64,9 +64,9 @@ pub(crate) const LIMITS: &[Limit] = &[
 
 /// Places where answers to challenges are given.
 pub(crate) struct Answers<'a> {
-    /// Those of this node.
+    /// Answers of this node.
     pub(crate) own: &'a Arc<ChallengeResponses>,
-    /// Those of the other nodes of a fleet.
+    /// Answers of the other nodes of a fleet.
     pub(crate) shared: Option<&'a SharedIssuer>,
 }
 

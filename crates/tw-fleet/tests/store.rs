@@ -109,7 +109,7 @@ fn check_lease(nodes: &[TestNode]) {
         let began = std::time::Instant::now();
         while !leases[1].attempt().await.unwrap() {
             assert!(began.elapsed() < wait::TIMEOUT);
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            wait::pause(Duration::from_millis(50));
         }
         assert!(began.elapsed() >= TERM && !leases[0].is_held());
         assert_eq!(leases[0].attempt().await, Ok(false));
