@@ -3,6 +3,9 @@
 //! Measured are hits in memory, and hits in memory beside reads from a slow disk, beside fills, and beside many
 //! simultaneous requests for one missing response. The request counter of the origin shows whether requests really
 //! were hits.
+//!
+//! `--endurance` measures what a cache of years lives from: cold hits, fills with the bytes that the disk writes, small responses on a
+//! slow disk, memory for each response, and hit ratios.
 
 mod cold;
 pub(super) mod contestants;
@@ -12,6 +15,7 @@ mod fills;
 pub(super) mod full;
 mod hits;
 mod restart;
+mod small;
 
 use std::path::PathBuf;
 
@@ -20,7 +24,10 @@ use super::cgroup::Limits;
 use super::options::Options;
 use super::report::Report;
 use super::static_files::Plan;
-use super::{Outcome, home};
+use super::{Outcome, hit_ratio, home};
+
+/// Cases of `--endurance`; hit ratios follow.
+const ENDURANCE: &[&str] = &["restart", "restart-log", "cold", "small", "fills"];
 
 /// Measures, prints, writes `cache.json`.
 pub(super) fn run(args: &[String]) -> Outcome {
@@ -38,7 +45,14 @@ pub(super) fn run(args: &[String]) -> Outcome {
         "object",
         "objects",
     ];
-    let options = Options::parse(args, NAMES, &["cold-names"])?;
+    let options = Options::parse(args, NAMES, &["cold-names", "endurance"])?;
+    let endurance = options.flag("endurance");
+    let wants = |case: &str| match endurance {
+        true => ENDURANCE.contains(&case) && options.wants(case),
+        // Only if it is named: it takes minutes.
+        false if case == "small" => options.text("only").is_some() && options.wants(case),
+        false => options.wants(case),
+    };
     let quick = options.flag("quick");
     let plan = Plan::parse(&options, &[64])?;
     let limits = Limits::parse(&options, if quick { 128 << 20 } else { 512 << 20 })?;
@@ -69,20 +83,27 @@ pub(super) fn run(args: &[String]) -> Outcome {
         }
     }
     for &connections in &plan.connections {
-        for shape in hits::SHAPES.iter().filter(|shape| options.wants(shape.name)) {
+        for shape in hits::SHAPES.iter().filter(|shape| wants(shape.name)) {
             hits::run(&mut report, &caches, &plan, connections, shape)?;
         }
     }
     let count = options.number("objects", if quick { 2_000 } else { 100_000 })?;
-    restart::run(&mut report, &caches, &cold, count, |case| options.wants(case))?;
-    if options.wants("cold") {
+    restart::run(&mut report, &caches, &cold, count, wants)?;
+    if wants("small") {
+        small::run(&mut report, &caches, &cold)?;
+    }
+    if wants("cold") {
         cold::run(&mut report, &caches, cold)?;
     }
-    if options.wants("fills") {
+    if wants("fills") {
         fills::run(&mut report, &caches, &plan, fill_count)?;
     }
-    if options.wants("crowd") {
+    if wants("crowd") {
         crowd::run(&mut report, &caches, &crowd)?;
     }
-    report.finish(&options)
+    report.finish(&options)?;
+    match endurance && options.text("only").is_none() {
+        true => hit_ratio::run(&[]),
+        false => Ok(()),
+    }
 }

@@ -17,6 +17,7 @@ use crate::bench::{Outcome, loops};
 /// Tailwater with the responses of its cache in segments.
 pub(in crate::bench) const OURS_LOG: &str = "Tailwater, store=log";
 pub(in crate::bench) const VARNISH: &str = "varnish, memory";
+const VARNISH_FILE: &str = "varnish, file";
 pub(in crate::bench) const TRAFFIC_SERVER: &str = "trafficserver";
 
 /// One of so many requests may go to the origin: nginx with threads sometimes forwards a hit.
@@ -109,6 +110,11 @@ impl Caches {
 
     /// Traffic Server, with all that it writes below its directory.
     pub(in crate::bench) fn traffic_server(&self) -> Option<Contestant> {
+        self.traffic_server_of(256 << 20, 256 << 20)
+    }
+
+    /// Traffic Server, with a storage of `size` bytes, of which `memory` are in memory, too.
+    pub(in crate::bench) fn traffic_server_of(&self, size: u64, memory: u64) -> Option<Contestant> {
         let OtherProgram { path, .. } = self.traffic_server.as_ref()?;
         let bin = path.parent()?.display();
         let places = ["localstatedir", "runtimedir", "datadir", "includedir", "mandir", "infodir"];
@@ -126,9 +132,12 @@ cachedir: {PREFIX}/cache
 {places}"
         );
         let contestant = Contestant::other(TRAFFIC_SERVER, path, &[&format!("--run-root={CONF}")], layout)
-            .with_file("conf/records.config", conf::TRAFFIC_SERVER.to_owned())
+            .with_file(
+                "conf/records.config",
+                conf::fill(conf::TRAFFIC_SERVER, &[("@MEMORY@", &memory.to_string())]),
+            )
             .with_file("conf/ip_allow.yaml", IP_ALLOW.to_owned())
-            .with_file("conf/storage.config", format!("{PREFIX}/cache 256M\n"))
+            .with_file("conf/storage.config", format!("{PREFIX}/cache {}M\n", size >> 20))
             .with_file("conf/cache.config", "dest_domain=. ttl-in-cache=1d\n".to_owned())
             .with_file("conf/remap.config", format!("map / http://127.0.0.1:{}/\n", self.origin.port()))
             .with_file("cache/.keep", String::new())
@@ -136,13 +145,22 @@ cachedir: {PREFIX}/cache
         Some(contestant)
     }
 
-    /// Varnish.
+    /// Varnish, with its storage in memory.
     pub(in crate::bench) fn varnish(&self) -> Option<Contestant> {
+        self.varnish_with(VARNISH, "malloc,1g")
+    }
+
+    /// Varnish, with its storage in a file of `size` bytes.
+    pub(in crate::bench) fn varnish_file(&self, size: u64) -> Option<Contestant> {
+        self.varnish_with(VARNISH_FILE, &format!("file,{PREFIX}/storage,{}m", size >> 20))
+    }
+
+    fn varnish_with(&self, name: &str, storage: &str) -> Option<Contestant> {
         let OtherProgram { path, .. } = self.varnish.as_ref()?;
         let port = self.origin.port();
         let conf = conf::fill(conf::VARNISH, &[("@ORIGIN@", &port.to_string())]);
         let listen = format!("127.0.0.1:{PORT}");
-        let args = ["-F", "-a", &listen, "-n", PREFIX, "-f", CONF, "-s", "malloc,1g", "-t", "86400"];
-        Some(Contestant::other(VARNISH, path, &args, conf))
+        let args = ["-F", "-a", &listen, "-n", PREFIX, "-f", CONF, "-s", storage, "-t", "86400"];
+        Some(Contestant::other(name, path, &args, conf))
     }
 }
