@@ -10,7 +10,7 @@ use super::stored::{StoredHead, StoredResponse, read_up_to};
 /// Result of reading a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum BodyRead {
-    /// It is as it was stored.
+    /// Body as it was stored.
     Whole,
     /// All bytes are there. They have no checksums: an older version or nginx has stored them.
     Unsummed,

@@ -14,7 +14,7 @@ use super::stored::{StoredPlace, StoredResponse, read_up_to};
 
 /// Bytes that are read at once while records are searched.
 const SCAN_READ: u64 = 1 << 20;
-/// How often a segment is read before it counts as damaged, and the time between two of them: records may be arriving.
+/// Number of readings of a segment before it counts as damaged, and the time between two of them: records may be arriving.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -31,9 +31,9 @@ pub(super) struct SegmentFile {
 #[derive(Debug)]
 pub(super) enum OpenedSegment {
     Open(SegmentFile),
-    /// It was removed, or has nothing in it yet.
+    /// Removed, or without content so far.
     Nothing,
-    /// Its header is damaged, so that none of its records can be used.
+    /// Segment with a damaged header: none of its records can be used.
     Damaged(SegmentError),
 }
 

@@ -16,7 +16,8 @@ use super::walk::ResponseFile;
 
 /// Bytes of a head that are read at once.
 const FIRST_READ: u64 = 8192;
-/// How often a head is read before it counts as damaged, and the time between two of them: longer than a validation takes to write it.
+/// Number of readings of a head before it counts as damaged, and the time between two of them: longer than a validation takes to
+/// write it.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(30);
 
@@ -61,7 +62,7 @@ pub(super) struct StoredHead {
 /// Reason why there is no head.
 #[derive(Debug)]
 pub(super) enum HeadError {
-    /// It was removed.
+    /// Removed response.
     Gone,
     /// The bytes at this offset are damaged.
     Damaged {
