@@ -17,6 +17,7 @@ use super::request_head::{self, ReadHead};
 use crate::config::location::LingeringClose;
 use crate::http::lifecycle::{self, ActiveRequest};
 use crate::http::lingering_close::linger_close;
+use crate::http::local_future::boxed;
 use crate::http::request::{After, Request};
 use crate::http::request_body::{self, Drained};
 use crate::http::wire::Wire;
@@ -40,7 +41,7 @@ pub(crate) fn serve(conn: Rc<Http1Connection>, mut early: Option<Box<Vec<u8>>>) 
         let mut is_try = conn.transport.may_have_input();
         while early.is_some() || matches!(conn.idle(conn.keepalive_timeout.get()).await, Woken::Readable) {
             let is_first_try = std::mem::take(&mut is_try);
-            match Box::pin(serve_readable(&conn, early.take(), is_first_try)).await {
+            match boxed(|| serve_readable(&conn, early.take(), is_first_try)).await {
                 Served::KeepAlive => {}
                 Served::Closed => return,
             }

@@ -25,7 +25,7 @@ use super::warnings::log_warnings;
 use crate::event_loop::Loop;
 use crate::http::body::{AlreadyLogged, Pull};
 use crate::http::cache::{BodyOrigin, BodyReport};
-use crate::http::plan::LocalFuture;
+use crate::http::plan::{LocalFuture, boxed};
 use crate::http::request::Request;
 use crate::http::upstream_response::{UpstreamResponse, Warning};
 
@@ -225,7 +225,7 @@ impl<C: Codec> Drop for ResponseBody<C> {
 
 impl<C: Codec> Pull for ResponseBody<C> {
     fn next<'a>(&'a mut self, want: usize, r: &'a mut Request) -> LocalFuture<'a, io::Result<Option<Bytes>>> {
-        Box::pin(self.piece(want, r))
+        boxed(|| self.piece(want, r))
     }
 
     fn remaining(&self) -> Option<u64> {

@@ -15,7 +15,7 @@ use super::generation::PlanId;
 use crate::config::location::Location;
 use crate::config::server::ServerSettings;
 use crate::http::body::Body;
-pub use crate::http::local_future::LocalFuture;
+pub use crate::http::local_future::{LocalFuture, boxed};
 use crate::http::route::Pattern;
 use crate::vars::{Computed, Preparations, Var};
 
@@ -102,9 +102,14 @@ pub enum Step<'a> {
     Wait(LocalFuture<'a, Outcome>),
 }
 
-impl Step<'_> {
+impl<'a> Step<'a> {
     /// Nothing decided; the next handler goes on.
     pub const PASS: Self = Step::Now(Outcome::Pass);
+
+    /// Waits for the future that `make` returns, see [`boxed`].
+    pub fn wait<F: Future<Output = Outcome> + 'a>(make: impl FnOnce() -> F) -> Self {
+        Step::Wait(boxed(make))
+    }
 
     /// A response made from its code.
     pub fn status(code: u16) -> Self {
