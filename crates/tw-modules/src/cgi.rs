@@ -10,7 +10,6 @@ pub(crate) mod params;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tw_conf::{
     Args, ConfError, Directive, IF_IN_LOCATION, IneffectiveDirectives, LOCATION, Setting, Span, record,
 };
@@ -82,7 +81,7 @@ pub(crate) trait Language: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`head`](Self::head).
-    fn beginning(&self, r: &Request, sent: &RequestParams<'_>) -> Result<(Bytes, BodyFraming), String> {
+    fn beginning(&self, r: &Request, sent: &RequestParams<'_>) -> Result<(Vec<u8>, BodyFraming), String> {
         let mut head = self.head(r, sent)?;
         let framing = match sent.body {
             // One write takes both.
@@ -92,7 +91,7 @@ pub(crate) trait Language: Sized + Send + Sync + 'static {
             }
             Framing::Length(_) | Framing::Chunked => Self::FRAMING,
         };
-        Ok((head.into(), framing))
+        Ok((head, framing))
     }
 
     /// Parser of the response to a request with this method.
@@ -251,7 +250,7 @@ impl<L: Language> PassModule for CgiGateway<L> {
 
 impl<L: Language> Handler for CgiGateway<L> {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        Step::Wait(Box::pin(self.pass(r)))
+        Step::wait(|| self.pass(r))
     }
 
     fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
@@ -304,7 +303,7 @@ impl<L: Language> CgiGateway<L> {
         };
         let (made, rebuild): (_, Option<RequestBuilder<'_>>) =
             match pass_module::is_rebuilt(r, &self.settings) {
-                true => (BuiltRequest { head: Bytes::new(), body, framing: L::FRAMING }, Some(&make)),
+                true => (BuiltRequest { head: Vec::new(), body, framing: L::FRAMING }, Some(&make)),
                 false => match make(r) {
                     Ok(made) => (made, None),
                     Err(status) => return Outcome::Status(status),
@@ -312,19 +311,19 @@ impl<L: Language> CgiGateway<L> {
             };
         let secured =
             if to.scheme.is_secured { self.settings.upstream.tls.for_host(r, &to.host) } else { None };
+        r.set_upstream_url(to.scheme.text, |_, _| {});
         let request = UpstreamRequest {
             settings: &self.settings.upstream,
             response: Some(&self.settings.response),
-            group: to.group,
+            group: &to.group,
             secured,
-            url: (to.scheme.text, Bytes::new()),
             head: made.head,
             body: made.body,
             framing: made.framing,
             rebuild,
             codec: self.language.codec(r.method(), self.settings.upstream.buffer_size),
         };
-        proxy::pass(r, &self.settings, self, lookup, request).await
+        proxy::pass(r, &self.settings, self, lookup, &request).await
     }
 }
 

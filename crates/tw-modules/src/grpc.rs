@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, Setting, Word, record};
 use tw_connect::upstream_tls::TlsProtocol;
 use tw_core::module::Settings;
@@ -164,7 +163,7 @@ impl PassModule for Grpc {
 
 impl Handler for Grpc {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        Step::Wait(Box::pin(self.pass(r)))
+        Step::wait(|| self.pass(r))
     }
 
     fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
@@ -183,36 +182,30 @@ impl Grpc {
             Some(unix) if unix.eq_ignore_ascii_case(b"unix:") => Cow::Borrowed(b"localhost"),
             _ => to.host,
         };
-        let mut uri = Vec::new();
-        push_target(r, &mut uri);
+        r.set_upstream_url(to.scheme.text, push_target);
         let method = r.method_name().to_vec();
-        let make = |r: &Request| self.make(r, (&method, &uri, &host));
-        let (head, path, rebuild): (_, _, Option<RequestBuilder<'_>>) =
-            if pass_module::is_rebuilt(r, &self.settings) {
-                (Bytes::new(), Bytes::copy_from_slice(&uri), Some(&make))
-            } else {
-                match make(r) {
-                    Ok(BuiltRequest { head, .. }) => {
-                        let path = head.slice(method.len() + 1..method.len() + 1 + uri.len());
-                        (head, path, None)
-                    }
-                    Err(status) => return Outcome::Status(status),
-                }
-            };
+        let make = |r: &Request| self.make(r, (&method, &r.facts.upstream.url.path, &host));
+        let (head, rebuild): (_, Option<RequestBuilder<'_>>) = if pass_module::is_rebuilt(r, &self.settings) {
+            (Vec::new(), Some(&make))
+        } else {
+            match make(r) {
+                Ok(BuiltRequest { head, .. }) => (head, None),
+                Err(status) => return Outcome::Status(status),
+            }
+        };
         let secured = if to.scheme.is_secured { self.settings.upstream.tls.for_host(r, &host) } else { None };
         let request = UpstreamRequest {
             settings: &self.settings.upstream,
             response: Some(&self.settings.response),
-            group: to.group,
+            group: &to.group,
             secured,
-            url: (to.scheme.text, path),
             head,
             body: UpstreamRequestBody::Client,
             framing: BodyFraming::Plain,
             rebuild,
             codec: Http2Codec::new(r.method(), self.settings.upstream.buffer_size, Trailers::Forwarded),
         };
-        proxy::pass(r, &self.settings, self, None, request).await
+        proxy::pass(r, &self.settings, self, None, &request).await
     }
 
     /// The request as it is sent. The error is a status.
@@ -222,7 +215,7 @@ impl Grpc {
             r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(what.1)));
             return Err(400);
         }
-        Ok(BuiltRequest { head: head.into(), body: UpstreamRequestBody::Client, framing: BodyFraming::Plain })
+        Ok(BuiltRequest { head, body: UpstreamRequestBody::Client, framing: BodyFraming::Plain })
     }
 
     fn write(

@@ -146,7 +146,7 @@ impl PassModule for MemcachedPass {
 impl Handler for MemcachedPass {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         match r.method() {
-            Method::Get | Method::Head => Step::Wait(Box::pin(self.pass(r))),
+            Method::Get | Method::Head => Step::wait(|| self.pass(r)),
             _ => Step::status(405),
         }
     }
@@ -177,31 +177,30 @@ impl MemcachedPass {
         let (head, key) = get(&key);
         let is_head = r.method() == Method::Head;
         let codec = MemcachedCodec::new(key, self.settings.upstream.buffer_size, self.gzip_flag, is_head);
+        r.set_upstream_url(to.scheme.text, |_, _| {});
         let request = UpstreamRequest {
             settings: &self.settings.upstream,
             response: Some(&self.settings.response),
-            group: to.group,
+            group: &to.group,
             secured: None,
-            url: (to.scheme.text, Bytes::new()),
             head,
             body: UpstreamRequestBody::Nothing,
             framing: BodyFraming::Plain,
             rebuild: None,
             codec,
         };
-        proxy::pass(r, &self.settings, self, None, request).await
+        proxy::pass(r, &self.settings, self, None, &request).await
     }
 }
 
 /// Command that reads the value of a key, and the key as it is written in it.
-fn get(key: &[u8]) -> (Bytes, Bytes) {
+fn get(key: &[u8]) -> (Vec<u8>, Bytes) {
     const GET: &[u8] = b"get ";
     let mut command = GET.to_vec();
     Escape::Memcached.push(key, &mut command);
     let at = GET.len()..command.len();
     command.extend_from_slice(b"\r\n");
-    let command = Bytes::from(command);
-    let key = command.slice(at);
+    let key = Bytes::copy_from_slice(&command[at]);
     (command, key)
 }
 
@@ -225,7 +224,7 @@ impl Checkable for MemcachedHealthCheck {
     }
 
     fn request(&self, r: &mut Request) -> Result<Bytes, String> {
-        Ok(get(r.head.target()).0)
+        Ok(get(r.head.target()).0.into())
     }
 
     fn codec(&self, r: &Request) -> Box<dyn Codec> {

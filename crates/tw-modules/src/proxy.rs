@@ -330,7 +330,7 @@ impl PassModule for Proxy {
 
 impl Handler for Proxy {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        Step::Wait(Box::pin(self.pass(r)))
+        Step::wait(|| self.pass(r))
     }
 
     fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
@@ -367,13 +367,12 @@ impl Proxy {
         if sends_client_body && let Err(status) = proxy::read_body(r, &self.settings, false).await {
             return Outcome::Status(status);
         }
-        let mut uri = Vec::new();
-        to.uri.push(r, &mut uri);
-        if uri.is_empty() {
+        r.set_upstream_url(to.scheme.text(), |r, path| to.uri.push(r, path));
+        if r.facts.upstream.url.path.is_empty() {
             r.log(Level::Error, format_args!("zero length URI to proxy"));
             return Outcome::Status(500);
         }
-        let key = |_: &Request, key: &mut Vec<u8>| usual_key(&to, &uri, key);
+        let key = |r: &Request, key: &mut Vec<u8>| usual_key(&to, &r.facts.upstream.url.path, key);
         let lookup =
             match cache::look_up(r, &self.settings.cache, &self.settings.response.forward, self, key).await {
                 Ok(lookup) => lookup,
@@ -389,26 +388,20 @@ impl Proxy {
         }
         let wants_body = lookup.as_ref().is_some_and(|lookup| lookup.asks_for_body(r, &self.settings.cache));
         let method = self.method(r, wants_body);
-        let line = Line { method: &method, uri: &uri, version: self.version };
         let passed = fields::ForwardedFields {
             is_client_passed: self.settings.request.pass_headers,
             host: &to.host,
             conditions: lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache)),
         };
-        let make = |r: &Request| self.write(r, &line, announced, &passed);
-        let (made, path, rebuild): (_, _, Option<RequestBuilder<'_>>) =
-            if pass_module::is_rebuilt(r, &self.settings) {
-                let later = BuiltRequest { head: Bytes::new(), body, framing: BodyFraming::Plain };
-                (later, Bytes::copy_from_slice(&uri), Some(&make))
-            } else {
-                match make(r) {
-                    Ok(made) => {
-                        let path = made.head.slice(line.uri_at());
-                        (made, path, None)
-                    }
-                    Err(status) => return Outcome::Status(status),
-                }
-            };
+        let make = |r: &Request| self.write(r, &method, announced, &passed);
+        let (made, rebuild): (_, Option<RequestBuilder<'_>>) = if pass_module::is_rebuilt(r, &self.settings) {
+            (BuiltRequest { head: Vec::new(), body, framing: BodyFraming::Plain }, Some(&make))
+        } else {
+            match make(r) {
+                Ok(made) => (made, None),
+                Err(status) => return Outcome::Status(status),
+            }
+        };
         let sent_method = Method::of(&method);
         let codec = Http1Codec::new(sent_method, self.settings.upstream.buffer_size, self.pass_trailers);
         let secured = match to.scheme {
@@ -418,9 +411,8 @@ impl Proxy {
         let request = UpstreamRequest {
             settings: &self.settings.upstream,
             response: Some(&self.settings.response),
-            group: to.group,
+            group: &to.group,
             secured,
-            url: (to.scheme.text(), path),
             head: made.head,
             body: made.body,
             framing: made.framing,
@@ -431,9 +423,14 @@ impl Proxy {
             let trailers = if self.pass_trailers { Trailers::Forwarded } else { Trailers::Dropped };
             let codec = Http2Codec::new(sent_method, self.settings.upstream.buffer_size, trailers);
             // Apart: requests in HTTP/1 are smaller without what this needs.
-            return Box::pin(proxy::pass(r, &self.settings, self, lookup, request.with_codec(codec))).await;
+            return Box::pin(async {
+                proxy::pass(r, &self.settings, self, lookup, &request.with_codec(codec)).await
+            })
+            .await;
         }
-        proxy::pass(r, &self.settings, self, lookup, request).await
+        let outcome = proxy::pass(r, &self.settings, self, lookup, &request).await;
+        r.facts.upstream.spare_head.set(request.head);
+        outcome
     }
 
     /// Method of the request to the server; with `wants_body`, a cache needs the response to GET.
@@ -448,11 +445,11 @@ impl Proxy {
         }
     }
 
-    /// Writes a request that begins with `line`. The error is a status.
+    /// Writes a request. The error is a status.
     fn write(
         &self,
         r: &Request,
-        line: &Line<'_>,
+        method: &[u8],
         announced: Framing,
         passed: &fields::ForwardedFields<'_>,
     ) -> Result<BuiltRequest, u16> {
@@ -464,8 +461,11 @@ impl Proxy {
             None if self.settings.request.pass_body => (announced, UpstreamRequestBody::Client),
             None => (announced, UpstreamRequestBody::Nothing),
         };
-        let mut head = Vec::with_capacity(HEAD_SIZE);
-        let begun = RequestWriter::begin(&mut head, line.method, line.uri, line.version);
+        let mut head = r.facts.upstream.spare_head.take();
+        head.clear();
+        head.reserve(HEAD_SIZE);
+        let uri = &r.facts.upstream.url.path;
+        let begun = RequestWriter::begin(&mut head, method, uri, self.version);
         let written = begun.and_then(|mut writer| {
             self.fields.write(r, &mut writer, announced, passed)?;
             Ok(writer.end())
@@ -474,26 +474,11 @@ impl Proxy {
             Ok(Framing::Chunked) => BodyFraming::Chunked,
             Ok(_) => BodyFraming::Plain,
             Err(error) => {
-                r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(line.uri)));
+                r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(uri)));
                 return Err(400);
             }
         };
-        Ok(BuiltRequest { head: head.into(), body, framing })
-    }
-}
-
-/// The first line of a request.
-struct Line<'a> {
-    method: &'a [u8],
-    uri: &'a [u8],
-    version: Version,
-}
-
-impl Line<'_> {
-    /// Range of the URI in the head.
-    fn uri_at(&self) -> std::ops::Range<usize> {
-        let start = self.method.len() + b" ".len();
-        start..start + self.uri.len()
+        Ok(BuiltRequest { head, body, framing })
     }
 }
 

@@ -13,7 +13,6 @@ mod variables;
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{
     Args, ConfError, Directive, IF_IN_LOCATION, IneffectiveDirectives, LOCATION, Node, SERVER, Setting, Span,
@@ -229,13 +228,13 @@ async fn open(r: &mut Request, settings: &UpstreamSettings, to: AddressDestinati
         r.log(Level::Error, format_args!("invalid host in upstream \"{}\"", tw_log::Text(&to.host)));
         return Outcome::Status(500);
     }
+    r.set_upstream_url(to.scheme.text, |_, _| {});
     let request = UpstreamRequest {
         settings,
         response: None,
-        group: to.group,
+        group: &to.group,
         secured: None,
-        url: (to.scheme.text, Bytes::new()),
-        head: Bytes::new(),
+        head: Vec::new(),
         body: UpstreamRequestBody::Nothing,
         framing: BodyFraming::Plain,
         rebuild: None,

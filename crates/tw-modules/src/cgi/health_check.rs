@@ -38,7 +38,7 @@ impl<L: Language> Checkable for CgiHealthCheck<L> {
     fn request(&self, r: &mut Request) -> Result<Bytes, String> {
         let params = &self.params;
         let sent = RequestParams { params, is_client_passed: false, conditions: None, body: Framing::None };
-        self.language.beginning(r, &sent).map(|(beginning, _)| beginning)
+        self.language.beginning(r, &sent).map(|(beginning, _)| beginning.into())
     }
 
     fn codec(&self, _: &Request) -> Box<dyn Codec> {

@@ -268,8 +268,9 @@ impl RequestSpans<'_> {
         self.head(&self.child(self.trace.attempt_id(nth), CLIENT, &name, times), span);
         let mut attributes = Attributes::of(span);
         attributes.text("http.request.method", method);
-        if let Some((scheme, uri)) = &r.facts.upstream.url {
-            attributes.text("url.full", &[scheme.as_bytes(), server.as_bytes(), uri].concat());
+        let url = &r.facts.upstream.url;
+        if !url.scheme.is_empty() {
+            attributes.text("url.full", &[url.scheme.as_bytes(), server.as_bytes(), &url.path].concat());
         }
         if let AttemptPeer::Peer(peer) = &attempt.to {
             let inet = peer.addr().inet();

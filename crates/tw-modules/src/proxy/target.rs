@@ -80,7 +80,7 @@ pub(super) struct UrlDestination<'a> {
     pub(super) host: Cow<'a, [u8]>,
     /// `$proxy_port`
     pub(super) port: Cow<'a, [u8]>,
-    pub(super) group: Arc<UpstreamGroup>,
+    pub(super) group: Cow<'a, Arc<UpstreamGroup>>,
     pub(super) uri: UpstreamUri<'a>,
 }
 
@@ -175,7 +175,7 @@ impl PassUrl {
                 scheme: fixed.scheme,
                 host: Cow::Borrowed(&fixed.host),
                 port: Cow::Borrowed(&fixed.port),
-                group: fixed.group.clone(),
+                group: Cow::Borrowed(&fixed.group),
                 uri: match &fixed.path {
                     // What was made here is asked for as it is.
                     Some(path) if r.state.rewritten == Rewritten::No => {
@@ -199,7 +199,7 @@ impl PassUrl {
                     Some(path) => UpstreamUri::Whole(path.into()),
                     None => UpstreamUri::Client,
                 };
-                Ok(UrlDestination { scheme, host, port, group, uri })
+                Ok(UrlDestination { scheme, host, port, group: Cow::Owned(group), uri })
             }
         }
     }

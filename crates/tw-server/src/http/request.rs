@@ -47,7 +47,7 @@ pub use self::state::{
 use super::client::Client;
 use super::random_id::random_id;
 use super::request_body::RequestBody;
-use super::upstream_state::UpstreamState;
+use super::upstream_state::{UpstreamState, UpstreamUrl};
 use super::wire::Wire;
 
 /// Internal redirects of one request before it is ended with 500 (nginx's NGX_HTTP_MAX_URI_CHANGES).
@@ -385,6 +385,14 @@ impl Request {
             host + target[host..].iter().position(|byte| *byte == b'/')?
         };
         is_same.then(|| &target[path..])
+    }
+
+    /// Sets the URL of the request to an upstream server: `scheme` with `://`, and the path that `push_path` appends.
+    pub fn set_upstream_url(&mut self, scheme: &'static str, push_path: impl FnOnce(&Self, &mut Vec<u8>)) {
+        let mut path = std::mem::take(&mut self.facts.upstream.url.path);
+        path.clear();
+        push_path(self, &mut path);
+        self.facts.upstream.url = UpstreamUrl { scheme, path };
     }
 
     /// Disk of the location; without `aio` there, that of the cache of the lookup. `None` if `aio threads=…` names a pool that

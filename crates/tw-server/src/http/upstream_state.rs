@@ -1,6 +1,7 @@
 //! Upstream state of a request: attempts, last response, cache lookup. Source of the `$upstream_*` variables. Plain data: the
 //! proxy and the cache fill it in.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,9 @@ use tw_connect::{AttemptPeer, UpstreamAttempt};
 use super::cache_info::CacheInfo;
 use super::header_names::HeaderNames;
 use super::upstream_response::UpstreamResponse;
+
+/// Memory for the head of an upstream request that stays with the memory of the request: most heads need less.
+const SPARE_HEAD_MAX: usize = 4 << 10;
 
 /// Upstream servers that a request was sent to, in order, and the last response.
 #[derive(Default)]
@@ -25,10 +29,21 @@ pub struct UpstreamState {
     pub charset: Option<Bytes>,
     /// Trailer fields that are hidden from the client; `None` hides all.
     pub(crate) trailers_hidden: Option<Arc<HeaderNames>>,
-    /// Scheme, and path with arguments, of the upstream request for log lines.
-    pub url: Option<(&'static str, Bytes)>,
+    /// URL of the upstream request, for log lines.
+    pub url: UpstreamUrl,
+    /// Memory for the head of an upstream request.
+    pub spare_head: Cell<Vec<u8>>,
     /// `Set-Cookie` of `sticky` for the peer that was chosen last.
     pub(crate) cookie: Option<Vec<u8>>,
+}
+
+/// URL of a request to an upstream server without the address.
+#[derive(Default)]
+pub struct UpstreamUrl {
+    /// The scheme with `://`; empty if there is no request.
+    pub scheme: &'static str,
+    /// The path with arguments; empty for protocols without one.
+    pub path: Vec<u8>,
 }
 
 /// Attempt to get a response from one upstream server.
@@ -55,7 +70,11 @@ impl UpstreamState {
         self.answer.clear();
         self.charset = None;
         self.trailers_hidden = None;
-        self.url = None;
+        self.url.scheme = "";
+        self.url.path.clear();
+        if self.spare_head.get_mut().capacity() > SPARE_HEAD_MAX {
+            self.spare_head.take();
+        }
         self.cookie = None;
         self.cache.clear();
     }
@@ -90,16 +109,19 @@ impl UpstreamState {
 }
 
 /// `, upstream: "http://192.0.2.1:80/path"`, for the error log.
-pub(crate) struct UpstreamUrl<'a>(pub(crate) &'a UpstreamState);
+pub(crate) struct UpstreamUrlText<'a>(pub(crate) &'a UpstreamState);
 
-impl fmt::Display for UpstreamUrl<'_> {
+impl fmt::Display for UpstreamUrlText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Some((scheme, uri)), Some(attempt)) = (&self.0.url, self.0.attempts.last()) else {
+        let (UpstreamUrl { scheme, path }, Some(attempt)) = (&self.0.url, self.0.attempts.last()) else {
             return Ok(());
         };
+        if scheme.is_empty() {
+            return Ok(());
+        }
         let text = attempt.to.text();
         // A path of a socket and one of a URL need something between them.
         let gap = if text.starts_with("unix:") { ":" } else { "" };
-        write!(f, ", upstream: \"{scheme}{text}{gap}{}\"", tw_log::Text(uri))
+        write!(f, ", upstream: \"{scheme}{text}{gap}{}\"", tw_log::Text(path))
     }
 }

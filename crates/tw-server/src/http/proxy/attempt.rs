@@ -20,7 +20,7 @@ use tw_upstream::{Lease, PeerSelection};
 use super::codec::{Codec, Event};
 use super::early_hints;
 use super::exchange::Exchange;
-use super::send_request::{BodyReturn, OutgoingRequest, RequestSender, SendError};
+use super::send_request::{RequestSender, SendError, SendTerms};
 use super::sticky::StickyId;
 use super::upstream_request::{BuiltRequest, UpstreamRequest, UpstreamRequestBody};
 use super::warnings::log_warnings;
@@ -101,37 +101,23 @@ impl ConnectionUse {
     }
 }
 
-/// The attempt under way, kept where it outlives a cancelled [`run`].
-pub(super) struct PendingAttempt {
-    connection: Rc<UpstreamConnection>,
-    /// The client's body, as far as it was taken.
-    body: BodyReturn,
+/// Ends a cancelled attempt: records its traffic and gives the body back.
+pub(super) fn give_up<C>(r: &mut Request, exchange: Exchange<C>) {
+    let Exchange { connection, lease, sending, .. } = exchange;
+    record_traffic(r, &connection);
+    let (sent, received) = connection.traffic();
+    lease.sent(sent);
+    lease.received(received);
+    sending.give_back(r);
 }
 
-impl PendingAttempt {
-    /// Ends a cancelled attempt: records its traffic and gives the body back.
-    pub(super) fn give_up(self, r: &mut Request) {
-        record_traffic(r, &self.connection);
-        if let Some(attempt) = r.facts.upstream.current()
-            && let AttemptPeer::Peer(peer) = &attempt.to
-        {
-            let counters = &peer.state().counters;
-            counters.sent.add(attempt.sent);
-            counters.received.add(attempt.received);
-        }
-        if let Some(body) = self.body.take() {
-            body.give_back(r);
-        }
-    }
-}
-
-/// Runs one attempt until the response head has been read. `pending` is set while a request is under way.
+/// Runs one attempt until the response head has been read. `slot` has the exchange from the moment when there is a connection.
 pub(super) async fn run<C: Codec + Clone>(
     r: &mut Request,
     request: &UpstreamRequest<'_, C>,
     attempts: &mut AttemptContext,
-    pending: &mut Option<PendingAttempt>,
-) -> Result<Exchange<C>, AttemptError> {
+    slot: &mut Option<Exchange<C>>,
+) -> Result<(), AttemptError> {
     let home = r.client().home.clone();
     let mut lease = select_peer(r, request, attempts, &home).await?;
     let begun = tw_rt::clock::now();
@@ -152,43 +138,38 @@ pub(super) async fn run<C: Codec + Clone>(
     };
     lease.connected(now_ms());
     begin_on(r, &connection);
-    let mut codec = request.codec.clone();
-    let (sending, input) = if codec.is_connect() {
+    let exchange = slot.insert(Exchange {
+        connection,
+        lease,
+        codec: request.codec.clone(),
+        input: Bytes::new(),
+        sending: RequestSender::nothing(),
+        pool_key,
+        keepalive: request.group.keepalive,
+        begun,
+        session: None,
+    });
+    if exchange.codec.is_connect() {
         r.facts.upstream.answer.status = 200;
-        (RequestSender::nothing(), Bytes::new())
     } else {
-        let (connection_use, outgoing) =
-            (ConnectionUse::of(connection.is_reused()), outgoing(r, request, built.as_ref(), &home));
-        if codec.is_multiplexed()
-            && let Some(stream) = connection.stream()
-        {
-            codec.attach(stream);
+        let connection_use = ConnectionUse::of(exchange.connection.is_reused());
+        if let Err(failure) = begin_sending(r, request, built.as_ref(), &home, exchange) {
+            return Err(AttemptError::Failed(FailedAttempt {
+                failure: failure.at(AttemptStage::Sending),
+                lease: slot.take().map(|exchange| exchange.lease),
+                connection: connection_use,
+                request: RequestProgress::NotSent,
+            }));
         }
-        let mut sending = match RequestSender::begin(&connection, outgoing) {
-            Ok(sending) => sending,
-            Err(failure) => {
-                return Err(AttemptError::Failed(FailedAttempt {
-                    failure: failure.at(AttemptStage::Sending),
-                    lease: Some(lease),
-                    connection: connection_use,
-                    request: RequestProgress::NotSent,
-                }));
-            }
-        };
-        *pending = Some(PendingAttempt { connection: connection.clone(), body: sending.body_return() });
-        match read_head(r, &home, &connection, &mut sending, &mut codec, request).await {
-            Ok(input) => (sending, input),
-            Err(unsent) => {
-                return Err(end_unanswered(r, &connection, sending, lease, connection_use, unsent));
-            }
+        if let Err(unsent) = read_head(r, &home, exchange, request).await {
+            return Err(end_unanswered(r, slot.take(), connection_use, unsent));
         }
-    };
-    lease.header(now_ms());
+    }
+    exchange.lease.header(now_ms());
     if let Some(attempt) = r.facts.upstream.current() {
         attempt.header = Some(attempt.elapsed());
     }
-    let keepalive = request.group.keepalive;
-    Ok(Exchange { connection, lease, codec, input, sending, pool_key, keepalive, begun, session: None })
+    Ok(())
 }
 
 /// Selects the peer of the next attempt and records the attempt; waits in the queue of the group if it has one.
@@ -298,13 +279,14 @@ fn begin_on(r: &mut Request, connection: &UpstreamConnection) {
     }
 }
 
-/// The request as it is sent: the one built for this server, or the one built once for all. Takes the client's body.
-fn outgoing<C>(
+/// Begins to send the request: the one built for this server, or the one built once for all. Takes the client's body.
+fn begin_sending<C: Codec>(
     r: &mut Request,
     request: &UpstreamRequest<'_, C>,
     built: Option<&BuiltRequest>,
     home: &Rc<Loop>,
-) -> OutgoingRequest {
+    exchange: &mut Exchange<C>,
+) -> Result<(), UpstreamFailure> {
     let (head, body, framing) = match built {
         Some(built) => (&built.head, &built.body, built.framing),
         None => (&request.head, &request.body, request.framing),
@@ -314,35 +296,44 @@ fn outgoing<C>(
         UpstreamRequestBody::Client => r.body.take(),
         UpstreamRequestBody::Bytes(bytes) => Source::of_bytes(bytes.clone()),
     };
-    OutgoingRequest {
-        home: home.clone(),
-        head: head.clone(),
-        body,
+    if exchange.codec.is_multiplexed()
+        && let Some(stream) = exchange.connection.stream()
+    {
+        exchange.codec.attach(stream);
+    }
+    let terms = SendTerms {
+        home,
         framing,
-        terms: r.body_limits(),
+        client: r.body_limits(),
         kept_max: r.plan().core.client_body.buffer_size,
         timeout: request.settings.timeouts.send,
-    }
+    };
+    exchange.sending = RequestSender::begin(&exchange.connection, head, body, terms)?;
+    Ok(())
 }
 
 /// Ends an attempt that failed before the response head was complete. Gives the body back.
-fn end_unanswered(
+fn end_unanswered<C>(
     r: &mut Request,
-    connection: &UpstreamConnection,
-    sending: RequestSender,
-    lease: Lease,
+    exchange: Option<Exchange<C>>,
     connection_use: ConnectionUse,
     unsent: SendError,
 ) -> AttemptError {
-    let stage = if sending.is_sent() { AttemptStage::ReadingHead } else { AttemptStage::Sending };
-    sending.give_back(r);
-    record_traffic(r, connection);
-    let (sent, received) = connection.traffic();
+    let (mut stage, mut traffic, mut lease) = (AttemptStage::Sending, (0, 0), None);
+    if let Some(exchange) = exchange {
+        if exchange.sending.is_sent() {
+            stage = AttemptStage::ReadingHead;
+        }
+        exchange.sending.give_back(r);
+        record_traffic(r, &exchange.connection);
+        (traffic, lease) = (exchange.connection.traffic(), Some(exchange.lease));
+    }
+    let (sent, received) = traffic;
     match unsent {
         SendError::Client(error) => AttemptError::Client(error),
         SendError::Upstream(failure) => AttemptError::Failed(FailedAttempt {
             failure: failure.at(stage),
-            lease: Some(lease),
+            lease,
             // A server that has begun to respond had not closed the connection while it was idle.
             connection: if received == 0 { connection_use } else { ConnectionUse::First },
             request: if sent > 0 { RequestProgress::Sent } else { RequestProgress::NotSent },
@@ -357,15 +348,15 @@ fn record_traffic(r: &mut Request, connection: &UpstreamConnection) {
     }
 }
 
-/// Sends the request and reads, whichever is possible, until the head is complete. Returns the bytes read behind it.
+/// Sends the request and reads, whichever is possible, until the head is complete. The bytes read behind it are the input of the
+/// exchange then.
 async fn read_head<C: Codec>(
     r: &mut Request,
     home: &Rc<Loop>,
-    connection: &Rc<UpstreamConnection>,
-    sending: &mut RequestSender,
-    codec: &mut C,
+    exchange: &mut Exchange<C>,
     request: &UpstreamRequest<'_, C>,
-) -> Result<Bytes, SendError> {
+) -> Result<(), SendError> {
+    let Exchange { connection, sending, codec, input: rest, .. } = exchange;
     let settings = request.settings;
     // The read timeout starts when the request is sent, and is one span for the whole head (nginx: the same).
     let mut is_timed = false;
@@ -418,8 +409,9 @@ async fn read_head<C: Codec>(
                 }
             }
             let size = input.len();
-            if let Some(rest) = parse_head(r, codec, input, request, &mut hinted)? {
-                return Poll::Ready(Ok(rest));
+            if let Some(behind) = parse_head(r, codec, input, request, &mut hinted)? {
+                *rest = behind;
+                return Poll::Ready(Ok(()));
             }
             // Interim responses, or an application's error output, may be of any length in front of a head.
             if !home.budget.may_copy(size) {

@@ -1,4 +1,4 @@
-//! An exchange with an upstream server whose response has begun.
+//! An exchange with an upstream server, from its connection to the end of its response.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -11,12 +11,12 @@ use tw_upstream::Lease;
 use super::send_request::RequestSender;
 use super::sticky::PendingSession;
 
-/// An exchange whose response head has been read.
+/// An exchange of one attempt. It stays in one place until its response is made: whoever cancels the attempt finds it there.
 pub(super) struct Exchange<C> {
     pub(super) connection: Rc<UpstreamConnection>,
     pub(super) lease: Lease,
     pub(super) codec: C,
-    /// Bytes read and not parsed yet.
+    /// Bytes read behind the head and not parsed yet.
     pub(super) input: Bytes,
     /// The request, which may still be under way.
     pub(super) sending: RequestSender,

@@ -6,9 +6,10 @@ use tw_connect::reading::READ_SIZE;
 use tw_http::Method;
 use tw_log::Level;
 
-use super::attempt::PendingAttempt;
+use super::attempt;
 use super::codec::Codec;
 use super::codec::connect_tunnel::ConnectTunnel;
+use super::exchange::Exchange;
 use super::response;
 use super::retry::{NoResponse, try_upstreams};
 use super::settings::ProxySettings;
@@ -28,27 +29,29 @@ pub async fn pass<C: Codec + Clone>(
     settings: &ProxySettings,
     rewrite: &dyn RewriteFields,
     lookup: Option<Box<Lookup>>,
-    request: UpstreamRequest<'_, C>,
+    request: &UpstreamRequest<'_, C>,
 ) -> Outcome {
     // DIFF(nginx): only `tunnel_pass` takes CONNECT: a client that wants a tunnel wants no response of a server behind this one.
     if r.method() == Method::Connect {
         return Outcome::Status(405);
     }
-    r.facts.upstream.url = Some(request.url.clone());
     // A response that is stored serves other clients, too.
     let is_for_others = lookup.as_ref().is_some_and(|lookup| lookup.leads());
-    let mut pending = None;
+    let mut exchange = None;
     // DIFF(nginx): a client that closes its side right behind a body which is not buffered is gone, too.
     let tried = if settings.request.ignore_client_abort || is_for_others {
-        Ok(try_upstreams(r, &request, &mut pending).await)
+        Ok(try_upstreams(r, request, &mut exchange).await)
     } else {
         let wire = r.wire().clone();
         // By reference: the waiting future holds it only once.
-        wire.unless_gone(pin!(try_upstreams(r, &request, &mut pending))).await
+        wire.unless_gone(pin!(try_upstreams(r, request, &mut exchange))).await
     };
     sticky::set_cookie(r);
     match tried {
-        Ok(Ok(exchange)) => response::respond(r, settings, rewrite, exchange, lookup),
+        Ok(Ok(())) => match exchange {
+            Some(exchange) => response::respond(r, settings, rewrite, exchange, lookup),
+            None => Outcome::Status(502),
+        },
         Ok(Err(NoResponse { status, failure })) => {
             match lookup.and_then(|lookup| lookup.replace_failure(r, &settings.cache, failure)) {
                 Some(ready) => {
@@ -57,22 +60,22 @@ pub async fn pass<C: Codec + Clone>(
                 None => Outcome::Status(status),
             }
         }
-        Err(gone) => end_cancelled(r, pending, &gone),
+        Err(gone) => end_cancelled(r, exchange, &gone),
     }
 }
 
 /// Connects to a server of the group of `request`, and answers CONNECT with a tunnel to it.
 pub async fn open_tunnel(r: &mut Request, request: UpstreamRequest<'_, ConnectTunnel>) -> Outcome {
-    r.facts.upstream.url = Some(request.url.clone());
-    let mut pending = None;
+    let mut exchange = None;
     let wire = r.wire().clone();
-    let tried = wire.unless_gone(pin!(try_upstreams(r, &request, &mut pending))).await;
+    let tried = wire.unless_gone(pin!(try_upstreams(r, &request, &mut exchange))).await;
     sticky::set_cookie(r);
-    let exchange = match tried {
-        Ok(Ok(exchange)) => exchange,
+    match tried {
+        Ok(Ok(())) => {}
         Ok(Err(NoResponse { status, .. })) => return Outcome::Status(status),
-        Err(gone) => return end_cancelled(r, pending, &gone),
-    };
+        Err(gone) => return end_cancelled(r, exchange, &gone),
+    }
+    let Some(exchange) = exchange else { return Outcome::Status(502) };
     r.out.status = r.facts.upstream.answer.status;
     r.state.conditions = ConditionCheck::Answered;
     if let Some(attempt) = r.facts.upstream.current() {
@@ -84,9 +87,9 @@ pub async fn open_tunnel(r: &mut Request, request: UpstreamRequest<'_, ConnectTu
 }
 
 /// Ends the attempt of a client that is gone.
-fn end_cancelled(r: &mut Request, pending: Option<PendingAttempt>, gone: &ClientGone) -> Outcome {
-    if let Some(pending) = pending {
-        pending.give_up(r);
+fn end_cancelled<C>(r: &mut Request, exchange: Option<Exchange<C>>, gone: &ClientGone) -> Outcome {
+    if let Some(exchange) = exchange {
+        attempt::give_up(r, exchange);
     }
     if let Some(attempt) = r.facts.upstream.current() {
         attempt.end();

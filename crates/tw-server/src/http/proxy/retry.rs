@@ -11,9 +11,7 @@ use tw_http::Method;
 use tw_log::Level;
 use tw_upstream::{BalanceKey, KeyKind, Lease, PeerChange, PeerOutcome, PeerSelection};
 
-use super::attempt::{
-    self, AttemptContext, AttemptError, ConnectionUse, FailedAttempt, PendingAttempt, RequestProgress,
-};
+use super::attempt::{self, AttemptContext, AttemptError, ConnectionUse, FailedAttempt, RequestProgress};
 use super::codec::Codec;
 use super::exchange::Exchange;
 use super::upstream_request::{UpstreamRequest, UpstreamRequestBody};
@@ -55,12 +53,12 @@ enum Counting {
     Excused,
 }
 
-/// Runs attempts until a server responds. `pending` is the attempt under way.
+/// Runs attempts until a server responds. `exchange` is that of the attempt under way, and then of the response.
 pub(super) async fn try_upstreams<C: Codec + Clone>(
     r: &mut Request,
     request: &UpstreamRequest<'_, C>,
-    pending: &mut Option<PendingAttempt>,
-) -> Result<Exchange<C>, NoResponse> {
+    exchange: &mut Option<Exchange<C>>,
+) -> Result<(), NoResponse> {
     let began = tw_rt::clock::now();
     if request.group.peers.has_host_names() {
         let resolved = Box::pin(resolve_names(r, request)).await;
@@ -69,12 +67,17 @@ pub(super) async fn try_upstreams<C: Codec + Clone>(
     let mut attempts = begin(r, request);
     let mut refusals = 0;
     loop {
-        *pending = None;
-        let failed = match attempt::run(r, request, &mut attempts, pending).await {
-            Ok(exchange) => match retried_status(r, request, &attempts.selection, began) {
-                None => return Ok(with_session(r, request, attempts, exchange)),
-                Some(failure) => FailedAttempt::after_head(r, exchange, failure),
-            },
+        *exchange = None;
+        let failed = match attempt::run(r, request, &mut attempts, exchange).await {
+            Ok(()) => {
+                let retried = retried_status(r, request, &attempts.selection, began);
+                let Some((failure, answered)) = retried.and_then(|failure| Some((failure, exchange.take()?)))
+                else {
+                    begin_session(r, request, attempts, exchange);
+                    return Ok(());
+                };
+                FailedAttempt::after_head(r, answered, failure)
+            }
             Err(AttemptError::Failed(failed)) => failed,
             Err(AttemptError::Client(error)) => {
                 return Err(NoResponse::local(request_body::read::failed(r, error)));
@@ -149,15 +152,15 @@ fn begin_selection<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> PeerSele
 }
 
 /// Adds the session that `sticky learn` stores when the exchange ends.
-fn with_session<C>(
+fn begin_session<C>(
     r: &Request,
     request: &UpstreamRequest<'_, C>,
     attempts: AttemptContext,
-    mut exchange: Exchange<C>,
-) -> Exchange<C> {
-    let sticky = request.group.sticky.as_ref();
-    exchange.session = sticky.and_then(|sticky| sticky.begin_session(r, attempts.sticky_id, &exchange.lease));
-    exchange
+    exchange: &mut Option<Exchange<C>>,
+) {
+    if let (Some(sticky), Some(exchange)) = (&request.group.sticky, exchange) {
+        exchange.session = sticky.begin_session(r, attempts.sticky_id, &exchange.lease);
+    }
 }
 
 /// Failure of a response whose status sends the request to the next server; `None` if the client gets the response.

@@ -28,22 +28,38 @@ const GATHERED_MAX: usize = 4 << 10;
 /// Pieces written by one system call.
 const SLICES: usize = 16;
 
-/// A request to be sent.
-pub(super) struct OutgoingRequest {
+/// Terms on which a request is sent.
+pub(super) struct SendTerms<'a> {
     /// The loop whose time it costs.
-    pub(super) home: Rc<Loop>,
-    /// The head.
-    pub(super) head: Bytes,
-    /// The body.
-    pub(super) body: Source,
+    pub(super) home: &'a Rc<Loop>,
     /// Framing of the body.
     pub(super) framing: BodyFraming,
     /// Limits for the client, if the body is still being received from it.
-    pub(super) terms: BodyLimits,
+    pub(super) client: BodyLimits,
     /// Bytes of a body that are kept while it is sent, so that others can have it, too.
     pub(super) kept_max: usize,
     /// Longest time for which the server may take nothing.
     pub(super) timeout: Duration,
+}
+
+/// A body on its way to a server.
+struct OutgoingBody {
+    home: Rc<Loop>,
+    lent: BorrowedBody,
+    framing: BodyFraming,
+    client: BodyLimits,
+    kept_max: usize,
+    timeout: Duration,
+}
+
+impl OutgoingBody {
+    /// Lends `body` to the exchange; it comes back to the place returned.
+    fn lend(body: Source, terms: &SendTerms<'_>) -> (Self, BodyReturn) {
+        let SendTerms { home, framing, client, kept_max, timeout } = *terms;
+        let owner = BodyReturn::begin();
+        let lent = BorrowedBody { body, seen: Pieces::default(), owner: owner.clone() };
+        (Self { home: home.clone(), lent, framing, client, kept_max, timeout }, owner)
+    }
 }
 
 /// Reason why a request was not sent completely.
@@ -138,35 +154,19 @@ impl RequestSender {
     /// The server does not take it.
     pub(super) fn begin(
         connection: &Rc<UpstreamConnection>,
-        mut outgoing: OutgoingRequest,
+        head: &[u8],
+        body: Source,
+        terms: SendTerms<'_>,
     ) -> Result<Self, UpstreamFailure> {
         if let Some(stream) = connection.stream() {
-            return Self::begin_stream(connection, stream, outgoing);
+            return Self::begin_stream(connection, stream, head, body, &terms);
         }
-        let (body_return, lent) = match std::mem::take(&mut outgoing.body) {
-            Source::None => {
-                // In some languages nothing has an end, too.
-                let end = outgoing.framing.end();
-                let written = match end.is_empty() {
-                    true => connection.write_now(&outgoing.head)?,
-                    false => {
-                        connection.write_parts_now(&[IoSlice::new(&outgoing.head), IoSlice::new(&end)])?
-                    }
-                };
-                if written == outgoing.head.len() + end.len() {
-                    return Ok(Self::nothing());
-                }
-                let of_head = written.min(outgoing.head.len());
-                outgoing.head.advance(of_head);
-                (BodyReturn::default(), Err(end.slice(written - of_head..)))
-            }
-            body => {
-                let body_return = BodyReturn::begin();
-                (body_return.clone(), Ok(BorrowedBody { body, seen: Pieces::default(), owner: body_return }))
-            }
-        };
-        let future = Box::pin(send(connection.clone(), outgoing, lent));
-        Ok(Self { stage: SendStage::UnderWay(future), body: body_return, error: None })
+        if let Source::None = body {
+            return Self::begin_without_body(connection, head, &terms);
+        }
+        let (body, owner) = OutgoingBody::lend(body, &terms);
+        let future = Box::pin(send(connection.clone(), Bytes::copy_from_slice(head), body));
+        Ok(Self { stage: SendStage::UnderWay(future), body: owner, error: None })
     }
 
     /// A request of no bytes.
@@ -174,23 +174,44 @@ impl RequestSender {
         Self { stage: SendStage::Sent, body: BodyReturn::default(), error: None }
     }
 
+    fn begin_without_body(
+        connection: &Rc<UpstreamConnection>,
+        head: &[u8],
+        terms: &SendTerms<'_>,
+    ) -> Result<Self, UpstreamFailure> {
+        // In some languages nothing has an end, too.
+        let end = terms.framing.end();
+        let written = match end.is_empty() {
+            true => connection.write_now(head)?,
+            false => connection.write_parts_now(&[IoSlice::new(head), IoSlice::new(&end)])?,
+        };
+        if written == head.len() + end.len() {
+            return Ok(Self::nothing());
+        }
+        let mut rest = [Bytes::copy_from_slice(head), end];
+        advance(&mut rest, written);
+        let (connection, timeout) = (connection.clone(), terms.timeout);
+        let future = Box::pin(async move { Ok(write(&connection, &mut rest, timeout).await?) });
+        Ok(Self { stage: SendStage::UnderWay(future), body: BodyReturn::default(), error: None })
+    }
+
     fn begin_stream(
         connection: &Rc<UpstreamConnection>,
         stream: &Rc<UpstreamStream>,
-        mut outgoing: OutgoingRequest,
+        head: &[u8],
+        body: Source,
+        terms: &SendTerms<'_>,
     ) -> Result<Self, UpstreamFailure> {
         // What the body has at hand is gathered with the head: frames leave together.
-        let body = std::mem::take(&mut outgoing.body);
         let end = if matches!(body, Source::None) { StreamEnd::Here } else { StreamEnd::NotYet };
-        stream.send_request(&outgoing.head, end)?;
-        connection.sent.set(connection.sent.get() + outgoing.head.len() as u64);
+        stream.send_request(head, end)?;
+        connection.sent.set(connection.sent.get() + head.len() as u64);
         if end == StreamEnd::Here {
             return Ok(Self::nothing());
         }
-        let body_return = BodyReturn::begin();
-        let lent = BorrowedBody { body, seen: Pieces::default(), owner: body_return.clone() };
-        let future = Box::pin(send_content(connection.clone(), stream.clone(), outgoing, lent));
-        Ok(Self { stage: SendStage::UnderWay(future), body: body_return, error: None })
+        let (body, owner) = OutgoingBody::lend(body, terms);
+        let future = Box::pin(send_content(connection.clone(), stream.clone(), body));
+        Ok(Self { stage: SendStage::UnderWay(future), body: owner, error: None })
     }
 
     /// Goes on. Ready when nothing more will be sent; why something was not is said once.
@@ -233,11 +254,6 @@ impl RequestSender {
         if self.is_sent() { self.body.take() } else { None }
     }
 
-    /// Place to which the body returns.
-    pub(super) fn body_return(&self) -> BodyReturn {
-        self.body.clone()
-    }
-
     /// Ends it, and gives the body back to the request, with the part that was not sent.
     pub(super) fn give_back(self, r: &mut Request) {
         if let Some(body) = self.end() {
@@ -253,17 +269,13 @@ impl RequestSender {
     }
 }
 
-/// Sends a request with its body, or with the end of none.
+/// Sends a request with its body.
 async fn send(
     connection: Rc<UpstreamConnection>,
-    outgoing: OutgoingRequest,
-    body: Result<BorrowedBody, Bytes>,
+    head: Bytes,
+    outgoing: OutgoingBody,
 ) -> Result<(), SendError> {
-    let OutgoingRequest { home, head, framing, terms, kept_max, timeout, .. } = outgoing;
-    let mut lent = match body {
-        Ok(lent) => lent,
-        Err(end) => return Ok(write(&connection, &mut [head, end], timeout).await?),
-    };
+    let OutgoingBody { home, mut lent, framing, client: terms, kept_max, timeout } = outgoing;
     let mut head = Some(head);
     // One that was read before is kept where it is.
     let mut is_kept = lent.body.is_coming();
@@ -322,10 +334,9 @@ async fn send(
 async fn send_content(
     connection: Rc<UpstreamConnection>,
     stream: Rc<UpstreamStream>,
-    outgoing: OutgoingRequest,
-    mut lent: BorrowedBody,
+    outgoing: OutgoingBody,
 ) -> Result<(), SendError> {
-    let OutgoingRequest { home, terms, kept_max, timeout, .. } = outgoing;
+    let OutgoingBody { home, mut lent, client: terms, kept_max, timeout, .. } = outgoing;
     let mut is_kept = lent.body.is_coming();
     let mut at_hand = lent.body.at_hand(PIECE_SIZE, terms);
     loop {
@@ -381,15 +392,20 @@ async fn write(
         let mut slices = [IoSlice::new(&[]); SLICES];
         let filled = parts.iter().filter(|part| !part.is_empty());
         let count = slices.iter_mut().zip(filled).map(|(slice, part)| *slice = IoSlice::new(part)).count();
-        let mut written = connection.write_parts_now(&slices[..count])?;
+        let written = connection.write_parts_now(&slices[..count])?;
         if written == wanted {
             return Ok(());
         }
-        for part in parts.iter_mut() {
-            let taken = written.min(part.len());
-            part.advance(taken);
-            written -= taken;
-        }
+        advance(parts, written);
         connection.writable(timeout).await?;
+    }
+}
+
+/// Takes the first `written` bytes off `parts`.
+fn advance(parts: &mut [Bytes], mut written: usize) {
+    for part in parts {
+        let taken = written.min(part.len());
+        part.advance(taken);
+        written -= taken;
     }
 }

@@ -25,10 +25,6 @@ pub(super) fn open<C>(r: &mut Request, exchange: Exchange<C>, timeouts: &Timeout
     let Exchange { connection, lease, input, sending, .. } = exchange;
     sending.give_back(r);
     lease.status(r.facts.upstream.answer.status);
-    if let Some((_, path)) = &mut r.facts.upstream.url {
-        // Otherwise the head that was sent would stay with it.
-        *path = Bytes::copy_from_slice(path);
-    }
     Outcome::Respond(Body::Upgraded(Box::new(Tunnel {
         connection,
         lease,

@@ -1,7 +1,5 @@
 //! A request to an upstream server as the modules of the `*_pass` directives build it.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use tw_connect::upstream_tls::UpstreamTls;
 
@@ -18,13 +16,11 @@ pub struct UpstreamRequest<'a, C> {
     /// Settings of the response head; `None` for a CONNECT tunnel, which has none.
     pub response: Option<&'a ResponseSettings>,
     /// Servers to choose from.
-    pub group: Arc<UpstreamGroup>,
+    pub group: &'a UpstreamGroup,
     /// TLS of the connections; `None` is plain text.
     pub secured: Option<UpstreamTls>,
-    /// URL for log lines: the scheme with `://`, and the path with arguments.
-    pub url: (&'static str, Bytes),
     /// The head.
-    pub head: Bytes,
+    pub head: Vec<u8>,
     /// The body.
     pub body: UpstreamRequestBody,
     /// Framing of the body.
@@ -38,9 +34,8 @@ pub struct UpstreamRequest<'a, C> {
 impl<'a, C> UpstreamRequest<'a, C> {
     /// Replaces the codec.
     pub fn with_codec<D>(self, codec: D) -> UpstreamRequest<'a, D> {
-        let UpstreamRequest { settings, response, group, secured, url, head, body, framing, rebuild, .. } =
-            self;
-        UpstreamRequest { settings, response, group, secured, url, head, body, framing, rebuild, codec }
+        let UpstreamRequest { settings, response, group, secured, head, body, framing, rebuild, .. } = self;
+        UpstreamRequest { settings, response, group, secured, head, body, framing, rebuild, codec }
     }
 }
 
@@ -50,7 +45,7 @@ pub type RequestBuilder<'a> = &'a dyn Fn(&Request) -> Result<BuiltRequest, u16>;
 /// A request as sent to one server.
 pub struct BuiltRequest {
     /// The head.
-    pub head: Bytes,
+    pub head: Vec<u8>,
     /// The body.
     pub body: UpstreamRequestBody,
     /// Framing of the body.

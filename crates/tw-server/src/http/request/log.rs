@@ -6,7 +6,7 @@ use tw_core::generation::DebugLines;
 use tw_log::{Level, Text};
 
 use super::Request;
-use crate::http::upstream_state::UpstreamUrl;
+use crate::http::upstream_state::UpstreamUrlText;
 
 impl Request {
     /// Writes a line into the location's error log, with client, server and request as in nginx.
@@ -37,7 +37,7 @@ impl fmt::Display for Context<'_> {
         if r.is_subrequest() {
             write!(f, ", subrequest: \"{}\"", Text(&r.uri.path))?;
         }
-        UpstreamUrl(&r.facts.upstream).fmt(f)?;
+        UpstreamUrlText(&r.facts.upstream).fmt(f)?;
         if let Some(host) = r.head.field_known(tw_http::Known::Host) {
             write!(f, ", host: \"{}\"", Text(host))?;
         }
