@@ -28,6 +28,8 @@ struct Turn {
     /// Wall clock at `measured`, as a span since the epoch.
     wall: Duration,
     measured: Instant,
+    /// Span of [`millis`] at `measured`.
+    measured_span: Duration,
 }
 
 thread_local! {
@@ -46,13 +48,17 @@ pub fn now() -> Instant {
 pub fn millis() -> u64 {
     match TURN.get() {
         Some(turn) => turn.millis,
-        None => millis_at(Instant::now()),
+        None => whole_millis(process_span(Instant::now())),
     }
 }
 
-fn millis_at(now: Instant) -> u64 {
+/// Time from some moment in the life of this process to `now`.
+fn process_span(now: Instant) -> Duration {
     static BEGAN: OnceLock<Instant> = OnceLock::new();
-    let span = now.saturating_duration_since(*BEGAN.get_or_init(|| now));
+    now.saturating_duration_since(*BEGAN.get_or_init(|| now))
+}
+
+fn whole_millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -83,14 +89,15 @@ pub fn wall_precise() -> Duration {
 
 /// Starts a turn of this thread's loop at `now`.
 pub(crate) fn turn(now: Instant) {
-    let (wall, measured) = match TURN.get() {
-        Some(last) if now.saturating_duration_since(last.measured) < REALTIME_REFRESH => {
-            (last.wall, last.measured)
+    let recent = TURN.get().map(|last| (last, now.saturating_duration_since(last.measured)));
+    let (wall, measured, measured_span, since) = match recent {
+        Some((last, since)) if since < REALTIME_REFRESH => {
+            (last.wall, last.measured, last.measured_span, since)
         }
-        _ => (wall_now(), now),
+        _ => (wall_now(), now, process_span(now), Duration::ZERO),
     };
-    let unix = UnixTime::from_span(wall + now.saturating_duration_since(measured));
-    TURN.set(Some(Turn { now, millis: millis_at(now), unix, wall, measured }));
+    let (unix, millis) = (UnixTime::from_span(wall + since), whole_millis(measured_span + since));
+    TURN.set(Some(Turn { now, millis, unix, wall, measured, measured_span }));
 }
 
 fn wall_now() -> Duration {

@@ -258,9 +258,9 @@ impl Turns {
         let Some((turn, culprit)) = watch::end_turn(now) else { return };
         let (parts, major_faults) = turn_parts::end_turn(now, turn);
         let ns = nanoseconds(turn);
-        self.stats.blocked.record_ns(ns);
+        self.stats.blocked.record_own_ns(ns);
         for cause in Cause::ALL {
-            self.stats.part(cause).spans.record_ns(nanoseconds(parts.of(cause)));
+            self.stats.part(cause).spans.record_own_ns(nanoseconds(parts.of(cause)));
         }
         if major_faults > 0 {
             self.stats.major_faults.add(major_faults);
