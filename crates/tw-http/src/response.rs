@@ -125,9 +125,17 @@ impl ResponseHead {
 
     /// Back to an empty head with this status; keeps the memory of the fields.
     pub fn reset(&mut self, status: u16) {
-        let mut fields = std::mem::take(&mut self.fields);
-        fields.clear();
-        *self = ResponseHead { status, fields, ..ResponseHead::default() };
+        self.status = status;
+        // Most heads have few of them, and dropping nothing is a call as well.
+        for text in [&mut self.status_line, &mut self.content_type, &mut self.charset, &mut self.location] {
+            if !text.is_empty() {
+                *text = Bytes::new();
+            }
+        }
+        (self.content_length, self.last_modified) = (None, None);
+        (self.varies_by_coding, self.omitted) = (false, OmittedLines::default());
+        self.fields.clear();
+        (self.trailers, self.memo) = (None, None);
     }
 
     /// The entity tag.

@@ -77,6 +77,11 @@ impl BodyBuffer {
         self.memory.len() as u64 + self.writing.as_ref().map_or(0, |writing| writing.size) + written
     }
 
+    /// Returns true if it holds nothing, neither bytes nor a file.
+    pub(super) fn is_unused(&self) -> bool {
+        self.memory.is_empty() && self.joined.get().is_none() && self.file.is_none() && self.writing.is_none()
+    }
+
     /// Returns true if nothing was added.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -330,7 +330,7 @@ impl Request {
         self.uri.args.clear();
         self.bindings.clear();
         self.state = RequestState::new();
-        self.body = RequestBody::default();
+        self.body.clear();
         self.out.reset(200);
         self.costs = Costs::default();
         self.route.realpath_root = None;

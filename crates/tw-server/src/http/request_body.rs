@@ -124,6 +124,15 @@ impl Source {
 }
 
 impl RequestBody {
+    /// Forgets the body. Most requests have none.
+    pub(crate) fn clear(&mut self) {
+        if matches!(self.source, Source::None) && self.buffer.is_unused() {
+            self.standing = Standing::default();
+        } else {
+            *self = Self::default();
+        }
+    }
+
     /// Sets the source.
     pub(crate) fn begin(&mut self, source: Source) {
         self.source = source;
