@@ -82,19 +82,20 @@ impl Threads {
         thread::Builder::new()
             .name("events".to_owned())
             .spawn(move || journal::send_events(&client, &journal, &events))?;
+        let verdicts = applier.verdicts();
         let (store, journal) = (Arc::clone(&self.store), Arc::clone(&self.journal));
         thread::Builder::new()
             .name("apply".to_owned())
             .spawn(move || apply_changes(&store, &journal, applier))?;
-        let Some(published) = options.published.clone() else { return Ok(()) };
+        let published = options.published.clone();
         let lease = ObjectName::new(own_namespace(), &*options.election);
         let election = Election::new(self.client.clone(), &lease, identity());
         let (client, store, journal) =
             (self.client.clone(), Arc::clone(&self.store), Arc::clone(&self.journal));
         let site = options.site.clone();
-        thread::Builder::new()
-            .name("status".to_owned())
-            .spawn(move || status::run(&client, &store, &journal, &site, election, &published))?;
+        thread::Builder::new().name("status".to_owned()).spawn(move || {
+            status::run(&client, &store, &journal, &site, election, published.as_ref(), &verdicts)
+        })?;
         Ok(())
     }
 }

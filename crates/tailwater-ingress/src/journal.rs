@@ -59,12 +59,17 @@ impl Journal {
         }
         let now = timestamp(SystemTime::now());
         let message: String = text.chars().take(1000).collect();
+        let group = match kind {
+            "Ingress" => "networking.k8s.io/v1",
+            "ConfigMap" => "v1",
+            _ => "gateway.networking.k8s.io/v1",
+        };
         let event = json!({
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"generateName": format!("{}.", name.name), "namespace": name.namespace},
             "involvedObject": {
-                "apiVersion": "networking.k8s.io/v1", "kind": kind, "namespace": name.namespace, "name": name.name,
+                "apiVersion": group, "kind": kind, "namespace": name.namespace, "name": name.name,
                 "uid": metadata.uid, "resourceVersion": metadata.version,
             },
             "reason": reason,

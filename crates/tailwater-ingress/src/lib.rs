@@ -10,6 +10,7 @@
 pub mod annotation;
 pub mod cluster;
 pub mod controller;
+pub mod gateway_status;
 pub mod journal;
 pub mod options;
 pub mod quote;

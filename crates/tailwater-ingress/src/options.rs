@@ -11,8 +11,7 @@ use crate::site::settings::SiteOptions;
 use crate::status::Published;
 
 /// Purpose, after the usage.
-const ABOUT: &str =
-    "Serves the Ingress objects of a Kubernetes cluster with Tailwater, which it starts and configures.";
+const ABOUT: &str = "Serves the Ingress and Gateway objects of a Kubernetes cluster with Tailwater, which it starts and configures.";
 
 /// All options.
 pub const OPTIONS: &[Opt] = &[
@@ -20,6 +19,12 @@ pub const OPTIONS: &[Opt] = &[
         &["--controller-class"],
         ("name", Kind::Text),
         "controller of the classes that are served (default: tailwater.io/ingress-controller)",
+        "",
+    ),
+    with(
+        &["--gateway-controller"],
+        ("name", Kind::Text),
+        "controller of the classes of Gateway objects (default: tailwater.io/gateway-controller)",
         "",
     ),
     with(
@@ -186,6 +191,7 @@ pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Command, String>
         let site = &mut options.site;
         match &*name {
             "--controller-class" => site.controller = value()?,
+            "--gateway-controller" => site.gateway_controller = value()?,
             "--ingress-class" => site.class = value()?,
             "--watch-ingress-without-class" if is_flag => site.without_class = true,
             "--watch-namespace" => {

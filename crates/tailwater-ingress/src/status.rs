@@ -1,4 +1,4 @@
-//! The status of Ingress objects: the addresses under which they are reached. One of several controllers writes it, the holder of a Lease.
+//! The status of objects: the addresses under which they are reached, and conditions of the Gateway API. One of several controllers writes it, the holder of a Lease.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use crate::cluster::client::{ApiClient, ApiError};
 use crate::cluster::object::{Object as _, ObjectName, Service};
 use crate::cluster::store::Store;
+use crate::gateway_status;
 use crate::journal::{Journal, timestamp};
+use crate::server::applier::Verdicts;
 use crate::site::selected;
 use crate::site::settings::SiteOptions;
 
@@ -101,14 +103,15 @@ impl Election {
     }
 }
 
-/// Writes addresses to Ingress objects until the program ends.
+/// Writes the status of objects until the program ends. Without addresses, that of Ingress objects is left alone.
 pub fn run(
     client: &ApiClient,
     store: &Arc<Store>,
     journal: &Journal,
     options: &SiteOptions,
     mut election: Election,
-    published: &Published,
+    published: Option<&Published>,
+    verdicts: &Verdicts,
 ) {
     let mut was_leader = false;
     loop {
@@ -116,14 +119,14 @@ pub fn run(
             Ok(is_leader) => {
                 if is_leader != was_leader {
                     journal.line(if is_leader {
-                        "this controller writes the status of Ingress objects"
+                        "this controller writes the status of objects"
                     } else {
                         "another controller writes the status"
                     });
                 }
                 was_leader = is_leader;
-                if is_leader && let Err(error) = update(client, store, options, published) {
-                    journal.line(&format!("status of Ingress objects: {error}"));
+                if is_leader && let Err(error) = update(client, store, options, published, verdicts) {
+                    journal.line(&format!("status of objects: {error}"));
                 }
             }
             Err(error) => {
@@ -141,19 +144,24 @@ fn update(
     client: &ApiClient,
     store: &Store,
     options: &SiteOptions,
-    published: &Published,
+    published: Option<&Published>,
+    verdicts: &Verdicts,
 ) -> Result<(), ApiError> {
     let addresses = match published {
-        Published::Addresses(addresses) => addresses.clone(),
-        Published::Service(name) => {
+        None => Vec::new(),
+        Some(Published::Addresses(addresses)) => addresses.clone(),
+        Some(Published::Service(name)) => {
             let target = format!("/api/v1/namespaces/{}/services/{}", name.namespace, name.name);
             let json = client.request("GET", &target, None)?;
             Service::read(&json).ok_or(ApiError::Malformed)?.addresses
         }
     };
     let snapshot = store.snapshot();
+    if store.is_complete() {
+        gateway_status::update(client, &snapshot, options, &addresses, verdicts)?;
+    }
     for ingress in selected(&snapshot, options) {
-        if ingress.addresses == addresses {
+        if published.is_none() || ingress.addresses == addresses {
             continue;
         }
         let list: Vec<_> = addresses

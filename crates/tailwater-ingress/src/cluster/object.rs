@@ -73,7 +73,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    fn read(json: &Value) -> Option<Self> {
+    pub(super) fn read(json: &Value) -> Option<Self> {
         let metadata = &json["metadata"];
         let name = ObjectName::new(text(&metadata["namespace"]), text(&metadata["name"]));
         if !is_name(&name.name) || !(name.namespace.is_empty() || is_name(&name.namespace)) {
@@ -387,16 +387,16 @@ impl Object for ConfigMap {
     }
 }
 
-fn text(json: &Value) -> String {
+pub(super) fn text(json: &Value) -> String {
     json.as_str().unwrap_or_default().to_owned()
 }
 
-fn texts(json: &Value) -> BTreeMap<String, String> {
+pub(super) fn texts(json: &Value) -> BTreeMap<String, String> {
     let pairs = json.as_object().into_iter().flatten();
     pairs.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
 }
 
-fn list(json: &Value) -> impl Iterator<Item = &Value> {
+pub(super) fn list(json: &Value) -> impl Iterator<Item = &Value> {
     json.as_array().into_iter().flatten()
 }
 

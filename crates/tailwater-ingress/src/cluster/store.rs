@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::gateway::{
+    Gateway, GatewayClass, GrpcRoute, HttpRoute, Namespace, ReferenceGrant, Route, TlsRoute,
+};
 use super::object::{ConfigMap, EndpointSlice, Ingress, IngressClass, ObjectName, Secret, Service};
 
 /// Objects of one kind by name.
@@ -24,6 +27,52 @@ pub struct Snapshot {
     pub secrets: Objects<Secret>,
     /// Maps of texts.
     pub config_maps: Objects<ConfigMap>,
+    /// Namespaces.
+    pub namespaces: Objects<Namespace>,
+    /// Classes of Gateway objects.
+    pub gateway_classes: Objects<GatewayClass>,
+    /// Gateway objects.
+    pub gateways: Objects<Gateway>,
+    /// Routes of requests.
+    pub http_routes: Objects<HttpRoute>,
+    /// Routes of calls.
+    pub grpc_routes: Objects<GrpcRoute>,
+    /// Routes of connections.
+    pub tls_routes: Objects<TlsRoute>,
+    /// Permissions.
+    pub grants: Objects<ReferenceGrant>,
+}
+
+impl Snapshot {
+    /// All routes, the oldest first.
+    pub fn routes(&self) -> Vec<&Route> {
+        let http = self.http_routes.values().map(|route| &route.0);
+        let grpc = self.grpc_routes.values().map(|route| &route.0);
+        let tls = self.tls_routes.values().map(|route| &route.0);
+        let mut routes: Vec<_> = http.chain(grpc).chain(tls).collect();
+        routes.sort_by_key(|route| (&route.metadata.created, &route.metadata.name, route.kind));
+        routes
+    }
+
+    /// Puts another version of a route in its place.
+    pub fn put_route(&mut self, route: Route) {
+        let name = route.metadata.name.clone();
+        match route.kind {
+            "HTTPRoute" => drop(self.http_routes.insert(name, Arc::new(HttpRoute(route)))),
+            "GRPCRoute" => drop(self.grpc_routes.insert(name, Arc::new(GrpcRoute(route)))),
+            _ => drop(self.tls_routes.insert(name, Arc::new(TlsRoute(route)))),
+        }
+    }
+
+    /// Removes a route.
+    pub fn remove_route(&mut self, route: &Route) {
+        let name = &route.metadata.name;
+        match route.kind {
+            "HTTPRoute" => drop(self.http_routes.remove(name)),
+            "GRPCRoute" => drop(self.grpc_routes.remove(name)),
+            _ => drop(self.tls_routes.remove(name)),
+        }
+    }
 }
 
 /// Objects of a kind within a [`Snapshot`].
@@ -35,14 +84,14 @@ pub trait Kept: super::object::Object + PartialEq + Send + Sync + 'static {
 }
 
 macro_rules! kept {
-    ($($kind:ident in $field:ident,)*) => {$(
+    ($($kind:ident $(.$inner:tt)? in $field:ident,)*) => {$(
         impl Kept for $kind {
             fn place(snapshot: &mut Snapshot) -> &mut Objects<Self> {
                 &mut snapshot.$field
             }
 
             fn name(&self) -> &ObjectName {
-                &self.metadata.name
+                &self$(.$inner)?.metadata.name
             }
         }
     )*};
@@ -55,6 +104,13 @@ kept! {
     EndpointSlice in slices,
     Secret in secrets,
     ConfigMap in config_maps,
+    Namespace in namespaces,
+    GatewayClass in gateway_classes,
+    Gateway in gateways,
+    HttpRoute.0 in http_routes,
+    GrpcRoute.0 in grpc_routes,
+    TlsRoute.0 in tls_routes,
+    ReferenceGrant in grants,
 }
 
 /// Objects that watches change and the controller reads.
@@ -124,6 +180,11 @@ impl Store {
     /// Returns true at the end of the program.
     pub fn ends(&self) -> bool {
         self.lock().ends
+    }
+
+    /// Returns true if the first list of every kind has arrived.
+    pub fn is_complete(&self) -> bool {
+        self.lock().missing == 0
     }
 
     /// Objects now.

@@ -10,6 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::client::{ApiClient, ApiError, Event};
+use super::gateway::{
+    GROUP, Gateway, GatewayClass, GrpcRoute, HttpRoute, Namespace, ReferenceGrant, TlsRoute,
+};
 use super::object::{ConfigMap, EndpointSlice, Ingress, IngressClass, ObjectName, Secret, Service};
 use super::store::{Kept, Objects, Store};
 use crate::journal::Journal;
@@ -19,6 +22,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::fro
 /// Time after which the server ends a watch, so that a connection that broke without notice is found.
 const WATCH_TIME: Duration = Duration::from_secs(240);
 
+/// Time after which a kind is looked for again that the API server does not have.
+const ABSENT: Duration = Duration::from_secs(60);
+
 /// Kind of objects that is watched.
 pub struct Resource {
     /// Group of the API, empty for the oldest one.
@@ -27,6 +33,10 @@ pub struct Resource {
     pub plural: &'static str,
     /// Objects belong to namespaces.
     pub is_namespaced: bool,
+    /// Versions of the API, the best one first.
+    versions: &'static [&'static str],
+    /// The program works without this kind: a cluster may not have it, or the program may not read it.
+    pub is_optional: bool,
     /// Further arguments of requests, beginning with `&`.
     query: &'static str,
     follow: fn(Follower),
@@ -46,7 +56,24 @@ pub const RESOURCES: &[Resource] = &[
         "&fieldSelector=type!%3Dhelm.sh%2Frelease.v1%2Ctype!%3Dkubernetes.io%2Fservice-account-token",
     ),
     resource::<ConfigMap>("", "configmaps", true, ""),
+    optional::<Namespace>("", "namespaces", false, &["v1"]),
+    optional::<GatewayClass>(GROUP, "gatewayclasses", false, &["v1"]),
+    optional::<Gateway>(GROUP, "gateways", true, &["v1"]),
+    optional::<HttpRoute>(GROUP, "httproutes", true, &["v1"]),
+    optional::<GrpcRoute>(GROUP, "grpcroutes", true, &["v1"]),
+    optional::<TlsRoute>(GROUP, "tlsroutes", true, &["v1", "v1alpha3", "v1alpha2"]),
+    optional::<ReferenceGrant>(GROUP, "referencegrants", true, &["v1", "v1beta1"]),
 ];
+
+const fn optional<T: Kept>(
+    group: &'static str,
+    plural: &'static str,
+    is_namespaced: bool,
+    versions: &'static [&'static str],
+) -> Resource {
+    let follow = Follower::run::<T>;
+    Resource { group, plural, is_namespaced, versions, is_optional: true, query: "", follow }
+}
 
 const fn resource<T: Kept>(
     group: &'static str,
@@ -54,20 +81,24 @@ const fn resource<T: Kept>(
     is_namespaced: bool,
     query: &'static str,
 ) -> Resource {
-    Resource { group, plural, is_namespaced, query, follow: Follower::run::<T> }
+    let follow = Follower::run::<T>;
+    Resource { group, plural, is_namespaced, versions: &["v1"], is_optional: false, query, follow }
 }
 
 impl Resource {
-    /// Path of all objects, or of those of one namespace.
-    pub fn path(&self, namespace: Option<&str>) -> String {
-        let group = match self.group {
-            "" => "/api/v1".to_owned(),
-            group => format!("/apis/{group}/v1"),
+    /// Paths of all objects, or of those of one namespace: one for each version.
+    pub fn paths(&self, namespace: Option<&str>) -> Vec<String> {
+        let path = |version: &&str| {
+            let group = match self.group {
+                "" => format!("/api/{version}"),
+                group => format!("/apis/{group}/{version}"),
+            };
+            match namespace.filter(|_| self.is_namespaced) {
+                Some(namespace) => format!("{group}/namespaces/{namespace}/{}", self.plural),
+                None => format!("{group}/{}", self.plural),
+            }
         };
-        match namespace.filter(|_| self.is_namespaced) {
-            Some(namespace) => format!("{group}/namespaces/{namespace}/{}", self.plural),
-            None => format!("{group}/{}", self.plural),
-        }
+        self.versions.iter().map(path).collect()
     }
 }
 
@@ -86,7 +117,10 @@ pub fn start(
             client: client.clone(),
             store: Arc::clone(store),
             journal: Arc::clone(journal),
-            path: resource.path(namespace),
+            paths: resource.paths(namespace),
+            path: String::new(),
+            is_optional: resource.is_optional,
+            is_absent: false,
             query: resource.query,
             is_first: true,
         };
@@ -103,7 +137,12 @@ struct Follower {
     client: ApiClient,
     store: Arc<Store>,
     journal: Arc<Journal>,
+    paths: Vec<String>,
+    /// The one that the API server has.
     path: String,
+    is_optional: bool,
+    /// The API server does not have this kind; that is noted already.
+    is_absent: bool,
     query: &'static str,
     is_first: bool,
 }
@@ -130,6 +169,17 @@ impl Follower {
                     self.journal.line(&format!("{}: versions are gone, listing again", self.path));
                     version = None;
                 }
+                Err(ApiError::Status(status @ (403 | 404), _)) if self.is_optional => {
+                    version = None;
+                    self.store.replace(Objects::<T>::new(), std::mem::take(&mut self.is_first));
+                    if !std::mem::replace(&mut self.is_absent, true) {
+                        self.journal.line(&format!("{}: status {status}: served without them", self.path));
+                    }
+                    if self.store.pause(ABSENT) {
+                        return;
+                    }
+                    continue;
+                }
                 Err(error) => {
                     if matches!(error, ApiError::Status(400..=499, _)) {
                         version = None;
@@ -153,11 +203,21 @@ impl Follower {
 
     fn list<T: Kept>(&mut self) -> Result<String, ApiError> {
         let mut objects = Objects::<T>::new();
-        let version = self.client.list(&self.path, self.query, |json| {
-            if let Some(object) = T::read(&json) {
-                objects.insert(object.name().clone(), Arc::new(object));
+        let mut result = Err(ApiError::Malformed);
+        for path in &self.paths {
+            self.path.clone_from(path);
+            objects.clear();
+            result = self.client.list(path, self.query, |json| {
+                if let Some(object) = T::read(&json) {
+                    objects.insert(object.name().clone(), Arc::new(object));
+                }
+            });
+            if !matches!(result, Err(ApiError::Status(404, _))) {
+                break;
             }
-        })?;
+        }
+        let version = result?;
+        self.is_absent = false;
         self.store.replace(objects, std::mem::take(&mut self.is_first));
         Ok(version)
     }
@@ -205,9 +265,9 @@ mod tests {
 
     #[test]
     fn paths_are_those_of_the_api() {
-        let paths: Vec<_> = RESOURCES.iter().map(|resource| resource.path(Some("n"))).collect();
+        let paths: Vec<_> = RESOURCES.iter().flat_map(|resource| resource.paths(Some("n"))).collect();
         assert_eq!(paths[0], "/apis/networking.k8s.io/v1/namespaces/n/ingresses");
         assert_eq!(paths[1], "/apis/networking.k8s.io/v1/ingressclasses");
-        assert_eq!(RESOURCES[2].path(None), "/api/v1/services");
+        assert_eq!(RESOURCES[2].paths(None), ["/api/v1/services"]);
     }
 }

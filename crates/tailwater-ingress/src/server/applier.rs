@@ -6,11 +6,12 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::process::ServerProcess;
-use crate::cluster::object::{Ingress, ObjectName};
+use crate::cluster::gateway::{Gateway, Route};
+use crate::cluster::object::{Ingress, Metadata, ObjectName};
 use crate::cluster::store::Snapshot;
 use crate::journal::Journal;
 use crate::site::settings::SiteOptions;
@@ -32,6 +33,22 @@ pub enum Outcome {
     Failed(String),
 }
 
+/// What the server said to routes and Gateway objects, for their status.
+#[derive(Debug, Default)]
+pub struct Verdicts(Mutex<BTreeMap<ObjectName, String>>);
+
+impl Verdicts {
+    /// Objects that the server has refused, by their names as owners of lines, and why.
+    pub fn refused(&self) -> BTreeMap<ObjectName, String> {
+        // A map is whole after every change.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, refused: &BTreeMap<ObjectName, String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone_from(refused);
+    }
+}
+
 /// Configuration in use.
 #[derive(Debug)]
 struct Applied {
@@ -48,6 +65,9 @@ pub struct Applier {
     applied: Option<Applied>,
     /// Last versions that the server accepted.
     good: BTreeMap<ObjectName, Arc<Ingress>>,
+    /// Last versions of routes that the server accepted.
+    good_routes: BTreeMap<ObjectName, Route>,
+    verdicts: Arc<Verdicts>,
     /// Ingress objects that are replaced or left out, and why.
     bad: BTreeMap<ObjectName, String>,
     /// Configuration with all Ingress objects, the last time that some were left out.
@@ -64,7 +84,13 @@ impl Applier {
             DirBuilder::new().recursive(true).mode(0o700).create(options.dir.join(name))?;
         }
         let (good, bad, refused) = (BTreeMap::new(), BTreeMap::new(), String::new());
-        Ok(Self { server, journal, options, applied: None, good, bad, refused })
+        let (good_routes, verdicts) = (BTreeMap::new(), Arc::default());
+        Ok(Self { server, journal, options, applied: None, good, good_routes, verdicts, bad, refused })
+    }
+
+    /// What the server said to routes and Gateway objects.
+    pub fn verdicts(&self) -> Arc<Verdicts> {
+        Arc::clone(&self.verdicts)
     }
 
     /// Starts the server with the configuration that an earlier run has left, or with one that serves nothing yet.
@@ -102,13 +128,7 @@ impl Applier {
         let ingresses = site::selected(snapshot, &self.options);
         let full = site::build(snapshot, &ingresses, &self.options);
         for (name, text) in &full.problems {
-            match snapshot.ingresses.get(name) {
-                Some(ingress) => self.journal.problem("Ingress", &ingress.metadata, "NotApplied", text),
-                None => {
-                    let metadata = snapshot.config_maps.get(name).map(|map| map.metadata.clone());
-                    self.journal.problem("ConfigMap", &metadata.unwrap_or_default(), "NotApplied", text);
-                }
-            }
+            self.report(snapshot, name, "NotApplied", text);
         }
         // Those that were refused get another chance when anything but endpoints has changed.
         let mut bad = std::mem::take(&mut self.bad);
@@ -117,7 +137,7 @@ impl Applier {
         }
         let site = match bad.is_empty() {
             true => full.clone(),
-            false => site::build(snapshot, &self.replaced(&ingresses, &bad), &self.options),
+            false => self.build(snapshot, &ingresses, &bad),
         };
         let outcome = match self.apply_endpoints(&site) {
             Some(outcome) => outcome,
@@ -125,12 +145,61 @@ impl Applier {
         };
         self.refused = if bad.is_empty() { String::new() } else { full.skeleton() };
         for (name, reason) in &bad {
-            if let Some(ingress) = snapshot.ingresses.get(name) {
-                self.journal.problem("Ingress", &ingress.metadata, "Refused", reason);
-            }
+            self.report(snapshot, name, "Refused", reason);
         }
+        self.verdicts.set(&bad);
         self.bad = bad;
         outcome
+    }
+
+    fn report(&self, snapshot: &Snapshot, owner: &ObjectName, reason: &str, text: &str) {
+        if let Some(ingress) = snapshot.ingresses.get(owner) {
+            return self.journal.problem("Ingress", &ingress.metadata, reason, text);
+        }
+        if let Some(route) = snapshot.routes().into_iter().find(|route| route.owner() == *owner) {
+            return self.journal.problem(route.kind, &route.metadata, reason, text);
+        }
+        if let Some(gateway) = snapshot.gateways.values().find(|gateway| gateway.owner() == *owner) {
+            return self.journal.problem("Gateway", &gateway.metadata, reason, text);
+        }
+        let metadata = snapshot.config_maps.get(owner).map(|map| map.metadata.clone());
+        self.journal.problem("ConfigMap", &metadata.unwrap_or_default(), reason, text);
+    }
+
+    /// Objects with routes of `bad` in their last good version, or left out.
+    fn without_bad(&self, snapshot: &Snapshot, bad: &BTreeMap<ObjectName, String>) -> Snapshot {
+        let mut next = snapshot.clone();
+        if bad.is_empty() {
+            return next;
+        }
+        for route in snapshot.routes().into_iter().filter(|route| bad.contains_key(&route.owner())) {
+            let good = self.good_routes.get(&route.owner());
+            match good.filter(|good| good.rules != route.rules || good.hostnames != route.hostnames) {
+                Some(good) => next.put_route(good.clone()),
+                None => next.remove_route(route),
+            }
+        }
+        next.gateways.retain(|_, gateway| !bad.contains_key(&gateway.owner()));
+        next
+    }
+
+    fn build(
+        &self,
+        snapshot: &Snapshot,
+        ingresses: &[Arc<Ingress>],
+        bad: &BTreeMap<ObjectName, String>,
+    ) -> Site {
+        site::build(&self.without_bad(snapshot, bad), &self.replaced(ingresses, bad), &self.options)
+    }
+
+    /// Metadata of the objects whose lines the configuration has, by their names as owners.
+    fn owners(snapshot: &Snapshot, ingresses: &[Arc<Ingress>]) -> BTreeMap<ObjectName, Metadata> {
+        let ingresses =
+            ingresses.iter().map(|ingress| (ingress.metadata.name.clone(), ingress.metadata.clone()));
+        let routes = snapshot.routes().into_iter().map(|route| (route.owner(), route.metadata.clone()));
+        let gateways = snapshot.gateways.values();
+        let gateways = gateways.map(|gateway: &Arc<Gateway>| (gateway.owner(), gateway.metadata.clone()));
+        ingresses.chain(routes).chain(gateways).collect()
     }
 
     /// Ingress objects with those of `bad` in their last good version, or left out.
@@ -199,11 +268,16 @@ impl Applier {
                 }
                 None => return Outcome::Failed(error),
             }
-            site = site::build(snapshot, &self.replaced(ingresses, bad), &self.options);
+            site = self.build(snapshot, ingresses, bad);
         }
         for ingress in ingresses.iter().filter(|ingress| !bad.contains_key(&ingress.metadata.name)) {
             self.good.insert(ingress.metadata.name.clone(), Arc::clone(ingress));
         }
+        for route in snapshot.routes().into_iter().filter(|route| !bad.contains_key(&route.owner())) {
+            self.good_routes.insert(route.owner(), route.clone());
+        }
+        let owners = Self::owners(snapshot, ingresses);
+        self.good_routes.retain(|name, _| owners.contains_key(name));
         let is_there = |name: &ObjectName| ingresses.iter().any(|ingress| ingress.metadata.name == *name);
         self.good.retain(|name, _| is_there(name));
         let files: BTreeSet<_> = site.files.contents().keys().cloned().collect();
@@ -234,16 +308,16 @@ impl Applier {
         error: &str,
         bad: &mut BTreeMap<ObjectName, String>,
     ) {
-        let changed: Vec<_> = ingresses
+        let good = |name: &ObjectName| {
+            let route = self.good_routes.get(name).map(|route| &route.metadata);
+            self.good.get(name).map(|good| &good.metadata).or(route)
+        };
+        let owners = Self::owners(snapshot, ingresses);
+        let changed = owners
             .iter()
-            .map(|ingress| &ingress.metadata.name)
-            .filter(|name| {
-                !bad.contains_key(name)
-                    && self.good.get(*name).map(|good| &good.metadata)
-                        != snapshot.ingresses.get(*name).map(|now| &now.metadata)
-            })
-            .cloned()
-            .collect();
+            .filter(|(name, now)| !bad.contains_key(*name) && good(name) != Some(*now))
+            .map(|(name, _)| name.clone());
+        let changed: Vec<_> = changed.collect();
         let mut left_out = bad.clone();
         left_out.extend(changed.iter().map(|name| (name.clone(), first_line(error))));
         self.add_halves(snapshot, ingresses, &changed, &mut left_out);
@@ -262,7 +336,7 @@ impl Applier {
         }
         let mut trial = bad.clone();
         names.iter().for_each(|name| drop(trial.remove(name)));
-        let site = site::build(snapshot, &self.replaced(ingresses, &trial), &self.options);
+        let site = self.build(snapshot, ingresses, &trial);
         match self.check(&site) {
             Ok(_) => *bad = trial,
             Err(error) if names.len() == 1 => {

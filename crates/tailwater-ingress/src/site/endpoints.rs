@@ -26,6 +26,8 @@ pub(super) struct UpstreamGroups<'a> {
     snapshot: &'a Snapshot,
     slices: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
     pub(super) groups: BTreeMap<String, UpstreamGroup>,
+    /// Groups of `stream`, whose servers are changed by a reload.
+    pub(super) streams: BTreeMap<String, UpstreamGroup>,
     /// Lines of every group.
     common: Vec<String>,
 }
@@ -37,7 +39,7 @@ impl<'a> UpstreamGroups<'a> {
             let key = (&*slice.metadata.name.namespace, &*slice.service);
             slices.entry(key).or_default().push(&**slice);
         }
-        Self { snapshot, slices, groups: BTreeMap::new(), common }
+        Self { snapshot, slices, groups: BTreeMap::new(), streams: BTreeMap::new(), common }
     }
 
     /// Group of a backend. `lines` are balancing and sessions; `by_service` sends requests to the address of the service.
@@ -52,6 +54,43 @@ impl<'a> UpstreamGroups<'a> {
         by_service: bool,
         owner: &ObjectName,
     ) -> Result<String, String> {
+        let mut group = self.find(namespace, backend, by_service, owner)?;
+        group.0.lines = [lines, &self.common].concat();
+        // Names of objects have no underscore.
+        let kind = if by_service { "_service" } else { "" };
+        let mut key = format!("{namespace}_{}_{}{kind}", backend.service, group.1);
+        if !lines.is_empty() {
+            let options: String = digest(lines.join("\n").as_bytes()).chars().take(8).collect();
+            key += &format!("_{options}");
+        }
+        self.groups.entry(key.clone()).or_insert(group.0);
+        Ok(key)
+    }
+
+    /// Group of a backend in the block `stream`.
+    ///
+    /// # Errors
+    /// As [`Self::of_backend`].
+    pub(super) fn of_stream(
+        &mut self,
+        namespace: &str,
+        backend: &Backend,
+        owner: &ObjectName,
+    ) -> Result<String, String> {
+        let (group, port) = self.find(namespace, backend, false, owner)?;
+        let key = format!("{namespace}_{}_{port}", backend.service);
+        self.streams.entry(key.clone()).or_insert(group);
+        Ok(key)
+    }
+
+    /// Servers of a backend, and the port of its service.
+    fn find(
+        &self,
+        namespace: &str,
+        backend: &Backend,
+        by_service: bool,
+        owner: &ObjectName,
+    ) -> Result<(UpstreamGroup, u16), String> {
         let name = ObjectName::new(namespace, &*backend.service);
         let service =
             self.snapshot.services.get(&name).ok_or_else(|| format!("service \"{name}\" is missing"))?;
@@ -96,16 +135,7 @@ impl<'a> UpstreamGroups<'a> {
         if group.servers.is_empty() {
             return Err(format!("service \"{name}\" has no endpoints"));
         }
-        group.lines = [lines, &self.common].concat();
-        // Names of objects have no underscore.
-        let kind = if by_service { "_service" } else { "" };
-        let mut key = format!("{namespace}_{}_{port_number}{kind}", backend.service);
-        if !lines.is_empty() {
-            let options: String = digest(lines.join("\n").as_bytes()).chars().take(8).collect();
-            key += &format!("_{options}");
-        }
-        self.groups.entry(key.clone()).or_insert(group);
-        Ok(key)
+        Ok((group, port_number))
     }
 
     /// Addresses of a port: those that are ready, or else those that still serve while they end.

@@ -5,7 +5,7 @@ use super::host::{Location, Target, Written};
 use crate::annotation::policy::{Policy, Protocol};
 
 /// Directives of the proxy that gRPC has, too, under its own name.
-const GRPC: &[&str] = &[
+pub(super) const GRPC: &[&str] = &[
     "buffer_size",
     "connect_timeout",
     "hide_header",
@@ -44,7 +44,7 @@ const FASTCGI: &[&str] = &[
 ];
 
 /// Fields of requests to endpoints.
-const FIELDS: &[(&str, &str)] = &[
+pub(super) const FIELDS: &[(&str, &str)] = &[
     ("Host", "$ingress_host"),
     ("X-Request-ID", "$ingress_request_id"),
     ("X-Real-IP", "$remote_addr"),

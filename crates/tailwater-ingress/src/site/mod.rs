@@ -4,6 +4,7 @@ mod build;
 pub mod certificate;
 pub mod endpoints;
 pub mod files;
+pub mod gateway;
 pub mod globals;
 mod host;
 mod location;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::build::Builder;
 use super::host::{Host, OWN_PATHS, server_name};
-use super::{Line, Site, certificate, location};
+use super::{Line, Site, certificate, gateway, location};
 use crate::annotation::policy::Policy;
 use crate::cluster::object::{Backend, BackendPort, ObjectName, PathKind};
 
@@ -38,7 +38,7 @@ impl Text {
     }
 
     fn owned_by(&mut self, owner: &ObjectName) {
-        self.owner = Some(owner.clone());
+        self.owner = (!owner.name.is_empty()).then(|| owner.clone());
     }
 }
 
@@ -81,6 +81,11 @@ pub(super) fn render(mut builder: Builder<'_>) -> Site {
     }
     let mut endpoints = std::collections::BTreeMap::new();
     let errors = error_locations(&mut builder);
+    let gateways = gateway::render(&mut builder, &default);
+    for (owner, line) in &gateways.http {
+        text.owned_by(owner);
+        text.line(line);
+    }
     for (name, group) in &builder.groups.groups {
         text.owned_by(&group.owner);
         text.line(&format!("upstream {name} {{"));
@@ -102,10 +107,38 @@ pub(super) fn render(mut builder: Builder<'_>) -> Site {
     let mut aliases = BTreeSet::new();
     for name in &names {
         let Some(host) = builder.hosts.get(name) else { continue };
-        write_host(&mut text, &builder, name, host, &default, &mut aliases, &errors);
+        let others = if name.is_empty() { &gateways.defaults } else { &BTreeSet::new() };
+        // Nothing would be left for it.
+        if others.len() < 2 {
+            write_host(&mut text, &builder, (name, host, others), &default, &mut aliases, &errors);
+        }
+    }
+    for (owner, line) in &gateways.servers {
+        text.owned_by(owner);
+        text.line(line);
     }
     text.owner = None;
     text.line("}");
+    if !gateways.stream.is_empty() {
+        text.line("stream {");
+        for (name, group) in &builder.groups.streams {
+            text.owned_by(&group.owner);
+            text.line(&format!("upstream {name} {{"));
+            if group.is_external {
+                text.line(&format!("zone {name} 64k;"));
+            }
+            text.lines(
+                group.servers.iter().map(|server| format!("server {server};")).collect::<Vec<_>>().iter(),
+            );
+            text.line("}");
+        }
+        for (owner, line) in &gateways.stream {
+            text.owned_by(owner);
+            text.line(line);
+        }
+        text.owner = None;
+        text.line("}");
+    }
     Site { lines: text.lines, files: builder.files, groups: endpoints, problems: builder.problems }
 }
 
@@ -225,8 +258,7 @@ fn error_locations(builder: &mut Builder<'_>) -> Vec<Vec<String>> {
 fn write_host(
     text: &mut Text,
     builder: &Builder<'_>,
-    name: &str,
-    host: &Host,
+    (name, host, others): (&str, &Host, &BTreeSet<u16>),
     default: &(String, String),
     aliases: &mut BTreeSet<String>,
     errors: &[Vec<String>],
@@ -247,12 +279,12 @@ fn write_host(
     let is_plain = !name.is_empty() && !name.starts_with('*');
     if wants_www && is_plain && !builder.hosts.contains_key(&other) && aliases.insert(other.clone()) {
         text.line("server {");
-        begin_server(text, builder, &other, host, default, false);
+        begin_server(text, builder, &other, host, default, None);
         text.line(&format!("return {} $ingress_scheme://{name}$request_uri;", globals.redirect_code));
         text.line("}");
     }
     text.line("server {");
-    begin_server(text, builder, &names, host, default, name.is_empty());
+    begin_server(text, builder, &names, host, default, name.is_empty().then_some(others));
     text.lines(&globals.server);
     text.line("set_escape_uri $ingress_escaped_uri $request_uri;");
     let own = text.owner.clone();
@@ -299,18 +331,24 @@ fn begin_server(
     names: &str,
     host: &Host,
     default: &(String, String),
-    is_default: bool,
+    others: Option<&BTreeSet<u16>>,
 ) {
     let (options, globals) = (builder.options, &builder.options.globals);
     let mut parameters = String::new();
-    if is_default {
+    if others.is_some() {
         parameters += " default_server";
     }
     if globals.proxy_protocol {
         parameters += " proxy_protocol";
     }
-    listen(text, &options.http, options.ipv6, &parameters);
-    listen(text, &options.https, options.ipv6, &format!(" ssl{parameters}"));
+    // Ports whose default server is one of a Gateway.
+    let is_own = |port: u16| others.is_none_or(|others| !others.contains(&port));
+    if is_own(80) {
+        listen(text, &options.http, options.ipv6, &parameters);
+    }
+    if is_own(443) {
+        listen(text, &options.https, options.ipv6, &format!(" ssl{parameters}"));
+    }
     text.line(&format!("http2 {};", if globals.http2 { "on" } else { "off" }));
     text.line(&format!("server_name {names};"));
     let own = text.owner.clone();

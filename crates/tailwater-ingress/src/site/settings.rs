@@ -25,6 +25,8 @@ pub struct SiteOptions {
     pub is_ready: bool,
     /// Controller of our classes.
     pub controller: String,
+    /// Controller of our classes of Gateway objects.
+    pub gateway_controller: String,
     /// Class in the older annotation `kubernetes.io/ingress.class`.
     pub class: String,
     /// Ingress objects without a class are served.
@@ -58,6 +60,7 @@ impl Default for SiteOptions {
             user: None,
             is_ready: false,
             controller: "tailwater.io/ingress-controller".to_owned(),
+            gateway_controller: "tailwater.io/gateway-controller".to_owned(),
             class: "tailwater".to_owned(),
             without_class: false,
             allow_snippets: false,

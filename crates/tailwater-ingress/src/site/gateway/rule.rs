@@ -1,0 +1,353 @@
+//! The lines of one rule: filters, and the backends that answer.
+
+use super::attach::check_backend;
+use super::hosts::Entry;
+use crate::cluster::gateway::{FieldChanges, Filter, NewPath, PathMatch, RouteBackend, is_hostname};
+use crate::cluster::object::{Backend, BackendPort, ObjectName};
+use crate::quote;
+use crate::site::build::Builder;
+use crate::site::host::OWN_PATHS;
+use crate::site::location::{FIELDS, GRPC};
+
+/// Longest time, for rules without a limit.
+const TIMEOUT_MAX: u64 = 86_400_000;
+
+/// Where lines of rules belong.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    /// Lines of the location.
+    pub(super) location: Vec<String>,
+    /// Lines of the block `http`.
+    pub(super) http: Vec<String>,
+    /// Lines of the server.
+    pub(super) server: Vec<String>,
+}
+
+/// Listener as seen by a rule.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// Port.
+    pub(super) port: u16,
+    /// TLS is decrypted.
+    pub(super) is_tls: bool,
+}
+
+/// Destination of a part of the requests.
+enum Destination {
+    Group(String),
+    Status(u16),
+}
+
+/// Writes the lines of a rule. `id` makes names unique.
+///
+/// # Errors
+/// A part of it cannot be expressed.
+pub(super) fn write(
+    builder: &mut Builder<'_>,
+    entry: &Entry<'_>,
+    seen: Seen,
+    id: &str,
+) -> Result<Written, String> {
+    let mut written = Written::default();
+    if let Some(part) = entry.rule.unsupported.first() {
+        return Err(part.clone());
+    }
+    let is_grpc = entry.route.kind == "GRPCRoute";
+    let family = if is_grpc { "grpc" } else { "proxy" };
+    let (mut own_fields, mut host) = (Vec::new(), None);
+    let mut mirrors = 0;
+    for filter in &entry.rule.filters {
+        match filter {
+            Filter::Redirect { scheme, hostname, port, path, status } => {
+                let url = redirect_base(scheme.as_deref(), hostname.as_deref(), *port, seen)?;
+                written.location.extend(redirect(entry, *status, &url, path.as_ref())?);
+                return Ok(written);
+            }
+            Filter::Request(changes) => {
+                for (name, value) in request_fields(changes, id, &mut written.http)? {
+                    own_fields.push((name, value));
+                }
+            }
+            Filter::Response(changes) => written.location.extend(response_fields(changes)?),
+            Filter::Rewrite { hostname, path } => {
+                if let Some(name) = hostname {
+                    host = Some(name.clone());
+                }
+                written.location.extend(path.as_ref().map(|path| rewrite(entry, path)).transpose()?);
+            }
+            Filter::Mirror(backend) => {
+                mirrors += 1;
+                if let Destination::Group(group) = destination(builder, entry, backend) {
+                    let path = format!("{OWN_PATHS}/mirror/{id}-{mirrors}");
+                    written.location.push(format!("mirror {path};"));
+                    written.server.extend([
+                        format!("location = {path} {{"),
+                        "internal;".to_owned(),
+                        "proxy_set_header Host $ingress_host;".to_owned(),
+                        format!("proxy_pass http://{group}$request_uri;"),
+                        "}".to_owned(),
+                    ]);
+                }
+            }
+        }
+    }
+    let target = choose(builder, entry, id, &mut written);
+    let target = match target {
+        Destination::Status(status) => {
+            written.location.push(format!("return {status};"));
+            return Ok(written);
+        }
+        Destination::Group(target) => target,
+    };
+    for line in &builder.options.globals.location {
+        match (line.strip_prefix("proxy_"), is_grpc) {
+            (Some(rest), true) => {
+                if GRPC.contains(&rest.split(' ').next().unwrap_or_default()) {
+                    written.location.push(format!("grpc_{rest}"));
+                }
+            }
+            _ => written.location.push(line.clone()),
+        }
+    }
+    if let Some(host) = host {
+        if !is_hostname(&host) || host.starts_with('*') {
+            return Err(format!("host \"{host}\""));
+        }
+        own_fields.push(("Host".to_owned(), host));
+    }
+    if let Some(time) = entry.rule.timeout {
+        let time = if time == 0 { TIMEOUT_MAX } else { time };
+        let inherited = [format!("{family}_read_timeout "), format!("{family}_next_upstream_timeout ")];
+        written.location.retain(|line| !inherited.iter().any(|begin| line.starts_with(begin)));
+        written.location.extend(inherited.map(|begin| format!("{begin}{time}ms;")));
+    }
+    for (name, value) in FIELDS {
+        let is_replaced = own_fields.iter().any(|(other, _)| other.eq_ignore_ascii_case(name));
+        // A connection of HTTP/2 knows neither.
+        let is_hop = is_grpc && matches!(*name, "Upgrade" | "Connection");
+        if !is_replaced && !is_hop {
+            written.location.push(format!("{family}_set_header {name} {value};"));
+        }
+    }
+    for (name, value) in own_fields {
+        written.location.push(format!("{family}_set_header {name} {value};"));
+    }
+    let scheme = if is_grpc { "grpc" } else { "http" };
+    written.location.push(format!("{family}_pass {scheme}://{target};"));
+    Ok(written)
+}
+
+/// Group of a backend, or the status with which its share is answered.
+fn destination(builder: &mut Builder<'_>, entry: &Entry<'_>, backend: &RouteBackend) -> Destination {
+    let owner = entry.route.owner();
+    if let Err((_, error)) = check_backend(builder.snapshot, entry.route, backend) {
+        builder.problem(&owner, format!("{error}: its requests are answered with 500"));
+        return Destination::Status(500);
+    }
+    let name = &backend.service.name;
+    let port = backend.port.map_or(BackendPort::First, BackendPort::Number);
+    let service = Backend { service: name.name.clone(), port };
+    match builder.groups.of_backend(&name.namespace, &service, &[], false, &owner) {
+        Ok(group) => Destination::Group(group),
+        Err(error) => {
+            builder.problem(&owner, format!("{error}: its requests are answered with 503"));
+            Destination::Status(503)
+        }
+    }
+}
+
+/// Chooses between the backends of a rule by their weights.
+fn choose(builder: &mut Builder<'_>, entry: &Entry<'_>, id: &str, written: &mut Written) -> Destination {
+    let backends: Vec<_> = entry.rule.backends.iter().filter(|backend| backend.weight > 0).collect();
+    let total: u64 = backends.iter().map(|backend| u64::from(backend.weight)).sum();
+    let mut parts = Vec::new();
+    for backend in &backends {
+        parts.push((destination(builder, entry, backend), u64::from(backend.weight)));
+    }
+    if parts.len() < 2 {
+        return parts.pop().map_or(Destination::Status(500), |(destination, _)| destination);
+    }
+    let variable = format!("$gateway_backend_{id}");
+    let mut line = format!("split_clients $request_id {variable} {{ ");
+    let (mut sum, mut before) = (0, 0);
+    let mut statuses = Vec::new();
+    let last = parts.len() - 1;
+    for (index, (destination, weight)) in parts.iter().enumerate() {
+        let value = match destination {
+            Destination::Group(group) => group.clone(),
+            Destination::Status(status) => {
+                statuses.push(*status);
+                format!("={status}")
+            }
+        };
+        sum += weight;
+        // Sums are rounded, not parts, so that no error adds up.
+        let end = sum * 10_000 / total;
+        let share = end - before;
+        before = end;
+        if index == last {
+            line += &format!("* \"{value}\"; }}");
+        } else if share > 0 {
+            line += &format!("{}.{:02}% \"{value}\"; ", share / 100, share % 100);
+        }
+    }
+    written.http.push(line);
+    statuses.sort_unstable();
+    statuses.dedup();
+    for status in statuses {
+        written.location.push(format!("if ({variable} = \"={status}\") {{ return {status}; }}"));
+    }
+    Destination::Group(variable)
+}
+
+/// Fields of requests with their values as words.
+fn request_fields(
+    changes: &FieldChanges,
+    id: &str,
+    http: &mut Vec<String>,
+) -> Result<Vec<(String, String)>, String> {
+    let mut fields = Vec::new();
+    for (name, value) in &changes.set {
+        fields.push((field_name(name)?, word(value)?));
+    }
+    for (index, (name, value)) in changes.add.iter().enumerate() {
+        let name = field_name(name)?;
+        let source = format!("$http_{}", name.to_ascii_lowercase().replace('-', "_"));
+        let variable = format!("$gateway_field_{id}_{index}");
+        let (alone, after) = (word(value)?, word(&format!(",{value}"))?);
+        let after = after.replacen('"', &format!("\"{source}"), 1);
+        http.push(format!("map {source} {variable} {{ \"\" {alone}; default {after}; }}"));
+        fields.push((name, variable));
+    }
+    for name in &changes.remove {
+        fields.push((field_name(name)?, "\"\"".to_owned()));
+    }
+    Ok(fields)
+}
+
+fn response_fields(changes: &FieldChanges) -> Result<Vec<String>, String> {
+    let mut lines = Vec::new();
+    for (begin, fields) in [("more_set_headers", &changes.set), ("more_set_headers -a", &changes.add)] {
+        for (name, value) in fields {
+            lines.push(format!("{begin} {};", word(&format!("{}: {value}", field_name(name)?))?));
+        }
+    }
+    for name in &changes.remove {
+        lines.push(format!("more_clear_headers {};", field_name(name)?));
+    }
+    Ok(lines)
+}
+
+fn field_name(name: &str) -> Result<String, String> {
+    match quote::is_end_to_end_field(name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!("field \"{name}\" in a filter")),
+    }
+}
+
+fn word(value: &str) -> Result<String, String> {
+    quote::literal(value).ok_or_else(|| format!("value {value:?} with a dollar or control characters"))
+}
+
+/// Path as a part of a replacement, without the slash at its end for a prefix.
+fn new_path(path: &str) -> Result<&str, String> {
+    let is_valid = (path.is_empty() || path.starts_with('/'))
+        && !path.contains(['$', '?', '#', ' '])
+        && !path.chars().any(char::is_control);
+    if is_valid { Ok(path) } else { Err(format!("path {path:?}")) }
+}
+
+/// Path of the match, if it is a prefix.
+fn prefix<'a>(entry: &Entry<'a>) -> Result<&'a str, String> {
+    match &entry.found.path {
+        PathMatch::Prefix(path) => Ok(path),
+        _ => Err("a new prefix for a match that has none".to_owned()),
+    }
+}
+
+fn rewrite(entry: &Entry<'_>, path: &NewPath) -> Result<String, String> {
+    let (regex, target) = match path {
+        NewPath::Full(path) => {
+            let path = new_path(path)?;
+            ("^".to_owned(), if path.is_empty() { "/".to_owned() } else { path.to_owned() })
+        }
+        NewPath::Prefix(path) => {
+            let old = quote::regex_escaped(prefix(entry)?);
+            match new_path(path)?.trim_end_matches('/') {
+                "" => (format!("^{old}/?(.*)$"), "/$1".to_owned()),
+                new => (format!("^{old}(.*)$"), format!("{new}$1")),
+            }
+        }
+    };
+    let words = quote::verbatim(&regex).zip(quote::rewrite_target(&target));
+    let (regex, target) = words.ok_or_else(|| format!("path {target:?}"))?;
+    Ok(format!("rewrite {regex} {target} break;"))
+}
+
+/// Scheme, host and port of a redirect.
+fn redirect_base(
+    scheme: Option<&str>,
+    hostname: Option<&str>,
+    port: Option<u16>,
+    seen: Seen,
+) -> Result<String, String> {
+    let own = if seen.is_tls { "https" } else { "http" };
+    let name = match scheme {
+        None => own,
+        Some(name @ ("http" | "https")) => name,
+        Some(name) => return Err(format!("scheme \"{name}\"")),
+    };
+    let host = match hostname {
+        None => "$host".to_owned(),
+        Some(host) if is_hostname(host) && !host.starts_with('*') => host.to_owned(),
+        Some(host) => return Err(format!("host \"{host}\"")),
+    };
+    let usual = if name == "https" { 443 } else { 80 };
+    // Another scheme has its own port.
+    let port = port.unwrap_or(if scheme.is_some() { usual } else { seen.port });
+    let port = if port == usual { String::new() } else { format!(":{port}") };
+    Ok(format!("{name}://{host}{port}"))
+}
+
+fn redirect(
+    entry: &Entry<'_>,
+    status: u16,
+    base: &str,
+    path: Option<&NewPath>,
+) -> Result<Vec<String>, String> {
+    if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+        return Err(format!("status {status} of a redirect"));
+    }
+    Ok(match path {
+        None => vec![format!("return {status} {base}$request_uri;")],
+        Some(NewPath::Full(path)) => {
+            let path = new_path(path)?;
+            let path = if path.is_empty() { "/" } else { path };
+            let word = quote::literal(path).ok_or_else(|| format!("path {path:?}"))?;
+            // The word without its first quote goes on behind the variables.
+            let rest = word.get(1..word.len() - 1).unwrap_or_default();
+            vec![format!("return {status} \"{base}{rest}$is_args$args\";")]
+        }
+        Some(NewPath::Prefix(path)) => {
+            let old = quote::regex_escaped(prefix(entry)?);
+            let (regex, rest) = match new_path(path)?.trim_end_matches('/') {
+                "" => (format!("^{old}/?([^?]*)"), "/$1".to_owned()),
+                new => (format!("^{old}([^?]*)"), format!("{new}$1")),
+            };
+            let words = quote::verbatim(&regex).zip(quote::rewrite_target(&rest));
+            let (regex, rest) = words.ok_or_else(|| format!("path {path:?}"))?;
+            let rest = rest.get(1..rest.len() - 1).unwrap_or_default();
+            vec![
+                format!("if ($request_uri ~ {regex}) {{ return {status} \"{base}{rest}$is_args$args\"; }}"),
+                // The prefix is encoded in another way.
+                "return 404;".to_owned(),
+            ]
+        }
+    })
+}
+
+/// Lines of a rule that cannot be served.
+pub(super) fn refused(builder: &mut Builder<'_>, owner: &ObjectName, error: &str) -> Vec<String> {
+    builder.problem(owner, format!("not supported, answered with 500: {error}"));
+    vec!["return 500;".to_owned()]
+}
