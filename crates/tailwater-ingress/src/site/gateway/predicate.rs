@@ -26,7 +26,7 @@ impl Predicates {
             tests.clear();
         }
         if let Some(method) = &found.method {
-            tests.push(("$request_method".to_owned(), format!("^{}$", quote::regex_escaped(method))));
+            tests.push(("$request_method".to_owned(), format!("^{}\\z", quote::regex_escaped(method))));
         }
         for (name, value) in &found.headers {
             if !quote::is_field_name(name) {
@@ -81,16 +81,16 @@ impl Predicates {
 /// Regular expression of the paths that a match has.
 pub(super) fn path_regex(path: &PathMatch) -> String {
     match path {
-        PathMatch::Exact(path) => format!("^{}$", quote::regex_escaped(path)),
-        PathMatch::Prefix(path) => format!("^{}(/|$)", quote::regex_escaped(path)),
-        PathMatch::Regex(regex) => format!("^(?:{regex})$"),
+        PathMatch::Exact(path) => format!("^{}\\z", quote::regex_escaped(path)),
+        PathMatch::Prefix(path) => format!("^{}(/|\\z)", quote::regex_escaped(path)),
+        PathMatch::Regex(regex) => format!("^(?:{regex})\\z"),
     }
 }
 
 fn whole(value: &ValueMatch) -> String {
     match value {
-        ValueMatch::Exact(value) => format!("^{}$", quote::regex_escaped(value)),
-        ValueMatch::Regex(regex) => format!("^(?:{regex})$"),
+        ValueMatch::Exact(value) => format!("^{}\\z", quote::regex_escaped(value)),
+        ValueMatch::Regex(regex) => format!("^(?:{regex})\\z"),
     }
 }
 

@@ -94,7 +94,8 @@ pub(super) fn write(
     let target = choose(builder, entry, id, &mut written);
     let target = match target {
         Destination::Status(status) => {
-            written.location.push(format!("return {status};"));
+            // Nothing comes after a rewrite.
+            written.location.insert(0, format!("return {status};"));
             return Ok(written);
         }
         Destination::Group(target) => target,
@@ -195,7 +196,9 @@ fn choose(builder: &mut Builder<'_>, entry: &Entry<'_>, id: &str, written: &mut 
     statuses.sort_unstable();
     statuses.dedup();
     for status in statuses {
-        written.location.push(format!("if ({variable} = \"={status}\") {{ return {status}; }}"));
+        // Nothing comes after a rewrite.
+        let line = format!("if ({variable} = \"={status}\") {{ return {status}; }}");
+        written.location.insert(0, line);
     }
     Destination::Group(variable)
 }
