@@ -175,7 +175,7 @@ fn parse_format(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Option<Cache
             _ if inline.is_some() => return Err(invalid(&word)),
             b"-h" | b"-?" | b"--help" => return Ok(None),
             b"--again" => options.is_again = true,
-            _ if options.device.is_empty() && !word.starts_with(b"-") => options.device = word,
+            _ if options.device.is_empty() && !word.starts_with(b"-") => options.device = word.clone(),
             _ => return Err(invalid(&word)),
         }
     }

@@ -299,7 +299,7 @@ impl SegmentStore {
             false => OpenOptions::READ_WRITE,
         };
         let mut opened = disk.open(by, &path, &options).await;
-        if opened.as_ref().is_err_and(|error| error.errno().is_some_and(|errno| is_read_only(errno))) {
+        if opened.as_ref().is_err_and(|error| error.errno().is_some_and(is_read_only)) {
             is_writable = false;
             opened = disk.open(by, &path, &OpenOptions { access: Access::Read, ..options }).await;
         }
