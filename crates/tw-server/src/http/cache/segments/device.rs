@@ -7,14 +7,16 @@
 //! A slot that was freed rests before it is used again, until responses that are being sent from it have most likely ended, and
 //! in any case until the last write to it has.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
+use std::hash::BuildHasher;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
 use tw_base::{FatalMutex, Limit};
+use tw_cache::SEGMENTS_MAX;
 use tw_cache::segment::{BLOCK_SIZE, DeviceContent, SIGNATURES_SIZE, SegmentHeader, Superblock};
 use tw_disk::{
     Account, CreateOptions, Disk, DiskError, Durable, Errno, Existing, File, JobClass, JobSource, Op,
@@ -22,7 +24,7 @@ use tw_disk::{
 };
 
 use super::super::cache_path::CachePath;
-use super::read_up_to;
+use super::{OpenSegment, Segment, SegmentStore, no_room, read_up_to};
 
 /// Rest of a slot between two segments.
 const SLOT_REST: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(10) };
@@ -167,6 +169,110 @@ impl OpenDevice {
             }
         }
         Ok(found)
+    }
+}
+
+impl SegmentStore {
+    /// Returns a segment of the device.
+    pub(super) async fn open_in_slot(
+        &self,
+        disk: &Disk,
+        by: &mut Account,
+        number: u32,
+    ) -> Result<Option<Arc<OpenSegment>>, DiskError> {
+        let Some(OpenDevice { file, superblock, .. }) = self.device.as_ref().and_then(DevicePlace::opened)
+        else {
+            return Ok(None);
+        };
+        // Before the header: the slot is not used again meanwhile.
+        let lease = self.known.lock().segments.get(&number).map(|segment| segment.lease.clone());
+        let Some(lease) = lease else { return Ok(None) };
+        let base = superblock.offset(superblock.slot(number));
+        let first = read_up_to(disk, by, file, base, BLOCK_SIZE as usize).await?;
+        let Ok(header) = SegmentHeader::decode(&first, number) else { return Ok(None) };
+        let open = Arc::new(OpenSegment { header, file: file.clone(), is_writable: true, base, lease });
+        self.keep_open(number, &open);
+        Ok(Some(open))
+    }
+
+    /// Bytes of a segment up to the end of its file or slot.
+    pub(super) async fn size_of(
+        &self,
+        disk: &Disk,
+        by: &mut Account,
+        open: &OpenSegment,
+    ) -> Result<u64, DiskError> {
+        match self.device.as_ref().and_then(DevicePlace::opened) {
+            Some(device) => Ok(device.superblock.slot_size),
+            None => Ok(disk.stat_file(by, &open.file).await?.size),
+        }
+    }
+
+    /// Returns true if segments are in slots of a device.
+    pub(in crate::http::cache) fn is_on_device(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// Bytes that have to be freed on the device, so that it has room for new segments.
+    pub(in crate::http::cache) fn device_excess(&self) -> u64 {
+        let Some(OpenDevice { superblock, .. }) = self.device.as_ref().and_then(DevicePlace::opened) else {
+            return 0;
+        };
+        let used = self.known.lock().segments.len() as u64;
+        used.saturating_sub(u64::from(superblock.slots - superblock.reserve())) * superblock.slot_size
+    }
+
+    /// Makes everything from `from` on no part of a segment.
+    pub(super) async fn cut(
+        &self,
+        disk: &Disk,
+        by: &mut Account,
+        open: &OpenSegment,
+        from: u64,
+    ) -> Result<(), DiskError> {
+        match self.device.as_ref().and_then(DevicePlace::opened) {
+            // A scan ends there.
+            Some(device) if from < device.superblock.slot_size => {
+                open.write(disk, by, from, vec![0; BLOCK_SIZE as usize]).await
+            }
+            Some(_) => Ok(()),
+            None => disk.truncate(by, &open.file, from).await,
+        }
+    }
+
+    /// Creates a segment in a slot of the device.
+    pub(super) async fn create_in_slot(
+        &self,
+        disk: &Disk,
+        by: &mut Account,
+        created: u64,
+    ) -> Result<Arc<OpenSegment>, DiskError> {
+        let Some((place, OpenDevice { file, superblock, .. })) =
+            self.device.as_ref().and_then(|place| Some((place, place.opened()?)))
+        else {
+            return Err(no_room());
+        };
+        let lease = SlotLease::default();
+        let number = {
+            let mut known = self.known.lock();
+            let used: HashSet<u32> = known.segments.keys().map(|number| superblock.slot(*number)).collect();
+            let next = known.next;
+            let mut numbers = (0..superblock.slots).map(|nth| (next + nth) % SEGMENTS_MAX);
+            let is_free = |number: &u32| {
+                let slot = superblock.slot(*number);
+                !used.contains(&slot) && place.may_use(slot)
+            };
+            // The manager makes room.
+            let number = numbers.find(is_free).ok_or_else(no_room)?;
+            known.next = (number + 1) % SEGMENTS_MAX;
+            known.segments.insert(number, Segment::active(superblock.slot_size, &lease));
+            number
+        };
+        let stamp = self.random.hash_one((created, number));
+        let header = SegmentHeader { number, stamp, created, table: None };
+        let base = superblock.offset(superblock.slot(number));
+        let open = OpenSegment { header, file: file.clone(), is_writable: true, base, lease };
+        self.begin(disk, by, open).await
     }
 }
 

@@ -34,7 +34,7 @@ use tw_disk::{
 
 use super::cache_path::{CachePath, CacheStore};
 
-use device::{DevicePlace, LeasedBytes, OpenDevice, SlotLease, note_path};
+use device::{DevicePlace, LeasedBytes, SlotLease, note_path};
 
 pub(super) use append::{AppendQueue, AppendTarget, Appended};
 pub(super) use record::{FoundRecord, HEAD_READ, RecordHead, RecordRead, is_body_whole};
@@ -316,68 +316,6 @@ impl SegmentStore {
         Ok(Some(open))
     }
 
-    /// Returns a segment of the device.
-    async fn open_in_slot(
-        &self,
-        disk: &Disk,
-        by: &mut Account,
-        number: u32,
-    ) -> Result<Option<Arc<OpenSegment>>, DiskError> {
-        let Some(OpenDevice { file, superblock, .. }) = self.device.as_ref().and_then(DevicePlace::opened)
-        else {
-            return Ok(None);
-        };
-        // Before the header: the slot is not used again meanwhile.
-        let lease = self.known.lock().segments.get(&number).map(|segment| segment.lease.clone());
-        let Some(lease) = lease else { return Ok(None) };
-        let base = superblock.offset(superblock.slot(number));
-        let first = read_up_to(disk, by, file, base, BLOCK_SIZE as usize).await?;
-        let Ok(header) = SegmentHeader::decode(&first, number) else { return Ok(None) };
-        let open = Arc::new(OpenSegment { header, file: file.clone(), is_writable: true, base, lease });
-        self.keep_open(number, &open);
-        Ok(Some(open))
-    }
-
-    /// Bytes of a segment up to the end of its file or slot.
-    async fn size_of(&self, disk: &Disk, by: &mut Account, open: &OpenSegment) -> Result<u64, DiskError> {
-        match self.device.as_ref().and_then(DevicePlace::opened) {
-            Some(device) => Ok(device.superblock.slot_size),
-            None => Ok(disk.stat_file(by, &open.file).await?.size),
-        }
-    }
-
-    /// Returns true if segments are in slots of a device.
-    pub(super) fn is_on_device(&self) -> bool {
-        self.device.is_some()
-    }
-
-    /// Bytes that have to be freed on the device, so that it has room for new segments.
-    pub(super) fn device_excess(&self) -> u64 {
-        let Some(OpenDevice { superblock, .. }) = self.device.as_ref().and_then(DevicePlace::opened) else {
-            return 0;
-        };
-        let used = self.known.lock().segments.len() as u64;
-        used.saturating_sub(u64::from(superblock.slots - superblock.reserve())) * superblock.slot_size
-    }
-
-    /// Makes everything from `from` on no part of a segment.
-    async fn cut(
-        &self,
-        disk: &Disk,
-        by: &mut Account,
-        open: &OpenSegment,
-        from: u64,
-    ) -> Result<(), DiskError> {
-        match self.device.as_ref().and_then(DevicePlace::opened) {
-            // A scan ends there.
-            Some(device) if from < device.superblock.slot_size => {
-                open.write(disk, by, from, vec![0; BLOCK_SIZE as usize]).await
-            }
-            Some(_) => Ok(()),
-            None => disk.truncate(by, &open.file, from).await,
-        }
-    }
-
     /// Returns a segment that can be written. `None` if there is none, or its header is damaged.
     ///
     /// # Errors
@@ -460,41 +398,6 @@ impl SegmentStore {
             let open = OpenSegment { header, file, is_writable: true, base: 0, lease };
             return self.begin(disk, by, open).await;
         }
-    }
-
-    /// Creates a segment in a slot of the device.
-    async fn create_in_slot(
-        &self,
-        disk: &Disk,
-        by: &mut Account,
-        created: u64,
-    ) -> Result<Arc<OpenSegment>, DiskError> {
-        let Some((place, OpenDevice { file, superblock, .. })) =
-            self.device.as_ref().and_then(|place| Some((place, place.opened()?)))
-        else {
-            return Err(no_room());
-        };
-        let lease = SlotLease::default();
-        let number = {
-            let mut known = self.known.lock();
-            let used: HashSet<u32> = known.segments.keys().map(|number| superblock.slot(*number)).collect();
-            let next = known.next;
-            let mut numbers = (0..superblock.slots).map(|nth| (next + nth) % SEGMENTS_MAX);
-            let is_free = |number: &u32| {
-                let slot = superblock.slot(*number);
-                !used.contains(&slot) && place.may_use(slot)
-            };
-            // The manager makes room.
-            let number = numbers.find(is_free).ok_or_else(no_room)?;
-            known.next = (number + 1) % SEGMENTS_MAX;
-            known.segments.insert(number, Segment::active(superblock.slot_size, &lease));
-            number
-        };
-        let stamp = self.random.hash_one((created, number));
-        let header = SegmentHeader { number, stamp, created, table: None };
-        let base = superblock.offset(superblock.slot(number));
-        let open = OpenSegment { header, file: file.clone(), is_writable: true, base, lease };
-        self.begin(disk, by, open).await
     }
 
     /// Writes the header of a new segment.
