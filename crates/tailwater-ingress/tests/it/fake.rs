@@ -22,6 +22,8 @@ struct State {
     /// Versions up to this one are forgotten.
     forgotten: u64,
     is_down: bool,
+    /// Collections that the server does not have.
+    absent: Vec<String>,
     /// Number of times that watches were broken off.
     broken: u64,
     requests: Vec<(String, String, Value)>,
@@ -110,6 +112,11 @@ impl FakeApi {
         });
     }
 
+    /// Names collections that do not exist, by a part of their path; all exist without one.
+    pub fn set_absent(&self, part: &[&str]) {
+        self.change(|state| state.absent = part.iter().map(|part| (*part).to_owned()).collect());
+    }
+
     /// Requests with a content: method, target, content.
     pub fn requests(&self, method: &str, part: &str) -> Vec<Value> {
         let state = self.lock();
@@ -149,6 +156,9 @@ impl FakeApi {
         let stream = reader.into_inner();
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
         match &*method {
+            "GET" if self.lock().absent.iter().any(|part| path.contains(part)) => {
+                answer(stream, 404, &json!({"message": "the server could not find the requested resource"}))
+            }
             "GET" if query.contains("watch=1") => self.watch(stream, path, query),
             "GET" if query.contains("limit=") => answer(stream, 200, &self.list(path, query)),
             "GET" => {

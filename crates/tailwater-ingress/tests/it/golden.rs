@@ -17,6 +17,9 @@ fn insert<T: Kept>(snapshot: &mut Snapshot, json: &Value) {
 }
 
 fn read(text: &str) -> Snapshot {
+    use tailwater_ingress::cluster::gateway::{
+        Gateway, GatewayClass, GrpcRoute, HttpRoute, Namespace, ReferenceGrant, TlsRoute,
+    };
     use tailwater_ingress::cluster::object::{
         ConfigMap, EndpointSlice, Ingress, IngressClass, Secret, Service,
     };
@@ -30,6 +33,13 @@ fn read(text: &str) -> Snapshot {
             "EndpointSlice" => insert::<EndpointSlice>(&mut snapshot, object),
             "Secret" => insert::<Secret>(&mut snapshot, object),
             "ConfigMap" => insert::<ConfigMap>(&mut snapshot, object),
+            "Namespace" => insert::<Namespace>(&mut snapshot, object),
+            "GatewayClass" => insert::<GatewayClass>(&mut snapshot, object),
+            "Gateway" => insert::<Gateway>(&mut snapshot, object),
+            "HTTPRoute" => insert::<HttpRoute>(&mut snapshot, object),
+            "GRPCRoute" => insert::<GrpcRoute>(&mut snapshot, object),
+            "TLSRoute" => insert::<TlsRoute>(&mut snapshot, object),
+            "ReferenceGrant" => insert::<ReferenceGrant>(&mut snapshot, object),
             kind => panic!("{kind}"),
         }
     }
@@ -96,5 +106,5 @@ fn configurations_are_those_of_the_files() {
             golden.display()
         );
     }
-    assert!(count >= 3);
+    assert!(count >= 4);
 }

@@ -10,6 +10,7 @@
 mod cluster;
 mod documents;
 mod fake;
+mod gateway;
 mod golden;
 mod hostile;
 mod manifests;
