@@ -8,6 +8,13 @@ use crate::cluster::store::Snapshot;
 use crate::site::certificate;
 use crate::site::settings::SiteOptions;
 
+/// Reason, one word, and a text for people.
+type Refusal = (&'static str, String);
+/// Chain and key of a certificate.
+type Pair = (Vec<u8>, Vec<u8>);
+/// Numbers of listeners with the hosts that they serve.
+type ListenerHosts = Vec<(usize, Vec<String>)>;
+
 /// Condition of a status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
@@ -22,7 +29,7 @@ pub struct Condition {
 }
 
 impl Condition {
-    fn new(kind: &'static str, result: Result<(), (&'static str, String)>) -> Self {
+    fn new(kind: &'static str, result: Result<(), Refusal>) -> Self {
         match result {
             Ok(()) => Self { kind, is_true: true, reason: kind, message: String::new() },
             Err((reason, message)) => Self { kind, is_true: false, reason, message },
@@ -192,7 +199,7 @@ fn accept(
     listener: &Listener,
     known: &[&str],
     taken: &[&Listener],
-) -> Result<(), (&'static str, String)> {
+) -> Result<(), Refusal> {
     if known.is_empty() {
         let text = format!("protocol \"{}\" is not supported in this mode", listener.protocol);
         return Err(("UnsupportedProtocol", text));
@@ -223,11 +230,7 @@ fn port_of(address: &str) -> Option<u16> {
     address.rsplit(':').next()?.parse().ok()
 }
 
-fn read_certificate(
-    snapshot: &Snapshot,
-    gateway: &Gateway,
-    reference: &Reference,
-) -> Result<(Vec<u8>, Vec<u8>), (&'static str, String)> {
+fn read_certificate(snapshot: &Snapshot, gateway: &Gateway, reference: &Reference) -> Result<Pair, Refusal> {
     if !reference.group.is_empty() || reference.kind != "Secret" {
         return Err(("InvalidCertificateRef", format!("\"{}\" is no Secret", reference.name)));
     }
@@ -262,7 +265,7 @@ pub(super) fn check_backend(
     snapshot: &Snapshot,
     route: &Route,
     backend: &RouteBackend,
-) -> Result<(), (&'static str, String)> {
+) -> Result<(), Refusal> {
     let service = &backend.service;
     if !service.group.is_empty() || service.kind != "Service" {
         return Err(("InvalidKind", format!("backend \"{}\" is no Service", service.name)));
@@ -356,7 +359,7 @@ fn listeners_of(
     route: &Route,
     parent: &Parent,
     state: &GatewayState,
-) -> Result<Vec<(usize, Vec<String>)>, (&'static str, String)> {
+) -> Result<ListenerHosts, Refusal> {
     let mut failure = ("NoMatchingParent", "no listener has this name, port and protocol".to_owned());
     let mut found = Vec::new();
     let own = &state.gateway.metadata.name.namespace;
