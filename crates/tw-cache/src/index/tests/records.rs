@@ -323,7 +323,7 @@ fn index_of_records_equals_a_plain_map() {
                 let moving = moves.swap_remove(next(moves.len() as u64) as usize);
                 let key = moving.key();
                 let is_known = model.contains_key(&key);
-                match moving.finish(at(number)) {
+                match moving.finish(at(number), number.into()) {
                     Ok(gone) => assert_eq!(gone.address, model.insert(key, at(number))),
                     Err(_) => assert!(!is_known),
                 }
