@@ -100,7 +100,12 @@ _tailwater() {
                 --rate) COMPREPLY=(); return ;;
             esac
             if [[ $word == -* ]]; then _tailwater_words '--key-prefix --to --list --json --rate -? -h --help'; else _tailwater_names -d; fi ;;
-        *) _tailwater_words 'stat check export' ;;
+        format)
+            case $before in
+                --segment) COMPREPLY=(); return ;;
+            esac
+            if [[ $word == -* ]]; then _tailwater_words '--segment --again -? -h --help'; else _tailwater_names -f; fi ;;
+        *) _tailwater_words 'stat check export format' ;;
         esac
         return
     fi

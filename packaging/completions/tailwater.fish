@@ -4,7 +4,7 @@ complete -c tailwater -f
 complete -c tailwater -n __fish_is_first_token -a serve -d 'serve a directory without a configuration file'
 complete -c tailwater -n __fish_is_first_token -a proxy -d 'pass requests on without a configuration file'
 complete -c tailwater -n __fish_is_first_token -a purge -d 'remove responses from a cache of the running server'
-complete -c tailwater -n __fish_is_first_token -a cache -d 'look into the directory of a cache'
+complete -c tailwater -n __fish_is_first_token -a cache -d 'look into the directory of a cache, or format a device for one'
 complete -c tailwater -n __fish_is_first_token -a fleet -d 'show the nodes that share purges with the running server'
 complete -c tailwater -n __fish_is_first_token -a trust -d 'make the system trust the local authority of serve --tls localhost'
 complete -c tailwater -n __fish_is_first_token -a hash-password -d 'hash a password for auth_basic_user_file'
@@ -88,6 +88,10 @@ complete -c tailwater -n '__fish_seen_subcommand_from cache; and __fish_seen_sub
 complete -c tailwater -n '__fish_seen_subcommand_from cache; and __fish_seen_subcommand_from export' -l rate -x -d 'read no more than so many bytes of bodies in a second, such as 50m'
 complete -c tailwater -n '__fish_seen_subcommand_from cache; and __fish_seen_subcommand_from export' -s '?' -s 'h' -l help -d 'this help'
 complete -c tailwater -n '__fish_seen_subcommand_from cache; and __fish_seen_subcommand_from export' -a '(__fish_complete_directories)'
-complete -c tailwater -n '__fish_seen_subcommand_from cache; and not __fish_seen_subcommand_from stat check export' -a 'stat check export'
+complete -c tailwater -n '__fish_seen_subcommand_from cache; and __fish_seen_subcommand_from format' -l segment -x -d 'size of segments (4m to 1g; default: by the size of the device)'
+complete -c tailwater -n '__fish_seen_subcommand_from cache; and __fish_seen_subcommand_from format' -l again -d 'format a device that has segments of a cache; they are lost'
+complete -c tailwater -n '__fish_seen_subcommand_from cache; and __fish_seen_subcommand_from format' -s '?' -s 'h' -l help -d 'this help'
+complete -c tailwater -n '__fish_seen_subcommand_from cache; and __fish_seen_subcommand_from format' -F
+complete -c tailwater -n '__fish_seen_subcommand_from cache; and not __fish_seen_subcommand_from stat check export format' -a 'stat check export format'
 complete -c tailwater -n '__fish_seen_subcommand_from fleet' -a status
 complete -c tailwater -n '__fish_seen_subcommand_from serve' -a '(__fish_complete_directories)'
