@@ -19,6 +19,10 @@ const HOMES: &[(&str, &str)] = &[
         "crates/tw-connect/src/upstream_block/state_file.rs",
         "the state of groups, read when a configuration is loaded",
     ),
+    (
+        "crates/tw-server/src/http/cache/device_format.rs",
+        "devices are checked when a configuration is loaded, and formatted by a command",
+    ),
     ("crates/tw-acme/", "the thread that orders certificates may wait"),
     ("crates/tw-fleet/", "the thread that follows a fleet may wait"),
     ("crates/tw-cache/examples/", "programs that measure, which run no loop"),

@@ -73,12 +73,12 @@ pub struct Listener {
 /// Namespaces whose routes a listener allows.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Namespaces {
-    /// That of the Gateway.
+    /// Namespace of the Gateway.
     #[default]
     Same,
     /// All.
     All,
-    /// Those with these labels: name, operator, values.
+    /// Namespaces with these labels: name, operator, values.
     Selector(Vec<(String, String, Vec<String>)>),
     /// None, because it is not known what is meant.
     Unknown,

@@ -33,7 +33,7 @@ pub enum Outcome {
     Failed(String),
 }
 
-/// What the server said to routes and Gateway objects, for their status.
+/// Errors of the server about routes and Gateway objects, for their status.
 #[derive(Debug, Default)]
 pub struct Verdicts(Mutex<BTreeMap<ObjectName, String>>);
 
@@ -88,7 +88,7 @@ impl Applier {
         Ok(Self { server, journal, options, applied: None, good, good_routes, verdicts, bad, refused })
     }
 
-    /// What the server said to routes and Gateway objects.
+    /// Errors of the server about routes and Gateway objects.
     pub fn verdicts(&self) -> Arc<Verdicts> {
         Arc::clone(&self.verdicts)
     }

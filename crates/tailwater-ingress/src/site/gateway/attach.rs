@@ -51,7 +51,7 @@ pub struct Attachment {
 pub struct GatewayState {
     /// The object.
     pub gateway: Gateway,
-    /// Its listeners in their order.
+    /// Listeners in their order.
     pub listeners: Vec<ListenerState>,
 }
 

@@ -12,7 +12,7 @@ use crate::site::location::{FIELDS, GRPC};
 /// Longest time, for rules without a limit.
 const TIMEOUT_MAX: u64 = 86_400_000;
 
-/// Where lines of rules belong.
+/// Lines of rules by the places that they belong to.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     /// Lines of the location.
