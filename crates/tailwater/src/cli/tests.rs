@@ -335,7 +335,7 @@ fn mistakes() {
         ("purge --cache c --tag a,b", "\"a,b\" is no tag: tags have neither spaces nor commas"),
         ("purge --cache", "option \"--cache\" requires the name of a cache"),
         ("purge --cache c a -t", "invalid option: \"-t\""),
-        ("cache", "\"cache\" needs a word: stat, check or export"),
+        ("cache", "\"cache\" needs a word: stat, check, export or format"),
         ("cache look d", "invalid option: \"look\""),
         ("cache stat", "no directory: where is the cache?"),
         ("cache check d --jobs 0", "\"0\" is no number of jobs: 1 to 64"),
