@@ -7,6 +7,7 @@ use super::compact::{CompactBytes, CompactEntry};
 use super::location::{Location, SegmentAddress};
 use super::queue::{Queue, USES_MAX};
 use super::shard::{Shard, Slot, Traits, UNKNOWN};
+use super::slot::PackNeeds;
 use super::{EntryState, IndexEntry};
 use crate::Key;
 
@@ -78,27 +79,26 @@ impl Shard {
         self.remove_compact(entry.tag);
     }
 
-    /// Makes the slot of this key compact, if it is plain. While a sweep goes on, `swept` is the number of the last purge before
-    /// it.
-    pub(super) fn pack(&mut self, hash: u64, key: Key, swept: Option<u64>) {
+    /// Makes the slot of this key compact, if it is plain.
+    pub(super) fn pack(&mut self, hash: u64, key: Key, needs: PackNeeds) {
         let Some(at) = self.find(hash, key) else { return };
-        self.pack_slot(hash, at, swept);
+        self.pack_slot(hash, at, needs);
     }
 
-    fn pack_slot(&mut self, hash: u64, at: u32, swept: Option<u64>) {
-        let Some(entry) = self.slot(at).and_then(|slot| slot.compact(hash, swept)) else { return };
+    fn pack_slot(&mut self, hash: u64, at: u32, needs: PackNeeds) {
+        let Some(entry) = self.slot(at).and_then(|slot| slot.compact(hash, needs)) else { return };
         if self.insert_compact(entry) {
             self.take_out(at);
         }
     }
 
     /// Makes slots compact that are plain, from `end` on backwards, as many as `count`. Returns the number of those before them.
-    pub(super) fn pack_some(&mut self, end: u32, count: u32, swept: Option<u64>) -> u32 {
+    pub(super) fn pack_some(&mut self, end: u32, count: u32, needs: PackNeeds) -> u32 {
         let end = end.min(self.len());
         let begin = end.saturating_sub(count);
         for at in (begin..end).rev() {
             let Some(hash) = self.slot(at).map(|slot| self.seed.hash(slot.key)) else { continue };
-            self.pack_slot(hash, at, swept);
+            self.pack_slot(hash, at, needs);
         }
         begin
     }

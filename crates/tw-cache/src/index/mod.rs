@@ -67,6 +67,7 @@ use leaving::Removals;
 use location::SegmentUse;
 use queue::QueueLoad;
 use shard::{NEVER, Placement, Seed, Shard, Slot, Sums, Traits};
+use slot::PackNeeds;
 
 pub(crate) use compact::{COMPACT_SIZE, CompactBytes, page_of};
 pub(crate) use records::page_of_row;
@@ -139,6 +140,8 @@ pub struct Index {
     swept: AtomicU64,
     /// True while a sweep goes on.
     is_sweeping: AtomicBool,
+    /// True while segments are loaded.
+    is_loading: AtomicBool,
     leaving: Arc<Removals>,
     segments: Arc<SegmentUse>,
     /// Shard at which the search for the oldest entry begins; it moves, so that the first shards are not preferred.
@@ -183,6 +186,7 @@ impl Index {
             is_fifo: AtomicBool::new(false),
             swept: AtomicU64::new(0),
             is_sweeping: AtomicBool::new(false),
+            is_loading: AtomicBool::new(false),
             leaving: leaving.clone(),
             segments: segments.clone(),
             hand: AtomicUsize::new(0),
@@ -398,9 +402,10 @@ impl Index {
         ScanCursor::default()
     }
 
-    /// Number of the last purge before the sweep that goes on.
-    fn sweeping(&self) -> Option<u64> {
-        self.is_sweeping.load(SeqCst).then(|| self.swept.load(SeqCst))
+    /// Needs of the sweep and of the loading that go on.
+    fn pack_needs(&self) -> PackNeeds {
+        let swept = self.is_sweeping.load(SeqCst).then(|| self.swept.load(SeqCst));
+        PackNeeds { swept, is_loading: self.is_loading.load(SeqCst) }
     }
 
     /// Adds some entries to `seen` that are not compact, at most 32 (`STEP_ENTRIES`), in no order. Entries that exist from the first call
@@ -506,7 +511,7 @@ impl Index {
         shard.unpack(hash, key, self.sequence.last());
         let result = work(shard, hash);
         if shard.packed_bytes > 0 {
-            shard.pack(hash, key, self.sweeping());
+            shard.pack(hash, key, self.pack_needs());
         }
         result
     }

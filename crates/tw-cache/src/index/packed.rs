@@ -5,6 +5,7 @@
 //! caller, who marks it as removed, so that no start finds it again.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use super::claim::{Claim, Commit};
 use super::compact::CompactEntry;
@@ -174,9 +175,8 @@ impl Move {
         self.commit.0.key()
     }
 
-    /// Records that the copy is in place, and counts half of the uses on. `sequence` is the number in the record: an entry of a
-    /// snapshot has it from now on, because the copy was seen on the disk. Returns the entry with the place of before, which the
-    /// caller removes.
+    /// Records that the copy is in place, and counts half of the uses on. `sequence` is the number in the record, which the entry
+    /// has from now on, as one that was seen on the disk. Returns the entry with the place of before, which the caller removes.
     ///
     /// # Errors
     /// The entry was removed meanwhile. The caller removes the copy and then drops this permit.
@@ -190,12 +190,13 @@ impl Move {
             let checked = shard.slot(at).map_or(0, |slot| slot.checked);
             shard.change_file(at, |slot| {
                 (slot.location, slot.lately) = (to.into(), slot.lately / 2);
-                if slot.traits.has(Traits::RESTORED) {
-                    // Otherwise the record that it was copied from would win when its segment is loaded, or the copy would count
-                    // as lost because no segment that was there at the start has it.
-                    slot.traits.set(Traits::RESTORED, false);
-                    slot.sequence = index.sequence.admit(sequence);
-                }
+                // Otherwise the copy would count as lost, because no segment that was there at the start has it.
+                slot.traits.set(Traits::RESTORED, false);
+                let is_own = slot.traits.has(Traits::OWN);
+                slot.sequence = if is_own { sequence } else { index.sequence.admit(sequence) };
+                slot.traits.set(Traits::ESTIMATED, false);
+                // A younger record, in a segment between that of before and this one, may not be loaded yet.
+                slot.traits.set(Traits::MOVED, index.is_loading.load(SeqCst));
             });
             shard.note_record(to.into(), checked, shard.now);
             Some(gone)
@@ -278,6 +279,7 @@ mod tests {
     #[test]
     fn entry_of_a_snapshot_that_was_moved_is_not_lost() {
         let index = index();
+        index.begin_load();
         let entry = SnapshotEntry {
             key: key(),
             location: Location::record(at(1, 1)).to_bits(),
@@ -301,6 +303,28 @@ mod tests {
         // A younger one that the snapshot did not have wins.
         assert!(matches!(index.load_record(&loaded(9, at(2, 1)), NOW), RecordOutcome::Outdated(_)));
         assert_eq!(index.peek(key()).unwrap().address, Some(at(2, 1)));
+    }
+
+    #[test]
+    fn copy_of_a_loaded_record_gives_way_to_a_younger_one() {
+        let index = index();
+        index.begin_load();
+        assert!(matches!(index.load_record(&loaded(5, at(1, 1)), NOW), RecordOutcome::Added(None)));
+        index.claim_move(key(), at(1, 1), NOW).unwrap().finish(at(4, 1), 5).unwrap().deleted();
+        match index.load_record(&loaded(9, at(2, 1)), NOW) {
+            RecordOutcome::Outdated(gone) => assert_eq!(gone.address, Some(at(4, 1))),
+            other => panic!("{other:?}"),
+        }
+        index.claim_move(key(), at(2, 1), NOW).unwrap().finish(at(4, 7), 9).unwrap().deleted();
+        assert!(matches!(index.load_record(&loaded(8, at(3, 1)), NOW), RecordOutcome::Outdated(_)));
+        assert_eq!(index.peek(key()).unwrap().address, Some(at(4, 7)));
+        // It takes the room of an entry that is not compact no longer than that matters.
+        assert_eq!(index.compact.load(SeqCst), 0);
+        index.end_load();
+        let mut cursor = crate::ScanCursor::default();
+        while index.pack(&mut cursor) == crate::Progress::More {}
+        assert_eq!((index.compact.load(SeqCst), index.len()), (1, 1));
+        assert_eq!(index.peek(key()).unwrap().address, Some(at(4, 7)));
     }
 
     #[test]

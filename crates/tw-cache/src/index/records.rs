@@ -142,16 +142,27 @@ impl Index {
         self.is_sweeping.store(false, SeqCst);
     }
 
+    /// Begins the loading of segments: which of two records is younger is known, though one was copied meanwhile. An
+    /// [`end_load`](Self::end_load) follows when all are loaded.
+    pub fn begin_load(&self) {
+        self.is_loading.store(true, SeqCst);
+    }
+
+    /// Ends the loading of segments. Calls of [`pack`](Self::pack) make the entries compact whose records were copied.
+    pub fn end_load(&self) {
+        self.is_loading.store(false, SeqCst);
+    }
+
     /// Makes some entries compact whose turn did not come by themselves, out of 32 (`STEP_ENTRIES`).
     pub fn pack(&self, cursor: &mut ScanCursor) -> Progress {
         let Some(place) = self.shards.get(cursor.shard) else {
             *cursor = ScanCursor::default();
             return Progress::Done;
         };
-        let swept = self.sweeping();
+        let needs = self.pack_needs();
         let begin = self.change(place, |shard| match shard.packed_bytes {
             0 => 0,
-            _ => shard.pack_some(cursor.end.unwrap_or(shard.len()), STEP_ENTRIES as u32, swept),
+            _ => shard.pack_some(cursor.end.unwrap_or(shard.len()), STEP_ENTRIES as u32, needs),
         });
         *cursor = match begin {
             0 => ScanCursor { shard: cursor.shard + 1, end: None },

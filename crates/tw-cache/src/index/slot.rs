@@ -61,6 +61,11 @@ impl Traits {
     pub(super) const OWN: Self = Self(16);
     /// The sequence number may be larger than the true one.
     pub(super) const ESTIMATED: Self = Self(8);
+    /// The record was copied while segments were loaded, so that its address does not tell which response is younger.
+    pub(super) const MOVED: Self = Self(32);
+
+    /// Properties of a file, which another one does not have.
+    const OF_FILE: [Self; 4] = [Self::RESTORED, Self::ESTIMATED, Self::OWN, Self::MOVED];
 
     pub(super) const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
@@ -69,6 +74,15 @@ impl Traits {
     pub(super) const fn set(&mut self, other: Self, is_so: bool) {
         self.0 = if is_so { self.0 | other.0 } else { self.0 & !other.0 };
     }
+}
+
+/// What an index needs of entries that compact ones do not have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PackNeeds {
+    /// Number of the last purge before the sweep that goes on.
+    pub(super) swept: Option<u64>,
+    /// True while segments are loaded.
+    pub(super) is_loading: bool,
 }
 
 /// Progress of putting a file in the place of an entry.
@@ -129,7 +143,7 @@ impl Slot {
         }
         (self.holds, self.hits) = (EntryState::File, 0);
         (self.sequence, self.checked, self.location) = (sequence, sequence, location);
-        for of_file in [Traits::RESTORED, Traits::ESTIMATED, Traits::OWN] {
+        for of_file in Traits::OF_FILE {
             self.traits.set(of_file, false);
         }
     }
@@ -140,13 +154,14 @@ impl Slot {
     }
 
     /// Compact form, if nothing is lost that is needed.
-    pub(super) fn compact(&self, hash: u64, swept: Option<u64>) -> Option<CompactEntry> {
+    pub(super) fn compact(&self, hash: u64, needs: PackNeeds) -> Option<CompactEntry> {
         let address = self.file()?.address().filter(|address| CompactEntry::fits(*address))?;
         let is_idle = self.claims == 0 && self.placing == Placement::Idle;
         let is_simple = !self.traits.has(Traits::VARIES) && !self.traits.has(Traits::APART);
         // A sweep would miss it that has passed the compact entries already.
-        let is_seen = swept.is_none_or(|swept| self.checked >= swept);
-        (is_idle && is_simple && is_seen).then(|| CompactEntry {
+        let is_seen = needs.swept.is_none_or(|swept| self.checked >= swept);
+        let is_ordered = !needs.is_loading || !self.traits.has(Traits::MOVED);
+        (is_idle && is_simple && is_seen && is_ordered).then(|| CompactEntry {
             tag: CompactEntry::tag_of(hash),
             address,
             revision: CompactEntry::revision_of(self.sequence),
@@ -159,7 +174,7 @@ impl Slot {
     /// Forgets the file.
     pub(super) fn drop_file(&mut self) {
         (self.holds, self.hits) = (EntryState::Count, 0);
-        for of_file in [Traits::RESTORED, Traits::ESTIMATED, Traits::OWN] {
+        for of_file in Traits::OF_FILE {
             self.traits.set(of_file, false);
         }
         (self.sequence, self.checked, self.valid_until) = (0, 0, 0);

@@ -97,12 +97,13 @@ async fn manage(manager: CacheMaintenance) {
         }
     };
     let unfinished = RefCell::new(Vec::new());
-    if !manager.cache.zone.is_loaded.load(Acquire) {
-        manager.restore(held).await;
-    }
-    manager.cache.zone.set_restored();
+    let zone = &manager.cache.zone;
+    let mut are_restored = zone.is_loaded.load(Acquire) || manager.restore(held).await;
+    // Lookups do not wait for a device that another process uses.
+    zone.set_restored();
     let mut load = pin!(async {
-        while !manager.cache.zone.is_loaded.load(Acquire) {
+        while !zone.is_loaded.load(Acquire) {
+            are_restored = are_restored || manager.restore_records(held).await;
             manager.load(held, &unfinished).await;
             manager.remove_unseen(held).await;
             if manager.cache.zone.segments.is_none() {

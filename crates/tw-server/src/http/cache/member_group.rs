@@ -27,6 +27,7 @@ use super::breaker::Breaker;
 use super::manager::CacheMaintenance;
 use super::member_file::{self, FoundMember, MemberFile, MemberName};
 use super::members::all;
+use super::record_snapshot::FoundRecordSnapshot;
 use super::zone::{Cache, CacheUser, ZoneId, ZoneIndex, unix_ms};
 
 /// Wait for the files of all members at the start.
@@ -99,6 +100,7 @@ pub(super) struct MemberZone {
 struct DirectoryFiles {
     member: FoundMember,
     purges: Option<Vec<u8>>,
+    records: FoundRecordSnapshot,
 }
 
 impl MemberZone {
@@ -325,7 +327,12 @@ impl Cache {
             Err(error) if error.errno() == Some(Errno::NOENT) => FoundMember::None,
             Err(error) => return Err(error),
         };
-        Ok(DirectoryFiles { member, purges: self.read_purge_file(disk).await? })
+        let purges = self.read_purge_file(disk).await?;
+        match self.find_record_snapshot(disk).await {
+            // It is tried again, and is as warm then as the others.
+            FoundRecordSnapshot::Unreadable(error) if error.is_passing() => Err(error),
+            records => Ok(DirectoryFiles { member, purges, records }),
+        }
     }
 
     /// Opens the directory of a member of `group`.
@@ -442,8 +449,8 @@ impl Cache {
             }
             _ => all_purged,
         };
-        let index =
-            Arc::new(Index::new(self.zone.keys_size(), super::zone::seeds(), purges.sequence().clone()));
+        let seeds = self.use_record_snapshot(files.records, log);
+        let index = Arc::new(Index::new(self.zone.keys_size(), seeds, purges.sequence().clone()));
         index.set_policy(self.place.policy);
         Ok(ZoneIndex { index, purges: purges.clone(), floor: AtomicU64::new(floor) })
     }

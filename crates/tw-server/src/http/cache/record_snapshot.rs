@@ -2,13 +2,14 @@
 //! long as the rest has not been read.
 
 use std::ffi::CString;
+use std::fmt;
 
-use tw_cache::{Key, RecordSnapshot, RecordSnapshotWriter, SNAPSHOT_BLOCK_SIZE};
+use tw_cache::{Key, RecordSnapshot, RecordSnapshotWriter, SNAPSHOT_BLOCK_SIZE, SnapshotError};
 use tw_disk::{Account, Disk, DiskError, Errno, File, JobClass, JobSource, OpenOptions};
 use tw_log::{Level, Text};
 
 use super::manager::CacheMaintenance;
-use super::zone::{Cache, ZoneIndex};
+use super::zone::{Cache, ZoneIndex, seeds};
 
 /// Name of the file in the directory of the cache.
 pub(super) const NAME: &str = "pages";
@@ -21,41 +22,57 @@ pub(super) struct OpenRecordSnapshot {
     file: File,
 }
 
+/// Snapshot that was found in the directory of a cache.
+pub(super) enum FoundRecordSnapshot {
+    Open(OpenRecordSnapshot),
+    Missing,
+    Invalid(SnapshotError),
+    Unreadable(DiskError),
+}
+
 impl Cache {
-    /// Opens the snapshot of the records, once. Returns the random numbers that an index must have to use it.
-    pub(super) async fn open_record_snapshot(
-        &self,
-        disk: &Disk,
-        log: &impl Fn(Level, std::fmt::Arguments<'_>),
-    ) -> Option<[u64; 2]> {
-        self.zone.segments.as_ref()?;
-        let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+    /// Looks for the snapshot of the records.
+    pub(super) async fn find_record_snapshot(&self, disk: &Disk) -> FoundRecordSnapshot {
+        if self.zone.segments.is_none() {
+            return FoundRecordSnapshot::Missing;
+        }
         let path = self.record_snapshot_path();
+        let mut by = Account::new(JobClass::Hit, JobSource::of(path.to_bytes()));
         let opened = disk.open_and_read(&mut by, &path, &OpenOptions::READ, SNAPSHOT_BLOCK_SIZE).await;
-        let (file, first) = match opened {
-            Ok(opened) => opened,
-            Err(error) => {
-                if !error.is_absent() {
-                    self.report_disk_failure(&error, "reading its snapshot", log);
+        match opened {
+            Ok((file, first)) => match RecordSnapshot::open(&first) {
+                Ok(snapshot) => FoundRecordSnapshot::Open(OpenRecordSnapshot { snapshot, file }),
+                Err(why) => FoundRecordSnapshot::Invalid(why),
+            },
+            Err(error) if error.is_absent() => FoundRecordSnapshot::Missing,
+            Err(error) => FoundRecordSnapshot::Unreadable(error),
+        }
+    }
+
+    /// Uses this snapshot of the records from now on. Returns the random numbers that the index must have, which is made next.
+    pub(super) fn use_record_snapshot(
+        &self,
+        found: FoundRecordSnapshot,
+        log: &dyn Fn(Level, fmt::Arguments<'_>),
+    ) -> [u64; 2] {
+        match found {
+            FoundRecordSnapshot::Open(open) => {
+                let seed = open.snapshot.seed();
+                if self.zone.record_snapshot.set(open).is_ok() {
+                    return seed;
                 }
-                return None;
             }
-        };
-        match RecordSnapshot::open(&first) {
-            Ok(snapshot) => {
-                let seed = snapshot.seed();
-                let _ = self.zone.record_snapshot.set(OpenRecordSnapshot { snapshot, file });
-                Some(seed)
+            FoundRecordSnapshot::Missing => {}
+            FoundRecordSnapshot::Unreadable(error) => {
+                self.report_disk_failure(&error, "reading its snapshot", log);
             }
-            Err(why) => {
+            FoundRecordSnapshot::Invalid(why) => {
                 let name = Text(&self.name);
-                log(
-                    Level::Warn,
-                    format_args!("cache \"{name}\": the snapshot of its records is not used: {why}"),
-                );
-                None
+                let what = format_args!("cache \"{name}\": the snapshot of its records is not used: {why}");
+                log(Level::Warn, what);
             }
         }
+        seeds()
     }
 
     /// Adds the entries of the snapshot to the index that are in one block with this key; without a snapshot of the records, waits
@@ -105,11 +122,22 @@ impl Cache {
 }
 
 impl CacheMaintenance {
-    /// Adds all entries of the snapshot of the records to the index.
-    pub(super) async fn restore_records(&self, held: &ZoneIndex) {
-        let Some(OpenRecordSnapshot { snapshot, file }) = self.cache.zone.record_snapshot.get() else {
-            return;
-        };
+    /// Adds all entries of the snapshot of the records to the index. Returns false if the segments are not known yet: the
+    /// directory cannot be read, or another process uses the device.
+    pub(super) async fn restore_records(&self, held: &ZoneIndex) -> bool {
+        let Some(store) = &self.cache.zone.segments else { return true };
+        if let Err(error) = store.list(&self.disk).await {
+            self.log_failure(&error);
+            return false;
+        }
+        if let Some(open) = self.cache.zone.record_snapshot.get() {
+            self.restore_blocks(held, open).await;
+        }
+        true
+    }
+
+    async fn restore_blocks(&self, held: &ZoneIndex, open: &OpenRecordSnapshot) {
+        let OpenRecordSnapshot { snapshot, file } = open;
         let mut by = Account::new(JobClass::Scan, JobSource::of(self.cache.place.dir.to_bytes()));
         let (mut restored, mut damaged, mut next) = (0, 0_u64, 1);
         while next < snapshot.blocks() {

@@ -43,15 +43,15 @@ pub(super) struct SnapshotState {
 }
 
 impl CacheMaintenance {
-    /// Adds the entries of the snapshot to the index, the last used ones first.
-    pub(super) async fn restore(&self, held: &ZoneIndex) {
-        if let Some(store) = &self.cache.zone.segments
-            && let Err(error) = store.list(&self.disk).await
-        {
-            // Without them, the entries of their records are found later.
-            self.log_failure(&error);
-        }
-        self.restore_records(held).await;
+    /// Adds the entries of the snapshots to the index, those of files the last used ones first. Returns false if the segments are
+    /// not known yet: then those of records are left to [`restore_records`](Self::restore_records).
+    pub(super) async fn restore(&self, held: &ZoneIndex) -> bool {
+        let are_restored = self.restore_records(held).await;
+        self.restore_files(held).await;
+        are_restored
+    }
+
+    async fn restore_files(&self, held: &ZoneIndex) {
         let path = self.snapshot_path();
         let mut by = Account::new(JobClass::Scan, JobSource::of(path.to_bytes()));
         let opened = self.disk.open_and_read(&mut by, &path, &OpenOptions::READ, SNAPSHOT_BLOCK_SIZE).await;

@@ -375,7 +375,7 @@ impl Cache {
                     purges
                 }
             };
-            let seeds = self.open_record_snapshot(disk, &log).await.unwrap_or_else(seeds);
+            let seeds = self.use_record_snapshot(self.find_record_snapshot(disk).await, &log);
             let index = Index::new(self.zone.keys_size(), seeds, purges.sequence().clone());
             index.set_policy(self.place.policy);
             let (index, purges) = (Arc::new(index), Arc::new(purges));

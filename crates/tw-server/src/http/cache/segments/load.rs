@@ -92,6 +92,7 @@ impl CacheMaintenance {
     /// Returns false if something could not be read.
     pub(in crate::http::cache) async fn load_segments(&self, held: &ZoneIndex) -> bool {
         let Some(store) = &self.cache.zone.segments else { return true };
+        held.index.begin_load();
         if let Err(error) = store.list(&self.disk).await {
             self.log_failure(&error);
             return false;
@@ -132,6 +133,8 @@ impl CacheMaintenance {
         }
         if is_complete {
             self.remove_lost_records(held).await;
+            held.index.end_load();
+            self.pack(held).await;
         }
         (self.log)(Level::Notice, format_args!("cache \"{name}\": {records} records in {segments} segments"));
         is_complete

@@ -171,6 +171,11 @@ impl CacheMaintenance {
     /// Ends a sweep: entries become compact that had to be found by it.
     pub(in crate::http::cache) async fn end_sweep(&self, held: &ZoneIndex) {
         held.index.end_sweep();
+        self.pack(held).await;
+    }
+
+    /// Makes entries compact that nothing keeps from it any more.
+    pub(super) async fn pack(&self, held: &ZoneIndex) {
         let mut cursor = ScanCursor::default();
         while self.cache.zone.segments.is_some() && held.index.pack(&mut cursor) == Progress::More {
             tw_rt::yield_now().await;
@@ -182,10 +187,13 @@ impl CacheMaintenance {
         let mut by = Account::new(JobClass::Scan, JobSource::NONE);
         match &self.cache.zone.segments {
             Some(store) if !store.is_on_device() => return self.forget_device(&mut by).await,
+            // The snapshot of the records is of the device, or has records that are not found there.
             Some(_) => {}
-            None => self.forget_device(&mut by).await,
+            None => {
+                self.forget_device(&mut by).await;
+                self.remove_record_snapshot().await;
+            }
         }
-        self.remove_record_snapshot().await;
         let dir = directory(&self.cache.place);
         let listing = match self.disk.list(&mut by, &dir, LIST_MAX).await {
             Ok(listing) => listing,
