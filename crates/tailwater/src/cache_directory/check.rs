@@ -10,14 +10,14 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 
 use tw_cache::segment::{PREFIX_SIZE, REMOVED_MARK, RecordPrefix};
-use tw_cache::{SNAPSHOT_BLOCK_SIZE, SnapshotReader, SnapshotStep};
+use tw_cache::{RecordSnapshot, SNAPSHOT_BLOCK_SIZE, SnapshotReader, SnapshotStep};
 
 use super::body::{BodyRead, read_body};
 use super::pace::Pace;
 use super::segment_file::{OpenedSegment, SegmentFile};
 use super::stored::{HeadError, StoredPlace, StoredResponse, read_up_to};
 use super::walk::{Found, walk};
-use super::{DAMAGED, FAILED, GOOD, PURGES, SNAPSHOT, directories, purges, text};
+use super::{DAMAGED, FAILED, GOOD, PURGES, RECORDS, SNAPSHOT, directories, purges, tells_of_device, text};
 use crate::cli::CacheCheckOptions;
 use crate::console::Console;
 
@@ -107,6 +107,9 @@ fn check(dir: &Path, options: &CacheCheckOptions, console: &Console) -> u8 {
         }
     }
     crate::write_out(&format!("{line}\n"));
+    if tells_of_device(dir, console) {
+        return FAILED;
+    }
     match (tally.failed, tally.damaged) {
         (0, 0) => GOOD,
         (0, _) => DAMAGED,
@@ -175,37 +178,56 @@ fn search(dir: &Path, found: SyncSender<Found>, to: Sender<Finding>) {
         };
         let _ = to.send(finding);
     }
-    check_snapshot(&dir.join(SNAPSHOT), &to);
+    check_snapshot(&dir.join(SNAPSHOT), snapshot_damage, &to);
+    check_snapshot(&dir.join(RECORDS), record_snapshot_damage, &to);
 }
 
-fn check_snapshot(path: &Path, to: &Sender<Finding>) {
-    let damaged = |why| Finding::Damaged { path: path.to_owned(), offset: 0, why, key: None, removal: None };
-    let check = || -> io::Result<Option<Finding>> {
-        let file = match fs::File::open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let Ok(mut reader) = SnapshotReader::open(&read_up_to(&file, 0, SNAPSHOT_BLOCK_SIZE as u64)?) else {
-            return Ok(Some(damaged("snapshot")));
-        };
-        loop {
-            match reader.step() {
-                SnapshotStep::Read { offset, len } => {
-                    reader.supply(&read_up_to(&file, offset, len as u64)?);
-                }
-                SnapshotStep::Entry(_) => {}
-                SnapshotStep::Done => break,
-            }
+/// Offset of the first damage of a snapshot, and a word for it.
+type SnapshotDamage = Option<(u64, &'static str)>;
+
+fn check_snapshot(
+    path: &Path,
+    damage: fn(&fs::File, &[u8]) -> io::Result<SnapshotDamage>,
+    to: &Sender<Finding>,
+) {
+    let check = || -> io::Result<SnapshotDamage> {
+        match fs::File::open(path) {
+            Ok(file) => damage(&file, &read_up_to(&file, 0, SNAPSHOT_BLOCK_SIZE as u64)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok((reader.damaged_blocks() > 0).then(|| damaged("snapshot-block")))
     };
+    let path = path.to_owned();
     let finding = match check() {
         Ok(None) => return,
-        Ok(Some(finding)) => finding,
-        Err(error) => Finding::Failed { path: path.to_owned(), error },
+        Ok(Some((offset, why))) => Finding::Damaged { path, offset, why, key: None, removal: None },
+        Err(error) => Finding::Failed { path, error },
     };
     let _ = to.send(finding);
+}
+
+fn snapshot_damage(file: &fs::File, first: &[u8]) -> io::Result<SnapshotDamage> {
+    let Ok(mut reader) = SnapshotReader::open(first) else { return Ok(Some((0, "snapshot"))) };
+    loop {
+        match reader.step() {
+            SnapshotStep::Read { offset, len } => reader.supply(&read_up_to(file, offset, len as u64)?),
+            SnapshotStep::Entry(_) => {}
+            SnapshotStep::Done => break,
+        }
+    }
+    Ok((reader.damaged_blocks() > 0).then_some((0, "snapshot-block")))
+}
+
+fn record_snapshot_damage(file: &fs::File, first: &[u8]) -> io::Result<SnapshotDamage> {
+    let Ok(snapshot) = RecordSnapshot::open(first) else { return Ok(Some((0, "snapshot"))) };
+    for block in 1..snapshot.blocks() {
+        let offset = u64::from(block) * SNAPSHOT_BLOCK_SIZE as u64;
+        let bytes = read_up_to(file, offset, SNAPSHOT_BLOCK_SIZE as u64)?;
+        if snapshot.rows(block, &bytes).is_none() {
+            return Ok(Some((offset, "snapshot-block")));
+        }
+    }
+    Ok(None)
 }
 
 impl Checker<'_> {

@@ -12,7 +12,7 @@ use super::list::{LeftOut, Listed, list};
 use super::pace::Pace;
 use super::stored::{StoredPlace, StoredResponse};
 use super::tar::Tar;
-use super::{DAMAGED, FAILED, GOOD, directories, now, purges, text};
+use super::{DAMAGED, FAILED, GOOD, directories, now, purges, tells_of_device, text};
 use crate::cli::{CacheExportOptions, ExportTarget};
 use crate::console::Console;
 
@@ -30,7 +30,7 @@ enum Output {
 
 /// Exports what the directories have.
 pub(super) fn run(options: &CacheExportOptions, console: &Console) -> u8 {
-    let mut temporary = None;
+    let (mut temporary, mut are_missing) = (None, false);
     let opened = match &options.target {
         ExportTarget::List if options.is_json => Ok(Output::Json(BufWriter::new(Box::new(io::stdout())))),
         ExportTarget::List => Ok(Output::Text(BufWriter::new(Box::new(io::stdout())))),
@@ -52,6 +52,7 @@ pub(super) fn run(options: &CacheExportOptions, console: &Console) -> u8 {
                 damaged += u64::from(!output.add(&dir, &listed, &pace)?);
                 Ok(())
             })?;
+            are_missing |= tells_of_device(&dir, console);
             left_out.damaged += found.damaged + damaged;
             left_out.purged += found.purged;
         }
@@ -68,7 +69,11 @@ pub(super) fn run(options: &CacheExportOptions, console: &Console) -> u8 {
                     console.plain(format_args!("{} {why} responses are left out", text::count(count)));
                 }
             }
-            if left_out.damaged > 0 { DAMAGED } else { GOOD }
+            match left_out.damaged {
+                _ if are_missing => FAILED,
+                0 => GOOD,
+                _ => DAMAGED,
+            }
         }
         // The reader has enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => GOOD,

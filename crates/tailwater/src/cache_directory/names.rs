@@ -32,8 +32,8 @@ impl FileName {
             return Self::Unfinished;
         }
         match name.split(|byte| *byte == b'.').next() {
-            Some(b"purges" | b"snapshot") => Self::Own,
-            Some(b"member" | b"probe") => Self::Own,
+            Some(b"purges" | b"snapshot" | b"pages") => Self::Own,
+            Some(b"member" | b"probe" | b"device") => Self::Own,
             _ => Self::Other,
         }
     }
@@ -66,7 +66,10 @@ mod tests {
             (b"b7f54b2df7773722d382f4809d65029c.x", FileName::Other),
             (b"purges", FileName::Own),
             (b"snapshot.17", FileName::Own),
+            (b"pages", FileName::Own),
+            (b"pages.17", FileName::Own),
             (b"member", FileName::Own),
+            (b"device", FileName::Own),
             (b"index.html", FileName::Other),
             (b"", FileName::Other),
         ] {

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tw_cache::format::WrittenBy;
 use tw_cache::segment::SegmentRow;
-use tw_cache::{SNAPSHOT_BLOCK_SIZE, SnapshotReader};
+use tw_cache::{RecordSnapshot, SNAPSHOT_BLOCK_SIZE, SnapshotError, SnapshotReader};
 
 use super::segment_file::{OpenedSegment, SegmentFile};
 use super::stored::{HeadError, StoredHead, StoredResponse, read_up_to};
 use super::walk::{Found, ResponseFile, named, walk};
-use super::{FAILED, GOOD, SNAPSHOT, directories, now, purges, text};
+use super::{FAILED, GOOD, RECORDS, SNAPSHOT, device, directories, now, purges, text};
 use crate::cli::CacheStatOptions;
 use crate::console::Console;
 
@@ -34,6 +34,8 @@ struct Summary {
     oldest: Option<i64>,
     newest: Option<i64>,
     largest: Option<Largest>,
+    /// Number of the device that has the segments.
+    device: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -99,6 +101,7 @@ impl Summary {
             Ok(())
         })?;
         all.strangers = strangers.0;
+        all.device = device(dir);
         Ok(all)
     }
 
@@ -178,7 +181,7 @@ impl Summary {
     }
 
     fn store(&self) -> &'static str {
-        if self.segments.count > 0 { "log" } else { "files" }
+        if self.segments.count > 0 || self.device.is_some() { "log" } else { "files" }
     }
 
     /// Head of the largest response.
@@ -229,6 +232,9 @@ impl Summary {
                 row(if line.0 { "segments" } else { "" }, line.1);
             }
         }
+        if let Some(number) = &self.device {
+            row("device", format!("segments are on the device with the number {number}, which is not read"));
+        }
         if self.unfinished > 0 {
             let (count, bytes) = (text::count(self.unfinished), text::bytes(self.unfinished_bytes));
             row("unfinished", format!("{count}, {bytes}"));
@@ -236,7 +242,11 @@ impl Summary {
         if let Some(free) = free(dir) {
             row("free", format!("{} on this disk", text::bytes(free)));
         }
-        row("snapshot", Snapshot::of(dir).text());
+        row("snapshot", Snapshot::of_files(dir).text());
+        let records = Snapshot::of_records(dir);
+        if !records.is_missing() {
+            row("", format!("of records: {}", records.text()));
+        }
         row("purges", purges_text(dir));
         if self.strangers > 0 {
             row("others", format!("{} files that are none of a cache", text::count(self.strangers)));
@@ -259,7 +269,7 @@ impl Summary {
 
     fn json(&self, dir: &Path, is_quick: bool) -> Value {
         let segments = &self.segments;
-        let snapshot = Snapshot::of(dir);
+        let (snapshot, records) = (Snapshot::of_files(dir), Snapshot::of_records(dir));
         let purges = purges(dir);
         let marks = purges.as_ref().ok().and_then(|purges| purges.as_ref().map(|purges| purges.counts()));
         let head = self.largest_head();
@@ -281,6 +291,7 @@ impl Summary {
                 "live_bytes": live(segments.live_bytes),
                 "by_live_tenths": if is_quick { Value::Null } else { json!(segments.shares) },
             },
+            "device": self.device,
             "unfinished": { "count": self.unfinished, "bytes": self.unfinished_bytes },
             "age_seconds": {
                 "oldest": self.oldest,
@@ -297,6 +308,7 @@ impl Summary {
             })),
             "free_bytes": free(dir),
             "snapshot": snapshot.json(),
+            "record_snapshot": records.json(),
             "purges": match (&purges, marks) {
                 (Err(why), _) => json!({ "error": why }),
                 (Ok(_), None) => Value::Null,
@@ -349,6 +361,9 @@ fn format(head: &StoredHead) -> &'static str {
     }
 }
 
+/// Word for a snapshot that there is none of.
+const MISSING: &str = "none";
+
 /// Snapshot of an index.
 struct Snapshot {
     age: Option<i64>,
@@ -356,21 +371,34 @@ struct Snapshot {
 }
 
 impl Snapshot {
-    fn of(dir: &Path) -> Self {
-        let path = dir.join(SNAPSHOT);
+    /// Snapshot of the entries with a file of their own.
+    fn of_files(dir: &Path) -> Self {
+        Self::of(&dir.join(SNAPSHOT), |first| SnapshotReader::open(first).map(|reader| reader.entries()))
+    }
+
+    /// Snapshot of the entries with a record in a segment.
+    fn of_records(dir: &Path) -> Self {
+        Self::of(&dir.join(RECORDS), |first| RecordSnapshot::open(first).map(|snapshot| snapshot.entries()))
+    }
+
+    /// Returns true if there is no such file.
+    fn is_missing(&self) -> bool {
+        self.age.is_none() && self.entries.as_ref().is_err_and(|why| why == MISSING)
+    }
+
+    fn of(path: &Path, entries: impl FnOnce(&[u8]) -> Result<u64, SnapshotError>) -> Self {
         let read = || -> io::Result<(i64, Vec<u8>)> {
-            let file = fs::File::open(&path)?;
+            let file = fs::File::open(path)?;
             let changed = file.metadata()?.modified()?;
             let age = changed.elapsed().map_or(0, |age| i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
             Ok((age, read_up_to(&file, 0, SNAPSHOT_BLOCK_SIZE as u64)?))
         };
         match read() {
             Ok((age, first)) => {
-                let entries = SnapshotReader::open(&first).map(|reader| reader.entries());
-                Self { age: Some(age), entries: entries.map_err(|why| why.to_string()) }
+                Self { age: Some(age), entries: entries(&first).map_err(|why| why.to_string()) }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Self { age: None, entries: Err("none".to_owned()) }
+                Self { age: None, entries: Err(MISSING.to_owned()) }
             }
             Err(error) => Self { age: None, entries: Err(error.to_string()) },
         }

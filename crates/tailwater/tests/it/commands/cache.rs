@@ -71,9 +71,10 @@ fn run(words: &[&str], dir: &Path, status: i32) -> String {
     out
 }
 
-/// Names and contents of all files.
+/// Names and contents of all files but the snapshots, which a server writes anew.
 fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let is_stored = |path: &PathBuf| !path.to_string_lossy().contains("snapshot");
+    let is_snapshot = |name: &str| name.starts_with("snapshot") || name.starts_with("pages");
+    let is_stored = |path: &PathBuf| !is_snapshot(path.file_name().unwrap().to_str().unwrap());
     let mut files: Vec<_> = files_below(dir).into_iter().filter(is_stored).collect();
     files.sort();
     files.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
@@ -115,6 +116,13 @@ fn caches_are_shown_checked_and_listed_whether_their_server_runs_or_not() {
             let largest = shown["largest"]["bytes"].as_u64().unwrap();
             assert!(largest > 5 << 20 && largest < 6 << 20, "{when}: {shown}");
             assert_eq!(shown["largest"]["key"], "host/large", "{when}: {shown}");
+            let records = shown["record_snapshot"]["entries"].as_u64();
+            assert!(records.is_none_or(|records| is_log && records <= 3), "{when}: {shown}");
+            assert_eq!(
+                (&shown["device"], &shown["other_files"]),
+                (&Value::Null, &0.into()),
+                "{when}: {shown}"
+            );
             let text = run(&["stat"], dir.path(), 0);
             assert!(text.contains("responses    4") && text.contains("key host/large"), "{text}");
             assert!(run(&["stat", "--quick"], dir.path(), 0).contains("responses    4"));
@@ -242,12 +250,22 @@ fn damage_of_segments_snapshot_and_purges_is_found() {
     assert_eq!(request(&server, "SOFT /a", &[]).status, 204);
     let snapshot = dir.path().join("cache/snapshot");
     assert!(wait::until(wait::TIMEOUT, || fs::metadata(&snapshot).is_ok_and(|meta| meta.len() > 4096)));
+    let records = || -> Value {
+        let shown: Value = serde_json::from_str(&run(&["stat", "--json"], dir.path(), 0)).unwrap();
+        shown["record_snapshot"].clone()
+    };
+    assert!(wait::until(wait::TIMEOUT, || records()["entries"] == 3), "{}", records());
     kill(server);
-    assert!(run(&["stat"], dir.path(), 0).contains("1 without a table"));
+    assert!(records()["age_seconds"].as_u64().is_some_and(|age| age < 600), "{}", records());
+    let shown = run(&["stat"], dir.path(), 0);
+    assert!(shown.contains("1 without a table"), "{shown}");
+    assert!(shown.contains("of records: ") && shown.contains(" old, 3 entries"), "{shown}");
     for (name, at, expected, responses) in [
         ("segments/00000000", 20, "at offset 0: checksum", 1),
         ("snapshot", 5000, "at offset 0: snapshot-block", 4),
         ("snapshot", 20, "at offset 0: snapshot", 4),
+        ("pages", 4096 + 3000, "at offset 4096: snapshot-block", 4),
+        ("pages", 20, "at offset 0: snapshot", 4),
         ("purges", 9, "at offset 0: purges", 4),
         // The prefix of the first record: the others behind it are found.
         ("segments/00000000", 4096 + 20, "at offset 4096: record", 3),
@@ -285,6 +303,32 @@ fn directory_that_cannot_be_read_is_status_2() {
     }
     fs::create_dir(dir.path().join("cache")).unwrap();
     assert!(run(&["check"], dir.path(), 0).contains(": 0 responses in 0 files"));
+}
+
+#[test]
+fn segments_on_a_device_are_not_read_and_said_to_be_elsewhere() {
+    let dir = TempDir::new("cache-device").unwrap();
+    let device = dir.path().join("device.img");
+    fs::File::create(&device).unwrap().set_len(64 << 20).unwrap();
+    let format =
+        Command::new(env!("CARGO_BIN_EXE_tailwater")).args(["cache", "format"]).arg(&device).output();
+    assert!(format.unwrap().status.success());
+    let server = cached(dir.path(), &format!("store=log device={}", device.display()));
+    fill(&server);
+    let number = fs::read_to_string(dir.path().join("cache/device")).unwrap();
+    assert_eq!(number.len(), 32);
+    kill(server);
+    let expected = format!("segments are on the device with the number {number}, which is not read");
+    let shown = run(&["stat"], dir.path(), 0);
+    assert!(shown.contains(&expected) && shown.contains("responses    1"), "{shown}");
+    assert!(!shown.contains("none of a cache"), "{shown}");
+    let shown: Value = serde_json::from_str(&run(&["stat", "--json"], dir.path(), 0)).unwrap();
+    assert_eq!((&shown["device"], &shown["store"]), (&number.into(), &"log".into()));
+    for words in [&["check"][..], &["export", "--list"]] {
+        let output = cache(words, dir.path());
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(&expected), "{output:?}");
+    }
 }
 
 #[test]
