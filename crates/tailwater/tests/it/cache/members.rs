@@ -12,7 +12,7 @@ use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::origin::counting;
 use tw_testkit::{Errno, Server, TempDir, wait};
 
-use crate::support::cache::{cache_status, wait_stored};
+use crate::support::cache::{cache_status, records_in_snapshot, wait_stored};
 use crate::support::files::files_below;
 use crate::support::metrics::{metric, metrics_text};
 use crate::support::reload::{reload, reload_until};
@@ -418,12 +418,6 @@ fn member_that_cannot_be_written_is_still_read() {
 #[test]
 fn hanging_member_keeps_neither_a_start_nor_a_purge_waiting() {
     STORES.iter().for_each(|store| hang(store));
-}
-
-/// Number of records in the snapshot of a directory.
-fn records_in_snapshot(dir: &Path) -> u64 {
-    let file = fs::read(dir.join("pages")).unwrap_or_default();
-    file.get(48..56).map_or(0, |number| u64::from_le_bytes(number.try_into().unwrap()))
 }
 
 fn hang(store: &str) {

@@ -12,7 +12,7 @@ use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::origin::counting;
 use tw_testkit::{Errno, Random, Response, Server, Signal, TempDir, wait};
 
-use crate::support::cache::{cache_status, wait_stored};
+use crate::support::cache::{cache_status, records_in_snapshot, wait_stored};
 use crate::support::files::files_below;
 use crate::support::metrics::metric;
 use crate::support::{get, server, start};
@@ -65,8 +65,7 @@ impl Killed {
         (0..PAGES).for_each(|page| assert!(get(&server, &format!("/{page}")).body == body(page)));
         wait_stored(&server, PAGES);
         if parameters.contains("snapshot=1s") {
-            let snapshot = dir.path().join("cache/snapshot");
-            let is_full = || fs::metadata(&snapshot).is_ok_and(|found| found.len() >= 3 * 4096);
+            let is_full = || records_in_snapshot(&dir.join("cache")) == PAGES as u64;
             assert!(wait::until(wait::TIMEOUT, is_full), "{}", server.error_log());
         }
         server.signal(Signal::KILL).unwrap();
@@ -180,7 +179,7 @@ fn damaged_tables_and_snapshots_lose_no_response() {
     }
     for at in [20, 4096 + 500, 2 * 4096 + 20] {
         let killed = Killed::new("snapshot=1s");
-        killed.flip(&killed.dir.path().join("cache/snapshot"), at);
+        killed.flip(&killed.dir.path().join("cache/pages"), at);
         let server = killed.start("snapshot=1s");
         assert_eq!(killed.hits(&server), PAGES, "{at} {}", server.error_log());
     }

@@ -1,5 +1,7 @@
 //! Servers with a cache, whose metrics are at `/metrics`.
 
+use std::path::Path;
+
 use tw_testkit::{Response, Server, wait};
 
 use super::metrics::metric;
@@ -14,4 +16,10 @@ pub(crate) fn cache_status(response: &Response) -> &str {
 pub(crate) fn wait_stored(server: &Server, count: usize) {
     let is = || metric(server, "cache_stored_total") == count as u64;
     assert!(wait::until(wait::TIMEOUT, is), "{}", server.error_log());
+}
+
+/// Number of records in the snapshot in the directory of a cache.
+pub(crate) fn records_in_snapshot(dir: &Path) -> u64 {
+    let file = std::fs::read(dir.join("pages")).unwrap_or_default();
+    file.get(48..56).map_or(0, |number| u64::from_le_bytes(number.try_into().unwrap()))
 }
