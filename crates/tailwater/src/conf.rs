@@ -102,6 +102,11 @@ impl Source {
         Self { faults: FaultInjection::Enabled, ..self }
     }
 
+    /// The main file.
+    pub(crate) fn file(&self) -> PathBuf {
+        path(&self.file).to_owned()
+    }
+
     /// The main file, for messages.
     pub(crate) fn name(&self) -> String {
         String::from_utf8_lossy(&self.file).into_owned()

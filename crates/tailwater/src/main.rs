@@ -16,6 +16,7 @@ mod created_files;
 mod directories;
 mod explain;
 mod faults;
+mod fleet_commands;
 mod hash_password;
 mod json_response;
 mod master;
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         Ok(Command::ServeHelp) => help(&version::serve_help()),
         Ok(Command::ProxyHelp) => help(&version::proxy_help()),
         Ok(Command::FleetStatus(options)) => fleet_status(&options),
+        Ok(Command::Fleet(options)) => fleet_commands::run(&options),
         Ok(Command::FleetHelp) => help(&version::fleet_help()),
         Ok(Command::PurgeHelp) => help(&version::purge_help()),
         Ok(Command::TrustHelp) => help(&version::trust_help()),
@@ -175,6 +177,7 @@ fn fleet_status(options: &Options) -> ExitCode {
     match master::fleet_status(path(&loaded.config.main.pid)) {
         Ok(lines) => {
             lines.iter().for_each(|line| write_out(&format!("{}\n", line.message)));
+            write_out(&fleet_commands::configurations(&loaded));
             ExitCode::SUCCESS
         }
         Err(said) => {

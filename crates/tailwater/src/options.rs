@@ -274,15 +274,56 @@ pub(crate) const CACHE_FORMAT: &[Opt] = &[
 ];
 
 /// Purpose of `fleet`, after its usage.
-pub(crate) const FLEET_ABOUT: &str = "Shows the fleets of the running server: the connection to the engine, and of each node the sequence up to which it \
-     has applied purges, how many it lacks, how many wait on its disk, and its version. The server is found by its pid file, as by -s; \
-     only root and the user who runs it may ask.";
+pub(crate) const FLEET_ABOUT: &str = "status shows the fleets of the running server: the connection to the engine, and of each node the sequence up to \
+     which it has applied purges, how many it lacks, how many wait on its disk, its version, and its configuration. The server is found by \
+     its pid file, as by -s; only root and the user who runs it may ask. key makes the key that signs configurations. push stores the \
+     configuration file and its includes as a version, diff compares them with one. rollout orders the nodes, wave by wave, to take a \
+     version over, and rolls it back if a node refuses it or is not healthy; rollback orders all nodes back to what they had before. \
+     follow runs on a node, beside the server: it tests a version, switches to it, and has the server reload.";
 
-/// The options of `tailwater fleet status`.
+/// The options of `tailwater fleet`.
 pub(crate) const FLEET: &[Opt] = &[
     with(&["-c"], ("filename", Kind::File), "configuration file of the server (default: {file})", ""),
     with(&["-p"], ("prefix", Kind::Directory), "where relative names begin (default: {prefix})", ""),
     with(&["-g"], ("directives", Kind::Text), "directives before those of the configuration file", ""),
+    with(
+        &["--key"],
+        ("file", Kind::File),
+        "private key that signs versions and orders",
+        "The public key is in the file beside it, with .pub.",
+    ),
+    with(&["--trust"], ("file", Kind::File), "follow: public key whose orders the node obeys", ""),
+    with(
+        &["--directory"],
+        ("path", Kind::Directory),
+        "follow: directory of the versions, with the link current",
+        "",
+    ),
+    with(
+        &["--metrics"],
+        ("URL", Kind::Text),
+        "follow: metrics of the node, as http://127.0.0.1:8080/metrics",
+        "",
+    ),
+    with(&["--author"], ("name", Kind::Text), "push: who pushes (default: the user)", ""),
+    with(
+        &["--waves"],
+        ("list", Kind::Text),
+        "rollout: nodes after each wave (default: 1,25%)",
+        "The last wave is always all nodes.",
+    ),
+    with(
+        &["--settle"],
+        ("seconds", Kind::Text),
+        "rollout: time for which a wave has to be healthy (default: 30)",
+        "",
+    ),
+    with(
+        &["--max-errors"],
+        ("percent", Kind::Text),
+        "rollout: responses 5xx of a healthy node (default: 5)",
+        "",
+    ),
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
 

@@ -147,7 +147,7 @@ pub(crate) fn text(show: Show) -> String {
         Show::Help => {
             let _ = write!(
                 text,
-                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater cache (stat | check | export) directory... [options]\n       tailwater cache format device [options]\n       tailwater fleet status [options]\n       tailwater trust [options]\n       tailwater hash-password [user]\n       tailwater top [URL] [options]\n\nOptions:\n{}\n\
+                "{}       tailwater serve [directory] [options]\n       tailwater proxy URL... [options]\n       tailwater purge --cache name (key | --tag tag) [options]\n       tailwater cache (stat | check | export) directory... [options]\n       tailwater cache format device [options]\n       tailwater fleet word [options]\n       tailwater trust [options]\n       tailwater hash-password [user]\n       tailwater top [URL] [options]\n\nOptions:\n{}\n\
                  tailwater serve and tailwater proxy need no configuration file: see\n\
                  tailwater serve --help and tailwater proxy --help; to remove from a running\n\
                  server what its cache has: tailwater purge --help; to look into the directory of\n\
@@ -207,7 +207,7 @@ pub(crate) fn cache_help() -> String {
 /// The text of `fleet --help`.
 pub(crate) fn fleet_help() -> String {
     let about = wrapped(options::FLEET_ABOUT, "", "");
-    let usage = usage("Usage: tailwater fleet status", options::FLEET);
+    let usage = usage("Usage: tailwater fleet word [version]", options::FLEET);
     format!("{usage}\n{about}\nOptions:\n{}", listed(options::FLEET))
 }
 

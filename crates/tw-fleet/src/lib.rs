@@ -13,6 +13,7 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod agent;
+mod configuration;
 mod directory;
 mod engine;
 mod etcd;
@@ -36,6 +37,10 @@ mod transport;
 mod unconfirmed;
 
 pub use agent::{Agent, LogFn, NodeCaches};
+pub use configuration::{
+    ConfigurationClient, ConfigurationDirectory, ConfigurationError, ConfigurationOrder, ConfigurationReport,
+    ConfigurationVersion, FilesOfVersion, FollowState, PublicKey, ReportState, SigningKey,
+};
 pub use engine::{Engine, EngineError, Log, LogReader, LogRecord, LogState, Session};
 pub use fleet::{Fleet, PublishOutcome};
 pub use lease::{Lease, lease_holder};
@@ -91,6 +96,7 @@ pub const LIMITS: &[&[tw_base::Limit]] = &[
     nats::PARSER_LIMITS,
     queue::LIMITS,
     fleet::LIMITS,
+    configuration::LIMITS,
     agent::LIMITS,
     status::LIMITS,
     sealed::LIMITS,

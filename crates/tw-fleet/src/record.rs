@@ -124,7 +124,7 @@ struct VersionOnly {
 }
 
 /// Bytes that are a text most of the time.
-struct BytesText(Vec<u8>);
+pub(crate) struct BytesText(pub(crate) Vec<u8>);
 
 impl Serialize for BytesText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -185,6 +185,14 @@ fn every_option_has_a_record_and_every_record_is_an_option() {
         "quick",
         "rate",
         "to",
+        "key",
+        "trust",
+        "directory",
+        "metrics",
+        "author",
+        "waves",
+        "settle",
+        "max-errors",
         "remove",
         "store",
     ]
@@ -374,4 +382,25 @@ fn mistakes_have_hints() {
     }
     assert_eq!(hint("serve -x"), "tailwater serve --help lists the options");
     assert_eq!(hint("proxy"), "tailwater proxy --help lists the options");
+}
+
+#[test]
+fn fleet_commands_need_their_files() {
+    for (line, error) in [
+        ("fleet", "needs a word"),
+        ("fleet push", "\"fleet push\" needs --key"),
+        ("fleet rollback", "\"fleet rollback\" needs --key"),
+        ("fleet follow --trust a", "needs --trust and --directory"),
+        ("fleet rollout --key a 1 2", "invalid"),
+        ("fleet push --key a 1", "invalid"),
+        ("fleet rollout --key a --waves 1,x", "invalid"),
+    ] {
+        let found = parsed(line).unwrap_err();
+        assert!(found.contains(error), "{line}: {found}");
+    }
+    let Ok(Command::Fleet(options)) = parsed("fleet rollout 7 --key k --waves 1,50% --settle 5s") else {
+        panic!("it is refused")
+    };
+    assert_eq!((options.version, options.settle.as_secs()), (Some(7), 5));
+    assert_eq!(options.waves, [WaveSize::Nodes(1), WaveSize::Percent(50)]);
 }

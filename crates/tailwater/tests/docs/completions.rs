@@ -78,7 +78,7 @@ fn completions_for_bash_are_documented() {
         ("serve", SERVE, "_tailwater_names -d"),
         ("proxy", PROXY, "_tailwater_words 'http:// https:// unix:'"),
         ("purge", PURGE, "COMPREPLY=()"),
-        ("fleet", FLEET, "_tailwater_words status"),
+        ("fleet", FLEET, "_tailwater_words status key push diff rollout rollback follow"),
         ("trust", TRUST, "COMPREPLY=()"),
         ("hash-password", HASH_PASSWORD, "COMPREPLY=()"),
         ("top", TOP, TOP_URLS),
@@ -149,7 +149,7 @@ fn completions_for_zsh_are_documented() {
         ("serve", SERVE, "1:directory:_files -/"),
         ("proxy", PROXY, "*:URL:_urls"),
         ("purge", PURGE, "1:key: "),
-        ("fleet", FLEET, "1:word:(status)"),
+        ("fleet", FLEET, "1:word:(status key push diff rollout rollback follow)"),
         ("trust", TRUST, "*: : "),
         ("hash-password", HASH_PASSWORD, "1:user:_users"),
         ("top", TOP, "1:URL:_urls"),
@@ -241,7 +241,7 @@ fn completions_for_fish_are_documented() {
     let condition =
         "__fish_seen_subcommand_from cache; and not __fish_seen_subcommand_from stat check export format";
     writeln!(out, "complete -c tailwater -n '{condition}' -a 'stat check export format'").unwrap();
-    writeln!(out, "complete -c tailwater -n '__fish_seen_subcommand_from fleet' -a status").unwrap();
+    writeln!(out, "complete -c tailwater -n '__fish_seen_subcommand_from fleet' -a 'status key push diff rollout rollback follow'").unwrap();
     writeln!(out, "complete -c tailwater -n '{is_serve}' -a '(__fish_complete_directories)'").unwrap();
     check_file("packaging/completions/tailwater.fish", &out);
 }

@@ -107,7 +107,7 @@ fn the_manual_is_documented() {
         writeln!(out, ".B tailwater cache {word}\n\\fIdirectory\\fR... [\\fIoptions\\fR]\n.br").unwrap();
     }
     writeln!(out, ".B tailwater cache format\n\\fIdevice\\fR [\\fIoptions\\fR]\n.br").unwrap();
-    writeln!(out, ".B tailwater fleet status\n[\\fIoptions\\fR]\n.br").unwrap();
+    writeln!(out, ".B tailwater fleet\n\\fIword\\fR [\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater trust\n[\\fIoptions\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater hash\\-password\n[\\fIuser\\fR]\n.br").unwrap();
     writeln!(out, ".B tailwater top\n[\\fIURL\\fR] [\\fIoptions\\fR]").unwrap();
