@@ -39,7 +39,7 @@ mod unconfirmed;
 pub use agent::{Agent, LogFn, NodeCaches};
 pub use configuration::{
     ConfigurationClient, ConfigurationDirectory, ConfigurationError, ConfigurationOrder, ConfigurationReport,
-    ConfigurationVersion, FilesOfVersion, FollowState, PublicKey, ReportState, SigningKey,
+    ConfigurationVersion, FilesOfVersion, FollowState, PublicKey, ReportState, ServedVersion, SigningKey,
 };
 pub use engine::{Engine, EngineError, Log, LogReader, LogRecord, LogState, Session};
 pub use fleet::{Fleet, PublishOutcome};

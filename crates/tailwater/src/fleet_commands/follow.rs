@@ -120,7 +120,7 @@ impl Follower<'_> {
             serial: state.serial,
             state: state.state,
             number: state.number,
-            previous: state.previous,
+            previous: state.previous(),
             message: state.message.clone(),
             time: unix_ms(),
             has_metrics,
@@ -177,17 +177,9 @@ impl Follower<'_> {
 
     /// Back to what was served before.
     fn go_back(&self, before: &FollowState) -> Result<FollowState, ConfigurationError> {
-        if before.previous_link.is_empty() {
-            return Err(ConfigurationError::new("nothing was served before"));
-        }
-        self.switch(&before.previous_link, &before.link)?;
-        Ok(FollowState {
-            number: before.previous,
-            previous: before.number,
-            link: before.previous_link.clone(),
-            previous_link: before.link.clone(),
-            ..before.clone()
-        })
+        let next = before.back().ok_or_else(|| ConfigurationError::new("nothing was served before"))?;
+        self.switch(&next.link, &before.link)?;
+        Ok(next)
     }
 
     fn take_over(
@@ -212,17 +204,10 @@ impl Follower<'_> {
         let path = self.directory.write_version(&version)?;
         self.test(&path.join(&self.main))?;
         let link = format!("v{}", version.number);
-        if link == before.link {
-            return Ok(FollowState { number: version.number, ..before.clone() });
+        if link != before.link {
+            self.switch(&link, &before.link)?;
         }
-        self.switch(&link, &before.link)?;
-        Ok(FollowState {
-            number: version.number,
-            previous: before.number,
-            link,
-            previous_link: before.link.clone(),
-            ..before.clone()
-        })
+        Ok(before.forward(version.number, &link))
     }
 
     /// Tests a configuration in a process of its own, as `-t` does; it also has to be one of this node.

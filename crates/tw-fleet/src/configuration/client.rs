@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::FleetSettings;
 use crate::engine::{Engine, EngineError, Session};
-use crate::nats::Nats;
+use crate::nats::{EngineKind, Nats};
 use crate::store::{CONFIGURATION, Entry, Store, StoreWatch};
 
 /// Longest time of an operation.
@@ -28,10 +28,14 @@ impl ConfigurationClient {
     /// A client of the engine of a fleet; it connects with the first operation.
     ///
     /// # Errors
-    /// The settings cannot be used.
+    /// The settings cannot be used, or the engine is not NATS.
     pub fn new(settings: &FleetSettings) -> Result<Self, EngineError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| EngineError::io("epoll_create()", &error))?;
+        if settings.engine.servers.kind() == EngineKind::Etcd {
+            let why = "configurations need NATS as the engine of the fleet, and this one has etcd";
+            return Err(EngineError::Refused(why.to_owned()));
+        }
         let engine =
             Nats::new(&settings.engine, &settings.name, &settings.node).map_err(EngineError::Lost)?;
         Ok(Self { runtime, tasks: LocalSet::new(), engine, store: None })

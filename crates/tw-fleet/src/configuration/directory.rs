@@ -3,7 +3,7 @@
 //! ```text
 //! vN/        files of version N
 //! current    symbolic link to what is served; the server is started with -c DIRECTORY/current/MAIN
-//! state      JSON: the last order, and what was served before
+//! state      JSON: the last order, and the versions that were served before
 //! ```
 //! The link is replaced in one step. A node that is cut off, or is started again, serves where it points to.
 
@@ -19,6 +19,17 @@ use crate::directory::failed;
 
 /// Versions that stay on disk beside the one that is served.
 const VERSIONS_KEPT: usize = 10;
+/// Versions that a node can go back to, one after the other.
+const HISTORY_MAX: usize = 10;
+
+/// Version that was served.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServedVersion {
+    /// Number; 0 for one that was not pushed.
+    pub number: u64,
+    /// Target of the link.
+    pub link: String,
+}
 
 /// What a node remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,14 +41,45 @@ pub struct FollowState {
     pub state: ReportState,
     /// Version that is served; 0 for one that was not pushed.
     pub number: u64,
-    /// Version that was served before it.
-    pub previous: u64,
     /// Reason of a refusal.
     pub message: String,
     /// Target of the link that was served last without a fault.
     pub link: String,
-    /// Target of the link before it.
-    pub previous_link: String,
+    /// Versions that were served before, the latest first. One that was rolled back is not among them.
+    pub history: Vec<ServedVersion>,
+}
+
+impl FollowState {
+    /// Version that a rollback goes back to; 0 for one that was not pushed, or if there is none.
+    pub fn previous(&self) -> u64 {
+        self.history.first().map_or(0, |previous| previous.number)
+    }
+
+    /// State after a version was taken over.
+    #[must_use]
+    pub fn forward(&self, number: u64, link: &str) -> Self {
+        let mut next = self.clone();
+        if link != self.link {
+            let left = ServedVersion { number: self.number, link: self.link.clone() };
+            next.history.retain(|known| known.link != link && known.link != left.link);
+            next.history.insert(0, left);
+            next.history.truncate(HISTORY_MAX);
+        }
+        (next.number, next.link) = (number, link.to_owned());
+        next
+    }
+
+    /// State after a rollback, which forgets the version that was rolled back. `None` if nothing was served before.
+    #[must_use]
+    pub fn back(&self) -> Option<Self> {
+        let mut next = self.clone();
+        let ServedVersion { number, link } = match self.history.first() {
+            Some(_) => next.history.remove(0),
+            None => return None,
+        };
+        (next.number, next.link) = (number, link);
+        Some(next)
+    }
 }
 
 /// The directory.
@@ -180,7 +222,9 @@ impl ConfigurationDirectory {
             .filter(|number| *number > 0)
             .collect();
         numbers.sort_unstable_by(|a, b| b.cmp(a));
-        let is_used = |number: &u64| [state.number, state.previous].contains(number);
+        let is_used = |number: &u64| {
+            state.number == *number || state.history.iter().any(|known| known.number == *number)
+        };
         for old in numbers.into_iter().filter(|number| !is_used(number)).skip(VERSIONS_KEPT) {
             // One that stays costs its room only.
             let _ = fs::remove_dir_all(self.version(old));
@@ -193,6 +237,25 @@ mod tests {
     use tw_testkit::TempDir;
 
     use super::*;
+
+    #[test]
+    fn rolled_back_version_is_never_the_previous_one() {
+        let first = FollowState { link: "first".to_owned(), ..FollowState::default() };
+        assert_eq!(first.back(), None);
+        let bad = first.forward(1, "v1").forward(2, "v2").forward(3, "v3");
+        let good = bad.back().unwrap();
+        assert_eq!((good.number, &*good.link, good.previous()), (2, "v2", 1));
+        assert_eq!(good.back().unwrap().number, 1, "not 3, which was rolled back");
+        let again = good.forward(2, "v2");
+        assert_eq!(again, good, "the same version again");
+        // A version that is rolled out a second time is not kept twice.
+        let twice = good.forward(4, "v4").forward(2, "v2").forward(4, "v4");
+        assert_eq!(twice.history.iter().map(|known| known.number).collect::<Vec<_>>(), [2, 1, 0]);
+        let start = twice.back().and_then(|state| state.back()).and_then(|state| state.back()).unwrap();
+        assert_eq!((start.number, &*start.link, start.back()), (0, "first", None));
+        let long = (1..=50).fold(first, |state, number| state.forward(number, &format!("v{number}")));
+        assert_eq!((long.history.len(), long.previous()), (HISTORY_MAX, 49));
+    }
 
     #[test]
     fn versions_are_written_and_the_link_is_replaced() {
@@ -216,14 +279,13 @@ mod tests {
         for number in 1..=15 {
             directory.write_version(&version(number, "one")).unwrap();
             directory.set_link(&format!("v{number}")).unwrap();
-            let previous = number - 1;
-            let state =
-                FollowState { number, previous, link: format!("v{number}"), ..FollowState::default() };
+            let link = format!("v{number}");
+            let state = FollowState { number, link, ..FollowState::default() };
             directory.save_state(&state).unwrap();
             assert_eq!(directory.state(), Ok(state));
         }
         assert_eq!(fs::read(dir.join("current/a/main")).unwrap(), b"one");
-        assert!(!dir.join("v15/half").exists() && !dir.join("v3").exists() && dir.join("v4").exists());
+        assert!(!dir.join("v15/half").exists() && !dir.join("v4").exists() && dir.join("v5").exists());
         // A version that is served is not touched.
         directory.write_version(&version(15, "two")).unwrap();
         assert_eq!(fs::read(dir.join("current/a/main")).unwrap(), b"one");

@@ -124,7 +124,7 @@ pub struct ConfigurationReport {
     pub state: ReportState,
     /// Version that is served; 0 for one that was not pushed.
     pub number: u64,
-    /// Version that was served before it.
+    /// Version that a rollback goes back to; 0 for one that was not pushed, or if there is none.
     pub previous: u64,
     /// Reason of a refusal.
     pub message: String,

@@ -13,7 +13,7 @@ mod document;
 mod signature;
 
 pub use client::ConfigurationClient;
-pub use directory::{ConfigurationDirectory, FollowState};
+pub use directory::{ConfigurationDirectory, FollowState, ServedVersion};
 pub use document::{
     ConfigurationError, ConfigurationOrder, ConfigurationReport, ConfigurationVersion, FilesOfVersion,
     ReportState,
