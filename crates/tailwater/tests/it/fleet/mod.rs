@@ -3,6 +3,7 @@
 mod commands;
 mod purge;
 mod real_engine;
+mod rollout;
 
 use std::path::Path;
 
