@@ -8,6 +8,7 @@ mod conformance;
 mod cost;
 mod dist;
 mod docs;
+mod fleet_demo;
 mod install;
 mod left_out;
 mod notices;
@@ -65,6 +66,12 @@ const COMMANDS: &[Command] = &[
         run: dist::run,
     },
     Command { name: "docs", arguments: "", about: "write the generated documents", run: docs::run },
+    Command {
+        name: "fleet-demo",
+        arguments: "[--nats-server FILE]",
+        about: "three nodes and an engine: a purge, a rollout, and a bad configuration that is rolled back",
+        run: fleet_demo::run,
+    },
     Command {
         name: "install",
         arguments: "--prefix DIRECTORY",
