@@ -51,8 +51,16 @@ _tailwater() {
             -c) _tailwater_names -f; return ;;
             -p) _tailwater_names -d; return ;;
             -g) COMPREPLY=(); return ;;
+            --key) _tailwater_names -f; return ;;
+            --trust) _tailwater_names -f; return ;;
+            --directory) _tailwater_names -d; return ;;
+            --metrics) COMPREPLY=(); return ;;
+            --author) COMPREPLY=(); return ;;
+            --waves) COMPREPLY=(); return ;;
+            --settle) COMPREPLY=(); return ;;
+            --max-errors) COMPREPLY=(); return ;;
         esac
-        if [[ $word == -* ]]; then _tailwater_words '-c -p -g -? -h --help'; else _tailwater_words status; fi
+        if [[ $word == -* ]]; then _tailwater_words '-c -p -g --key --trust --directory --metrics --author --waves --settle --max-errors -? -h --help'; else _tailwater_words status key push diff rollout rollback follow; fi
         return
     fi
     if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == trust ]]; then

@@ -1,7 +1,7 @@
 //! `cargo xtask fleet-demo`: an engine, three nodes and an origin on this machine; a purge that reaches all nodes, a rollout of a good
 //! configuration, and one of a bad configuration that is rolled back by itself.
 //!
-//! Everything that it starts ends with it, or with Ctrl-C. Every step has a deadline.
+//! Everything that it starts ends with it, or with Ctrl-C, after which only its temporary directory is left. Every step has a deadline.
 
 use std::env;
 use std::fs::{self, File};

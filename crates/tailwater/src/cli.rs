@@ -309,7 +309,7 @@ pub(crate) struct FleetOptions {
     pub(crate) max_errors: u64,
 }
 
-/// What `tailwater fleet` does.
+/// Word of `tailwater fleet`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FleetCommand {
     Status,

@@ -31,7 +31,7 @@ pub struct ServedVersion {
     pub link: String,
 }
 
-/// What a node remembers.
+/// Memory of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FollowState {

@@ -134,7 +134,7 @@ pub struct ConfigurationReport {
     pub has_metrics: bool,
     /// Responses since the server was started.
     pub responses: u64,
-    /// Those of the classes 5xx.
+    /// Responses of the class 5xx.
     pub errors: u64,
     /// Turns of event loops that took too long.
     pub stalls: u64,
