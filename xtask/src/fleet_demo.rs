@@ -102,6 +102,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     demo.purge()?;
     demo.roll_out_good()?;
     demo.roll_out_bad()?;
+    demo.status()?;
     step("done: the bad configuration was served by one node until it was rolled back");
     Ok(())
 }
@@ -335,6 +336,16 @@ impl Demo {
             println!("{node}: {state}, {} ms after the command", begin.elapsed().as_millis());
         }
         Ok(())
+    }
+
+    fn status(&self) -> Result<(), Failure> {
+        step("the fleet as every node sees it: the log of purges, and configurations");
+        let conf = self.directory.join("node-1/fleet/current/nginx.conf").display().to_string();
+        let text = self.run(&["fleet", "status", "-c", &conf], "node-1")?;
+        match text.matches(" serving ").count() {
+            NODES => Ok(()),
+            _ => Err("not all nodes report that they serve a configuration".to_owned()),
+        }
     }
 
     fn bodies(&self) -> Vec<String> {
