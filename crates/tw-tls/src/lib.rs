@@ -31,6 +31,7 @@ mod pem;
 pub mod process_secret;
 mod sessions;
 mod settings;
+mod shared_secrets;
 #[cfg(test)]
 mod testing;
 mod tickets;
@@ -50,6 +51,7 @@ pub use password::{PasswordError, Passwords};
 pub use rustls;
 pub use sessions::{Cache, CacheStats};
 pub use settings::Settings;
+pub use shared_secrets::{SHARED_SECRET_LEN, SharedSecret, SharedSecrets};
 pub use tickets::{TicketError, Tickets};
 pub use upstream::{Upstream, UpstreamError};
 pub use verify::{

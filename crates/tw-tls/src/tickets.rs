@@ -7,6 +7,8 @@
 //! keys of files (`ssl_session_ticket_key`): the first seals, all open, none ever changes
 //! ```
 //!
+//! keys of a fleet (`SharedSecrets`): the one whose time has come seals, all open; without one that is recent, a random key seals
+//!
 //! A ticket ends with its time also where its key stays. Random keys can be given to a successor process.
 
 use std::fmt;
@@ -23,6 +25,7 @@ use tw_base::{FatalMutex, Limit};
 use zeroize::Zeroizing;
 
 use crate::Clock;
+use crate::shared_secrets::{SharedSecret, SharedSecrets};
 
 /// Limit of key files. Two or three are needed for a rotation.
 const TICKET_KEYS_MAX: usize = 100;
@@ -85,9 +88,44 @@ pub struct Tickets {
     /// The first key seals. The list is replaced as a whole, so the lock is never held while sealing.
     keys: FatalMutex<Arc<[Arc<Secret>]>>,
     origin: Origin,
+    shared: Option<SharedKeys>,
     /// Seconds.
     lifetime: u32,
     clock: Clock,
+}
+
+/// Keys of secrets that other servers have, too.
+struct SharedKeys {
+    secrets: Arc<SharedSecrets>,
+    /// Keys of the version of the secrets that was used last.
+    derived: FatalMutex<(u64, Arc<[Arc<Secret>]>)>,
+}
+
+impl SharedKeys {
+    /// Keys of all secrets, in the order of their time.
+    fn keys(&self) -> Arc<[Arc<Secret>]> {
+        let mut derived = self.derived.lock();
+        let version = self.secrets.version();
+        if derived.0 != version {
+            // One that cannot be derived is of no use to any server.
+            let keys = self
+                .secrets
+                .get()
+                .iter()
+                .filter_map(|secret| Secret::shared(secret).ok())
+                .map(Arc::new)
+                .collect();
+            *derived = (version, keys);
+        }
+        Arc::clone(&derived.1)
+    }
+
+    /// Key that seals at this time; `None` if there is none that other servers still know.
+    fn current(&self, now: u64) -> Option<Arc<Secret>> {
+        let keys = self.keys();
+        let key = keys.iter().rfind(|key| key.born <= now)?;
+        (now - key.born < self.secrets.age_max()).then(|| Arc::clone(key))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,7 +198,19 @@ impl Tickets {
 
     fn new(keys: Vec<Secret>, origin: Origin, lifetime: u32, clock: Clock) -> Self {
         let keys: Arc<[_]> = keys.into_iter().map(Arc::new).collect();
-        Self { keys: FatalMutex::new(keys), origin, lifetime, clock }
+        Self { keys: FatalMutex::new(keys), origin, shared: None, lifetime, clock }
+    }
+
+    /// The same with keys of secrets that other servers have, too. The own keys seal while there is no recent one of these.
+    #[must_use]
+    pub fn with_shared(self, secrets: Arc<SharedSecrets>) -> Self {
+        // No version is the first one.
+        Self { shared: Some(SharedKeys { secrets, derived: FatalMutex::new((0, Arc::default())) }), ..self }
+    }
+
+    /// Returns true if these are the shared secrets.
+    pub fn shares(&self, secrets: &Arc<SharedSecrets>) -> bool {
+        self.shared.as_ref().is_some_and(|shared| Arc::ptr_eq(&shared.secrets, secrets))
     }
 
     /// The keys, after those that are too old have been replaced.
@@ -197,13 +247,18 @@ impl ProducesTickets for Tickets {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.keys().first()?.seal(plain, (self.clock)())
+        let now = (self.clock)();
+        match self.shared.as_ref().and_then(|shared| shared.current(now)) {
+            Some(key) => key.seal(plain, now),
+            None => self.keys().first()?.seal(plain, now),
+        }
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        let keys = self.keys();
         let (name, _) = ticket.split_first_chunk::<NAME>()?;
-        let key = keys.iter().find(|key| key.name == *name)?;
+        let find = |keys: Arc<[Arc<Secret>]>| keys.iter().find(|key| key.name == *name).cloned();
+        let shared = self.shared.as_ref().and_then(|shared| find(shared.keys()));
+        let key = shared.or_else(|| find(self.keys()))?;
         let (made, plain) = key.open(ticket)?;
         // A ticket of the future is as good as a new one: the clocks of two machines differ.
         let age = (self.clock)().saturating_sub(made);
@@ -237,6 +292,13 @@ impl Secret {
         let mut raw = Zeroizing::new([0; LONG]);
         rand::fill(raw.as_mut_slice())?;
         Self::new(raw, now)
+    }
+
+    /// Key of a secret that other servers have; it is born when it may be used.
+    fn shared(secret: &SharedSecret) -> Result<Self, TicketError> {
+        let mut raw = Zeroizing::new([0; LONG]);
+        secret.derive(b"session ticket", raw.as_mut_slice())?;
+        Self::new(raw, secret.from())
     }
 
     fn new(raw: Zeroizing<[u8; LONG]>, born: u64) -> Result<Self, TicketError> {
@@ -402,6 +464,41 @@ mod tests {
             let cut = Tickets::of_predecessor(&state[..end], HOUR, clock.clock());
             assert_eq!(cut.is_ok(), end == 1 + TIME + LONG, "{end}");
         }
+    }
+
+    #[test]
+    fn shared_keys_are_known_before_they_seal() {
+        let clock = TestClock::at(1000);
+        let nodes: Vec<_> = (0..2)
+            .map(|_| {
+                let secrets = Arc::new(SharedSecrets::new(3 * 100));
+                let own = Tickets::random(HOUR, clock.clock()).unwrap();
+                (secrets.clone(), own.with_shared(secrets))
+            })
+            .collect();
+        let [(one, first), (two, second)] = &nodes[..] else { panic!() };
+        let alone = first.encrypt(b"own").unwrap();
+        assert_eq!(second.decrypt(&alone), None);
+        let secret = |from: u64| SharedSecret::new(from, [from as u8; 32]);
+        one.set(vec![secret(900), secret(1100)]);
+        let early = first.encrypt(b"early").unwrap();
+        assert_eq!(second.decrypt(&early), None, "nobody has told it");
+        two.set(vec![secret(900), secret(1100)]);
+        assert_eq!(second.decrypt(&early).as_deref(), Some(&b"early"[..]));
+        assert!(first.decrypt(&alone).is_some(), "own keys still open");
+        // The next key seals by itself, and opens where the clock is behind.
+        clock.set(1100);
+        let next = first.encrypt(b"next").unwrap();
+        assert_ne!(next[..NAME], early[..NAME]);
+        clock.set(1090);
+        assert_eq!(second.decrypt(&next).as_deref(), Some(&b"next"[..]));
+        // Without new ones, own keys seal after a while.
+        clock.set(1100 + 299);
+        assert_eq!(first.encrypt(b"x").unwrap()[..NAME], next[..NAME]);
+        clock.set(1100 + 300);
+        let late = first.encrypt(b"late").unwrap();
+        assert_eq!((second.decrypt(&late), first.decrypt(&late).is_some()), (None, true));
+        assert!(second.decrypt(&next).is_some());
     }
 
     #[test]
