@@ -325,9 +325,9 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
             .since("1.5.9")
             .doc("Enables session resumption with tickets.")
             .set(|raw, node, _| raw.ssl_session_tickets.set_flag(node)),
-        record::new("ssl_session_ticket_key", "file", EVERYWHERE, ONE)
+        record::new("ssl_session_ticket_key", "file | fleet=name", EVERYWHERE, ONE)
             .since("1.5.7")
-            .doc("File with a ticket key of 48 or 80 random bytes. The first key encrypts tickets, all keys decrypt them. Without this directive, keys are generated and rotated.")
+            .doc("File with a ticket key of 48 or 80 random bytes. The first key encrypts tickets, all keys decrypt them. With fleet=name, all nodes of a fleet share keys that it generates and rotates. Without this directive, keys are generated and rotated on each server.")
             .set(|raw, node, _| push_word(&mut raw.ssl_session_ticket_key, node)),
         record::new("ssl_conf_command", "name value", EVERYWHERE, Args::exact(2))
             .since("1.19.4")

@@ -28,6 +28,10 @@ use zeroize::Zeroizing;
 const NAME: &str = "fleet";
 /// Longest time that the acknowledgement of the engine may be waited for.
 const PUBLISH_TIMEOUT_MAX: Duration = Duration::from_secs(60);
+/// Time between two new secrets.
+const SECRET_ROTATION: Duration = Duration::from_secs(12 * 60 * 60);
+/// Longest such time.
+const SECRET_ROTATION_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 const ONE: Args = Args::exact(1);
 
 /// Record of the block.
@@ -50,6 +54,7 @@ struct RawFleet {
     trusted: Setting<Word>,
     state: Setting<Word>,
     keys: Setting<Vec<Word>>,
+    secret_rotation: Setting<Duration>,
     replicas: Setting<u8>,
     max_age: Setting<Duration>,
     max_messages: Setting<u64>,
@@ -111,6 +116,11 @@ const WORDS: &[Directive<RawFleet>] = &[
              encrypts, all decrypt.",
         )
         .set(|raw, node, _| raw.keys.set_once(node, node.args.to_vec())),
+    record::time("secret_rotation", MODULE_BLOCK)
+        .default("12h")
+        .since("Tailwater 0.2")
+        .doc("Time after which new keys for session tickets are used, where all nodes share them (ssl_session_ticket_key fleet=name).")
+        .set(|raw, node, _| raw.secret_rotation.set_sec(node)),
     record::new("replicas", "number", MODULE_BLOCK, ONE)
         .default("1")
         .since("Tailwater 0.2")
@@ -271,6 +281,10 @@ impl RawFleet {
             let most = PUBLISH_TIMEOUT_MAX.as_secs();
             return Err(ConfError::new(format!("\"publish_timeout\" is longer than {most}s")).at(span));
         }
+        let secret_rotation = self.secret_rotation.or(None, SECRET_ROTATION);
+        if secret_rotation.is_zero() || secret_rotation > SECRET_ROTATION_MAX {
+            return Err(ConfError::new("\"secret_rotation\" must be between 1s and 30d").at(span));
+        }
         let keys = match self.keys.take() {
             Some(words) => encryption_keys(&words, shared)?,
             None => FleetKeys::default(),
@@ -285,6 +299,7 @@ impl RawFleet {
             state: os_path(tw_conf::full_name(shared.prefix, &state)),
             publish_timeout,
             keys,
+            secret_rotation,
             engine: EngineSettings {
                 servers,
                 authentication,

@@ -213,6 +213,8 @@ pub(crate) async fn serve<E: Engine + 'static>(
         spawn_local(node.clone().tick()),
         spawn_local(node.clone().summarize()),
         spawn_local(node.clone().serve_stores(operations)),
+        spawn_local(node.clone().make_secrets()),
+        spawn_local(node.clone().follow_secrets()),
     ];
     while let Some(command) = commands.recv().await {
         match command {

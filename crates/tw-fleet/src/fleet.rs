@@ -1,9 +1,11 @@
 //! A fleet as configurations and requests see it: a place to publish purges, and the state of the node.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tw_base::{FatalMutex, Limit};
+use tw_tls::SharedSecrets;
 
 use crate::FleetSettings;
 use crate::record::FleetPurge;
@@ -12,6 +14,9 @@ use crate::store_client::StoreOperation;
 
 /// Purges that wait for the log or the queue at the same time.
 const PUBLISHING_MAX: usize = 4096;
+
+/// Rotations after which a secret that no other one followed is not used any more.
+const SECRET_AGE_MAX: u64 = 3;
 
 pub(crate) const LIMITS: &[Limit] = &[Limit::count(
     "PUBLISHING_MAX",
@@ -46,6 +51,9 @@ pub struct Fleet {
     /// Operations of stores that wait for an answer.
     pub(crate) operations: AtomicUsize,
     pub(crate) status: FatalMutex<FleetStatus>,
+    pub(crate) secrets: Arc<SharedSecrets>,
+    /// Notified once something uses the secrets.
+    pub(crate) secrets_used: Notify,
 }
 
 /// One of those that wait.
@@ -66,8 +74,11 @@ impl std::fmt::Debug for Fleet {
 impl Fleet {
     /// A fleet without an agent.
     pub fn new(settings: FleetSettings) -> Self {
+        let age_max = settings.secret_rotation.as_secs().saturating_mul(SECRET_AGE_MAX);
         Self {
             settings,
+            secrets: Arc::new(SharedSecrets::new(age_max)),
+            secrets_used: Notify::new(),
             outbox: FatalMutex::default(),
             publishing: AtomicUsize::new(0),
             store_outbox: FatalMutex::default(),
@@ -84,6 +95,12 @@ impl Fleet {
     /// State of the node.
     pub fn status(&self) -> FleetStatus {
         self.status.lock().clone()
+    }
+
+    /// Secrets that all nodes share. The agent gets them from the engine from now on; there are none before that.
+    pub fn use_secrets(&self) -> Arc<SharedSecrets> {
+        self.secrets_used.notify_one();
+        self.secrets.clone()
     }
 
     /// Notes which node orders the certificates of an issuer, for the status.

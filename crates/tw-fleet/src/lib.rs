@@ -28,6 +28,7 @@ mod publisher;
 mod queue;
 mod record;
 mod sealed;
+mod shared_secrets;
 #[cfg(test)]
 mod simulation;
 mod status;
@@ -71,6 +72,8 @@ pub struct FleetSettings {
     pub publish_timeout: std::time::Duration,
     /// Keys of values that the engine must not read.
     pub keys: FleetKeys,
+    /// Time between two new secrets that all nodes share.
+    pub secret_rotation: std::time::Duration,
     /// Settings of the engine.
     pub engine: EngineSettings,
 }
@@ -100,6 +103,7 @@ pub const LIMITS: &[&[tw_base::Limit]] = &[
     agent::LIMITS,
     status::LIMITS,
     sealed::LIMITS,
+    shared_secrets::LIMITS,
     unconfirmed::LIMITS,
     store::LIMITS,
     store_client::LIMITS,

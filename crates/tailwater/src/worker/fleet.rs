@@ -239,6 +239,7 @@ mod tests {
             state: "/s".into(),
             publish_timeout: Duration::ZERO,
             keys: tw_fleet::FleetKeys::default(),
+            secret_rotation: Duration::from_secs(1),
             engine,
         };
         let mut status =

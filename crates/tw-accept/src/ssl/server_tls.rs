@@ -7,9 +7,10 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::server::{ClientHello, NoServerSessionStorage, StoresServerSessions};
 use rustls::{DistinguishedName, ProtocolVersion, ServerConfig, SignatureScheme};
 use tw_base::Limit;
-use tw_conf::ConfError;
+use tw_conf::{ConfError, Word};
 use tw_core::load::Resolve;
 use tw_core::session::Session;
+use tw_fleet::Fleet;
 use tw_tls::certificate::CertificateFields;
 use tw_tls::words::{Flag, Switch};
 use tw_tls::{Cache, ClientVerifier, Clock, Identity, Kind, SessionIdContext, SessionsInContext, Tickets};
@@ -347,6 +348,15 @@ fn tickets<P: SecureProtocol>(
     cx: &mut Resolve<'_, P>,
 ) -> Result<Arc<Tickets>, ConfError> {
     let lifetime = lifetime(written);
+    // DIFF(nginx): keys that the nodes of a fleet share.
+    if let Some(word) = written.ticket_keys.iter().find(|word| word.bytes.starts_with(FLEET)) {
+        if written.ticket_keys.len() > 1 {
+            let error =
+                ConfError::new("\"ssl_session_ticket_key fleet=\" is the only ticket key of a server");
+            return Err(error.at(word.span));
+        }
+        return shared_tickets(word, lifetime, cx);
+    }
     if let [first, ..] = &written.ticket_keys[..] {
         let read = |word| contents(word, "session ticket key", cx);
         let files = written.ticket_keys.iter().map(read).collect::<Result<Vec<_>, _>>()?;
@@ -360,4 +370,33 @@ fn tickets<P: SecureProtocol>(
     let tickets = cx.keep(format!("tls tickets {lifetime}").as_bytes(), |_| true, || made);
     ticket_keys_handover::note(lifetime, &tickets);
     Ok(tickets)
+}
+
+/// Beginning of a parameter that names a fleet.
+const FLEET: &[u8] = b"fleet=";
+
+/// Keys that the nodes of a fleet share, and random ones for as long as there are none.
+fn shared_tickets<P: SecureProtocol>(
+    word: &Word,
+    lifetime: u32,
+    cx: &mut Resolve<'_, P>,
+) -> Result<Arc<Tickets>, ConfError> {
+    let name = word.bytes.strip_prefix(FLEET).unwrap_or_default();
+    let shown = tw_log::Text(name);
+    let fleet = cx.find::<Fleet>(name).ok_or_else(|| {
+        ConfError::new(format!("unknown fleet \"{shown}\""))
+            .at(word.span)
+            .hint("a block \"fleet NAME { … }\" in the main context declares it")
+    })?;
+    if fleet.settings().keys.is_empty() {
+        let message =
+            format!("fleet \"{shown}\" has no \"encryption_key\", which ticket keys in its store need");
+        return Err(ConfError::new(message).at(word.span));
+    }
+    let secrets = fleet.use_secrets();
+    // Of a fleet with other settings they are other ones.
+    let key = [b"tls tickets ", word.bytes.as_ref(), format!(" {lifetime}").as_bytes()].concat();
+    let fits = |known: &Tickets| known.shares(&secrets);
+    cx.try_keep(&key, fits, || Tickets::random(lifetime, clock()).map(|own| own.with_shared(secrets.clone())))
+        .map_err(|error| ConfError::new(error.to_string()))
 }

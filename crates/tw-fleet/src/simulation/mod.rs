@@ -187,6 +187,7 @@ impl World {
             state: "/nowhere".into(),
             publish_timeout: Duration::from_secs(1),
             keys: FleetKeys::default(),
+            secret_rotation: Duration::from_secs(3600),
             engine: EngineSettings {
                 servers: ServerList::parse("nats://a").unwrap(),
                 authentication: Authentication::Anonymous,

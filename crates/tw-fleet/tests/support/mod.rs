@@ -56,6 +56,7 @@ pub(crate) fn settings(dir: &TempDir, node: &str, url: &str) -> FleetSettings {
         state: dir.join(node),
         publish_timeout: Duration::from_secs(1),
         keys: FleetKeys::default(),
+        secret_rotation: Duration::from_secs(3600),
         engine: EngineSettings {
             servers: ServerList::parse(url).unwrap(),
             authentication: Authentication::Anonymous,

@@ -4,6 +4,7 @@ mod commands;
 mod purge;
 mod real_engine;
 mod rollout;
+mod ticket_keys;
 
 use std::path::Path;
 
