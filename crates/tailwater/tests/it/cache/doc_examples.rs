@@ -23,7 +23,7 @@ fn text() -> String {
 
 /// All examples with their headings. Each is a whole file, or the content of `http`.
 fn examples() -> Vec<(String, String)> {
-    let text = text();
+    let text = text().replace("\n### ", "\n## ");
     let sections = text.split("\n## ").skip(1);
     let found = sections.filter_map(|section| {
         let (_, rest) = section.split_once("```nginx\n")?;

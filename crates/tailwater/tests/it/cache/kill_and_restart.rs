@@ -208,7 +208,7 @@ impl OnDisk {
                 self.bytes += meta.len().next_multiple_of(4096);
             } else if name.len() == 8 && name.iter().all(u8::is_ascii_digit) {
                 self.bytes += meta.len().next_multiple_of(4096);
-            } else if name != b"purges" && name != b"snapshot" {
+            } else if ![&b"purges"[..], b"snapshot", b"pages"].contains(&&*name) {
                 self.others.push(path);
             }
         }
