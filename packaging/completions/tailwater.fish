@@ -101,5 +101,5 @@ complete -c tailwater -n '__fish_seen_subcommand_from cache; and __fish_seen_sub
 complete -c tailwater -n '__fish_seen_subcommand_from cache; and __fish_seen_subcommand_from format' -s '?' -s 'h' -l help -d 'this help'
 complete -c tailwater -n '__fish_seen_subcommand_from cache; and __fish_seen_subcommand_from format' -F
 complete -c tailwater -n '__fish_seen_subcommand_from cache; and not __fish_seen_subcommand_from stat check export format' -a 'stat check export format'
-complete -c tailwater -n '__fish_seen_subcommand_from fleet' -a status
+complete -c tailwater -n '__fish_seen_subcommand_from fleet' -a 'status key push diff rollout rollback follow'
 complete -c tailwater -n '__fish_seen_subcommand_from serve' -a '(__fish_complete_directories)'

@@ -201,7 +201,7 @@ impl Tickets {
         Self { keys: FatalMutex::new(keys), origin, shared: None, lifetime, clock }
     }
 
-    /// The same with keys of secrets that other servers have, too. The own keys seal while there is no recent one of these.
+    /// These keys, and those of secrets that other servers have, too. The own keys seal while there is no recent one of these.
     #[must_use]
     pub fn with_shared(self, secrets: Arc<SharedSecrets>) -> Self {
         // No version is the first one.

@@ -76,7 +76,7 @@ impl Traits {
     }
 }
 
-/// What an index needs of entries that compact ones do not have.
+/// Facts about entries that an index needs and compact ones do not have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PackNeeds {
     /// Number of the last purge before the sweep that goes on.
