@@ -52,7 +52,7 @@ pub const FIELDS_MAX: usize = 1000;
 pub const INTERIM_MAX: u32 = 100;
 
 /// Bytes of input that are copied and parsed at a time: most heads are shorter, and what follows them is not copied in vain.
-const FEED_STEP_SIZE: usize = 512;
+const FEED_STEP_SIZE: usize = 1024;
 
 /// The limits kept here.
 pub const LIMITS: &[Limit] = &[
