@@ -8,7 +8,7 @@
 //!                                └─► handshakes, on every loop
 //! ```
 //!
-//! With a fleet, [`shared`] is between the nodes: a lease says which of them orders, and all take over certificates and answers.
+//! With a fleet, the module `shared` is between the nodes: a lease says which of them orders, and all take over certificates and answers.
 //!
 //! Nothing here knows how requests are served: a loop asks [`ChallengeResponses`] for a text or for the settings of a
 //! handshake, and a [`CurrentCertificate`] for its certificate. Responses of an authority are not trusted: a certificate

@@ -34,7 +34,7 @@ pub(crate) const LIMITS: &[Limit] = &[
 pub struct StoreSettings {
     /// Name, of lower-case letters; empty for that of the summaries.
     pub name: &'static str,
-    /// Largest value, bytes; at most [`VALUE_SIZE_MAX`].
+    /// Largest value, bytes; at most `VALUE_SIZE_MAX`.
     pub value_size_max: usize,
     /// All values together, bytes, where the engine can limit them.
     pub size_max: u64,

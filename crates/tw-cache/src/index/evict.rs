@@ -39,7 +39,7 @@ impl Index {
         Progress::Done
     }
 
-    /// Evicts entries in the order of the [`EvictionPolicy`] until the target is reached, and adds them to `gone`.
+    /// Evicts entries in the order of the eviction policy until the target is reached, and adds them to `gone`.
     /// Evicts at most 256 (`BATCH_ENTRIES`) in one call.
     pub fn evict(&self, excess: EvictionTarget, now: u32, gone: &mut Vec<RemovedEntry>) -> Progress {
         let mut left = match excess {
