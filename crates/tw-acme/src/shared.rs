@@ -296,7 +296,7 @@ impl SharedIssuer {
     /// Runs an order for as long as the lease is held.
     ///
     /// # Errors
-    /// Those of the order; an order whose lease is lost is given up.
+    /// Fails as the order does; an order whose lease is lost is given up.
     pub(crate) async fn while_held<T>(
         &self,
         order: impl Future<Output = Result<T, Error>>,

@@ -91,7 +91,7 @@ impl<S: Store> Lease<S> {
     /// Takes the lease or renews it. Returns true if it is held.
     ///
     /// # Errors
-    /// Those of the engine. A lease that was held is still held until its term is over.
+    /// Fails as the engine does. A lease that was held is still held until its term is over.
     pub async fn attempt(&mut self) -> Result<bool, EngineError> {
         if let Some((version, _)) = self.held {
             match self.write(Some(version)).await {
@@ -150,7 +150,7 @@ impl<S: Store> Lease<S> {
     /// Gives it back, so that another node need not wait.
     ///
     /// # Errors
-    /// Those of the engine; the lease then ends with its term.
+    /// Fails as the engine does; the lease then ends with its term.
     pub async fn release(&mut self) -> Result<(), EngineError> {
         match self.held.take() {
             Some((version, _)) => self.store.remove(&self.key, Some(version)).await,

@@ -246,7 +246,7 @@ impl SealedStore {
     /// Value of a key.
     ///
     /// # Errors
-    /// Those of the engine; a value that cannot be opened is [refused](EngineError::Refused).
+    /// Fails as the engine does; a value that cannot be opened is [refused](EngineError::Refused).
     pub async fn get(&self, key: &str) -> Result<OpenedEntry, EngineError> {
         match self.store.get(key).await? {
             None => Ok(OpenedEntry { value: None, version: 0, is_outdated: false }),
@@ -259,7 +259,7 @@ impl SealedStore {
     /// Sets a value, as [`Store::set`].
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Fails as the engine does.
     pub async fn set(&self, key: &str, value: &[u8], expected: Option<u64>) -> Result<u64, EngineError> {
         let sealed = self.keys().seal(&format!("{}{key}", self.place), value)?;
         self.store.set(key, &sealed, expected).await
@@ -268,7 +268,7 @@ impl SealedStore {
     /// Removes a value, as [`Store::remove`].
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Fails as the engine does.
     pub async fn remove(&self, key: &str, expected: Option<u64>) -> Result<(), EngineError> {
         self.store.remove(key, expected).await
     }
@@ -276,7 +276,7 @@ impl SealedStore {
     /// Watches all keys; [`open`](Self::open) opens the entries.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Fails as the engine does.
     pub async fn watch(&self) -> Result<StoreClientWatch, EngineError> {
         self.store.watch().await
     }

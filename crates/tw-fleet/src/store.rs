@@ -101,7 +101,7 @@ pub trait Store {
     /// Removes a value, under the same condition.
     ///
     /// # Errors
-    /// Those of [`set`](Self::set).
+    /// Fails as [`set`](Self::set) does.
     fn remove(&self, key: &str, expected: Option<u64>) -> impl Future<Output = Result<(), EngineError>>;
 
     /// Begins to watch all keys: the current values first, then the changes.

@@ -68,7 +68,7 @@ impl ConfigurationClient {
     /// All entries that have a value.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Fails as the engine does.
     pub fn entries(&mut self) -> Result<Vec<Entry>, EngineError> {
         self.run(async |store| {
             let mut watch = store.watch().await?;
@@ -90,7 +90,7 @@ impl ConfigurationClient {
     /// Value of a key.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Fails as the engine does.
     pub fn get(&mut self, key: &str) -> Result<Option<Vec<u8>>, EngineError> {
         self.run(async |store| Ok(store.get(key).await?.and_then(|entry| entry.value)))
     }
@@ -98,7 +98,7 @@ impl ConfigurationClient {
     /// Sets a value, if the key has this version; `None` is any.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Fails as the engine does.
     pub fn set(&mut self, key: &str, value: &[u8], expected: Option<u64>) -> Result<(), EngineError> {
         self.run(async |store| store.set(key, value, expected).await.map(drop))
     }
@@ -106,7 +106,7 @@ impl ConfigurationClient {
     /// Removes a value, whatever its version.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Fails as the engine does.
     pub fn remove(&mut self, key: &str) -> Result<(), EngineError> {
         self.run(async |store| store.remove(key, None).await)
     }
