@@ -4,10 +4,10 @@
 //! Options may be combined (`-tq`), and a value may follow its option at once (`-c/etc/nginx.conf`) or as the next word.
 
 mod cache;
+mod fleet;
 mod long_option;
 
 use std::fmt;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,7 @@ use crate::channel::{Purge, PurgeMode, PurgeScope};
 pub(crate) use self::cache::{
     CacheCheckOptions, CacheCommand, CacheExportOptions, CacheFormatOptions, CacheStatOptions, ExportTarget,
 };
+pub(crate) use self::fleet::{FleetCommand, FleetOptions, WaveSize};
 
 /// The words of `-s`.
 const ORDERS: [&str; 4] = ["stop", "quit", "reopen", "reload"];
@@ -283,69 +284,6 @@ pub(crate) struct PurgeOptions {
     pub(crate) order: Purge,
 }
 
-/// Words of `tailwater fleet`.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct FleetOptions {
-    /// Of these, those that say where the configuration is.
-    pub(crate) main: Options,
-    pub(crate) command: FleetCommand,
-    /// File of the private key.
-    pub(crate) key: Option<Vec<u8>>,
-    /// File of the public key that a node trusts.
-    pub(crate) trust: Option<Vec<u8>>,
-    /// Directory of a node with its versions.
-    pub(crate) directory: Option<Vec<u8>>,
-    /// URL of the metrics of a node.
-    pub(crate) metrics: Option<String>,
-    /// Name of who pushes.
-    pub(crate) author: Option<String>,
-    /// Version to compare with or to roll out; the last one without it.
-    pub(crate) version: Option<u64>,
-    /// Nodes that have the version after each wave; the last wave has all.
-    pub(crate) waves: Vec<WaveSize>,
-    /// Time that a wave has to stay healthy.
-    pub(crate) settle: Duration,
-    /// Percentage of responses of the class 5xx of a healthy node.
-    pub(crate) max_errors: u64,
-}
-
-/// Word of `tailwater fleet`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FleetCommand {
-    Status,
-    Key,
-    Push,
-    Diff,
-    Rollout,
-    Rollback,
-    Follow,
-}
-
-/// Nodes that have a version after a wave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WaveSize {
-    Nodes(u64),
-    Percent(u64),
-}
-
-impl Default for FleetOptions {
-    fn default() -> Self {
-        Self {
-            main: Options::default(),
-            command: FleetCommand::Status,
-            key: None,
-            trust: None,
-            directory: None,
-            metrics: None,
-            author: None,
-            version: None,
-            waves: vec![WaveSize::Nodes(1), WaveSize::Percent(25)],
-            settle: Duration::from_secs(30),
-            max_errors: 5,
-        }
-    }
-}
-
 /// Why a command line is refused. Displays in nginx's words.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct UsageError {
@@ -382,7 +320,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command,
     } else if words.next_if(|word| word == b"cache").is_some() {
         cache::parse(words).map_err(of("cache"))
     } else if words.next_if(|word| word == b"fleet").is_some() {
-        parse_fleet(words).map_err(of("fleet"))
+        fleet::parse(words).map_err(of("fleet"))
     } else if words.next_if(|word| word == b"trust").is_some() {
         parse_trust(words).map_err(of("trust"))
     } else if words.next_if(|word| word == b"hash-password").is_some() {
@@ -617,90 +555,6 @@ fn parse_purge(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, Usag
         (None, None) => return Err(UsageError::new("no key and no tag: what is to be purged?")),
     };
     Ok(Command::Purge(PurgeOptions { main, order: Purge { cache, named, mode } }))
-}
-
-fn parse_fleet(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
-    let (mut main, mut options, mut order) = (Options::default(), FleetOptions::default(), None);
-    while let Some(word) = words.next() {
-        let Long { name, inline } = Long::of(&word);
-        let mut value = |what| Long { name, inline }.value(&mut words, what);
-        match name {
-            b"-c" => main.file = Some(value("file name")?),
-            b"-p" => main.prefix = Some(value("directory name")?),
-            b"-g" => main.globals = Some(value("parameter")?),
-            b"--key" => options.key = Some(value("file name")?),
-            b"--trust" => options.trust = Some(value("file name")?),
-            b"--directory" => options.directory = Some(value("directory name")?),
-            b"--metrics" => options.metrics = Some(text(value("URL")?)?),
-            b"--author" => options.author = Some(text(value("name")?)?),
-            b"--waves" => options.waves = waves(&value("list")?)?,
-            b"--settle" => options.settle = seconds(&value("time")?)?,
-            b"--max-errors" => options.max_errors = number(&value("percentage")?, 100)?,
-            _ if inline.is_some() => return Err(invalid(&word)),
-            b"-h" | b"-?" | b"--help" => return Ok(Command::FleetHelp),
-            _ if order.is_none() => {
-                order = Some(match name {
-                    b"status" => FleetCommand::Status,
-                    b"key" => FleetCommand::Key,
-                    b"push" => FleetCommand::Push,
-                    b"diff" => FleetCommand::Diff,
-                    b"rollout" => FleetCommand::Rollout,
-                    b"rollback" => FleetCommand::Rollback,
-                    b"follow" => FleetCommand::Follow,
-                    _ => return Err(invalid(&word)),
-                });
-            }
-            _ if matches!(order, Some(FleetCommand::Diff | FleetCommand::Rollout))
-                && options.version.is_none() =>
-            {
-                options.version = Some(number(name, u64::MAX)?);
-            }
-            _ => return Err(invalid(&word)),
-        }
-    }
-    let needs = |word: &str, option: &str| UsageError::new(format!("\"fleet {word}\" needs {option}"));
-    match order {
-        None => {
-            return Err(UsageError::new(
-                "\"fleet\" needs a word: status, key, push, diff, rollout, rollback or follow",
-            ));
-        }
-        Some(FleetCommand::Status) => return Ok(Command::FleetStatus(main)),
-        Some(FleetCommand::Key) if options.key.is_none() => return Err(needs("key", "--key")),
-        Some(FleetCommand::Push) if options.key.is_none() => return Err(needs("push", "--key")),
-        Some(FleetCommand::Rollout) if options.key.is_none() => return Err(needs("rollout", "--key")),
-        Some(FleetCommand::Rollback) if options.key.is_none() => return Err(needs("rollback", "--key")),
-        Some(FleetCommand::Follow) if options.trust.is_none() || options.directory.is_none() => {
-            return Err(needs("follow", "--trust and --directory"));
-        }
-        Some(order) => options.command = order,
-    }
-    options.main = main;
-    Ok(Command::Fleet(Box::new(options)))
-}
-
-fn text(word: Vec<u8>) -> Result<String, UsageError> {
-    String::from_utf8(word).map_err(|error| invalid(error.as_bytes()))
-}
-
-fn number(word: &[u8], most: u64) -> Result<u64, UsageError> {
-    let number = str::from_utf8(word).ok().and_then(|word| word.trim_end_matches('%').parse().ok());
-    number.filter(|number| *number <= most).ok_or_else(|| invalid(word))
-}
-
-fn seconds(word: &[u8]) -> Result<Duration, UsageError> {
-    const MOST: u64 = 86_400;
-    let word = word.strip_suffix(b"s").unwrap_or(word);
-    number(word, MOST).map(Duration::from_secs)
-}
-
-/// Sizes of waves: nodes, or percentages of them.
-fn waves(word: &[u8]) -> Result<Vec<WaveSize>, UsageError> {
-    let wave = |part: &[u8]| match part.strip_suffix(b"%") {
-        Some(percent) => number(percent, 100).map(WaveSize::Percent),
-        None => number(part, u64::from(u32::MAX)).map(WaveSize::Nodes),
-    };
-    word.split(|byte| *byte == b',').map(wave).collect()
 }
 
 fn parse_trust(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
