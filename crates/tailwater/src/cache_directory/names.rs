@@ -1,6 +1,6 @@
 //! Names of files in the directory of a cache.
 
-use tw_cache::{Key, SEGMENTS_MAX};
+use tw_cache::Key;
 
 /// Directory of the segments, below that of the cache.
 pub(super) const SEGMENTS: &str = "segments";
@@ -44,14 +44,6 @@ pub(super) fn is_level(name: &[u8]) -> bool {
     matches!(name.len(), 1 | 2) && name.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Number of the segment with this name.
-pub(super) fn segment_number(name: &[u8]) -> Option<u32> {
-    if name.len() != 8 || !name.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    std::str::from_utf8(name).ok()?.parse().ok().filter(|number| *number < SEGMENTS_MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,9 +71,6 @@ mod tests {
             [(&b"9c"[..], true), (b"9", true), (b"9C", false), (b"029", false), (b"", false)]
         {
             assert_eq!(is_level(name), expected);
-        }
-        for (name, expected) in [(&b"00000012"[..], Some(12)), (b"99999999", None), (b"0000001x", None)] {
-            assert_eq!(segment_number(name), expected);
         }
     }
 }

@@ -85,7 +85,7 @@ pub(super) fn walk(dir: &Path, visit: &mut dyn FnMut(Found) -> io::Result<()>) -
     }
     let segments = dir.join(names::SEGMENTS);
     for (name, meta) in entries(&segments)? {
-        match names::segment_number(&name).filter(|_| meta.is_file()) {
+        match tw_cache::segment::number_of(&name).filter(|_| meta.is_file()) {
             Some(number) => visit(Found::Segment { path: segments.join(OsStr::from_bytes(&name)), number })?,
             None => strangers.0 += 1,
         }

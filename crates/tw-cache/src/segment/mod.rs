@@ -27,6 +27,8 @@ use std::fmt;
 
 use tw_base::Limit;
 
+use crate::SEGMENTS_MAX;
+
 pub use device::{DeviceContent, SIGNATURES_SIZE, Superblock};
 pub use header::{SegmentHeader, TablePlace};
 pub use record::{PREFIX_SIZE, REMOVED_MARK, RecordPrefix, RecordState, ScanWindow, SegmentRow, scan};
@@ -106,6 +108,15 @@ impl fmt::Display for SegmentError {
     }
 }
 
+/// Number of the segment whose file has this name: eight digits.
+#[must_use]
+pub fn number_of(name: &[u8]) -> Option<u32> {
+    if name.len() != 8 || !name.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(name).ok()?.parse().ok().filter(|number| *number < SEGMENTS_MAX)
+}
+
 /// Unread rest of some bytes.
 struct Rest<'a>(&'a [u8]);
 
@@ -141,5 +152,20 @@ mod tests {
             assert_eq!(default_size(max_size), expected, "{max_size}");
         }
         assert_eq!(default_size((100 << 30) + 4711) % BLOCK_SIZE, 0);
+    }
+
+    #[test]
+    fn segments_have_names_of_eight_digits() {
+        for (name, expected) in [
+            (&b"00000000"[..], Some(0)),
+            (b"00000077", Some(77)),
+            (b"02097151", Some(SEGMENTS_MAX - 1)),
+            (b"02097152", None),
+            (b"0000001", None),
+            (b"+0000001", None),
+            (b"0000000x", None),
+        ] {
+            assert_eq!(number_of(name), expected, "{}", String::from_utf8_lossy(name));
+        }
     }
 }

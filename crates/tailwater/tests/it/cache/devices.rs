@@ -5,28 +5,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use tw_testkit::origin::origin;
 use tw_testkit::{Client, Lacks, Server, Signal, TempDir, leave_out, wait};
 
-use crate::support::cache::wait_stored;
+use crate::support::cache::{sized_body as body, sizes, wait_stored};
 use crate::support::metrics::metric;
 use crate::support::server;
 
 const SIZES: [usize; 6] = [1, 300, 4096, 100_000, 900_000, 2 << 20];
-
-/// An origin that sends bodies of as many bytes as the path says.
-fn sizes() -> SocketAddr {
-    origin(|mut conn| {
-        while let Some(head) = conn.head() {
-            let size = head.split(['/', ' ']).nth(2).and_then(|size| size.parse().ok()).unwrap_or(1);
-            conn.answer("", body(size));
-        }
-    })
-}
-
-fn body(size: usize) -> Vec<u8> {
-    (0..size).map(|at| (at * 31 + size) as u8).collect()
-}
 
 fn format(device: &Path, options: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tailwater"))

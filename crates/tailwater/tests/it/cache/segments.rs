@@ -4,26 +4,11 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use tw_testkit::origin::origin;
 use tw_testkit::{Client, Server, Signal, TempDir, wait};
 
-use crate::support::cache::wait_stored;
+use crate::support::cache::{sized_body as body, sizes, wait_stored};
 use crate::support::metrics::metric;
 use crate::support::{server, start};
-
-/// An origin that sends bodies of as many bytes as the path says.
-fn sizes() -> SocketAddr {
-    origin(|mut conn| {
-        while let Some(head) = conn.head() {
-            let size = head.split(['/', ' ']).nth(2).and_then(|size| size.parse().ok()).unwrap_or(1);
-            conn.answer("", body(size));
-        }
-    })
-}
-
-fn body(size: usize) -> Vec<u8> {
-    (0..size).map(|at| (at * 31 + size) as u8).collect()
-}
 
 fn cached(dir: &Path, origin: SocketAddr, parameters: &str) -> Server {
     let inactive = if parameters.contains("inactive=") { "" } else { "inactive=1h" };

@@ -1,7 +1,9 @@
 //! Servers with a cache, whose metrics are at `/metrics`.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
+use tw_testkit::origin::origin;
 use tw_testkit::{Response, Server, wait};
 
 use super::metrics::metric;
@@ -22,4 +24,19 @@ pub(crate) fn wait_stored(server: &Server, count: usize) {
 pub(crate) fn records_in_snapshot(dir: &Path) -> u64 {
     let file = std::fs::read(dir.join("pages")).unwrap_or_default();
     file.get(48..56).map_or(0, |number| u64::from_le_bytes(number.try_into().unwrap()))
+}
+
+/// An origin that sends bodies of as many bytes as the path says.
+pub(crate) fn sizes() -> SocketAddr {
+    origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let size = head.split(['/', ' ']).nth(2).and_then(|size| size.parse().ok()).unwrap_or(1);
+            conn.answer("", sized_body(size));
+        }
+    })
+}
+
+/// Body of that origin.
+pub(crate) fn sized_body(size: usize) -> Vec<u8> {
+    (0..size).map(|at| (at * 31 + size) as u8).collect()
 }

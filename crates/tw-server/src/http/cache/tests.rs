@@ -437,7 +437,7 @@ impl Process {
                 }
                 continue;
             }
-            if let Some(number) = super::segments::number_of(name) {
+            if let Some(number) = segment::number_of(name) {
                 let content = sim.content(&path).unwrap_or_default();
                 let [of_segment, size] = self.compare_segment(number, &content)?;
                 (files, bytes, segments) =

@@ -10,7 +10,7 @@ use tw_log::{Level, Text};
 use super::super::file_head;
 use super::super::manager::{CacheMaintenance, StepPacer};
 use super::super::zone::ZoneIndex;
-use super::{HEAD_READ, RecordRead, directory, note_path, number_of};
+use super::{HEAD_READ, RecordRead, directory, note_path};
 
 impl CacheMaintenance {
     /// Writes what dropped tasks have left in the queue, removes what they could not remove, and frees empty segments.
@@ -206,7 +206,7 @@ impl CacheMaintenance {
         };
         let mut removed = 0;
         for entry in listing.entries {
-            if number_of(entry.name.to_bytes()).is_none() {
+            if tw_cache::segment::number_of(entry.name.to_bytes()).is_none() {
                 continue;
             }
             let path = [dir.to_bytes(), b"/", entry.name.to_bytes()].concat();

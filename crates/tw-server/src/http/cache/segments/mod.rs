@@ -257,7 +257,7 @@ impl SegmentStore {
             };
             let mut known = self.known.lock();
             for entry in found {
-                let Some(number) = number_of(entry.name.to_bytes()) else { continue };
+                let Some(number) = segment::number_of(entry.name.to_bytes()) else { continue };
                 known.add(
                     number,
                     entry.meta.size.next_multiple_of(BLOCK_SIZE),
@@ -553,14 +553,6 @@ pub(super) fn directory(place: &CachePath) -> CString {
     CString::new([place.dir.to_bytes(), b"/", NAME.as_bytes()].concat()).unwrap_or_default()
 }
 
-/// Number of the segment with this name.
-pub(super) fn number_of(name: &[u8]) -> Option<u32> {
-    if name.len() != 8 || !name.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    std::str::from_utf8(name).ok()?.parse().ok().filter(|number| *number < SEGMENTS_MAX)
-}
-
 /// Reads `len` bytes; fewer at the end of the file.
 async fn read_up_to(
     disk: &Disk,
@@ -588,24 +580,4 @@ fn is_read_only(errno: Errno) -> bool {
 /// Error of a store that takes no more at the moment.
 fn no_room() -> DiskError {
     Op::Write.failed(Errno::NOBUFS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn segments_have_names_of_eight_digits() {
-        for (name, expected) in [
-            (&b"00000000"[..], Some(0)),
-            (b"00000077", Some(77)),
-            (b"02097151", Some(SEGMENTS_MAX - 1)),
-            (b"02097152", None),
-            (b"0000001", None),
-            (b"+0000001", None),
-            (b"0000000x", None),
-        ] {
-            assert_eq!(number_of(name), expected, "{}", String::from_utf8_lossy(name));
-        }
-    }
 }
