@@ -23,6 +23,7 @@ use super::segments::{AppendTarget, Appended, RecordHead, SegmentStore};
 use super::temp_file::FillFile;
 use super::writer::WRITE_SIZE;
 use super::zone::Cache;
+use crate::http::local_future::boxed;
 
 /// Files take whole blocks of their disk.
 const BLOCK: u64 = 4096;
@@ -177,7 +178,8 @@ impl Cache {
             && temp_file.is_none()
             && known.len <= store.entry_max()
         {
-            return self.append(store, target, commit, meta, pieces).await;
+            // A file is stored without the room for it.
+            return boxed(|| self.append(store, target, commit, meta, pieces)).await;
         }
         match temp_file {
             Some(FillFile { temp, .. }) => {
@@ -318,7 +320,7 @@ impl Cache {
             }
             let _placing = PlacingFile(&self.zone.placed);
             let Some(commit) = self.commit_to(claim, &was) else { return Ok(None) };
-            return self.append(store, target, commit, whole, body).await;
+            return boxed(|| self.append(store, target, commit, whole, body)).await;
         }
         let temp = disk.create_beside(&mut by, &path, self.place.dir_len()).await?;
         disk.write(&mut by, temp.file(), 0, encode(&meta)).await?;

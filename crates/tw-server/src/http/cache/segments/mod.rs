@@ -33,6 +33,7 @@ use tw_disk::{
 };
 
 use super::cache_path::{CachePath, CacheStore};
+use crate::http::local_future::boxed;
 
 use device::{DevicePlace, LeasedBytes, SlotLease, note_path};
 
@@ -235,6 +236,14 @@ impl SegmentStore {
 
     /// Learns which segments there are, once. Waits for the disk.
     pub(super) async fn list(&self, disk: &Disk) -> Result<(), DiskError> {
+        if self.listed.initialized() {
+            return Ok(());
+        }
+        // Once in a process: every fill would have room for it.
+        boxed(|| self.list_once(disk)).await
+    }
+
+    async fn list_once(&self, disk: &Disk) -> Result<(), DiskError> {
         let list = async {
             let mut by = Account::new(JobClass::Hit, JobSource::NONE);
             if let Some(device) = &self.device {
@@ -493,7 +502,8 @@ impl SegmentStore {
             let lease = self.known.lock().segments.get(&number).map(|segment| segment.lease.clone());
             let Some(lease) = lease else { return Ok(()) };
             let slot = opened.superblock.slot(number);
-            let nothing = LeasedBytes::new([0; BLOCK_SIZE as usize], &lease);
+            // Not an array: it would be part of the future of every fill, several times.
+            let nothing = LeasedBytes::new(vec![0; BLOCK_SIZE as usize], &lease);
             disk.write(&mut by, &opened.file, opened.superblock.offset(slot), nothing).await?;
             place.rest(slot, lease);
             self.known.lock().segments.remove(&number);
