@@ -40,19 +40,27 @@ pub(super) fn example(heading: &str, origin: SocketAddr) -> Server {
     example_with(heading, origin, "")
 }
 
+/// [`example`] where other texts are replaced, too.
+pub(super) fn example_replaced(heading: &str, origin: SocketAddr, replaced: &[(&str, String)]) -> Server {
+    let conf = replaced.iter().fold(conf(heading, origin, ""), |conf, (old, new)| conf.replace(old, new));
+    server().with_master().start(&conf).unwrap()
+}
+
 /// [`example`] with another block in `http`.
 fn example_with(heading: &str, origin: SocketAddr, more: &str) -> Server {
+    server().with_master().start(&conf(heading, origin, more)).unwrap()
+}
+
+fn conf(heading: &str, origin: SocketAddr, more: &str) -> String {
     let (_, conf) = examples().into_iter().find(|(found, _)| found == heading).unwrap();
-    let conf = conf
-        .replacen("http {", &format!("http {{ {more}"), 1)
+    conf.replacen("http {", &format!("http {{ {more}"), 1)
         .replace(ORIGIN[0], &origin.to_string())
         .replace(ORIGIN[1], &format!("server {origin}"))
         .replace("listen 8000;", "listen 127.0.0.1:{port}; location = /metrics { metrics; }")
         .replace("listen 8000", "listen 127.0.0.1:{port}")
         .replace("events { }", "")
         .replace("/var/cache/", "kept-")
-        .replace("/mnt/", "");
-    server().with_master().start(&conf).unwrap()
+        .replace("/mnt/", "")
 }
 
 fn path(head: &str) -> &str {

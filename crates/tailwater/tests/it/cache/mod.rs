@@ -12,6 +12,7 @@ mod lost_files;
 mod members;
 mod memory;
 mod nginx_directories;
+mod origin_shield_example;
 mod path_parameters;
 mod proxy_cache;
 mod proxy_cache_purge;
