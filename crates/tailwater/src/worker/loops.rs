@@ -30,6 +30,11 @@ use crate::sockets::{Sockets, cannot_share};
 
 use super::memory;
 
+/// Longest wait for loops to take over a configuration. A loop whose turn is longer takes it over afterwards.
+const ADOPTION_TIMEOUT: Duration = Duration::from_millis(500);
+/// Time between two looks at the loops meanwhile.
+const ADOPTION_PAUSE: Duration = Duration::from_millis(1);
+
 /// All loops.
 pub(crate) struct Loops {
     current: Vec<Running>,
@@ -156,6 +161,19 @@ impl Loops {
         self.settings = Some(settings);
         self.leave(surplus, main.shutdown_timeout, &HandoverPhase::Closed);
         Ok(())
+    }
+
+    /// Waits until every loop serves the generation with this number, so that the configuration before serves no new connection any
+    /// more when a reload is reported. Waits for half a second at most.
+    pub(crate) fn wait_until_served(&self, generation: u64) {
+        let until = Instant::now() + ADOPTION_TIMEOUT;
+        let count = || {
+            let siblings = self.counts.siblings();
+            siblings.iter().filter(|sibling| sibling.tally.generation.value() == generation).count()
+        };
+        while self.has_begun && count() < self.current.len() && Instant::now() < until {
+            std::thread::park_timeout(ADOPTION_PAUSE);
+        }
     }
 
     /// Lets every loop finish what it does, accepting nothing more; those that are not done after `timeout` are ended.

@@ -189,6 +189,7 @@ impl Server {
         self.sockets = sockets;
         self.pools = pools;
         self.affinity = affinity;
+        self.loops.wait_until_served(self.generation.id);
         Ok(())
     }
 
