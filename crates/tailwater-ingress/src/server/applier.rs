@@ -15,7 +15,7 @@ use crate::cluster::object::{Ingress, Metadata, ObjectName};
 use crate::cluster::store::Snapshot;
 use crate::journal::Journal;
 use crate::site::settings::SiteOptions;
-use crate::site::{self, Site, files};
+use crate::site::{self, READY_FILE, Site, files};
 
 /// Longest wait for a server that was just started.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -103,6 +103,8 @@ impl Applier {
         if has_config {
             self.journal.line("starting with the configuration of an earlier run");
         } else {
+            // That of another run whose configuration is gone.
+            let _ = fs::remove_file(self.options.dir.join(READY_FILE));
             let site = site::build(&Snapshot::default(), &[], &self.options);
             let candidate =
                 self.write(&site).map_err(|error| format!("{}: {error}", self.options.dir.display()))?;
@@ -124,7 +126,6 @@ impl Applier {
 
     /// Applies the objects of a snapshot.
     pub fn apply(&mut self, snapshot: &Snapshot) -> Outcome {
-        self.options.is_ready = true;
         let ingresses = site::selected(snapshot, &self.options);
         let full = site::build(snapshot, &ingresses, &self.options);
         for (name, text) in &full.problems {
@@ -284,6 +285,10 @@ impl Applier {
         let before = self.applied.take().map(|applied| applied.files).unwrap_or_default();
         // Connections that began with the configuration before may still read its files; those before that are gone.
         self.remove_files(&files.union(&before).cloned().collect());
+        // Without the file, the pod is not ready until the next reload.
+        if let Err(error) = fs::write(self.options.dir.join(READY_FILE), "") {
+            self.journal.line(&format!("\"{READY_FILE}\": {error}"));
+        }
         self.applied = Some(Applied { skeleton: site.skeleton(), groups: site.groups, files });
         Outcome::Reloaded
     }

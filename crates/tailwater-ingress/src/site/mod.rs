@@ -17,6 +17,10 @@ pub use build::{build, selected};
 
 use crate::cluster::object::ObjectName;
 
+/// Name of the file that exists once a configuration with all objects has been loaded. The probe of readiness looks for it: only the
+/// answer to a reload says that every loop of the server has the configuration.
+pub const READY_FILE: &str = "ready";
+
 /// One line of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::build::Builder;
 use super::host::{Host, OWN_PATHS, server_name};
-use super::{Line, Site, certificate, gateway, location};
+use super::{Line, READY_FILE, Site, certificate, gateway, location};
 use crate::annotation::policy::Policy;
 use crate::cluster::object::{Backend, BackendPort, ObjectName, PathKind};
 
@@ -207,7 +207,10 @@ fn own_servers(text: &mut Text, builder: &Builder<'_>) {
     listen(text, &options.status, options.ipv6, "");
     text.line("access_log off;");
     text.line("location = /livez { return 200; }");
-    text.line(&format!("location = /healthz {{ return {}; }}", if options.is_ready { 200 } else { 503 }));
+    text.line("location = /healthz {");
+    text.line(&format!("if (-f {}/{READY_FILE}) {{ return 200; }}", options.dir.display()));
+    text.line("return 503;");
+    text.line("}");
     text.line("location = /metrics { metrics; }");
     text.line("}");
 }

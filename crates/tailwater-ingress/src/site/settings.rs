@@ -21,8 +21,6 @@ pub struct SiteOptions {
     pub ipv6: bool,
     /// User of the worker process, if the master may choose one.
     pub user: Option<String>,
-    /// Objects have been read: the probe of readiness succeeds.
-    pub is_ready: bool,
     /// Controller of our classes.
     pub controller: String,
     /// Controller of our classes of Gateway objects.
@@ -58,7 +56,6 @@ impl Default for SiteOptions {
             status: "10254".to_owned(),
             ipv6: false,
             user: None,
-            is_ready: false,
             controller: "tailwater.io/ingress-controller".to_owned(),
             gateway_controller: "tailwater.io/gateway-controller".to_owned(),
             class: "tailwater".to_owned(),

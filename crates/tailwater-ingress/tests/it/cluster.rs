@@ -53,10 +53,32 @@ impl Cluster {
         Some(Self { api, http: port(), https: port(), status: port(), dir, args, group: None })
     }
 
-    /// Starts the controller, and waits until it has read all objects.
+    /// Starts the controller, and waits until it has read all objects and its first configuration is gone: if a reload needs another worker
+    /// process, the one before accepts connections until it has read the order to leave.
     pub fn start(&mut self) {
         self.spawn();
         assert!(wait::until(wait::TIMEOUT, || self.probe() == Some(200)), "{}", self.log());
+        self.wait_for_one_worker();
+    }
+
+    /// Waits until one worker process is left.
+    pub fn wait_for_one_worker(&self) {
+        assert!(wait::until(wait::TIMEOUT, || self.worker_count() == 1), "{}", self.log());
+    }
+
+    /// Number of worker processes: children of the server, which is the child of the controller.
+    fn worker_count(&self) -> usize {
+        let parent = |entry: std::fs::DirEntry| {
+            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+            let is_there = fields.next()? != "Z";
+            Some((pid, fields.next()?.parse::<u32>().ok()?)).filter(|_| is_there)
+        };
+        let parents: Vec<_> = std::fs::read_dir("/proc").unwrap().flatten().filter_map(parent).collect();
+        let children = |of: u32| parents.iter().filter(move |(_, parent)| *parent == of).map(|(pid, _)| *pid);
+        let Some(group) = &self.group else { return 0 };
+        children(group.pid()).map(|server| children(server).count()).sum()
     }
 
     pub fn spawn(&mut self) {

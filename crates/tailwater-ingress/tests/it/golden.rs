@@ -61,7 +61,6 @@ fn configurations_are_those_of_the_files() {
         let mut options = SiteOptions {
             dir: place.path().to_owned(),
             default_certificate: certificate::self_signed().unwrap(),
-            is_ready: true,
             resolvers: vec!["10.96.0.10".parse().unwrap()],
             config_map: Some(tailwater_ingress::cluster::object::ObjectName::new("system", "settings")),
             allow_snippets: true,

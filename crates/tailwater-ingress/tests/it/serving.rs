@@ -213,13 +213,15 @@ fn certificates_rotate_and_broken_ones_concern_only_their_host() {
     }
     cluster.start();
     cluster.wait_log("secret \"shop/broken\": key: ");
-    let https = |authority: &Authority, host: &str| {
+    let exchange = |authority: &Authority, host: &str| {
         let config = authority.client(rustls::ALL_VERSIONS);
-        let mut client = Client::connect_tls(local(&cluster.https), &config, host).ok()?;
-        client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).ok()?;
-        client.read_response().ok()
+        let mut client = Client::connect_tls(local(&cluster.https), &config, host)?;
+        client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"))?;
+        client.read_response()
     };
-    let response = https(&first, "good.example").unwrap();
+    let https = |authority: &Authority, host: &str| exchange(authority, host).ok();
+    let response = exchange(&first, "good.example");
+    let response = response.unwrap_or_else(|error| panic!("{error}\n{}", cluster.log()));
     assert!(response.text().contains("X-Forwarded-Proto: https"), "{response:?}");
     assert_eq!(response.field("strict-transport-security"), Some("max-age=31536000; includeSubDomains"));
     assert!(https(&first, "broken.example").is_none());
@@ -229,6 +231,7 @@ fn certificates_rotate_and_broken_ones_concern_only_their_host() {
     let made = second.certify(&["good.example"]);
     put("good", &made.pem, &made.key);
     assert!(wait::until(wait::TIMEOUT, || https(&second, "good.example").is_some()), "{}", cluster.log());
+    cluster.wait_for_one_worker();
     assert!(https(&first, "good.example").is_none());
     // Only the server's user may read keys.
     for entry in std::fs::read_dir(cluster.run_dir().join("files")).unwrap() {
