@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
+use tw_fetch::{Body, Request, ServerAddress};
 use tw_tls::rustls::pki_types::ServerName;
-
-use super::http::{self, Body, Request, ServerAddress};
 
 /// Directory in which every pod finds its account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Field with the name of the program.
+const USER_AGENT: &str = concat!("User-Agent: tailwater-ingress/", env!("CARGO_PKG_VERSION"));
 /// Most bytes of one page of a list: 500 objects of 128 KiB.
 const PAGE_SIZE_MAX: u64 = 64 << 20;
 /// Most bytes of one event of a watch; etcd holds objects of 1.5 MiB, which JSON may make larger.
@@ -110,7 +111,7 @@ impl ApiClient {
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(io::Error::other(format!("no token in \"{}\"", path.display())));
         }
-        Ok(Some(format!("Bearer {token}")))
+        Ok(Some(format!("Authorization: Bearer {token}")))
     }
 
     fn send(
@@ -121,8 +122,10 @@ impl ApiClient {
         within: Duration,
     ) -> Result<Body, ApiError> {
         let content = content.map(|(kind, json)| (kind, json.to_string().into_bytes()));
-        let request = Request { method, target, authorization: self.authorization()?, content };
-        let mut response = http::send(&self.endpoint, &request, within)?;
+        let mut fields = vec![USER_AGENT.to_owned(), "Accept: application/json".to_owned()];
+        fields.extend(self.authorization()?);
+        let request = Request { method, target, host: None, fields, content };
+        let mut response = tw_fetch::send(&self.endpoint, &request, within)?;
         if (200..300).contains(&response.status) {
             return Ok(response.body);
         }

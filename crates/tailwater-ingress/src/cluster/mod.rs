@@ -2,7 +2,6 @@
 
 pub mod client;
 pub mod gateway;
-pub mod http;
 pub mod object;
 pub mod store;
 pub mod watch;

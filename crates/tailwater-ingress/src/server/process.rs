@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-
-use crate::cluster::http::{self, Request, ServerAddress};
+use tw_fetch::{Request, ServerAddress};
 
 /// Longest time of a check of a configuration.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(120);
@@ -207,7 +206,7 @@ impl ServerProcess {
 
 fn exchange(endpoint: &ServerAddress, request: &Request<'_>) -> Result<(u16, Value), String> {
     let mut response =
-        http::send(endpoint, request, REQUEST_TIMEOUT).map_err(|error| format!("the server: {error}"))?;
+        tw_fetch::send(endpoint, request, REQUEST_TIMEOUT).map_err(|error| format!("the server: {error}"))?;
     let body = response.body.read_all(RESPONSE_SIZE_MAX).map_err(|error| format!("the server: {error}"))?;
     Ok((response.status, serde_json::from_slice(&body).unwrap_or_default()))
 }

@@ -1,4 +1,5 @@
-//! One HTTP/1.1 request over TCP, TLS or a Unix socket, and its response, which may go on for minutes (RFC 9112). The caller waits.
+//! One HTTP/1.1 request over TCP, TLS or a Unix socket, and its response, which may go on for minutes (RFC 9112). The calling thread
+//! waits; event loops have their own client. Used by the programs beside the server.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -28,19 +29,22 @@ pub enum ServerAddress {
 }
 
 /// Request.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Request<'a> {
     /// Method.
     pub method: &'a str,
     /// Path and query.
     pub target: &'a str,
-    /// Value of `Authorization`.
-    pub authorization: Option<String>,
+    /// Value of `Host`, if it is not the address of the server.
+    pub host: Option<&'a str>,
+    /// Lines of the head beside `Host`, `Connection` and those of the content, without their ends.
+    pub fields: Vec<String>,
     /// Type and bytes of the content.
     pub content: Option<(&'a str, Vec<u8>)>,
 }
 
 /// Response whose content has not been read yet.
+#[derive(Debug)]
 pub struct Response {
     /// Status.
     pub status: u16,
@@ -86,14 +90,14 @@ pub fn send(endpoint: &ServerAddress, request: &Request<'_>, within: Duration) -
         ServerAddress::Tcp(host, port) | ServerAddress::Tls(host, port, ..) => format!("{host}:{port}"),
         ServerAddress::Unix(_) => "localhost".to_owned(),
     };
-    let head = head(request, &host);
+    let head = head(request, request.host.unwrap_or(&host));
     let stream: Box<dyn Read + Send> = match endpoint {
         ServerAddress::Tcp(host, port) => {
-            Box::new(ask(Timed { socket: connect(host, *port)?, deadline }, &head)?)
+            Box::new(ask(Timed { socket: connect(host, *port, deadline)?, deadline }, &head)?)
         }
         ServerAddress::Tls(host, port, name, settings) => {
             let session = ClientConnection::new(settings.clone(), name.clone()).map_err(io::Error::other)?;
-            let socket = Timed { socket: connect(host, *port)?, deadline };
+            let socket = Timed { socket: connect(host, *port, deadline)?, deadline };
             Box::new(ask(StreamOwned::new(session, socket), &head)?)
         }
         ServerAddress::Unix(path) => {
@@ -103,6 +107,14 @@ pub fn send(endpoint: &ServerAddress, request: &Request<'_>, within: Duration) -
     read_head(BufReader::with_capacity(32 << 10, stream))
 }
 
+/// Reads a response from a stream.
+///
+/// # Errors
+/// The response head is no HTTP.
+pub fn read_response(stream: impl Read + Send + 'static) -> io::Result<Response> {
+    read_head(BufReader::new(Box::new(stream)))
+}
+
 fn ask<S: Read + Write>(mut stream: S, request: &[u8]) -> io::Result<S> {
     stream.write_all(request)?;
     stream.flush()?;
@@ -110,13 +122,11 @@ fn ask<S: Read + Write>(mut stream: S, request: &[u8]) -> io::Result<S> {
 }
 
 fn head(request: &Request<'_>, host: &str) -> Vec<u8> {
-    let version = env!("CARGO_PKG_VERSION");
-    let mut head = format!(
-        "{} {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: tailwater-ingress/{version}\r\nAccept: application/json\r\nConnection: close\r\n",
-        request.method, request.target
-    );
-    if let Some(authorization) = &request.authorization {
-        head += &format!("Authorization: {authorization}\r\n");
+    let mut head =
+        format!("{} {} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n", request.method, request.target);
+    for field in &request.fields {
+        head += field;
+        head += "\r\n";
     }
     let mut bytes = head.into_bytes();
     match &request.content {
@@ -242,7 +252,8 @@ impl Socket for UnixStream {
     }
 }
 
-/// Socket of which all calls together end at `deadline`.
+/// Socket of which all calls together end at `deadline`, also those that TLS makes for one read: a server that sends a byte now
+/// and then does not hold it.
 struct Timed<S> {
     socket: S,
     deadline: Instant,
@@ -276,10 +287,11 @@ impl<S: Socket> Write for Timed<S> {
 }
 
 /// Connects to the first address of a host that answers.
-fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+fn connect(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, format!("{host} has no address"));
     for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        match TcpStream::connect_timeout(&address, left.min(CONNECT_TIMEOUT)) {
             Ok(stream) => {
                 // The head and the content of a request are one write.
                 let _ = stream.set_nodelay(true);
@@ -296,8 +308,7 @@ mod tests {
     use super::*;
 
     fn response(text: &'static str) -> io::Result<(u16, Vec<u8>)> {
-        let stream: Box<dyn Read + Send> = Box::new(text.as_bytes());
-        let mut response = read_head(BufReader::new(stream))?;
+        let mut response = read_response(text.as_bytes())?;
         Ok((response.status, response.body.read_all(100)?))
     }
 
@@ -324,6 +335,79 @@ mod tests {
             let expected = expected.map(|(status, body): (u16, &str)| (status, body.as_bytes().to_vec()));
             assert_eq!(found, expected, "{text:?}");
         }
+    }
+
+    #[test]
+    fn requests_have_the_given_fields() {
+        let fields = vec!["Authorization: Basic x".to_owned()];
+        let mut request = Request { method: "GET", target: "/s", fields, ..Request::default() };
+        let text = String::from_utf8(head(&request, "a:81")).unwrap();
+        assert_eq!(
+            text,
+            "GET /s HTTP/1.1\r\nHost: a:81\r\nConnection: close\r\nAuthorization: Basic x\r\n\r\n"
+        );
+        request.content = Some(("text/plain", b"abc".to_vec()));
+        let text = String::from_utf8(head(&request, "a")).unwrap();
+        assert!(text.ends_with("\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\nabc"), "{text}");
+    }
+
+    /// Stream that ends without a notice, as TLS without close_notify does.
+    struct Cut(&'static [u8]);
+
+    impl Read for Cut {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            match self.0.read(buf)? {
+                0 => Err(ErrorKind::UnexpectedEof.into()),
+                read => Ok(read),
+            }
+        }
+    }
+
+    #[test]
+    fn end_without_a_notice_is_one_after_the_announced_length() {
+        for (text, is_whole) in [
+            (&b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"[..], true),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}", false),
+            (b"HTTP/1.1 200 OK\r\n\r\n{}", false),
+        ] {
+            let mut response = read_response(Cut(text)).unwrap();
+            assert_eq!(response.body.read_all(100).is_ok(), is_whole, "{text:?}");
+        }
+    }
+
+    /// Each read gives a byte, as a server that trickles does.
+    struct Trickle;
+
+    impl Read for Trickle {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            buf[..1].fill(b'x');
+            Ok(1)
+        }
+    }
+
+    impl Write for Trickle {
+        fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+            Ok(buf.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Socket for Trickle {
+        fn set_timeout(&self, _: Duration) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn deadline_holds_for_many_reads_within_one() {
+        let deadline = Instant::now() + Duration::from_millis(50);
+        // As TLS reads a record: until it is whole.
+        let mut record = vec![0; 1 << 30];
+        let error = Timed { socket: Trickle, deadline }.read_exact(&mut record).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
     }
 
     #[test]
