@@ -105,7 +105,12 @@ fn apply_changes(store: &Store, journal: &Journal, mut applier: Applier) {
     let (mut seen, mut failed) = (0, false);
     while !store.ends() {
         let found = store.wait(if failed { u64::MAX } else { seen }, QUIET, QUIET_MAX, RETRY);
-        let Some((changes, snapshot)) = found else { continue };
+        let (changes, snapshot) = match found {
+            Some(found) => found,
+            // One of them may be free now.
+            None if applier.lacks_ports() && store.is_complete() => (seen, store.snapshot()),
+            None => continue,
+        };
         seen = changes;
         let began = Instant::now();
         let outcome = applier.apply(&snapshot);

@@ -39,7 +39,8 @@ pub fn update(
         let status = json!({ "conditions": conditions });
         writer.write(("v1", "gatewayclasses"), &class.metadata, &class.status, status)?;
     }
-    let attachment = attach(snapshot, options);
+    let options = SiteOptions { unavailable: verdicts.unavailable(), ..options.clone() };
+    let attachment = attach(snapshot, &options);
     for state in &attachment.gateways {
         let status = writer.gateway(state, addresses);
         let gateway = &state.gateway;

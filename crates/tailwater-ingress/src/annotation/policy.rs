@@ -78,6 +78,8 @@ pub struct Policy {
     pub error_statuses: Vec<u16>,
     /// Client certificates are asked for.
     pub has_client_tls: bool,
+    /// TLS is not decrypted, but passed on to the endpoints.
+    pub passthrough: bool,
 }
 
 /// Reads annotations.
@@ -111,11 +113,12 @@ impl Policy {
         reader.read_mirror();
         reader.read_upstream_tls();
         reader.read_tracing();
+        reader.policy.passthrough = reader.required("ssl-passthrough", value::switch).unwrap_or_default();
         reader.policy
     }
 
     /// Notes that the locations must not be served.
-    pub(super) fn deny(&mut self, reason: String) {
+    pub(crate) fn deny(&mut self, reason: String) {
         self.problems.push(format!("{reason}; the paths are answered with 503"));
         self.denied.get_or_insert(reason);
     }

@@ -258,6 +258,8 @@ pub struct ServicePort {
     pub name: String,
     /// Number.
     pub number: u16,
+    /// UDP; TCP otherwise.
+    pub is_datagram: bool,
 }
 
 impl Object for Service {
@@ -268,6 +270,7 @@ impl Object for Service {
             Some(ServicePort {
                 name: text(&port["name"]),
                 number: u16::try_from(port["port"].as_u64()?).ok()?,
+                is_datagram: port["protocol"] == "UDP",
             })
         });
         let mut addresses: Vec<_> = list(&json["status"]["loadBalancer"]["ingress"])
@@ -321,6 +324,7 @@ impl Object for EndpointSlice {
             Some(ServicePort {
                 name: text(&port["name"]),
                 number: u16::try_from(port["port"].as_u64()?).ok()?,
+                is_datagram: port["protocol"] == "UDP",
             })
         });
         let endpoints = list(&json["endpoints"]).map(|endpoint| {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,8 +15,9 @@ use crate::cluster::gateway::{Gateway, Route};
 use crate::cluster::object::{Ingress, Metadata, ObjectName};
 use crate::cluster::store::Snapshot;
 use crate::journal::Journal;
+use crate::site::ports::{self, ExtraPort};
 use crate::site::settings::SiteOptions;
-use crate::site::{self, READY_FILE, Site, files};
+use crate::site::{self, GroupName, READY_FILE, Site, files};
 
 /// Longest wait for a server that was just started.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,19 +35,28 @@ pub enum Outcome {
     Failed(String),
 }
 
-/// Errors of the server about routes and Gateway objects, for their status.
+/// Errors of the server about routes and Gateway objects, and ports that it cannot listen on, for their status.
 #[derive(Debug, Default)]
-pub struct Verdicts(Mutex<BTreeMap<ObjectName, String>>);
+pub struct Verdicts {
+    refused: Mutex<BTreeMap<ObjectName, String>>,
+    unavailable: Mutex<BTreeMap<ExtraPort, String>>,
+}
 
 impl Verdicts {
     /// Objects that the server has refused, by their names as owners of lines, and why.
     pub fn refused(&self) -> BTreeMap<ObjectName, String> {
         // A map is whole after every change.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set(&self, refused: &BTreeMap<ObjectName, String>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone_from(refused);
+    /// Ports that the server cannot listen on, and why.
+    pub fn unavailable(&self) -> BTreeMap<ExtraPort, String> {
+        self.unavailable.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, refused: &BTreeMap<ObjectName, String>, unavailable: &BTreeMap<ExtraPort, String>) {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone_from(refused);
+        self.unavailable.lock().unwrap_or_else(PoisonError::into_inner).clone_from(unavailable);
     }
 }
 
@@ -53,8 +64,9 @@ impl Verdicts {
 #[derive(Debug)]
 struct Applied {
     skeleton: String,
-    groups: BTreeMap<String, BTreeSet<String>>,
+    groups: BTreeMap<GroupName, BTreeSet<String>>,
     files: BTreeSet<PathBuf>,
+    listens: BTreeSet<ExtraPort>,
 }
 
 /// Applies configurations to a server.
@@ -72,6 +84,10 @@ pub struct Applier {
     bad: BTreeMap<ObjectName, String>,
     /// Configuration with all Ingress objects, the last time that some were left out.
     refused: String,
+    /// Problems that were found while a configuration was loaded, and not reported yet.
+    problems: Vec<(ObjectName, String)>,
+    /// Configuration with all ports, the last time that some were unavailable to a server that is not ours.
+    tried: String,
 }
 
 impl Applier {
@@ -83,9 +99,19 @@ impl Applier {
         for name in ["", "files", "temp"] {
             DirBuilder::new().recursive(true).mode(0o700).create(options.dir.join(name))?;
         }
-        let (good, bad, refused) = (BTreeMap::new(), BTreeMap::new(), String::new());
-        let (good_routes, verdicts) = (BTreeMap::new(), Arc::default());
-        Ok(Self { server, journal, options, applied: None, good, good_routes, verdicts, bad, refused })
+        Ok(Self {
+            server,
+            journal,
+            options,
+            applied: None,
+            good: BTreeMap::new(),
+            good_routes: BTreeMap::new(),
+            verdicts: Arc::default(),
+            bad: BTreeMap::new(),
+            refused: String::new(),
+            problems: Vec::new(),
+            tried: String::new(),
+        })
     }
 
     /// Errors of the server about routes and Gateway objects.
@@ -111,9 +137,19 @@ impl Applier {
             self.server.check(&candidate)?;
             fs::rename(&candidate, &path).map_err(|error| format!("\"{}\": {error}", path.display()))?;
         }
-        self.start()?;
-        // Another server beside us has what it had.
-        if !has_config { self.server.reload() } else { Ok(()) }
+        match self.start() {
+            Err(error) if has_config => {
+                // Something has changed meanwhile, such as a port that another program has now.
+                self.journal.line(&format!("{error} with the configuration of an earlier run"));
+                fs::remove_file(&path).map_err(|error| format!("\"{}\": {error}", path.display()))?;
+                let _ = self.server.reap();
+                self.begin()
+            }
+            Err(error) => Err(error),
+            // Another server beside us has what it had.
+            Ok(()) if !has_config => self.server.reload(),
+            Ok(()) => Ok(()),
+        }
     }
 
     fn start(&self) -> Result<(), String> {
@@ -127,6 +163,7 @@ impl Applier {
     /// Applies the objects of a snapshot.
     pub fn apply(&mut self, snapshot: &Snapshot) -> Outcome {
         let ingresses = site::selected(snapshot, &self.options);
+        self.forget_ports(snapshot, &ingresses);
         let full = site::build(snapshot, &ingresses, &self.options);
         for (name, text) in &full.problems {
             self.report(snapshot, name, "NotApplied", text);
@@ -148,7 +185,11 @@ impl Applier {
         for (name, reason) in &bad {
             self.report(snapshot, name, "Refused", reason);
         }
-        self.verdicts.set(&bad);
+        // Ports may have become unavailable.
+        for (name, text) in std::mem::take(&mut self.problems) {
+            self.report(snapshot, &name, "NotApplied", &text);
+        }
+        self.verdicts.set(&bad, &self.options.unavailable);
         self.bad = bad;
         outcome
     }
@@ -252,6 +293,10 @@ impl Applier {
     ) -> Outcome {
         let mut is_searched = false;
         loop {
+            if self.probe_new_ports(&site) {
+                site = self.build(snapshot, ingresses, bad);
+                self.problems.extend(site.problems.iter().cloned());
+            }
             let error = match self.check(&site) {
                 Ok(candidate) => match self.install(&candidate) {
                     Ok(()) => break,
@@ -259,6 +304,11 @@ impl Applier {
                 },
                 Err(error) => error,
             };
+            if self.note_ports(&site, &error) {
+                site = self.build(snapshot, ingresses, bad);
+                self.problems.extend(site.problems.iter().cloned());
+                continue;
+            }
             match self.culprit(&site, &error).filter(|name| !bad.contains_key(name)) {
                 Some(name) => {
                     bad.insert(name, first_line(&error));
@@ -289,8 +339,65 @@ impl Applier {
         if let Err(error) = fs::write(self.options.dir.join(READY_FILE), "") {
             self.journal.line(&format!("\"{READY_FILE}\": {error}"));
         }
-        self.applied = Some(Applied { skeleton: site.skeleton(), groups: site.groups, files });
+        let skeleton = site.skeleton();
+        self.applied = Some(Applied { skeleton, groups: site.groups, files, listens: site.listens });
         Outcome::Reloaded
+    }
+
+    /// Returns true while there are ports that the server cannot listen on; each application of a snapshot tries them again.
+    pub fn lacks_ports(&self) -> bool {
+        self.server.is_ours() && !self.options.unavailable.is_empty()
+    }
+
+    /// Forgets that ports are unavailable which are free now.
+    fn forget_ports(&mut self, snapshot: &Snapshot, ingresses: &[Arc<Ingress>]) {
+        let mut unavailable = std::mem::take(&mut self.options.unavailable);
+        if unavailable.is_empty() {
+            return;
+        }
+        if self.server.is_ours() {
+            unavailable.retain(|port, _| port.probe(&self.options).is_err());
+            self.options.unavailable = unavailable;
+            return;
+        }
+        // Nobody knows which ports are free where the server is: they are tried again with the next change.
+        let skeleton = site::build(snapshot, ingresses, &self.options).skeleton();
+        if skeleton == self.tried {
+            self.options.unavailable = unavailable;
+        }
+        self.tried = skeleton;
+    }
+
+    /// Tries the ports that the configuration in use has not, because the server tries for seconds. Returns true if one is not available.
+    fn probe_new_ports(&mut self, site: &Site) -> bool {
+        // The configuration of an earlier run may have them.
+        let Some(applied) = self.applied.as_ref().filter(|_| self.server.is_ours()) else { return false };
+        let mut failed = Vec::new();
+        for port in site.listens.difference(&applied.listens) {
+            if let Err(error) = port.probe(&self.options) {
+                failed.push((*port, error.to_string()));
+            }
+        }
+        self.note_unavailable(failed)
+    }
+
+    /// Finds the ports that a message of the server names. Returns true if there are some.
+    fn note_ports(&mut self, site: &Site, error: &str) -> bool {
+        let numbers: BTreeSet<_> = ports::refused(error).iter().map(SocketAddr::port).collect();
+        let used = self.applied.as_ref().map(|applied| &applied.listens);
+        let is_new = |port: &&ExtraPort| used.is_none_or(|used| !used.contains(*port));
+        let ports = site.listens.iter().filter(is_new).filter(|port| numbers.contains(&port.number));
+        let reason = error.lines().find(|line| !ports::refused(line).is_empty()).unwrap_or_default();
+        self.note_unavailable(ports.map(|port| (*port, reason.to_owned())).collect())
+    }
+
+    fn note_unavailable(&mut self, ports: Vec<(ExtraPort, String)>) -> bool {
+        let has_some = !ports.is_empty();
+        for (port, reason) in ports {
+            self.journal.line(&format!("{port} cannot be listened on, everything else is served: {reason}"));
+            self.options.unavailable.insert(port, reason);
+        }
+        has_some
     }
 
     /// Ingress that a message of the server names by a line.

@@ -12,6 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tw_fetch::{Request, ServerAddress};
 
+use crate::site::GroupName;
+
 /// Longest time of a check of a configuration.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(120);
 /// Longest time of a request to the server.
@@ -80,6 +82,17 @@ impl ServerProcess {
             // One that has ended meanwhile needs none.
             let _ = kill_process(Pid::from_child(child), signal);
         }
+    }
+
+    /// Returns true if the server is ours and has ended; [`reap`](Self::reap) still notices it.
+    fn has_ended(&self) -> bool {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_ours && child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// Returns true if the controller starts the server.
+    pub fn is_ours(&self) -> bool {
+        self.is_ours
     }
 
     /// Returns true while the process runs.
@@ -153,7 +166,7 @@ impl ServerProcess {
             if exchange(&endpoint, &request).is_ok_and(|(status, _)| status == 200) {
                 return true;
             }
-            if Instant::now() > deadline {
+            if Instant::now() > deadline || self.has_ended() {
                 return false;
             }
             pause(Duration::from_millis(20));
@@ -164,9 +177,9 @@ impl ServerProcess {
     ///
     /// # Errors
     /// The group is not as it should be afterwards.
-    pub fn set_servers(&self, group: &str, wanted: &BTreeSet<String>) -> Result<(), String> {
+    pub fn set_servers(&self, group: &GroupName, wanted: &BTreeSet<String>) -> Result<(), String> {
         let endpoint = ServerAddress::Unix(self.dir.join("api.sock"));
-        let path = format!("/api/http/upstreams/{group}/servers");
+        let path = format!("/api/{}/upstreams/{}/servers", group.block, group.name);
         let (status, list) =
             exchange(&endpoint, &Request { method: "GET", target: &path, ..Request::default() })?;
         let servers =

@@ -1,12 +1,14 @@
 //! From objects to hosts: the oldest Ingress has the path that several want.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::endpoints::UpstreamGroups;
 use super::files::Files;
 use super::globals::Globals;
 use super::host::{self, Host, Location, Target};
+use super::passthrough::Passthrough;
+use super::ports::ExtraPort;
 use super::settings::SiteOptions;
 use super::{Site, certificate, render};
 use crate::annotation::canary::CanaryRules;
@@ -50,6 +52,10 @@ pub(super) struct Builder<'a> {
     pub(super) groups: UpstreamGroups<'a>,
     pub(super) hosts: BTreeMap<String, Host>,
     pub(super) policies: Vec<Policy>,
+    /// Hosts whose TLS is not decrypted.
+    pub(super) passthrough: BTreeMap<String, Passthrough>,
+    /// Ports beside those of the options.
+    pub(super) listens: BTreeSet<ExtraPort>,
     /// Lines of the block `http`, with their Ingress.
     pub(super) http: Vec<(ObjectName, String)>,
     pub(super) problems: Vec<(ObjectName, String)>,
@@ -71,6 +77,8 @@ pub fn build(snapshot: &Snapshot, ingresses: &[Arc<Ingress>], options: &SiteOpti
         groups: UpstreamGroups::new(snapshot, options.globals.group.clone()),
         hosts: BTreeMap::new(),
         policies: Vec::new(),
+        passthrough: BTreeMap::new(),
+        listens: BTreeSet::new(),
         http: Vec::new(),
         problems: Vec::new(),
     };
@@ -120,6 +128,7 @@ impl Builder<'_> {
             }
         }
         self.add_certificates(ingress);
+        self.add_passthrough(number, ingress);
     }
 
     fn add_path(&mut self, number: usize, host: &str, kind: PathKind, path: &str, backend: Option<&Backend>) {

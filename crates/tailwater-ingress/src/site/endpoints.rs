@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use super::files::digest;
-use crate::cluster::object::{Backend, BackendPort, EndpointSlice, ObjectName};
+use crate::cluster::object::{Backend, BackendPort, EndpointSlice, ObjectName, ServicePort};
 use crate::cluster::store::Snapshot;
 use crate::quote;
 
@@ -26,7 +26,7 @@ pub(super) struct UpstreamGroups<'a> {
     snapshot: &'a Snapshot,
     slices: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
     pub(super) groups: BTreeMap<String, UpstreamGroup>,
-    /// Groups of `stream`, whose servers are changed by a reload.
+    /// Groups of `stream`.
     pub(super) streams: BTreeMap<String, UpstreamGroup>,
     /// Lines of every group.
     common: Vec<String>,
@@ -54,7 +54,7 @@ impl<'a> UpstreamGroups<'a> {
         by_service: bool,
         owner: &ObjectName,
     ) -> Result<String, String> {
-        let mut group = self.find(namespace, backend, by_service, owner)?;
+        let mut group = self.find(namespace, backend, (by_service, false), owner)?;
         group.0.lines = [lines, &self.common].concat();
         // Names of objects have no underscore.
         let kind = if by_service { "_service" } else { "" };
@@ -75,10 +75,13 @@ impl<'a> UpstreamGroups<'a> {
         &mut self,
         namespace: &str,
         backend: &Backend,
+        is_datagram: bool,
         owner: &ObjectName,
     ) -> Result<String, String> {
-        let (group, port) = self.find(namespace, backend, false, owner)?;
-        let key = format!("{namespace}_{}_{port}", backend.service);
+        let (group, port) = self.find(namespace, backend, (false, is_datagram), owner)?;
+        // Names of objects have no underscore.
+        let kind = if is_datagram { "_udp" } else { "" };
+        let key = format!("{namespace}_{}_{port}{kind}", backend.service);
         self.streams.entry(key.clone()).or_insert(group);
         Ok(key)
     }
@@ -88,16 +91,17 @@ impl<'a> UpstreamGroups<'a> {
         &self,
         namespace: &str,
         backend: &Backend,
-        by_service: bool,
+        (by_service, is_datagram): (bool, bool),
         owner: &ObjectName,
     ) -> Result<(UpstreamGroup, u16), String> {
         let name = ObjectName::new(namespace, &*backend.service);
         let service =
             self.snapshot.services.get(&name).ok_or_else(|| format!("service \"{name}\" is missing"))?;
+        let mut ports = service.ports.iter().filter(|port| port.is_datagram == is_datagram);
         let port = match &backend.port {
-            BackendPort::First => service.ports.first(),
-            BackendPort::Number(number) => service.ports.iter().find(|port| port.number == *number),
-            BackendPort::Name(name) => service.ports.iter().find(|port| port.name == *name),
+            BackendPort::First => ports.next(),
+            BackendPort::Number(number) => ports.find(|port| port.number == *number),
+            BackendPort::Name(name) => ports.find(|port| port.name == *name),
         };
         let mut group = UpstreamGroup { owner: owner.clone(), ..UpstreamGroup::default() };
         let port_number = match (&service.external_name, port, &backend.port) {
@@ -127,7 +131,7 @@ impl<'a> UpstreamGroups<'a> {
                 port.number
             }
             (None, Some(port), _) => {
-                group.servers = self.endpoints(&name, &port.name);
+                group.servers = self.endpoints(&name, port);
                 port.number
             }
             (None, None, _) => return Err(format!("service \"{name}\" has no such port")),
@@ -139,12 +143,14 @@ impl<'a> UpstreamGroups<'a> {
     }
 
     /// Addresses of a port: those that are ready, or else those that still serve while they end.
-    fn endpoints(&self, service: &ObjectName, port: &str) -> BTreeSet<String> {
+    fn endpoints(&self, service: &ObjectName, wanted: &ServicePort) -> BTreeSet<String> {
         let slices = self.slices.get(&(&*service.namespace, &*service.name));
         let of = |is_wanted: fn(&crate::cluster::object::Endpoint) -> bool| {
             let mut servers = BTreeSet::new();
             for slice in slices.into_iter().flatten() {
-                for port in slice.ports.iter().filter(|found| found.name == port) {
+                let is_meant =
+                    |port: &&ServicePort| port.name == wanted.name && port.is_datagram == wanted.is_datagram;
+                for port in slice.ports.iter().filter(is_meant) {
                     let endpoints = slice.endpoints.iter().filter(|endpoint| is_wanted(endpoint));
                     let addresses = endpoints.flat_map(|endpoint| &endpoint.addresses);
                     servers

@@ -20,6 +20,8 @@ pub struct Globals {
     pub location: Vec<String>,
     /// Lines of each upstream group.
     pub group: Vec<String>,
+    /// Lines of `stream`.
+    pub stream: Vec<String>,
     /// Line of the balancing method.
     pub balancing: Option<String>,
     /// Hosts with a certificate redirect to HTTPS.
@@ -58,6 +60,7 @@ impl Default for Globals {
             server: Vec::new(),
             location: Vec::new(),
             group: Vec::new(),
+            stream: Vec::new(),
             balancing: None,
             ssl_redirect: true,
             force_ssl_redirect: false,
@@ -78,6 +81,7 @@ enum Block {
     Events,
     Http,
     Group,
+    Stream,
 }
 
 /// Keys that are one directive.
@@ -113,6 +117,11 @@ const DIRECTIVES: &[(&str, Block, &str, ValueKind)] = &[
     ("proxy-read-timeout", Block::Http, "proxy_read_timeout", Seconds),
     ("proxy-request-buffering", Block::Http, "proxy_request_buffering", Switch),
     ("proxy-send-timeout", Block::Http, "proxy_send_timeout", Seconds),
+    ("proxy-stream-next-upstream", Block::Stream, "proxy_next_upstream", Switch),
+    ("proxy-stream-next-upstream-timeout", Block::Stream, "proxy_next_upstream_timeout", Seconds),
+    ("proxy-stream-next-upstream-tries", Block::Stream, "proxy_next_upstream_tries", Count),
+    ("proxy-stream-responses", Block::Stream, "proxy_responses", Count),
+    ("proxy-stream-timeout", Block::Stream, "proxy_timeout", Seconds),
     ("server-tokens", Block::Http, "server_tokens", Switch),
     ("ssl-ciphers", Block::Http, "ssl_ciphers", Ciphers),
     ("ssl-protocols", Block::Http, "ssl_protocols", AnyOf(crate::annotation::table::PROTOCOLS)),
@@ -182,11 +191,16 @@ impl Globals {
                     Block::Events => &mut globals.events,
                     Block::Http => &mut globals.http,
                     Block::Group => &mut globals.group,
+                    Block::Stream => &mut globals.stream,
                 };
                 lines.push(format!("{directive} {words};"));
             } else if !BUILT.iter().any(|(known, _)| known == name) {
                 problems.push(format!("key \"{name}\" is unknown and has no effect"));
             }
+        }
+        if text("proxy-stream-responses").is_none() {
+            // A session over UDP ends with its answer, as for queries.
+            globals.stream.push("proxy_responses 1;".to_owned());
         }
         let mut on = |name: &str, default: bool| match text(name).map(switch) {
             None => default,

@@ -16,6 +16,8 @@ pub(super) struct Host {
     pub(super) certificate: Option<(String, String, ObjectName)>,
     /// An Ingress asks for TLS.
     pub(super) has_tls: bool,
+    /// TLS is not decrypted.
+    pub(super) has_passthrough: bool,
     /// Numbers of the policies that have locations here, the oldest first.
     pub(super) policies: Vec<usize>,
     /// Locations.

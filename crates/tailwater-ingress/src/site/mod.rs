@@ -8,13 +8,17 @@ pub mod gateway;
 pub mod globals;
 mod host;
 mod location;
+mod passthrough;
+pub mod ports;
 mod render;
+mod services;
 pub mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use build::{build, selected};
 
+use self::ports::ExtraPort;
 use crate::cluster::object::ObjectName;
 
 /// Name of the file that exists once a configuration with all objects has been loaded. The probe of readiness looks for it: only the
@@ -32,6 +36,15 @@ pub struct Line {
     pub is_endpoint: bool,
 }
 
+/// Upstream group of a block.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GroupName {
+    /// Block, as the runtime API names it: `http` or `stream`.
+    pub block: &'static str,
+    /// Name.
+    pub name: String,
+}
+
 /// A configuration, and what else is known of it.
 #[derive(Debug, Clone, Default)]
 pub struct Site {
@@ -40,7 +53,9 @@ pub struct Site {
     /// Files that it names.
     pub files: files::Files,
     /// Servers of each upstream group whose servers are endpoints.
-    pub groups: BTreeMap<String, BTreeSet<String>>,
+    pub groups: BTreeMap<GroupName, BTreeSet<String>>,
+    /// Ports beside those of the options.
+    pub listens: BTreeSet<ExtraPort>,
     /// Ingress objects with something that has no effect, and why.
     pub problems: Vec<(ObjectName, String)>,
 }

@@ -1,11 +1,12 @@
 //! The text of a configuration.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::build::Builder;
+use super::endpoints::UpstreamGroup;
 use super::host::{Host, OWN_PATHS, server_name};
-use super::{Line, READY_FILE, Site, certificate, gateway, location};
+use super::{GroupName, Line, READY_FILE, Site, certificate, gateway, location, passthrough, services};
 use crate::annotation::policy::Policy;
 use crate::cluster::object::{Backend, BackendPort, ObjectName, PathKind};
 
@@ -62,24 +63,14 @@ pub(super) fn render(mut builder: Builder<'_>) -> Site {
         text.line(&format!("{name}_temp_path {dir}/temp/{name};"));
     }
     text.line(&format!("proxy_cache_path {dir}/temp/auth keys_zone=ingress_auth:1m max_size=16m;"));
-    if !options.resolvers.is_empty() {
-        let mut servers = String::new();
-        for address in &options.resolvers {
-            let _ = if address.is_ipv6() {
-                write!(servers, " [{address}]")
-            } else {
-                write!(servers, " {address}")
-            };
-        }
-        text.line(&format!("resolver{servers} valid=30s;"));
-    }
+    resolver(&mut text, &builder);
     http_lines(&mut text, &builder);
     let default = default_certificate(&mut builder);
     for (owner, line) in &builder.http {
         text.owned_by(owner);
         text.line(line);
     }
-    let mut endpoints = std::collections::BTreeMap::new();
+    let mut endpoints = BTreeMap::new();
     let errors = error_locations(&mut builder);
     let gateways = gateway::render(&mut builder, &default);
     for (owner, line) in &gateways.http {
@@ -89,17 +80,7 @@ pub(super) fn render(mut builder: Builder<'_>) -> Site {
     for (name, group) in &builder.groups.groups {
         text.owned_by(&group.owner);
         text.line(&format!("upstream {name} {{"));
-        if group.is_external {
-            text.line(&format!("zone {name} 64k;"));
-        }
-        text.lines(&group.lines);
-        for server in &group.servers {
-            text.add(&format!("server {server};"), !group.is_external);
-        }
-        text.line("}");
-        if !group.is_external {
-            endpoints.insert(name.clone(), group.servers.clone());
-        }
+        write_servers(&mut text, &mut endpoints, ("http", name), group);
     }
     text.owner = None;
     own_servers(&mut text, &builder);
@@ -119,27 +100,65 @@ pub(super) fn render(mut builder: Builder<'_>) -> Site {
     }
     text.owner = None;
     text.line("}");
-    if !gateways.stream.is_empty() {
+    let mut stream = gateways.stream;
+    stream.extend(services::render(&mut builder).into_iter().map(|line| (ObjectName::default(), line)));
+    stream.extend(passthrough::render(&builder));
+    if !stream.is_empty() {
         text.line("stream {");
+        resolver(&mut text, &builder);
+        text.lines(&builder.options.globals.stream);
         for (name, group) in &builder.groups.streams {
             text.owned_by(&group.owner);
             text.line(&format!("upstream {name} {{"));
-            if group.is_external {
-                text.line(&format!("zone {name} 64k;"));
-            }
-            text.lines(
-                group.servers.iter().map(|server| format!("server {server};")).collect::<Vec<_>>().iter(),
-            );
-            text.line("}");
+            write_servers(&mut text, &mut endpoints, ("stream", name), group);
         }
-        for (owner, line) in &gateways.stream {
+        for (owner, line) in &stream {
             text.owned_by(owner);
             text.line(line);
         }
         text.owner = None;
         text.line("}");
     }
-    Site { lines: text.lines, files: builder.files, groups: endpoints, problems: builder.problems }
+    Site {
+        lines: text.lines,
+        files: builder.files,
+        groups: endpoints,
+        listens: builder.listens,
+        problems: builder.problems,
+    }
+}
+
+/// Writes the rest of an upstream group. Groups of endpoints go to `endpoints`.
+fn write_servers(
+    text: &mut Text,
+    endpoints: &mut BTreeMap<GroupName, BTreeSet<String>>,
+    (block, name): (&'static str, &str),
+    group: &UpstreamGroup,
+) {
+    if group.is_external {
+        text.line(&format!("zone {name} 64k;"));
+    }
+    text.lines(&group.lines);
+    for server in &group.servers {
+        text.add(&format!("server {server};"), !group.is_external);
+    }
+    text.line("}");
+    if !group.is_external {
+        endpoints.insert(GroupName { block, name: name.to_owned() }, group.servers.clone());
+    }
+}
+
+/// DNS servers, for services outside of the cluster.
+fn resolver(text: &mut Text, builder: &Builder<'_>) {
+    if builder.options.resolvers.is_empty() {
+        return;
+    }
+    let mut servers = String::new();
+    for address in &builder.options.resolvers {
+        let _ =
+            if address.is_ipv6() { write!(servers, " [{address}]") } else { write!(servers, " {address}") };
+    }
+    text.line(&format!("resolver{servers} valid=30s;"));
 }
 
 fn http_lines(text: &mut Text, builder: &Builder<'_>) {
@@ -349,8 +368,15 @@ fn begin_server(
     if is_own(80) {
         listen(text, &options.http, options.ipv6, &parameters);
     }
-    if is_own(443) {
-        listen(text, &options.https, options.ipv6, &format!(" ssl{parameters}"));
+    if is_own(443) && !host.has_passthrough {
+        match passthrough::https_socket(builder) {
+            // The server before it has read the header of the PROXY protocol.
+            Some(socket) => {
+                let default = if others.is_some() { " default_server" } else { "" };
+                text.line(&format!("listen {socket} ssl{default};"));
+            }
+            None => listen(text, &options.https, options.ipv6, &format!(" ssl{parameters}")),
+        }
     }
     text.line(&format!("http2 {};", if globals.http2 { "on" } else { "off" }));
     text.line(&format!("server_name {names};"));

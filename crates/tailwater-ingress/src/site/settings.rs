@@ -1,9 +1,11 @@
 //! Settings of configurations, from the command line.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::globals::Globals;
+use super::ports::ExtraPort;
 use crate::cluster::object::ObjectName;
 
 /// Settings of every configuration.
@@ -45,6 +47,12 @@ pub struct SiteOptions {
     pub config_map: Option<ObjectName>,
     /// Settings of that map.
     pub globals: Globals,
+    /// Map with services over TCP.
+    pub tcp_services: Option<ObjectName>,
+    /// Map with services over UDP.
+    pub udp_services: Option<ObjectName>,
+    /// Ports that the server cannot listen on, and why.
+    pub unavailable: BTreeMap<ExtraPort, String>,
 }
 
 impl Default for SiteOptions {
@@ -68,6 +76,9 @@ impl Default for SiteOptions {
             resolvers: Vec::new(),
             config_map: None,
             globals: Globals::default(),
+            tcp_services: None,
+            udp_services: None,
+            unavailable: BTreeMap::new(),
         }
     }
 }

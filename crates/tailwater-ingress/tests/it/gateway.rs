@@ -1,17 +1,21 @@
 //! Routes of the Gateway API through everything.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
+use tw_testkit::http2::Http2;
+use tw_testkit::http2_origin::{http2_origin, trailers};
 use tw_testkit::wait;
 
-use crate::cluster::{Cluster, INGRESSES, Pod, ingress};
+use crate::cluster::{Cluster, INGRESSES, Pod, ingress, local};
 
 const GROUP: &str = "/apis/gateway.networking.k8s.io";
 
-fn put(cluster: &Cluster, plural: &str, object: Value) {
+pub fn put(cluster: &Cluster, plural: &str, object: Value) {
     cluster.api.put(&format!("{GROUP}/v1/{plural}"), object);
 }
 
-fn class(cluster: &Cluster) {
+pub fn class(cluster: &Cluster) {
     put(
         cluster,
         "gatewayclasses",
@@ -19,7 +23,7 @@ fn class(cluster: &Cluster) {
     );
 }
 
-fn gateway(cluster: &Cluster, listeners: Value) {
+pub fn gateway(cluster: &Cluster, listeners: Value) {
     put(
         cluster,
         "gateways",
@@ -30,7 +34,7 @@ fn gateway(cluster: &Cluster, listeners: Value) {
     );
 }
 
-fn route(cluster: &Cluster, namespace: &str, name: &str, hosts: &[&str], rules: Value) {
+pub fn route(cluster: &Cluster, namespace: &str, name: &str, hosts: &[&str], rules: Value) {
     put(
         cluster,
         "httproutes",
@@ -42,7 +46,7 @@ fn route(cluster: &Cluster, namespace: &str, name: &str, hosts: &[&str], rules: 
     );
 }
 
-fn to(service: &str) -> Value {
+pub fn to(service: &str) -> Value {
     json!([{"name": service, "port": 80}])
 }
 
@@ -51,7 +55,7 @@ fn http() -> Value {
 }
 
 /// Waits for a condition that the controller writes to an object.
-fn expect_condition(cluster: &Cluster, target: &str, kind: &str, status: &str, reason: &str) {
+pub fn expect_condition(cluster: &Cluster, target: &str, kind: &str, status: &str, reason: &str) {
     let has = |json: &Value| -> bool {
         let mut lists = vec![&json["status"]["conditions"]];
         let parents = json["status"]["parents"].as_array().into_iter().flatten();
@@ -284,4 +288,65 @@ fn clusters_without_the_api_are_served() {
     // The newest version is asked for first.
     cluster.wait_log("gateway.networking.k8s.io/v1alpha2/tlsroutes: status 404");
     assert_eq!(cluster.api.count("/v1alpha3/tlsroutes"), 1);
+}
+
+/// Pod that speaks gRPC: its name and the path as the message, and a status.
+fn grpc_pod(name: &'static str) -> std::net::SocketAddr {
+    http2_origin(h2::server::Builder::new(), move |mut request| async move {
+        let path = request.head.uri().path().to_owned();
+        let mut body = request.begin(200, &[("content-type", "application/grpc")]);
+        let _ = body.send_data(format!("{name} {path}").into(), false);
+        let _ = body.send_trailers(trailers(&[("grpc-status", "0"), ("grpc-message", "fine")]));
+    })
+}
+
+#[test]
+fn grpc_routes_choose_by_method_and_field() {
+    let Some(mut cluster) = Cluster::new(&[]) else { return };
+    let names = ["say", "service", "field", "rest"];
+    for name in names {
+        let pods = [&Pod { addr: grpc_pod(name), count: Arc::default() }];
+        cluster.service("shop", name, &pods);
+    }
+    class(&cluster);
+    gateway(&cluster, http());
+    let method = |method: Value| json!([{"method": method}]);
+    put(
+        &cluster,
+        "grpcroutes",
+        json!({
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "metadata": {"name": "grpc", "namespace": "shop", "generation": 1},
+            "spec": {"parentRefs": [{"name": "front"}], "hostnames": ["localhost"], "rules": [
+                {"backendRefs": to("rest")},
+                {"matches": method(json!({"service": "echo.Echo"})), "backendRefs": to("service")},
+                {"matches": method(json!({"service": "echo.Echo", "method": "Say"})), "backendRefs": to("say")},
+                {"matches": [{"headers": [{"name": "x-kind", "value": "a"}]}], "backendRefs": to("field")},
+            ]},
+        }),
+    );
+    cluster.start();
+    let call = |path: &str, fields: &[(&str, &str)]| {
+        let mut client = Http2::connect(local(&cluster.http)).unwrap();
+        let fields = [&[("te", "trailers"), ("content-type", "application/grpc")], fields].concat();
+        client.request("POST", path, &fields, b"\0\0\0\0\0").unwrap()
+    };
+    for (path, fields, expected) in [
+        ("/echo.Echo/Say", &[][..], "say /echo.Echo/Say"),
+        ("/echo.Echo/Other", &[], "service /echo.Echo/Other"),
+        ("/other.Service/Say", &[], "rest /other.Service/Say"),
+        ("/other.Service/Say", &[("x-kind", "a")], "field /other.Service/Say"),
+    ] {
+        let answer = call(path, fields);
+        assert_eq!(
+            (answer.status, &*answer.text()),
+            (200, expected),
+            "{path}: {answer:?}\n{}\n{}",
+            cluster.config(),
+            cluster.log()
+        );
+        let status = answer.trailers.as_ref().and_then(|fields| fields.get("grpc-status"));
+        assert_eq!(status.map(|value| value.as_bytes()), Some(&b"0"[..]), "{answer:?}");
+    }
+    expect_condition(&cluster, "grpcroutes/grpc", "Accepted", "True", "Accepted");
 }

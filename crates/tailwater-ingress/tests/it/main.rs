@@ -15,4 +15,5 @@ mod golden;
 mod hostile;
 mod manifests;
 mod serving;
+mod streams;
 mod watching;

@@ -6,6 +6,8 @@ use crate::cluster::gateway::{
 use crate::cluster::object::ObjectName;
 use crate::cluster::store::Snapshot;
 use crate::site::certificate;
+use crate::site::ports::ExtraPort;
+use crate::site::services::tcp_ports;
 use crate::site::settings::SiteOptions;
 
 /// Reason, one word, and a text for people.
@@ -100,11 +102,12 @@ pub fn attach(snapshot: &Snapshot, options: &SiteOptions) -> Attachment {
         snapshot.gateways.values().filter(|gateway| is_ours(gateway)).map(|gateway| &**gateway).collect();
     gateways.sort_by_key(|gateway| (&gateway.metadata.created, &gateway.metadata.name));
     let mut attachment = Attachment::default();
+    let services = tcp_ports(snapshot, options);
     for gateway in gateways {
         let mut state = GatewayState { gateway: gateway.clone(), listeners: Vec::new() };
         for listener in &gateway.listeners {
             let taken: Vec<_> = attachment.gateways.iter().chain([&state]).flat_map(served).collect();
-            let next = listener_state(snapshot, options, gateway, listener, &taken);
+            let next = listener_state(snapshot, options, gateway, listener, (&taken, &services));
             state.listeners.push(next);
         }
         attachment.gateways.push(state);
@@ -126,7 +129,7 @@ fn listener_state(
     options: &SiteOptions,
     gateway: &Gateway,
     listener: &Listener,
-    taken: &[&Listener],
+    (taken, services): (&[&Listener], &[u16]),
 ) -> ListenerState {
     let known: &[&'static str] = match (&*listener.protocol, listener.passthrough) {
         ("HTTP", _) | ("HTTPS", false) => &["HTTPRoute", "GRPCRoute"],
@@ -138,7 +141,7 @@ fn listener_state(
         listener.kinds.is_empty() || kinds.any(|(group, allowed)| group == GROUP && allowed == **kind)
     };
     let kinds: Vec<_> = known.iter().filter(is_allowed).copied().collect();
-    let accepted = accept(options, listener, known, taken);
+    let accepted = accept(options, listener, known, taken, services);
     let conflict = taken.iter().find(|other| other.port == listener.port).and_then(|other| {
         if protocol_family(other) != protocol_family(listener) {
             return Some("ProtocolConflict");
@@ -199,6 +202,7 @@ fn accept(
     listener: &Listener,
     known: &[&str],
     taken: &[&Listener],
+    services: &[u16],
 ) -> Result<(), Refusal> {
     if known.is_empty() {
         let text = format!("protocol \"{}\" is not supported in this mode", listener.protocol);
@@ -218,6 +222,12 @@ fn accept(
     {
         let text = format!("port {} is not available for {}", listener.port, listener.protocol);
         return Err(("PortUnavailable", text));
+    }
+    if let Some(reason) = options.unavailable.get(&ExtraPort::tcp(listener.port)) {
+        return Err(("PortUnavailable", format!("port {} cannot be listened on: {reason}", listener.port)));
+    }
+    if services.contains(&listener.port) {
+        return Err(("PortUnavailable", format!("port {} is that of a service over TCP", listener.port)));
     }
     if taken.iter().any(|other| other.port == listener.port && other.protocol != listener.protocol) {
         return Err(("PortUnavailable", "an older listener has the port".to_owned()));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::attach::attach;
+use super::attach::{Attachment, attach};
 use super::hosts::{GatewayHost, hosts};
 use super::predicate::{Predicates, path_regex};
 use super::rule::{self, Seen};
@@ -11,6 +11,8 @@ use crate::cluster::object::ObjectName;
 use crate::quote;
 use crate::site::build::Builder;
 use crate::site::host::OWN_PATHS;
+use crate::site::passthrough;
+use crate::site::ports::ExtraPort;
 
 /// Lines of a configuration, each with the object that it belongs to.
 #[derive(Debug, Default)]
@@ -28,6 +30,7 @@ pub(in crate::site) struct Rendered {
 /// Makes the servers. Certificates are added to the files, backends to the groups.
 pub(in crate::site) fn render(builder: &mut Builder<'_>, default: &(String, String)) -> Rendered {
     let attachment = attach(builder.snapshot, builder.options);
+    report_ports(builder, &attachment);
     let mut rendered = Rendered::default();
     let mut predicates = Predicates::default();
     let hosts = hosts(&attachment);
@@ -74,16 +77,34 @@ pub(in crate::site) fn render(builder: &mut Builder<'_>, default: &(String, Stri
     rendered
 }
 
+/// Notes the ports that are listened on, and reports those that cannot be.
+fn report_ports(builder: &mut Builder<'_>, attachment: &Attachment) {
+    for state in &attachment.gateways {
+        for (listener, found) in state.gateway.listeners.iter().zip(&state.listeners) {
+            let port = ExtraPort::tcp(listener.port);
+            if let Some(reason) = builder.options.unavailable.get(&port) {
+                let text = format!("listener \"{}\" is not served: {port}: {reason}", listener.name);
+                builder.problem(&state.gateway.owner(), text);
+            } else if found.is_served && !matches!(listener.port, 80 | 443) {
+                builder.listens.insert(port);
+            }
+        }
+    }
+}
+
 /// Lines that listen on the port of a listener: 80 and 443 are the ports of the options, others are themselves.
 pub(super) fn listen(builder: &Builder<'_>, port: u16, parameters: &str) -> Vec<String> {
     let options = builder.options;
     let address = match port {
         80 => options.http.clone(),
-        443 => options.https.clone(),
-        port => match options.http.rsplit_once(':') {
-            Some((host, _)) => format!("{host}:{port}"),
-            None => port.to_string(),
+        443 => match passthrough::https_socket(builder) {
+            // The server before it has read the header of the PROXY protocol.
+            Some(socket) => {
+                return vec![format!("listen {socket}{};", parameters.replace(" proxy_protocol", ""))];
+            }
+            None => options.https.clone(),
         },
+        port => return ExtraPort::tcp(port).listen(options, parameters),
     };
     let mut lines = vec![format!("listen {address}{parameters};")];
     if options.ipv6 && address.bytes().all(|byte| byte.is_ascii_digit()) {

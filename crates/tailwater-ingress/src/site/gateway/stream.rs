@@ -24,7 +24,8 @@ pub(super) fn render(builder: &mut Builder<'_>, attachment: &Attachment, rendere
             let name = &backend.service.name;
             let port = backend.port.map_or(BackendPort::First, BackendPort::Number);
             let service = Backend { service: name.name.clone(), port };
-            let found = found.and_then(|()| builder.groups.of_stream(&name.namespace, &service, &owner));
+            let found =
+                found.and_then(|()| builder.groups.of_stream(&name.namespace, &service, false, &owner));
             match found {
                 Ok(group) => target = Some(group),
                 Err(error) => builder.problem(&owner, format!("{error}: connections are closed")),
