@@ -2,6 +2,12 @@
 
 _tailwater_words() { mapfile -t COMPREPLY < <(compgen -W "$1" -- "${COMP_WORDS[COMP_CWORD]}"); }
 
+# Names may have blanks in them: what is proposed is quoted as a file name.
+_tailwater_names() {
+    compopt -o filenames 2> /dev/null
+    mapfile -t COMPREPLY < <(compgen "$1" -- "${COMP_WORDS[COMP_CWORD]}")
+}
+
 _tailwater_top() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}
     case $before in

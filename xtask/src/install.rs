@@ -11,8 +11,8 @@ use crate::{Failure, notices};
 
 const USAGE: &str = "usage: cargo xtask install --prefix DIRECTORY [OPTIONS]
 --prefix DIRECTORY   for example /usr/local
---binary FILE        install this binary as well, as PREFIX/bin/tailwater, with tailwater-top and tailwater-slowdisk if they
-                     are beside it
+--binary FILE        install this binary as well, as PREFIX/bin/tailwater, with the programs that are beside it:
+                     tailwater-top, tailwater-slowdisk, tailwater-ingress
 --destdir DIRECTORY  put everything below this directory, for packages";
 
 /// Options of the command line.
@@ -115,7 +115,7 @@ mod tests {
             "--binary".to_owned(),
             program.display().to_string(),
         ]);
-        for name in ["tailwater-top", "tailwater-slowdisk"] {
+        for name in ["tailwater-top", "tailwater-slowdisk", "tailwater-ingress"] {
             dir.write(name, "#!/bin/sh\n").unwrap();
         }
         run(&words).unwrap();
@@ -128,6 +128,7 @@ mod tests {
         );
         assert!(dir.join("usr/local/bin/tailwater-top").is_file());
         assert!(dir.join("usr/local/bin/tailwater-slowdisk").is_file());
+        assert!(dir.join("usr/local/bin/tailwater-ingress").is_file());
         fs::write(&conf, "changed").unwrap();
         fs::write(&unit, "changed").unwrap();
         run(&words).unwrap();

@@ -67,7 +67,7 @@ pub(crate) fn word(value: &Value, key: &str) -> String {
 }
 
 /// Programs of an installation.
-const PROGRAMS: [&str; 3] = ["tailwater", "tailwater-top", "tw-slowdisk"];
+const PROGRAMS: [&str; 4] = ["tailwater", "tailwater-top", "tailwater-ingress", "tw-slowdisk"];
 
 /// Packages that the programs are linked with, themselves included: each id with the ids of its own dependencies.
 pub(crate) fn linked(metadata: &Value) -> Result<BTreeMap<String, BTreeSet<String>>, Failure> {
@@ -184,6 +184,7 @@ mod tests {
             "packages": [
                 { "id": "t", "name": "tailwater", "version": "1", "source": null, "manifest_path": "/t/Cargo.toml" },
                 { "id": "o", "name": "tailwater-top", "version": "1", "source": null, "manifest_path": "/o/Cargo.toml" },
+                { "id": "i", "name": "tailwater-ingress", "version": "1", "source": null, "manifest_path": "/i/Cargo.toml" },
                 { "id": "s", "name": "tw-slowdisk", "version": "1", "source": null, "manifest_path": "/s/Cargo.toml" },
                 { "id": "a", "name": "a", "version": "1", "source": "r", "license": "MIT", "manifest_path": "/none/a/Cargo.toml" },
                 { "id": "b", "name": "b", "version": "2", "source": "r", "license": "MIT", "manifest_path": "/none/b/Cargo.toml" },

@@ -35,7 +35,8 @@ pub(super) fn artifact(artifact: &Artifact, runs_here: bool) -> Result<Checked, 
         Kind::Archive => archive(&artifact.path, to)?,
         Kind::Deb => deb(&artifact.path, to)?,
         Kind::Rpm => rpm(&artifact.path, to)?,
-        Kind::Image => image_layers(&artifact.path, to)?,
+        Kind::Image => image_layers(&artifact.path, to, image::PROGRAM)?,
+        Kind::IngressImage => image_layers(&artifact.path, to, image::INGRESS_PROGRAM)?,
     };
     let tools = match tools {
         Ok(tools) => tools,
@@ -53,10 +54,15 @@ pub(super) fn artifact(artifact: &Artifact, runs_here: bool) -> Result<Checked, 
         Kind::Deb | Kind::Rpm => {
             serve(&top, &top.join("usr/sbin/tailwater"), &top.join("usr/share/tailwater/html"))?;
         }
-        Kind::Image if !rustix::process::geteuid().is_root() => {
+        Kind::Image | Kind::IngressImage if !rustix::process::geteuid().is_root() => {
             return Ok(Checked::LeftOut("only root may change the root directory".to_owned()));
         }
         Kind::Image => serve_in_root(&top)?,
+        Kind::IngressImage => {
+            if let Some(missing) = control_in_root(&top)? {
+                return Ok(Checked::LeftOut(missing));
+            }
+        }
     }
     Ok(Checked::Served(tools))
 }
@@ -104,7 +110,7 @@ fn rpm(file: &Path, to: &Path) -> Result<Unpacked, Failure> {
     Ok(Ok("rpm2cpio"))
 }
 
-fn image_layers(file: &Path, to: &Path) -> Result<Unpacked, Failure> {
+fn image_layers(file: &Path, to: &Path, program: &str) -> Result<Unpacked, Failure> {
     if let Some(missing) = missing(&["tar", "gzip"]) {
         return Ok(Err(missing));
     }
@@ -125,7 +131,7 @@ fn image_layers(file: &Path, to: &Path) -> Result<Unpacked, Failure> {
     let index = read(&parts.join("index.json"))?;
     let manifest = read(&blob(&index["manifests"][0])?)?;
     let config = read(&blob(&manifest["config"])?)?;
-    if config["config"]["Entrypoint"][0] != image::PROGRAM {
+    if config["config"]["Entrypoint"][0] != program {
         return Err("the image starts another program".to_owned());
     }
     for layer in manifest["layers"].as_array().into_iter().flatten() {
@@ -170,18 +176,7 @@ fn serve_in_root(top: &Path) -> Result<(), Failure> {
     let text = fs::read_to_string(&conf).map_err(|error| format!("{}: {error}", conf.display()))?;
     let text = text.replace(&image::PORT.to_string(), &port.number().to_string());
     fs::write(&conf, text).map_err(|error| format!("{}: {error}", conf.display()))?;
-    // A runtime makes these.
-    let devices = top.join("dev");
-    let log = devices.join("stderr");
-    let device = |name: &str| {
-        let path = devices.join(name);
-        fs::write(&path, "")?;
-        fs::set_permissions(&path, Permissions::from_mode(0o666))
-    };
-    fs::create_dir_all(&devices)
-        .and_then(|()| device("stdout"))
-        .and_then(|()| device("stderr"))
-        .map_err(|error| format!("{}: {error}", devices.display()))?;
+    let log = make_devices(top)?;
     let file = fs::File::options().append(true).open(&log).map_err(|error| error.to_string())?;
     let mut command = Command::new("chroot");
     // There is no /proc, which a master needs.
@@ -208,6 +203,70 @@ fn serve_in_root(top: &Path) -> Result<(), Failure> {
     group.signal(Signal::QUIT).map_err(|error| error.to_string())?;
     let status = group.wait(wait::TIMEOUT).map_err(|error| error.to_string())?;
     if status.success() { Ok(()) } else { Err(format!("the server ended with {status}")) }
+}
+
+/// Makes the devices that a runtime makes. Returns the path of standard error.
+fn make_devices(top: &Path) -> Result<PathBuf, Failure> {
+    let devices = top.join("dev");
+    let device = |name: &str| {
+        let path = devices.join(name);
+        fs::write(&path, "")?;
+        fs::set_permissions(&path, Permissions::from_mode(0o666))
+    };
+    fs::create_dir_all(&devices)
+        .and_then(|()| device("stdout"))
+        .and_then(|()| device("stderr"))
+        .and_then(|()| device("null"))
+        .map_err(|error| format!("{}: {error}", devices.display()))?;
+    Ok(devices.join("stderr"))
+}
+
+/// Starts the controller of an image in its root directory, as its user, with an API server that does not answer: the server that it starts
+/// says that it lives, and that it is not ready. Returns what this machine lacks for that.
+fn control_in_root(top: &Path) -> Result<Option<String>, Failure> {
+    let proc = top.join("proc");
+    fs::create_dir_all(&proc).map_err(|error| format!("{}: {error}", proc.display()))?;
+    let mounted = |command: &str| {
+        let mut unshare = Command::new("unshare");
+        let script = format!("mount --rbind /proc \"$0\"/proc && exec {command}");
+        unshare.args(["--mount", "--propagation", "private", "sh", "-c", &script]).arg(top);
+        unshare
+    };
+    let can_mount = mounted("true").stderr(Stdio::null()).status().is_ok_and(|status| status.success());
+    if !can_mount {
+        return Ok(Some("this process may not mount /proc in the image".to_owned()));
+    }
+    let log = make_devices(top)?;
+    let port = || Port::reserve().map_err(|error| error.to_string());
+    let (http, https, status) = (port()?, port()?, port()?);
+    let local = |port: &Port| format!("127.0.0.1:{}", port.number());
+    let file = fs::File::options().append(true).open(&log).map_err(|error| error.to_string())?;
+    let mut command = mounted("chroot --userspec=65532:0 \"$0\" \"$@\"");
+    command
+        .args([image::INGRESS_PROGRAM, "--apiserver", "http://127.0.0.1:1"])
+        .args([
+            "--http-port",
+            &local(&http),
+            "--https-port",
+            &local(&https),
+            "--status-port",
+            &local(&status),
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(file)
+        .process_group(0);
+    let mut group = Group::new(command.spawn().map_err(|error| format!("unshare: {error}"))?);
+    let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, status.number()));
+    let said = |path: &str| Client::get(addr, path).map(|response| response.status).ok();
+    let lives = wait::until(wait::TIMEOUT, || group.ended() || said("/livez") == Some(200));
+    if !lives || group.ended() || said("/healthz") != Some(503) {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        return Err(format!("the controller in the image does not start its server: {text}"));
+    }
+    group.signal(Signal::TERM).map_err(|error| error.to_string())?;
+    let status = group.wait(wait::TIMEOUT).map_err(|error| error.to_string())?;
+    if status.success() { Ok(None) } else { Err(format!("the controller ended with {status}")) }
 }
 
 /// First of these programs that is not installed.

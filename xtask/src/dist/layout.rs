@@ -73,6 +73,8 @@ pub(crate) struct Tools {
     pub(crate) top: Option<Vec<u8>>,
     /// `tailwater-slowdisk`.
     pub(crate) slowdisk: Option<Vec<u8>>,
+    /// `tailwater-ingress`, for archives, installations from source, and an image of its own. Clusters run images, so packages are without.
+    pub(crate) ingress: Option<Vec<u8>>,
 }
 
 impl Layout {
@@ -123,6 +125,24 @@ impl Layout {
             let path = format!("{share}/man/man8/tailwater-slowdisk.8");
             put(path, 0o644, Role::Program, manual.into_bytes());
         }
+        let ingress =
+            parts.tools.ingress.as_ref().filter(|_| matches!(self, Self::Archive | Self::Local { .. }));
+        if let Some(ingress) = ingress {
+            put(format!("{}-ingress", self.program()), 0o755, Role::Program, ingress.clone());
+            for (from, to) in
+                [("man/tailwater-ingress.8".to_owned(), "man/man8/tailwater-ingress.8".to_owned())]
+                    .into_iter()
+                    .chain(self.completions("tailwater-ingress"))
+            {
+                let text = read(&format!("packaging/{from}"))?;
+                put(format!("{share}/{to}"), 0o644, Role::Program, text.into_bytes());
+            }
+            for name in ["ingress.yaml", "gateway.yaml"] {
+                let text = read(&format!("packaging/kubernetes/{name}"))?;
+                let path = format!("{share}/doc/tailwater/examples/{name}");
+                put(path, 0o644, Role::Document, text.into_bytes());
+            }
+        }
         for name in INCLUDED {
             let text = read(&format!("crates/tailwater/conf/{name}"))?;
             put(format!("{configuration}/{name}"), 0o644, Role::Configuration, text.into_bytes());
@@ -145,8 +165,10 @@ impl Layout {
             copy(&format!("packaging/{name}"), format!("{share}/tailwater/{name}"), Role::Program)?;
         }
         copy("packaging/man/tailwater-top.1", format!("{share}/man/man1/tailwater-top.1"), Role::Program)?;
-        for (from, to) in self.completions() {
-            copy(&format!("packaging/completions/{from}"), format!("{share}/{to}"), Role::Program)?;
+        for (from, to) in
+            ["tailwater", "tailwater-top"].into_iter().flat_map(|program| self.completions(program))
+        {
+            copy(&format!("packaging/{from}"), format!("{share}/{to}"), Role::Program)?;
         }
         // A script of the packages makes the user.
         if matches!(self, Self::Archive | Self::Local { .. }) {
@@ -204,20 +226,17 @@ impl Layout {
         Ok(if *self == Self::Archive { files.lift("usr/local") } else { files })
     }
 
-    /// Completions of shells, and their paths below `share`.
-    fn completions(&self) -> [(&'static str, String); 6] {
+    /// Completions of a program for shells, below `packaging`, and their paths below `share`.
+    fn completions(&self, program: &str) -> [(String, String); 3] {
         let zsh = match self {
             Self::Deb => "zsh/vendor-completions",
             _ => "zsh/site-functions",
         };
         let (bash, fish) = ("bash-completion/completions", "fish/vendor_completions.d");
         [
-            ("tailwater.bash", format!("{bash}/tailwater")),
-            ("tailwater-top.bash", format!("{bash}/tailwater-top")),
-            ("_tailwater", format!("{zsh}/_tailwater")),
-            ("_tailwater-top", format!("{zsh}/_tailwater-top")),
-            ("tailwater.fish", format!("{fish}/tailwater.fish")),
-            ("tailwater-top.fish", format!("{fish}/tailwater-top.fish")),
+            (format!("completions/{program}.bash"), format!("{bash}/{program}")),
+            (format!("completions/_{program}"), format!("{zsh}/_{program}")),
+            (format!("completions/{program}.fish"), format!("{fish}/{program}.fish")),
         ]
     }
 
@@ -312,6 +331,27 @@ mod tests {
             let files = layout.files(&Parts { tools, ..Parts::default() }).unwrap();
             assert_eq!(text(&files, program), "x");
             assert!(text(&files, manual).contains("slowdisk"));
+        }
+    }
+
+    #[test]
+    fn ingress_controller_is_in_archives_and_not_in_packages() {
+        let tools = Tools { ingress: Some(b"x".to_vec()), ..Tools::default() };
+        let parts = Parts { tools, ..Parts::default() };
+        let local = Layout::Local { prefix: "/opt/tw".to_owned() };
+        for (layout, below) in [(Layout::Archive, ""), (local, "opt/tw/")] {
+            let files = layout.files(&parts).unwrap();
+            assert_eq!(text(&files, &format!("{below}bin/tailwater-ingress")), "x");
+            assert!(
+                text(&files, &format!("{below}share/man/man8/tailwater-ingress.8")).contains(".SH OPTIONS")
+            );
+            let completions = format!("{below}share/bash-completion/completions/tailwater-ingress");
+            assert!(text(&files, &completions).contains("--tcp-services-configmap"));
+            let manifest = format!("{below}share/doc/tailwater/examples/ingress.yaml");
+            assert!(text(&files, &manifest).contains("kind: Deployment"));
+        }
+        for layout in [Layout::Deb, Layout::Rpm] {
+            assert!(layout.files(&parts).unwrap().iter().all(|(path, _)| !path.contains("ingress")));
         }
     }
 

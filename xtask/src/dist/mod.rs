@@ -35,7 +35,8 @@ const USAGE: &str = "usage: cargo xtask dist [OPTIONS]
 --glibc VERSION   oldest glibc that it shall run with  the one of this system (others need zig)
 --plain           without profile-guided optimisation
 --profile FILE    an existing profile instead of a training run
---binary FILE     pack this binary of the one target, with tailwater-top and tailwater-slowdisk if they are beside it
+--binary FILE     pack this binary of the one target, with the programs that are beside it: tailwater-top,
+                  tailwater-slowdisk, tailwater-ingress
 --maintainer TEXT name and address in packages        The Tailwater authors";
 
 /// Options of the command line.
@@ -68,6 +69,7 @@ enum Kind {
     Deb,
     Rpm,
     Image,
+    IngressImage,
 }
 
 /// A finished file.
@@ -174,7 +176,7 @@ impl Product {
         let program = read(binary)?;
         let (version, epoch) = (env!("CARGO_PKG_VERSION").to_owned(), epoch()?);
         let mut needs = Needs::of(&program)?;
-        for tool in tools.top.iter().chain(&tools.slowdisk) {
+        for tool in tools.top.iter().chain(&tools.slowdisk).chain(&tools.ingress) {
             needs = needs.and(Needs::of(tool)?);
         }
         let notices = notices::text()?;
@@ -231,12 +233,16 @@ impl Product {
         match image::architecture(triple) {
             Some(name) if self.needs.is_static() => {
                 let file = format!("tailwater-{version}-{name}.oci.tar");
-                write(Kind::Image, file, image::image(self, name, effort)?)?;
+                write(Kind::Image, file, image::server(&self.parts)?.write(self, name, effort)?)?;
+                if let Some(image) = image::ingress(&self.parts)? {
+                    let file = format!("tailwater-ingress-{version}-{name}.oci.tar");
+                    write(Kind::IngressImage, file, image.write(self, name, effort)?)?;
+                }
             }
             _ => {
                 let static_target = triple.replace("-gnu", "-musl");
                 left_out.push(format!(
-                    "image of {triple}: only a static binary runs in it: --target {static_target}"
+                    "images of {triple}: only static binaries run in them: --target {static_target}"
                 ));
             }
         }
@@ -262,6 +268,7 @@ impl Artifact {
 }
 
 const TOP: Program = Program { package: "tailwater-top", name: "tailwater-top" };
+const INGRESS: Program = Program { package: "tailwater-ingress", name: "tailwater-ingress" };
 const SLOWDISK: Program = Program { package: "tw-slowdisk", name: "tailwater-slowdisk" };
 
 impl Tools {
@@ -271,12 +278,12 @@ impl Tools {
             let path = binary.with_file_name(program.name);
             if path.is_file() { read(&path).map(Some) } else { Ok(None) }
         };
-        Ok(Self { top: find(TOP)?, slowdisk: find(SLOWDISK)? })
+        Ok(Self { top: find(TOP)?, slowdisk: find(SLOWDISK)?, ingress: find(INGRESS)? })
     }
 
     fn build(compiler: &Compiler, target: build::Target<'_>) -> Result<Self, Failure> {
         let built = |program| read(&build::tool(compiler, target, program)?);
-        Ok(Self { top: Some(built(TOP)?), slowdisk: Some(built(SLOWDISK)?) })
+        Ok(Self { top: Some(built(TOP)?), slowdisk: Some(built(SLOWDISK)?), ingress: Some(built(INGRESS)?) })
     }
 }
 
@@ -361,7 +368,11 @@ mod tests {
             maintainer: "a <a@example.com>".to_owned(),
             parts: Parts {
                 program: Some(b"program".repeat(1000)),
-                tools: Tools { top: Some(b"top".repeat(1000)), slowdisk: Some(b"slowdisk".repeat(1000)) },
+                tools: Tools {
+                    top: Some(b"top".repeat(1000)),
+                    slowdisk: Some(b"slowdisk".repeat(1000)),
+                    ingress: Some(b"ingress".repeat(1000)),
+                },
                 notices: "notices\n".to_owned(),
                 sbom: "{}\n".to_owned(),
             },
@@ -391,6 +402,7 @@ mod tests {
                 "tailwater-1.2.3-amd64.oci.tar",
                 "tailwater-1.2.3-x86_64-unknown-linux-gnu.tar.zst",
                 "tailwater-1.2.3-x86_64-unknown-linux-musl.tar.zst",
+                "tailwater-ingress-1.2.3-amd64.oci.tar",
                 "tailwater_1.2.3-1_amd64.deb",
             ]
         );

@@ -9,7 +9,7 @@ use crate::options::{
     TRUST,
 };
 use crate::top_options::TOP;
-use crate::{NOTE, check_file};
+use crate::{NOTE, check_file, ingress_options};
 
 const SERVE_DOC: &str = "serve a directory without a configuration file";
 const PROXY_DOC: &str = "pass requests on without a configuration file";
@@ -248,7 +248,7 @@ fn completions_for_fish_are_documented() {
 
 #[test]
 fn completions_for_top_are_documented() {
-    let mut bash = format!("# {NOTE}\n{BASH_WORDS}_tailwater_top() {{\n");
+    let mut bash = format!("# {NOTE}\n{BASH_WORDS}{BASH_NAMES}_tailwater_top() {{\n");
     bash.push_str("    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]}\n    case $before in\n");
     bash_values(TOP, &mut bash);
     let words = format!("_tailwater_words '{}'", names(TOP));
@@ -264,4 +264,24 @@ fn completions_for_top_are_documented() {
     let mut fish = format!("# {NOTE}\n\ncomplete -c tailwater-top -f\n");
     fish_options(TOP, "tailwater-top", "", &mut fish);
     check_file("packaging/completions/tailwater-top.fish", &fish);
+}
+
+#[test]
+fn completions_for_ingress_are_documented() {
+    let options = ingress_options::OPTIONS;
+    let mut bash = format!("# {NOTE}\n{BASH_WORDS}{BASH_NAMES}_tailwater_ingress() {{\n");
+    bash.push_str("    local before=${COMP_WORDS[COMP_CWORD - 1]}\n    case $before in\n");
+    bash_values(options, &mut bash);
+    writeln!(bash, "    esac\n    _tailwater_words '{}'\n}}\n", names(options)).unwrap();
+    bash.push_str("complete -F _tailwater_ingress tailwater-ingress\n");
+    check_file("packaging/completions/tailwater-ingress.bash", &bash);
+
+    let mut zsh = format!("#compdef tailwater-ingress\n# {NOTE}\n\n_arguments \\\n");
+    zsh_options(options, &mut zsh);
+    let zsh = zsh.trim_end_matches([' ', '\\', '\n']).replace("            '", "    '") + "\n";
+    check_file("packaging/completions/_tailwater-ingress", &zsh);
+
+    let mut fish = format!("# {NOTE}\n\ncomplete -c tailwater-ingress -f\n");
+    fish_options(options, "tailwater-ingress", "", &mut fish);
+    check_file("packaging/completions/tailwater-ingress.fish", &fish);
 }

@@ -7,6 +7,9 @@
 mod completions;
 mod directives;
 mod examples;
+#[path = "../../../tailwater-ingress/src/options/records.rs"]
+#[allow(unreachable_pub, reason = "the library of the program exports them")]
+mod ingress_options;
 mod limits;
 mod manual;
 mod metrics;

@@ -1,4 +1,4 @@
-//! Manual pages of `tailwater`, `tailwater-top` and `tailwater-slowdisk`, in `packaging/man`
+//! Manual pages of `tailwater` and the programs beside it, in `packaging/man`
 
 use std::fmt::Write as _;
 
@@ -11,8 +11,7 @@ use crate::options::{
     HASH_PASSWORD_ABOUT, MAIN, PROXY, PROXY_ABOUT, PURGE, PURGE_ABOUT, SERVE, SERVE_ABOUT, TRUST,
     TRUST_ABOUT,
 };
-use crate::top_options;
-use crate::{NOTE, check_file};
+use crate::{NOTE, check_file, ingress_options, top_options};
 
 /// Directory of relative names, and the configuration file, of a build without settings of its own; packages put
 /// theirs in their place.
@@ -202,6 +201,64 @@ fn the_manual_of_top_is_documented() {
     table(&statuses, &mut out);
     out.push_str(".SH SEE ALSO\n.BR tailwater (8)\n");
     check_file("packaging/man/tailwater-top.1", &out);
+}
+
+#[test]
+fn the_manual_of_ingress_is_documented() {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut out = format!(".\\\" {NOTE}\n");
+    writeln!(out, ".TH TAILWATER\\-INGRESS 8 \"\" \"tailwater {version}\" \"System Manager's Manual\"")
+        .unwrap();
+    writeln!(out, ".nh\n.ad l\n.SH NAME\ntailwater\\-ingress \\- ingress controller for Kubernetes").unwrap();
+    out.push_str(".SH SYNOPSIS\n.B tailwater\\-ingress\n[\\fIoptions\\fR]\n.SH DESCRIPTION\n");
+    paragraphs(
+        &[
+            ingress_options::ABOUT,
+            "Changed endpoints take effect without a reload. Every other change is checked before it is loaded; an object that the server \
+             refuses is left out, and has an Event that says why.",
+        ],
+        &mut out,
+    );
+    out.push_str(".SH OPTIONS\n");
+    ingress_options::OPTIONS.iter().for_each(|option| entry(option, &mut out));
+    out.push_str(".SH SIGNALS\n");
+    table(
+        &[("TERM, INT, QUIT", "end when the requests of the server are done; the second signal ends them")],
+        &mut out,
+    );
+    out.push_str(".SH ENVIRONMENT\n");
+    table(
+        &[
+            (
+                "KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT",
+                "Address of the API server, without \u{2d}\u{2d}apiserver.",
+            ),
+            ("POD_NAME, POD_NAMESPACE", "Name and namespace of the pod, for the Lease."),
+        ],
+        &mut out,
+    );
+    out.push_str(".SH FILES\n");
+    table(
+        &[
+            ("/run/tailwater-ingress", "Configuration, certificates and keys, sockets, bodies of requests."),
+            (
+                "/var/run/secrets/kubernetes.io/serviceaccount",
+                "Token, and authorities of the API server, without options for them.",
+            ),
+        ],
+        &mut out,
+    );
+    out.push_str(".SH EXIT STATUS\n");
+    table(
+        &[
+            ("0", "It was told to end, and the server has ended."),
+            ("1", "It could not start. Standard error says why."),
+            ("2", "The command line is wrong."),
+        ],
+        &mut out,
+    );
+    out.push_str(".SH SEE ALSO\n.BR tailwater (8)\n");
+    check_file("packaging/man/tailwater-ingress.8", &out);
 }
 
 #[test]
