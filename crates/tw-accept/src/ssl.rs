@@ -11,6 +11,7 @@ mod certificate_resolver;
 mod client_authentication;
 mod client_ocsp;
 mod dynamic_certificate;
+pub mod fleet_secrets;
 mod key_log;
 mod server_tls;
 pub(crate) mod stapling;

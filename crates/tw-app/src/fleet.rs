@@ -119,7 +119,7 @@ const WORDS: &[Directive<RawFleet>] = &[
     record::time("secret_rotation", MODULE_BLOCK)
         .default("12h")
         .since("Tailwater 0.2")
-        .doc("Time after which new keys for session tickets are used, where all nodes share them (ssl_session_ticket_key fleet=name).")
+        .doc("Time after which new keys for session tickets and QUIC are used, where all nodes share them (ssl_session_ticket_key fleet=name, quic_host_key fleet=name).")
         .set(|raw, node, _| raw.secret_rotation.set_sec(node)),
     record::new("replicas", "number", MODULE_BLOCK, ONE)
         .default("1")

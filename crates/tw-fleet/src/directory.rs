@@ -3,6 +3,7 @@
 //! ```text
 //! position   JSON: the position in the log, and the caches that it is about
 //! queue      purges that the engine has not got yet
+//! secrets    secrets of all nodes, encrypted as in the store
 //! lock       held by the process that writes here
 //! ```
 //! Two processes may serve at once, during a reload or an upgrade. Both read the log and apply it; the one with the lock writes.
@@ -19,6 +20,10 @@ use crate::position::Position;
 
 /// Largest file of a position: it has the names of all caches.
 const POSITION_SIZE_MAX: u64 = 1 << 20;
+/// Name of the file with the secrets.
+const SECRETS: &str = "secrets";
+/// Largest file of secrets.
+const SECRETS_SIZE_MAX: u64 = 64 << 10;
 
 /// Content of the position file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,12 +91,33 @@ impl StateDirectory {
     }
 
     /// Writes the position: the old file or the new one is there after a crash.
-    pub(crate) fn save_position(&self, saved: &SavedPosition, _lock: &DirectoryLock) -> Result<(), String> {
-        let (path, temporary) = (self.join("position"), self.join("position.new"));
-        let text = serde_json::to_vec(saved).unwrap_or_default();
+    pub(crate) fn save_position(&self, saved: &SavedPosition, lock: &DirectoryLock) -> Result<(), String> {
+        self.replace("position", &serde_json::to_vec(saved).unwrap_or_default(), lock)
+    }
+
+    /// Reads the sealed secrets; `None` without a file.
+    pub(crate) fn secrets(&self) -> Result<Option<Vec<u8>>, String> {
+        let path = self.join(SECRETS);
+        let mut sealed = Vec::new();
+        let read = File::open(&path).and_then(|file| file.take(SECRETS_SIZE_MAX).read_to_end(&mut sealed));
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed("read()", &path, &error)),
+            Ok(_) => Ok(Some(sealed)),
+        }
+    }
+
+    /// Writes the sealed secrets, as the position.
+    pub(crate) fn save_secrets(&self, sealed: &[u8], lock: &DirectoryLock) -> Result<(), String> {
+        self.replace(SECRETS, sealed, lock)
+    }
+
+    /// Replaces a file: the old one or the new one is there after a crash.
+    fn replace(&self, name: &str, content: &[u8], _lock: &DirectoryLock) -> Result<(), String> {
+        let (path, temporary) = (self.join(name), self.join(&format!("{name}.new")));
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary);
         let mut file = file.map_err(|error| failed("open()", &temporary, &error))?;
-        file.write_all(&text)
+        file.write_all(content)
             .and_then(|()| file.sync_all())
             .map_err(|error| failed("write()", &temporary, &error))?;
         fs::rename(&temporary, &path).map_err(|error| failed("rename()", &path, &error))?;
@@ -123,6 +149,10 @@ mod tests {
         assert_eq!(state.position(), Ok(saved));
         fs::write(state.join("position"), "{\"position\":").unwrap();
         assert!(state.position().unwrap_err().ends_with("is damaged"));
+        assert_eq!(state.secrets(), Ok(None));
+        state.save_secrets(b"one", &lock).unwrap();
+        state.save_secrets(b"two", &lock).unwrap();
+        assert_eq!(state.secrets(), Ok(Some(b"two".to_vec())));
         drop(lock);
         assert!(state.lock().unwrap().is_some());
     }

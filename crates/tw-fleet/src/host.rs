@@ -35,6 +35,9 @@ pub(crate) trait Host: 'static {
     /// Reads the position; nothing is known if none was saved. One that cannot be understood is an error.
     fn saved_position(&self) -> Result<SavedPosition, String>;
 
+    /// Reads the secrets as they were saved, sealed; `None` if none were.
+    fn saved_secrets(&self) -> Result<Option<Vec<u8>>, String>;
+
     /// Takes the right to write the position and the queue; `None` if another process has it.
     fn lock(&self) -> Result<Option<Box<dyn NodeDisk>>, String>;
 }
@@ -46,6 +49,9 @@ pub(crate) trait NodeDisk {
 
     /// Saves the position: the old one or the new one is there after a crash.
     fn save_position(&self, saved: &SavedPosition) -> Result<(), String>;
+
+    /// Saves sealed secrets: the old ones or the new ones are there after a crash.
+    fn save_secrets(&self, sealed: &[u8]) -> Result<(), String>;
 
     /// Number of entries of the queue.
     fn queued_count(&self) -> usize;
@@ -144,6 +150,10 @@ impl Host for Machine {
         self.directory.position()
     }
 
+    fn saved_secrets(&self) -> Result<Option<Vec<u8>>, String> {
+        self.directory.secrets()
+    }
+
     fn lock(&self) -> Result<Option<Box<dyn NodeDisk>>, String> {
         let Some(lock) = self.directory.lock()? else { return Ok(None) };
         let (queue, torn_size) = Queue::open(&self.directory, &lock)?;
@@ -158,6 +168,10 @@ impl NodeDisk for Files {
 
     fn save_position(&self, saved: &SavedPosition) -> Result<(), String> {
         self.directory.save_position(saved, &self.lock)
+    }
+
+    fn save_secrets(&self, sealed: &[u8]) -> Result<(), String> {
+        self.directory.save_secrets(sealed, &self.lock)
     }
 
     fn queued_count(&self) -> usize {

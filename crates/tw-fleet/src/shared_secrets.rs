@@ -4,7 +4,8 @@
 //! lease.secrets   the node that makes secrets
 //! secrets         secrets with the times from which they are used: two previous ones, the current one, the next one   (encrypted)
 //! ```
-//! Without the engine, nodes use what they have: the next secret, too, when its time comes. What no other secret has followed for three
+//! Without the engine, nodes use what they have: the next secret, too, when its time comes. They save the entry as it is in the store,
+//! so that a process that starts meanwhile has it, too. What no other secret has followed for three
 //! rotations is not used any more (`SharedSecrets::age_max`).
 
 use std::rc::Rc;
@@ -22,7 +23,7 @@ use crate::agent::{Node, Role};
 use crate::engine::{Engine, EngineError};
 use crate::lease::Lease;
 use crate::sealed::SealedStore;
-use crate::store::{CERTIFICATES, StoreWatch};
+use crate::store::{CERTIFICATES, Entry, StoreWatch};
 
 /// Key of the secrets in the store.
 const KEY: &str = "secrets";
@@ -161,10 +162,34 @@ impl<E: Engine + 'static> Node<E> {
     pub(crate) async fn follow_secrets(self: Rc<Self>) {
         self.secrets_are_used().await;
         let store = self.secret_store();
+        self.restore_secrets(&store);
         loop {
             // The fleet says why there is no connection.
             let _ = self.watch_secrets(&store).await;
             sleep(WATCH_AGAIN).await;
+        }
+    }
+
+    /// Uses the secrets that were saved.
+    fn restore_secrets(&self, store: &SealedStore) {
+        let sealed = match self.host.saved_secrets() {
+            Ok(None) => return,
+            Ok(Some(sealed)) => sealed,
+            Err(error) => return self.report_secrets(&error),
+        };
+        let entry = Entry { key: KEY.to_owned(), value: Some(sealed), version: 0 };
+        match store.open(entry).map(|opened| opened.value.and_then(|value| read(&value))) {
+            Ok(Some(secrets)) => self.fleet.secrets.set(secrets),
+            // Damaged, or with a key that was changed meanwhile: those of the engine follow.
+            Ok(None) | Err(_) => self.log(Level::Notice, format_args!("the saved secrets cannot be used")),
+        }
+    }
+
+    /// Saves the secrets as they are in the store, if this process may write.
+    fn save_secrets(&self, sealed: &[u8]) {
+        let saved = self.disk.borrow().as_ref().map(|disk| disk.save_secrets(sealed));
+        if let Some(Err(error)) = saved {
+            self.log_some(Level::Error, "save secrets", format_args!("{error}"));
         }
     }
 
@@ -197,11 +222,15 @@ impl<E: Engine + 'static> Node<E> {
         let mut watch = store.watch().await?;
         loop {
             for entry in watch.next().await?.entries.into_iter().filter(|entry| entry.key == KEY) {
+                let sealed = entry.value.clone();
                 match store.open(entry) {
                     Ok(opened) => {
                         let Some(value) = opened.value else { continue };
                         match read(&value) {
-                            Some(secrets) => self.fleet.secrets.set(secrets),
+                            Some(secrets) => {
+                                self.fleet.secrets.set(secrets);
+                                self.save_secrets(&sealed.unwrap_or_default());
+                            }
                             None => self.report_secrets(&"the store has something else"),
                         }
                     }

@@ -7,7 +7,7 @@ use quinn_proto as engine;
 use tw_base::Limit;
 
 use crate::hello;
-use crate::keys::{HostKeys, Origin};
+use crate::keys::{HostKeys, Origin, TokenKey};
 use crate::qlog::{FRAMES_MAX, RANGES_MAX};
 use crate::silence::SILENCE_MAX;
 
@@ -242,11 +242,11 @@ pub(crate) fn varint(value: u64) -> engine::VarInt {
 
 /// Configuration of an engine that accepts connections. Only [`EndpointConfig::keys`] and the clock differ.
 pub(crate) fn server_config(
-    keys: &HostKeys,
+    keys: &Arc<HostKeys>,
     clock: Arc<dyn engine::TimeSource>,
     refusal: Arc<dyn engine::crypto::ServerConfig>,
 ) -> engine::ServerConfig {
-    let mut config = engine::ServerConfig::new(refusal, keys.token.clone());
+    let mut config = engine::ServerConfig::new(refusal, Arc::new(TokenKey(keys.clone())));
     let mut tokens = engine::ValidationTokenConfig::default();
     tokens.sent(1).lifetime(TOKEN_LIFETIME).log(Arc::new(crate::tokens::UsedTokens::default()));
     config

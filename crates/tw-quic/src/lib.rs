@@ -33,7 +33,7 @@ pub use connection::{Connection, ConnectionStatistics};
 pub use endpoint::{Datagram, Endpoint, EndpointStatistics, Received, Work};
 pub use error::{ConnectionError, StreamError};
 pub use incoming::{BegunHandshake, HandshakeFailure, HandshakeStart, IncomingConnection};
-pub use keys::{CONNECTION_ID_LEN, HostKeys, Origin};
+pub use keys::{CONNECTION_ID_LEN, HostKeys, Origin, SecretKeys, SharedHostKeys, SharedHostSecrets};
 pub use qlog::RecordWriter;
 pub use stream_id::StreamId;
 pub use tls::{ClientScheme, TlsFacts};

@@ -10,16 +10,16 @@ use tw_base::Limit;
 use tw_conf::{ConfError, Word};
 use tw_core::load::Resolve;
 use tw_core::session::Session;
-use tw_fleet::Fleet;
 use tw_tls::certificate::CertificateFields;
 use tw_tls::words::{Flag, Switch};
-use tw_tls::{Cache, ClientVerifier, Clock, Identity, Kind, SessionIdContext, SessionsInContext, Tickets};
+use tw_tls::{Cache, ClientVerifier, Identity, Kind, SessionIdContext, SessionsInContext, Tickets};
 
 use super::certificate_file::{contents, identity, passwords, shown};
 use super::certificate_resolver::{
     Candidate, CertificateResolver, CertificateSource, PreferredSide, ServerSignature, SignaturePreference,
 };
 use super::dynamic_certificate::{DynamicCertificate, is_dynamic};
+use super::fleet_secrets::{clock, fleet_secrets, names_fleet};
 use super::key_log::KeyLogFile;
 use super::stapling::{self, Stapling};
 use super::tls_parameters::TlsParameters;
@@ -315,10 +315,6 @@ fn certificates<P: SecureProtocol>(
     Ok((CertificateResolver { candidates, preference: Arc::default() }, dynamic))
 }
 
-fn clock() -> Clock {
-    Arc::new(|| tw_rt::clock::unix().secs.unsigned_abs())
-}
-
 /// Session cache. A shared one is kept over reloads under its name, as long as size and timeout stay.
 fn sessions<P: SecureProtocol>(
     written: &Directives,
@@ -349,7 +345,7 @@ fn tickets<P: SecureProtocol>(
 ) -> Result<Arc<Tickets>, ConfError> {
     let lifetime = lifetime(written);
     // DIFF(nginx): keys that the nodes of a fleet share.
-    if let Some(word) = written.ticket_keys.iter().find(|word| word.bytes.starts_with(FLEET)) {
+    if let Some(word) = written.ticket_keys.iter().find(|word| names_fleet(word)) {
         if written.ticket_keys.len() > 1 {
             let error =
                 ConfError::new("\"ssl_session_ticket_key fleet=\" is the only ticket key of a server");
@@ -372,28 +368,13 @@ fn tickets<P: SecureProtocol>(
     Ok(tickets)
 }
 
-/// Beginning of a parameter that names a fleet.
-const FLEET: &[u8] = b"fleet=";
-
 /// Keys that the nodes of a fleet share, and random ones for as long as there are none.
 fn shared_tickets<P: SecureProtocol>(
     word: &Word,
     lifetime: u32,
     cx: &mut Resolve<'_, P>,
 ) -> Result<Arc<Tickets>, ConfError> {
-    let name = word.bytes.strip_prefix(FLEET).unwrap_or_default();
-    let shown = tw_log::Text(name);
-    let fleet = cx.find::<Fleet>(name).ok_or_else(|| {
-        ConfError::new(format!("unknown fleet \"{shown}\""))
-            .at(word.span)
-            .hint("a block \"fleet NAME { … }\" in the main context declares it")
-    })?;
-    if fleet.settings().keys.is_empty() {
-        let message =
-            format!("fleet \"{shown}\" has no \"encryption_key\", which ticket keys in its store need");
-        return Err(ConfError::new(message).at(word.span));
-    }
-    let secrets = fleet.use_secrets();
+    let secrets = fleet_secrets(word, "ticket keys", cx)?;
     // Of a fleet with other settings they are other ones.
     let key = [b"tls tickets ", word.bytes.as_ref(), format!(" {lifetime}").as_bytes()].concat();
     let fits = |known: &Tickets| known.shares(&secrets);

@@ -122,6 +122,10 @@ impl Host for Machine {
         Ok(self.disk.borrow().position.clone())
     }
 
+    fn saved_secrets(&self) -> Result<Option<Vec<u8>>, String> {
+        Ok(None)
+    }
+
     fn lock(&self) -> Result<Option<Box<dyn NodeDisk>>, String> {
         Ok(Some(Box::new(DiskAccess(self.disk.clone()))))
     }
@@ -141,6 +145,10 @@ impl NodeDisk for DiskAccess {
         }
         disk.position = saved.clone();
         Ok(())
+    }
+
+    fn save_secrets(&self, _: &[u8]) -> Result<(), String> {
+        Err("no simulated node has secrets".to_owned())
     }
 
     fn queued_count(&self) -> usize {

@@ -15,7 +15,7 @@ use crate::config::{
     server_config,
 };
 use crate::hello::HelloReader;
-use crate::keys::{CONNECTION_ID_LEN, ConnectionIds, ForeignOrigin};
+use crate::keys::{CONNECTION_ID_LEN, ConnectionIds, ForeignOrigin, ResetKey};
 use crate::shared::Shared;
 use crate::tls::{SessionStart, VERSION_1};
 use crate::transmit::Outgoing;
@@ -68,7 +68,7 @@ impl Driver {
         let mut seed = [0; 32];
         // Without random numbers no handshake succeeds either.
         let _ = rand::fill(&mut seed);
-        let mut own = engine::EndpointConfig::new(config.keys.reset.clone());
+        let mut own = engine::EndpointConfig::new(Arc::new(ResetKey(config.keys.clone())));
         let (keys, origin) = (config.keys.clone(), config.origin);
         let (noted, next) = (foreign.clone(), reserved.clone());
         own.supported_versions(vec![VERSION_1])

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tw_accept::quic::{AddressSettings, HostKey, QuicLog};
 use tw_accept::ssl::certificate_file;
+use tw_accept::ssl::fleet_secrets::{clock, fleet_secrets, names_fleet};
 use tw_base::Limit;
 use tw_conf::{Args, ConfError, Contexts, Directive, HTTP, SERVER, Setting, Word, record};
 use tw_core::module::Settings;
@@ -110,9 +111,9 @@ impl Settings<Http> for Http3 {
             .since("1.25.0")
             .doc("Sends several datagrams in one system call (UDP_SEGMENT). The network interface has to support it.")
             .set(|raw, node, _| raw.gso.set_flag(node)),
-        record::new("quic_host_key", "file", EVERYWHERE, Args::exact(1))
+        record::new("quic_host_key", "file | fleet=name", EVERYWHERE, Args::exact(1))
             .since("1.25.0")
-            .doc("File with a secret key for stateless resets, address validation tokens and connection IDs. Without it, a key is generated, which lives over reloads.")
+            .doc("File with a secret key for stateless resets, address validation tokens and connection IDs. With fleet=name, all nodes of a fleet share keys of resets and tokens that it generates and rotates. Without this directive, a key is generated, which lives over reloads.")
             .set(|raw, node, _| raw.host_key.set_once(node, node.arg(0)?.clone())),
         record::number("quic_active_connection_id_limit", EVERYWHERE)
             .default("2")
@@ -133,6 +134,10 @@ impl Settings<Http> for Http3 {
         let retry =
             raw.retry.take().map(|is_on| if is_on { RetryPolicy::Always } else { RetryPolicy::UnderLoad });
         let host_key = match (raw.host_key.take(), outer) {
+            // DIFF(nginx): keys that the nodes of a fleet share.
+            (Some(word), _) if names_fleet(&word) => {
+                HostKey::shared(fleet_secrets(&word, "host keys of QUIC", cx)?, clock())
+            }
             (Some(word), _) => HostKey::of(&certificate_file::contents(&word, "QUIC host key", cx)?),
             (None, Some(outer)) => outer.address.host_key.clone(),
             (None, None) => HostKey::random(),

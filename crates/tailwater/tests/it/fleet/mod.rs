@@ -2,6 +2,7 @@
 
 mod commands;
 mod purge;
+mod quic_keys;
 mod real_engine;
 mod rollout;
 mod ticket_keys;
