@@ -190,7 +190,7 @@ impl SharedIssuer {
             (Some("challenge"), Some(_)) => self.take_challenge(entry),
             (Some("lease"), None) => {
                 let holder = entry.value.as_deref().and_then(tw_fleet::lease_holder);
-                self.fleet().set_orderer(&self.work.issuer.name, holder);
+                self.fleet().set_lease_holder(&format!("certificates {}", self.work.issuer.name), holder);
                 Ok(())
             }
             _ => Ok(()),

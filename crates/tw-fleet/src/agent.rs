@@ -212,6 +212,7 @@ pub(crate) async fn serve<E: Engine + 'static>(
         spawn_local(node.clone().run()),
         spawn_local(node.clone().tick()),
         spawn_local(node.clone().summarize()),
+        spawn_local(node.clone().follow_own_configuration()),
         spawn_local(node.clone().serve_stores(operations)),
         spawn_local(node.clone().make_secrets()),
         spawn_local(node.clone().follow_secrets()),
@@ -358,6 +359,7 @@ impl<E: Engine + 'static> Node<E> {
                         time: self.host.unix_ms(),
                         last_purge: status.last_purge,
                         process: self.process.clone(),
+                        configuration: status.configuration.clone(),
                     }
                 };
                 let text = serde_json::to_vec(&summary).unwrap_or_default();

@@ -103,9 +103,14 @@ impl Fleet {
         self.secrets.clone()
     }
 
-    /// Notes which node orders the certificates of an issuer, for the status.
-    pub fn set_orderer(&self, issuer: &str, node: Option<String>) {
-        self.status.lock().orderers.insert(issuer.to_owned(), node);
+    /// Calls `see` with the state of the node, which does not change meanwhile: it must not wait.
+    pub fn see_status<T>(&self, see: impl FnOnce(&FleetStatus) -> T) -> T {
+        see(&self.status.lock())
+    }
+
+    /// Notes which node holds a lease, for the status.
+    pub fn set_lease_holder(&self, lease: &str, node: Option<String>) {
+        self.status.lock().leases.insert(lease.to_owned(), node);
     }
 
     /// Publishes a purge that this node has applied. Waits until the log has it, or the queue on disk; no longer than

@@ -23,6 +23,7 @@ mod host;
 mod lease;
 mod name_conflict;
 mod nats;
+mod own_configuration;
 mod position;
 mod publisher;
 mod queue;
@@ -53,7 +54,7 @@ pub use nats::{
 pub use position::{Continuity, Position, judge};
 pub use record::{FleetPurge, FleetPurgeMode, FleetPurgeScope, FleetRecord, RecordError, RecordKind};
 pub use sealed::{FleetKeyError, FleetKeys, OpenError, OpenedEntry, SealedStore};
-pub use status::{FleetStatus, NodeSummary};
+pub use status::{FleetStatus, NodeConfiguration, NodeSummary};
 pub use store::{
     CERTIFICATES, CONFIGURATION, Entry, SUMMARIES, Store, StoreChanges, StoreSettings, StoreWatch, is_key,
 };

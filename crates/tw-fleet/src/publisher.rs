@@ -29,6 +29,8 @@ impl<E: Engine + 'static> Node<E> {
         while let Some(Outgoing { purge, reply }) = purges.recv().await {
             let node = self.clone();
             spawn_local(async move {
+                // It is applied here already.
+                node.fleet.status.lock().last_purge = node.host.unix_ms();
                 let outcome = node.publish(RecordKind::Purge(purge)).await;
                 if outcome == PublishOutcome::Published {
                     node.fleet.status.lock().published += 1;

@@ -147,10 +147,12 @@ impl<E: Engine + 'static> Node<E> {
         // Another process of this node does it after this one.
         while self.role.get() == Role::Active {
             // The fleet says why there is no connection.
-            if let Ok(true) = lease.attempt().await
-                && let Err(error) = self.renew_secrets(&store).await
-            {
-                self.report_secrets(&error);
+            if let Ok(is_held) = lease.attempt().await {
+                let holder = if is_held { Some(&*settings.node) } else { lease.other() };
+                self.fleet.set_lease_holder("secrets", holder.map(str::to_owned));
+                if is_held && let Err(error) = self.renew_secrets(&store).await {
+                    self.report_secrets(&error);
+                }
             }
             sleep(renewal).await;
         }

@@ -17,6 +17,18 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::count(
     "further ones are not listed; they are purged as all others",
 )];
 
+/// Configuration that a node follows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeConfiguration {
+    /// Number of the version that is served; 0 for one that was never pushed.
+    pub number: u64,
+    /// Number of the version before it.
+    pub previous: u64,
+    /// Word for the state: `waiting`, `serving`, `refused`, or `silent` if the program that follows does not report any more.
+    pub state: String,
+}
+
 /// Summary that each node publishes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -37,6 +49,9 @@ pub struct NodeSummary {
     pub last_purge: u64,
     /// Word of the process that has written it: another server with the same name has another one.
     pub process: String,
+    /// Configuration, if the node follows one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<NodeConfiguration>,
 }
 
 /// State of a node.
@@ -70,15 +85,32 @@ pub struct FleetStatus {
     pub last_purge: u64,
     /// True if the position cannot be saved, or a purge is not saved.
     pub is_unsaved: bool,
-    /// Nodes that order certificates, by the name of the issuer; `None` while nothing is ordered.
-    pub orderers: BTreeMap<String, Option<String>>,
+    /// Nodes that hold leases, by the name of the lease; `None` while nobody does.
+    pub leases: BTreeMap<String, Option<String>>,
+    /// Configuration of this node, if it follows one.
+    pub configuration: Option<NodeConfiguration>,
     /// True while another server publishes summaries under the name of this node.
     pub has_name_conflict: bool,
     /// Other nodes and this one, as they describe themselves.
     pub nodes: BTreeMap<String, NodeSummary>,
 }
 
+impl NodeConfiguration {
+    /// Version and state in words.
+    pub fn describe(&self) -> String {
+        match (&*self.state, self.number) {
+            ("serving", number) => number.to_string(),
+            (state, number) => format!("{number} {state}"),
+        }
+    }
+}
+
 impl FleetStatus {
+    /// Records of the log that a node has not applied yet. One that is behind does not know what it misses.
+    pub fn lag_of(&self, node: &NodeSummary) -> u64 {
+        node.lag.max(self.sequence.saturating_sub(node.sequence))
+    }
+
     /// Takes in the summary of a node under its key; `None` removes it.
     pub(crate) fn set_node(&mut self, key: &str, value: Option<&[u8]>) {
         let summary = value.and_then(|value| serde_json::from_slice::<NodeSummary>(value).ok());
@@ -87,7 +119,8 @@ impl FleetStatus {
             Some(_) if self.nodes.len() >= NODES_MAX && !self.nodes.contains_key(key) => {}
             Some(mut summary) => {
                 key.clone_into(&mut summary.node);
-                for text in [&mut summary.version, &mut summary.process] {
+                let state = summary.configuration.as_mut().map(|configuration| &mut configuration.state);
+                for text in [&mut summary.version, &mut summary.process].into_iter().chain(state) {
                     text.retain(|char| char.is_ascii_graphic());
                     text.truncate(TEXT_SIZE_MAX);
                 }
@@ -107,6 +140,9 @@ mod tests {
         status.set_node("a", Some(br#"{"node":"b","version":"0.1\u001b[31m","sequence":7,"more":1}"#));
         let known = status.nodes.get("a").unwrap();
         assert_eq!((&*known.node, &*known.version, known.sequence), ("a", "0.1[31m", 7));
+        status.set_node("a", Some(br#"{"configuration":{"number":3,"state":"\u001bserving"}}"#));
+        let configuration = status.nodes["a"].configuration.clone().unwrap();
+        assert_eq!((configuration.describe(), configuration.state.len()), ("3".to_owned(), 7));
         status.set_node("a", Some(b"[]x"));
         assert!(status.nodes.is_empty());
         for number in 0..NODES_MAX + 5 {

@@ -17,6 +17,7 @@ use tw_http::Method;
 use tw_rt::watch;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
+use tw_server::http::cache::FLEET_METRICS;
 use tw_server::http::generation::LoopGeneration;
 use tw_server::http::history;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
@@ -84,7 +85,8 @@ pub static ALL: LazyLock<Vec<(&str, Vec<&Metric>)>> = LazyLock::new(|| {
     let http = tw_server::load::modules(crate::MODULES).map(|module| (module.name, module.metrics()));
     let stream =
         tw_stream::load::modules(crate::STREAM_MODULES).map(|module| (module.name, module.metrics()));
-    let core = metrics::CORE.iter().copied().chain([("requests", tw_server::metrics::METRICS)]);
+    let server = [("requests", tw_server::metrics::METRICS), ("fleet", FLEET_METRICS)];
+    let core = metrics::CORE.iter().copied().chain(server);
     let mut seen = HashSet::new();
     let mut first = |metrics: &'static [Metric]| -> Vec<&'static Metric> {
         metrics.iter().filter(|metric| seen.insert(metric.name)).collect()

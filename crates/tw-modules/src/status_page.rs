@@ -18,6 +18,7 @@ use tw_http::Method;
 use tw_rt::{Cause, watch};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
+use tw_server::http::cache::write_fleets;
 use tw_server::http::history;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
@@ -181,7 +182,10 @@ fn begin_numbers(counts: &Counts, process: &Config, mounts: &str) -> String {
         out.push(':');
         json_string(place, &mut out);
     }
-    out.push_str("},\"metrics\":{");
+    out.push_str("},\"fleets\":");
+    let now_ms = now.secs.unsigned_abs() * 1000 + u64::from(now.msec);
+    write_fleets(&process.shared_objects, now_ms, &mut out);
+    out.push_str(",\"metrics\":{");
     out
 }
 

@@ -183,28 +183,29 @@ fn describe(settings: &FleetSettings, status: &FleetStatus, now_ms: u64) -> Stri
     if status.is_unsaved {
         let _ = writeln!(text, "the position or a purge could not be saved: the error log has the reason");
     }
-    for (issuer, node) in &status.orderers {
-        let issuer = tw_log::Text(issuer.as_bytes());
-        let _ = match node {
-            Some(node) => writeln!(text, "certificates of issuer \"{issuer}\": node {node} orders"),
-            None => writeln!(text, "certificates of issuer \"{issuer}\": nothing is ordered"),
-        };
+    for (lease, node) in &status.leases {
+        let _ = writeln!(
+            text,
+            "lease \"{}\": {}",
+            tw_log::Text(lease.as_bytes()),
+            node.as_deref().unwrap_or("nobody")
+        );
     }
     let _ = writeln!(
         text,
-        "{:<24} {:>12} {:>8} {:>8} {:>12} {:>10}  version",
-        "node", "sequence", "lag", "queued", "last purge", "seen"
+        "{:<24} {:>12} {:>8} {:>8} {:>12} {:>10}  {:<13}  version",
+        "node", "sequence", "lag", "queued", "last purge", "seen", "configuration"
     );
     let ago = |time: u64| match time {
         0 => "never".to_owned(),
         time => format!("{} s ago", now_ms.saturating_sub(time) / 1000),
     };
     for known in status.nodes.values() {
-        // One that is behind does not know what it misses.
-        let lag = known.lag.max(status.sequence.saturating_sub(known.sequence));
+        let lag = status.lag_of(known);
+        let configuration = known.configuration.as_ref().map_or_else(|| "-".to_owned(), |it| it.describe());
         let _ = writeln!(
             text,
-            "{:<24} {:>12} {lag:>8} {:>8} {:>12} {:>10}  {}",
+            "{:<24} {:>12} {lag:>8} {:>8} {:>12} {:>10}  {configuration:<13}  {}",
             known.node,
             known.sequence,
             known.queued,
@@ -218,7 +219,7 @@ fn describe(settings: &FleetSettings, status: &FleetStatus, now_ms: u64) -> Stri
 
 #[cfg(test)]
 mod tests {
-    use tw_fleet::{Authentication, EngineSettings, NodeSummary, ServerList};
+    use tw_fleet::{Authentication, EngineSettings, NodeConfiguration, NodeSummary, ServerList};
 
     use super::*;
 
@@ -254,15 +255,19 @@ mod tests {
         status.nodes = [("n1", 17), ("n2", 12)]
             .map(|(node, sequence)| (node.to_owned(), summary(node, sequence)))
             .into();
-        status.orderers = [("le".to_owned(), Some("n2".to_owned()))].into();
+        status.leases =
+            [("certificates le".to_owned(), Some("n2".to_owned())), ("secrets".to_owned(), None)].into();
+        let served = NodeConfiguration { number: 12, previous: 11, state: "refused".to_owned() };
+        status.nodes.get_mut("n2").unwrap().configuration = Some(served);
         assert_eq!(
             describe(&settings, &status, 10_000),
             "fleet edge, node n1: connected to nats 2\n\
              sequence 17, lag 0, queued 0, published 0, applied 0, resets 0\n\
-             certificates of issuer \"le\": node n2 orders\n\
-             node                         sequence      lag   queued   last purge       seen  version\n\
-             n1                                 17        0        0        never    2 s ago  0.1.0\n\
-             n2                                 12        5        0        never    2 s ago  0.1.0\n"
+             lease \"certificates le\": n2\n\
+             lease \"secrets\": nobody\n\
+             node                         sequence      lag   queued   last purge       seen  configuration  version\n\
+             n1                                 17        0        0        never    2 s ago  -              0.1.0\n\
+             n2                                 12        5        0        never    2 s ago  12 refused     0.1.0\n"
         );
         status.has_name_conflict = true;
         assert!(describe(&settings, &status, 10_000).contains("\nanother server has the name n1, too: "));

@@ -16,7 +16,7 @@ use tw_testkit::tls::{Authority, Certificate};
 use tw_testkit::{Server, wait};
 
 use crate::support::http3::{Http3Client, http3_settings};
-use crate::support::metrics::metric;
+use crate::support::metrics::{metric, try_metric};
 use crate::support::server;
 
 const BUCKET: &str = "tailwater_certificates-edge";
@@ -172,6 +172,11 @@ fn tokens_and_resets_of_all_nodes_are_equal() {
     let settings = http3_settings(&authority.client(&[&TLS13]), "localhost");
     let [one, two] = ["n1", "n2"].map(|name| node_of(server(), &engine, name, &certificate, "1h"));
     wait_shared(&engine, &[&one, &two]);
+    let holders = || -> u64 {
+        let held = |node| try_metric(node, "fleet_lease_held{fleet=\"edge\",lease=\"secrets\"}").unwrap_or(0);
+        [&one, &two].map(held).iter().sum()
+    };
+    assert!(wait::until(wait::TIMEOUT, || holders() == 1), "{}", holders());
     connects_by_token_of_another(&settings, &one, &two);
     connects_by_token_of_another(&settings, &two, &one);
     let relay = Relay::start(&one);

@@ -7,7 +7,6 @@ use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
 
 use tw_base::hist::Snapshot;
 use tw_cache::IndexCounts;
-use tw_fleet::{Fleet, FleetStatus};
 
 use super::background::FetchPurpose;
 use super::cache_path::MemberPath;
@@ -17,7 +16,6 @@ use crate::http::cache_info::{HitFrom, UpstreamCacheStatus};
 
 const CACHE: &[&str] = &["cache"];
 const MEMBER: &[&str] = &["cache", "member"];
-const FLEET: &[&str] = &["fleet"];
 
 pub(crate) const METRICS: &[Metric] = &[
     Metric {
@@ -283,94 +281,6 @@ pub(crate) const METRICS: &[Metric] = &[
         doc: "Operations of the disk of a member that failed.",
         read: |scrape, out| each_member(scrape, out, |member| member.zone.counts.failed.value()),
     },
-    Metric {
-        name: "fleet_connected",
-        kind: MetricKind::Gauge,
-        labels: FLEET,
-        doc: "State of the connection to the engine of a fleet: 1 if the log is followed.",
-        read: |scrape, out| {
-            each_fleet(scrape, |name, status| out.value(&[name], status.engine.is_some().into()))
-        },
-    },
-    Metric {
-        name: "fleet_sequence",
-        kind: MetricKind::Gauge,
-        labels: FLEET,
-        doc: "Sequence up to which this node has applied the log of a fleet.",
-        read: |scrape, out| each_fleet(scrape, |name, status| out.value(&[name], status.sequence)),
-    },
-    Metric {
-        name: "fleet_lag",
-        kind: MetricKind::Gauge,
-        labels: FLEET,
-        doc: "Records of the log of a fleet that this node has not applied yet, as of the last one that it has received.",
-        read: |scrape, out| each_fleet(scrape, |name, status| out.value(&[name], status.lag)),
-    },
-    Metric {
-        name: "fleet_queued",
-        kind: MetricKind::Gauge,
-        labels: FLEET,
-        doc: "Purges of this node that wait on disk for the engine of a fleet.",
-        read: |scrape, out| each_fleet(scrape, |name, status| out.value(&[name], status.queued)),
-    },
-    Metric {
-        name: "fleet_published_total",
-        kind: MetricKind::Counter,
-        labels: FLEET,
-        doc: "Purges of this node that the log of a fleet has.",
-        read: |scrape, out| each_fleet(scrape, |name, status| out.value(&[name], status.published)),
-    },
-    Metric {
-        name: "fleet_unpublished_total",
-        kind: MetricKind::Counter,
-        labels: FLEET,
-        doc: "Purges of this node that could neither be published nor queued: other nodes do not have them.",
-        read: |scrape, out| each_fleet(scrape, |name, status| out.value(&[name], status.unpublished)),
-    },
-    Metric {
-        name: "fleet_applied_total",
-        kind: MetricKind::Counter,
-        labels: FLEET,
-        doc: "Purges of other nodes of a fleet that were applied.",
-        read: |scrape, out| each_fleet(scrape, |name, status| out.value(&[name], status.applied)),
-    },
-    Metric {
-        name: "fleet_unreadable_total",
-        kind: MetricKind::Counter,
-        labels: FLEET,
-        doc: "Records of the log of a fleet that were not understood.",
-        read: |scrape, out| each_fleet(scrape, |name, status| out.value(&[name], status.unreadable)),
-    },
-    Metric {
-        name: "fleet_resets_total",
-        kind: MetricKind::Counter,
-        labels: FLEET,
-        doc: "Number of times that everything stored became stale, because records of the log of a fleet were missed.",
-        read: |scrape, out| each_fleet(scrape, |name, status| out.value(&[name], status.resets)),
-    },
-    Metric {
-        name: "fleet_connections_total",
-        kind: MetricKind::Counter,
-        labels: FLEET,
-        doc: "Connections to the engine of a fleet that were made.",
-        read: |scrape, out| each_fleet(scrape, |name, status| out.value(&[name], status.connections)),
-    },
-    Metric {
-        name: "fleet_lost_total",
-        kind: MetricKind::Counter,
-        labels: FLEET,
-        doc: "Purges of this node that the engine of a fleet had acknowledged and lost, and that were published again.",
-        read: |scrape, out| each_fleet(scrape, |name, status| out.value(&[name], status.lost)),
-    },
-    Metric {
-        name: "fleet_name_conflict",
-        kind: MetricKind::Gauge,
-        labels: FLEET,
-        doc: "State of the name of this node in a fleet: 1 while another server uses it, too.",
-        read: |scrape, out| {
-            each_fleet(scrape, |name, status| out.value(&[name], status.has_name_conflict.into()))
-        },
-    },
 ];
 
 /// Snapshot of a cache's numbers.
@@ -553,13 +463,6 @@ fn known(zone: &CacheZone) -> IndexCounts {
 fn caches<'a>(scrape: &Scrape<'a>) -> impl Iterator<Item = (String, &'a Cache)> {
     let all = scrape.config().shared_objects.of_type::<Cache>();
     all.into_iter().map(|(name, cache)| (String::from_utf8_lossy(name).into_owned(), cache))
-}
-
-/// Calls `see` with each fleet.
-fn each_fleet(scrape: &Scrape<'_>, mut see: impl FnMut(&str, &FleetStatus)) {
-    for fleet in scrape.shared_objects::<Fleet>() {
-        see(&fleet.settings().name, &fleet.status());
-    }
 }
 
 fn each(scrape: &Scrape<'_>, out: &mut Samples<'_>, of: fn(&CacheZone) -> u64) {

@@ -25,6 +25,7 @@ mod feed;
 mod file_head;
 mod fill;
 mod fleet;
+mod fleet_metrics;
 mod follow;
 mod hedge;
 mod hot_table;
@@ -60,6 +61,7 @@ pub use background::background_max;
 pub(crate) use cache_headers::set_cache_headers;
 pub use conditions::{CONDITIONAL, UpstreamConditions};
 pub use device_format::{FormattedDevice, format_device};
+pub use fleet_metrics::{FLEET_METRICS, write_fleets};
 pub use invalidate::discard;
 pub(crate) use invalidate::invalidate;
 pub use lookup::{Lookup, look_up};
@@ -81,6 +83,7 @@ pub use crate::http::cache_info::{CacheInfo, UpstreamCacheStatus};
 pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
     follow::LIMITS,
     fill::LIMITS,
+    fleet_metrics::LIMITS,
     fill::SUPPLY_LIMITS,
     writer::LIMITS,
     temp_file::LIMITS,
