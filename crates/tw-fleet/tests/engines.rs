@@ -7,11 +7,12 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
-use support::{RealEtcd, RealNats, TestNode, settings, start};
+use support::{RealNats, TestNode, settings, start};
 use tw_fleet::{
     Authentication, FleetPurge, FleetPurgeMode, FleetPurgeScope, FleetSettings, PublishOutcome,
     read_credentials,
 };
+use tw_testkit::etcd::RealEtcd;
 use tw_testkit::tls::Authority;
 use tw_testkit::{TempDir, wait};
 

@@ -7,11 +7,12 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{RealEtcd, RealNats, TestNode, settings, start};
+use support::{RealNats, TestNode, settings, start};
 use tw_fleet::{
     CERTIFICATES, CONFIGURATION, EngineError, Entry, FleetSettings, Lease, SUMMARIES, Store, StoreClient,
     StoreWatch,
 };
+use tw_testkit::etcd::RealEtcd;
 use tw_testkit::nats::FakeNats;
 use tw_testkit::{TempDir, wait};
 

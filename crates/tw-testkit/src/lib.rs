@@ -27,6 +27,7 @@ pub mod client;
 pub mod corpus;
 pub mod disk;
 pub mod dns;
+pub mod etcd;
 pub mod http2;
 pub mod http2_origin;
 pub mod jwt;

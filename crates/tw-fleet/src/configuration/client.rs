@@ -8,49 +8,127 @@ use tokio::time::{sleep, timeout};
 
 use crate::FleetSettings;
 use crate::engine::{Engine, EngineError, Session};
+use crate::etcd::EtcdEngine;
 use crate::nats::{EngineKind, Nats};
-use crate::store::{CONFIGURATION, Entry, Store, StoreWatch};
+use crate::store::{CONFIGURATION, Entry, Store, StoreChanges, StoreWatch};
 
 /// Longest time of an operation.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-type NatsStore = <<Nats as Engine>::Session as Session>::Store;
+type NatsSession = <Nats as Engine>::Session;
+type EtcdSession = <EtcdEngine as Engine>::Session;
+type NatsStore = <NatsSession as Session>::Store;
+type EtcdStore = <EtcdSession as Session>::Store;
+
+/// Engine of one kind or the other.
+enum AnyEngine {
+    Nats(Box<Nats>),
+    Etcd(EtcdEngine),
+}
+
+/// Connection with the store of configurations. A store ends with its connection.
+enum Opened {
+    Nats(NatsStore, #[expect(dead_code, reason = "it lasts as long as this")] Box<NatsSession>),
+    Etcd(EtcdStore, #[expect(dead_code, reason = "it lasts as long as this")] Box<EtcdSession>),
+}
+
+/// Watch of a store of one kind or the other.
+enum AnyWatch {
+    Nats(<NatsStore as Store>::Watch),
+    Etcd(<EtcdStore as Store>::Watch),
+}
+
+impl AnyEngine {
+    async fn open(&self) -> Result<Opened, EngineError> {
+        Ok(match self {
+            Self::Nats(engine) => {
+                let session = engine.connect().await?;
+                Opened::Nats(session.open_store(&CONFIGURATION).await?, Box::new(session))
+            }
+            Self::Etcd(engine) => {
+                let session = engine.connect().await?;
+                Opened::Etcd(session.open_store(&CONFIGURATION).await?, Box::new(session))
+            }
+        })
+    }
+}
+
+impl Store for Opened {
+    type Watch = AnyWatch;
+
+    async fn get(&self, key: &str) -> Result<Option<Entry>, EngineError> {
+        match self {
+            Self::Nats(store, _) => store.get(key).await,
+            Self::Etcd(store, _) => store.get(key).await,
+        }
+    }
+
+    async fn set(&self, key: &str, value: &[u8], expected: Option<u64>) -> Result<u64, EngineError> {
+        match self {
+            Self::Nats(store, _) => store.set(key, value, expected).await,
+            Self::Etcd(store, _) => store.set(key, value, expected).await,
+        }
+    }
+
+    async fn remove(&self, key: &str, expected: Option<u64>) -> Result<(), EngineError> {
+        match self {
+            Self::Nats(store, _) => store.remove(key, expected).await,
+            Self::Etcd(store, _) => store.remove(key, expected).await,
+        }
+    }
+
+    async fn watch(&self) -> Result<AnyWatch, EngineError> {
+        Ok(match self {
+            Self::Nats(store, _) => AnyWatch::Nats(store.watch().await?),
+            Self::Etcd(store, _) => AnyWatch::Etcd(store.watch().await?),
+        })
+    }
+}
+
+impl StoreWatch for AnyWatch {
+    async fn next(&mut self) -> Result<StoreChanges, EngineError> {
+        match self {
+            Self::Nats(watch) => watch.next().await,
+            Self::Etcd(watch) => watch.next().await,
+        }
+    }
+}
 
 /// Connection of a command to the store of configurations. Not for a thread that runs an event loop.
 pub struct ConfigurationClient {
     runtime: Runtime,
     tasks: LocalSet,
-    engine: Nats,
-    store: Option<NatsStore>,
+    engine: AnyEngine,
+    store: Option<Opened>,
 }
 
 impl ConfigurationClient {
     /// A client of the engine of a fleet; it connects with the first operation.
     ///
     /// # Errors
-    /// The settings cannot be used, or the engine is not NATS.
+    /// The settings cannot be used.
     pub fn new(settings: &FleetSettings) -> Result<Self, EngineError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| EngineError::io("epoll_create()", &error))?;
-        if settings.engine.servers.kind() == EngineKind::Etcd {
-            let why = "configurations need NATS as the engine of the fleet, and this one has etcd";
-            return Err(EngineError::Refused(why.to_owned()));
-        }
-        let engine =
-            Nats::new(&settings.engine, &settings.name, &settings.node).map_err(EngineError::Lost)?;
+        let FleetSettings { name, node, engine, .. } = settings;
+        let engine = match engine.servers.kind() {
+            EngineKind::Nats => Nats::new(engine, name, node).map(|nats| AnyEngine::Nats(Box::new(nats))),
+            EngineKind::Etcd => EtcdEngine::new(engine, name).map(AnyEngine::Etcd),
+        };
+        let engine = engine.map_err(EngineError::Lost)?;
         Ok(Self { runtime, tasks: LocalSet::new(), engine, store: None })
     }
 
     /// Does one operation; after a lost connection the next one connects again.
     fn run<T>(
         &mut self,
-        operation: impl AsyncFnOnce(&NatsStore) -> Result<T, EngineError>,
+        operation: impl AsyncFnOnce(&Opened) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
         let Self { runtime, tasks, engine, store } = self;
         let done = tasks.block_on(runtime, async {
             let done = timeout(PATIENCE, async {
                 if store.is_none() {
-                    *store = Some(engine.connect().await?.open_store(&CONFIGURATION).await?);
+                    *store = Some(engine.open().await?);
                 }
                 match store {
                     Some(store) => operation(store).await,

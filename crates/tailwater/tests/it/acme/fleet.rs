@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rustls::ALL_VERSIONS;
 use tw_testkit::acme::{Ca, Misbehaviour, Script};
+use tw_testkit::etcd::RealEtcd;
 use tw_testkit::nats::FakeNats;
 use tw_testkit::{Client, Server, Signal, wait};
 
@@ -15,27 +16,26 @@ const OTHER_KEY: &str = "fffffffffffffffffffffffffffffffffffffffffffffffffffffff
 /// A node waits for the term of a lease before it orders in place of another one.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn conf(ca: &Ca, engine: &FakeNats, node: &str, keys: &str, more: &str) -> String {
+fn conf(ca: &Ca, engine: &str, node: &str, keys: &str, more: &str) -> String {
     format!(
-        "user root root; fleet edge {{ node {node}; engine {}; publish_timeout 1s; encryption_key {keys}; }} \
+        "user root root; fleet edge {{ node {node}; engine {engine}; publish_timeout 1s; encryption_key {keys}; }} \
          http {{ acme_issuer ca {{ uri {}; ssl_trusted_certificate ca.crt; state_path state; fleet edge; {more} }} \
            server {{ listen 127.0.0.1:{{port}}; return 301 https://$host$request_uri; }} \
            server {{ listen 127.0.0.1:{{port1}} ssl; server_name example.com; acme_certificate ca; \
              ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key; \
              location / {{ return 200 ok; }} }} }}",
-        engine.url(),
         ca.uri()
     )
 }
 
-fn node_with(ca: &Ca, engine: &FakeNats, node: &str, keys: &str, more: &str) -> Server {
+fn node_with(ca: &Ca, engine: &str, node: &str, keys: &str, more: &str) -> Server {
     let builder =
         server().file("conf/ca.crt", &ca.trust).file("conf/a.key", KEY).file("conf/b.key", OTHER_KEY);
     builder.start(&conf(ca, engine, node, keys, more)).unwrap()
 }
 
 fn node(ca: &Ca, engine: &FakeNats, name: &str, more: &str) -> Server {
-    node_with(ca, engine, name, "a.key", more)
+    node_with(ca, &engine.url(), name, "a.key", more)
 }
 
 /// Makes the authority validate at this node.
@@ -94,6 +94,19 @@ fn one_node_orders_for_all() {
 }
 
 #[test]
+fn one_node_orders_for_all_over_etcd() {
+    let Some(mut engine) = RealEtcd::start(&[]) else { return };
+    let ca = Ca::start(Script::default());
+    let nodes = ["n0", "n1"].map(|name| node_with(&ca, &engine.url(), name, "a.key", ""));
+    validate_at(&ca, &nodes[1]);
+    let leaves = nodes.each_ref().map(|node| wait_leaf(&ca, node));
+    assert!(leaves[0] == leaves[1], "{:?}", ca.said());
+    assert_eq!((ca.count("account"), ca.count("certificate")), (1, 1), "{:?}", ca.said());
+    engine.stop();
+    assert!(nodes.iter().all(|node| leaf(&ca, node).as_ref() == Some(&leaves[0])));
+}
+
+#[test]
 fn another_node_orders_after_the_one_with_the_lease_was_killed() {
     let script = Script { misbehaviour: Misbehaviour::Silent, ..Script::default() };
     let (ca, engine) = (Ca::start(script), FakeNats::start());
@@ -118,11 +131,11 @@ fn keys_are_rotated_and_a_node_without_them_orders_nothing() {
         values.into_iter().find(|(key, _)| key.starts_with("certificate.")).map(|(_, value)| value)
     };
     let sealed = wait::some(PATIENCE, certificate).unwrap();
-    let stranger = node_with(&ca, &engine, "n1", "b.key", "");
+    let stranger = node_with(&ca, &engine.url(), "n1", "b.key", "");
     stranger.wait_error_log("it is encrypted with none of the keys of \"encryption_key\"").unwrap();
     assert_eq!((ca.count("certificate"), certificate()), (1, Some(sealed.clone())), "{:?}", ca.said());
     // A node that has both seals again what it finds.
-    let both = node_with(&ca, &engine, "n2", "b.key a.key", "");
+    let both = node_with(&ca, &engine.url(), "n2", "b.key a.key", "");
     assert_eq!(wait_leaf(&ca, &both), leaf);
     assert!(wait::until(PATIENCE, || certificate().as_ref() != Some(&sealed)), "{}", both.error_log());
     assert_eq!(wait_leaf(&ca, &stranger), leaf, "{}", stranger.error_log());

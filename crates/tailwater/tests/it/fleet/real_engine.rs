@@ -1,8 +1,10 @@
-//! A real NATS server, if this machine has one: `TAILWATER_NATS_SERVER` names it, or it is in the search path.
+//! Real servers of NATS and etcd, if this machine has them: `TAILWATER_NATS_SERVER` and `TAILWATER_ETCD` name them, or they are in the
+//! search path.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
+use tw_testkit::etcd::RealEtcd;
 use tw_testkit::{Lacks, TempDir, leave_out, wait};
 
 use super::{fill, nodes, wait_connected, wait_for};
@@ -61,6 +63,21 @@ fn purges_reach_all_nodes_over_restarts_of_a_real_server() {
     engine.stop();
     assert_eq!(request(&nodes[0], "PURGE /a", &[]).status, 202);
     engine.child = spawn(&engine.dir, engine.port).unwrap();
+    nodes[1..].iter().for_each(|node| wait_for(node, "/a", "MISS"));
+    nodes.iter().for_each(wait_connected);
+}
+
+#[test]
+fn purges_reach_all_nodes_over_restarts_of_a_real_etcd() {
+    let Some(mut engine) = RealEtcd::start(&[]) else { return };
+    let nodes = nodes::<3>(&engine.url());
+    fill(&nodes, "/a");
+    assert_eq!(request(&nodes[0], "PURGE /a", &[]).status, 204);
+    nodes.iter().for_each(|node| wait_for(node, "/a", "MISS"));
+    fill(&nodes, "/a");
+    engine.stop();
+    assert_eq!(request(&nodes[0], "PURGE /a", &[]).status, 202);
+    engine.start_again();
     nodes[1..].iter().for_each(|node| wait_for(node, "/a", "MISS"));
     nodes.iter().for_each(wait_connected);
 }
