@@ -14,7 +14,7 @@ use tw_base::{Errno, Limit};
 use tw_dns::NameService;
 use tw_http::origin::{BodyDecoder, OriginHead, OriginLimits, Piece};
 use tw_http::{Method, Progress, date};
-use tw_net::tls::{self, Handshake, HandshakeError, Step, TlsStream};
+use tw_net::tls::{self, HandshakeError, TlsStream};
 use tw_net::{Addr, ConnectOptions};
 use tw_rt::Socket;
 use tw_tls::UpstreamError;
@@ -161,28 +161,7 @@ async fn secure(socket: Socket, config: Arc<ClientConfig>, host: &str) -> Result
             None => format!("SSL_do_handshake() failed (SSL: {error})"),
         },
     };
-    let session = tls::connect(config, name).map_err(|error| said(HandshakeError::Tls(error)))?;
-    let mut handshake = Handshake::new(socket, session);
-    loop {
-        match handshake.step().map_err(said)? {
-            Step::Done => return Ok(handshake.into_stream()),
-            Step::Readable => poll_fn(|cx| handshake.socket().poll_readable(cx))
-                .await
-                .map_err(|e| said(HandshakeError::Io(e)))?,
-            Step::Writable => poll_fn(|cx| handshake.socket().poll_writable(cx))
-                .await
-                .map_err(|e| said(HandshakeError::Io(e)))?,
-            Step::Process => {
-                let (socket, session, sent) = handshake.into_parts();
-                let (session, processed) = tls::process(session);
-                handshake = Handshake::from_parts(socket, session, sent);
-                if let Err(error) = processed {
-                    handshake.refuse();
-                    return Err(said(HandshakeError::Tls(error)));
-                }
-            }
-        }
-    }
+    tls::connect_here(socket, config, name).await.map_err(said)
 }
 
 async fn write(stream: &TlsStream, mut rest: &[u8]) -> io::Result<()> {

@@ -10,7 +10,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
 use tw_dns::NameService;
-use tw_net::tls::{self, Handshake, HandshakeError, Step};
+use tw_net::tls::{self, HandshakeError};
 use tw_net::{Addr, ConnectOptions, Transport};
 use tw_rt::Socket;
 use tw_tls::UpstreamError;
@@ -74,26 +74,8 @@ pub(crate) async fn secure(
     };
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| EngineError::Lost("its name is none of a host".to_owned()))?;
-    let session = tls::connect(config, name).map_err(|error| failed(HandshakeError::Tls(error)))?;
-    let mut handshake = Handshake::new(socket, session);
-    loop {
-        let waited = match handshake.step().map_err(failed)? {
-            Step::Done => return Ok(Transport::Tls(handshake.into_stream().into())),
-            Step::Readable => poll_fn(|cx| handshake.socket().poll_readable(cx)).await,
-            Step::Writable => poll_fn(|cx| handshake.socket().poll_writable(cx)).await,
-            Step::Process => {
-                let (socket, session, sent) = handshake.into_parts();
-                let (session, processed) = tls::process(session);
-                handshake = Handshake::from_parts(socket, session, sent);
-                if let Err(error) = processed {
-                    handshake.refuse();
-                    return Err(failed(HandshakeError::Tls(error)));
-                }
-                Ok(())
-            }
-        };
-        waited.map_err(|error| failed(HandshakeError::Io(error)))?;
-    }
+    let stream = tls::connect_here(socket, config, name).await.map_err(failed)?;
+    Ok(Transport::Tls(stream.into()))
 }
 
 /// Reads some bytes.

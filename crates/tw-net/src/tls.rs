@@ -14,7 +14,7 @@ mod handshake;
 mod tests;
 
 pub use accept::{ClientHelloReader, ClientMessage, begin};
-pub use connect::connect;
+pub use connect::{connect, connect_here};
 pub use handshake::{Handshake, HandshakeError, SentRecords, Step, process};
 
 use std::cell::{Cell, RefCell};
