@@ -1,9 +1,10 @@
-//! `tailwater fleet follow`: takes over the versions that a node is ordered to serve.
+//! `tailwater fleet follow`: takes over the versions that a node is ordered to serve, and goes back by itself if the node is not healthy
+//! with one: the command that has ordered it may be gone.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tw_fleet::{
     ConfigurationClient, ConfigurationDirectory, ConfigurationError, ConfigurationOrder, ConfigurationReport,
@@ -11,6 +12,7 @@ use tw_fleet::{
 };
 use tw_log::Level;
 
+use super::health::HealthWatch;
 use super::{ORDER, REPORT, VERSION, connect, load, metrics, read_file, unix_ms};
 use crate::cli::{FleetOptions, Options, SignalCommand};
 use crate::conf::path;
@@ -31,6 +33,15 @@ struct Follower<'a> {
     node: String,
     /// Name of the main file in a version.
     main: String,
+}
+
+/// What a follower remembers from one look to the next.
+struct Memory {
+    state: FollowState,
+    /// The last order that was not obeyed, because it is none for this node.
+    last_refused: Vec<u8>,
+    /// Watch over the version that was taken over last.
+    watch: Option<HealthWatch>,
 }
 
 /// Follows the orders for this node until the process is ended.
@@ -57,15 +68,16 @@ pub(super) fn follow(options: &FleetOptions, console: &Console) -> Result<(), Fa
         node: settings.node.to_string(),
         main,
     };
-    let mut state = follower.directory.state().map_err(refused)?;
+    let state = follower.directory.state().map_err(refused)?;
+    let mut memory = Memory { state, last_refused: Vec::new(), watch: None };
     let mut client = connect(settings)?;
-    let (mut away, mut last_refused) = (0_u32, Vec::new());
+    let mut away = 0_u32;
     console.report(
         Level::Notice,
         format_args!("following configurations of fleet \"{}\" as \"{}\"", follower.fleet, follower.node),
     );
     loop {
-        match follower.step(&mut client, &mut state, &mut last_refused) {
+        match follower.step(&mut client, &mut memory) {
             Ok(()) => away = 0,
             Err(error) => {
                 if away.is_multiple_of(AWAY_MESSAGES) {
@@ -92,30 +104,44 @@ fn at(options: &FleetOptions, file: &Path) -> Options {
 }
 
 impl Follower<'_> {
-    /// Obeys the order, if there is a new one, and reports.
+    /// Obeys the order, if there is a new one, looks at the health of the node, and reports.
     fn step(
         &self,
         client: &mut ConfigurationClient,
-        state: &mut FollowState,
-        last_refused: &mut Vec<u8>,
+        memory: &mut Memory,
     ) -> Result<(), tw_fleet::EngineError> {
+        let mut report = self.report(&memory.state);
+        if let Some(why) = memory.watch.as_mut().and_then(|watch| watch.judge(&report, Instant::now())) {
+            // Also while the engine is away.
+            self.go_back_alone(memory, &why);
+            report = self.report(&memory.state);
+        }
+        if memory.watch.as_ref().is_some_and(|watch| watch.is_over(Instant::now())) {
+            memory.watch = None;
+        }
         if let Some(value) = client.get(&format!("{ORDER}{}", self.node))?
-            && value != *last_refused
+            && value != memory.last_refused
         {
             match ConfigurationOrder::verify(&self.key, &value) {
                 Ok(order) if order.fleet == self.fleet && order.node == self.node => {
-                    if order.serial > state.serial {
-                        self.obey(client, &order, state)?;
+                    if order.serial > memory.state.serial {
+                        self.obey(client, &order, memory)?;
+                        report = self.report(&memory.state);
                     }
                 }
-                Ok(_) => self.refuse_order(&"it is for another node", value, last_refused),
-                Err(why) => self.refuse_order(&why, value, last_refused),
+                Ok(_) => self.refuse_order(&"it is for another node", value, &mut memory.last_refused),
+                Err(why) => self.refuse_order(&why, value, &mut memory.last_refused),
             }
         }
+        client.set(&format!("{REPORT}{}", self.node), &report.encode(), None)
+    }
+
+    /// Report of the node at this time.
+    fn report(&self, state: &FollowState) -> ConfigurationReport {
         let numbers = self.options.metrics.as_deref().and_then(metrics::read);
         let has_metrics = numbers.is_some();
         let numbers = numbers.unwrap_or_default();
-        let report = ConfigurationReport {
+        ConfigurationReport {
             node: self.node.clone(),
             serial: state.serial,
             state: state.state,
@@ -127,8 +153,36 @@ impl Follower<'_> {
             responses: numbers.responses,
             errors: numbers.errors,
             stalls: numbers.stalls,
-        };
-        client.set(&format!("{REPORT}{}", self.node), &report.encode(), None)
+        }
+    }
+
+    /// Goes back without an order, because the node is not healthy.
+    fn go_back_alone(&self, memory: &mut Memory, why: &str) {
+        memory.watch = None;
+        let before = memory.state.clone();
+        match self.go_back(&before) {
+            Ok(next) => {
+                let (bad, number) = (before.number, next.number);
+                let message = format!("went back from version {bad} by itself, because it {why}");
+                self.console.report(
+                    Level::Error,
+                    format_args!("this node {why} with version {bad}: version {number} is served again"),
+                );
+                memory.state =
+                    FollowState { serial: before.serial, state: ReportState::Refused, message, ..next };
+            }
+            Err(failed) => self.console.report(
+                Level::Error,
+                format_args!("this node {why}, and cannot go back from version {}: {failed}", before.number),
+            ),
+        }
+        self.save(&memory.state);
+    }
+
+    fn save(&self, state: &FollowState) {
+        if let Err(why) = self.directory.save_state(state) {
+            self.console.report(Level::Error, format_args!("the state cannot be saved: {why}"));
+        }
     }
 
     fn refuse_order(&self, why: &dyn std::fmt::Display, value: Vec<u8>, last_refused: &mut Vec<u8>) {
@@ -140,13 +194,14 @@ impl Follower<'_> {
         &self,
         client: &mut ConfigurationClient,
         order: &ConfigurationOrder,
-        state: &mut FollowState,
+        memory: &mut Memory,
     ) -> Result<(), tw_fleet::EngineError> {
         let value = match order.number {
             0 => None,
             number => client.get(&format!("{VERSION}{number}"))?,
         };
-        let before = state.clone();
+        let before = memory.state.clone();
+        memory.watch = None;
         let done = match order.number {
             0 => self.go_back(&before),
             _ => self.take_over(order, value.as_deref(), &before),
@@ -154,7 +209,10 @@ impl Follower<'_> {
         match done {
             Ok(next) => {
                 let number = next.number;
-                *state = FollowState {
+                if number != before.number {
+                    memory.watch = HealthWatch::new(order.settle_s, order.max_errors, Instant::now());
+                }
+                memory.state = FollowState {
                     serial: order.serial,
                     state: ReportState::Serving,
                     message: String::new(),
@@ -166,12 +224,11 @@ impl Follower<'_> {
                 let number = order.number;
                 self.console.report(Level::Error, format_args!("version {number} is refused: {why}"));
                 let message = why.to_string();
-                *state = FollowState { serial: order.serial, state: ReportState::Refused, message, ..before };
+                memory.state =
+                    FollowState { serial: order.serial, state: ReportState::Refused, message, ..before };
             }
         }
-        if let Err(why) = self.directory.save_state(state) {
-            self.console.report(Level::Error, format_args!("the state cannot be saved: {why}"));
-        }
+        self.save(&memory.state);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 
 mod difference;
 mod follow;
+mod health;
 mod metrics;
 mod rollout;
 

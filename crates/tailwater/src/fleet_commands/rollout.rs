@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use tw_fleet::{ConfigurationClient, ConfigurationOrder, ConfigurationReport, ReportState, SigningKey};
 
+use super::health::complaint;
 use super::{ORDER, connect, failed, find, load, reports, signing_key, unix_ms, versions};
 use crate::cli::{FleetOptions, WaveSize};
 use crate::console::{Console, Fault};
@@ -17,10 +18,6 @@ const LIFE_SIGN: Duration = Duration::from_secs(4);
 const TAKE_OVER: Duration = Duration::from_secs(60);
 /// Time without a report after which a node is not healthy.
 const SILENCE: Duration = Duration::from_secs(10);
-/// Errors that are too few to say anything.
-const ERRORS_MIN: u64 = 5;
-/// Turns of event loops that took too long, of a healthy node while a wave settles.
-const STALLS_MAX: u64 = 10;
 
 struct Rollout<'a> {
     client: ConfigurationClient,
@@ -123,6 +120,8 @@ impl Rollout<'_> {
                 number,
                 digest: digest.to_owned(),
                 serial,
+                settle_s: if number == 0 { 0 } else { self.options.settle.as_secs() },
+                max_errors: self.options.max_errors,
             };
             let value = order.sign(&self.key);
             let set = self.client.set(&format!("{ORDER}{}", report.node), &value, None);
@@ -177,6 +176,9 @@ impl Rollout<'_> {
                 if seen.1.elapsed() > SILENCE {
                     return Err(Fault::emerg(format!("{} does not report any more", before.node)));
                 }
+                if let Some(report) = report.filter(|report| report.number != before.number) {
+                    return Err(Fault::emerg(format!("{} {}", before.node, report.message)));
+                }
                 if let Some(why) =
                     report.and_then(|report| complaint(before, report, self.options.max_errors))
                 {
@@ -219,21 +221,6 @@ impl Rollout<'_> {
     }
 }
 
-/// Reason why a node is not healthy, by what has changed since it took the version over.
-fn complaint(before: &ConfigurationReport, now: &ConfigurationReport, max_errors: u64) -> Option<String> {
-    if before.has_metrics && !now.has_metrics {
-        return Some("does not answer requests for its metrics".to_owned());
-    }
-    // A server that was started anew counts from 0.
-    let since = |before: u64, now: u64| now.checked_sub(before).unwrap_or(now);
-    let (responses, errors) = (since(before.responses, now.responses), since(before.errors, now.errors));
-    let stalls = since(before.stalls, now.stalls);
-    if errors >= ERRORS_MIN && errors.saturating_mul(100) > max_errors.saturating_mul(responses) {
-        return Some(format!("answers {errors} of {responses} requests with 5xx"));
-    }
-    (stalls > STALLS_MAX).then(|| format!("has {stalls} turns of event loops that took too long"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,24 +233,5 @@ mod tests {
         assert_eq!(waves(&sizes, 1), vec![0..1; 1]);
         assert_eq!(waves(&[], 2), vec![0..2; 1]);
         assert_eq!(waves(&[WaveSize::Percent(100), WaveSize::Nodes(9)], 2), vec![0..2; 1]);
-    }
-
-    #[test]
-    fn health_is_judged_by_the_difference() {
-        let report = |responses, errors, stalls| ConfigurationReport {
-            has_metrics: true,
-            responses,
-            errors,
-            stalls,
-            ..ConfigurationReport::default()
-        };
-        let before = report(1000, 500, 3);
-        assert_eq!(complaint(&before, &report(1100, 504, 4), 5), None);
-        assert_eq!(complaint(&before, &report(1100, 505, 4), 5), None, "5 of 100");
-        let why = complaint(&before, &report(1100, 506, 4), 5);
-        assert_eq!(why.as_deref(), Some("answers 6 of 100 requests with 5xx"));
-        assert!(complaint(&before, &report(1100, 500, 14), 5).is_some());
-        assert!(complaint(&before, &ConfigurationReport::default(), 5).is_some());
-        assert_eq!(complaint(&before, &report(50, 1, 0), 5), None, "it was started anew");
     }
 }

@@ -97,6 +97,13 @@ pub struct ConfigurationOrder {
     pub digest: String,
     /// Number of the order: a node obeys none that is not larger than the last one.
     pub serial: u64,
+    /// Seconds after the version was taken over in which the node goes back by itself if it is not healthy. 0 is none, as in orders of
+    /// earlier versions.
+    #[serde(default)]
+    pub settle_s: u64,
+    /// Percentage of responses with 5xx that is healthy.
+    #[serde(default)]
+    pub max_errors: u64,
 }
 
 /// State of a node after an order.
@@ -305,6 +312,8 @@ mod tests {
             number: 3,
             digest: version().digest(),
             serial: 1,
+            settle_s: 30,
+            max_errors: 5,
         };
         assert_eq!(ConfigurationOrder::verify(&trusted, &order.sign(&key)), Ok(order.clone()));
         // A version is no order, and a changed byte is noticed.

@@ -9,25 +9,26 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
+use tw_testkit::etcd::RealEtcd;
 use tw_testkit::nats::FakeNats;
 use tw_testkit::process::Group;
 use tw_testkit::{Client, Server, TempDir, wait};
 
+use crate::support::metrics::{metrics_text, try_metric};
 use crate::support::server;
 
 /// Store of configurations of the fleet.
 const BUCKET: &str = "tailwater_configuration-edge";
 
 /// Main file of all versions. What differs between nodes is in `local`, two directories above a version.
-fn main_file(engine: &FakeNats, site: &str) -> String {
+fn main_file(engine: &str, site: &str) -> String {
     format!(
         "include ../../local/main.conf;\n\
-         fleet edge {{ include ../../local/node.conf; engine {}; }}\n\
+         fleet edge {{ include ../../local/node.conf; engine {engine}; }}\n\
          http {{ server {{ include ../../local/listen.conf;\n\
          location = /metrics {{ metrics; }}\n\
          {site}\n\
-         }} }}\n",
-        engine.url()
+         }} }}\n"
     )
 }
 
@@ -47,11 +48,10 @@ struct Node {
 }
 
 impl Node {
-    fn start(engine: &FakeNats, key: &Path, at: usize) -> Self {
+    fn start(engine: &str, key: &Path, at: usize) -> Self {
         let first = format!(
-            "user root root; fleet edge {{ node n{at}; engine {}; }} http {{ server {{ listen 127.0.0.1:{{port}}; \
-             location = /metrics {{ metrics; }} location / {{ return 200 first; }} }} }}",
-            engine.url()
+            "user root root; fleet edge {{ node n{at}; engine {engine}; }} http {{ server {{ listen 127.0.0.1:{{port}}; \
+             location = /metrics {{ metrics; }} location / {{ return 200 first; }} }} }}"
         );
         let server = server().with_master().start(&first).unwrap();
         let prefix = server.prefix().to_owned();
@@ -112,20 +112,30 @@ fn write_local(prefix: &Path, name: &str, port: u16) {
 }
 
 /// Engine, nodes, and the place where versions are written and pushed.
-struct TestFleet {
-    engine: FakeNats,
+struct TestFleet<E = FakeNats> {
+    engine: E,
+    /// Address of the engine.
+    url: String,
     place: TempDir,
     nodes: Vec<Node>,
 }
 
 impl TestFleet {
     fn start(count: usize) -> Self {
-        let (engine, place) = (FakeNats::start(), TempDir::new("rollout").unwrap());
+        let engine = FakeNats::start();
+        let url = engine.url();
+        Self::with(engine, url, count)
+    }
+}
+
+impl<E> TestFleet<E> {
+    fn with(engine: E, url: String, count: usize) -> Self {
+        let place = TempDir::new("rollout").unwrap();
         write_local(place.path(), "operator", 1);
         for directory in ["logs", "conf/src"] {
             fs::create_dir_all(place.join(directory)).unwrap();
         }
-        let fleet = Self { engine, place, nodes: Vec::new() };
+        let fleet = Self { engine, url, place, nodes: Vec::new() };
         for name in ["key", "rogue"] {
             let made = program(fleet.place.path(), &["fleet", "key"])
                 .arg("--key")
@@ -133,11 +143,16 @@ impl TestFleet {
                 .output();
             assert!(made.unwrap().status.success());
         }
-        let nodes = (0..count).map(|at| Node::start(&fleet.engine, &fleet.trusted(), at)).collect();
+        let nodes = (0..count).map(|at| Node::start(&fleet.url, &fleet.trusted(), at)).collect();
         let fleet = Self { nodes, ..fleet };
+        // Nodes learn from the store that they report, and the command reads the reports of all.
         let all_report = || {
-            let values = fleet.engine.values(BUCKET);
-            (0..count).all(|at| values.contains_key(&format!("report.n{at}")))
+            let prefix = fleet.nodes[0].server.prefix();
+            let mut status = program(prefix, &["fleet", "status"]);
+            let output = status.arg("-c").arg(prefix.join("conf/nginx.conf")).output().unwrap();
+            let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            let reports = text.rsplit("\nconfiguration ").next().unwrap_or_default().to_owned();
+            text.contains("\nconfiguration ") && (0..count).all(|at| reports.contains(&format!("\nn{at} ")))
         };
         assert!(wait::until(wait::TIMEOUT, all_report), "{}", fleet.nodes[0].said());
         fleet
@@ -166,7 +181,7 @@ impl TestFleet {
     }
 
     fn write(&self, site: &str) {
-        fs::write(self.place.join("conf/src/nginx.conf"), main_file(&self.engine, "include site/a.conf;"))
+        fs::write(self.place.join("conf/src/nginx.conf"), main_file(&self.url, "include site/a.conf;"))
             .unwrap();
         fs::create_dir_all(self.place.join("conf/src/site")).unwrap();
         fs::write(self.place.join("conf/src/site/a.conf"), format!("{site}\n")).unwrap();
@@ -331,4 +346,66 @@ fn restarted_node_without_engine_serves_its_last_version() {
     };
     assert!(wait::until(3 * wait::TIMEOUT, is_back), "{last}");
     fleet.nodes[0].wait_body("one");
+}
+
+#[test]
+fn node_goes_back_by_itself_when_the_command_is_gone() {
+    let fleet = TestFleet::start(2);
+    fleet.serve("one");
+    fleet.push("location / { return 500 bad; }");
+    let mut command = fleet.command(&["rollout", "--waves", "1", "--settle", "60"], "key");
+    let rollout = command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn().unwrap();
+    let rollout = Group::new(rollout);
+    fleet.nodes[0].wait_body("bad");
+    drop(rollout);
+    let address = fleet.nodes[0].server.addr();
+    let is_back = || {
+        let _ = Client::get(address, "/");
+        fleet.nodes[0].said().contains(" requests with 5xx with version 2: version 1 is served again")
+    };
+    assert!(wait::until(3 * wait::TIMEOUT, is_back), "{}", fleet.nodes[0].said());
+    fleet.nodes[0].wait_body("one");
+    assert_eq!(fleet.nodes[1].body(), "one", "the second wave was never ordered");
+    let is_reported = || {
+        let report = fleet.engine.values(BUCKET)["report.n0"].clone();
+        String::from_utf8(report).unwrap().contains("went back from version 2 by itself, because it answers ")
+    };
+    assert!(wait::until(wait::TIMEOUT, is_reported), "{}", fleet.nodes[0].said());
+    // It does not try again, and takes a better version.
+    fleet.serve("three");
+}
+
+#[test]
+fn versions_are_rolled_out_and_back_over_etcd() {
+    let Some(engine) = RealEtcd::start(&[]) else { return };
+    let url = engine.url();
+    let mut fleet = TestFleet::with(engine, url, 2);
+    fleet.write("location / { return 200 one; }");
+    let (is_done, text) = fleet.run(&["diff"]);
+    assert!(!is_done && text.contains("no version was pushed"), "{text}");
+    fleet.serve("one");
+    fleet.serve("two");
+    let is_counted = || {
+        let series = "fleet_configuration_version{fleet=\"edge\",state=\"serving\"}";
+        fleet.nodes.iter().all(|node| try_metric(&node.server, series) == Some(2_u64))
+    };
+    assert!(wait::until(wait::TIMEOUT, is_counted), "{}", metrics_text(&fleet.nodes[0].server));
+    fs::write(fleet.nodes[1].server.prefix().join("local/own.conf"), "no_such_directive on;\n").unwrap();
+    fleet.push("include ../../local/own.conf; location / { return 200 bad; }");
+    let (is_done, text) = fleet.roll_out("1");
+    assert!(!is_done && text.contains("version 3 is rolled back: n1 refuses it: "), "{text}");
+    fleet.nodes.iter().for_each(|node| node.wait_body("two"));
+    // Without the engine, all stays as it is; with it, everything is as before.
+    fleet.engine.stop();
+    fleet.nodes[0].wait_said("the engine is away, the configuration stays as it is");
+    fleet.nodes.iter().for_each(|node| node.wait_body("two"));
+    fleet.engine.start_again();
+    let mut last = String::new();
+    let is_back = || {
+        let (is_done, text) = fleet.run(&["rollback"]);
+        last = text;
+        is_done
+    };
+    assert!(wait::until(3 * wait::TIMEOUT, is_back), "{last}");
+    fleet.nodes.iter().for_each(|node| node.wait_body("one"));
 }
