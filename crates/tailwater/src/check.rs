@@ -15,6 +15,7 @@ use crate::conf::{Loaded, Source};
 use crate::console::{Console, Fault};
 use crate::created_files::{self, CreatedFile};
 use crate::explain;
+use crate::member_directories;
 use crate::process::{Privileges, Process};
 use crate::worker::sandbox::{ProcessRole, SandboxRules};
 
@@ -71,6 +72,7 @@ fn is_usable(loaded: &Loaded, prefix: &Path, console: &Console) -> bool {
     if loaded.check_directories(console).is_none() {
         return false;
     }
+    member_directories::check_devices(&loaded.config, console);
     let Some((made, fault)) = created_files::check(&loaded.config, prefix) else { return true };
     let is_note = fault.level == Level::Notice;
     let place = if made == CreatedFile::Pid { loaded.place_of("pid") } else { String::new() };

@@ -49,7 +49,8 @@ fn conflict(cache: &Directory, other: &Directory, sources: &Sources) -> ConfErro
     let name = |directory: &Directory| path(directory.path.to_bytes()).display().to_string();
     let place = |directory: &Directory| directory.span.map(|span| sources.tail(span)).unwrap_or_default();
     let uses = match other.purpose {
-        DirectoryPurpose::Cache | DirectoryPurpose::Member | DirectoryPurpose::Device => "cache",
+        DirectoryPurpose::Cache | DirectoryPurpose::Member => "cache",
+        DirectoryPurpose::Device | DirectoryPurpose::MemberDevice => "device of a cache",
         DirectoryPurpose::Temporary => "directory of temporary files",
     };
     let (cache_name, other_name) = (name(cache), name(other));
@@ -80,7 +81,7 @@ struct Location {
 impl Location {
     fn of(directory: &Directory) -> Self {
         let written = path(directory.path.to_bytes());
-        if directory.purpose == DirectoryPurpose::Member && !member_directories::answers_in_time(written) {
+        if directory.purpose.is_member() && !member_directories::answers_in_time(written) {
             return Self { path: written.to_owned(), identity: None };
         }
         Self::of_path(written)
@@ -153,7 +154,7 @@ impl DirectoryLocks {
         for directory in config.directories().iter().filter(|one| one.purpose.is_cache()) {
             let path = path(directory.path.to_bytes());
             let opened = match directory.purpose {
-                DirectoryPurpose::Member if !member_directories::answers_in_time(path) => continue,
+                purpose if purpose.is_member() && !member_directories::answers_in_time(path) => continue,
                 DirectoryPurpose::Member => match open(path) {
                     // The cache says so.
                     Err(_) => continue,
@@ -164,7 +165,28 @@ impl DirectoryLocks {
                         locks.push(lock);
                         continue;
                     }
-                    None => open_device(path),
+                    None => open_device(path, Access::Write),
+                },
+                DirectoryPurpose::MemberDevice => match held.device(path) {
+                    Some(lock) => {
+                        locks.push(lock);
+                        continue;
+                    }
+                    None => {
+                        let opened =
+                            open_device(path, Access::Write).or_else(|_| open_device(path, Access::Read));
+                        match opened {
+                            // Something else has it.
+                            Err(error)
+                                if error.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()) =>
+                            {
+                                Err(error)
+                            }
+                            // The cache says so.
+                            Err(_) => continue,
+                            opened => opened,
+                        }
+                    }
                 },
                 _ => open(path),
             };
@@ -175,7 +197,7 @@ impl DirectoryLocks {
                     let message = format!("another process{owner} has its cache in \"{}\"", path.display());
                     return Err(Fault::emerg(message).hint("each server needs a cache directory of its own"));
                 }
-                Err(Refusal::Failed(error)) if directory.purpose == DirectoryPurpose::Device => {
+                Err(Refusal::Failed(error)) if directory.purpose.is_device() => {
                     let (path, errno) = (path.display(), Errno::from(&error));
                     let fault = Fault::emerg(format!("open() \"{path}\" failed ({errno})"));
                     return Err(
@@ -233,12 +255,20 @@ fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(File::options().read(true).custom_flags(flags).open(path)?.into())
 }
 
+/// Way in which a device is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+}
+
 /// Opens a device of a cache. A block device is opened exclusively: nobody can mount it as long as it is open.
-fn open_device(path: &Path) -> io::Result<OwnedFd> {
+fn open_device(path: &Path, access: Access) -> io::Result<OwnedFd> {
     let is_block = metadata(path)?.file_type().is_block_device();
     let flags = if is_block { OFlags::EXCL } else { OFlags::empty() };
     let flags = i32::from_ne_bytes(flags.bits().to_ne_bytes());
-    Ok(File::options().read(true).write(true).custom_flags(flags).open(path)?.into())
+    let is_writable = access == Access::Write;
+    Ok(File::options().read(true).write(is_writable).custom_flags(flags).open(path)?.into())
 }
 
 fn lock(directory: OwnedFd, held: &[Rc<DirectoryLock>]) -> Result<Rc<DirectoryLock>, Refusal> {

@@ -1,4 +1,4 @@
-//! Directories of caches that have several: one that is missing or whose disk does not answer keeps neither a start nor a reload
+//! Directories and devices of caches that have several: one that is missing or whose disk does not answer keeps neither a start nor a reload
 //! from succeeding. The cache leaves it out, and says so.
 
 use std::collections::HashMap;
@@ -30,10 +30,14 @@ pub(crate) const TITLE: &str = "tailwater: member directory";
 /// Answers of disks, and since when.
 static ANSWERS: Mutex<Option<HashMap<PathBuf, (Instant, bool)>>> = Mutex::new(None);
 
-/// Asks the disk of the directory that is the first argument: the work of the process.
+/// Asks the disk of the directory, or the device, that is the first argument: the work of the process.
 pub(crate) fn ask() -> ExitCode {
     // Whatever it says, it has answered.
-    let _ = std::env::args_os().nth(1).map(fs::metadata);
+    if let Some(path) = std::env::args_os().nth(1).map(PathBuf::from)
+        && fs::metadata(&path).is_ok_and(|found| !found.is_dir())
+    {
+        let _ = tw_modules::check_device(&path);
+    }
     ExitCode::SUCCESS
 }
 
@@ -81,6 +85,24 @@ pub(crate) fn of(config: &Config) -> impl Iterator<Item = &Directory> {
     config.directories().iter().filter(|directory| directory.purpose == DirectoryPurpose::Member)
 }
 
+/// Reports the devices of members that are not for a cache, as far as they answer.
+pub(crate) fn check_devices(config: &Config, console: &Console) {
+    let devices = config.directories().iter();
+    for device in devices.filter(|device| device.purpose == DirectoryPurpose::MemberDevice) {
+        let device = path(device.path.to_bytes());
+        let said = match answers_in_time(device) {
+            true if fs::metadata(device).is_ok() => tw_modules::check_device(device).err(),
+            // Said when it was opened.
+            true => None,
+            false => Some("does not answer".to_owned()),
+        };
+        if let Some(why) = said {
+            let what = format_args!("\"{}\" {why}, a cache goes on without this member", device.display());
+            console.report(Level::Warn, what);
+        }
+    }
+}
+
 /// Returns true if the path is no directory of a member whose disk does not answer.
 pub(crate) fn answers(config: &Config, directory: &Path) -> bool {
     let is_member = of(config).any(|member| path(member.path.to_bytes()) == directory);
@@ -99,6 +121,7 @@ pub(crate) fn make(config: &Config, owner: Option<&Identity>, console: &Console)
         };
         console.report(Level::Warn, format_args!("{why}, a cache goes on without this directory"));
     }
+    check_devices(config, console);
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use tw_base::Errno;
 use zeroize::Zeroizing;
@@ -32,10 +33,11 @@ pub trait ConfFiles {
     /// Errors of the file system.
     fn open(&self, name: &[u8]) -> io::Result<OwnedFd>;
 
-    /// Opens a file or a block device for reading and writing, as [`open`](Self::open) opens files of data.
+    /// Opens a file or a block device for reading and writing, or for reading if it is read-only, as [`open`](Self::open) opens
+    /// files of data.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Errors of the file system; `ETIMEDOUT` if it does not answer for two seconds.
     fn open_device(&self, name: &[u8]) -> io::Result<OwnedFd> {
         self.open(&device_file(name))
     }
@@ -53,6 +55,9 @@ pub trait ConfFiles {
     fn environment(&self, name: &str) -> Option<Vec<u8>>;
 }
 
+/// Time for which a device is waited for.
+const DEVICE_WAIT: Duration = Duration::from_secs(2);
+
 /// The file system of the machine. Every call may wait for the disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemFiles;
@@ -67,7 +72,29 @@ impl ConfFiles for SystemFiles {
     }
 
     fn open_device(&self, name: &[u8]) -> io::Result<OwnedFd> {
-        Ok(File::options().read(true).write(true).open(OsStr::from_bytes(name))?.into())
+        let path = OsStr::from_bytes(name).to_owned();
+        let (sender, receiver) = mpsc::channel();
+        let open = move || {
+            let opened = match File::options().read(true).write(true).open(&path) {
+                // EACCES, EPERM, EROFS: a disk that protects itself.
+                Err(error) if matches!(error.raw_os_error(), Some(13 | 1 | 30)) => {
+                    File::open(&path).map_err(|_| error)
+                }
+                opened => opened,
+            };
+            // Nobody may wait any more.
+            let _ = sender.send(opened);
+        };
+        // A disk that hangs would keep a start from succeeding.
+        let opening = std::thread::Builder::new().name("open device".to_owned()).spawn(open)?;
+        match receiver.recv_timeout(DEVICE_WAIT) {
+            Ok(opened) => {
+                let _ = opening.join();
+                Ok(opened?.into())
+            }
+            // ETIMEDOUT.
+            Err(_) => Err(io::Error::from_raw_os_error(110)),
+        }
     }
 
     fn list(&self, directory: &[u8]) -> io::Result<Vec<Vec<u8>>> {

@@ -115,7 +115,7 @@ use tw_stream::session::StreamSession;
 pub use auth_basic::{PasswordError, password_hash, password_line};
 pub use auth_oidc::directives as oidc_provider_directives;
 pub use status_page::numbers_of_process;
-pub use tw_server::http::cache::{FormattedDevice, format_device};
+pub use tw_server::http::cache::{FormattedDevice, check_device, format_device};
 
 /// A module that only tests have, and no documentation.
 pub const TRAP: &str = "trap";

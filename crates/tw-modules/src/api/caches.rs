@@ -39,6 +39,8 @@ struct View {
 #[derive(Serialize)]
 struct MemberView {
     path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
     state: &'static str,
     entries: u64,
     size: u64,
@@ -158,9 +160,10 @@ impl View {
 
 impl MemberView {
     fn of(member: &MemberSnapshot) -> Self {
-        let MemberSnapshot { path, state, entries, size, max_size, share } = member;
+        let MemberSnapshot { path, device, state, entries, size, max_size, share } = member;
         let (entries, size, max_size, share) = (*entries, *size, *max_size, *share);
-        Self { path: path.clone(), state: state.word(), entries, size, max_size, share }
+        let (path, device) = (path.clone(), device.clone());
+        Self { path, device, state: state.word(), entries, size, max_size, share }
     }
 }
 

@@ -73,6 +73,11 @@ impl Block {
         self.directories.push(Directory { path, purpose: DirectoryPurpose::Device, span: Some(span) });
     }
 
+    /// Remembers the device of a member of a cache.
+    pub(crate) fn member_device(&mut self, path: CString, span: Span) {
+        self.directories.push(Directory { path, purpose: DirectoryPurpose::MemberDevice, span: Some(span) });
+    }
+
     /// Remembers a directory for temporary files, to be made when the configuration goes live; `span` is where it is named,
     /// if it is no default.
     pub fn temp_path(&mut self, path: TempPath, span: Option<Span>) -> Arc<TempPath> {

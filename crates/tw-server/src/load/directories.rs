@@ -24,13 +24,25 @@ pub enum DirectoryPurpose {
     Member,
     /// Segments of a cache: a block device, or a file in its place.
     Device,
+    /// The same for a member of a cache, which works without it.
+    MemberDevice,
     /// Bodies that do not fit into memory, and state that is written by one thread.
     Temporary,
 }
 
 impl DirectoryPurpose {
+    /// Returns true for devices of caches.
+    pub fn is_device(self) -> bool {
+        matches!(self, Self::Device | Self::MemberDevice)
+    }
+
+    /// Returns true for directories and devices that a cache works without.
+    pub fn is_member(self) -> bool {
+        matches!(self, Self::Member | Self::MemberDevice)
+    }
+
     /// Returns true for directories and devices of caches.
     pub fn is_cache(self) -> bool {
-        matches!(self, Self::Cache | Self::Member | Self::Device)
+        matches!(self, Self::Cache | Self::Member | Self::Device | Self::MemberDevice)
     }
 }

@@ -214,7 +214,19 @@ fn device_parameters_are_checked() {
         ("store=log direct=yes".to_owned(), "invalid direct value \"yes\", it must be \"on\" or \"off\""),
         ("store=log device=".to_owned(), "invalid device value \"device=\""),
         (format!("store=log segment=8m device={device}"), "\"segment\" has no effect on a device"),
-        (format!("store=log member=/b device={device}"), "\"device\" and \"member\" cannot be used together"),
+        (format!("member=/b device={device}"), "\"device\" requires \"store=log\""),
+        (format!("member=/b:device={device}"), "a member with a device requires \"store=log\""),
+        ("store=log member=/b:device=".to_owned(), "invalid member value \"member=/b:device=\""),
+        (format!("store=log member=cache:device={device} device=/x"), "member \"cache\" has two devices"),
+        (
+            format!("store=log segment=8m device={device} member=/b:device=/x"),
+            "\"segment\" has no effect on devices",
+        ),
+        (
+            format!("store=log segment=8m member=cache:device={device}"),
+            "\"segment\" has no effect on devices",
+        ),
+        (format!("store=log device={device} member=/b:device={device}"), "shares files with the cache in"),
         ("store=log device=/nothing/here".to_owned(), "open() \"/nothing/here\" failed (2: No such file"),
     ] {
         let conf = format!("http {{ proxy_cache_path cache keys_zone=one:1m {parameters}; }}");

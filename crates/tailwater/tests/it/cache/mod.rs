@@ -9,6 +9,7 @@ mod fill_continuation;
 mod hedge;
 mod kill_and_restart;
 mod lost_files;
+mod member_devices;
 mod members;
 mod memory;
 mod nginx_directories;

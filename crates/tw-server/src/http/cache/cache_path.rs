@@ -1,13 +1,12 @@
 //! `proxy_cache_path` and its counterparts for other prefixes: directory, limits and loading of a cache.
 
 use std::ffi::CString;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tw_cache::{EvictionPolicy, Key, segment};
 use tw_conf::{ConfError, Node, Span, Word, units};
 
+pub use super::cache_device::CacheDevice;
 use super::hedge::Hedging;
 pub use super::member_path::MemberPath;
 use super::member_path::{self, RawMember};
@@ -80,23 +79,6 @@ pub struct CachePath {
     /// Fleet that shares its purges.
     pub fleet: Option<Box<[u8]>>,
 }
-
-/// Block device with the segments of a cache, or a file in its place.
-#[derive(Debug, Clone)]
-pub struct CacheDevice {
-    /// Path of the device.
-    pub path: CString,
-    /// The open device.
-    pub fd: Option<Arc<OwnedFd>>,
-}
-
-impl PartialEq for CacheDevice {
-    fn eq(&self, other: &Self) -> bool {
-        self.path == other.path
-    }
-}
-
-impl Eq for CacheDevice {}
 
 /// Way in which responses are stored (`store=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,17 +186,30 @@ impl RawCachePath {
             Some((_, span)) if raw.place.store == CacheStore::Files => {
                 return Err(node.fail("\"device\" requires \"store=log\"").at(*span));
             }
-            Some((_, span)) if raw.segment.is_some() => {
+            Some((_, span)) if raw.segment.is_some() && raw.members.is_empty() => {
                 let error = node.fail("\"segment\" has no effect on a device").at(*span);
                 return Err(error.hint("\"tailwater cache format --segment SIZE DEVICE\" sets it"));
             }
-            Some((_, span)) if !raw.members.is_empty() => {
-                return Err(node.fail("\"device\" and \"member\" cannot be used together").at(*span));
-            }
             _ => {}
         }
-        member_path::complete(&mut raw.members, &raw.path.bytes, raw.place.max_size)
+        let device = raw.device.as_ref().map(|(path, _)| &**path);
+        member_path::complete(&mut raw.members, &raw.path.bytes, device, raw.place.max_size)
             .map_err(|message| node.fail(message))?;
+        if !raw.members.is_empty() {
+            // The first directory is a member.
+            raw.device = None;
+            let (are_all_on_devices, is_any) = member_path::have_devices(&raw.members);
+            match raw.segment {
+                _ if is_any && raw.place.store == CacheStore::Files => {
+                    return Err(node.fail("a member with a device requires \"store=log\""));
+                }
+                Some((_, span)) if are_all_on_devices => {
+                    let error = node.fail("\"segment\" has no effect on devices").at(span);
+                    return Err(error.hint("\"tailwater cache format --segment SIZE DEVICE\" sets it"));
+                }
+                _ => {}
+            }
+        }
         Ok(raw)
     }
 
@@ -444,6 +439,7 @@ impl CachePath {
             store,
             keys_size: u64::try_from(keys_size).unwrap_or(self.keys_size),
             members: Box::default(),
+            device: member.device.clone(),
             ..self.clone()
         }
     }
@@ -456,6 +452,11 @@ impl CachePath {
     /// Returns true if both have the same files.
     pub(super) fn is_where(&self, other: &Self) -> bool {
         self.dir == other.dir && self.levels == other.levels
+    }
+
+    /// Returns true if `now`, as a member, has the contents of `self`. Those of another device are others.
+    pub(super) fn goes_on_in(&self, now: &Self) -> bool {
+        self.is_where(now) && CacheDevice::goes_on(self.device.as_ref(), now.device.as_ref())
     }
 }
 

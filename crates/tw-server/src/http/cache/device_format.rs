@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use tw_cache::segment::{DeviceContent, SIGNATURES_SIZE, Superblock};
@@ -20,15 +20,47 @@ pub struct FormattedDevice {
     pub slot_size: u64,
 }
 
+/// Device behind a path, and what may be done with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DeviceIdentity {
+    /// Device and number of the file, and the device that it stands for.
+    file: [u64; 3],
+    is_writable: bool,
+}
+
+/// Identity of an open device. Does not wait for it.
+pub(super) fn identity(device: &OwnedFd) -> Option<DeviceIdentity> {
+    let device: File = device.try_clone().ok()?.into();
+    let found = device.metadata().ok()?;
+    // Nothing is written; the kernel only compares it with the way in which it was opened.
+    let is_writable = device.write_at(&[], 0).is_ok();
+    Some(DeviceIdentity { file: [found.dev(), found.ino(), found.rdev()], is_writable })
+}
+
+/// Content of a device that is not for a cache, as words behind its name; `None` if it is.
+pub(super) fn objection(content: &DeviceContent) -> Option<String> {
+    Some(match content {
+        DeviceContent::Segments(_) => return None,
+        DeviceContent::Empty => "is not formatted for a cache".to_owned(),
+        DeviceContent::Damaged(why) => format!("has a damaged superblock ({why})"),
+        DeviceContent::Foreign(name) => format!("has {name} on it, and no segments of a cache"),
+    })
+}
+
+/// Checks that a device has room for segments of a cache, and nothing else. Waits for the disk.
+///
+/// # Errors
+/// What is wrong, as words behind the name of the device.
+pub fn check_device(path: &Path) -> Result<(), String> {
+    let device = File::open(path).map_err(|error| format!("cannot be opened ({error})"))?;
+    check(&device.into())
+}
+
 /// Checks that a device has room for segments of a cache, and nothing else. Waits for the disk. The error is a message.
 pub(super) fn check(device: &OwnedFd) -> Result<(), String> {
     let content = device.try_clone().and_then(|device| content(&mut device.into()));
-    match content.map_err(|error| format!("cannot be read ({error})"))? {
-        (DeviceContent::Segments(_), _) => Ok(()),
-        (DeviceContent::Empty, _) => Err("is not formatted for a cache".to_owned()),
-        (DeviceContent::Damaged(why), _) => Err(format!("has a damaged superblock ({why})")),
-        (DeviceContent::Foreign(name), _) => Err(format!("has {name} on it, and no segments of a cache")),
-    }
+    let (content, _) = content.map_err(|error| format!("cannot be read ({error})"))?;
+    objection(&content).map_or(Ok(()), Err)
 }
 
 /// Formats a device: its content is lost. Without `is_again` it has to be empty, and in no case does it have something on it that

@@ -12,7 +12,7 @@ macro_rules! cache_directives {
         &[
             record::new(
                 concat!($prefix, "cache_path"),
-                "path [levels=levels] [use_temp_path=on|off] keys_zone=name:size [inactive=time] [max_size=size] [min_free=size] [manager_files=number] [manager_sleep=time] [manager_threshold=time] [loader_files=number] [loader_sleep=time] [loader_threshold=time] [loader=nginx] [policy=lru|s3fifo] [thread_pool=name] [snapshot=time|off] [slow=time] [hedge=auto|time|off] [hedge_max=percent] [verify=on|off] [member=path[:size] [:drain] …] [fleet=name] [store=files|log] [segment=size] [direct=on|off] [device=path]",
+                "path [levels=levels] [use_temp_path=on|off] keys_zone=name:size [inactive=time] [max_size=size] [min_free=size] [manager_files=number] [manager_sleep=time] [manager_threshold=time] [loader_files=number] [loader_sleep=time] [loader_threshold=time] [loader=nginx] [policy=lru|s3fifo] [thread_pool=name] [snapshot=time|off] [slow=time] [hedge=auto|time|off] [hedge_max=percent] [verify=on|off] [member=path[:size] [:device=path] [:drain] …] [fleet=name] [store=files|log] [segment=size] [direct=on|off] [device=path]",
                 HTTP,
                 Args::at_least(2),
             )

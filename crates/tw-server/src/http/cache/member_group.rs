@@ -28,7 +28,9 @@ use super::manager::CacheMaintenance;
 use super::member_file::{self, FoundMember, MemberFile, MemberName};
 use super::members::all;
 use super::record_snapshot::FoundRecordSnapshot;
+use super::segments::{DeviceNumber, NOTE_MAX, NUMBER_LEN, note_path};
 use super::zone::{Cache, CacheUser, ZoneId, ZoneIndex, unix_ms};
+use crate::http::local_future::boxed;
 
 /// Wait for the files of all members at the start.
 const GATHER_MAX: Duration = Duration::from_secs(2);
@@ -75,6 +77,8 @@ struct GroupRecord {
     set: u64,
     members: BTreeSet<MemberName>,
     out: BTreeSet<MemberName>,
+    /// Numbers of the devices that members had at the start, with the last number of the purges beside each.
+    devices: HashMap<DeviceNumber, u64>,
 }
 
 /// State of one member.
@@ -100,6 +104,8 @@ pub(super) struct MemberZone {
 struct DirectoryFiles {
     member: FoundMember,
     purges: Option<Vec<u8>>,
+    /// Number of the device that it had.
+    device: Option<DeviceNumber>,
     records: FoundRecordSnapshot,
 }
 
@@ -172,10 +178,12 @@ impl MemberGroup {
                 members.into_iter().filter(|member| member.zone.loaded().is_none()).collect();
             self.gather(&members, disk).await;
             for member in &members {
-                if let Some(Ok(DirectoryFiles { purges: Some(file), .. })) = &*member.zone.member.found.lock()
+                if let Some(Ok(DirectoryFiles { purges: Some(file), device, .. })) =
+                    &*member.zone.member.found.lock()
                 {
                     // Its member has to handle an error.
-                    let _ = purges.absorb(file);
+                    let last = purges.absorb(file).map_or(0, |facts| facts.last);
+                    self.note_device(device.as_ref(), last);
                 }
             }
             self.purges_changed.fetch_add(1, SeqCst);
@@ -227,6 +235,13 @@ impl MemberGroup {
         let is_changed = if is_out { record.out.insert(path.into()) } else { record.out.remove(path) };
         if is_changed {
             self.record_changed.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Notes the device that a directory had, and the last number of the purges in it.
+    fn note_device(&self, number: Option<&DeviceNumber>, last: u64) {
+        if let Some(number) = number {
+            self.record.lock().devices.insert(number.clone(), last);
         }
     }
 
@@ -328,10 +343,15 @@ impl Cache {
             Err(error) => return Err(error),
         };
         let purges = self.read_purge_file(disk).await?;
+        let device = match disk.read_whole(&mut by, &note_path(&self.place), NOTE_MAX).await {
+            Ok(note) => note.get(..NUMBER_LEN).map(DeviceNumber::from),
+            Err(error) if error.errno() == Some(Errno::NOENT) => None,
+            Err(error) => return Err(error),
+        };
         match self.find_record_snapshot(disk).await {
             // It is tried again, and is as warm then as the others.
             FoundRecordSnapshot::Unreadable(error) if error.is_passing() => Err(error),
-            records => Ok(DirectoryFiles { member, purges, records }),
+            records => Ok(DirectoryFiles { member, purges, device, records }),
         }
     }
 
@@ -350,13 +370,19 @@ impl Cache {
         let zone = &self.zone.member;
         let purges = group.purges_since(now_ms, disk).await;
         let found = zone.found.lock().take();
+        // Once in a process: every request would have room for it.
+        let check = |files| boxed(|| self.check_member(group, purges, files, disk, log));
         let opened = match (found, user) {
-            (Some(Ok(files)), _) => self.check_member(group, purges, files, disk, log).await,
+            (Some(Ok(files)), CacheUser::Manager) => check(files).await,
+            (Some(Ok(files)), CacheUser::Request) => {
+                let no_answer = |_| Err("no answer from its disk".to_owned());
+                tokio::time::timeout(GATHER_MAX, check(files)).await.unwrap_or_else(no_answer)
+            }
             (Some(Err(error)), _) => Err(error.to_string()),
             // A request does not wait for it.
             (None, CacheUser::Request) => Err("no answer from its disk".to_owned()),
             (None, CacheUser::Manager) => match self.read_directory_files(disk).await {
-                Ok(files) => self.check_member(group, purges, files, disk, log).await,
+                Ok(files) => check(files).await,
                 Err(error) => Err(error.to_string()),
             },
         };
@@ -419,6 +445,7 @@ impl Cache {
             None => Ok(None),
             Some(file) => purges.absorb(file).map(Some),
         };
+        let device = self.open_member_device(group, disk).await?;
         let all_purged = purges.sequence().last();
         let last = match facts {
             _ if is_foreign => {
@@ -438,6 +465,8 @@ impl Cache {
                 0
             }
         };
+        // What is on a device knows the purges of the directory that it was used with.
+        let last = device.map_or(last, |device| device.min(last));
         self.zone.member.last.store(last, SeqCst);
         let floor = match facts {
             Ok(_) if !is_foreign => {
@@ -453,6 +482,16 @@ impl Cache {
         let index = Arc::new(Index::new(self.zone.keys_size(), seeds, purges.sequence().clone()));
         index.set_policy(self.place.policy);
         Ok(ZoneIndex { index, purges: purges.clone(), floor: AtomicU64::new(floor) })
+    }
+
+    /// Opens the device of a member, if it has one. Returns the last number of the purges that its content knows, if it was the
+    /// device of another member.
+    async fn open_member_device(&self, group: &MemberGroup, disk: &Disk) -> Result<Option<u64>, String> {
+        let Some(store) = &self.zone.segments else { return Ok(None) };
+        let last_of = |number: &[u8]| group.record.lock().devices.get(number).copied();
+        let other = store.open_device(disk, |number| last_of(number).is_some()).await?;
+        // An empty device knows of none, and needs none.
+        Ok(other.and_then(|number| last_of(&number)))
     }
 
     async fn write_member_file(&self, file: &MemberFile, disk: &Disk) -> Result<(), DiskError> {
@@ -484,6 +523,9 @@ impl Cache {
         let saved = self.zone.member.record_saved.load(SeqCst);
         if saved < number || is_probe {
             self.write_member_file(&group.file_of(self.place.dir.to_bytes()), disk).await?;
+            if let Some(store) = self.zone.segments.as_ref().filter(|_| is_probe) {
+                store.probe_device(disk).await?;
+            }
             self.zone.member.record_saved.fetch_max(number, SeqCst);
         }
         Ok(())

@@ -9,6 +9,8 @@ use tw_base::Limit;
 use tw_conf::units;
 use tw_log::Text;
 
+use super::cache_device::CacheDevice;
+
 /// Maximum number of directories of one cache.
 const MEMBERS_MAX: usize = 64;
 
@@ -25,6 +27,7 @@ pub(super) struct RawMember {
     path: Box<[u8]>,
     size: Option<u64>,
     is_draining: bool,
+    device: Option<Box<[u8]>>,
 }
 
 /// Directory of a cache that has several.
@@ -38,14 +41,20 @@ pub struct MemberPath {
     pub max_size: u64,
     /// Share of the memory of the index, out of the sum of all members.
     pub keys_share: u64,
+    /// Device with its segments; without one they are files in `dir`.
+    pub device: Option<CacheDevice>,
 }
 
 impl RawMember {
-    /// Reads `PATH[:SIZE][:drain]`. Returns `None` if it is invalid.
+    /// Reads `PATH[:SIZE][:device=DEVICE][:drain]`. Returns `None` if it is invalid.
     pub(super) fn read(value: &[u8]) -> Option<Self> {
-        let (mut path, mut size, mut is_draining) = (value, None, false);
+        let (mut path, mut size, mut is_draining, mut device) = (value, None, false, None);
         if let Some(rest) = path.strip_suffix(b":drain") {
             (path, is_draining) = (rest, true);
+        }
+        if let Some(at) = path.windows(DEVICE.len()).position(|part| part == DEVICE) {
+            device = Some(&path[at + DEVICE.len()..]);
+            path = &path[..at];
         }
         if let Some(colon) = path.iter().rposition(|byte| *byte == b':')
             && let Some(given) = terabytes(&path[colon + 1..])
@@ -53,10 +62,14 @@ impl RawMember {
             (path, size) = (&path[..colon], Some(given));
         }
         // A line of the file that identifies members has one path.
-        let is_valid = !path.is_empty() && !path.iter().any(u8::is_ascii_control) && size != Some(0);
-        is_valid.then(|| Self { path: path.into(), size, is_draining })
+        let is_path = |path: &[u8]| !path.is_empty() && !path.iter().any(u8::is_ascii_control);
+        let is_valid = is_path(path) && device.is_none_or(is_path) && size != Some(0);
+        is_valid.then(|| Self { path: path.into(), size, is_draining, device: device.map(Box::from) })
     }
 }
+
+/// Parameter of a member with the path of its device.
+const DEVICE: &[u8] = b":device=";
 
 /// A size, also with the suffix `t`.
 fn terabytes(text: &[u8]) -> Option<u64> {
@@ -66,13 +79,26 @@ fn terabytes(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// Adds the first directory to the members that are written, and checks them. The error is a message.
-pub(super) fn complete(members: &mut Vec<RawMember>, first: &[u8], max_size: u64) -> Result<(), String> {
+/// Adds the first directory, whose device is `device`, to the members that are written, and checks them. The error is a message.
+pub(super) fn complete(
+    members: &mut Vec<RawMember>,
+    first: &[u8],
+    device: Option<&[u8]>,
+    max_size: u64,
+) -> Result<(), String> {
     if members.is_empty() {
         return Ok(());
     }
-    if !members.iter().any(|member| *without_slash(&member.path) == *without_slash(first)) {
-        members.insert(0, RawMember { path: first.into(), size: None, is_draining: false });
+    let is_first = |member: &&mut RawMember| *without_slash(&member.path) == *without_slash(first);
+    match members.iter_mut().find(is_first) {
+        None => {
+            let device = device.map(Box::from);
+            members.insert(0, RawMember { path: first.into(), size: None, is_draining: false, device });
+        }
+        Some(member) if device.is_some() && member.device.is_some() => {
+            return Err(format!("member \"{}\" has two devices", Text(&member.path)));
+        }
+        Some(member) => member.device = member.device.take().or(device.map(Box::from)),
     }
     for (at, member) in members.iter().enumerate() {
         let is_same = |other: &RawMember| *without_slash(&other.path) == *without_slash(&member.path);
@@ -109,6 +135,12 @@ fn without_slash(path: &[u8]) -> &[u8] {
     }
 }
 
+/// Returns true if all members have a device, or any.
+pub(super) fn have_devices(members: &[RawMember]) -> (bool, bool) {
+    let has = |member: &RawMember| member.device.is_some();
+    (members.iter().all(has), members.iter().any(has))
+}
+
 /// Limits and weights of members that are [complete](complete); `full` makes a path absolute.
 pub(super) fn resolve(
     members: &[RawMember],
@@ -131,6 +163,7 @@ pub(super) fn resolve(
                 false => member.size.or(share).unwrap_or(u64::MAX),
             },
             keys_share: weight(member),
+            device: member.device.as_deref().map(|path| CacheDevice::of_path(full(path))),
         })
         .collect()
 }
@@ -142,7 +175,7 @@ mod tests {
     fn resolved(first: &str, members: &[&str], max_size: u64) -> Result<Vec<(String, u64, u64)>, String> {
         let mut read: Vec<_> =
             members.iter().map(|member| RawMember::read(member.as_bytes()).unwrap()).collect();
-        complete(&mut read, first.as_bytes(), max_size)?;
+        complete(&mut read, first.as_bytes(), None, max_size)?;
         let full = |path: &[u8]| CString::new(path).unwrap();
         let resolved = resolve(&read, max_size, full).into_iter();
         Ok(resolved.map(|m| (m.dir.into_string().unwrap(), m.weight, m.max_size)).collect())
@@ -176,8 +209,38 @@ mod tests {
     }
 
     #[test]
+    fn members_may_have_devices() {
+        let read = |value: &str| {
+            let RawMember { path, size, is_draining, device } = RawMember::read(value.as_bytes()).unwrap();
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+            (text(&path), size, is_draining, device.map(|path| text(&path)))
+        };
+        let device = |path: &str| Some(path.to_owned());
+        for (value, expected) in [
+            ("/a:device=/dev/b", ("/a".to_owned(), None, false, device("/dev/b"))),
+            ("/a:2g:device=/dev/b:drain", ("/a".to_owned(), Some(2 << 30), true, device("/dev/b"))),
+            ("/a:device=/dev/pci-0000:00:1f", ("/a".to_owned(), None, false, device("/dev/pci-0000:00:1f"))),
+            ("/a:devices", ("/a:devices".to_owned(), None, false, None)),
+        ] {
+            assert_eq!(read(value), expected, "{value}");
+        }
+        let complete_with = |members: &[&str], device: Option<&[u8]>| {
+            let mut members: Vec<_> =
+                members.iter().map(|member| RawMember::read(member.as_bytes()).unwrap()).collect();
+            complete(&mut members, b"/a", device, u64::MAX)?;
+            Ok::<_, String>(members.into_iter().map(|member| member.device).collect::<Vec<_>>())
+        };
+        let path: &[u8] = b"/dev/x";
+        assert_eq!(complete_with(&["/b"], Some(path)), Ok(vec![Some(path.into()), None]));
+        assert_eq!(complete_with(&["/b", "/a/"], Some(path)), Ok(vec![None, Some(path.into())]));
+        assert!(complete_with(&["/a:device=/dev/y"], Some(path)).is_err());
+    }
+
+    #[test]
     fn invalid_members_are_refused() {
-        for value in ["", ":1g", ":drain", "/a:0", "/a\nb"] {
+        for value in
+            ["", ":1g", ":drain", "/a:0", "/a\nb", "/a:device=", "/a:device=:drain", ":device=/dev/b"]
+        {
             assert_eq!(RawMember::read(value.as_bytes()), None, "{value:?}");
         }
         for (first, members, max_size) in [

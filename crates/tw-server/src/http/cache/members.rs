@@ -62,7 +62,7 @@ impl Members {
         let group = before.and_then(|before| before.group()).unwrap_or_default();
         let member = |path: &super::cache_path::MemberPath| {
             let place = place.of_member(path);
-            let known = before.and_then(|before| before.parts().find(|part| part.place.is_where(&place)));
+            let known = before.and_then(|before| before.parts().find(|part| part.place.goes_on_in(&place)));
             let zone = match known {
                 Some(known) => {
                     known.zone.resize(&place);

@@ -275,6 +275,19 @@ pub(crate) const METRICS: &[Metric] = &[
         },
     },
     Metric {
+        name: "cache_member_device_info",
+        kind: MetricKind::Gauge,
+        labels: &["cache", "member", "device"],
+        doc: "1 for the device that has the segments of a member (`member=path:device=path`).",
+        read: |scrape, out| {
+            each_member_snapshot(scrape, |name, member| {
+                if let Some(device) = &member.device {
+                    out.value(&[name, &member.path, device], 1);
+                }
+            });
+        },
+    },
+    Metric {
         name: "cache_member_disk_failures_total",
         kind: MetricKind::Counter,
         labels: MEMBER,
@@ -311,6 +324,8 @@ pub struct CacheSnapshot {
 pub struct MemberSnapshot {
     /// Path of the directory.
     pub path: String,
+    /// Path of the device with its segments, if it has one.
+    pub device: Option<String>,
     /// State of the directory.
     pub state: MemberState,
     /// Number of stored responses.
@@ -393,6 +408,7 @@ impl Cache {
         let sum: u128 = self.place.members.iter().map(|path| u128::from(path.weight)).sum();
         let of = |(member, path): (&Arc<Self>, &MemberPath)| MemberSnapshot {
             path: member.path_text(),
+            device: path.device.as_ref().map(|device| device.path.to_string_lossy().into_owned()),
             state: member.member_state(path.weight == 0),
             entries: known(&member.zone).files,
             size: member.zone.bytes_on_disk(),

@@ -12,6 +12,7 @@
 
 mod background;
 mod breaker;
+mod cache_device;
 mod cache_headers;
 pub mod cache_path;
 mod cached_response;
@@ -60,7 +61,7 @@ mod zone;
 pub use background::background_max;
 pub(crate) use cache_headers::set_cache_headers;
 pub use conditions::{CONDITIONAL, UpstreamConditions};
-pub use device_format::{FormattedDevice, format_device};
+pub use device_format::{FormattedDevice, check_device, format_device};
 pub use fleet_metrics::{FLEET_METRICS, write_fleets};
 pub use invalidate::discard;
 pub(crate) use invalidate::invalidate;
@@ -101,6 +102,7 @@ pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
     segments::LIMITS[0],
     segments::LIMITS[1],
     segments::LIMITS[2],
+    segments::LIMITS[3],
 ];
 
 /// Converts Unix time in seconds to the numbers of the index.

@@ -171,7 +171,7 @@ impl Process {
             hedging: Hedging::OFF,
             store,
             direct: DIRECT.get(),
-            device: DEVICE.get().then(|| CacheDevice { path: c"/device".to_owned(), fd: None }),
+            device: DEVICE.get().then(|| CacheDevice::of_path(c"/device".to_owned())),
             slow: None,
             verify: true,
             members: Box::default(),

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, OnceCell};
 use tw_base::{Counter, FatalMutex, Limit};
 use tw_cache::format::Meta;
 use tw_cache::{Claim, Index, IndexEntry, Key, PURGES_SIZE_MAX, Purge, Purges, RemovedEntry};
-use tw_conf::{ConfError, Span};
+use tw_conf::ConfError;
 use tw_core::pools::{DiskMode, Disks};
 use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource};
 use tw_fleet::Fleet;
@@ -27,8 +27,8 @@ use tw_rt::watch::Subject;
 
 use super::background::{BackgroundFetches, FetchPermit};
 use super::breaker::Breaker;
-use super::cache_path::{CacheDevice, CachePath, CacheStore, RawCachePath};
-use super::device_format;
+use super::cache_device;
+use super::cache_path::{CachePath, CacheStore, RawCachePath};
 use super::fill::{Fill, FillHead, FillRefusal};
 use super::hedge::Hedges;
 use super::member_group::MemberZone;
@@ -225,17 +225,21 @@ impl Cache {
         let name: Box<[u8]> = raw.name().into();
         let span = raw.span;
         let device = match raw.device() {
-            Some((path, at)) => Some(open_device(cx, path, at)?),
+            Some((path, at)) => Some(cache_device::open(cx, path, at)?),
             None => None,
         };
-        let place = CachePath { device, ..raw.resolve(|path| cx.full_path_c(path)) };
+        let mut place = CachePath { device, ..raw.resolve(|path| cx.full_path_c(path)) };
+        for member in &mut place.members {
+            cache_device::open_of_member(cx, member, span);
+        }
+        let place = place;
         let previous = cx.previous::<Self>(&name);
-        let is_other_store = |before: &Arc<Self>| {
+        let is_other_store = |before: &Self| {
             before.place.is_where(&place)
                 && (before.zone.segments.is_some() != (place.store != CacheStore::Files)
-                    || before.place.device != place.device)
+                    || place.members.is_empty() && before.place.device != place.device)
         };
-        if previous.as_ref().is_some_and(is_other_store) {
+        if previous.iter().flat_map(|before| before.parts()).any(is_other_store) {
             cx.warn(span, "a change of \"store\" or \"device\" takes effect when the server is started anew");
         }
         // Made at the start, as directories of temporary files are.
@@ -649,22 +653,6 @@ impl Drop for FillLead {
         drop(fills);
         self.fill.give_up(FillRefusal::Abandoned);
     }
-}
-
-/// Opens the device of a cache, which the master does for the worker process.
-fn open_device(cx: &mut Resolve<'_>, path: &[u8], at: Span) -> Result<CacheDevice, ConfError> {
-    let path = cx.full_path_c(path);
-    let shown = tw_log::Text(path.to_bytes());
-    let fd = cx.open_device(path.to_bytes()).map_err(|error| {
-        ConfError::new(format!("open() \"{shown}\" failed ({})", tw_base::Errno::from(&error))).at(at)
-    })?;
-    device_format::check(&fd).map_err(|why| {
-        ConfError::new(format!("\"{shown}\" {why}"))
-            .at(at)
-            .hint(format!("\"tailwater cache format {shown}\" prepares an empty device"))
-    })?;
-    cx.block.cache_device(path.clone(), at);
-    Ok(CacheDevice { path, fd: Some(Arc::new(fd)) })
 }
 
 /// Caches of a configuration by name.

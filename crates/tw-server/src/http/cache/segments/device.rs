@@ -1,15 +1,18 @@
 //! A block device with the segments of a cache (`tw_cache::segment::Superblock`).
 //!
-//! The file `device` in the directory of the cache has the number of the device, so that a device that was used elsewhere
+//! The file `device` in the directory of the cache has the number of the device, and in a second line its path, so that a device that was used elsewhere
 //! meanwhile is emptied: purges of that time do not concern it. A process uses the device as long as it has locked this file. A
 //! process that is started beside another one, as for an upgrade, waits until that has ended.
+//!
+//! The device of a member may be that of another one of the same cache, because disks have other names after a start: purges
+//! concern all members, so its responses are used.
 //!
 //! A slot that was freed rests before it is used again, until responses that are being sent from it have most likely ended, and
 //! in any case until the last write to it has.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,8 +25,10 @@ use tw_disk::{
     Account, CreateOptions, Disk, DiskError, Durable, Errno, Existing, File, JobClass, JobSource, Op,
     OpenOptions,
 };
+use tw_log::Text;
 
 use super::super::cache_path::CachePath;
+use super::super::device_format::objection;
 use super::{OpenSegment, Segment, SegmentStore, no_room, read_up_to};
 
 /// Rest of a slot between two segments.
@@ -36,12 +41,19 @@ pub(super) const LIMITS: &[Limit] = &[Limit::micros(
     "a response that takes longer is aborted if its place is used again",
 )];
 
+/// Place on a device that nothing reads: behind the superblock, before the first slot.
+const PROBE_AT: u64 = 512 << 10;
+
 /// Device as the configuration has it.
 pub(super) struct DevicePlace {
     path: CString,
     /// Path of the file with the number of the device.
     note: CString,
     fd: Option<Arc<OwnedFd>>,
+    /// Reason that it cannot be used, as words behind its name.
+    refusal: FatalMutex<Option<Arc<str>>>,
+    /// True if the configuration has found that it cannot be opened.
+    is_refused: bool,
     opened: OnceCell<OpenDevice>,
     /// Slots that were freed.
     resting: FatalMutex<HashMap<u32, RestingSlot>>,
@@ -51,9 +63,20 @@ pub(super) struct DevicePlace {
 pub(super) struct OpenDevice {
     pub(super) file: File,
     pub(super) superblock: Superblock,
+    /// False if the device can only be read.
+    is_writable: bool,
+    /// True if the note had another number.
+    is_other: bool,
     /// The lock is held as long as this is open.
     _note: File,
 }
+
+/// Number of a device in hexadecimal digits, as a note has it.
+pub(in crate::http::cache) type DeviceNumber = Box<[u8]>;
+/// Length of such a number.
+pub(in crate::http::cache) const NUMBER_LEN: usize = 32;
+/// Bytes that are read of a note.
+pub(in crate::http::cache) const NOTE_MAX: usize = 4096 + NUMBER_LEN + 2;
 
 struct RestingSlot {
     since: Instant,
@@ -83,7 +106,7 @@ impl<B: AsRef<[u8]>> AsRef<[u8]> for LeasedBytes<B> {
 }
 
 /// Path of the file with the number of the device.
-pub(super) fn note_path(place: &CachePath) -> CString {
+pub(in crate::http::cache) fn note_path(place: &CachePath) -> CString {
     CString::new([place.dir.to_bytes(), b"/device"].concat()).unwrap_or_default()
 }
 
@@ -95,6 +118,8 @@ impl DevicePlace {
             path: device.path.clone(),
             note: note_path(place),
             fd: device.fd.clone(),
+            refusal: FatalMutex::new(device.refusal.clone()),
+            is_refused: device.refusal.is_some(),
             opened: OnceCell::new(),
             resting: FatalMutex::default(),
         })
@@ -105,12 +130,21 @@ impl DevicePlace {
         self.opened.get()
     }
 
-    /// Opens the device. Waits for the disk the first time.
+    /// Opens the device. Waits for the disk the first time. If its number is not that of the note, its segments are removed,
+    /// unless `is_known` says that they may be used.
     ///
     /// # Errors
-    /// `EBUSY` as long as another process uses it, `EMEDIUMTYPE` if it has something else on it.
-    pub(super) async fn open(&self, disk: &Disk) -> Result<&OpenDevice, DiskError> {
+    /// `EBUSY` as long as another process uses it, `EMEDIUMTYPE` if it has something else on it, `ENODEV` if it could not be
+    /// opened when the configuration was loaded.
+    pub(super) async fn open(
+        &self,
+        disk: &Disk,
+        is_known: impl Fn(&[u8]) -> bool,
+    ) -> Result<&OpenDevice, DiskError> {
         let open = async {
+            if self.is_refused {
+                return Err(Op::Open.failed(Errno::NODEV));
+            }
             let mut by = Account::new(JobClass::Scan, JobSource::of(self.path.to_bytes()));
             let options = CreateOptions { existing: Existing::Keep, ..CreateOptions::NEW };
             let note = disk.create(&mut by, &self.note, &options).await?;
@@ -120,19 +154,48 @@ impl DevicePlace {
             let file = disk.adopt(&mut by, self.fd.clone(), &self.path, &OpenOptions::DIRECT).await?;
             let size = disk.size(&mut by, &file).await?;
             let first = read_up_to(disk, &mut by, &file, 0, SIGNATURES_SIZE).await?;
-            let DeviceContent::Segments(superblock) = DeviceContent::of(&first, size) else {
+            let content = DeviceContent::of(&first, size);
+            *self.refusal.lock() = objection(&content).map(Arc::from);
+            let DeviceContent::Segments(mut superblock) = content else {
                 return Err(Op::Open.failed(Errno::MEDIUMTYPE));
             };
-            let number: String = superblock.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-            let noted = read_up_to(disk, &mut by, &note, 0, number.len()).await?;
-            if noted != number.as_bytes() {
-                empty(disk, &mut by, &file, &superblock).await?;
-                disk.write(&mut by, &note, 0, number.into_bytes()).await?;
+            let is_writable = match probe(disk, &mut by, &file).await {
+                Ok(()) => true,
+                Err(error) if error.errno().is_some_and(is_unwritable) => false,
+                Err(error) => return Err(error),
+            };
+            let noted = read_up_to(disk, &mut by, &note, 0, NOTE_MAX).await?;
+            let is_other = noted.get(..NUMBER_LEN) != Some(&*number_of(&superblock));
+            if is_other {
+                if !is_known(&number_of(&superblock)) {
+                    empty(disk, &mut by, &file, &superblock).await?;
+                    // Another directory that had it does not know it any more.
+                    superblock.uuid = random();
+                    disk.write(&mut by, &file, 0, superblock.encode()).await?;
+                    disk.fsync(&mut by, &file, Durable::Data).await?;
+                }
+            }
+            // With the path, for those who look into the directory.
+            let content = [&*number_of(&superblock), b"\n", self.path.to_bytes(), b"\n"].concat();
+            if !noted.starts_with(&content) {
+                disk.write(&mut by, &note, 0, content).await?;
                 disk.fsync(&mut by, &note, Durable::Data).await?;
             }
-            Ok(OpenDevice { file, superblock, _note: note })
+            Ok(OpenDevice { file, superblock, is_writable, is_other, _note: note })
         };
         self.opened.get_or_try_init(|| open).await
+    }
+
+    /// Reason that the device cannot be used, after such an error.
+    pub(super) fn objection(&self, error: &DiskError) -> String {
+        let path = Text(self.path.to_bytes());
+        match &*self.refusal.lock() {
+            Some(why) => format!("its device \"{path}\" {why}"),
+            None if error.errno() == Some(Errno::BUSY) => {
+                format!("its device \"{path}\" is used by another process, or by an earlier configuration")
+            }
+            None => format!("its device \"{path}\" cannot be used ({error})"),
+        }
     }
 
     /// Returns true if a slot without a segment may be used.
@@ -180,17 +243,19 @@ impl SegmentStore {
         by: &mut Account,
         number: u32,
     ) -> Result<Option<Arc<OpenSegment>>, DiskError> {
-        let Some(OpenDevice { file, superblock, .. }) = self.device.as_ref().and_then(DevicePlace::opened)
+        let Some(OpenDevice { file, superblock, is_writable, .. }) =
+            self.device.as_ref().and_then(DevicePlace::opened)
         else {
             return Ok(None);
         };
+        let is_writable = *is_writable;
         // Before the header: the slot is not used again meanwhile.
         let lease = self.known.lock().segments.get(&number).map(|segment| segment.lease.clone());
         let Some(lease) = lease else { return Ok(None) };
         let base = superblock.offset(superblock.slot(number));
         let first = read_up_to(disk, by, file, base, BLOCK_SIZE as usize).await?;
         let Ok(header) = SegmentHeader::decode(&first, number) else { return Ok(None) };
-        let open = Arc::new(OpenSegment { header, file: file.clone(), is_writable: true, base, lease });
+        let open = Arc::new(OpenSegment { header, file: file.clone(), is_writable, base, lease });
         self.keep_open(number, &open);
         Ok(Some(open))
     }
@@ -205,6 +270,35 @@ impl SegmentStore {
         match self.device.as_ref().and_then(DevicePlace::opened) {
             Some(device) => Ok(device.superblock.slot_size),
             None => Ok(disk.stat_file(by, &open.file).await?.size),
+        }
+    }
+
+    /// Opens the device, if segments are on one. Returns its number if the note had another one: segments of a device whose number
+    /// `is_known` are used. The error is a message.
+    pub(in crate::http::cache) async fn open_device(
+        &self,
+        disk: &Disk,
+        is_known: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<DeviceNumber>, String> {
+        let Some(device) = &self.device else { return Ok(None) };
+        let opened = device.open(disk, is_known).await.map_err(|error| device.objection(&error))?;
+        Ok(opened.is_other.then(|| number_of(&opened.superblock)))
+    }
+
+    /// Writes to the device where nothing is, to see whether it works. Does nothing without a device.
+    pub(in crate::http::cache) async fn probe_device(&self, disk: &Disk) -> Result<(), DiskError> {
+        let Some(OpenDevice { file, .. }) = self.device.as_ref().and_then(DevicePlace::opened) else {
+            return Ok(());
+        };
+        self.check_device_writable()?;
+        probe(disk, &mut Account::new(JobClass::Fill, JobSource::NONE), file).await
+    }
+
+    /// Checks that the device, if there is one, was opened for writing.
+    pub(super) fn check_device_writable(&self) -> Result<(), DiskError> {
+        match self.device.as_ref().and_then(DevicePlace::opened) {
+            Some(OpenDevice { is_writable: false, .. }) => Err(Op::Write.failed(Errno::ROFS)),
+            _ => Ok(()),
         }
     }
 
@@ -252,6 +346,7 @@ impl SegmentStore {
         else {
             return Err(no_room());
         };
+        self.check_device_writable()?;
         let lease = SlotLease::default();
         let number = {
             let mut known = self.known.lock();
@@ -274,6 +369,27 @@ impl SegmentStore {
         let open = OpenSegment { header, file: file.clone(), is_writable: true, base, lease };
         self.begin(disk, by, open).await
     }
+}
+
+fn number_of(superblock: &Superblock) -> DeviceNumber {
+    superblock.uuid.iter().flat_map(|byte| format!("{byte:02x}").into_bytes()).collect()
+}
+
+/// A random number for a device.
+fn random() -> [u8; 16] {
+    let random = RandomState::new();
+    let [low, high] = [0_u8, 1].map(|half| u128::from(random.hash_one(half)));
+    (low | high << 64).to_le_bytes()
+}
+
+/// Writes zeros where nothing is.
+async fn probe(disk: &Disk, by: &mut Account, file: &File) -> Result<(), DiskError> {
+    disk.write(by, file, PROBE_AT, vec![0; BLOCK_SIZE as usize]).await.map(|_| ())
+}
+
+/// Returns true for errors of a device that can only be read.
+fn is_unwritable(errno: Errno) -> bool {
+    matches!(errno, Errno::BADF | Errno::ROFS | Errno::ACCESS | Errno::PERM)
 }
 
 /// Removes all segments.

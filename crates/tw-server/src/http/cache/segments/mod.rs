@@ -35,7 +35,9 @@ use tw_disk::{
 use super::cache_path::{CachePath, CacheStore};
 use crate::http::local_future::boxed;
 
-use device::{DevicePlace, LeasedBytes, SlotLease, note_path};
+use device::{DevicePlace, LeasedBytes, SlotLease};
+
+pub(super) use device::{DeviceNumber, NOTE_MAX, NUMBER_LEN, note_path};
 
 pub(super) use append::{AppendQueue, AppendTarget, Appended};
 pub(super) use record::{FoundRecord, HEAD_READ, RecordHead, RecordRead, is_body_whole};
@@ -247,7 +249,7 @@ impl SegmentStore {
         let list = async {
             let mut by = Account::new(JobClass::Hit, JobSource::NONE);
             if let Some(device) = &self.device {
-                let opened = device.open(disk).await?;
+                let opened = device.open(disk, |_| false).await?;
                 let slot_size = opened.superblock.slot_size;
                 let headers = opened.headers(disk).await?;
                 self.size.store(slot_size, Relaxed);
@@ -501,6 +503,7 @@ impl SegmentStore {
         if let Some((place, opened)) = self.device.as_ref().and_then(|place| Some((place, place.opened()?))) {
             let lease = self.known.lock().segments.get(&number).map(|segment| segment.lease.clone());
             let Some(lease) = lease else { return Ok(()) };
+            self.check_device_writable()?;
             let slot = opened.superblock.slot(number);
             // Not an array: it would be part of the future of every fill, several times.
             let nothing = LeasedBytes::new(vec![0; BLOCK_SIZE as usize], &lease);
