@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,10 +14,10 @@ use tw_cache::{RecordSnapshot, SNAPSHOT_BLOCK_SIZE, SnapshotReader, SnapshotStep
 
 use super::body::{BodyRead, read_body};
 use super::pace::Pace;
-use super::segment_file::{OpenedSegment, SegmentFile};
+use super::segment_file::{OpenedSegment, SegmentFile, SegmentPlace};
 use super::stored::{HeadError, StoredPlace, StoredResponse, read_up_to};
 use super::walk::{Found, walk};
-use super::{DAMAGED, FAILED, GOOD, PURGES, RECORDS, SNAPSHOT, directories, purges, tells_of_device, text};
+use super::{DAMAGED, FAILED, GOOD, PURGES, RECORDS, SNAPSHOT, directories, lacks_device, purges, text};
 use crate::cli::CacheCheckOptions;
 use crate::console::Console;
 
@@ -107,7 +107,7 @@ fn check(dir: &Path, options: &CacheCheckOptions, console: &Console) -> u8 {
         }
     }
     crate::write_out(&format!("{line}\n"));
-    if tells_of_device(dir, console) {
+    if lacks_device(dir, console) {
         return FAILED;
     }
     match (tally.failed, tally.damaged) {
@@ -241,7 +241,7 @@ impl Checker<'_> {
             let Ok(found) = next else { return };
             let path = match &found {
                 Found::Response(file) => file.path.clone(),
-                Found::Segment { path, .. } => path.clone(),
+                Found::Segment(place) => place.path.clone(),
                 Found::Unfinished { .. } => continue,
             };
             self.checked.files.fetch_add(1, Relaxed);
@@ -262,19 +262,20 @@ impl Checker<'_> {
                 Some(stored) => self.check_response(&stored),
                 None => Ok(()),
             },
-            Found::Segment { path, number } => self.check_segment(path, *number),
+            Found::Segment(place) => self.check_segment(place),
             Found::Unfinished { .. } => Ok(()),
         }
     }
 
-    fn check_segment(&self, path: &Path, number: u32) -> io::Result<()> {
+    fn check_segment(&self, place: &SegmentPlace) -> io::Result<()> {
+        let path = &*place.path;
         let damaged =
             |offset, why| Finding::Damaged { path: path.to_owned(), offset, why, key: None, removal: None };
-        let mut segment = match SegmentFile::open(path, number)? {
+        let mut segment = match SegmentFile::open(place)? {
             OpenedSegment::Open(segment) => segment,
             OpenedSegment::Nothing => return Ok(()),
             OpenedSegment::Damaged(why) => {
-                self.send(damaged(0, why.word()));
+                self.send(damaged(place.base, why.word()));
                 return Ok(());
             }
         };
@@ -346,16 +347,19 @@ fn remove(stored: &StoredResponse) -> io::Result<()> {
             }
             Ok(())
         }
-        StoredPlace::Record { header, address } => {
-            let prefix = read_up_to(&stored.file, address.offset(), PREFIX_SIZE)?;
+        StoredPlace::Record { header, address, base } => {
+            let offset = base + address.offset();
+            let prefix = read_up_to(&stored.file, offset, PREFIX_SIZE)?;
             // A damaged prefix is none: nothing finds that record.
             if RecordPrefix::decode(&prefix, &header, address.block).is_err() {
                 return Ok(());
             }
-            let file = OpenOptions::new().write(true).open(&stored.path)?;
+            // At once: a server writes past the page cache of a device, whose blocks must not be written later.
+            let flags = i32::from_ne_bytes(rustix::fs::OFlags::DSYNC.bits().to_ne_bytes());
+            let file = OpenOptions::new().write(true).custom_flags(flags).open(&stored.path)?;
             let (checked, now) = (stored.file.metadata()?, file.metadata()?);
             if (checked.dev(), checked.ino()) == (now.dev(), now.ino()) {
-                file.write_all_at(&REMOVED_MARK, address.offset())?;
+                file.write_all_at(&REMOVED_MARK, offset)?;
             }
             Ok(())
         }

@@ -12,7 +12,7 @@ use super::list::{LeftOut, Listed, list};
 use super::pace::Pace;
 use super::stored::{StoredPlace, StoredResponse};
 use super::tar::Tar;
-use super::{DAMAGED, FAILED, GOOD, directories, now, purges, tells_of_device, text};
+use super::{DAMAGED, FAILED, GOOD, directories, lacks_device, now, purges, text};
 use crate::cli::{CacheExportOptions, ExportTarget};
 use crate::console::Console;
 
@@ -52,7 +52,7 @@ pub(super) fn run(options: &CacheExportOptions, console: &Console) -> u8 {
                 damaged += u64::from(!output.add(&dir, &listed, &pace)?);
                 Ok(())
             })?;
-            are_missing |= tells_of_device(&dir, console);
+            are_missing |= lacks_device(&dir, console);
             left_out.damaged += found.damaged + damaged;
             left_out.purged += found.purged;
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use tw_cache::segment::SegmentRow;
 use tw_cache::{Key, Purge, Purges, Subject, Tag, Verdict};
 
-use super::segment_file::{OpenedSegment, SegmentFile};
+use super::segment_file::{OpenedSegment, SegmentFile, SegmentPlace};
 use super::stored::{HeadError, StoredHead, StoredResponse};
 use super::walk::{Found, walk};
 
@@ -43,7 +43,7 @@ pub(super) fn list(
             Some(stored) => lister.response(&stored, newest.get(&file.key).map(|newest| newest.0)),
             None => Ok(()),
         },
-        Found::Segment { path, number } => lister.segment(&path, number, &newest),
+        Found::Segment(place) => lister.segment(&place, &newest),
         Found::Unfinished { .. } => Ok(()),
     })?;
     Ok(lister.left_out)
@@ -57,10 +57,9 @@ fn newest_records(dir: &Path) -> io::Result<Newest> {
     walk(dir, &mut |found| {
         match found {
             Found::Response(file) => files.push(file),
-            Found::Segment { path, number } => {
-                let OpenedSegment::Open(mut segment) = SegmentFile::open(&path, number)? else {
-                    return Ok(());
-                };
+            Found::Segment(place) => {
+                let OpenedSegment::Open(mut segment) = SegmentFile::open(&place)? else { return Ok(()) };
+                let number = place.number;
                 for row in segment.records()?.rows {
                     let place = (row.sequence, Some((number, row.block)));
                     let known = newest.entry(row.key).or_insert(place);
@@ -93,8 +92,9 @@ struct Lister<'a, 'v> {
 }
 
 impl Lister<'_, '_> {
-    fn segment(&mut self, path: &Path, number: u32, newest: &Newest) -> io::Result<()> {
-        let mut segment = match SegmentFile::open(path, number)? {
+    fn segment(&mut self, place: &SegmentPlace, newest: &Newest) -> io::Result<()> {
+        let number = place.number;
+        let mut segment = match SegmentFile::open(place)? {
             OpenedSegment::Open(segment) => segment,
             OpenedSegment::Nothing => return Ok(()),
             OpenedSegment::Damaged(_) => {

@@ -6,6 +6,7 @@
 
 mod body;
 mod check;
+mod device;
 mod export;
 mod format;
 mod list;
@@ -26,6 +27,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tw_cache::Purges;
 
+use self::device::Device;
 use crate::cli::CacheCommand;
 use crate::console::Console;
 
@@ -40,10 +42,6 @@ const FAILED: u8 = 2;
 const PURGES: &str = "purges";
 const SNAPSHOT: &str = "snapshot";
 const RECORDS: &str = "pages";
-/// Name of the file with the number of the device that has the segments of a cache.
-const DEVICE: &str = "device";
-/// Bytes of that number.
-const DEVICE_NUMBER_MAX: usize = 64;
 
 /// Runs a command. Status 0: all good; 1: something is damaged; 2: the work could not be done.
 pub(crate) fn run(command: &CacheCommand) -> ExitCode {
@@ -62,17 +60,10 @@ fn directories(names: &[Vec<u8>]) -> impl Iterator<Item = PathBuf> {
     names.iter().map(|name| PathBuf::from(OsStr::from_bytes(name)))
 }
 
-/// Number of the device that has the segments of the cache in a directory; `None` if they are files.
-fn device(dir: &Path) -> Option<String> {
-    let found = std::fs::read(dir.join(DEVICE)).ok()?;
-    Some(String::from_utf8_lossy(found.get(..DEVICE_NUMBER_MAX).unwrap_or(&found)).trim().to_owned())
-}
-
-/// Says that the responses on a device are not read, if the segments of a cache are on one. Returns true then.
-fn tells_of_device(dir: &Path, console: &Console) -> bool {
-    let Some(number) = device(dir) else { return false };
-    let what = "its segments are on the device with the number";
-    console.plain(format_args!("{}: {what} {number}, which is not read", dir.display()));
+/// Reports a device with the segments of a cache that cannot be read. Returns true then.
+fn lacks_device(dir: &Path, console: &Console) -> bool {
+    let Some(Err(why)) = Device::of(dir) else { return false };
+    console.plain(format_args!("{}: its segments are on {why}", dir.display()));
     true
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,10 +18,23 @@ const SCAN_READ: u64 = 1 << 20;
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Place of a segment: a file, or a slot of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SegmentPlace {
+    /// Path of the file or the device.
+    pub(super) path: PathBuf,
+    /// Number of the segment.
+    pub(super) number: u32,
+    /// Offset of the segment in the file or on the device.
+    pub(super) base: u64,
+    /// Bytes of the slot; `None` for a file.
+    pub(super) size: Option<u64>,
+}
+
 /// Segment that is open.
 #[derive(Debug)]
 pub(super) struct SegmentFile {
-    pub(super) path: PathBuf,
+    place: SegmentPlace,
     file: Arc<File>,
     header: SegmentHeader,
     pub(super) size: u64,
@@ -50,23 +63,28 @@ pub(super) struct SegmentRecords {
 }
 
 impl SegmentFile {
-    /// Opens the segment of this number.
-    pub(super) fn open(path: &Path, number: u32) -> io::Result<OpenedSegment> {
-        let file = match File::open(path) {
+    /// Opens the segment at this place.
+    pub(super) fn open(place: &SegmentPlace) -> io::Result<OpenedSegment> {
+        let file = match File::open(&place.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(OpenedSegment::Nothing),
             Err(error) => return Err(error),
         };
         let mut tries = 0;
         loop {
-            let (first, size) = (read_up_to(&file, 0, BLOCK_SIZE)?, file.metadata()?.len());
+            let first = read_up_to(&file, place.base, BLOCK_SIZE)?;
+            let size = place.size.map_or_else(|| file.metadata().map(|meta| meta.len()), Ok)?;
             tries += 1;
-            match SegmentHeader::decode(&first, number) {
+            match SegmentHeader::decode(&first, place.number) {
                 Ok(header) => {
-                    let (path, file) = (path.to_owned(), Arc::new(file));
-                    return Ok(OpenedSegment::Open(Self { path, file, header, size }));
+                    let (place, file) = (place.clone(), Arc::new(file));
+                    return Ok(OpenedSegment::Open(Self { place, file, header, size }));
                 }
                 Err(_) if first.is_empty() => return Ok(OpenedSegment::Nothing),
+                // The slot was freed, or has another segment.
+                Err(SegmentError::Magic | SegmentError::Place) if place.size.is_some() => {
+                    return Ok(OpenedSegment::Nothing);
+                }
                 Err(why) if tries >= TRIES => return Ok(OpenedSegment::Damaged(why)),
                 Err(_) => super::pause(PAUSE),
             }
@@ -84,7 +102,7 @@ impl SegmentFile {
             }
             super::pause(PAUSE);
             // Records may have been added, or the table.
-            if let OpenedSegment::Open(again) = Self::open(&self.path, self.header.number)? {
+            if let OpenedSegment::Open(again) = Self::open(&self.place)? {
                 *self = again;
             }
         }
@@ -93,13 +111,15 @@ impl SegmentFile {
     fn read_records(&self) -> io::Result<SegmentRecords> {
         let Some(table) = self.header.table else {
             let (rows, damaged, torn) = self.search(self.size)?;
-            let damage = damaged.map(|offset| (offset, "record"));
+            let damage = damaged.map(|offset| (self.place.base + offset, "record"));
+            // A slot has the end of an earlier segment behind the last record.
+            let torn = torn.filter(|_| self.place.size.is_none()).map(|offset| self.place.base + offset);
             return Ok(SegmentRecords { rows, damage, torn, is_complete: false });
         };
         let offset = u64::from(table.block) * BLOCK_SIZE;
         // A damaged header may say anything.
         let bytes = match offset + table.len() <= self.size {
-            true => read_up_to(&self.file, offset, table.len())?,
+            true => read_up_to(&self.file, self.place.base + offset, table.len())?,
             false => Vec::new(),
         };
         match decode_table(&bytes, &table) {
@@ -110,7 +130,8 @@ impl SegmentFile {
                     _ => "table",
                 };
                 let (rows, ..) = self.search(offset.min(self.size))?;
-                Ok(SegmentRecords { rows, damage: Some((offset, why)), torn: None, is_complete: true })
+                let damage = Some((self.place.base + offset, why));
+                Ok(SegmentRecords { rows, damage, torn: None, is_complete: true })
             }
         }
     }
@@ -127,7 +148,8 @@ impl SegmentFile {
                 break;
             }
             if offset < window_at || offset + PREFIX_SIZE > window_at + window.len() as u64 {
-                (window, window_at) = (read_up_to(&self.file, offset, SCAN_READ)?, offset);
+                let len = SCAN_READ.min(end - offset);
+                (window, window_at) = (read_up_to(&self.file, self.place.base + offset, len)?, offset);
             }
             // No more than a window.
             let from = usize::try_from(offset - window_at).unwrap_or(usize::MAX);
@@ -156,7 +178,8 @@ impl SegmentFile {
 
     /// The response of a row.
     pub(super) fn response(&self, row: &SegmentRow) -> StoredResponse {
-        let place = StoredPlace::Record { header: self.header, address: row.address(self.header.number) };
-        StoredResponse { path: self.path.clone(), file: self.file.clone(), key: row.key, place }
+        let (header, base) = (self.header, self.place.base);
+        let place = StoredPlace::Record { header, address: row.address(header.number), base };
+        StoredResponse { path: self.place.path.clone(), file: self.file.clone(), key: row.key, place }
     }
 }

@@ -11,10 +11,11 @@ use tw_cache::format::WrittenBy;
 use tw_cache::segment::SegmentRow;
 use tw_cache::{RecordSnapshot, SNAPSHOT_BLOCK_SIZE, SnapshotError, SnapshotReader};
 
-use super::segment_file::{OpenedSegment, SegmentFile};
+use super::device::{Device, size_of};
+use super::segment_file::{OpenedSegment, SegmentFile, SegmentPlace};
 use super::stored::{HeadError, StoredHead, StoredResponse, read_up_to};
 use super::walk::{Found, ResponseFile, named, walk};
-use super::{FAILED, GOOD, RECORDS, SNAPSHOT, device, directories, now, purges, text};
+use super::{FAILED, GOOD, RECORDS, SNAPSHOT, directories, now, purges, text};
 use crate::cli::CacheStatOptions;
 use crate::console::Console;
 
@@ -34,8 +35,8 @@ struct Summary {
     oldest: Option<i64>,
     newest: Option<i64>,
     largest: Option<Largest>,
-    /// Number of the device that has the segments.
-    device: Option<String>,
+    /// The device that has the segments, or the reason why it is not read.
+    device: Option<Result<Device, String>>,
 }
 
 #[derive(Debug, Default)]
@@ -63,7 +64,7 @@ struct Largest {
 #[derive(Debug)]
 enum LargestPlace {
     File(ResponseFile),
-    Record(u32, SegmentRow),
+    Record(SegmentPlace, SegmentRow),
 }
 
 /// Shows the numbers of each directory.
@@ -96,12 +97,12 @@ impl Summary {
                     all.unfinished += 1;
                     all.unfinished_bytes += size;
                 }
-                Found::Segment { path, number } => all.segment(&path, number, is_quick, now)?,
+                Found::Segment(place) => all.segment(&place, is_quick, now)?,
             }
             Ok(())
         })?;
         all.strangers = strangers.0;
-        all.device = device(dir);
+        all.device = Device::of(dir);
         Ok(all)
     }
 
@@ -115,13 +116,14 @@ impl Summary {
         }
     }
 
-    fn segment(&mut self, path: &Path, number: u32, is_quick: bool, now: i64) -> io::Result<()> {
-        let mut segment = match SegmentFile::open(path, number)? {
+    fn segment(&mut self, place: &SegmentPlace, is_quick: bool, now: i64) -> io::Result<()> {
+        let (path, number) = (&*place.path, place.number);
+        let mut segment = match SegmentFile::open(place)? {
             OpenedSegment::Nothing => return Ok(()),
             OpenedSegment::Damaged(_) => {
                 self.segments.count += 1;
                 self.segments.damaged += 1;
-                self.segments.bytes += fs::metadata(path).map_or(0, |meta| meta.len());
+                self.segments.bytes += size_of(place);
                 return Ok(());
             }
             OpenedSegment::Open(segment) => segment,
@@ -147,7 +149,7 @@ impl Summary {
             live += bytes;
             self.segments.records += 1;
             if self.largest.as_ref().is_none_or(|largest| largest.bytes < bytes) {
-                let place = LargestPlace::Record(number, *row);
+                let place = LargestPlace::Record(place.clone(), *row);
                 self.largest = Some(Largest { bytes, path: path.to_owned(), place });
             }
         }
@@ -189,7 +191,7 @@ impl Summary {
         let largest = self.largest.as_ref()?;
         let stored = match &largest.place {
             LargestPlace::File(file) => StoredResponse::open(file).ok()??,
-            LargestPlace::Record(number, row) => match SegmentFile::open(&largest.path, *number).ok()? {
+            LargestPlace::Record(place, row) => match SegmentFile::open(place).ok()? {
                 OpenedSegment::Open(segment) => segment.response(row),
                 _ => return None,
             },
@@ -232,8 +234,15 @@ impl Summary {
                 row(if line.0 { "segments" } else { "" }, line.1);
             }
         }
-        if let Some(number) = &self.device {
-            row("device", format!("segments are on the device with the number {number}, which is not read"));
+        match &self.device {
+            Some(Ok(device)) => {
+                let (path, number) = (device.path.display(), &device.number);
+                row("device", format!("{path}, number {number}"));
+                let (slots, size) = (device.superblock.slots, text::bytes(device.superblock.slot_size));
+                row("", format!("{} of {} slots of {size} in use", self.segments.count, slots));
+            }
+            Some(Err(why)) => row("device", format!("segments are on {why}")),
+            None => {}
         }
         if self.unfinished > 0 {
             let (count, bytes) = (text::count(self.unfinished), text::bytes(self.unfinished_bytes));
@@ -291,7 +300,16 @@ impl Summary {
                 "live_bytes": live(segments.live_bytes),
                 "by_live_tenths": if is_quick { Value::Null } else { json!(segments.shares) },
             },
-            "device": self.device,
+            "device": match &self.device {
+                None => Value::Null,
+                Some(Err(why)) => json!({ "error": why }),
+                Some(Ok(device)) => json!({
+                    "path": device.path.display().to_string(),
+                    "number": device.number,
+                    "slots": device.superblock.slots,
+                    "slot_bytes": device.superblock.slot_size,
+                }),
+            },
             "unfinished": { "count": self.unfinished, "bytes": self.unfinished_bytes },
             "age_seconds": {
                 "oldest": self.oldest,

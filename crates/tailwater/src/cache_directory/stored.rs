@@ -46,6 +46,8 @@ pub(super) enum StoredPlace {
         header: SegmentHeader,
         /// Address of the record.
         address: SegmentAddress,
+        /// Offset of the segment in the file.
+        base: u64,
     },
 }
 
@@ -108,9 +110,10 @@ impl StoredResponse {
     fn read_head(&self) -> Result<StoredHead, HeadError> {
         match self.place {
             StoredPlace::Whole { size } => self.head_at(0, size, None),
-            StoredPlace::Record { header, address } => {
-                let prefix = read_up_to(&self.file, address.offset(), PREFIX_SIZE)?;
-                let damaged = |why| HeadError::Damaged { offset: address.offset(), why };
+            StoredPlace::Record { header, address, base } => {
+                let offset = base + address.offset();
+                let prefix = read_up_to(&self.file, offset, PREFIX_SIZE)?;
+                let damaged = |why| HeadError::Damaged { offset, why };
                 let (prefix, state) = RecordPrefix::decode(&prefix, &header, address.block)
                     .map_err(|why| damaged(why.word()))?;
                 match state {
@@ -119,7 +122,7 @@ impl StoredResponse {
                     RecordState::Stored if prefix.blocks() != address.blocks => return Err(damaged("size")),
                     RecordState::Stored => {}
                 }
-                self.head_at(address.offset() + PREFIX_SIZE, prefix.len, Some(prefix.sequence))
+                self.head_at(offset + PREFIX_SIZE, prefix.len, Some(prefix.sequence))
             }
         }
     }

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 use tw_cache::Key;
 
+use super::device::Device;
 use super::names::{self, FileName};
+use super::segment_file::SegmentPlace;
 
 /// Deepest level of directories that `levels=` has.
 const LEVELS_MAX: usize = 3;
@@ -20,12 +22,7 @@ pub(super) enum Found {
     /// A stored response in a file of its own.
     Response(ResponseFile),
     /// A segment.
-    Segment {
-        /// Path of the file.
-        path: PathBuf,
-        /// Number that the name has.
-        number: u32,
-    },
+    Segment(SegmentPlace),
     /// A response that is not complete.
     Unfinished {
         /// Bytes on the disk.
@@ -86,8 +83,17 @@ pub(super) fn walk(dir: &Path, visit: &mut dyn FnMut(Found) -> io::Result<()>) -
     let segments = dir.join(names::SEGMENTS);
     for (name, meta) in entries(&segments)? {
         match tw_cache::segment::number_of(&name).filter(|_| meta.is_file()) {
-            Some(number) => visit(Found::Segment { path: segments.join(OsStr::from_bytes(&name)), number })?,
+            Some(number) => {
+                let path = segments.join(OsStr::from_bytes(&name));
+                visit(Found::Segment(SegmentPlace { path, number, base: 0, size: None }))?;
+            }
             None => strangers.0 += 1,
+        }
+    }
+    // One that cannot be read is reported by the command.
+    if let Some(Ok(device)) = Device::of(dir) {
+        for place in device.segments().map_err(|error| named(&device.path, &error))? {
+            visit(Found::Segment(place))?;
         }
     }
     Ok(strangers)

@@ -306,29 +306,65 @@ fn directory_that_cannot_be_read_is_status_2() {
 }
 
 #[test]
-fn segments_on_a_device_are_not_read_and_said_to_be_elsewhere() {
+fn segments_on_a_device_are_read() {
     let dir = TempDir::new("cache-device").unwrap();
     let device = dir.path().join("device.img");
     fs::File::create(&device).unwrap().set_len(64 << 20).unwrap();
-    let format =
-        Command::new(env!("CARGO_BIN_EXE_tailwater")).args(["cache", "format"]).arg(&device).output();
-    assert!(format.unwrap().status.success());
+    let format = |again: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
+        let output = command.args(["cache", "format", "--segment", "4m"]).args(again).arg(&device).output();
+        assert!(output.unwrap().status.success());
+    };
+    format(&[]);
     let server = cached(dir.path(), &format!("store=log device={}", device.display()));
     fill(&server);
-    let number = fs::read_to_string(dir.path().join("cache/device")).unwrap();
-    assert_eq!(number.len(), 32);
-    kill(server);
-    let expected = format!("segments are on the device with the number {number}, which is not read");
-    let shown = run(&["stat"], dir.path(), 0);
-    assert!(shown.contains(&expected) && shown.contains("responses    1"), "{shown}");
-    assert!(!shown.contains("none of a cache"), "{shown}");
-    let shown: Value = serde_json::from_str(&run(&["stat", "--json"], dir.path(), 0)).unwrap();
-    assert_eq!((&shown["device"], &shown["store"]), (&number.into(), &"log".into()));
-    for words in [&["check"][..], &["export", "--list"]] {
-        let output = cache(words, dir.path());
-        assert_eq!(output.status.code(), Some(2), "{words:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains(&expected), "{output:?}");
+    // Beside the server, and after it was killed.
+    for is_running in [true, false] {
+        let shown: Value = serde_json::from_str(&run(&["stat", "--json"], dir.path(), 0)).unwrap();
+        assert_eq!(
+            (&shown["responses"], &shown["segments"]["records"], &shown["segments"]["count"]),
+            (&4.into(), &3.into(), &1.into()),
+            "{is_running} {shown}"
+        );
+        assert_eq!(shown["device"]["path"], device.display().to_string(), "{shown}");
+        assert_eq!(shown["device"]["number"].as_str().unwrap().len(), 32, "{shown}");
+        let text = run(&["stat"], dir.path(), 0);
+        assert!(text.contains(", number ") && text.contains("1 of 15 slots of 4.0 MiB in use"), "{text}");
+        assert!(run(&["check"], dir.path(), 0).contains(": 4 responses in 2 files"), "{is_running}");
+        let list = run(&["export", "--list"], dir.path(), 0);
+        assert!(PAGES.iter().all(|(path, _)| list.contains(&format!("host{path}\n"))), "{list}");
+        if is_running {
+            assert_eq!(request(&server, "PURGE /a", &[]).status, 204);
+            let list = run(&["export", "--list"], dir.path(), 0);
+            assert!(!list.contains("host/a\n"), "{list}");
+            assert!(wait::until(wait::TIMEOUT, || {
+                get(&server, "/a");
+                run(&["export", "--list"], dir.path(), 0).contains("host/a\n")
+            }));
+        }
     }
+    kill(server);
+    // A byte of a body is damaged: found, and removed for the next start.
+    let mut image = fs::read(&device).unwrap();
+    let at = image.windows(5).position(|part| part == b"/a/b|").unwrap();
+    image[at + 60_000] ^= 1;
+    fs::write(&device, &image).unwrap();
+    let shown = run(&["check"], dir.path(), 1);
+    assert!(shown.contains("device.img at offset ") && shown.contains("key host/a/b"), "{shown}");
+    assert!(run(&["check", "--remove"], dir.path(), 1).contains("1 damaged, 1 removed"));
+    assert!(run(&["check"], dir.path(), 0).contains(": 3 responses"));
+    // Another device in its place, and none.
+    format(&["--again"]);
+    let refused = |words: &[&str], expected: &str| {
+        let output = cache(words, dir.path());
+        assert_eq!(output.status.code(), Some(2), "{words:?} {output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(expected), "{output:?}");
+    };
+    refused(&["check"], "where the device with the number ");
+    fs::remove_file(&device).unwrap();
+    refused(&["export", "--list"], "which cannot be read: No such file");
+    let shown = run(&["stat"], dir.path(), 0);
+    assert!(shown.contains("which cannot be read") && shown.contains("responses    1"), "{shown}");
 }
 
 #[test]
