@@ -19,6 +19,7 @@ mod index;
 mod key;
 pub mod policy;
 mod purge;
+mod quota;
 mod rendezvous;
 pub mod segment;
 mod snapshot;
@@ -34,6 +35,7 @@ pub use key::Key;
 pub use purge::{
     PURGES_SIZE_MAX, Purge, PurgeFileError, PurgeFileFacts, Purges, Sequence, Subject, Tag, Verdict,
 };
+pub use quota::{QuotaCounts, QuotaCursor, QuotaOwner, QuotaRow, QuotaTable};
 pub use rendezvous::{RendezvousMember, rendezvous};
 pub use snapshot::{
     BLOCK_SIZE as SNAPSHOT_BLOCK_SIZE, RecordSnapshot, RecordSnapshotWriter, SnapshotEntry, SnapshotError,
@@ -41,5 +43,12 @@ pub use snapshot::{
 };
 
 /// Limits of a cache.
-pub const LIMITS: &[&[tw_base::Limit]] =
-    &[index::LIMITS, policy::LIMITS, format::LIMITS, purge::LIMITS, segment::LIMITS, snapshot::LIMITS];
+pub const LIMITS: &[&[tw_base::Limit]] = &[
+    index::LIMITS,
+    policy::LIMITS,
+    format::LIMITS,
+    purge::LIMITS,
+    quota::LIMITS,
+    segment::LIMITS,
+    snapshot::LIMITS,
+];

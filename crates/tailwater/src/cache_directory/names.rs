@@ -33,7 +33,7 @@ impl FileName {
         }
         match name.split(|byte| *byte == b'.').next() {
             Some(b"purges" | b"snapshot" | b"pages") => Self::Own,
-            Some(b"member" | b"probe" | b"device") => Self::Own,
+            Some(b"member" | b"probe" | b"device" | b"quotas") => Self::Own,
             _ => Self::Other,
         }
     }
@@ -62,6 +62,7 @@ mod tests {
             (b"pages.17", FileName::Own),
             (b"member", FileName::Own),
             (b"device", FileName::Own),
+            (b"quotas", FileName::Own),
             (b"index.html", FileName::Other),
             (b"", FileName::Other),
         ] {

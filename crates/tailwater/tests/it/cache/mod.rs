@@ -18,6 +18,7 @@ mod path_parameters;
 mod proxy_cache;
 mod proxy_cache_purge;
 mod purge;
+mod quota;
 mod refresh_ahead;
 mod rfc9111;
 mod segments;

@@ -10,6 +10,7 @@ pub use super::cache_device::CacheDevice;
 use super::hedge::Hedging;
 pub use super::member_path::MemberPath;
 use super::member_path::{self, RawMember};
+use super::quota::WHOLE;
 use super::snapshot::INTERVAL;
 
 /// The smallest `keys_zone`, bytes: eight pages, as nginx asks for.
@@ -78,6 +79,8 @@ pub struct CachePath {
     pub members: Box<[MemberPath]>,
     /// Fleet that shares its purges.
     pub fleet: Option<Box<[u8]>>,
+    /// Share of quotas that counts here, in parts of [`WHOLE`](super::quota).
+    pub(super) share: u32,
 }
 
 /// Way in which responses are stored (`store=`).
@@ -154,6 +157,7 @@ impl RawCachePath {
             verify: true,
             members: Box::default(),
             fleet: None,
+            share: WHOLE,
         };
         let path = node.arg(0)?.clone();
         let (name, members, segment) = (Box::default(), Vec::new(), None);
@@ -440,6 +444,8 @@ impl CachePath {
             keys_size: u64::try_from(keys_size).unwrap_or(self.keys_size),
             members: Box::default(),
             device: member.device.clone(),
+            share: u32::try_from(u128::from(WHOLE) * u128::from(member.keys_share) / sum.max(1))
+                .unwrap_or(WHOLE),
             ..self.clone()
         }
     }
@@ -486,6 +492,7 @@ mod tests {
             verify: true,
             members: Box::default(),
             fleet: None,
+            share: WHOLE,
         }
     }
 

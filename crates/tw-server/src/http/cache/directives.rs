@@ -6,7 +6,7 @@ macro_rules! cache_directives {
     ($prefix:literal, $stale_syntax:literal, $stale_words:expr) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
         use $crate::http::cache::cache_path::RawCachePath;
-        use $crate::http::cache::{RefreshAhead, background_max};
+        use $crate::http::cache::{RawQuota, RefreshAhead, background_max};
         use $crate::http::cache::settings::{CacheStatusField, CacheValid, HasCacheSettings, METHODS, targeted};
         const ALL: u32 = HTTP | SERVER | LOCATION;
         &[
@@ -131,6 +131,14 @@ macro_rules! cache_directives {
                 .set(|raw, node, _| {
                     node.args.iter().for_each(|word| raw.cache_settings().purge_tag.push(node, word.clone()));
                     Ok(())
+                }),
+            record::new(concat!($prefix, "cache_quota"), "string size | off", ALL, Args::range(1, 2))
+                .default("off")
+                .since("Tailwater 0.2")
+                .doc("How many bytes of a cache the responses with one value of the string may take, such as those of a host; the oldest of the value are evicted first. An empty value has no quota.")
+                .set(|raw, node, _| {
+                    let quota = RawQuota::read(node)?;
+                    raw.cache_settings().quota.set_once(node, quota)
                 }),
             record::new(concat!($prefix, "cache_tag"), "string …", ALL, Args::at_least(1))
                 .since("Tailwater 0.2")

@@ -288,6 +288,10 @@ impl Lookup {
         hit: PendingHit,
     ) -> LookupStep {
         let now = tw_rt::clock::unix().secs;
+        if let Some(quota) = settings.quota(r) {
+            let key = entry.meta.variant.filter(|_| self.other.is_some()).unwrap_or(self.key);
+            self.cache.confirm_quota(key, &quota);
+        }
         match state.usage(&entry.meta, r, now, &settings.rules) {
             Reuse::Fresh { age } => {
                 self.refresh_ahead(r, settings, &entry, state, now);

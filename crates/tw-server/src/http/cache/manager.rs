@@ -160,6 +160,8 @@ impl CacheMaintenance {
             self.remove_unfinished(held, unfinished).await;
             self.tend_segments(held).await;
             self.make_room(held, &mut checked_at).await;
+            self.restore_quotas().await;
+            self.enforce_quotas(held).await;
             if held.sweep_to() > swept && self.cache.zone.is_loaded.load(Acquire) {
                 swept = self.sweep(held).await;
             }
@@ -532,7 +534,8 @@ fn file_kind(name: &CStr) -> Option<CacheFileKind> {
     if name.strip_prefix(b"purges.").is_some_and(is_number) {
         return Some(CacheFileKind::Purges);
     }
-    let snapshot = [&b"snapshot."[..], b"pages."].iter().find_map(|begin| name.strip_prefix(*begin));
+    let snapshot =
+        [&b"snapshot."[..], b"pages.", b"quotas."].iter().find_map(|begin| name.strip_prefix(*begin));
     if snapshot.is_some_and(is_number) {
         return Some(CacheFileKind::Snapshot);
     }
@@ -558,6 +561,7 @@ mod tests {
         assert_eq!(file_kind(c"purges.123"), Some(CacheFileKind::Purges));
         assert_eq!(file_kind(c"snapshot.0000000001"), Some(CacheFileKind::Snapshot));
         assert_eq!(file_kind(c"pages.0000000001"), Some(CacheFileKind::Snapshot));
+        assert_eq!(file_kind(c"quotas.0000000001"), Some(CacheFileKind::Snapshot));
         for other in [
             c"B7F54B2DF7773722D382F4809D65029C",
             c"b7f54b2df7773722d382f4809d65029",

@@ -102,14 +102,29 @@ pub(crate) const METRICS: &[Metric] = &[
         name: "cache_removed_total",
         kind: MetricKind::Counter,
         labels: &["cache", "reason"],
-        doc: "Entries that were removed: inactive (nobody asked for them), evicted (there was no room), purged.",
+        doc: "Entries that were removed: inactive (nobody asked for them), evicted (there was no room), purged, quota (others of the same owner are newer).",
         read: |scrape, out| {
             for (name, cache) in caches(scrape) {
                 out.value(&[&name, "inactive"], sum(cache, |zone| zone.counts.inactive.value()));
                 out.value(&[&name, "evicted"], sum(cache, |zone| zone.counts.evicted.value()));
                 out.value(&[&name, "purged"], sum(cache, |zone| zone.counts.purged.value()));
+                out.value(&[&name, "quota"], sum(cache, |zone| zone.quotas.evicted.value()));
             }
         },
+    },
+    Metric {
+        name: "cache_quota_owners",
+        kind: MetricKind::Gauge,
+        labels: CACHE,
+        doc: "Values of the variable of `cache_quota` that have responses; with members, the sum over these.",
+        read: |scrape, out| each(scrape, out, |zone| zone.quotas.counts().owners),
+    },
+    Metric {
+        name: "cache_quota_above",
+        kind: MetricKind::Gauge,
+        labels: CACHE,
+        doc: "Those of them whose responses take more than their quota now.",
+        read: |scrape, out| each(scrape, out, |zone| zone.quotas.counts().above),
     },
     Metric {
         name: "cache_entries",

@@ -36,6 +36,8 @@ pub enum MissReason {
     Hedged,
     /// `cache_background_max`: the stale response is not updated now.
     BackgroundMax,
+    /// `cache_quota`: the response is larger than the quota.
+    Quota,
 }
 
 impl MissReason {
@@ -55,6 +57,7 @@ impl MissReason {
             Self::SlowDisk,
             Self::Hedged,
             Self::BackgroundMax,
+            Self::Quota,
         ];
         let policy = NoStoreReason::ALL.into_iter().map(Self::Policy);
         // What has no room gets a new file, and two may have one word.
@@ -80,6 +83,7 @@ impl MissReason {
             Self::SlowDisk => "slow-disk",
             Self::Hedged => "hedged",
             Self::BackgroundMax => "background-max",
+            Self::Quota => "quota",
         }
     }
 }

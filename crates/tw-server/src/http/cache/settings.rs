@@ -13,6 +13,7 @@ use tw_http::fields::is_name;
 use super::background::BACKGROUND_MAX;
 use super::cache_path::RawCachePath;
 use super::purge_rule::{PurgeLocation, PurgeRule};
+use super::quota::{Quota, QuotaClaim, RawQuota};
 use super::refresh_ahead::RefreshAhead;
 use super::zone::{self, Cache, Caches};
 use crate::http::request::Request;
@@ -70,6 +71,8 @@ pub struct Raw {
     pub purge_tag: Setting<Vec<Word>>,
     /// `cache_tag`
     pub tag: Setting<Vec<Word>>,
+    /// `cache_quota`
+    pub quota: Setting<Option<RawQuota>>,
     /// `cache_rfc9111`
     pub rfc9111: Setting<bool>,
     /// `cache_targeted`
@@ -188,6 +191,7 @@ pub struct CacheSettings {
     pub(super) purge: PurgeRule,
     purge_tag: Arc<[Template]>,
     tag: Arc<[Template]>,
+    quota: Option<Arc<Quota>>,
     /// Rules for storing and using responses, nginx's or those of RFC 9111.
     pub(super) rules: Arc<Rules>,
     pub(super) status_field: Option<Arc<CacheStatusField>>,
@@ -241,6 +245,19 @@ impl CacheSettings {
         let no_cache = templates(raw.no_cache, outer.map(|o| &o.no_cache))?;
         let purge_tag = templates(raw.purge_tag, outer.map(|o| &o.purge_tag))?;
         let tag = templates(raw.tag, outer.map(|o| &o.tag))?;
+        let quota = match raw.quota.take() {
+            Some(Some(quota)) => Some(Arc::new(quota.resolve(|word| cx.template(word))?)),
+            Some(None) => None,
+            None => outer.and_then(|o| o.quota.clone()),
+        };
+        if quota.is_some() {
+            let switch_on = |cache: &Cache| cache.parts().for_each(|part| part.zone.quotas.switch_on());
+            match &which {
+                CacheChoice::Off => {}
+                CacheChoice::One(cache) => switch_on(cache),
+                CacheChoice::Named(_) => caches.values().for_each(|cache| switch_on(cache)),
+            }
+        }
         let purge = match raw.purge.take() {
             Some(words) => PurgeRule::read(&words, &caches, cx)?,
             // A location that purges is itself the handler, and none below it is.
@@ -280,6 +297,7 @@ impl CacheSettings {
             purge,
             purge_tag,
             tag,
+            quota,
             rules: rules(raw.rfc9111, raw.targeted, outer.map(|o| &o.rules)),
             status_field,
         })
@@ -359,6 +377,11 @@ impl CacheSettings {
     /// Tags of the response to `r`.
     pub(super) fn tags(&self, r: &Request) -> Vec<Vec<u8>> {
         tags(&self.tag, r)
+    }
+
+    /// Owner of the response to `r` by `cache_quota`.
+    pub(super) fn quota(&self, r: &Request) -> Option<QuotaClaim> {
+        self.quota.as_ref()?.claim(r)
     }
 
     /// Declares the paths that the sandbox must allow.

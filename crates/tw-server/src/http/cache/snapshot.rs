@@ -197,7 +197,8 @@ impl CacheMaintenance {
             self.write_record_snapshot(held, now, stamp).await?;
         }
         let mut writer = SnapshotWriter::new(now, stamp);
-        self.write_parts(&self.snapshot_path(), || writer.step(&held.index)).await
+        self.write_parts(&self.snapshot_path(), || writer.step(&held.index)).await?;
+        self.write_quotas(held).await
     }
 
     /// Writes a file part by part, as `step` makes them, and puts it in its place.

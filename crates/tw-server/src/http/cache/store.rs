@@ -460,6 +460,7 @@ impl Cache {
         key: Key,
         mut gone: Option<RemovedEntry>,
     ) -> Result<bool, DiskError> {
+        self.forget_in_quota(key);
         loop {
             // Before the removal: a search that finds the file until then checks whether it is still there.
             self.zone.removals.fetch_add(1, SeqCst);
@@ -485,6 +486,7 @@ impl Cache {
     pub(super) async fn remove(&self, disk: &Disk, gone: RemovedEntry) -> Result<(), DiskError> {
         if let (Some(address), Some(store)) = (gone.address, &self.zone.segments) {
             let index = self.index().map(|index| &**index);
+            self.forget_in_quota(gone.key);
             store.mark_removed(disk, index, gone.key, address).await?;
             gone.deleted();
             return Ok(());

@@ -20,6 +20,7 @@ use super::fill::{BodyEnd, Delivery, Fill, FillHead, FillRefusal, Follower};
 use super::lookup::{Lookup, StorePermit};
 use super::miss_reason::MissReason;
 use super::open_entries::OpenEntry;
+use super::quota::QuotaClaim;
 use super::settings::CacheSettings;
 use super::writer::{BodyOrigin, FillLog, FillWriter, HeadRefresh};
 use super::zone::Cache;
@@ -50,6 +51,7 @@ pub(crate) struct EntryResponse {
     leading: StorePermit,
     meta: Meta,
     disk: Disk,
+    quota: Option<QuotaClaim>,
     /// Time without progress after which the rest of the body is requested anew.
     stall_age: Option<Duration>,
 }
@@ -206,8 +208,9 @@ impl Lookup {
         let leading = self.lead.take()?;
         match self.prepare_entry(r, settings, ignored_fields(ignored), leading) {
             Ok((leading, meta, disk)) => {
-                let cache = self.cache.clone();
-                Some(StoreDecision::Entry(Box::new(EntryResponse { cache, leading, meta, disk, stall_age })))
+                let (cache, quota) = (self.cache.clone(), settings.quota(r));
+                let entry = EntryResponse { cache, leading, meta, disk, quota, stall_age };
+                Some(StoreDecision::Entry(Box::new(entry)))
             }
             Err((leading, why)) => {
                 r.facts.upstream.cache.why = Some(why);
@@ -259,6 +262,11 @@ impl Lookup {
         let Some(tags) = Tags::of(tags.iter().map(Vec::as_slice)) else {
             return Err((leading, MissReason::TooManyTags));
         };
+        if let (Some(quota), Some(size)) = (settings.quota(r), answer.content_length)
+            && self.cache.is_above_quota(&quota, size)
+        {
+            return Err((leading, MissReason::Quota));
+        }
         let variant = policy::variant(self.key, &vary, &r.head, rules);
         let StorePermit { lead, claim } = leading;
         // As another variant if it varies with the same fields; in the place of the entry if it varies with others.
@@ -358,7 +366,7 @@ impl EntryResponse {
     }
 
     fn writer(self, r: &Request, len: Option<u64>) -> FillWriter {
-        let Self { cache, leading: StorePermit { lead, claim }, meta, disk, stall_age } = self;
+        let Self { cache, leading: StorePermit { lead, claim }, meta, disk, quota, stall_age } = self;
         FillWriter {
             cache,
             meta,
@@ -366,6 +374,7 @@ impl EntryResponse {
             lead,
             claim,
             disk,
+            quota,
             home: r.client().home.clone(),
             generation: r.generation().clone(),
             plan: r.route.plan,

@@ -176,6 +176,7 @@ impl Process {
             verify: true,
             members: Box::default(),
             fleet: None,
+            share: super::quota::WHOLE,
         };
         let zone = Arc::new(CacheZone::new(&place));
         let write_back_size = 8 << 10;

@@ -18,6 +18,7 @@ use tw_rt::watch::Subject;
 use super::feed::{Feed, FeedEvent};
 use super::fill::{BodyEnd, Delivery, Fill};
 use super::open_entries::OpenEntry;
+use super::quota::QuotaClaim;
 use super::store::{BodyTail, ValidatedFile};
 use super::temp_file::FillFile;
 use super::zone::{Cache, FillLead};
@@ -118,6 +119,8 @@ pub(super) struct FillWriter {
     /// Permit to store.
     pub(super) claim: Claim,
     pub(super) disk: Disk,
+    /// Owner of the response, if it has a quota.
+    pub(super) quota: Option<QuotaClaim>,
     pub(super) home: Rc<Loop>,
     pub(super) generation: Rc<LoopGeneration>,
     pub(super) plan: PlanId,
@@ -275,7 +278,7 @@ impl FillWriter {
 
     /// Stores a complete response.
     async fn store(self, fill: &Arc<Fill>, temp_file: Option<FillFile>) -> Result<(), DiskError> {
-        let Self { cache, meta, lead, claim, disk, home, generation, plan, .. } = self;
+        let Self { cache, meta, lead, claim, disk, quota, home, generation, plan, .. } = self;
         let (at, pieces) = fill.unwritten();
         let tail = BodyTail { temp_file, at, pieces, len: fill.received(), needless: fill.needless() };
         let key = claim.key();
@@ -283,6 +286,9 @@ impl FillWriter {
         let fill_log = FillLog(generation.clone(), plan);
         cache.note_stored(stored.as_ref().err(), &|level, message| fill_log.log(level, message));
         let pushed_out = stored?;
+        if let Some(quota) = &quota {
+            cache.count_in_quota(key, quota);
+        }
         cache.remove_elsewhere(&home, &disk, key);
         cache.delete(&home, cache.own_disk(&generation.disks).unwrap_or(&disk), pushed_out);
         // Until here other requests can join the fill.

@@ -33,6 +33,7 @@ use super::fill::{Fill, FillHead, FillRefusal};
 use super::hedge::Hedges;
 use super::member_group::MemberZone;
 use super::members::Members;
+use super::quota::Quotas;
 use super::record_snapshot::OpenRecordSnapshot;
 use super::segments::SegmentStore;
 use super::stats::ResponseStats;
@@ -136,6 +137,7 @@ pub(super) struct CacheZone {
     pub(super) removals: AtomicU64,
     /// Notified when a file is at its path, or will not get there.
     pub(super) placed: Notify,
+    pub(super) quotas: Quotas,
     /// Segments, with `store=log`. As the first configuration of the process with this directory has it.
     pub(super) segments: Option<SegmentStore>,
 }
@@ -527,6 +529,7 @@ impl CacheZone {
             snapshot_at: AtomicI64::new(tw_rt::clock::unix().secs),
             removals: AtomicU64::new(0),
             placed: Notify::new(),
+            quotas: Quotas::default(),
             segments: SegmentStore::of(place),
         }
     }

@@ -1,0 +1,572 @@
+//! Quotas: the bytes that responses of one owner may take of a cache. An owner is a value of a variable, such as a name of a host.
+//!
+//! The table is beside the index, and only for caches with quotas. It has the responses of each owner in the order in which they
+//! were stored. Of an owner above its quota, [`next_excess`](QuotaTable::next_excess) names the oldest one. Responses that have left
+//! the index in the meantime are found by [`check`](QuotaTable::check).
+//!
+//! ```text
+//! block of 4 KiB:  magic u32 · CRC-32 of all behind it · number of rows u32 · 0 u32 · rows
+//! row of 36 bytes: owner u64 · key 16 bytes · order u64 · units of 512 bytes u32
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+
+use tw_base::Limit;
+
+use crate::Key;
+use crate::snapshot::BLOCK_SIZE;
+
+/// Owners with a quota of their own.
+const OWNERS_MAX: usize = 65_536;
+/// Responses in one step of [`QuotaTable::check`].
+const CHECKED_PER_STEP: usize = 256;
+/// Bytes in which sizes are counted.
+const UNIT: u64 = 512;
+/// Parts of the map of keys: one for each value of a byte.
+const KEY_PARTS: usize = 256;
+/// No response.
+const NONE: u32 = u32::MAX;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"twq1");
+const ROWS_AT: usize = 16;
+const ROW_SIZE: usize = 36;
+const ROWS_PER_BLOCK: usize = (BLOCK_SIZE - ROWS_AT) / ROW_SIZE;
+
+pub(crate) const LIMITS: &[Limit] = &[Limit::count(
+    "OWNERS_MAX",
+    OWNERS_MAX as u64,
+    "Values of the variable of `cache_quota` with a quota of their own in one cache, about 100 bytes each",
+    "all further values share one quota",
+)];
+
+/// Number of an owner: a hash of the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct QuotaOwner(u64);
+
+impl QuotaOwner {
+    /// All owners beyond [the limit](self) together.
+    const OTHERS: Self = Self(0);
+
+    /// Owner with this value.
+    #[must_use]
+    pub fn of(value: &[u8]) -> Self {
+        let Key(hash) = Key::of(value);
+        let half = hash.first_chunk().map_or(0, |half| u64::from_le_bytes(*half));
+        Self(half.max(1))
+    }
+}
+
+/// Numbers of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuotaCounts {
+    /// Owners that have responses.
+    pub owners: u64,
+    /// Responses that are counted.
+    pub responses: u64,
+    /// Owners whose responses take more than their quota.
+    pub above: u64,
+    /// True if further owners share a quota.
+    pub is_full: bool,
+}
+
+/// Responses by owner.
+#[derive(Debug)]
+pub struct QuotaTable {
+    owners: HashMap<QuotaOwner, u32>,
+    accounts: Vec<Account>,
+    /// Accounts without responses.
+    free_accounts: Vec<u32>,
+    /// Responses by key, in parts: none takes long to grow.
+    keys: Box<[HashMap<Key, u32>]>,
+    count: u64,
+    items: Vec<Item>,
+    free_items: Vec<u32>,
+    /// Accounts that may be above their quota.
+    above: VecDeque<u32>,
+    /// Number of the next response.
+    order: u64,
+}
+
+impl Default for QuotaTable {
+    fn default() -> Self {
+        Self {
+            owners: HashMap::new(),
+            accounts: Vec::new(),
+            free_accounts: Vec::new(),
+            keys: (0..KEY_PARTS).map(|_| HashMap::new()).collect(),
+            count: 0,
+            items: Vec::new(),
+            free_items: Vec::new(),
+            above: VecDeque::new(),
+            order: 0,
+        }
+    }
+}
+
+/// Responses of one owner.
+#[derive(Debug)]
+struct Account {
+    owner: QuotaOwner,
+    /// Quota in units; `u64::MAX` if it is not known.
+    max: u64,
+    used: u64,
+    count: u64,
+    oldest: u32,
+    newest: u32,
+    is_queued: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Item {
+    key: Key,
+    order: u64,
+    units: u32,
+    account: u32,
+    older: u32,
+    newer: u32,
+}
+
+/// Position of a walk over a table.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct QuotaCursor(usize);
+
+impl QuotaTable {
+    /// Counts a response that was stored, of so many bytes, for an owner with a quota of `max` bytes.
+    pub fn add(&mut self, key: Key, size: u64, owner: QuotaOwner, max: u64) {
+        self.forget(key);
+        let order = self.order;
+        let account = self.account(owner);
+        if let Some(account) = self.accounts.get_mut(account as usize) {
+            account.max = max / UNIT;
+        }
+        self.insert(key, units(size), order, account);
+        self.queue(account);
+    }
+
+    /// Sets the quota of an owner, and returns true if a response is counted.
+    pub fn confirm(&mut self, key: Key, owner: QuotaOwner, max: u64) -> bool {
+        if let Some(number) = self.owners.get(&owner).copied()
+            && let Some(account) = self.accounts.get_mut(number as usize)
+            && account.max != max / UNIT
+        {
+            account.max = max / UNIT;
+            self.queue(number);
+        }
+        self.has(key)
+    }
+
+    /// Counts a response no more.
+    pub fn forget(&mut self, key: Key) {
+        let Some(number) = self.part(key).and_then(|part| part.remove(&key)) else { return };
+        self.count -= 1;
+        let Some(item) = self.items.get(number as usize).copied() else { return };
+        match self.items.get_mut(item.older as usize) {
+            Some(older) => older.newer = item.newer,
+            None => self.change(item.account, |account| account.oldest = item.newer),
+        }
+        match self.items.get_mut(item.newer as usize) {
+            Some(newer) => newer.older = item.older,
+            None => self.change(item.account, |account| account.newest = item.older),
+        }
+        self.change(item.account, |account| {
+            account.used = account.used.saturating_sub(item.units.into());
+            account.count = account.count.saturating_sub(1);
+        });
+        if let Some(item) = self.items.get_mut(number as usize) {
+            item.account = NONE;
+        }
+        self.free_items.push(number);
+        if let Some(account) = self.accounts.get(item.account as usize)
+            && account.count == 0
+            && !account.is_queued
+        {
+            self.owners.remove(&account.owner);
+            self.free_accounts.push(item.account);
+        }
+    }
+
+    /// Key of the oldest response of an owner above its quota; `None` without any. It is not counted any more.
+    pub fn next_excess(&mut self) -> Option<Key> {
+        loop {
+            let number = *self.above.front()?;
+            let account = self.accounts.get(number as usize)?;
+            let oldest = self.items.get(account.oldest as usize).map(|item| item.key);
+            match oldest.filter(|_| account.used > account.max) {
+                Some(key) => {
+                    self.forget(key);
+                    return Some(key);
+                }
+                None => {
+                    self.above.pop_front();
+                    self.change(number, |account| account.is_queued = false);
+                    if let Some(account) = self.accounts.get(number as usize)
+                        && account.count == 0
+                    {
+                        self.owners.remove(&account.owner);
+                        self.free_accounts.push(number);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Forgets the responses that `is_there` denies, a step at a time. Returns false at the end.
+    pub fn check(&mut self, cursor: &mut QuotaCursor, is_there: impl Fn(Key) -> bool) -> bool {
+        let end = self.items.len().min(cursor.0 + CHECKED_PER_STEP);
+        for number in cursor.0..end {
+            if let Some(item) = self.items.get(number)
+                && item.account != NONE
+                && !is_there(item.key)
+            {
+                self.forget(item.key);
+            }
+        }
+        cursor.0 = end;
+        end < self.items.len()
+    }
+
+    /// Block of a file with the next responses; `None` at the end.
+    pub fn encode(&self, cursor: &mut QuotaCursor) -> Option<Vec<u8>> {
+        let mut rows = Vec::with_capacity(BLOCK_SIZE);
+        let mut count = 0_u32;
+        while let Some(item) = self.items.get(cursor.0)
+            && (count as usize) < ROWS_PER_BLOCK
+        {
+            cursor.0 += 1;
+            let Some(account) = self.accounts.get(item.account as usize) else { continue };
+            rows.extend_from_slice(&account.owner.0.to_le_bytes());
+            rows.extend_from_slice(&item.key.0);
+            rows.extend_from_slice(&item.order.to_le_bytes());
+            rows.extend_from_slice(&item.units.to_le_bytes());
+            count += 1;
+        }
+        if count == 0 {
+            return None;
+        }
+        let mut block = MAGIC.to_le_bytes().to_vec();
+        let mut checked = count.to_le_bytes().to_vec();
+        checked.extend_from_slice(&[0; 4]);
+        checked.extend(rows);
+        checked.resize(BLOCK_SIZE - 8, 0);
+        block.extend_from_slice(&crc32fast::hash(&checked).to_le_bytes());
+        block.extend(checked);
+        Some(block)
+    }
+
+    /// Table with the responses of a file. Takes long if there are many.
+    #[must_use]
+    pub fn restore(mut rows: Vec<QuotaRow>) -> Self {
+        let mut table = Self::default();
+        rows.sort_unstable_by_key(|row| row.order);
+        for row in rows {
+            let account = table.account(row.owner);
+            if !table.has(row.key) {
+                table.insert(row.key, row.units, table.order, account);
+            }
+        }
+        table
+    }
+
+    /// Puts a restored table in the place of this one, whose responses are younger ones.
+    pub fn adopt(&mut self, restored: Self) {
+        for (row, max) in std::mem::replace(self, restored).into_rows() {
+            self.add(row.key, u64::from(row.units) * UNIT, row.owner, max);
+        }
+    }
+
+    fn into_rows(self) -> Vec<(QuotaRow, u64)> {
+        let row = |item: &Item| {
+            let account = self.accounts.get(item.account as usize)?;
+            let Item { key, order, units, .. } = *item;
+            Some((QuotaRow { owner: account.owner, key, order, units }, account.max.saturating_mul(UNIT)))
+        };
+        let mut rows: Vec<_> = self.items.iter().filter_map(row).collect();
+        rows.sort_unstable_by_key(|(row, _)| row.order);
+        rows
+    }
+
+    /// Numbers of the table.
+    #[must_use]
+    pub fn counts(&self) -> QuotaCounts {
+        let is_above = |number: &&u32| {
+            self.accounts.get(**number as usize).is_some_and(|account| account.used > account.max)
+        };
+        QuotaCounts {
+            owners: self.owners.len() as u64,
+            responses: self.count,
+            above: self.above.iter().filter(is_above).count() as u64,
+            is_full: self.owners.contains_key(&QuotaOwner::OTHERS),
+        }
+    }
+
+    /// Bytes that the responses of an owner take.
+    #[must_use]
+    pub fn used(&self, owner: QuotaOwner) -> u64 {
+        let account = self.owners.get(&owner).and_then(|number| self.accounts.get(*number as usize));
+        account.map_or(0, |account| account.used * UNIT)
+    }
+
+    fn part(&mut self, Key([first, ..]): Key) -> Option<&mut HashMap<Key, u32>> {
+        self.keys.get_mut(usize::from(first))
+    }
+
+    fn has(&self, key: Key) -> bool {
+        let Key([first, ..]) = key;
+        self.keys.get(usize::from(first)).is_some_and(|part| part.contains_key(&key))
+    }
+
+    fn change(&mut self, account: u32, change: impl FnOnce(&mut Account)) {
+        if let Some(account) = self.accounts.get_mut(account as usize) {
+            change(account);
+        }
+    }
+
+    /// Number of the account of an owner.
+    fn account(&mut self, owner: QuotaOwner) -> u32 {
+        let owner = match self.owners.get(&owner) {
+            Some(number) => return *number,
+            None if self.owners.len() >= OWNERS_MAX => QuotaOwner::OTHERS,
+            None => owner,
+        };
+        if let Some(number) = self.owners.get(&owner) {
+            return *number;
+        }
+        let (oldest, newest) = (NONE, NONE);
+        let new = Account { owner, max: u64::MAX, used: 0, count: 0, oldest, newest, is_queued: false };
+        let number = match self.free_accounts.pop() {
+            Some(number) => {
+                self.change(number, |account| *account = new);
+                number
+            }
+            None => {
+                self.accounts.push(new);
+                // One more than OWNERS_MAX at most.
+                self.accounts.len() as u32 - 1
+            }
+        };
+        self.owners.insert(owner, number);
+        number
+    }
+
+    /// Adds a response, which is the newest of its owner.
+    fn insert(&mut self, key: Key, units: u32, order: u64, account: u32) {
+        let older = self.accounts.get(account as usize).map_or(NONE, |account| account.newest);
+        let item = Item { key, order, units, account, older, newer: NONE };
+        let number = match self.free_items.pop() {
+            Some(number) => {
+                if let Some(free) = self.items.get_mut(number as usize) {
+                    *free = item;
+                }
+                number
+            }
+            None => {
+                let Ok(number) = u32::try_from(self.items.len()) else { return };
+                self.items.push(item);
+                number
+            }
+        };
+        match self.items.get_mut(older as usize) {
+            Some(older) => older.newer = number,
+            None => self.change(account, |account| account.oldest = number),
+        }
+        self.change(account, |account| {
+            account.newest = number;
+            account.used += u64::from(units);
+            account.count += 1;
+        });
+        if let Some(part) = self.part(key) {
+            part.insert(key, number);
+        }
+        self.count += 1;
+        self.order = order + 1;
+    }
+
+    /// Notes that an account may be above its quota.
+    fn queue(&mut self, number: u32) {
+        if let Some(account) = self.accounts.get_mut(number as usize)
+            && account.used > account.max
+            && !account.is_queued
+        {
+            account.is_queued = true;
+            self.above.push_back(number);
+        }
+    }
+}
+
+/// Response in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuotaRow {
+    owner: QuotaOwner,
+    key: Key,
+    order: u64,
+    units: u32,
+}
+
+impl QuotaRow {
+    /// Reads a block of a file. Returns `None` if it is damaged.
+    #[must_use]
+    pub fn decode(block: &[u8]) -> Option<Vec<Self>> {
+        let checked = block.strip_prefix(&MAGIC.to_le_bytes())?;
+        let (sum, checked) = checked.split_first_chunk()?;
+        let (count, _) = checked.split_first_chunk()?;
+        let count = u32::from_le_bytes(*count) as usize;
+        if crc32fast::hash(checked) != u32::from_le_bytes(*sum) || count > ROWS_PER_BLOCK {
+            return None;
+        }
+        let rows = checked.get(ROWS_AT - 8..)?.chunks_exact(ROW_SIZE).take(count);
+        rows.map(|row| {
+            let (owner, row) = row.split_first_chunk()?;
+            let (key, row) = row.split_first_chunk()?;
+            let (order, units) = row.split_first_chunk()?;
+            Some(Self {
+                owner: QuotaOwner(u64::from_le_bytes(*owner)),
+                key: Key(*key),
+                order: u64::from_le_bytes(*order),
+                units: u32::from_le_bytes(*units.first_chunk()?),
+            })
+        })
+        .collect()
+    }
+}
+
+fn units(size: u64) -> u32 {
+    u32::try_from(size.div_ceil(UNIT)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u32) -> Key {
+        Key::of(&number.to_le_bytes())
+    }
+
+    fn excess(table: &mut QuotaTable) -> Vec<Key> {
+        std::iter::from_fn(|| table.next_excess()).collect()
+    }
+
+    #[test]
+    fn oldest_responses_of_an_owner_above_its_quota_go_first() {
+        let (mut table, a, b) = (QuotaTable::default(), QuotaOwner::of(b"a"), QuotaOwner::of(b"b"));
+        for number in 0..10 {
+            table.add(key(number), 4096, a, 5 * 4096);
+            table.add(key(100 + number), 4096, b, 1 << 20);
+        }
+        assert_eq!((table.used(a), table.counts().above), (10 * 4096, 1));
+        // Stored again: it is the newest.
+        table.add(key(0), 4096, a, 5 * 4096);
+        assert_eq!(excess(&mut table), [1, 2, 3, 4, 5].map(key));
+        assert_eq!((table.used(a), table.used(b)), (5 * 4096, 10 * 4096));
+        // A smaller quota counts at once.
+        assert!(table.confirm(key(0), a, 2 * 4096) && !table.confirm(key(1), a, 2 * 4096));
+        assert_eq!(excess(&mut table), [6, 7, 8].map(key));
+        table.forget(key(9));
+        table.forget(key(0));
+        assert_eq!((table.used(a), table.counts().owners, table.counts().responses), (0, 1, 10));
+        // One that is larger than the quota.
+        table.add(key(1), 1 << 20, a, 4096);
+        assert_eq!(excess(&mut table), [key(1)]);
+        assert_eq!(table.counts().owners, 1);
+    }
+
+    #[test]
+    fn response_belongs_to_its_last_owner() {
+        let (mut table, a, b) = (QuotaTable::default(), QuotaOwner::of(b"a"), QuotaOwner::of(b"b"));
+        table.add(key(1), 1000, a, 1 << 20);
+        table.add(key(1), 2000, b, 1 << 20);
+        assert_eq!((table.used(a), table.used(b)), (0, 2048));
+    }
+
+    #[test]
+    fn responses_that_are_gone_are_forgotten() {
+        let (mut table, a) = (QuotaTable::default(), QuotaOwner::of(b"a"));
+        (0..1000).for_each(|number| table.add(key(number), 512, a, 1 << 30));
+        let there: Vec<_> = (0..500).map(key).collect();
+        let mut cursor = QuotaCursor::default();
+        while table.check(&mut cursor, |key| there.contains(&key)) {}
+        assert_eq!(table.used(a), 500 * 512);
+    }
+
+    #[test]
+    fn further_owners_share_a_quota() {
+        let mut table = QuotaTable::default();
+        let of = |number: u32| QuotaOwner::of(&number.to_le_bytes());
+        for number in 0..OWNERS_MAX as u32 {
+            table.add(key(number), 512, of(number), 1024);
+        }
+        assert!(!table.counts().is_full);
+        for number in 0..4 {
+            table.add(key(1_000_000 + number), 512, of(1_000_000 + number), 1024);
+        }
+        assert!(table.counts().is_full);
+        assert_eq!(excess(&mut table), [key(1_000_000), key(1_000_001)]);
+        // An owner without responses makes room.
+        (0..3).for_each(|number| table.forget(key(number)));
+        table.add(key(7_000_000), 512, of(7_000_000), 1024);
+        assert_eq!(table.used(of(7_000_000)), 512);
+        assert!(table.accounts.len() <= OWNERS_MAX + 1);
+    }
+
+    #[test]
+    fn file_has_owners_and_order() {
+        let (mut table, a) = (QuotaTable::default(), QuotaOwner::of(b"a"));
+        (0..300).for_each(|number| table.add(key(number), 512, a, 1 << 30));
+        (0..100).for_each(|number| table.forget(key(number)));
+        (0..50).for_each(|number| table.add(key(number), 512, a, 1 << 30));
+        let (mut cursor, mut file) = (QuotaCursor::default(), Vec::new());
+        while let Some(block) = table.encode(&mut cursor) {
+            assert_eq!(block.len(), BLOCK_SIZE);
+            file.push(block);
+        }
+        assert_eq!(file.len(), 3);
+        let rows: Vec<_> = file.iter().flat_map(|block| QuotaRow::decode(block).unwrap()).collect();
+        assert_eq!(rows.len(), 250);
+        for at in (0..BLOCK_SIZE).step_by(97) {
+            let mut damaged = file[0].clone();
+            damaged[at] ^= 4;
+            assert_eq!(QuotaRow::decode(&damaged), None, "{at}");
+        }
+        assert_eq!(QuotaRow::decode(&file[0][..100]), None);
+        let mut other = QuotaTable::default();
+        // Stored before the file was read.
+        other.add(key(200), 1024, a, 4 * 512);
+        other.adopt(QuotaTable::restore(rows));
+        assert_eq!(other.used(a), 251 * 512);
+        let gone = excess(&mut other);
+        assert_eq!((gone.len(), gone[0]), (247, key(100)));
+        // The newest are left.
+        assert!([48, 49, 200].iter().all(|number| !gone.contains(&key(*number))));
+    }
+
+    #[test]
+    fn random_changes_agree_with_a_plain_list() {
+        let mut random = 7_u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        let (mut table, mut list) = (QuotaTable::default(), Vec::<(Key, u64, u64)>::new());
+        for _ in 0..20_000 {
+            let (key, owner, size) = (key(next(60) as u32), next(4), 512 * (1 + next(8)));
+            let number = QuotaOwner::of(&owner.to_le_bytes());
+            list.retain(|known| known.0 != key);
+            if next(3) == 0 {
+                table.forget(key);
+                continue;
+            }
+            table.add(key, size, number, 40 * 512);
+            list.push((key, owner, size));
+            let used = |list: &[(Key, u64, u64)]| -> u64 {
+                list.iter().filter(|known| known.1 == owner).map(|known| known.2).sum()
+            };
+            while used(&list) > 40 * 512 {
+                let oldest = list.iter().position(|known| known.1 == owner).unwrap();
+                assert_eq!(table.next_excess(), Some(list.remove(oldest).0));
+            }
+            assert_eq!(table.next_excess(), None);
+            assert_eq!(table.used(number), used(&list));
+        }
+        assert_eq!(table.counts().responses, list.len() as u64);
+        assert!(table.items.len() <= 61 && table.accounts.len() <= 5);
+    }
+}

@@ -1,0 +1,279 @@
+//! `cache_quota`: the bytes that the responses with one value of a variable may take of a cache.
+//!
+//! A response is counted when it was stored, in the table of its zone (`tw_cache::QuotaTable`), which only caches with quotas have.
+//! The manager evicts the oldest ones of a value that is above its quota. The table is written with the snapshot of the index; what
+//! was stored after that is counted when it is requested again.
+
+use std::ffi::CString;
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use tw_base::{Counter, FatalMutex};
+use tw_cache::{EntryState, Key, QuotaCounts, QuotaCursor, QuotaOwner, QuotaRow, QuotaTable};
+use tw_cache::{SNAPSHOT_BLOCK_SIZE, SnapshotPart};
+use tw_conf::{ConfError, Node, Word, units};
+use tw_disk::{Account, DiskError, Errno, JobClass, JobSource, OpenOptions};
+use tw_log::{Level, Text};
+
+use super::manager::{CacheMaintenance, StepPacer};
+use super::zone::{Cache, ZoneIndex};
+use crate::http::request::Request;
+use crate::vars::Template;
+
+/// Name of the file in the directory of a cache.
+pub(super) const NAME: &str = "quotas";
+/// Bytes that are read or written at once.
+const PIECE: usize = 16 * SNAPSHOT_BLOCK_SIZE;
+/// Parts of a cache that quotas are divided into for its members.
+pub(super) const WHOLE: u32 = 1 << 16;
+/// Responses that are evicted in one turn of an event loop.
+const EVICTED_PER_TURN: u32 = 64;
+
+/// `cache_quota` as written.
+#[derive(Debug, Clone)]
+pub struct RawQuota {
+    value: Word,
+    max: u64,
+}
+
+impl RawQuota {
+    /// Reads the directive; `None` for `off`.
+    ///
+    /// # Errors
+    /// An invalid size.
+    pub fn read(node: &Node) -> Result<Option<Self>, ConfError> {
+        let value = node.arg(0)?.clone();
+        let size = match &*node.args {
+            [_] if &*value.bytes == b"off" => return Ok(None),
+            [_, size] => size,
+            _ => return Err(node.fail("a size is missing".to_owned())),
+        };
+        let max = units::offset(&size.bytes).filter(|max| *max > 0);
+        let max = max.ok_or_else(|| node.fail(format!("invalid size \"{size}\"")).at(size.span))?;
+        Ok(Some(Self { value, max }))
+    }
+
+    /// Quota of a location; `template` compiles the value.
+    ///
+    /// # Errors
+    /// Those of the value.
+    pub(super) fn resolve(
+        &self,
+        template: impl FnOnce(&Word) -> Result<Template, ConfError>,
+    ) -> Result<Quota, ConfError> {
+        Ok(Quota { value: template(&self.value)?, max: self.max })
+    }
+}
+
+/// `cache_quota` of a location.
+pub(super) struct Quota {
+    value: Template,
+    max: u64,
+}
+
+impl Quota {
+    /// Owner of the response to `r`; `None` if the value is empty.
+    pub(super) fn claim(&self, r: &Request) -> Option<QuotaClaim> {
+        let value = self.value.value(r);
+        (!value.is_empty()).then(|| QuotaClaim { owner: QuotaOwner::of(&value), max: self.max })
+    }
+}
+
+/// Owner of one response, with its quota in the whole cache.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct QuotaClaim {
+    owner: QuotaOwner,
+    max: u64,
+}
+
+/// Quotas of one zone.
+#[derive(Default)]
+pub(super) struct Quotas {
+    table: FatalMutex<QuotaTable>,
+    /// True if a configuration of this process has quotas for the cache.
+    is_on: AtomicBool,
+    /// True if the file was read.
+    is_restored: AtomicBool,
+    /// True if the log says that values share a quota.
+    is_full_reported: AtomicBool,
+    /// Responses that were evicted.
+    pub(super) evicted: Counter,
+}
+
+impl Quotas {
+    /// Begins to count.
+    pub(super) fn switch_on(&self) {
+        self.is_on.store(true, Relaxed);
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.is_on.load(Relaxed)
+    }
+
+    pub(super) fn counts(&self) -> QuotaCounts {
+        if self.is_on() { self.table.lock().counts() } else { QuotaCounts::default() }
+    }
+}
+
+impl Cache {
+    /// Part of a quota that counts here: all of it, or the share of a member.
+    fn share_of(&self, claim: &QuotaClaim) -> u64 {
+        let share = u128::from(claim.max) * u128::from(self.place.share) / u128::from(WHOLE);
+        u64::try_from(share).unwrap_or(u64::MAX)
+    }
+
+    /// Returns true if a response of so many bytes is larger than the quota of its owner.
+    pub(super) fn is_above_quota(&self, claim: &QuotaClaim, size: u64) -> bool {
+        size > self.share_of(claim)
+    }
+
+    /// Counts a response that was stored, or found without being counted.
+    pub(super) fn count_in_quota(&self, key: Key, claim: &QuotaClaim) {
+        let Some(index) = self.index() else { return };
+        // Before the table is locked, as everywhere.
+        let found = index.peek(key).filter(|found| found.holds == EntryState::File);
+        if let Some(found) = found {
+            self.zone.quotas.table.lock().add(key, found.size, claim.owner, self.share_of(claim));
+        }
+    }
+
+    /// Counts a response that was found, if it is not counted: it may have been stored before a crash.
+    pub(super) fn confirm_quota(&self, key: Key, claim: &QuotaClaim) {
+        let is_counted = self.zone.quotas.table.lock().confirm(key, claim.owner, self.share_of(claim));
+        if !is_counted && self.zone.quotas.is_restored.load(Acquire) {
+            self.count_in_quota(key, claim);
+        }
+    }
+
+    /// Counts a response no more that has left the index, unless another one has its key.
+    pub(super) fn forget_in_quota(&self, key: Key) {
+        if self.zone.quotas.is_on() && !self.has_file(key) {
+            self.zone.quotas.table.lock().forget(key);
+        }
+    }
+
+    fn has_file(&self, key: Key) -> bool {
+        let found = self.index().and_then(|index| index.peek(key));
+        found.is_some_and(|found| found.holds == EntryState::File)
+    }
+
+    fn quotas_path(&self) -> CString {
+        let dir = self.place.dir.to_bytes();
+        CString::new([dir, b"/", NAME.as_bytes()].concat()).unwrap_or_default()
+    }
+}
+
+impl CacheMaintenance {
+    /// Evicts the oldest responses of values that are above their quotas. Until the index is complete, nobody knows what there is.
+    pub(super) async fn enforce_quotas(&self, held: &ZoneIndex) {
+        let quotas = &self.cache.zone.quotas;
+        if !quotas.is_on() || !self.cache.zone.is_loaded.load(Acquire) {
+            return;
+        }
+        let mut pace = StepPacer::new(self.cache.place.manager);
+        let mut steps = 0;
+        loop {
+            let Some(key) = quotas.table.lock().next_excess() else { break };
+            let found = held.index.peek(key).filter(|found| found.holds == EntryState::File);
+            if let Some(gone) = found.and_then(|found| held.index.remove_if_sequence(key, found.sequence)) {
+                quotas.evicted.add(1);
+                self.remove(gone).await;
+                pace.count().await;
+            }
+            steps += 1;
+            if steps % EVICTED_PER_TURN == 0 {
+                tw_rt::yield_now().await;
+            }
+        }
+        if quotas.counts().is_full && !quotas.is_full_reported.swap(true, Relaxed) {
+            let name = Text(&self.cache.name);
+            let what = "too many values have a quota, further ones share one";
+            (self.log)(Level::Warn, format_args!("cache \"{name}\": {what}"));
+        }
+    }
+
+    /// Reads the file with the owners of responses, once.
+    pub(super) async fn restore_quotas(&self) {
+        let quotas = &self.cache.zone.quotas;
+        if !quotas.is_on() || quotas.is_restored.load(Acquire) {
+            return;
+        }
+        match self.read_quotas().await {
+            Ok(restored) => {
+                if let Some(restored) = restored {
+                    quotas.table.lock().adopt(restored);
+                }
+                quotas.is_restored.store(true, Release);
+            }
+            // It is tried again.
+            Err(error) => self.log_failure(&error),
+        }
+    }
+
+    async fn read_quotas(&self) -> Result<Option<QuotaTable>, DiskError> {
+        let path = self.cache.quotas_path();
+        let mut by = Account::new(JobClass::Scan, JobSource::of(path.to_bytes()));
+        let file = match self.disk.open(&mut by, &path, &OpenOptions::READ).await {
+            Ok(file) => file,
+            Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let (mut rows, mut damaged, mut offset) = (Vec::new(), 0_u64, 0);
+        loop {
+            let piece = self.read(&mut by, &file, offset, PIECE).await?;
+            for block in piece.chunks(SNAPSHOT_BLOCK_SIZE) {
+                match QuotaRow::decode(block) {
+                    Some(some) => rows.extend(some),
+                    None => damaged += 1,
+                }
+            }
+            if piece.len() < PIECE {
+                break;
+            }
+            offset += PIECE as u64;
+            tw_rt::yield_now().await;
+        }
+        if damaged > 0 {
+            let name = Text(&self.cache.name);
+            let what =
+                format_args!("cache \"{name}\": {damaged} blocks of the file of its quotas are damaged");
+            (self.log)(Level::Warn, what);
+        }
+        // Sorting takes long.
+        let made = self.disk.pool().run(&mut by, move || QuotaTable::restore(rows)).await;
+        made.map(Some)
+    }
+
+    /// Writes the owners of responses, without those that have left the index.
+    pub(super) async fn write_quotas(&self, held: &ZoneIndex) -> Result<(), DiskError> {
+        let quotas = &self.cache.zone.quotas;
+        if !quotas.is_on() || !quotas.is_restored.load(Acquire) {
+            return Ok(());
+        }
+        if self.cache.zone.is_loaded.load(Acquire) {
+            let mut cursor = QuotaCursor::default();
+            let is_there = |key| held.index.peek(key).is_some_and(|found| found.holds == EntryState::File);
+            while quotas.table.lock().check(&mut cursor, is_there) {
+                tw_rt::yield_now().await;
+            }
+        }
+        let (mut cursor, mut offset) = (QuotaCursor::default(), 0);
+        let step = || {
+            let mut bytes = Vec::new();
+            while bytes.len() < PIECE
+                && let Some(block) = quotas.table.lock().encode(&mut cursor)
+            {
+                bytes.extend(block);
+            }
+            if bytes.is_empty() {
+                return SnapshotPart::Done;
+            }
+            let at = offset;
+            offset += bytes.len() as u64;
+            SnapshotPart::Write { offset: at, bytes }
+        };
+        self.write_parts(&self.cache.quotas_path(), step).await
+    }
+}
