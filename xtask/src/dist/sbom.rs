@@ -74,10 +74,13 @@ fn reference(package: &Value) -> String {
     format!("pkg:cargo/{}@{}", word(package, "name"), word(package, "version"))
 }
 
+/// Programs beside the server.
+const APPLICATIONS: [&str; 3] = ["tailwater-top", "tailwater-ingress", "tw-slowdisk"];
+
 fn component(package: &Value, checksums: &BTreeMap<(String, String), String>) -> Value {
     let (name, version) = (word(package, "name"), word(package, "version"));
     let mut component = json!({
-        "type": if ["tailwater-top", "tw-slowdisk"].contains(&name.as_str()) { "application" } else { "library" },
+        "type": if APPLICATIONS.contains(&name.as_str()) { "application" } else { "library" },
         "bom-ref": reference(package),
         "name": name,
         "version": version,
@@ -153,7 +156,7 @@ mod tests {
         // A crate of the workspace has no checksum, every other one has.
         for component in components {
             let name = component["name"].as_str().unwrap();
-            let is_ours = name.starts_with("tw-") || name == "tailwater-top";
+            let is_ours = name.starts_with("tw-") || name.starts_with("tailwater-");
             assert_eq!(component["hashes"].is_null(), is_ours, "{component}");
         }
         assert!(!text.contains(&crate::root().display().to_string()), "names this machine");
