@@ -35,7 +35,7 @@ struct Follower<'a> {
     main: String,
 }
 
-/// What a follower remembers from one look to the next.
+/// Memory of a follower from one look to the next.
 struct Memory {
     state: FollowState,
     /// The last order that was not obeyed, because it is none for this node.
