@@ -1,5 +1,7 @@
 //! Contents of a cache, which outlive configurations: the index of its entries, the fills in progress, and counters.
 
+mod fill_lead;
+
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fmt;
@@ -11,13 +13,12 @@ use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use tokio::sync::{Notify, OnceCell};
 use tw_base::{Counter, FatalMutex, Limit};
-use tw_cache::format::Meta;
-use tw_cache::{Claim, Index, IndexEntry, Key, PURGES_SIZE_MAX, Purge, Purges, RemovedEntry};
+use tw_cache::{Index, IndexEntry, Key, PURGES_SIZE_MAX, Purge, Purges, RemovedEntry};
 use tw_conf::ConfError;
 use tw_core::pools::{DiskMode, Disks};
 use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource};
@@ -25,11 +26,11 @@ use tw_fleet::Fleet;
 use tw_log::Level;
 use tw_rt::watch::Subject;
 
-use super::background::{BackgroundFetches, FetchPermit};
+use super::background::BackgroundFetches;
 use super::breaker::Breaker;
 use super::cache_device;
 use super::cache_path::{CachePath, CacheStore, RawCachePath};
-use super::fill::{Fill, FillHead, FillRefusal};
+use super::fill::Fill;
 use super::hedge::Hedges;
 use super::member_group::MemberZone;
 use super::members::Members;
@@ -41,6 +42,8 @@ use super::temp_file::WRITE_BACK_SIZE;
 use crate::event_loop::Loop;
 use crate::http::request::Request;
 use crate::load::Resolve;
+
+pub(super) use fill_lead::{FillLead, JoinOutcome};
 
 /// Number of locks of the fills of a cache.
 const FILL_SHARDS: usize = 32;
@@ -190,23 +193,6 @@ pub(super) struct ZoneCounters {
     pub(super) purged: Counter,
 }
 
-/// Role of a request without a usable entry.
-pub(super) enum JoinOutcome {
-    /// The request goes to the upstream server and fills the entry.
-    Lead(FillLead),
-    /// Another request fetches the response already.
-    Follow(Arc<Fill>),
-}
-
-/// Permit to fill an entry. Dropping it before the response has begun leaves that to the next request.
-pub(super) struct FillLead {
-    cache: Arc<Cache>,
-    key: Key,
-    pub(super) fill: Arc<Fill>,
-    /// Permit of a background fetch.
-    pub(super) permit: Option<FetchPermit>,
-}
-
 impl Cache {
     /// Declares a cache of the configuration; it takes over the contents of a previous one with the same directory.
     ///
@@ -282,38 +268,6 @@ impl Cache {
     /// Disk with the thread pool of the cache, if it names one.
     pub(crate) fn own_disk<'d>(&self, disks: &'d Disks) -> Option<&'d Disk> {
         disks.get(disks.pool_index(self.place.pool.as_deref()?)?, DiskMode::Threads)
-    }
-
-    /// Joins a fill or starts one: one request at a time fills an entry. A fill without progress for `age` is not joined.
-    pub(super) fn join(self: &Arc<Self>, key: Key, now: Instant, age: Duration) -> JoinOutcome {
-        let mut fills = self.zone.fills(key).lock();
-        if let Some(fill) = fills.get(&key)
-            && fill.is_followable()
-            && !fill.is_stalled(now, age)
-        {
-            return JoinOutcome::Follow(fill.clone());
-        }
-        JoinOutcome::Lead(self.insert(&mut fills, key, now))
-    }
-
-    /// Starts a fill in any case. Others find a fill in progress until this one has [begun](FillLead::begin).
-    pub(super) fn lead(self: &Arc<Self>, key: Key, now: Instant) -> FillLead {
-        let mut fills = self.zone.fills(key).lock();
-        if fills.get(&key).is_some_and(|fill| fill.has_begun()) {
-            return FillLead { cache: self.clone(), key, fill: Arc::new(Fill::new(now)), permit: None };
-        }
-        self.insert(&mut fills, key, now)
-    }
-
-    fn insert(self: &Arc<Self>, fills: &mut Fills, key: Key, now: Instant) -> FillLead {
-        let fill = Arc::new(Fill::new(now));
-        fills.insert(key, fill.clone());
-        FillLead { cache: self.clone(), key, fill, permit: None }
-    }
-
-    /// Returns the fill with this key.
-    pub(super) fn fill(&self, key: Key) -> Option<Arc<Fill>> {
-        self.zone.fills(key).lock().get(&key).cloned()
     }
 
     /// Returns index and purges. Waits for the disk the first time: purges of before a restart are read.
@@ -434,25 +388,6 @@ impl Cache {
         let _one_at_a_time = self.zone.saving.lock().await;
         let mut by = Account::new(JobClass::Fill, JobSource::NONE);
         disk.replace(&mut by, &self.purges_path(), 0o600, held.purges.encode()).await.map(|_| ())
-    }
-
-    /// Removes the fill with this key, so that no request joins it. Returns true if it had begun.
-    pub(super) fn remove_fill(&self, key: Key) -> bool {
-        let fill = self.zone.fills(key).lock().remove(&key);
-        fill.is_some_and(|fill| fill.has_begun())
-    }
-
-    /// Removes all fills, so that no request joins them, unless `is_meant` is false for their response.
-    pub(super) fn remove_fills(&self, is_meant: impl Fn(&Meta) -> bool) {
-        for fills in &self.zone.fills {
-            fills.lock().retain(|_, fill| {
-                let is_kept = fill.head().is_some_and(|begun| !is_meant(&begun.meta));
-                if is_kept {
-                    fill.forget_earlier(&is_meant);
-                }
-                is_kept
-            });
-        }
     }
 
     /// Name of the zone.
@@ -618,44 +553,6 @@ pub(super) fn seeds() -> [u64; 2] {
 pub(super) fn unix_ms() -> i64 {
     let now = tw_rt::clock::unix();
     now.secs * 1000 + i64::from(now.msec)
-}
-
-impl FillLead {
-    /// Begins the response: others find it from now on, unless a purge came after `claim`.
-    pub(super) fn begin(&self, begun: FillHead, claim: &Claim) {
-        self.fill.begin(begun);
-        let zone = &self.cache.zone;
-        // Within the lock: a purge removes fills afterwards.
-        let mut fills = zone.fills(self.key).lock();
-        let is_current = zone.loaded().is_some_and(|ZoneIndex { index, purges, .. }| {
-            let is_key_purged = index.peek(self.key).is_some_and(|found| claim.sequence() < found.since);
-            !is_key_purged && purges.latest() <= claim.sequence()
-        });
-        if is_current && let Some(earlier) = fills.insert(self.key, self.fill.clone()) {
-            self.fill.set_earlier(earlier);
-        }
-    }
-
-    /// Gives the fill up: its response is not shared.
-    pub(super) fn give_up(self, over: FillRefusal) {
-        self.fill.give_up(over);
-    }
-}
-
-impl Drop for FillLead {
-    fn drop(&mut self) {
-        let mut fills = self.cache.zone.fills(self.key).lock();
-        if fills.get(&self.key).is_some_and(|fill| Arc::ptr_eq(fill, &self.fill)) {
-            match self.fill.earlier() {
-                Some(earlier) => fills.insert(self.key, earlier),
-                None => fills.remove(&self.key),
-            };
-        }
-        // Within the lock: it is not put back after this.
-        self.fill.mark_placed();
-        drop(fills);
-        self.fill.give_up(FillRefusal::Abandoned);
-    }
 }
 
 /// Caches of a configuration by name.
