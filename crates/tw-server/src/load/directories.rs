@@ -24,7 +24,7 @@ pub enum DirectoryPurpose {
     Member,
     /// Segments of a cache: a block device, or a file in its place.
     Device,
-    /// The same for a member of a cache, which works without it.
+    /// Segments of a member of a cache, which works without it.
     MemberDevice,
     /// Bodies that do not fit into memory, and state that is written by one thread.
     Temporary,
