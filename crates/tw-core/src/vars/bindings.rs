@@ -47,6 +47,11 @@ impl Bindings {
         self.eval_status.set(EvalStatus::Ok);
     }
 
+    /// Gives back the memory for more values: a session that lasts long stores few.
+    pub fn shrink(&mut self) {
+        self.values.get_mut().shrink();
+    }
+
     /// Returns the status and resets it to `Ok`.
     pub fn take_eval_status(&self) -> EvalStatus {
         self.eval_status.replace(EvalStatus::Ok)

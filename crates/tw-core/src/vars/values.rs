@@ -45,9 +45,27 @@ enum Slot {
     /// Computed, without a value.
     Missing,
     /// A range of the buffer, which was computed.
-    Computed(usize, usize),
+    Computed(Span),
     /// A range of the buffer, which was stored.
-    Stored(usize, usize),
+    Stored(Span),
+}
+
+/// A range of the buffer. Narrow, because a session has a slot for every variable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+impl Span {
+    /// `None` beyond 4 GiB.
+    fn new(start: usize, end: usize) -> Option<Self> {
+        Some(Self { start: u32::try_from(start).ok()?, end: u32::try_from(end).ok()? })
+    }
+
+    fn of(self, bytes: &[u8]) -> Option<&[u8]> {
+        bytes.get(self.start as usize..self.end as usize)
+    }
 }
 
 /// A slot cannot be computed: it needs itself, or too many others.
@@ -70,23 +88,31 @@ impl Values {
         match *self.slots.get(usize::from(slot))? {
             Slot::Empty | Slot::Computing => None,
             Slot::Missing => Some(Value::Missing),
-            Slot::Computed(start, end) | Slot::Stored(start, end) => {
-                out.extend_from_slice(self.bytes.get(start..end)?);
+            Slot::Computed(span) | Slot::Stored(span) => {
+                out.extend_from_slice(span.of(&self.bytes)?);
                 Some(Value::Found)
             }
         }
     }
 
-    /// Stores a value.
-    pub(super) fn store(&mut self, slot: u16, value: &[u8]) {
-        let (start, end) = self.push(value);
-        *self.slot(slot) = Slot::Stored(start, end);
+    /// Gives back the memory for more values.
+    pub(super) fn shrink(&mut self) {
+        let used = self.slots.iter().rposition(|slot| *slot != Slot::Empty).map_or(0, |last| last + 1);
+        self.slots.truncate(used);
+        self.slots.shrink_to_fit();
+        self.bytes.shrink_to_fit();
     }
 
-    fn push(&mut self, value: &[u8]) -> (usize, usize) {
+    /// Stores a value. One for which there is no room, behind 4 GiB of others, is missing.
+    pub(super) fn store(&mut self, slot: u16, value: &[u8]) {
+        *self.slot(slot) = self.push(value).map_or(Slot::Missing, Slot::Stored);
+    }
+
+    fn push(&mut self, value: &[u8]) -> Option<Span> {
         let start = self.bytes.len();
+        let span = Span::new(start, start + value.len())?;
         self.bytes.extend_from_slice(value);
-        (start, self.bytes.len())
+        Some(span)
     }
 
     /// Begins to compute a slot; [`Values::computed`] or [`Values::dropped`] must follow.
@@ -103,10 +129,7 @@ impl Values {
     pub(super) fn computed(&mut self, slot: u16, value: Value, bytes: &[u8]) {
         self.depth = self.depth.saturating_sub(1);
         *self.slot(slot) = match value {
-            Value::Found => {
-                let (start, end) = self.push(bytes);
-                Slot::Computed(start, end)
-            }
+            Value::Found => self.push(bytes).map_or(Slot::Missing, Slot::Computed),
             Value::Missing => Slot::Missing,
         };
     }
@@ -168,6 +191,29 @@ mod tests {
         assert_eq!(read(&values, 5), None);
         values.clear();
         assert_eq!(read(&values, 3), None);
+    }
+
+    #[test]
+    fn shrinking_keeps_values_and_gives_the_rest_back() {
+        let mut values = Values::default();
+        values.store(2, b"two");
+        assert_eq!(values.begin(40), Ok(()));
+        values.dropped(40);
+        values.shrink();
+        assert_eq!((values.slots.capacity(), values.bytes.capacity()), (3, 3));
+        assert_eq!(read(&values, 2), Some((Value::Found, b"<two".to_vec())));
+        assert_eq!(read(&values, 40), None);
+        values.store(40, b"!");
+        assert_eq!(read(&values, 40), Some((Value::Found, b"<!".to_vec())));
+        assert_eq!(size_of::<Slot>(), 12);
+    }
+
+    #[test]
+    fn ranges_beyond_4_gib_are_none() {
+        let most = u32::MAX as usize;
+        assert!(Span::new(most, most).is_some());
+        assert!(Span::new(most, most + 1).is_none());
+        assert!(Span::new(most + 1, most + 1).is_none());
     }
 
     #[test]
