@@ -184,11 +184,15 @@ pub fn relay<C: RelayEnd + Copy, S: RelayEnd + Copy>(
     let mut up = Direction::new(RelaySide::Client, client, to_server, up);
     let mut down = Direction::new(RelaySide::Server, server, to_client, down);
     let mut deadline = Deadline::new();
+    let mut first_byte = None;
     let (idle, ending) = (limits.idle, limits.ending);
     deadline.set(idle);
     async move {
         let result = poll_fn(|cx| {
             let moved = [up.drive(core, cx), down.drive(core, cx)];
+            if down.received > 0 {
+                first_byte.get_or_insert_with(tw_rt::clock::now);
+            }
             for moved in moved {
                 match moved {
                     Ok(Progress::Something) => deadline.set(idle),
@@ -214,7 +218,7 @@ pub fn relay<C: RelayEnd + Copy, S: RelayEnd + Copy>(
             to_server: up.passed,
             from_server: down.received,
             to_client: down.passed,
-            first_byte: down.first_byte,
+            first_byte,
             result,
         }
     }
@@ -247,23 +251,16 @@ struct Direction<F, T> {
     received: u64,
     /// Bytes that went in this direction.
     passed: u64,
-    /// Time at which the first bytes were read.
-    first_byte: Option<Instant>,
     size: ReadSize,
     /// Position among the large transfers of the loop, once this is one.
     turn: Option<Box<BulkTurn>>,
     /// True if the end of this direction closes both connections.
     closes: bool,
-    /// Longest time for which the receiver may take nothing, if there is one. Boxed, as the rate is: most relays have neither.
-    stall: Option<Box<StallLimit>>,
+    /// Milliseconds for which the receiver may take nothing; [`u32::MAX`] is no limit.
+    patience_ms: u32,
+    /// End of that time, while something is kept. Boxed, as the rate is: an idle relay has neither.
+    stall: Option<Box<Deadline>>,
     rate: Option<Box<ReadRate>>,
-}
-
-/// Longest time for which a receiver may take nothing.
-struct StallLimit {
-    patience: Duration,
-    /// End of that time, while something is kept.
-    end: Deadline,
 }
 
 /// Limits of one direction.
@@ -340,8 +337,6 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
         let DirectionLimits { size, patience, rate, closes } = limits;
         // What was read before counts, too.
         let rate = rate.map(|rate| Box::new(ReadRate::new(rate, early.len())));
-        let stall =
-            (patience < Duration::MAX).then(|| Box::new(StallLimit { patience, end: Deadline::new() }));
         Self {
             source,
             from,
@@ -350,11 +345,11 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
             stage: DirectionStage::Open,
             received: 0,
             passed: 0,
-            first_byte: None,
             size: ReadSize::new(size),
             turn: None,
             closes,
-            stall,
+            patience_ms: u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
+            stall: None,
             rate,
         }
     }
@@ -375,15 +370,15 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
     /// Moves what can be moved now, and sees to it that the receiver does not take for ever.
     fn drive(&mut self, core: &LoopCore, cx: &mut Context<'_>) -> Result<Progress, RelayFailure> {
         let moved = self.advance(core, cx)?;
-        let Some(stall) = &mut self.stall else { return Ok(moved) };
-        if self.kept.is_empty() {
-            stall.end.clear();
+        if self.kept.is_empty() || self.patience_ms == u32::MAX {
+            self.stall = None;
             return Ok(moved);
         }
-        if moved == Progress::Something || stall.end.at().is_none() {
-            stall.end.set(stall.patience);
+        let stall = self.stall.get_or_insert_default();
+        if moved == Progress::Something || stall.at().is_none() {
+            stall.set(Duration::from_millis(self.patience_ms.into()));
         }
-        match stall.end.poll_elapsed(cx) {
+        match stall.poll_elapsed(cx) {
             Poll::Ready(()) => Err(RelayFailure::Timeout),
             Poll::Pending => Ok(moved),
         }
@@ -451,7 +446,6 @@ impl<F: RelayEnd, T: RelayEnd> Direction<F, T> {
         if let Some(rate) = &mut self.rate {
             rate.count(bytes.len());
         }
-        self.first_byte.get_or_insert_with(tw_rt::clock::now);
         self.kept = bytes;
     }
 
@@ -524,7 +518,7 @@ mod tests {
     #[test]
     fn future_of_a_relay_has_everything_once() {
         let size = size_of_future(relay);
-        assert!(size <= 2 * size_of::<Direction<&Transport, &Transport>>() + 120, "{size}");
+        assert!(size <= 2 * size_of::<Direction<&Transport, &Transport>>() + 136, "{size}");
     }
 
     #[test]
