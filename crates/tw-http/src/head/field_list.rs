@@ -32,6 +32,11 @@ impl FieldList {
         self.present = 0;
     }
 
+    /// Gives back the memory for more fields.
+    pub(crate) fn shrink(&mut self) {
+        self.spans.shrink_to_fit();
+    }
+
     /// Becomes a copy of another list.
     pub(crate) fn copy(&mut self, of: &FieldList) {
         self.spans.clear();

@@ -254,6 +254,7 @@ impl RequestHead {
     /// Releases unused memory, for a request that takes long.
     pub fn shrink(&mut self) {
         self.buf.shrink_to_fit();
+        self.fields.shrink();
     }
 
     /// Buffer with room for at least `n` more bytes at its end, to which the caller appends bytes of the peer. A body

@@ -43,6 +43,7 @@ pub(crate) async fn send(conn: &Rc<Http1Connection>, r: &mut Request, body: Body
         Body::Upgraded(upgraded) => {
             // Boxed, so that neither other responses nor a tunnel carry its size.
             if let Some(early) = Box::pin(send_upgrade(conn, r)).await {
+                conn.drop_timers();
                 upgraded.run(r, TunnelEnd::Transport(&conn.transport), early).await;
             }
             return;
@@ -96,7 +97,9 @@ async fn send_upgrade(conn: &Rc<Http1Connection>, r: &mut Request) -> Option<Byt
     r.head.consume(early.len());
     r.head.shrink();
     r.out.fields.shrink();
+    r.bindings.shrink();
     r.facts.upstream.answer.fields.shrink();
+    r.facts.upstream.spare_head.take();
     Some(early)
 }
 

@@ -46,35 +46,36 @@ struct Tunnel {
 
 impl Upgraded for Tunnel {
     fn run<'a>(
-        mut self: Box<Self>,
+        self: Box<Self>,
         r: &'a mut Request,
         client: TunnelEnd<'a>,
-        mut early: Bytes,
+        early: Bytes,
     ) -> LocalFuture<'a, ()> {
-        // What is in the box stays there: a future keeps room for all that is moved in it.
+        let Self { connection, lease, early: answer, timeouts, size } = *self;
+        let limits = RelayLimits {
+            idle: timeouts.read,
+            client: r.plan().core.send.timeout,
+            server: timeouts.send,
+            size,
+            client_rate: None,
+            server_rate: None,
+            ending: RelayEnding::Server,
+        };
+        // What only the begin needs is no part of the future, which has to be small.
+        let begin = Box::new((early, answer, limits));
         Box::pin(async move {
             // No codec of streams says that it is one.
-            let Some(upstream) = self.connection.transport() else { return };
-            self.connection.drop_timers();
+            let Some(upstream) = connection.transport() else { return };
+            connection.drop_timers();
             let home = r.client().home.clone();
-            let answer_len = self.early.len() as u64;
-            let relayed = relay(
-                &home,
-                (client, std::mem::take(&mut early)),
-                (upstream, std::mem::take(&mut self.early)),
-                RelayLimits {
-                    idle: self.timeouts.read,
-                    client: r.plan().core.send.timeout,
-                    server: self.timeouts.send,
-                    size: self.size,
-                    client_rate: None,
-                    server_rate: None,
-                    ending: RelayEnding::Server,
-                },
-            )
+            let answer_len = begin.1.len() as u64;
+            let relayed = {
+                let begin = begin;
+                let (early, answer, limits) = *begin;
+                relay(&home, (client, early), (upstream, answer), limits)
+            }
             .await;
             r.count_sent(usize::try_from(relayed.to_client).unwrap_or(usize::MAX));
-            let Self { connection, lease, .. } = *self;
             // The heads, and what came right behind that of the response, were counted on the link.
             let (sent, received) = connection.traffic();
             let (sent, received) =
