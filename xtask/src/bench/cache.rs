@@ -4,8 +4,9 @@
 //! simultaneous requests for one missing response. The request counter of the origin shows whether requests really
 //! were hits.
 //!
-//! `--endurance` measures what a cache of years lives from: cold hits, fills with the bytes that the disk writes, small responses on a
-//! slow disk, memory for each response, and hit ratios.
+//! `--endurance` measures what a cache of years lives from, in one run: restarts and memory for each response, cold hits and small
+//! responses on a slow disk, fills with the bytes that the disk writes, and hit ratios. Servers that are not installed, or fail, are
+//! left out by name; the numbers are in `cache-endurance.json`.
 
 mod cold;
 pub(super) mod contestants;
@@ -22,14 +23,15 @@ use std::path::PathBuf;
 use self::contestants::Caches;
 use super::cgroup::Limits;
 use super::options::Options;
-use super::report::Report;
+use super::report::{Report, progress};
 use super::static_files::Plan;
 use super::{Outcome, hit_ratio, home};
 
-/// Cases of `--endurance`; hit ratios follow.
-const ENDURANCE: &[&str] = &["restart", "restart-log", "cold", "small", "fills"];
+/// Cases of `--endurance`.
+const ENDURANCE: &[&str] = &["restart", "restart-log", "cold", "small", "fills", HIT_RATIO];
+const HIT_RATIO: &str = "hit-ratio";
 
-/// Measures, prints, writes `cache.json`.
+/// Measures, prints, writes `cache.json` or `cache-endurance.json`.
 pub(super) fn run(args: &[String]) -> Outcome {
     const NAMES: &[&str] = &[
         "rounds",
@@ -49,8 +51,10 @@ pub(super) fn run(args: &[String]) -> Outcome {
     let endurance = options.flag("endurance");
     let wants = |case: &str| match endurance {
         true => ENDURANCE.contains(&case) && options.wants(case),
-        // Only if it is named: it takes minutes.
-        false if case == "small" => options.text("only").is_some() && options.wants(case),
+        // Only if they are named: one takes minutes, the other has a command of its own.
+        false if case == "small" || case == HIT_RATIO => {
+            options.text("only").is_some() && options.wants(case)
+        }
         false => options.wants(case),
     };
     let quick = options.flag("quick");
@@ -76,6 +80,12 @@ pub(super) fn run(args: &[String]) -> Outcome {
 
     let caches = Caches::find(&options, plan.load_cpu, crowd.size)?;
     let mut report = Report::new("cache", &caches.binaries);
+    if endurance {
+        report = report.in_file("cache-endurance");
+    }
+    if caches.binaries.nginx.is_absent() {
+        report.note("no nginx: left out");
+    }
     for (other, name) in [(&caches.varnish, "varnishd"), (&caches.traffic_server, "traffic_server")] {
         match other {
             Some(other) => report.note(&other.version),
@@ -101,9 +111,13 @@ pub(super) fn run(args: &[String]) -> Outcome {
     if wants("crowd") {
         crowd::run(&mut report, &caches, &crowd)?;
     }
-    report.finish(&options)?;
-    match endurance && options.text("only").is_none() {
-        true => hit_ratio::run(&[]),
-        false => Ok(()),
+    if wants(HIT_RATIO) {
+        progress("hit ratios");
+        let (requests, objects) = hit_ratio::sizes(quick);
+        hit_ratio::each_table(requests, objects, |table, numbers| {
+            progress("");
+            report.case(table, numbers);
+        });
     }
+    report.finish(&options)
 }

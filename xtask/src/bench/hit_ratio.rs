@@ -7,6 +7,7 @@
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
+use serde_json::{Value, json};
 use tw_cache::{EntryState, EvictionPolicy, EvictionTarget, Index, Key, Progress, Purges};
 use tw_testkit::random::Random;
 
@@ -27,27 +28,47 @@ struct Trace {
     requests: Vec<u32>,
 }
 
+/// Requests and responses, of a quick run and otherwise.
+const QUICK: (usize, usize) = (100_000, 10_000);
+const USUAL: (usize, usize) = (1_000_000, 100_000);
+
+/// Numbers of requests and of responses, unless the options say others.
+pub(super) fn sizes(is_quick: bool) -> (usize, usize) {
+    if is_quick { QUICK } else { USUAL }
+}
+
 /// Measures and prints.
 pub(super) fn run(args: &[String]) -> Outcome {
     let options = Options::parse(args, &["requests", "objects"], &[])?;
-    let requests = options.number("requests", if options.flag("quick") { 100_000 } else { 1_000_000 })?;
-    let objects = options.number("objects", if options.flag("quick") { 10_000 } else { 100_000 })?;
+    let (requests, objects) = sizes(options.flag("quick"));
+    let (requests, objects) = (options.number("requests", requests)?, options.number("objects", objects)?);
+    each_table(requests, objects, |table, _| println!("{}", table.text()));
+    Ok(())
+}
+
+/// Measures with so many requests for so many responses, and shows the table of each size of the cache, and the same as numbers.
+pub(super) fn each_table(requests: usize, objects: usize, mut show: impl FnMut(&Table, Value)) {
     for capacity in [objects / 100, objects / 10] {
         let columns = ["optimal", "lru", "s3fifo", "clock"];
         let mut table = Table::new(format!("cache of {capacity} responses, hit ratio in percent"), &columns);
+        let mut numbers = Vec::new();
         for trace in traces(requests, objects, capacity) {
-            let percent = |hits: usize| format!("{:.1}", 100.0 * hits as f64 / trace.requests.len() as f64);
+            let share = |hits: usize| 100.0 * hits as f64 / trace.requests.len() as f64;
             let hits = [
                 optimal(&trace.requests, capacity),
                 through_index(&trace.requests, capacity, EvictionPolicy::Lru),
                 through_index(&trace.requests, capacity, EvictionPolicy::S3Fifo),
                 clock(&trace.requests, capacity),
-            ];
-            table.row(trace.name, hits.map(percent).to_vec());
+            ]
+            .map(share);
+            table.row(trace.name, hits.map(|percent| format!("{percent:.1}")).to_vec());
+            let [optimal, lru, s3fifo, clock] = hits;
+            numbers.push(json!({
+                "name": trace.name, "optimal": optimal, "lru": lru, "s3fifo": s3fifo, "clock": clock,
+            }));
         }
-        println!("{}", table.text());
+        show(&table, Value::Array(numbers));
     }
-    Ok(())
 }
 
 fn traces(count: usize, objects: usize, capacity: usize) -> Vec<Trace> {

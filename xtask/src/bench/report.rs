@@ -24,6 +24,8 @@ pub(super) struct Table {
 #[derive(Debug)]
 pub(super) struct Report {
     name: &'static str,
+    /// Name of the file of the numbers.
+    file: &'static str,
     json: Value,
     verdicts: Vec<Verdict>,
     /// Rows that compare with a program that is not there.
@@ -87,7 +89,12 @@ impl Report {
             "cases": [],
             "plots": [],
         });
-        Self { name, json, verdicts: Vec::new(), left_out: Vec::new() }
+        Self { name, file: name, json, verdicts: Vec::new(), left_out: Vec::new() }
+    }
+
+    /// Writes the numbers to a file of another name, because other cases than usual are measured.
+    pub(super) fn in_file(self, file: &'static str) -> Self {
+        Self { file, ..self }
     }
 
     /// Prints something one must know to read the numbers, and keeps it.
@@ -149,7 +156,7 @@ impl Report {
             let list = self.verdicts.iter().map(Verdict::json).collect();
             json.insert("targets".to_owned(), Value::Array(list));
         }
-        let path = home().join(format!("{}.json", self.name));
+        let path = home().join(format!("{}.json", self.file));
         fs::create_dir_all(home())?;
         fs::write(&path, serde_json::to_string_pretty(&self.json)?)?;
         println!("numbers: {}", path.display());

@@ -9,8 +9,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tw_testkit::{Client, wait};
 
-use super::contestants::{Caches, LOG, NGINX_THREADS, OURS, OURS_LOG};
-use super::full::Full;
+use super::contestants::{
+    Caches, NGINX_WITH_THREADS, OURS, OURS_DIRECT, OURS_LOG, SameDirectory, TRAFFIC_SERVER,
+};
+use super::full::{Full, Limited};
 use crate::bench::Outcome;
 use crate::bench::cgroup::Limits;
 use crate::bench::contestant::{Contestant, Running};
@@ -21,7 +23,6 @@ use crate::bench::plot::{Kind, Plot};
 use crate::bench::proxy::origin::FILES;
 use crate::bench::report::{Report, Table, number, progress, span};
 
-const THREADS: &str = "nginx, aio threads";
 /// Path of the only hot response.
 const HOT_BELOW: &str = "/32k/hot";
 const HOT: &str = "/32k/hot/0";
@@ -45,7 +46,7 @@ pub(super) struct Plan {
 
 /// Results of one server.
 struct Score {
-    name: &'static str,
+    name: String,
     alone: LoadResult,
     loaded: LoadResult,
     cold: LoadResult,
@@ -58,43 +59,50 @@ pub(super) fn run(report: &mut Report, caches: &Caches, mut plan: Plan) -> Outco
     let plan = &plan;
     let count = usize::try_from((plan.limits.memory * plan.factor).div_ceil(FILES[1].1 as u64))?;
     let mut results = Vec::new();
-    let (ours, nginx) = (&caches.binaries.ours, &caches.binaries.nginx);
-    // Ours comes last: whoever comes first may find names that nobody has looked up for long.
-    for (binary, parameters, takes_part) in [
-        (nginx, "", &[("nginx, blocking", ""), (THREADS, NGINX_THREADS)][..]),
-        (ours, LOG, &[(OURS_LOG, "")]),
-        (ours, "", &[(OURS, "")]),
-    ] {
-        if binary.is_absent() {
-            continue;
-        }
-        let (path, size) = FILES[1];
-        let parts = [((path, size), count), ((HOT_BELOW, size), 1)];
-        let full =
-            Full::make(caches, binary, parameters, &plan.data, &parts, (plan.server_cpu, plan.load_cpu))?;
-        for &(name, http) in takes_part {
-            let contestant = caches.at(name, binary, &full.dir, parameters, http);
+    let (path, size) = FILES[1];
+    let parts = [((path, size), count), ((HOT_BELOW, size), 1)];
+    let cpus = (plan.server_cpu, plan.load_cpu);
+    for SameDirectory { binary, parameters, variants } in caches.on_directories() {
+        let full = Full::make(caches, binary, parameters, &plan.data, &parts, cpus)?;
+        for variant in variants {
+            let contestant = caches.at(variant.name, binary, &full.dir, variant.parameters, variant.http);
             let requests = |score: &Score| score.alone.requests + score.loaded.requests + score.cold.requests;
-            let measure = || measure(name, &contestant, plan, &full, count);
-            results.push(caches.hits(name, measure, requests)?);
+            let measure = || {
+                let limited = full.start(&contestant, plan.limits, plan.server_cpu)?;
+                measure(&contestant, plan, &limited, &full.dir, count)
+            };
+            results.push(caches.hits(variant.name, measure, requests)?);
         }
     }
+    let total = plan.limits.memory * plan.factor;
+    for contestant in caches.others_on_disk(total * 3 / 2, plan.limits.memory / 4) {
+        progress(&format!("cold hits: {}", contestant.name));
+        let score = Limited::filled(&contestant, plan.limits, &plan.data, &parts, cpus).and_then(|limited| {
+            caches.counted(|| measure(&contestant, plan, &limited, limited.server.prefix.path(), count))
+        });
+        match score {
+            Ok(score) => results.push(score),
+            Err(why) => report.note(&format!("cold hits: {} is left out: {why}", contestant.name)),
+        }
+    }
+    progress("");
     publish(report, &results);
     Ok(())
 }
 
+/// Measures a server whose cache is in this directory.
 fn measure(
-    name: &'static str,
     contestant: &Contestant,
     plan: &Plan,
-    full: &Full,
+    limited: &Limited,
+    dir: &Path,
     count: usize,
 ) -> Outcome<Score> {
+    let name = &contestant.name;
     progress(&format!("cold hits: {name}"));
-    let limited = full.start(contestant, plan.limits, plan.server_cpu)?;
     let server = &limited.server;
     // The page cache belongs to the cgroup that read it first: it has to be the server's.
-    make_cold(&full.dir, plan)?;
+    make_cold(dir, plan)?;
     warm(server)?;
     let hot_load = Load {
         url: server.url(HOT),
@@ -105,7 +113,7 @@ fn measure(
     };
     let alone = hot_load.run()?;
 
-    make_cold(&full.dir, plan)?;
+    make_cold(dir, plan)?;
     warm(server)?;
     let cold_load = Load {
         url: server.url("/"),
@@ -120,14 +128,12 @@ fn measure(
     let loaded = hot_load.run()?;
     let loops = Loops::since(before, contestant, server)?;
     let cold = cold_running.finish()?;
-    progress("");
-    drop(limited);
     for (what, served) in [("alone", &alone), ("under load", &loaded), ("cold", &cold)] {
         if served.bad_status > 0 || served.socket_errors > 0 {
             return Err(format!("{name}, {what}: not a measurement: {served:?}").into());
         }
     }
-    Ok(Score { name, alone, loaded, cold, loops })
+    Ok(Score { name: name.clone(), alone, loaded, cold, loops })
 }
 
 /// Lua for `wrk`: each request takes any of the responses.
@@ -205,12 +211,12 @@ fn publish(report: &mut Report, results: &[(Score, u64)]) {
     report.case(&table, Value::Array(numbers.collect()));
     let mut latency = Plot::new(Kind::Percentiles, "Hot hits beside cold ones", " ms");
     for (result, _) in results {
-        latency.line(result.name, result.loaded.curve());
+        latency.line(&result.name, result.loaded.curve());
     }
     report.plot(&latency);
 
     let find = |name: &str| results.iter().map(|(score, _)| score).find(|score| score.name == name);
-    let (Some(ours), Some(threads)) = (find(OURS), find(THREADS)) else { return };
+    let (Some(ours), Some(threads)) = (find(OURS), find(NGINX_WITH_THREADS)) else { return };
     let share = ours.loaded.per_second / ours.alone.per_second;
     report.target("hits: hot under load / hot alone", share);
     let ms = ours.loaded.p99.as_secs_f64() * 1e3;
@@ -219,11 +225,16 @@ fn publish(report: &mut Report, results: &[(Score, u64)]) {
         loops.targets(report, "hits");
     }
     report.target("cold hits, of nginx with threads", ours.cold.per_second / threads.cold.per_second);
+    if let Some(direct) = find(OURS_DIRECT) {
+        report.target("cold hits with direct=on, per second", direct.cold.per_second);
+    }
     if let Some(log) = find(OURS_LOG) {
         report.target("cold hits with store=log, per second", log.cold.per_second);
         report.target(
             "cold hits with store=log, of nginx with threads",
             log.cold.per_second / threads.cold.per_second,
         );
+        let traffic_server = find(TRAFFIC_SERVER).map_or(f64::NAN, |score| score.cold.per_second);
+        report.target("cold hits with store=log, of Traffic Server", log.cold.per_second / traffic_server);
     }
 }

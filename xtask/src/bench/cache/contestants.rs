@@ -16,6 +16,9 @@ use crate::bench::{Outcome, loops};
 
 /// Tailwater with the responses of its cache in segments.
 pub(in crate::bench) const OURS_LOG: &str = "Tailwater, store=log";
+/// The same, past the page cache.
+pub(in crate::bench) const OURS_DIRECT: &str = "Tailwater, store=log direct=on";
+pub(in crate::bench) const NGINX_WITH_THREADS: &str = "nginx, aio threads";
 pub(in crate::bench) const VARNISH: &str = "varnish, memory";
 const VARNISH_FILE: &str = "varnish, file";
 pub(in crate::bench) const TRAFFIC_SERVER: &str = "trafficserver";
@@ -28,6 +31,34 @@ pub(in crate::bench) const NGINX_THREADS: &str = "aio threads;";
 
 /// Parameters of `proxy_cache_path` for responses in segments.
 pub(in crate::bench) const LOG: &str = "store=log";
+const LOG_DIRECT: &str = "store=log direct=on";
+
+/// Servers that are measured one after the other on a directory that one binary has filled.
+pub(in crate::bench) struct SameDirectory<'a> {
+    pub(in crate::bench) binary: &'a Binary,
+    /// Parameters of `proxy_cache_path` of the server that fills it.
+    pub(in crate::bench) parameters: &'static str,
+    pub(in crate::bench) variants: &'static [Variant],
+}
+
+/// Configuration of one of those servers.
+pub(in crate::bench) struct Variant {
+    pub(in crate::bench) name: &'static str,
+    /// Parameters of `proxy_cache_path`.
+    pub(in crate::bench) parameters: &'static str,
+    /// More directives for `http {}`.
+    pub(in crate::bench) http: &'static str,
+}
+
+const NGINX_VARIANTS: &[Variant] = &[
+    Variant { name: NGINX, parameters: "", http: "" },
+    Variant { name: NGINX_WITH_THREADS, parameters: "", http: NGINX_THREADS },
+];
+const LOG_VARIANTS: &[Variant] = &[
+    Variant { name: OURS_LOG, parameters: LOG, http: "" },
+    Variant { name: OURS_DIRECT, parameters: LOG_DIRECT, http: "" },
+];
+const FILES_VARIANTS: &[Variant] = &[Variant { name: OURS, parameters: "", http: "" }];
 
 /// All that it takes to set a cache before the origin. Dropping it ends the origin.
 pub(in crate::bench) struct Caches {
@@ -65,13 +96,39 @@ impl Caches {
         measure: impl FnOnce() -> Outcome<T>,
         count: impl FnOnce(&T) -> u64,
     ) -> Outcome<(T, u64)> {
-        let before = self.origin_requests()?;
-        let measured = measure()?;
-        let origin_requests = self.origin_requests()? - before;
+        let (measured, origin_requests) = self.counted(measure)?;
         match origin_requests * FORWARDED_SHARE > count(&measured) {
             true => Err(format!("{name}: not hits: the origin was asked {origin_requests} times").into()),
             false => Ok((measured, origin_requests)),
         }
+    }
+
+    /// Measures; returns also the number of requests to the origin meanwhile.
+    pub(in crate::bench) fn counted<T>(&self, measure: impl FnOnce() -> Outcome<T>) -> Outcome<(T, u64)> {
+        let before = self.origin_requests()?;
+        let measured = measure()?;
+        Ok((measured, self.origin_requests()? - before))
+    }
+
+    /// The servers whose caches are directories; those whose binary is not there are left out.
+    ///
+    /// Ours comes last: whoever comes first may find names that nobody has looked up for long.
+    pub(in crate::bench) fn on_directories(&self) -> impl Iterator<Item = SameDirectory<'_>> {
+        let Binaries { ours, nginx, .. } = &self.binaries;
+        [(nginx, "", NGINX_VARIANTS), (ours, LOG, LOG_VARIANTS), (ours, "", FILES_VARIANTS)]
+            .into_iter()
+            .filter(|(binary, ..)| !binary.is_absent())
+            .map(|(binary, parameters, variants)| SameDirectory { binary, parameters, variants })
+    }
+
+    /// Varnish and Traffic Server, as far as they are installed, with storages on the disk of `size` bytes. Traffic Server has
+    /// `memory` bytes of them in memory, too.
+    pub(in crate::bench) fn others_on_disk(
+        &self,
+        size: u64,
+        memory: u64,
+    ) -> impl Iterator<Item = Contestant> {
+        self.varnish_file(size).into_iter().chain(self.traffic_server_of(size, memory))
     }
 
     /// Ours, with more directives for `http {}`, and its cache in a directory of its own.
@@ -114,7 +171,7 @@ impl Caches {
     }
 
     /// Traffic Server, with a storage of `size` bytes, of which `memory` are in memory, too.
-    pub(in crate::bench) fn traffic_server_of(&self, size: u64, memory: u64) -> Option<Contestant> {
+    fn traffic_server_of(&self, size: u64, memory: u64) -> Option<Contestant> {
         let OtherProgram { path, .. } = self.traffic_server.as_ref()?;
         let bin = path.parent()?.display();
         let places = ["localstatedir", "runtimedir", "datadir", "includedir", "mandir", "infodir"];
@@ -151,7 +208,7 @@ cachedir: {PREFIX}/cache
     }
 
     /// Varnish, with its storage in a file of `size` bytes.
-    pub(in crate::bench) fn varnish_file(&self, size: u64) -> Option<Contestant> {
+    fn varnish_file(&self, size: u64) -> Option<Contestant> {
         self.varnish_with(VARNISH_FILE, &format!("file,{PREFIX}/storage,{}m", size >> 20))
     }
 

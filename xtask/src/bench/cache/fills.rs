@@ -27,6 +27,9 @@ const WARM_UP: usize = 500;
 /// the other load.
 const FILL_TICK: Duration = Duration::from_millis(2);
 const HOT_TICK: Duration = Duration::from_millis(5);
+/// Least size of the storages of Varnish and Traffic Server, and memory for the hot responses of the latter.
+const STORAGE_MIN: u64 = 256 << 20;
+const OTHERS_MEMORY: u64 = 256 << 20;
 /// Time for work after a response was sent: its file gets its name.
 const REST: Duration = Duration::from_millis(300);
 
@@ -53,7 +56,12 @@ impl Score {
 pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan, count: usize) -> Outcome {
     let threads = format!("{NGINX_THREADS} aio_write on;");
     let nginx = [caches.nginx(NGINX, ""), caches.nginx(NGINX_WRITES, &threads)];
-    let contestants = present([caches.ours(OURS, ""), caches.ours_log()].into_iter().chain(nginx));
+    let mut contestants = present([caches.ours(OURS, ""), caches.ours_log()].into_iter().chain(nginx));
+    // Room for everything, warm-up and fills beside hits too.
+    let all = (plan.rounds + 1) * count + WARM_UP;
+    let beside = plan.seconds * plan.rounds as u64 * 1000 / FILL_TICK.as_millis() as u64;
+    let size = (all as u64 + beside) * FILES[1].1 as u64 * 3 / 2;
+    contestants.extend(caches.others_on_disk(size.max(STORAGE_MIN), OTHERS_MEMORY));
     let place = RunPlacement::on(plan.server_cpu);
     let running: Vec<Running> =
         contestants.iter().map(|contestant| contestant.start(&place)).collect::<Outcome<_>>()?;

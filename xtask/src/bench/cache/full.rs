@@ -29,11 +29,31 @@ pub(in crate::bench) struct Full {
     count: usize,
 }
 
-/// A server on such a directory, in a group of its own, which it leaves before that is removed: in the order of the
-/// fields.
+/// A server with a full cache, in a group of its own, which it leaves before that is removed: in the order of the fields.
 pub(in crate::bench) struct Limited {
     pub(in crate::bench) server: Running,
     _group: Cgroup,
+}
+
+impl Limited {
+    /// Starts a server whose cache is below its own directory within limits, and makes it fetch all parts.
+    pub(in crate::bench) fn filled(
+        contestant: &Contestant,
+        limits: Limits,
+        data: &Path,
+        parts: &[Part<'_>],
+        (server_cpu, load_cpu): (usize, usize),
+    ) -> Outcome<Self> {
+        let group = Cgroup::new(limits, data)?;
+        let place = RunPlacement { cpu: Some(server_cpu), cgroups: group.dirs(), ..RunPlacement::default() };
+        let server = contestant.start(&place)?;
+        for &(file, count) in parts {
+            fetch(server.addr(), file, (0, count), Duration::ZERO, load_cpu)?;
+        }
+        // Pages that are not written yet cannot be dropped.
+        syncfs(File::open(server.prefix.path())?)?;
+        Ok(Self { server, _group: group })
+    }
 }
 
 impl Drop for Full {

@@ -2,6 +2,7 @@
 //!
 //! The server is killed, not stopped, and nothing of its files is in memory afterwards.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -31,7 +32,7 @@ struct Score {
     name: &'static str,
     first_hit: Duration,
     all_known: Duration,
-    /// Memory of the process per response, in bytes.
+    /// Memory of the process per response in bytes, without that of a process whose cache is empty.
     memory: f64,
 }
 
@@ -57,11 +58,15 @@ pub(super) fn run(
         let cpus = (plan.server_cpu, plan.load_cpu);
         let full = Full::make(caches, ours, &parameters, &plan.data, &parts, cpus)?;
         let contestant = caches.at(name, ours, &full.dir, &parameters, "");
+        // What a server takes whose cache is empty.
+        let empty = caches.at(name, ours, Path::new("cache"), &parameters, "");
+        let empty = usage::memory(empty.start(&RunPlacement::on(plan.server_cpu))?.pid())?.private_dirty;
         // Another process, whose snapshot has all of them.
         let server = contestant.start(&RunPlacement::on(plan.server_cpu))?;
         full.until(&contestant, &server, "tailwater_cache_entries")?;
-        let memory = usage::memory(server.pid())?.private_dirty as f64 / count as f64;
         wait::pause(SNAPSHOT_TIME);
+        // What it took to load them is free by now.
+        let memory = usage::memory(server.pid())?.private_dirty.saturating_sub(empty) as f64 / count as f64;
         drop(server);
         forget_everything()?;
 
@@ -108,6 +113,7 @@ fn publish(report: &mut Report, results: &[Score], limits: Limits, count: usize)
         }));
         report.target(format!("restart, {}: first hit", result.name), result.first_hit.as_secs_f64() * 1e3);
         report.target(format!("restart, {}: all known", result.name), result.all_known.as_secs_f64() * 1e3);
+        report.target(format!("restart, {}: memory for a response", result.name), result.memory);
     }
     report.case(&table, Value::Array(numbers));
 }

@@ -4,6 +4,7 @@
 //! then, so a server that falls behind does not get fewer requests.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,19 +14,15 @@ use tw_testkit::random::Random;
 use tw_testkit::{Client, wait};
 
 use super::cold::Plan;
-use super::contestants::{Caches, LOG, NGINX, NGINX_THREADS, OURS, OURS_LOG};
-use super::fetch::fetch;
-use super::full::{Full, Part};
+use super::contestants::{Caches, NGINX, OURS, OURS_LOG, SameDirectory};
+use super::full::{Full, Limited, Part};
 use crate::bench::Outcome;
-use crate::bench::cgroup::Cgroup;
-use crate::bench::contestant::Contestant;
 use crate::bench::data::{drop_from_memory, forget_everything};
-use crate::bench::exec::{RunPlacement, pin};
+use crate::bench::exec::pin;
 use crate::bench::proxy::origin::{FILE_128K, FILES};
 use crate::bench::report::{Report, Table, number, progress, span};
 use crate::bench::spans::Spans;
 
-const THREADS: &str = "nginx, aio threads";
 /// Responses of each kind among a hundred, and their mean size.
 const SHARES: [usize; 3] = [45, 45, 10];
 const MEAN: u64 = (45 * (1 << 10) + 45 * (32 << 10) + 10 * (128 << 10)) / 100;
@@ -53,55 +50,46 @@ pub(super) fn run(report: &mut Report, caches: &Caches, plan: &Plan) -> Outcome 
     let rate = limits.iops / RATE_SHARE;
     let cpus = (plan.server_cpu, plan.load_cpu);
     let mut results = Vec::new();
-    let (ours, nginx) = (&caches.binaries.ours, &caches.binaries.nginx);
-    for (binary, parameters, takes_part) in [
-        (nginx, "", &[(NGINX, ""), (THREADS, NGINX_THREADS)][..]),
-        (ours, LOG, &[(OURS_LOG, "")]),
-        (ours, "", &[(OURS, "")]),
-    ] {
-        if binary.is_absent() {
-            continue;
-        }
+    for SameDirectory { binary, parameters, variants } in caches.on_directories() {
         let full = Full::make(caches, binary, parameters, &plan.data, &parts, cpus)?;
-        for &(name, http) in takes_part {
-            progress(&format!("small responses: {name}"));
-            let contestant = caches.at(name, binary, &full.dir, parameters, http);
+        for variant in variants {
+            progress(&format!("small responses: {}", variant.name));
+            let contestant = caches.at(variant.name, binary, &full.dir, variant.parameters, variant.http);
             let limited = full.start(&contestant, limits, plan.server_cpu)?;
-            drop_from_memory(&full.dir)?;
-            forget_everything()?;
-            let before = caches.origin_requests()?;
-            let (spans, per_second) = load(limited.server.addr(), &parts, rate, plan)?;
-            let origin_requests = caches.origin_requests()? - before;
-            results.push(Score { name: name.to_owned(), spans, per_second, origin_requests });
+            results.push(measure(variant.name, caches, &limited, &full.dir, &parts, rate, plan)?);
         }
     }
-    for contestant in others(caches, total, limits.memory) {
-        progress(&format!("small responses: {}", contestant.name));
-        let group = Cgroup::new(limits, &plan.data)?;
-        let place =
-            RunPlacement { cpu: Some(plan.server_cpu), cgroups: group.dirs(), ..RunPlacement::default() };
-        let server = contestant.start(&place)?;
-        for &(file, count) in &parts {
-            fetch(server.addr(), file, (0, count), Duration::ZERO, plan.load_cpu)?;
+    for contestant in caches.others_on_disk(total * 3 / 2, limits.memory / 4) {
+        let name = &contestant.name;
+        progress(&format!("small responses: {name}"));
+        let score = Limited::filled(&contestant, limits, &plan.data, &parts, cpus).and_then(|limited| {
+            measure(name, caches, &limited, limited.server.prefix.path(), &parts, rate, plan)
+        });
+        match score {
+            Ok(score) => results.push(score),
+            Err(why) => report.note(&format!("small responses: {name} is left out: {why}")),
         }
-        drop_from_memory(server.prefix.path())?;
-        forget_everything()?;
-        let before = caches.origin_requests()?;
-        let (spans, per_second) = load(server.addr(), &parts, rate, plan)?;
-        let origin_requests = caches.origin_requests()? - before;
-        results.push(Score { name: contestant.name.clone(), spans, per_second, origin_requests });
-        drop(server);
-        drop(group);
     }
     progress("");
     publish(report, &results, rate);
     Ok(())
 }
 
-/// Varnish and Traffic Server, as far as they are installed, with files that have room for all.
-fn others(caches: &Caches, total: u64, memory: u64) -> Vec<Contestant> {
-    let room = total * 3 / 2;
-    caches.varnish_file(room).into_iter().chain(caches.traffic_server_of(room, memory / 4)).collect()
+/// Puts the cache in this directory out of memory, and measures its server.
+fn measure(
+    name: &str,
+    caches: &Caches,
+    limited: &Limited,
+    dir: &Path,
+    parts: &[Part<'_>],
+    rate: u64,
+    plan: &Plan,
+) -> Outcome<Score> {
+    drop_from_memory(dir)?;
+    forget_everything()?;
+    let ((spans, per_second), origin_requests) =
+        caches.counted(|| load(limited.server.addr(), parts, rate, plan))?;
+    Ok(Score { name: name.to_owned(), spans, per_second, origin_requests })
 }
 
 /// Sends requests at a rate. Returns their times to the first byte, and how many were answered in a second.
@@ -179,5 +167,8 @@ fn publish(report: &mut Report, results: &[Score], rate: u64) {
         let found = results.iter().find(|result| result.name == wanted);
         found.map_or(f64::NAN, |result| result.spans.percentile(0.99).as_secs_f64())
     };
-    report.target("small responses: p99 of the first byte of store=log / nginx", p99(OURS_LOG) / p99(NGINX));
+    for (row, name) in [("store=log", OURS_LOG), ("store=files", OURS)] {
+        let row = format!("small responses: p99 of the first byte of {row} / nginx");
+        report.target(row, p99(name) / p99(NGINX));
+    }
 }
