@@ -208,7 +208,9 @@ impl Driver {
                 .create(path, options.access, options.existing, options.mode)
                 .map(|(node, meta)| (Handle::Sim(node), meta))?,
         };
-        let access = if options.access == Access::Append { Access::Append } else { Access::ReadWrite };
+        // Reads need to know about access times.
+        let is_read = options.access != Access::Append && !options.is_only_written;
+        let access = if is_read { Access::ReadWrite } else { Access::Append };
         let direct_from = if options.is_direct { 0 } else { u64::MAX };
         let options = OpenOptions { access, direct_from, direct_align: DIRECT_ALIGN, ..OpenOptions::READ };
         Ok(self.file(path, handle, meta, &options))

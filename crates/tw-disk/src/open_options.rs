@@ -99,6 +99,8 @@ pub struct CreateOptions {
     pub parents_mode: u32,
     /// True if the file is read and written past the page cache, if the file system can do that.
     pub is_direct: bool,
+    /// True if the file is not read through this descriptor.
+    pub is_only_written: bool,
 }
 
 impl CreateOptions {
@@ -110,6 +112,7 @@ impl CreateOptions {
         parents_below: None,
         parents_mode: 0o700,
         is_direct: false,
+        is_only_written: false,
     };
     /// For writing at the end, created if absent: a log.
     pub const LOG: CreateOptions =

@@ -58,13 +58,18 @@ where
     }
     let (driver, path, work) = job;
     let result = work(&driver, &path);
+    note_way(&way, &path);
+    result.map(Went::Done)
+}
+
+/// Looks, in a job, whether its path led to another device than its name says, and remembers that.
+pub(crate) fn note_way(way: &Way, path: &CStr) {
     if let (Some(counted), Some(found)) = (way.device(), device::touched())
         && !std::ptr::eq(counted.home(), found.home())
         && !counted.is_faulty()
     {
-        mounts::correct(&path);
+        mounts::correct(path);
     }
-    result.map(Went::Done)
 }
 
 impl Disk {

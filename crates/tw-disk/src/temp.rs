@@ -81,13 +81,16 @@ impl Driver {
     /// A new file beside `path`, whose name it takes when it is renamed. Directories of `path` behind its first `below` bytes are
     /// made where they are missing. May wait.
     pub(crate) fn create_beside(&self, path: &CStr, below: u32) -> Result<TempFile, DiskError> {
-        let create = CreateOptions { parents_below: Some(below), ..CreateOptions::NEW };
+        self.create_named_beside(path, &CreateOptions { parents_below: Some(below), ..CreateOptions::NEW })
+    }
+
+    fn create_named_beside(&self, path: &CStr, create: &CreateOptions) -> Result<TempFile, DiskError> {
         let mut tries = 0;
         loop {
             let number = NEXT_TEMP.fetch_add(1, Relaxed);
             let temp_path = [path.to_bytes(), format!(".{number:010}").as_bytes()].concat();
             let temp_path = CString::new(temp_path).unwrap_or_default();
-            match self.create(&temp_path, &create) {
+            match self.create(&temp_path, create) {
                 Err(error) if error.errno() == Some(Errno::EXIST) && tries < TEMP_TRIES => {
                     tries += 1;
                     NEXT_TEMP.fetch_add(scatter(), Relaxed);
@@ -99,7 +102,9 @@ impl Driver {
 
     /// Makes `parts`, one behind the other, the file `path`: all of it, or nothing. Does not wait until the disk has it.
     pub(crate) fn put<B: AsRef<[u8]>>(&self, path: &CStr, below: u32, parts: &[B]) -> Result<(), DiskError> {
-        let temp = self.create_beside(path, below)?;
+        let create =
+            CreateOptions { parents_below: Some(below), is_only_written: true, ..CreateOptions::NEW };
+        let temp = self.create_named_beside(path, &create)?;
         self.write_parts(temp.file().inner(), 0, &mut slices(parts))?;
         self.name(temp, path)
     }

@@ -43,6 +43,7 @@ pub mod miss_reason;
 pub(crate) mod open_entries;
 mod purge;
 mod purge_rule;
+mod put_queue;
 mod quota;
 mod record_snapshot;
 mod refresh_ahead;
@@ -91,6 +92,7 @@ pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
     fleet_metrics::LIMITS,
     fill::SUPPLY_LIMITS,
     writer::LIMITS,
+    put_queue::LIMITS,
     temp_file::LIMITS,
     open_entries::LIMITS,
     manager::LIMITS,

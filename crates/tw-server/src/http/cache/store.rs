@@ -15,7 +15,9 @@ use tw_cache::{
     Claim, Commit, CommitRefused, EntryState, Index, Key, LoadOutcome, LoadedEntry, Location, RemovedEntry,
     SegmentAddress, StoredEntry,
 };
-use tw_disk::{Account, Disk, DiskError, Durable, Errno, File, FileMeta, JobClass, JobSource, OpenOptions};
+use tw_disk::{
+    Account, Disk, DiskError, Durable, Errno, File, FileMeta, JobClass, JobSource, NewFile, OpenOptions,
+};
 use tw_log::{Level, Text};
 
 use super::open_entries::OpenEntry;
@@ -186,8 +188,9 @@ impl Cache {
                 disk.name(&mut by, temp, &path).await?;
             }
             None => {
-                let make = move || whole_file(meta, pieces);
-                disk.put_made(&mut by, &path, self.place.dir_len(), make).await?;
+                let make = Box::new(move || whole_file(meta, pieces));
+                let file = NewFile { path, make };
+                self.zone.puts.put(disk, &mut by, self.place.dir_len(), file).await?;
             }
         }
         let stored = self.enter(disk, commit, known.location(), known.valid_until).await?;

@@ -267,18 +267,20 @@ impl Lookup {
         {
             return Err((leading, MissReason::Quota));
         }
-        let variant = policy::variant(self.key, &vary, &r.head, rules);
         let StorePermit { lead, claim } = leading;
         // As another variant if it varies with the same fields; in the place of the entry if it varies with others.
         // Beside the entry if nobody knows which variant that is.
         let is_beside = self.purpose == Some(FetchPurpose::Hedge) && self.other.is_none() && !vary.is_empty();
         let other = if is_beside { Some(&vary) } else { self.other.as_ref() };
-        let claim = match other {
-            Some(other) if *other == vary => match claim.variant(variant, super::seconds(now)) {
+        let is_other = other.is_some_and(|other| *other == vary);
+        let has_variant = is_other || !vary.is_empty();
+        let variant = has_variant.then(|| policy::variant(self.key, &vary, &r.head, rules));
+        let claim = match variant.filter(|_| is_other) {
+            Some(variant) => match claim.variant(variant, super::seconds(now)) {
                 Ok(variant) => variant,
                 Err(_) => return Err((StorePermit { lead, claim }, MissReason::Purged)),
             },
-            _ => claim,
+            None => claim,
         };
         let leading = StorePermit { lead, claim };
         let Some(disk) = r.disk().cloned() else { return Err((leading, MissReason::NoThreadPool)) };
@@ -288,7 +290,7 @@ impl Lookup {
         add_date(&mut fields, now, rules);
         let mut meta = Meta {
             key: self.key,
-            variant: (!vary.is_empty()).then_some(variant),
+            variant: variant.filter(|_| !vary.is_empty()),
             key_text: self.text.clone(),
             lifetime,
             date: fields.get_known(Known::Date).and_then(date::parse),

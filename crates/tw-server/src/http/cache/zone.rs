@@ -36,6 +36,7 @@ use super::member_group::MemberZone;
 use super::members::Members;
 use super::quota::Quotas;
 use super::record_snapshot::OpenRecordSnapshot;
+use super::put_queue::PutQueue;
 use super::segments::SegmentStore;
 use super::stats::ResponseStats;
 use super::temp_file::WRITE_BACK_SIZE;
@@ -138,6 +139,8 @@ pub(super) struct CacheZone {
     pub(super) snapshot_at: AtomicI64,
     /// Number of files that were removed, or are about to be.
     pub(super) removals: AtomicU64,
+    /// Complete files on their way to their paths.
+    pub(super) puts: PutQueue,
     /// Notified when a file is at its path, or will not get there.
     pub(super) placed: Notify,
     pub(super) quotas: Quotas,
@@ -463,6 +466,7 @@ impl CacheZone {
             member: MemberZone::new(),
             snapshot_at: AtomicI64::new(tw_rt::clock::unix().secs),
             removals: AtomicU64::new(0),
+            puts: PutQueue::default(),
             placed: Notify::new(),
             quotas: Quotas::default(),
             segments: SegmentStore::of(place),
