@@ -5,6 +5,7 @@
 //! run few requests, kills, sessions and downloads with a fixed seed. A failure of requests repeats with the printed seed; the exact moment of a kill does not depend on
 //! the seed.
 
+use std::thread::available_parallelism;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{Failure, cargo, root};
@@ -31,6 +32,8 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     let Options { requests, kills, sessions, downloads, seed } = options(words)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let seed = seed.unwrap_or(now);
+    // A server waits for its disk and for its death as often as it works.
+    let at_once = 2 * available_parallelism().map_or(1, |count| count.get());
     println!(
         "torture: {requests} requests, {kills} kills with each store and {downloads} downloads of seed {seed}, {sessions} sessions of each kind"
     );
@@ -46,6 +49,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     ];
     command.args(filters.iter().filter(|(count, _)| *count > 0).map(|(_, filter)| filter));
     command.env("TAILWATER_TORTURE", requests.to_string()).env("TAILWATER_KILLS", kills.to_string());
+    command.env("TAILWATER_KILLED_AT_ONCE", at_once.to_string());
     command.env("TAILWATER_SESSIONS", sessions.to_string());
     command.env("TAILWATER_DOWNLOADS", downloads.to_string());
     command.env("TAILWATER_TORTURE_SEED", seed.to_string());

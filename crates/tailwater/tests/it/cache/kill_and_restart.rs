@@ -4,16 +4,18 @@
 //! sent, and nothing that was purged; no temporary file stays; what the cache says it has is what is on the disk; and all checksums
 //! are right (`tailwater cache check`).
 //!
-//! `cargo xtask torture` kills more often; `TAILWATER_KILLS` is how often, and `TAILWATER_TORTURE_SEED` is of which seed.
+//! `cargo xtask torture` kills more often, several servers at the same time: `TAILWATER_KILLS` is how often in all, `TAILWATER_KILLED_AT_ONCE`
+//! how many servers there are, each with a directory of its own, and `TAILWATER_TORTURE_SEED` the seed of the first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use tw_testkit::origin::{Conn, origin};
 use tw_testkit::{Client, Random, Response, Server, Signal, TempDir, wait};
@@ -27,6 +29,8 @@ const ROUNDS: u64 = 4;
 const CLIENTS: u64 = 4;
 /// Number of different responses: several times more than the cache holds.
 const PAGES: usize = 48;
+/// Versions of a page whose bodies are remembered: the current one, and those that a cache may still have.
+const BODIES_MAX: usize = 3;
 
 /// Store of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,12 +68,15 @@ struct Pages {
     current: Vec<AtomicU64>,
     /// Oldest version of each page that is not purged.
     oldest: Vec<AtomicU64>,
+    /// Youngest bodies of each page: making one takes much longer than comparing it.
+    bodies: Vec<Mutex<VecDeque<(u64, Arc<[u8]>)>>>,
 }
 
 impl Pages {
     fn new() -> Arc<Self> {
         let versions = || (0..PAGES).map(|_| AtomicU64::new(1)).collect();
-        Arc::new(Self { current: versions(), oldest: versions() })
+        let bodies = (0..PAGES).map(|_| Mutex::default()).collect();
+        Arc::new(Self { current: versions(), oldest: versions(), bodies })
     }
 
     /// Size of a page: small, of some memory pages, or written in several pieces.
@@ -77,9 +84,18 @@ impl Pages {
         [300, 9000, 70_000, 1_300_000][page % 4] + page
     }
 
-    fn body(page: usize, version: u64) -> Vec<u8> {
+    fn body(&self, page: usize, version: u64) -> Arc<[u8]> {
+        let mut bodies = self.bodies[page].lock().unwrap();
+        if let Some((_, body)) = bodies.iter().find(|(of, _)| *of == version) {
+            return body.clone();
+        }
         let mut body = format!("{page} {version}\n").into_bytes();
         body.extend(Random::new(version << 16 | page as u64).bytes(Self::size(page)));
+        let body: Arc<[u8]> = body.into();
+        bodies.push_back((version, body.clone()));
+        if bodies.len() > BODIES_MAX {
+            bodies.pop_front();
+        }
         body
     }
 
@@ -92,7 +108,7 @@ impl Pages {
             if head.contains(&format!("If-None-Match: {tag}")) {
                 conn.send(format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n"));
             } else {
-                conn.answer(&fields, Self::body(page, version));
+                conn.answer(&fields, self.body(page, version));
             }
         }
     }
@@ -106,7 +122,10 @@ impl Pages {
         let line = String::from_utf8_lossy(line);
         let version = line.strip_prefix(&format!("{page} ")).and_then(|version| version.parse().ok());
         let version = version.unwrap_or_else(|| panic!("of page {page} comes {line:?}"));
-        assert!(response.body == Self::body(page, version), "page {page} of version {version} is not whole");
+        assert!(
+            response.body[..] == self.body(page, version)[..],
+            "page {page} of version {version} is not whole"
+        );
         assert!(version >= oldest, "page {page} of version {version} was purged: {oldest}");
         true
     }
@@ -264,25 +283,56 @@ fn killed_server_restarts_with_consistent_segments() {
     kill_and_restart(Store::Log);
 }
 
+/// Guard that notes the panic of its thread.
+struct Failing<'a>(&'a AtomicBool);
+
+impl Drop for Failing<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.store(true, SeqCst);
+        }
+    }
+}
+
+/// Kills servers at the same time, so many times in all.
 fn kill_and_restart(store: Store) {
-    let (rounds, seed) = (env_number("TAILWATER_KILLS", ROUNDS), env_number("TAILWATER_TORTURE_SEED", 1));
+    let (kills, seed) = (env_number("TAILWATER_KILLS", ROUNDS), env_number("TAILWATER_TORTURE_SEED", 1));
+    let servers = env_number("TAILWATER_KILLED_AT_ONCE", 1).clamp(1, kills.max(1));
+    let (began, has_failed) = (Instant::now(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for nth in 0..servers {
+            // The first ones have one more if it cannot be divided.
+            let kills = (kills + servers - 1 - nth) / servers;
+            let has_failed = &has_failed;
+            scope.spawn(move || kill_one_and_restart(store, kills, seed + nth, has_failed));
+        }
+    });
+    println!("{store:?}: {kills} kills, {servers} servers at the same time: {:?}", began.elapsed());
+}
+
+/// Kills one server, so many times, and starts it on the same directory; ends early if another one has failed.
+fn kill_one_and_restart(store: Store, kills: u64, seed: u64, has_failed: &AtomicBool) {
+    let _failing = Failing(has_failed);
     let (pages, dir) = (Pages::new(), TempDir::new("cache-killed").unwrap());
     let serving = pages.clone();
     let origin = origin(move |mut conn| serving.serve(&mut conn));
     let mut random = Random::new(seed);
-    for round in 0..=rounds {
+    for round in 0..=kills {
+        if has_failed.load(SeqCst) {
+            return;
+        }
         let mut server = cached(dir.path(), origin, store);
         let addr = server.addr();
         let when = format!("{store:?}, round {round} of seed {seed}");
         let is_over = Arc::new(AtomicBool::new(false));
         let mut clients = Vec::new();
-        if random.happens(50) || round == rounds {
+        if random.happens(50) || round == kills {
             assert_settled(&server, dir.path(), store, &when);
             // All of them: what came over the kill, and what did not.
             (0..PAGES).for_each(|page| assert!(pages.get(addr, page), "{when}"));
             assert_settled(&server, dir.path(), store, &when);
         }
-        if round < rounds {
+        if round < kills {
             // Also while it learns what there is.
             clients = pages.load(addr, random.next_number() >> 16, &is_over);
             if random.happens(30) {
