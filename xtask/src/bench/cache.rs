@@ -66,7 +66,8 @@ pub(super) fn run(args: &[String]) -> Outcome {
         factor: options.number("factor", 10)?,
         // The disk takes longer than a round to show what it does to others.
         seconds: 2 * plan.seconds,
-        forgets_names: options.flag("cold-names"),
+        // Nobody's memory has the names of all files of a large cache.
+        forgets_names: endurance || options.flag("cold-names"),
         server_cpu: plan.server_cpu,
         load_cpu: plan.load_cpu,
     };

@@ -174,8 +174,8 @@ cache    a caching proxy before the same origin: hot hits, hot beside cold ones 
          --memory SIZE 512m · --factor N 10 · --iops N 400 · --bandwidth SIZE 120m · --data DIR target/bench/data
          --cold-names · --clients N 1000 · --object SIZE 100m · --objects N 100000 (at a restart)
          cases 1k 32k restart restart-log cold fills crowd, and if it is named: small
-         --endurance: cases restart restart-log cold small fills hit-ratio, also of Varnish and Traffic Server with their storage on
-         the disk; numbers in target/bench/cache-endurance.json
+         --endurance: cases restart restart-log cold small fills hit-ratio with --cold-names, also of Varnish and Traffic Server with
+         their storage on the disk; numbers in target/bench/cache-endurance.json
 
 tls      TLS 1.3 with the same certificate and cipher: CPU per request, full and resumed handshakes with both kinds of keys,
          established connections beside handshakes of RSA, memory of idle connections

@@ -62,6 +62,9 @@ impl Store {
     }
 }
 
+/// Bodies of a page with their versions, the youngest last.
+type Bodies = VecDeque<(u64, Arc<[u8]>)>;
+
 /// Versions that the origin sends, and those that must not be served any more.
 struct Pages {
     /// Current version of each page.
@@ -69,7 +72,7 @@ struct Pages {
     /// Oldest version of each page that is not purged.
     oldest: Vec<AtomicU64>,
     /// Youngest bodies of each page: making one takes much longer than comparing it.
-    bodies: Vec<Mutex<VecDeque<(u64, Arc<[u8]>)>>>,
+    bodies: Vec<Mutex<Bodies>>,
 }
 
 impl Pages {
