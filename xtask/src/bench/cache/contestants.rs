@@ -16,7 +16,7 @@ use crate::bench::{Outcome, loops};
 
 /// Tailwater with the responses of its cache in segments.
 pub(in crate::bench) const OURS_LOG: &str = "Tailwater, store=log";
-/// The same, past the page cache.
+/// Tailwater with segments that are read and written past the page cache.
 pub(in crate::bench) const OURS_DIRECT: &str = "Tailwater, store=log direct=on";
 pub(in crate::bench) const NGINX_WITH_THREADS: &str = "nginx, aio threads";
 pub(in crate::bench) const VARNISH: &str = "varnish, memory";
