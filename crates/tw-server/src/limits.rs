@@ -33,7 +33,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
         (
             "upstream servers",
             [
-                tw_upstream::LIMITS,
+                &tw_upstream::LIMITS.concat()[..],
                 health::LIMITS,
                 upstream_tls::LIMITS,
                 fastcgi::LIMITS,

@@ -160,6 +160,11 @@ impl Group {
                 }
                 // A generation that is going has just taken its last connection.
                 Some(peer) if is_new && !list.is_single => selection.tried.add(peer.id),
+                // Peers are left alone after a hint only as long as another one of their kind is left.
+                _ if list.tier(selection.stage).forget_hints(at) => {
+                    selection.tried.truncate(tried);
+                    selection.search = search;
+                }
                 _ if selection.stage == PeerTier::Primary && !list.backup.peers.is_empty() => {
                     selection.stage = PeerTier::Backup;
                 }

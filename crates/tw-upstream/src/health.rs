@@ -49,9 +49,9 @@ pub struct HealthChecker {
     own_term: Term,
     /// Number of the list of peers that was applied last.
     list: u64,
-    peers: BTreeMap<PeerId, CheckedPeer>,
+    pub(crate) peers: BTreeMap<PeerId, CheckedPeer>,
     /// Checks that are not in progress, by their time.
-    due: BTreeSet<(u64, PeerId, usize)>,
+    pub(crate) due: BTreeSet<(u64, PeerId, usize)>,
 }
 
 /// Configuration whose checks count: an older one that still runs has no effect any more.
@@ -60,8 +60,8 @@ pub(crate) struct Term(u64);
 
 /// Peer with the results of each test.
 #[derive(Debug)]
-struct CheckedPeer {
-    peer: Arc<Peer>,
+pub(crate) struct CheckedPeer {
+    pub(crate) peer: Arc<Peer>,
     tests: Vec<CheckResults>,
 }
 

@@ -19,6 +19,7 @@
 mod balance;
 mod group;
 mod health;
+mod hint;
 mod lease;
 mod peer;
 mod peer_list;
@@ -46,4 +47,4 @@ pub use sticky_sessions::{Learned, StickySessions};
 pub use tw_base::Rng;
 
 /// Limits of a group that DNS can make large.
-pub const LIMITS: &[tw_base::Limit] = balance::LIMITS;
+pub const LIMITS: &[&[tw_base::Limit]] = &[balance::LIMITS, hint::LIMITS];

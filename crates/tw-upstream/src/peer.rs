@@ -139,7 +139,7 @@ impl Peer {
 
     /// Returns true if an unbound request may be sent to the peer.
     pub(crate) fn is_usable(&self, now: i64) -> bool {
-        self.params.admin == AdminState::Up && self.is_usable_if_bound(now)
+        self.params.admin == AdminState::Up && self.is_usable_if_bound(now) && !self.state.is_spared(now)
     }
 
     /// Returns true if a request that `sticky` binds to the peer may be sent to it.
@@ -203,6 +203,7 @@ impl Peer {
         if now - state.checked_ms.load(Relaxed) > signed(self.params.fail_timeout_ms) {
             state.checked_ms.store(now, Relaxed);
         }
+        state.note_trial(now);
         state.selected_ms.store(now, Relaxed);
         state.counters.requests.add(1);
     }
@@ -211,6 +212,7 @@ impl Peer {
     pub(crate) fn failed(&self, now: i64) -> PeerChange {
         let (params, state) = (&self.params, &self.state);
         state.counters.fails.add(1);
+        state.forget_hint();
         let fails = state.fails.fetch_add(1, Relaxed).saturating_add(1);
         state.failed_ms.store(now, Relaxed);
         state.checked_ms.store(now, Relaxed);
@@ -232,6 +234,7 @@ impl Peer {
     /// Records a successful attempt: if it was the trial after failures, these no longer count.
     pub(crate) fn passed(&self, now: i64) -> PeerChange {
         let state = &self.state;
+        state.forget_hint();
         if state.fails.load(Relaxed) == 0 || state.failed_ms.load(Relaxed) >= state.checked_ms.load(Relaxed) {
             return PeerChange::Unchanged;
         }

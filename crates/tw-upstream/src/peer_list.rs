@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::balance::{BalanceMethod, Ring};
 use crate::peer::{Peer, PeerId, ServerId};
+use crate::selection::PeerTier;
 use crate::server::{AdminState, Server};
 
 /// All servers and peers of a group at one time.
@@ -50,6 +51,14 @@ impl PeerList {
     /// All peers: first those that are not backup, each in the order of the configuration and then of DNS.
     pub fn peers(&self) -> impl Iterator<Item = &Arc<Peer>> {
         self.primary.peers.iter().chain(&self.backup.peers)
+    }
+
+    /// Peers of a kind.
+    pub(crate) fn tier(&self, kind: PeerTier) -> &Tier {
+        match kind {
+            PeerTier::Primary => &self.primary,
+            PeerTier::Backup => &self.backup,
+        }
     }
 
     /// The peer of this name.

@@ -2,7 +2,9 @@
 //! [`Peer`](crate::Peer)'s parameters and reloads.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst,
+};
 
 use tw_base::{Counter, FatalMutex, Histogram};
 
@@ -29,6 +31,14 @@ pub struct PeerState {
     pub(crate) checked_ms: AtomicI64,
     /// Start of its slow start.
     pub(crate) ramp_ms: AtomicI64,
+    /// Time until which a hint of another node has an effect.
+    pub(crate) suspect_until_ms: AtomicI64,
+    /// Time of the last request that tries the peer after a hint.
+    pub(crate) trial_ms: AtomicI64,
+    /// Time of the last hint.
+    pub(crate) hinted_ms: AtomicI64,
+    /// True if a hint asks for a health check.
+    pub(crate) wants_check: AtomicBool,
     health: AtomicU8,
     /// Result of the latest health check: 0 none, 1 passed, 2 failed.
     last_check: AtomicU8,
@@ -130,6 +140,10 @@ impl PeerState {
             failed_ms: AtomicI64::new(NEVER),
             checked_ms: AtomicI64::new(NEVER),
             ramp_ms: AtomicI64::new(NEVER),
+            suspect_until_ms: AtomicI64::new(NEVER),
+            trial_ms: AtomicI64::new(NEVER),
+            hinted_ms: AtomicI64::new(NEVER),
+            wants_check: AtomicBool::new(false),
             health: AtomicU8::new(0),
             last_check: AtomicU8::new(0),
             out_since_ms: AtomicI64::new(NEVER),

@@ -1,0 +1,243 @@
+//! Hints of other nodes about the health of peers: a reason to look, and never more.
+//!
+//! ```text
+//! "it is down"   health checks: one at once        requests: one at a time, until one succeeds, fails, or the hint expires
+//! "it is up"     health checks: one at once        requests: if it is left alone after failures, the next one tries it
+//! ```
+//! A request that finds no other peer does not heed hints. Requests that `sticky` binds to a peer never do.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::health::HealthChecker;
+use crate::peer::{Peer, PeerStatus};
+use crate::peer_list::Tier;
+use crate::peer_state::{NEVER, PeerState, signed};
+
+/// Time after which a hint has no effect any more, in milliseconds.
+const HINT_TIME_MS: i64 = 10_000;
+/// Time for which other requests leave a peer alone while one tries it after a hint, in milliseconds.
+const TRIAL_TIME_MS: i64 = 1000;
+/// Time between two hints about one peer that have an effect, in milliseconds: whoever says something else all the time causes no more
+/// checks than this.
+const HINT_SPACING_MS: i64 = 2000;
+
+pub(crate) const LIMITS: &[tw_base::Limit] = &[
+    tw_base::Limit::micros(
+        "HINT_TIME_MS",
+        HINT_TIME_MS as u64 * 1000,
+        "Time for which a hint of another node about an upstream server has an effect",
+        "it is forgotten",
+    ),
+    tw_base::Limit::micros(
+        "HINT_SPACING_MS",
+        HINT_SPACING_MS as u64 * 1000,
+        "Time between two hints of other nodes about one upstream server",
+        "an earlier one has no effect",
+    ),
+];
+
+impl Peer {
+    /// Another node has found the peer to be up or down. Returns true if this node is going to look itself. May be called by any thread.
+    pub fn hint(&self, is_up: bool, now: u64) -> bool {
+        let (state, now) = (&self.state, signed(now));
+        let is_news = match (is_up, self.status()) {
+            (false, PeerStatus::Up) => true,
+            (true, PeerStatus::Unavailable | PeerStatus::Unhealthy | PeerStatus::Checking) => true,
+            _ => false,
+        };
+        if !is_news || now.saturating_sub(state.hinted_ms.load(Relaxed)) < HINT_SPACING_MS {
+            return false;
+        }
+        state.hinted_ms.store(now, Relaxed);
+        state.wants_check.store(true, Relaxed);
+        if !is_up {
+            state.trial_ms.store(NEVER, Relaxed);
+            state.suspect_until_ms.store(now.saturating_add(HINT_TIME_MS), Relaxed);
+        } else if self.status() == PeerStatus::Unavailable {
+            // As if the time after its failures were over.
+            let before = now.saturating_sub(signed(self.params.fail_timeout_ms)).saturating_sub(1);
+            state.checked_ms.fetch_min(before, Relaxed);
+            state.queue.wake_one();
+        }
+        true
+    }
+}
+
+impl PeerState {
+    /// Returns true if a request tries the peer after a hint, so that others leave it alone.
+    pub(crate) fn is_spared(&self, now: i64) -> bool {
+        now < self.suspect_until_ms.load(Relaxed)
+            && now.saturating_sub(self.trial_ms.load(Relaxed)) < TRIAL_TIME_MS
+    }
+
+    /// Notes that a request is sent there.
+    pub(crate) fn note_trial(&self, now: i64) {
+        if now < self.suspect_until_ms.load(Relaxed) {
+            self.trial_ms.store(now, Relaxed);
+        }
+    }
+
+    /// Forgets a hint: this node knows better, or has no choice.
+    pub(crate) fn forget_hint(&self) {
+        if self.suspect_until_ms.load(Relaxed) != NEVER {
+            self.suspect_until_ms.store(NEVER, Relaxed);
+        }
+    }
+
+    /// Returns true if the peer was out and has come back within this time before `now`; both in milliseconds.
+    pub fn has_come_back(&self, now: u64, within: u64) -> bool {
+        let back = self.ramp_ms.load(Relaxed);
+        back != NEVER && signed(now).saturating_sub(back) <= signed(within)
+    }
+}
+
+impl Tier {
+    /// Forgets the hints by which peers are left alone now. Returns true if there were some.
+    pub(crate) fn forget_hints(&self, now: i64) -> bool {
+        let spared = self.peers.iter().filter(|peer| peer.state.is_spared(now));
+        spared.map(|peer| peer.state.forget_hint()).count() > 0
+    }
+}
+
+impl HealthChecker {
+    /// Makes checks due at once for peers that another node has hinted at. Cheap if there are none.
+    pub fn take_hints(&mut self, now: u64) {
+        let is_hinted =
+            |state: &PeerState| state.wants_check.load(Relaxed) && state.wants_check.swap(false, Relaxed);
+        let hinted: Vec<_> = self
+            .peers
+            .values()
+            .filter(|checked| is_hinted(&checked.peer.state))
+            .map(|checked| checked.peer.id)
+            .collect();
+        for id in hinted {
+            // One that is in progress is not among them, and answers the question.
+            let due: Vec<_> = self.due.iter().filter(|(_, other, _)| *other == id).copied().collect();
+            for (due_ms, id, nth) in due {
+                self.due.remove(&(due_ms, id, nth));
+                self.due.insert((due_ms.min(now), id, nth));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tw_net::Addr;
+
+    use super::*;
+    use crate::{
+        BalanceKey, BalanceMethod, CheckAction, Group, HealthCheckParams, Lease, NoPeer, PeerOutcome, Rng,
+        Server,
+    };
+
+    fn group(count: u8) -> Group {
+        let server = |n| Server::fixed("s", [Addr::Inet(([127, 0, 0, n], 80).into())]);
+        Group::new("g", BalanceMethod::RoundRobin, (1..=count).map(server).collect(), None)
+    }
+
+    fn select(group: &Group, now: u64) -> Result<Lease, NoPeer> {
+        let mut selection = group.start_selection(BalanceKey::None, None, 0);
+        group.select(&mut selection, now, &mut Rng::seeded(1))
+    }
+
+    fn peers(group: &Group) -> Vec<std::sync::Arc<Peer>> {
+        group.list().peers().cloned().collect()
+    }
+
+    #[test]
+    fn hinted_peer_gets_one_request_until_it_succeeds() {
+        let group = group(2);
+        let known = peers(&group);
+        assert!(known[0].hint(false, 10_000));
+        assert_eq!(known[0].status(), PeerStatus::Up, "nobody is down because another node says so");
+        let leases: Vec<Lease> = (0..10).map(|_| select(&group, 10_000).unwrap()).collect();
+        let (tried, others): (Vec<_>, Vec<_>) =
+            leases.into_iter().partition(|lease| lease.peer().id() == known[0].id());
+        assert_eq!((tried.len(), others.len()), (1, 9));
+        for lease in tried {
+            let _ = lease.done(PeerOutcome::Success, 10_100);
+        }
+        let again = (0..10)
+            .map(|_| select(&group, 10_100).unwrap())
+            .filter(|lease| lease.peer().id() == known[0].id());
+        assert!(again.count() >= 4, "it is as any other");
+    }
+
+    #[test]
+    fn trial_that_takes_long_is_followed_by_another_one() {
+        let group = group(2);
+        let known = peers(&group);
+        assert!(known[0].hint(false, 10_000));
+        let at = |now: u64| {
+            let leases: Vec<Lease> = (0..10).map(|_| select(&group, now).unwrap()).collect();
+            leases.iter().filter(|lease| lease.peer().id() == known[0].id()).count()
+        };
+        assert_eq!((at(10_000), at(10_500), at(11_000), at(20_000)), (1, 0, 1, 5));
+    }
+
+    #[test]
+    fn requests_without_another_peer_do_not_heed_hints() {
+        let group = group(3);
+        for peer in peers(&group) {
+            assert!(peer.hint(false, 10_000));
+        }
+        for _ in 0..30 {
+            assert!(select(&group, 10_000).is_ok());
+        }
+    }
+
+    #[test]
+    fn failed_trial_counts_as_any_failure() {
+        let group = group(2);
+        let known = peers(&group);
+        assert!(known[1].hint(false, 10_000));
+        let lease =
+            (0..2).map(|_| select(&group, 10_000).unwrap()).find(|lease| lease.peer().id() == known[1].id());
+        let _ = lease.unwrap().done(PeerOutcome::Failed, 10_010);
+        assert_eq!(known[1].status(), PeerStatus::Unavailable);
+        assert!(!known[1].hint(false, 20_000), "it is known");
+        assert!((0..5).all(|_| select(&group, 10_100).unwrap().peer().id() == known[0].id()));
+        // Somebody has found it up: the next request tries it before the time is over.
+        assert!(known[1].hint(true, 12_100));
+        let lease =
+            (0..4).map(|_| select(&group, 12_100).unwrap()).find(|lease| lease.peer().id() == known[1].id());
+        let _ = lease.unwrap().done(PeerOutcome::Success, 12_110);
+        assert_eq!(known[1].status(), PeerStatus::Up);
+        assert!(
+            known[1].state().has_come_back(13_000, 30_000) && !known[1].state().has_come_back(50_000, 30_000)
+        );
+    }
+
+    #[test]
+    fn hints_have_a_distance() {
+        let group = group(2);
+        let known = peers(&group);
+        let followed = (0..100).filter(|nth| known[0].hint(false, 10_000 + nth * 100)).count();
+        assert_eq!(followed, 5);
+    }
+
+    #[test]
+    fn hint_makes_checks_due_at_once() {
+        let group = group(2);
+        let (mut rng, params) = (Rng::seeded(1), [HealthCheckParams::default(); 2]);
+        let mut checker = HealthChecker::new(&params, &group, 1, 0, &mut rng);
+        let mut checked = |checker: &mut HealthChecker, now: u64| {
+            let mut ids = Vec::new();
+            while let CheckAction::Check(peer, nth) = checker.next(now, &mut rng) {
+                checker.done(peer.id(), nth, true, now);
+                ids.push(peer.id());
+            }
+            ids
+        };
+        assert_eq!(checked(&mut checker, 0).len(), 4);
+        let known = peers(&group);
+        assert!(known[1].hint(false, 1000));
+        assert!(checked(&mut checker, 1000).is_empty());
+        checker.take_hints(1000);
+        assert_eq!(checked(&mut checker, 1000), [known[1].id(); 2]);
+        checker.take_hints(1001);
+        assert!(checked(&mut checker, 1001).is_empty());
+        assert_eq!(checked(&mut checker, 5000), [known[0].id(); 2]);
+    }
+}
