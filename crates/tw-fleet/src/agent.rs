@@ -17,6 +17,7 @@ use tokio::task::{JoinHandle, LocalSet, spawn_local};
 use tw_base::Limit;
 use tw_log::Level;
 
+use crate::announcer::{Announcer, SharedParts};
 use crate::directory::{SavedPosition, StateDirectory};
 use crate::engine::{Engine, EngineError, Session};
 use crate::etcd::EtcdEngine;
@@ -80,6 +81,7 @@ pub struct Agent(UnboundedSender<AgentCommand>);
 
 pub(crate) enum AgentCommand {
     SetCaches(Arc<dyn NodeCaches>, LogFn),
+    Share(SharedParts),
     Retire,
 }
 
@@ -125,6 +127,11 @@ impl Agent {
         let _ = self.0.send(AgentCommand::SetCaches(caches, log));
     }
 
+    /// Sets the rates and upstream groups that are shared with other nodes.
+    pub fn share(&self, parts: SharedParts) {
+        let _ = self.0.send(AgentCommand::Share(parts));
+    }
+
     /// Leaves position and queue to another process, and applies nothing more. Purges are still published.
     pub fn retire(&self) {
         let _ = self.0.send(AgentCommand::Retire);
@@ -164,7 +171,8 @@ pub(crate) struct Node<E: Engine> {
     pub(crate) recent: RefCell<RecentIds>,
     pub(crate) unconfirmed: RefCell<Unconfirmed>,
     /// Word of this process.
-    process: String,
+    pub(crate) process: String,
+    pub(crate) announcer: Announcer,
     name_watch: RefCell<NameWatch>,
 }
 
@@ -216,6 +224,7 @@ pub(crate) async fn serve<E: Engine + 'static>(
         spawn_local(node.clone().serve_stores(operations)),
         spawn_local(node.clone().make_secrets()),
         spawn_local(node.clone().follow_secrets()),
+        spawn_local(node.clone().announce_all()),
     ];
     while let Some(command) = commands.recv().await {
         match command {
@@ -224,10 +233,16 @@ pub(crate) async fn serve<E: Engine + 'static>(
                 *node.log_line.borrow_mut() = log;
                 node.admit_new_caches().await;
             }
+            AgentCommand::Share(parts) => node.set_shared_parts(parts),
             AgentCommand::Retire => node.retire(),
         }
     }
     node.save();
+    if node.role.get() == Role::Active {
+        node.say_goodbye();
+        // The connection has a task of its own that writes.
+        tokio::task::yield_now().await;
+    }
     tasks.iter().for_each(JoinHandle::abort);
 }
 
@@ -265,6 +280,7 @@ impl<E: Engine + 'static> Node<E> {
             recent: RefCell::default(),
             unconfirmed: RefCell::default(),
             process,
+            announcer: Announcer::new(now),
             name_watch: RefCell::default(),
         })
     }
@@ -311,6 +327,7 @@ impl<E: Engine + 'static> Node<E> {
 
     fn retire(&self) {
         self.save();
+        self.say_goodbye();
         self.role.set(Role::Retired);
         *self.disk.borrow_mut() = None;
     }

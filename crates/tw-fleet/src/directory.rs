@@ -8,6 +8,7 @@
 //! ```
 //! Two processes may serve at once, during a reload or an upgrade. Both read the log and apply it; the one with the lock writes.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -31,6 +32,9 @@ pub(crate) struct SavedPosition {
     pub(crate) position: Option<Position>,
     /// Caches that have everything up to the position.
     pub(crate) caches: Vec<String>,
+    /// Nodes that share each rate, with this one.
+    #[serde(default)]
+    pub(crate) nodes: BTreeMap<String, u32>,
 }
 
 /// State directory.
@@ -140,7 +144,11 @@ mod tests {
         let lock = state.lock().unwrap().unwrap();
         assert!(state.lock().unwrap().is_none(), "another process writes");
         let position = Position { identity: "x".to_owned(), sequence: 7, time_ns: 8 };
-        let saved = SavedPosition { position: Some(position), caches: vec!["site".to_owned()] };
+        let saved = SavedPosition {
+            position: Some(position),
+            caches: vec!["site".to_owned()],
+            nodes: [("api".to_owned(), 3)].into(),
+        };
         state.save_position(&saved, &lock).unwrap();
         assert_eq!(state.position(), Ok(saved.clone()));
         // What a crash left behind is overwritten.

@@ -92,8 +92,23 @@ pub trait Session: Log {
     /// Store of the engine.
     type Store: Store + 'static;
 
+    /// Reader of announcements.
+    type Announcements: AnnouncementReader;
+
     /// Opens a store, and creates it if it does not exist.
     fn open_store(&self, settings: &StoreSettings) -> impl Future<Output = Result<Self::Store, EngineError>>;
+
+    /// Sends a message to all nodes that are connected now, with this one. Nothing is stored, it may be lost, and nothing waits for it.
+    fn announce(&self, payload: &[u8]) -> Result<(), EngineError>;
+
+    /// Reads announcements from now on. Those for which there is no room are lost.
+    fn announcements(&self) -> impl Future<Output = Result<Self::Announcements, EngineError>>;
+}
+
+/// Reader of announcements.
+pub trait AnnouncementReader {
+    /// The next announcement. Waits until there is one.
+    fn next(&mut self) -> impl Future<Output = Result<Vec<u8>, EngineError>>;
 }
 
 /// Engine that can be connected to.

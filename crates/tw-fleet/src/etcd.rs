@@ -10,6 +10,7 @@
 //! Records are read as keys, not from the history of etcd, so compaction takes nothing away. They disappear with a lease after
 //! `log_max_age`, and beyond `log_max_messages`.
 
+mod announcements;
 mod http;
 mod log;
 mod store;
@@ -35,6 +36,7 @@ use tw_http::base64::{self, Alphabet};
 use crate::engine::{Engine, EngineError, Session};
 use crate::nats::{Authentication, EngineSettings};
 use crate::store::StoreSettings;
+use announcements::EtcdAnnouncements;
 use http::{HttpClient, Stream};
 use store::EtcdStore;
 
@@ -268,9 +270,18 @@ impl Drop for EtcdSession {
 
 impl Session for EtcdSession {
     type Store = EtcdStore;
+    type Announcements = EtcdAnnouncements;
 
     async fn open_store(&self, settings: &StoreSettings) -> Result<EtcdStore, EngineError> {
         Ok(EtcdStore::new(self.api.clone(), settings))
+    }
+
+    fn announce(&self, _: &[u8]) -> Result<(), EngineError> {
+        Err(Self::no_announcements())
+    }
+
+    async fn announcements(&self) -> Result<EtcdAnnouncements, EngineError> {
+        Err(Self::no_announcements())
     }
 }
 

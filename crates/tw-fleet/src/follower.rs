@@ -136,6 +136,7 @@ impl<E: Engine + 'static> Node<E> {
         self.has_work.notify_one();
         self.log(Level::Notice, format_args!("connected to the engine, at sequence {sequence}"));
         let watching = AbortOnDrop(spawn_local(self.clone().watch_summaries()));
+        let hearing = AbortOnDrop(spawn_local(self.clone().hear_all(session.clone())));
         let ended = loop {
             if self.role.get() == Role::Retired {
                 // The connection is for purges that are published.
@@ -147,7 +148,7 @@ impl<E: Engine + 'static> Node<E> {
                 Err(error) => break error,
             }
         };
-        drop(watching);
+        drop((watching, hearing));
         Err(ended)
     }
 

@@ -26,6 +26,9 @@ pub(crate) trait Host: 'static {
     /// Milliseconds since 1970, as the clock of this machine has them: nodes disagree.
     fn unix_ms(&self) -> u64;
 
+    /// Time in milliseconds, of the clock by which loops use shares of rates.
+    fn millis(&self) -> u64;
+
     /// Pause of this length.
     fn sleep(&self, length: Duration) -> Pause;
 
@@ -135,6 +138,10 @@ impl Host for Machine {
     fn unix_ms(&self) -> u64 {
         let now = tw_rt::clock::unix();
         u64::try_from(now.secs).unwrap_or(0) * 1000 + u64::from(now.msec)
+    }
+
+    fn millis(&self) -> u64 {
+        tw_rt::clock::millis()
     }
 
     fn sleep(&self, length: Duration) -> Pause {

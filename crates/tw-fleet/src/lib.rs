@@ -13,6 +13,8 @@
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod agent;
+mod announcement;
+mod announcer;
 mod configuration;
 mod directory;
 mod engine;
@@ -24,11 +26,14 @@ mod lease;
 mod name_conflict;
 mod nats;
 mod own_configuration;
+mod peer_health;
 mod position;
 mod publisher;
 mod queue;
+mod rate_shares;
 mod record;
 mod sealed;
+mod shared_rate;
 mod shared_secrets;
 #[cfg(test)]
 mod simulation;
@@ -39,11 +44,12 @@ mod transport;
 mod unconfirmed;
 
 pub use agent::{Agent, LogFn, NodeCaches};
+pub use announcer::SharedParts;
 pub use configuration::{
     ConfigurationClient, ConfigurationDirectory, ConfigurationError, ConfigurationOrder, ConfigurationReport,
     ConfigurationVersion, FilesOfVersion, FollowState, PublicKey, ReportState, ServedVersion, SigningKey,
 };
-pub use engine::{Engine, EngineError, Log, LogReader, LogRecord, LogState, Session};
+pub use engine::{AnnouncementReader, Engine, EngineError, Log, LogReader, LogRecord, LogState, Session};
 pub use fleet::{Fleet, PublishOutcome};
 pub use lease::{Lease, lease_holder};
 pub use nats::fuzz as fuzz_nats;
@@ -51,9 +57,11 @@ pub use nats::{
     Authentication, CredentialsError, EngineKind, EngineSettings, ServerList, ServerListError, is_name,
     read_credentials,
 };
+pub use peer_health::{PeerFinding, SharedGroup, SharedPeers};
 pub use position::{Continuity, Position, judge};
 pub use record::{FleetPurge, FleetPurgeMode, FleetPurgeScope, FleetRecord, RecordError, RecordKind};
 pub use sealed::{FleetKeyError, FleetKeys, OpenError, OpenedEntry, SealedStore};
+pub use shared_rate::{RATE_NAME_SIZE_MAX, RateKey, RateShare, SharedRate, SharedRateState};
 pub use status::{FleetStatus, NodeConfiguration, NodeSummary};
 pub use store::{
     CERTIFICATES, CONFIGURATION, Entry, SUMMARIES, Store, StoreChanges, StoreSettings, StoreWatch, is_key,
@@ -102,6 +110,10 @@ pub const LIMITS: &[&[tw_base::Limit]] = &[
     fleet::LIMITS,
     configuration::LIMITS,
     agent::LIMITS,
+    announcement::LIMITS,
+    announcer::LIMITS,
+    shared_rate::LIMITS,
+    nats::ANNOUNCEMENT_LIMITS,
     status::LIMITS,
     sealed::LIMITS,
     shared_secrets::LIMITS,

@@ -1,6 +1,7 @@
 //! NATS JetStream as the engine of a fleet: a stream is the log, a key-value bucket each store. A small client of our own, over one
 //! connection at a time.
 
+mod announcements;
 mod bucket;
 mod connection;
 mod credentials;
@@ -30,6 +31,7 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::count(
     "Servers of the engine of a fleet",
     "the configuration is refused",
 )];
+pub(crate) use announcements::LIMITS as ANNOUNCEMENT_LIMITS;
 pub(crate) use connection::LIMITS as CONNECTION_LIMITS;
 pub(crate) use parser::LIMITS as PARSER_LIMITS;
 pub(crate) use parser::shown;

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tw_base::Limit;
 
+use crate::shared_rate::SharedRateState;
+
 /// Nodes that are remembered.
 pub(crate) const NODES_MAX: usize = 1024;
 /// Length of texts of other nodes.
@@ -91,6 +93,14 @@ pub struct FleetStatus {
     pub configuration: Option<NodeConfiguration>,
     /// True while another server publishes summaries under the name of this node.
     pub has_name_conflict: bool,
+    /// Rates that the nodes share, by zone.
+    pub rates: BTreeMap<String, SharedRateState>,
+    /// Announcements of other nodes that were heard.
+    pub announcements: u64,
+    /// Announcements that were not understood, or too large.
+    pub unreadable_announcements: u64,
+    /// Hints of other nodes about upstream servers that were followed.
+    pub hints: u64,
     /// Other nodes and this one, as they describe themselves.
     pub nodes: BTreeMap<String, NodeSummary>,
 }

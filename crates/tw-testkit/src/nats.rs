@@ -210,6 +210,11 @@ impl FakeNats {
             .for_each(|connection| drop((&connection.out).write_all(bytes)));
     }
 
+    /// Sends a message to all subscriptions of its subject, as another client does.
+    pub fn say(&self, subject: &str, payload: &[u8]) {
+        self.shared.lock().announce(subject, payload);
+    }
+
     /// Number of connections.
     pub fn connections(&self) -> usize {
         self.shared.lock().connections.len()
@@ -431,7 +436,7 @@ impl State {
         headers: Vec<u8>,
         payload: Vec<u8>,
     ) {
-        let Some(inbox) = reply else { return };
+        let Some(inbox) = reply else { return self.announce(subject, &payload) };
         let body: Value = serde_json::from_slice(&payload).unwrap_or_default();
         let answer = match subject.strip_prefix("$JS.API.") {
             Some(call) => self.call(number, call, inbox, &body),
@@ -452,6 +457,19 @@ impl State {
             self.reply(number, inbox, inbox, "", b"", answer.to_string().as_bytes());
         }
         self.deliver();
+    }
+
+    /// Sends a message to all subscriptions of its subject.
+    fn announce(&mut self, subject: &str, payload: &[u8]) {
+        let mut to = Vec::new();
+        for (number, connection) in &self.connections {
+            let meant = connection.subscriptions.iter().filter(|(pattern, _)| matches(pattern, subject));
+            to.extend(meant.map(|(_, sid)| (*number, sid.clone())));
+        }
+        for (number, sid) in to {
+            let head = format!("MSG {subject} {sid} {}\r\n", payload.len());
+            self.send(number, &[head.as_bytes(), payload, b"\r\n"].concat());
+        }
     }
 
     /// True if the headers name another version of the subject than the last one.

@@ -78,12 +78,21 @@ struct Shared {
     /// Beginning of the subjects of replies, with the dot.
     inbox: String,
     next: Cell<u64>,
-    routes: RefCell<HashMap<u64, mpsc::Sender<Message>>>,
+    routes: RefCell<HashMap<u64, Route>>,
+    /// Subject of announcements, once they are published or read, and the reason if the server refuses that.
+    announced: RefCell<Option<String>>,
+    refused: RefCell<Option<String>>,
     /// Reason of the end.
     lost: RefCell<Option<String>>,
     /// Name and version of the server, for messages.
     server: String,
     payload_max: usize,
+}
+
+/// Way of messages to their reader.
+struct Route {
+    sender: mpsc::Sender<Message>,
+    kind: InboxKind,
 }
 
 /// Subject that replies come to, and the replies.
@@ -102,6 +111,8 @@ pub(super) enum InboxKind {
     Replies,
     /// Messages of a stream, which have subjects of their own: it has a subscription.
     Stream,
+    /// Announcements of all nodes. Those for which there is no room are dropped.
+    Announcements,
 }
 
 /// Number of the subscription of all replies. Those of streams are above.
@@ -110,7 +121,7 @@ const REPLIES: u64 = 1;
 impl Drop for Inbox {
     fn drop(&mut self) {
         self.shared.routes.borrow_mut().remove(&self.number);
-        if self.kind == InboxKind::Stream {
+        if self.kind != InboxKind::Replies {
             // A connection that is gone has no subscriptions.
             let _ = self.shared.send(format!("UNSUB {}\r\n", self.number).as_bytes());
         }
@@ -153,6 +164,8 @@ impl Connection {
             inbox: format!("_INBOX.{}.", random_word()?),
             next: Cell::new(REPLIES + 1),
             routes: RefCell::default(),
+            announced: RefCell::default(),
+            refused: RefCell::default(),
             lost: RefCell::default(),
             server: shown(format!("{} {}", info.server_name, info.version).as_bytes()),
             payload_max: info.max_payload,
@@ -188,17 +201,35 @@ impl Connection {
         let number = self.shared.next.get();
         self.shared.next.set(number + 1);
         let (sender, replies) = mpsc::channel(replies_max);
-        self.shared.routes.borrow_mut().insert(number, sender);
+        self.shared.routes.borrow_mut().insert(number, Route { sender, kind });
         let subject = match kind {
             InboxKind::Replies => format!("{}{number}", self.shared.inbox),
             // Not one of those that end up in the other subscription, too.
             InboxKind::Stream => format!("{}stream.{number}", self.shared.inbox),
+            InboxKind::Announcements => self.shared.announced.borrow().clone().unwrap_or_default(),
         };
         let inbox = Inbox { subject, replies, number, kind, shared: self.shared.clone() };
-        if kind == InboxKind::Stream {
+        if kind != InboxKind::Replies {
             self.shared.send(format!("SUB {} {number}\r\n", inbox.subject).as_bytes())?;
         }
         Ok(inbox)
+    }
+
+    /// Sets the subject of announcements.
+    ///
+    /// # Errors
+    /// The server has refused it before.
+    pub(super) fn use_announcements(&self, subject: &str) -> Result<(), EngineError> {
+        self.shared.announced.borrow_mut().get_or_insert_with(|| subject.to_owned());
+        match &*self.shared.refused.borrow() {
+            Some(why) => Err(EngineError::Refused(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes that wait for the server.
+    pub(super) fn waiting(&self) -> usize {
+        self.shared.output.borrow().len()
     }
 
     /// Sends a message, with a subject for replies and headers.
@@ -248,7 +279,10 @@ impl Connection {
 impl Inbox {
     /// The next reply.
     pub(super) async fn next(&mut self) -> Result<Message, EngineError> {
-        self.replies.recv().await.ok_or_else(|| self.shared.error())
+        self.replies.recv().await.ok_or_else(|| match &*self.shared.refused.borrow() {
+            Some(why) if self.kind == InboxKind::Announcements => EngineError::Refused(why.clone()),
+            _ => self.shared.error(),
+        })
     }
 
     /// The next reply, if it is there.
@@ -331,17 +365,29 @@ impl Shared {
                 };
                 let routes = self.routes.borrow();
                 let Some(route) = number.and_then(|number: u64| routes.get(&number)) else { return Ok(()) };
-                match route.try_send(message) {
-                    Err(mpsc::error::TrySendError::Full(_)) => {
+                match route.sender.try_send(message) {
+                    Err(mpsc::error::TrySendError::Full(_)) if route.kind != InboxKind::Announcements => {
                         Err("it sends more than was asked for".to_owned())
                     }
                     _ => Ok(()),
                 }
             }
             ServerOperation::Ping => self.send(b"PONG\r\n").map_err(|error| error.to_string()),
+            ServerOperation::Error(text) if self.is_of_announcements(&text) => {
+                // Everything else goes on without them.
+                *self.refused.borrow_mut() = Some(text);
+                self.routes.borrow_mut().retain(|_, route| route.kind != InboxKind::Announcements);
+                Ok(())
+            }
             ServerOperation::Error(text) => Err(format!("the engine says: {text}")),
             ServerOperation::Info(_) | ServerOperation::Pong | ServerOperation::Acknowledged => Ok(()),
         }
+    }
+
+    /// Returns true for an error that only says that announcements are not permitted.
+    fn is_of_announcements(&self, text: &str) -> bool {
+        let is_their = |subject: &String| text.contains(&format!("\"{subject}\""));
+        text.starts_with("Permissions Violation") && self.announced.borrow().as_ref().is_some_and(is_their)
     }
 
     /// Writes until the connection ends. Returns the reason.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::EngineSettings;
+use super::announcements::NatsAnnouncements;
 use super::bucket::Bucket;
 use super::connection::{Connection, Inbox, InboxKind};
 use super::parser::{Message, shown};
@@ -36,17 +37,19 @@ const WRONG_LAST_SEQUENCE: u64 = 10071;
 
 /// Log and stores of one fleet.
 pub(crate) struct JetStream {
-    api: Rc<JetStreamApi>,
+    pub(super) api: Rc<JetStreamApi>,
     fleet: Box<str>,
     settings: EngineSettings,
     /// Stream of the log.
     stream: String,
     /// Subject of its records.
     subject: String,
+    /// Subject of announcements, which no stream stores.
+    pub(super) announced: String,
 }
 
 /// API of JetStream over a connection.
-pub(super) struct JetStreamApi(Rc<Connection>);
+pub(super) struct JetStreamApi(pub(super) Rc<Connection>);
 
 /// Reader of a stream.
 pub(super) struct Pull {
@@ -135,6 +138,7 @@ impl JetStream {
             settings: settings.clone(),
             stream: format!("TAILWATER_{fleet}"),
             subject: format!("tailwater.{fleet}.log"),
+            announced: format!("tailwater.{fleet}.nodes"),
         };
         let log = json!({
             "name": this.stream, "subjects": [this.subject], "retention": "limits", "storage": "file",
@@ -154,9 +158,18 @@ impl JetStream {
 
 impl Session for JetStream {
     type Store = Bucket;
+    type Announcements = NatsAnnouncements;
 
     async fn open_store(&self, settings: &StoreSettings) -> Result<Bucket, EngineError> {
         Bucket::open(self.api.clone(), &self.fleet, &self.settings, settings).await
+    }
+
+    fn announce(&self, payload: &[u8]) -> Result<(), EngineError> {
+        NatsAnnouncements::publish(&self.api.0, &self.announced, payload)
+    }
+
+    async fn announcements(&self) -> Result<NatsAnnouncements, EngineError> {
+        NatsAnnouncements::subscribe(&self.api.0, &self.announced)
     }
 }
 

@@ -4,6 +4,7 @@
 //! The property: every purge that a node has taken is applied by every node, or everything that this node stored before is stale.
 
 mod faults;
+mod rates;
 mod world;
 
 use std::cell::RefCell;
@@ -88,13 +89,35 @@ fn purge_of(numbers: impl IntoIterator<Item = usize>) -> FleetPurge {
     FleetPurge { cache: b"site".to_vec(), scope: FleetPurgeScope::Tags(tags), mode: FleetPurgeMode::Hard }
 }
 
+/// A fleet without an agent, as a node with this name has it.
+pub(crate) fn fleet(node: &str) -> Arc<Fleet> {
+    let settings = FleetSettings {
+        name: "edge".into(),
+        node: node.into(),
+        state: "/nowhere".into(),
+        publish_timeout: Duration::from_secs(1),
+        keys: FleetKeys::default(),
+        secret_rotation: Duration::from_secs(3600),
+        engine: EngineSettings {
+            servers: ServerList::parse("nats://a").unwrap(),
+            authentication: Authentication::Anonymous,
+            tls: false,
+            trusted: None,
+            replicas: 1,
+            max_age: Duration::ZERO,
+            max_messages: 1,
+        },
+    };
+    Arc::new(Fleet::new(settings))
+}
+
 /// Process of a node, while it runs.
 struct Process {
     tasks: LocalSet,
     woken: Arc<Woken>,
     waker: Waker,
     node: Rc<Node<SimulatedEngine>>,
-    _commands: UnboundedSender<AgentCommand>,
+    commands: UnboundedSender<AgentCommand>,
 }
 
 #[derive(Default)]
@@ -181,23 +204,6 @@ impl World {
         let random = RefCell::new(Random::new(self.random.next_number()));
         let member = &mut self.members[at];
         assert!(member.process.is_none());
-        let settings = FleetSettings {
-            name: "edge".into(),
-            node: (*member.name).into(),
-            state: "/nowhere".into(),
-            publish_timeout: Duration::from_secs(1),
-            keys: FleetKeys::default(),
-            secret_rotation: Duration::from_secs(3600),
-            engine: EngineSettings {
-                servers: ServerList::parse("nats://a").unwrap(),
-                authentication: Authentication::Anonymous,
-                tls: false,
-                trusted: None,
-                replicas: 1,
-                max_age: Duration::ZERO,
-                max_messages: 1,
-            },
-        };
         let host =
             Machine { time: self.time.clone(), random, clock_ms: member.clock_ms, disk: member.disk.clone() };
         let engine = SimulatedEngine { server: self.server.clone(), node: format!("{} {at}", member.name) };
@@ -206,14 +212,14 @@ impl World {
         let log = move |level, message: std::fmt::Arguments<'_>| {
             lines.lock().unwrap().push(format!("{level} {message}"));
         };
-        let fleet = Arc::new(Fleet::new(settings));
+        let fleet = fleet(&member.name);
         let node = Node::new(engine, Box::new(host), fleet, Arc::new(caches), Arc::new(log));
         let (commands, receiver) = unbounded_channel();
         let tasks = LocalSet::new();
         tasks.spawn_local(serve(node.clone(), receiver));
         let woken = Arc::new(Woken(AtomicBool::new(true)));
         let waker = Waker::from(woken.clone());
-        member.process = Some(Process { tasks, woken, waker, node, _commands: commands });
+        member.process = Some(Process { tasks, woken, waker, node, commands });
     }
 
     /// Ends the process of a node at once, as a power cut does.

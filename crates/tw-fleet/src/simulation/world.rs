@@ -1,7 +1,7 @@
 //! Virtual time, machines and the engine of a simulation. Nothing here waits: a pause ends when the driver moves the time.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -12,12 +12,14 @@ use tokio::sync::Notify;
 use tw_testkit::Random;
 
 use crate::directory::SavedPosition;
-use crate::engine::{Engine, EngineError, Log, LogReader, LogRecord, LogState, Session};
+use crate::engine::{AnnouncementReader, Engine, EngineError, Log, LogReader, LogRecord, LogState, Session};
 use crate::host::{Host, NodeDisk, Pause};
 use crate::store::{Entry, Store, StoreChanges, StoreSettings, StoreWatch};
 
 /// Records that a reader gets at once.
 const BATCH: usize = 128;
+/// Announcements that are on their way: those of some seconds of a hundred nodes.
+const ANNOUNCEMENTS: usize = 2000;
 /// Time after which a client notices that its server is gone.
 const SILENCE: Duration = Duration::from_secs(3);
 
@@ -102,6 +104,10 @@ const BEGINNING_MS: u64 = 1_800_000_000_000;
 impl Host for Machine {
     fn now(&self) -> Duration {
         self.time.now()
+    }
+
+    fn millis(&self) -> u64 {
+        u64::try_from(self.time.now().as_millis()).unwrap()
     }
 
     fn unix_ms(&self) -> u64 {
@@ -203,8 +209,13 @@ pub(super) struct Server {
     values: RefCell<BTreeMap<String, (Vec<u8>, u64)>>,
     version: Cell<u64>,
     changed: Notify,
+    announced: Notify,
     /// Number of the link of each node; another one after it was cut, and `None` while it is.
     links: RefCell<HashMap<String, Link>>,
+    /// Announcements that nobody stores, with their numbers: the last ones.
+    announcements: RefCell<VecDeque<(u64, Rc<[u8]>)>>,
+    /// Percentage of announcements that are lost.
+    pub(super) lost_announcements: Cell<usize>,
     /// Percentage of appends whose acknowledgement is lost.
     pub(super) lost_replies: Cell<usize>,
     /// False while readers of the log get nothing.
@@ -230,7 +241,10 @@ impl Server {
             values: RefCell::default(),
             version: Cell::new(0),
             changed: Notify::new(),
+            announced: Notify::new(),
             links: RefCell::default(),
+            announcements: RefCell::default(),
+            lost_announcements: Cell::new(0),
             lost_replies: Cell::new(0),
             delivers: Cell::new(true),
             delay_max: Cell::new(Duration::from_millis(20)),
@@ -246,6 +260,7 @@ impl Server {
         let number = self.link(node).number + 1;
         self.links.borrow_mut().insert(node.to_owned(), Link { number, is_up });
         self.changed.notify_waiters();
+        self.announced.notify_waiters();
     }
 
     /// Drops all connections, as at a restart.
@@ -307,6 +322,55 @@ pub(super) struct Reader {
     next: u64,
 }
 
+/// Reader of announcements.
+pub(super) struct AnnouncedTo {
+    session: Connection,
+    next: u64,
+    read: VecDeque<Rc<[u8]>>,
+}
+
+impl Server {
+    /// Sends an announcement to all who are connected.
+    pub(super) fn say(&self, payload: &[u8]) {
+        let mut announcements = self.announcements.borrow_mut();
+        let number = announcements.back().map_or(0, |(number, _)| number + 1);
+        announcements.push_back((number, payload.into()));
+        if announcements.len() > ANNOUNCEMENTS {
+            announcements.pop_front();
+        }
+        drop(announcements);
+        self.announced.notify_waiters();
+    }
+}
+
+impl AnnouncementReader for AnnouncedTo {
+    async fn next(&mut self) -> Result<Vec<u8>, EngineError> {
+        loop {
+            if let Some(text) = self.read.pop_front() {
+                if self
+                    .session
+                    .server
+                    .random
+                    .borrow_mut()
+                    .happens(self.session.server.lost_announcements.get())
+                {
+                    continue;
+                }
+                return Ok(text.to_vec());
+            }
+            let (next, server) = (self.next, self.session.server.clone());
+            let find = || {
+                let announcements = server.announcements.borrow();
+                let begin = announcements.partition_point(|(number, _)| *number < next);
+                announcements.range(begin..).cloned().collect::<Vec<_>>()
+            };
+            let found = self.session.wait_for(&server.announced, find).await?;
+            self.next = found.last().map_or(next, |(number, _)| number + 1);
+            self.read.extend(found.into_iter().map(|(_, text)| text));
+        }
+    }
+}
+
 fn lost() -> EngineError {
     EngineError::Lost("it gives no sign of life".to_owned())
 }
@@ -350,9 +414,18 @@ impl Connection {
     }
 
     /// Waits until `find` has something, or the connection ends.
-    async fn wait<T>(&self, mut find: impl FnMut() -> Vec<T>) -> Result<Vec<T>, EngineError> {
+    async fn wait<T>(&self, find: impl FnMut() -> Vec<T>) -> Result<Vec<T>, EngineError> {
+        self.wait_for(&self.server.changed, find).await
+    }
+
+    /// As [`wait`](Self::wait), whenever `news` is notified.
+    async fn wait_for<T>(
+        &self,
+        news: &Notify,
+        mut find: impl FnMut() -> Vec<T>,
+    ) -> Result<Vec<T>, EngineError> {
         loop {
-            let mut changed = std::pin::pin!(self.server.changed.notified());
+            let mut changed = std::pin::pin!(news.notified());
             changed.as_mut().enable();
             if !self.is_up() {
                 return Err(lost());
@@ -369,9 +442,24 @@ impl Connection {
 
 impl Session for Connection {
     type Store = Self;
+    type Announcements = AnnouncedTo;
 
     async fn open_store(&self, _: &StoreSettings) -> Result<Self, EngineError> {
         Ok(self.again())
+    }
+
+    fn announce(&self, payload: &[u8]) -> Result<(), EngineError> {
+        // Whether it arrives, nobody is told.
+        if self.is_up() {
+            self.server.say(payload);
+        }
+        Ok(())
+    }
+
+    async fn announcements(&self) -> Result<AnnouncedTo, EngineError> {
+        self.travel().await?;
+        let next = self.server.announcements.borrow().back().map_or(0, |(number, _)| number + 1);
+        Ok(AnnouncedTo { session: self.again(), next, read: VecDeque::new() })
     }
 }
 

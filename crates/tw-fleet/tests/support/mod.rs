@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tw_fleet::{
     Agent, Authentication, EngineSettings, Fleet, FleetKeys, FleetPurge, FleetSettings, FleetStatus,
-    NodeCaches, PublishOutcome, ServerList,
+    NodeCaches, PublishOutcome, ServerList, SharedParts, SharedRate,
 };
 use tw_testkit::{Lacks, TempDir, leave_out, wait};
 
@@ -46,7 +46,7 @@ pub(crate) struct TestNode {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) caches: Arc<Caches>,
     pub(crate) log: Arc<Mutex<String>>,
-    _agent: Agent,
+    agent: Agent,
 }
 
 pub(crate) fn settings(dir: &TempDir, node: &str, url: &str) -> FleetSettings {
@@ -78,7 +78,7 @@ pub(crate) fn start(settings: FleetSettings) -> TestNode {
         caches.clone(),
         Arc::new(move |level, message| *lines.lock().unwrap() += &format!("{level} {message}\n")),
     );
-    TestNode { fleet, caches, log, _agent: agent.unwrap() }
+    TestNode { fleet, caches, log, agent: agent.unwrap() }
 }
 
 impl TestNode {
@@ -89,6 +89,13 @@ impl TestNode {
     pub(crate) fn wait(&self, is_so: impl Fn(&FleetStatus) -> bool) {
         let is_there = wait::until(PATIENCE, || is_so(&self.fleet.status()));
         assert!(is_there, "{:?} {}", self.fleet.status(), self.log.lock().unwrap());
+    }
+
+    /// Shares a rate of this many requests per second.
+    pub(crate) fn share_rate(&self, per_second: u64) -> Arc<SharedRate> {
+        let rate = Arc::new(SharedRate::new("z", self.fleet.clone(), per_second * 1000));
+        self.agent.share(SharedParts { rates: vec![rate.clone()], peers: Vec::new() });
+        rate
     }
 
     pub(crate) fn publish(&self, purge: FleetPurge) -> PublishOutcome {

@@ -1,0 +1,56 @@
+//! Announcements of nodes over NATS: plain messages that no stream stores.
+
+use tw_base::Limit;
+
+use super::connection::{Connection, Inbox, InboxKind};
+use crate::engine::{AnnouncementReader, EngineError};
+
+/// Announcements that wait to be read.
+const WAITING_MAX: usize = 2048;
+/// Bytes that wait for the server with which nothing more is announced.
+const OUTPUT_MAX: usize = 1 << 20;
+
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::count(
+        "WAITING_MAX",
+        WAITING_MAX as u64,
+        "Announcements of other nodes of a fleet that wait to be read",
+        "a further one is lost; the next one of the node has the same",
+    ),
+    Limit::bytes(
+        "OUTPUT_MAX",
+        OUTPUT_MAX as u64,
+        "Bytes that wait to be sent to the engine of a fleet, for an announcement to be added",
+        "it is not sent: purges go first",
+    ),
+];
+
+/// Reader of announcements.
+pub(crate) struct NatsAnnouncements(Inbox);
+
+impl NatsAnnouncements {
+    /// Sends an announcement.
+    pub(super) fn publish(connection: &Connection, subject: &str, payload: &[u8]) -> Result<(), EngineError> {
+        connection.use_announcements(subject)?;
+        if connection.waiting() > OUTPUT_MAX {
+            return Err(EngineError::Lost("the engine takes too little".to_owned()));
+        }
+        if payload.len() > connection.payload_max() {
+            return Err(EngineError::Refused(format!("a message of {} bytes is too large", payload.len())));
+        }
+        connection.publish(subject, "", &[], payload)
+    }
+
+    /// Begins to read.
+    pub(super) fn subscribe(connection: &Connection, subject: &str) -> Result<Self, EngineError> {
+        connection.use_announcements(subject)?;
+        Ok(Self(connection.inbox(InboxKind::Announcements, WAITING_MAX)?))
+    }
+}
+
+impl AnnouncementReader for NatsAnnouncements {
+    async fn next(&mut self) -> Result<Vec<u8>, EngineError> {
+        // One that is too large for the parser is empty, and not understood.
+        Ok(self.0.next().await?.payload.unwrap_or_default())
+    }
+}
