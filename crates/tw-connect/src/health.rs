@@ -122,6 +122,7 @@ async fn check_group(checks: impl GroupChecks) {
             upstream_names::ensure_addresses(checks.names(), peers, checks.resolving(), checks.pool()).await;
         let now = now_ms();
         checker.follow(&peers.list(), now, &mut random.borrow_mut());
+        checker.take_hints(now);
         let due = loop {
             match checker.next(now, &mut random.borrow_mut()) {
                 CheckAction::Check(peer, nth) => {

@@ -11,6 +11,7 @@
 
 pub mod bind;
 pub mod failure;
+pub mod fleet;
 pub mod group;
 pub mod h2_pool;
 pub mod health;

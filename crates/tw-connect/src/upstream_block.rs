@@ -24,6 +24,7 @@ use tw_core::shared_objects::SharedObjects;
 use tw_upstream::{BalanceMethod, Group, LeastTime, PeerParams, RandomTwo, Server, ServerAddress, TimeKind};
 
 use self::state_file::Servers;
+use crate::fleet::share_health;
 use crate::group::UpstreamGroup;
 use crate::keepalive_pool::KeepaliveSettings;
 use crate::protocol::ConnectingProtocol;
@@ -94,7 +95,8 @@ pub struct Raw<P: ConnectingProtocol> {
     keepalive_requests: Setting<u64>,
     keepalive_time: Setting<Duration>,
     keepalive_timeout: Setting<Duration>,
-    zone: Setting<()>,
+    /// `fleet=` of `zone`.
+    zone: Setting<Option<Word>>,
     resolving: RawResolving,
     state: Setting<Word>,
     sticky: Setting<P::RawSticky>,
@@ -134,10 +136,13 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
             .since("1.9.7")
             .doc("A file with the servers of the group, which keeps what an API changes of them; instead of server.")
             .set(|raw, node, _| raw.state.set_once(node, node.arg(0)?.clone())),
-        record::new("zone", "name [size]", ALL, Args::range(1, 2))
+        record::new("zone", "name [size] [fleet=name]", ALL, Args::range(1, 3))
             .since("1.9.0")
-            .doc("Accepted: all loops share the group in any case.")
-            .set(|raw, node, _| raw.zone.set_once(node, ())),
+            .doc(
+                "Accepted: all loops share the group in any case. With fleet=, nodes of the fleet tell each other which servers are down; each \
+                 node then looks itself.",
+            )
+            .set(|raw, node, _| raw.zone.set_with(node, read_zone)),
         record::new("least_conn", "", ALL, Args::NONE)
             .since("1.3.1")
             .doc("The server with the fewest connections for its weight is next.")
@@ -300,6 +305,9 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
         let names = UpstreamNames::default();
         let sticky = raw.sticky.take().map(|written| P::resolve_sticky(written, &name, cx)).transpose()?;
         let queue = raw.queue.take();
+        if let Some(word) = raw.zone.take().flatten() {
+            share_health(shared_name::<P>(&name), peers.clone(), &word, cx)?;
+        }
         Ok(Self {
             group: Some(Arc::new(UpstreamGroup {
                 peers,
@@ -318,6 +326,19 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
     fn are_shared(&self) -> bool {
         self.group.is_none()
     }
+}
+
+/// Reads `zone`: its parameter `fleet=`.
+fn read_zone(node: &Node) -> Result<Option<Word>, ConfError> {
+    let mut fleet = None;
+    for (nth, word) in node.args.iter().enumerate().skip(1) {
+        match word.param("fleet") {
+            Some(_) if fleet.is_none() => fleet = Some(word.clone()),
+            None if nth == 1 => {}
+            _ => return Err(node.invalid_parameter(word)),
+        }
+    }
+    Ok(fleet)
 }
 
 /// The time that a word of `least_time` means.
