@@ -125,7 +125,7 @@ where
         &[zone::size_limit("limit_conn_zone", "the request is rejected"), zone::key_limit(KEY_MAX)];
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
-        record::new("limit_conn_zone", "key zone=name:size", HTTP | STREAM, Args::exact(2))
+        record::new("limit_conn_zone", "key zone=name:size", HTTP | STREAM, Args::range(2, 3))
             .doc("Declares where requests that are served are counted by key.")
             .set(|raw, node, _| {
                 raw.zones.push(RawZone::read(node)?);
@@ -210,6 +210,16 @@ fn declare<P: Protocol>(
 
 impl RawZone {
     fn read(node: &Node) -> Result<Self, ConfError> {
+        if let Some(word) = node.args.get(2) {
+            let error = match word.param("fleet") {
+                // A number of connections cannot be split as a rate can: most nodes would have a share of less than one.
+                Some(_) => {
+                    node.fail("\"fleet\" is not supported: nodes share rates, not numbers of connections")
+                }
+                None => node.invalid_parameter(word),
+            };
+            return Err(error.at(word.span).hint("limit_req_zone … fleet=name shares a rate of requests"));
+        }
         let word = node.arg(1)?;
         let value = word.param("zone").ok_or_else(|| node.invalid_parameter(word))?;
         let zone = ZoneParameter::read(node, word, value)?.ok_or_else(|| zone::missing(node))?;

@@ -4,6 +4,7 @@
 //! request is served at once, up to `burst=` after a delay, beyond that it is refused.
 
 mod bucket;
+mod fleet;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
 use tw_core::session::Session;
 use tw_core::vars::Template;
+use tw_fleet::{RateKey, SharedRate};
 use tw_log::Level;
 use tw_server::http::Http;
 use tw_server::http::phases;
@@ -51,6 +53,8 @@ struct RawZone {
     key: Word,
     zone: ZoneParameter,
     rate: Rate,
+    /// Fleet whose nodes share the rate.
+    fleet: Option<Word>,
     span: Span,
 }
 
@@ -67,6 +71,8 @@ struct ReqZone<S> {
     key: Template<S>,
     rate: Rate,
     buckets: Arc<Buckets>,
+    /// Share of this node, if the nodes of a fleet share the rate.
+    shared: Option<Arc<SharedRate>>,
 }
 
 /// A zone with its counters, which outlives configurations.
@@ -126,8 +132,11 @@ impl Settings<Http> for LimitReq {
     ];
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
-        record::new("limit_req_zone", "key zone=name:size rate=rate", HTTP, Args::exact(3))
-            .doc("Declares where excess is counted by key, and the rate: so many requests per second (r/s) or minute (r/m).")
+        record::new("limit_req_zone", "key zone=name:size rate=rate [fleet=name]", HTTP, Args::range(3, 4))
+            .doc(
+                "Declares where excess is counted by key, and the rate: so many requests per second (r/s) or minute (r/m). With fleet=, the \
+                 nodes of the fleet share the rate.",
+            )
             .set(|raw, node, _| {
                 raw.zones.push(RawZone::read(node)?);
                 Ok(())
@@ -177,6 +186,10 @@ impl Settings<Http> for LimitReq {
             doc: "Requests that limit_req refused; with dry run: would have refused.",
             read: |scrape, out| zone::values::<Buckets>(scrape, out, |b| b.rejected.value()),
         },
+        fleet::SHARED,
+        fleet::NODES,
+        fleet::AWAY,
+        fleet::KEYS,
     ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
@@ -214,30 +227,33 @@ impl Settings<Http> for LimitReq {
 /// Takes the zones of a configuration into use.
 fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones<ReqZone<Request>>, ConfError> {
     let mut zones: Zones<ReqZone<_>> = Zones::new();
-    for RawZone { key, zone: written, rate, span } in raw {
+    for RawZone { key, zone: written, rate, fleet, span } in raw {
         let known = zones.get(&written.name).map(|known| &*known.buckets);
         let make = |zone| Buckets { zone, delayed: Counter::default(), rejected: Counter::default() };
         let (key, buckets) = zone::declare(cx, &WORDS, (&key, &written, span), known, make)?;
-        zones.insert(written.name, Arc::new(ReqZone { key, rate, buckets }));
+        let shared = fleet.map(|fleet| fleet::share(&written.name, rate, &fleet, cx)).transpose()?;
+        zones.insert(written.name, Arc::new(ReqZone { key, rate, buckets, shared }));
     }
     Ok(zones)
 }
 
 impl RawZone {
     fn read(node: &Node) -> Result<Self, ConfError> {
-        let (mut zone, mut rate) = (None, Rate::per_second(1));
+        let (mut zone, mut rate, mut fleet) = (None, Rate::per_second(1), None);
         for word in node.args.iter().skip(1) {
             if let Some(value) = word.param("zone") {
                 zone = ZoneParameter::read(node, word, value)?;
             } else if let Some(value) = word.param("rate") {
                 rate = Rate::parse(value)
                     .ok_or_else(|| node.fail(format!("invalid rate \"{word}\"")).at(word.span))?;
+            } else if word.param("fleet").is_some() {
+                fleet = Some(word.clone());
             } else {
                 return Err(node.invalid_parameter(word));
             }
         }
         let zone = zone.ok_or_else(|| zone::missing(node))?;
-        Ok(Self { key: node.arg(0)?.clone(), zone, rate, span: node.span })
+        Ok(Self { key: node.arg(0)?.clone(), zone, rate, fleet, span: node.span })
     }
 }
 
@@ -328,19 +344,23 @@ fn lower(level: Level) -> Level {
 /// Counts a request of `s` in all zones, or in none if one refuses it. `key` is scratch.
 fn decide<'l, S: Session>(s: &S, limits: &'l [ReqLimit<S>], key: &mut Vec<u8>) -> ReqDecision<'l> {
     let now = tw_rt::clock::now();
-    let mut held: Vec<(&ReqLimit<S>, HeldBucket<'l>)> = Vec::new();
+    let mut held: Vec<(&ReqLimit<S>, HeldBucket<'l>, Rate)> = Vec::new();
     let mut worst = None;
     let mut counted = false;
     for (at, limit) in limits.iter().enumerate() {
-        let ReqZone { key: template, rate, buckets } = &*limit.zone;
+        let ReqZone { key: template, rate, buckets, shared } = &*limit.zone;
         if !zone::eval_key(s, template, &buckets.zone, KEY_MAX, key) {
             continue;
         }
         counted = true;
+        let rate = match shared {
+            None => *rate,
+            Some(shared) => rate.with_share(shared.count(RateKey::of(key), tw_rt::clock::millis())),
+        };
         let is_last = at + 1 == limits.len();
-        match bucket::take(&buckets.zone, key, *rate, limit.burst, now, is_last) {
-            BucketDecision::Counted(excess) => worst = Some((limit, excess)),
-            BucketDecision::Held(one) => held.push((limit, one)),
+        match bucket::take(&buckets.zone, key, rate, limit.burst, now, is_last) {
+            BucketDecision::Counted(excess) => worst = Some((limit, excess, rate)),
+            BucketDecision::Held(one) => held.push((limit, one, rate)),
             BucketDecision::Refused(excess) => {
                 buckets.rejected.add(1);
                 let seconds = rate.wait_seconds(excess.saturating_sub(limit.burst));
@@ -356,9 +376,9 @@ fn decide<'l, S: Session>(s: &S, limits: &'l [ReqLimit<S>], key: &mut Vec<u8>) -
         return ReqDecision::NotCounted;
     }
     let mut longest: Option<(i64, i64, &ReqLimit<S>)> = None;
-    let held = held.into_iter().rev().map(|(limit, one)| (limit, one.count(limit.zone.rate, now)));
-    for (limit, excess) in worst.into_iter().chain(held) {
-        let delay = limit.zone.rate.delay_ms(excess.saturating_sub(limit.delay));
+    let held = held.into_iter().rev().map(|(limit, one, rate)| (limit, one.count(rate, now), rate));
+    for (limit, excess, rate) in worst.into_iter().chain(held) {
+        let delay = rate.delay_ms(excess.saturating_sub(limit.delay));
         if delay > longest.map_or(0, |(delay, ..)| delay) {
             longest = Some((delay, excess, limit));
         }

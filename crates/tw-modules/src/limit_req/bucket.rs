@@ -5,6 +5,8 @@
 use std::sync::LazyLock;
 use std::time::Instant;
 
+use tw_fleet::RateShare;
+
 use crate::zone::{Id, Zone, ZoneTable, slab_cost};
 
 /// Thousandths of a request.
@@ -16,14 +18,23 @@ const IDLE_MS: i64 = 60_000;
 /// Before all time, in milliseconds: a bucket that was last used then is empty at any rate.
 const NEVER: i64 = -(1 << 44);
 
-/// Thousandths of a request per second.
+/// Rate of a key, or the share of it that this node of a fleet has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rate(i64);
+pub(super) struct Rate {
+    /// Thousandths of a request per second.
+    whole: i64,
+    share: RateShare,
+}
 
 impl Rate {
+    /// Rate in thousandths of a request per second.
+    const fn new(whole: i64) -> Self {
+        Self { whole, share: RateShare::WHOLE }
+    }
+
     /// Rate in requests per second.
     pub(super) const fn per_second(requests: i64) -> Self {
-        Self(requests * REQUEST)
+        Self::new(requests * REQUEST)
     }
 
     /// Reads `10r/s` or `30r/m`.
@@ -33,17 +44,40 @@ impl Rate {
             None => (text.strip_suffix(b"r/s").unwrap_or(text), 1),
         };
         let number = i64::try_from(tw_conf::units::number(number)?).ok().filter(|number| *number > 0)?;
-        Some(Self(number.saturating_mul(REQUEST) / scale))
+        Some(Self::new(number.saturating_mul(REQUEST) / scale))
+    }
+
+    /// Thousandths of a request per second, of all nodes.
+    pub(super) fn thousandths(self) -> u64 {
+        self.whole.unsigned_abs()
+    }
+
+    /// This share of the rate.
+    pub(super) fn with_share(self, share: RateShare) -> Self {
+        Self { share, ..self }
     }
 
     /// Excess that runs off in `ms` milliseconds.
     fn outflow(self, ms: i64) -> i64 {
-        self.0.saturating_mul(ms) / 1000
+        if self.share == RateShare::WHOLE {
+            return self.whole.saturating_mul(ms) / 1000;
+        }
+        // A share of a low rate is less than a thousandth of a request in a second.
+        let outflow = self.share.apply(i128::from(self.whole) * i128::from(ms)) / 1000;
+        i64::try_from(outflow).unwrap_or(if ms < 0 { i64::MIN } else { i64::MAX })
+    }
+
+    /// Excess whose time at the whole rate is that of `excess` at this share.
+    fn at_whole(self, excess: i64) -> i64 {
+        match self.share {
+            RateShare::WHOLE => excess,
+            share => i64::try_from(share.divide(i128::from(excess))).unwrap_or(i64::MAX),
+        }
     }
 
     /// Whole seconds after which `excess` has run off; at least 1.
     pub(super) fn wait_seconds(self, excess: i64) -> u32 {
-        let rate = self.0.max(1);
+        let (rate, excess) = (self.whole.max(1), self.at_whole(excess));
         let seconds = excess / rate + i64::from(excess % rate > 0);
         u32::try_from(seconds.max(1)).unwrap_or(u32::MAX)
     }
@@ -51,7 +85,7 @@ impl Rate {
     /// Milliseconds in which `excess` runs off; 0 if there is none.
     pub(super) fn delay_ms(self, excess: i64) -> i64 {
         // A rate of less than a thousandth per second never gets here: parse() would make it 0 only for 0 requests.
-        if excess <= 0 { 0 } else { excess.saturating_mul(1000) / self.0.max(1) }
+        if excess <= 0 { 0 } else { self.at_whole(excess).saturating_mul(1000) / self.whole.max(1) }
     }
 }
 
@@ -230,11 +264,11 @@ mod tests {
             ("1r/h", None),
             ("", None),
         ] {
-            assert_eq!(Rate::parse(text.as_bytes()), expected.map(Rate), "{text}");
+            assert_eq!(Rate::parse(text.as_bytes()), expected.map(Rate::new), "{text}");
         }
-        assert_eq!(Rate(16).delay_ms(1000), 62_500);
-        assert_eq!(Rate(1000).delay_ms(-1), 0);
-        assert!(Rate(1).delay_ms(i64::MAX) > 0);
+        assert_eq!(Rate::new(16).delay_ms(1000), 62_500);
+        assert_eq!(Rate::new(1000).delay_ms(-1), 0);
+        assert!(Rate::new(1).delay_ms(i64::MAX) > 0);
         for (rate, excess, expected) in [
             (1000, 1000, 1),
             (1000, 1001, 2),
@@ -245,8 +279,21 @@ mod tests {
             (1000, -5, 1),
             (1, i64::MAX, u32::MAX),
         ] {
-            assert_eq!(Rate(rate).wait_seconds(excess), expected, "{excess} at {rate}");
+            assert_eq!(Rate::new(rate).wait_seconds(excess), expected, "{excess} at {rate}");
         }
+    }
+
+    #[test]
+    fn shares_of_rates() {
+        let (whole, half) = (RateShare::WHOLE, Rate::per_second(10).with_share(RateShare::one_of(2)));
+        assert_eq!(Rate::per_second(10).with_share(whole), Rate::per_second(10));
+        assert_eq!((half.outflow(1000), half.outflow(-1000)), (5000, -5000));
+        assert_eq!((half.delay_ms(1000), half.wait_seconds(10_000), half.wait_seconds(10_001)), (200, 2, 3));
+        // A thousandth of one request per minute is not nothing.
+        assert_eq!(Rate::new(16).with_share(RateShare::one_of(1000)).outflow(3_600_000), 57);
+        let extreme = Rate::new(i64::MAX).with_share(RateShare::one_of(2));
+        assert_eq!((extreme.outflow(i64::MAX), extreme.outflow(-i64::MAX)), (i64::MAX, i64::MIN));
+        assert_eq!(Rate::new(1).with_share(RateShare::one_of(2)).delay_ms(i64::MAX), i64::MAX);
     }
 
     /// Excess after a request of `key`, or the reason of a refusal.
