@@ -17,7 +17,11 @@ use std::time::Duration;
 use tw_app::Generation;
 use tw_app::cache::Cache;
 use tw_base::Errno;
-use tw_fleet::{Agent, Fleet, FleetPurge, FleetSettings, FleetStatus, LogFn, NodeCaches};
+use tw_core::shared_objects::SharedObjects;
+use tw_fleet::{
+    Agent, Fleet, FleetPurge, FleetSettings, FleetStatus, LogFn, NodeCaches, SharedGroup, SharedParts,
+    SharedRate, SharedRateState,
+};
 use tw_log::Level;
 
 use crate::console::Console;
@@ -101,11 +105,18 @@ impl Fleets {
             let log_line: LogFn =
                 Arc::new(move |level, message: fmt::Arguments<'_>| log.write(level, None, message));
             let caches = Arc::new(GenerationCaches::of(generation, &fleet));
+            let parts = shared_parts(&generation.shared_objects, &fleet);
             match self.agents.get(name) {
-                Some((_, agent)) => agent.set_caches(caches, log_line),
+                Some((_, agent)) => {
+                    agent.set_caches(caches, log_line);
+                    agent.share(parts);
+                }
                 None => {
                     match Agent::start(fleet.clone(), caches, log_line) {
-                        Ok(agent) => drop(self.agents.insert(name.into(), (fleet, agent))),
+                        Ok(agent) => {
+                            agent.share(parts);
+                            self.agents.insert(name.into(), (fleet, agent));
+                        }
                         Err(error) => {
                             let errno = Errno::from(&error);
                             let name = tw_log::Text(name);
@@ -132,6 +143,43 @@ impl Fleets {
     pub(super) fn retire(&mut self) {
         self.role = FollowingRole::Standby;
         self.agents.values().for_each(|(_, agent)| agent.retire());
+    }
+}
+
+/// Rates and upstream groups of a configuration that the nodes of one fleet share.
+fn shared_parts(objects: &SharedObjects, fleet: &Arc<Fleet>) -> SharedParts {
+    let rates =
+        objects.of_type::<SharedRate>().into_iter().filter_map(|(name, _)| objects.find::<SharedRate>(name));
+    let groups = objects.of_type::<SharedGroup>().into_iter().map(|(_, group)| group);
+    SharedParts {
+        rates: rates.filter(|rate| Arc::ptr_eq(rate.fleet(), fleet)).collect(),
+        peers: groups
+            .filter(|group| Arc::ptr_eq(&group.fleet, fleet))
+            .map(|group| group.peers.clone())
+            .collect(),
+    }
+}
+
+/// Describes what nodes share by announcements.
+fn describe_shared(status: &FleetStatus, text: &mut String) {
+    for (name, rate) in &status.rates {
+        let name = tw_log::Text(name.as_bytes());
+        let SharedRateState { nodes, away, keys, is_shared } = rate;
+        let _ = match is_shared {
+            true => {
+                writeln!(text, "rate of zone \"{name}\": {nodes} nodes, {away} away, {keys} keys by demand")
+            }
+            false => {
+                writeln!(text, "rate of zone \"{name}\": nothing is heard, this node has 1/{nodes} of it")
+            }
+        };
+    }
+    if status.announcements > 0 {
+        let FleetStatus { announcements, unreadable_announcements, hints, .. } = status;
+        let _ = writeln!(
+            text,
+            "announcements {announcements}, not understood {unreadable_announcements}, hints about upstream servers followed {hints}"
+        );
     }
 }
 
@@ -183,6 +231,7 @@ fn describe(settings: &FleetSettings, status: &FleetStatus, now_ms: u64) -> Stri
     if status.is_unsaved {
         let _ = writeln!(text, "the position or a purge could not be saved: the error log has the reason");
     }
+    describe_shared(status, &mut text);
     for (lease, node) in &status.leases {
         let _ = writeln!(
             text,
@@ -268,6 +317,21 @@ mod tests {
              node                         sequence      lag   queued   last purge       seen  configuration  version\n\
              n1                                 17        0        0        never    2 s ago  -              0.1.0\n\
              n2                                 12        5        0        never    2 s ago  12 refused     0.1.0\n"
+        );
+        let rate = SharedRateState { nodes: 3, away: 1, keys: 7, is_shared: true };
+        status.rates = [("api".to_owned(), rate)].into();
+        (status.announcements, status.hints) = (9, 2);
+        let text = describe(&settings, &status, 10_000);
+        assert!(text.contains("\nrate of zone \"api\": 3 nodes, 1 away, 7 keys by demand\n"), "{text}");
+        assert!(
+            text.contains("\nannouncements 9, not understood 0, hints about upstream servers followed 2\n"),
+            "{text}"
+        );
+        status.rates = [("api".to_owned(), SharedRateState { is_shared: false, ..rate })].into();
+        let text = describe(&settings, &status, 10_000);
+        assert!(
+            text.contains("\nrate of zone \"api\": nothing is heard, this node has 1/3 of it\n"),
+            "{text}"
         );
         status.has_name_conflict = true;
         assert!(describe(&settings, &status, 10_000).contains("\nanother server has the name n1, too: "));
