@@ -9,7 +9,7 @@ use super::{conf, fill, tagged_origin, wait_connected, wait_for};
 use crate::support::server;
 
 /// Status and output of a command for the server.
-fn run(node: &Server, words: &[&str]) -> (bool, String) {
+pub(super) fn run(node: &Server, words: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_tailwater"))
         .args(words)
         .arg("-p")

@@ -1,5 +1,6 @@
 //! Fleets: purges that several nodes share, and what an engine that is away, slow or has lost data does to them.
 
+mod announcements;
 mod commands;
 mod purge;
 mod quic_keys;

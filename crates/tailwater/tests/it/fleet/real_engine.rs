@@ -10,7 +10,7 @@ use tw_testkit::{Lacks, TempDir, leave_out, wait};
 use super::{fill, nodes, wait_connected, wait_for};
 use crate::support::request;
 
-struct RealNats {
+pub(super) struct RealNats {
     child: Child,
     port: u16,
     dir: TempDir,
@@ -18,7 +18,7 @@ struct RealNats {
 
 impl RealNats {
     /// Starts a server, or leaves out the test.
-    fn start() -> Option<Self> {
+    pub(super) fn start() -> Option<Self> {
         let dir = TempDir::new("nats").unwrap();
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         match spawn(&dir, port) {
@@ -30,9 +30,19 @@ impl RealNats {
         }
     }
 
-    fn stop(&mut self) {
+    /// Address for a configuration.
+    pub(super) fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    pub(super) fn stop(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Starts it with what it had.
+    pub(super) fn start_again(&mut self) {
+        self.child = spawn(&self.dir, self.port).unwrap();
     }
 }
 
@@ -55,14 +65,14 @@ fn spawn(dir: &TempDir, port: u16) -> Option<Child> {
 #[test]
 fn purges_reach_all_nodes_over_restarts_of_a_real_server() {
     let Some(mut engine) = RealNats::start() else { return };
-    let nodes = nodes::<3>(&format!("nats://127.0.0.1:{}", engine.port));
+    let nodes = nodes::<3>(&engine.url());
     fill(&nodes, "/a");
     assert_eq!(request(&nodes[0], "PURGE /a", &[]).status, 204);
     nodes.iter().for_each(|node| wait_for(node, "/a", "MISS"));
     fill(&nodes, "/a");
     engine.stop();
     assert_eq!(request(&nodes[0], "PURGE /a", &[]).status, 202);
-    engine.child = spawn(&engine.dir, engine.port).unwrap();
+    engine.start_again();
     nodes[1..].iter().for_each(|node| wait_for(node, "/a", "MISS"));
     nodes.iter().for_each(wait_connected);
 }
