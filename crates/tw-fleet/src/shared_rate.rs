@@ -232,8 +232,12 @@ impl SharedRate {
     }
 
     /// Demand of each known key in thousandths of a request per second, from what was counted in intervals of this many milliseconds.
-    /// Half of it is left for the next call.
+    /// Half of it is left for the next call, at most half of the rate, so that a key that was asked far too often is soon another node's.
     pub(crate) fn take_demand(&self, interval_ms: u64) -> Vec<(u64, u64)> {
+        // Thousandths of a request at the rate in the interval.
+        let whole = self.rate.saturating_mul(interval_ms) / 1000;
+        let left_max = (whole.saturating_mul(u64::from(REQUEST)) / 1000).max(u64::from(REQUEST));
+        let left_max = u32::try_from(left_max).unwrap_or(u32::MAX);
         let mut found = Vec::new();
         for slot in &self.slots {
             let key = slot.key.load(Relaxed);
@@ -242,7 +246,8 @@ impl SharedRate {
             }
             let counted = slot.demand.load(Relaxed);
             // Loops may have added to it since.
-            let less = |demand: u32| Some(demand.saturating_sub(counted - counted / 2));
+            let left = (counted / 2).min(left_max);
+            let less = |demand: u32| Some(demand.saturating_sub(counted - left));
             let _ = slot.demand.fetch_update(Relaxed, Relaxed, less);
             if counted == 0 {
                 slot.share.store(0, Relaxed);
@@ -309,6 +314,7 @@ mod tests {
             rate.take_demand(500);
         }
         ask(&rate, key(1), 50);
+        ask(&rate, key(2), 5);
         let demand = rate.take_demand(500);
         let of = |key: RateKey| demand.iter().find(|(known, _)| *known == key.number()).unwrap().1;
         assert!((99_000..=100_000).contains(&of(key(1))), "{}", of(key(1)));
@@ -323,7 +329,9 @@ mod tests {
     fn demand_above_the_rate_counts_as_the_rate() {
         let rate = rate(10);
         ask(&rate, key(1), 100_000);
-        assert_eq!(rate.take_demand(500), [(key(1).number(), 10_000)]);
+        for expected in [10_000, 5_000, 2_500] {
+            assert_eq!(rate.take_demand(500), [(key(1).number(), expected)]);
+        }
     }
 
     #[test]
