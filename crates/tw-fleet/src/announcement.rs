@@ -41,7 +41,7 @@ pub(crate) const LIMITS: &[Limit] = &[
         "KEYS_MAX",
         KEYS_MAX as u64,
         "Keys whose demand a node announces, of all rates together",
-        "keys that are asked less have equal shares, or the smallest one",
+        "keys that are asked less have the smallest share, if other nodes announce them, or an equal one",
     ),
     Limit::count(
         "GROUPS_MAX",
@@ -71,6 +71,9 @@ pub(crate) struct Announcement {
     pub(crate) node: String,
     /// Word of the process.
     pub(crate) process: String,
+    /// Number of the announcement, by which the process knows its own when they come back.
+    #[serde(default)]
+    pub(crate) number: u64,
     /// True if the process leaves, and says no more.
     #[serde(default)]
     pub(crate) is_leaving: bool,
@@ -130,6 +133,7 @@ mod tests {
     #[test]
     fn announcements_are_read_back() {
         let mut some = Announcement::new("n1", "word");
+        some.number = 7;
         some.rates.insert("api".to_owned(), vec![(u64::MAX, 5), (1, 0)]);
         some.peers.insert("http/b".to_owned(), vec![("127.0.0.1:80".to_owned(), false)]);
         assert_eq!(Announcement::decode(&some.encode()), Some(some));

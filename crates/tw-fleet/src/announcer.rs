@@ -2,7 +2,7 @@
 //! as no zone and no group of upstream servers names the fleet.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,14 +26,16 @@ const SHARE_TIME_MS: u64 = 3000;
 const KEYS_OF_RATE_MAX: usize = 256;
 /// Pause before announcements are read again, after the engine has refused that.
 const READ_AGAIN: Duration = Duration::from_secs(5);
-/// Demand in parts of an equal share of the rate below which a key is not announced: the smallest share is enough for it.
+/// Announcements of this process that may be on their way at once. An older one that comes back counts no more.
+const ON_THE_WAY_MAX: usize = 8;
+/// Demand in parts of an equal share of the rate below which a key is not announced: that share is enough for it.
 const ANNOUNCED_PART: u64 = 10;
 
 pub(crate) const LIMITS: &[Limit] = &[Limit::count(
     "KEYS_OF_RATE_MAX",
     KEYS_OF_RATE_MAX as u64,
     "Keys whose demand a node announces, of one rate",
-    "keys that are asked less have equal shares, or the smallest one",
+    "keys that are asked less have the smallest share, if other nodes announce them, or an equal one",
 )];
 
 /// What configurations share with other nodes by announcements.
@@ -59,6 +61,42 @@ pub(crate) struct Announcer {
     findings: RefCell<HeardFindings>,
     /// Time of the last announcement of this process that came back: only then others hear it, too.
     heard_itself: RefCell<Option<Duration>>,
+    own: RefCell<OwnDemand>,
+}
+
+/// Demand of each rate by key, in thousandths of a request per second.
+type Demands = BTreeMap<String, HashMap<u64, u64>>;
+
+/// Demand of this node as others know it. A share that followed from demand that nobody else has heard of yet would be too large: with a
+/// new key, every node would believe that it alone is asked, and have the whole rate.
+#[derive(Default)]
+struct OwnDemand {
+    last_number: u64,
+    /// Announcements that have not come back.
+    on_the_way: VecDeque<(u64, Demands)>,
+    /// Demand of the last announcement that came back.
+    known: Demands,
+}
+
+impl OwnDemand {
+    /// Remembers what is about to be announced; returns the number for it.
+    fn send(&mut self, demands: Demands) -> u64 {
+        self.last_number += 1;
+        if self.on_the_way.len() >= ON_THE_WAY_MAX {
+            self.on_the_way.pop_front();
+        }
+        self.on_the_way.push_back((self.last_number, demands));
+        self.last_number
+    }
+
+    /// Takes note that an announcement came back. Its demand is the remembered one, whatever somebody else makes of it.
+    fn come_back(&mut self, number: u64) {
+        let Some(at) = self.on_the_way.iter().position(|(sent, _)| *sent == number) else { return };
+        // Those before it come no more, or too late.
+        if let Some((_, demands)) = self.on_the_way.drain(..=at).next_back() {
+            self.known = demands;
+        }
+    }
 }
 
 impl Announcer {
@@ -69,6 +107,7 @@ impl Announcer {
             others: RefCell::new(OtherNodes::new(Default::default(), now)),
             findings: RefCell::default(),
             heard_itself: RefCell::default(),
+            own: RefCell::default(),
         }
     }
 }
@@ -139,6 +178,7 @@ impl<E: Engine + 'static> Node<E> {
         };
         if announcement.process == self.process {
             *self.announcer.heard_itself.borrow_mut() = Some(now);
+            self.announcer.own.borrow_mut().come_back(announcement.number);
             return;
         }
         if *announcement.node == *self.fleet.settings().node {
@@ -188,24 +228,29 @@ impl<E: Engine + 'static> Node<E> {
         };
         let keys_max = KEYS_OF_RATE_MAX.min(KEYS_MAX / parts.rates.len().clamp(1, RATES_MAX));
         let mut states = Vec::new();
+        let mut demands = Demands::new();
+        let none = HashMap::new();
         for (nth, rate) in parts.rates.iter().enumerate() {
             let count = others.count(rate.name(), now, least);
             self.note_count(rate.name(), count);
             let demand = rate.take_demand(u64::try_from(ANNOUNCE_INTERVAL.as_millis()).unwrap_or(1));
             let keys: HashSet<u64> = demand.iter().map(|(key, _)| *key).collect();
-            let own =
-                announced_demand(demand, rate.rate() / (ANNOUNCED_PART * u64::from(count.all)), keys_max);
+            let least = rate.rate() / (ANNOUNCED_PART * u64::from(count.all));
+            let (own, unannounced) = announced_demand(demand, least, keys_max);
             rate.set_equal(count.all, count.away, !is_isolated);
             let is_shared = !is_isolated && nth < RATES_MAX;
             if is_shared {
-                let own: HashMap<u64, u64> = own.iter().copied().collect();
-                let shares = others.shares((rate.name(), rate.rate()), &keys, &own, count, now);
+                let own = self.announcer.own.borrow();
+                let known = own.known.get(rate.name()).unwrap_or(&none);
+                let shares =
+                    others.shares((rate.name(), rate.rate()), &keys, known, &unannounced, count, now);
                 rate.set_shares(|key| shares.get(&key).copied(), self.host.millis() + SHARE_TIME_MS);
             } else {
                 rate.set_shares(|_| None, 0);
             }
             states.push((rate.name().to_owned(), rate.state()));
             if nth < RATES_MAX {
+                demands.insert(rate.name().to_owned(), own.iter().copied().collect());
                 announcement.rates.insert(rate.name().to_owned(), own);
             }
         }
@@ -213,6 +258,7 @@ impl<E: Engine + 'static> Node<E> {
         self.fleet.status.lock().rates = states.into_iter().collect();
         if self.role.get() == Role::Active {
             announcement.peers = announced(&parts.peers);
+            announcement.number = self.announcer.own.borrow_mut().send(demands);
             self.announce(announcement);
         }
     }
@@ -247,12 +293,17 @@ impl<E: Engine + 'static> Node<E> {
     }
 }
 
-/// Demand to announce: of keys for which the smallest share may not be enough, those that are asked most.
-fn announced_demand(mut demand: Vec<(u64, u64)>, least: u64, keys_max: usize) -> Vec<(u64, u64)> {
+/// Demand to announce: of keys for which an equal share may not be enough, those that are asked most; and those that are left over.
+fn announced_demand(
+    mut demand: Vec<(u64, u64)>,
+    least: u64,
+    keys_max: usize,
+) -> (Vec<(u64, u64)>, HashSet<u64>) {
     demand.retain(|(_, demand)| *demand > least);
     demand.sort_unstable_by_key(|(key, demand)| (std::cmp::Reverse(*demand), *key));
+    let left_over = demand.iter().skip(keys_max).map(|(key, _)| *key).collect();
     demand.truncate(keys_max);
-    demand
+    (demand, left_over)
 }
 
 #[cfg(test)]
@@ -260,9 +311,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn own_demand_counts_when_its_announcement_has_come_back() {
+        let demands = |demand: u64| Demands::from([("z".to_owned(), HashMap::from([(7, demand)]))]);
+        let mut own = OwnDemand::default();
+        assert_eq!((own.send(demands(1)), own.send(demands(2)), own.send(demands(3))), (1, 2, 3));
+        assert_eq!(own.known, Demands::new());
+        own.come_back(2);
+        assert_eq!(own.known, demands(2));
+        // One that was overtaken, one that was never sent, one that comes twice.
+        for number in [1, 0, 99, 2] {
+            own.come_back(number);
+            assert_eq!(own.known, demands(2), "{number}");
+        }
+        own.come_back(3);
+        assert_eq!(own.known, demands(3));
+        // As long as nothing comes back, the last ones are remembered.
+        for demand in 0..100 {
+            assert_eq!(own.send(demands(demand)), demand + 4);
+        }
+        assert_eq!(own.on_the_way.len(), ON_THE_WAY_MAX);
+        own.come_back(103);
+        assert_eq!((own.known, own.on_the_way.len()), (demands(99), 0));
+    }
+
+    #[test]
     fn busiest_keys_are_announced() {
         let demand = vec![(1, 10), (2, 500), (3, 11), (4, 500), (5, 12)];
-        assert_eq!(announced_demand(demand.clone(), 10, 3), [(2, 500), (4, 500), (5, 12)]);
-        assert!(announced_demand(demand, 500, 3).is_empty());
+        assert_eq!(
+            announced_demand(demand.clone(), 10, 3),
+            (vec![(2, 500), (4, 500), (5, 12)], HashSet::from([3]))
+        );
+        assert_eq!(announced_demand(demand, 500, 3), Default::default());
     }
 }

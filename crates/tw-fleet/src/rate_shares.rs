@@ -1,9 +1,12 @@
 //! Shares of a rate: what the nodes of a fleet say of their demand, and the part of the rate that follows for this node.
 //!
 //! ```text
-//! of a key that nodes have announced   (demand of this node) / (demand of all), at least the floor
-//! of any other key                     1 / nodes
+//! of a key that this node has announced   (demand of this node) / (demand of all), at least the floor
+//! of any other key                        1 / nodes
 //! ```
+//! The second line is for little demand, and for new demand that others do not know yet. Demand that found no room in the announcement
+//! has the floor, if others have announced theirs.
+//!
 //! Nodes that say nothing keep their equal shares for a while, because a node that is cut off goes on with its own. So the shares of
 //! all nodes are never much more than the whole rate, whoever hears whom.
 
@@ -105,12 +108,14 @@ impl OtherNodes {
     }
 
     /// Shares of this node of `keys`, of which it has announced the demand `own`. Keys that nobody has announced are not among them.
-    /// Demand above the whole rate counts as the whole rate, so that no node gets more by a larger number.
+    /// Demand above the whole rate counts as the whole rate, so that no node gets more by a larger number. `unannounced` has the keys that
+    /// found no room in what this node announces.
     pub(crate) fn shares(
         &self,
         (rate, per_second): (&str, u64),
         keys: &HashSet<u64>,
         own: &HashMap<u64, u64>,
+        unannounced: &HashSet<u64>,
         count: NodeCount,
         now: Duration,
     ) -> HashMap<u64, RateShare> {
@@ -137,6 +142,9 @@ impl OtherNodes {
             // In one order on all nodes.
             others.sort_unstable();
             let own = own.get(&key).copied().unwrap_or(0).min(per_second);
+            if own == 0 && !unannounced.contains(&key) {
+                return None;
+            }
             part(own, &others, floor).map(|part| (key, RateShare::of(part * pool)))
         };
         demands.into_iter().filter_map(|(key, others)| share(key, others)).collect()
@@ -174,7 +182,9 @@ mod tests {
         let own: HashMap<u64, u64> = [(7, own)].into_iter().filter(|(_, own)| *own > 0).collect();
         let count = others.count("z", now, 0);
         let keys = [7].into();
-        others.shares(("z", 1000), &keys, &own, count, now).get(&7).map(|share| share.part())
+        // A key that was asked less than others.
+        let unannounced = if own.is_empty() { [7].into() } else { HashSet::new() };
+        others.shares(("z", 1000), &keys, &own, &unannounced, count, now).get(&7).map(|share| share.part())
     }
 
     fn is_near(found: Option<f64>, expected: f64) -> bool {
@@ -214,6 +224,9 @@ mod tests {
         assert_eq!(others.count("other", SECOND, 0), NodeCount { all: 1, away: 0 });
         assert!(is_near(share(&others, 100, SECOND), 0.25));
         assert!(is_near(share(&others, 0, SECOND), 0.05), "the floor");
+        let (count, none) = (others.count("z", SECOND, 0), HashSet::new());
+        let new = others.shares(("z", 1000), &[7].into(), &HashMap::new(), &none, count, SECOND);
+        assert!(new.is_empty(), "new demand, or little: an equal share");
         // A node that lies gets no more than one that asks for the whole rate, and one that says it twice, nothing.
         others.hear(&announced("b", "p", &[(7, u64::MAX), (7, u64::MAX)]), SECOND);
         assert!(is_near(share(&others, 1000, SECOND), 0.5));
