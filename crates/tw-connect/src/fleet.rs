@@ -43,7 +43,8 @@ impl SharedPeers for GroupHealth {
         let now = now_ms();
         let list = self.group.list();
         let hinted = list.peers().filter(|peer| peer.text() == address);
-        hinted.fold(false, |is_followed, peer| peer.hint(is_up, now) || is_followed)
+        // An address may be that of several peers.
+        hinted.filter(|peer| peer.hint(is_up, now)).count() > 0
     }
 }
 

@@ -36,9 +36,21 @@ pub struct PeerFinding {
     pub is_up: bool,
 }
 
+/// Announcements in which a change is passed on again while nobody follows it, because hints about one address have a distance of
+/// two seconds: half a second each. Otherwise a server that comes back soon after it was down would not be looked at.
+const TRIES: u8 = 6;
+
+/// Finding of another node.
+#[derive(Debug, Clone, Copy)]
+struct HeardFinding {
+    is_up: bool,
+    /// Times that it is still passed on.
+    tries: u8,
+}
+
 /// What other nodes have said last of addresses, by node, group and address.
 #[derive(Default)]
-pub(crate) struct HeardFindings(BTreeMap<String, BTreeMap<(String, String), bool>>);
+pub(crate) struct HeardFindings(BTreeMap<String, BTreeMap<(String, String), HeardFinding>>);
 
 impl HeardFindings {
     /// Takes in an announcement, and passes on what is new in it. Returns the number of hints that are followed.
@@ -48,12 +60,13 @@ impl HeardFindings {
         for group in groups {
             for (address, is_up) in from.peers.get(group.name()).into_iter().flatten() {
                 let key = (group.name().to_owned(), address.clone());
-                let last = before.get(&key).copied();
                 // One of which nothing was heard is taken to be up.
-                if last.unwrap_or(true) != *is_up && group.hint(address, *is_up) {
-                    followed += 1;
-                }
-                now.insert(key, *is_up);
+                let last = before.get(&key).copied().unwrap_or(HeardFinding { is_up: true, tries: 0 });
+                let tries = if last.is_up == *is_up { last.tries } else { TRIES };
+                let is_followed = tries > 0 && group.hint(address, *is_up);
+                followed += u64::from(is_followed);
+                let tries = if is_followed { 0 } else { tries.saturating_sub(1) };
+                now.insert(key, HeardFinding { is_up: *is_up, tries });
             }
         }
         if !now.is_empty() && !from.is_leaving {
@@ -96,6 +109,8 @@ mod tests {
         name: String,
         findings: Vec<PeerFinding>,
         hints: Mutex<Vec<(String, bool)>>,
+        /// Hints that are not followed.
+        refused: usize,
     }
 
     impl SharedPeers for Group {
@@ -108,15 +123,20 @@ mod tests {
         }
 
         fn hint(&self, address: &str, is_up: bool) -> bool {
-            self.hints.lock().unwrap().push((address.to_owned(), is_up));
-            true
+            let mut hints = self.hints.lock().unwrap();
+            hints.push((address.to_owned(), is_up));
+            hints.len() > self.refused
         }
     }
 
     fn group(name: &str, down: usize) -> Arc<Group> {
+        group_that_refuses(name, down, 0)
+    }
+
+    fn group_that_refuses(name: &str, down: usize, refused: usize) -> Arc<Group> {
         let finding = |nth| PeerFinding { address: format!("10.0.0.1:{nth}"), is_up: false };
         let (name, findings) = (name.to_owned(), (0..down).map(finding).collect());
-        Arc::new(Group { name, findings, hints: Mutex::default() })
+        Arc::new(Group { name, findings, hints: Mutex::default(), refused })
     }
 
     fn announcement(node: &str, peers: &[(&str, bool)]) -> Announcement {
@@ -144,6 +164,19 @@ mod tests {
         let mut other = announcement("n", &[]);
         other.peers.insert("http/unknown".to_owned(), vec![("a".to_owned(), false)]);
         assert_eq!(heard.hear(&other, &groups), 0);
+    }
+
+    #[test]
+    fn change_is_passed_on_again_until_it_is_followed() {
+        for (refused, expected) in [(0, 1), (3, 4), (100, usize::from(TRIES))] {
+            let group = group_that_refuses("http/g", 0, refused);
+            let groups: [Arc<dyn SharedPeers>; 1] = [group.clone()];
+            let mut heard = HeardFindings::default();
+            let followed: u64 =
+                (0..20).map(|_| heard.hear(&announcement("n", &[("a", false)]), &groups)).sum();
+            assert_eq!(group.hints.lock().unwrap().len(), expected, "{refused}");
+            assert_eq!(followed, u64::from(refused < 100), "{refused}");
+        }
     }
 
     #[test]

@@ -40,10 +40,12 @@ impl Peer {
     /// Another node has found the peer to be up or down. Returns true if this node is going to look itself. May be called by any thread.
     pub fn hint(&self, is_up: bool, now: u64) -> bool {
         let (state, now) = (&self.state, signed(now));
-        let is_news = match (is_up, self.status()) {
-            (false, PeerStatus::Up) => true,
-            (true, PeerStatus::Unavailable | PeerStatus::Unhealthy | PeerStatus::Checking) => true,
-            _ => false,
+        let status = self.status();
+        let is_news = match is_up {
+            false => status == PeerStatus::Up,
+            true => {
+                matches!(status, PeerStatus::Unavailable | PeerStatus::Unhealthy | PeerStatus::Checking)
+            }
         };
         if !is_news || now.saturating_sub(state.hinted_ms.load(Relaxed)) < HINT_SPACING_MS {
             return false;
