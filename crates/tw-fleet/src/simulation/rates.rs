@@ -135,7 +135,6 @@ fn uneven(random: &mut Random, count: usize, total: f64) -> Vec<f64> {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "numbers for the document")]
 fn hundred_nodes_let_the_whole_rate_pass_and_no_more() {
     let mut clients = Clients::new(1, 100);
     clients.world.run(3 * SECOND);
@@ -164,7 +163,6 @@ fn hundred_nodes_let_the_whole_rate_pass_and_no_more() {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "numbers for the document")]
 fn new_key_on_all_nodes_does_not_have_the_rate_on_each() {
     let mut clients = Clients::new(6, 20);
     clients.world.run(3 * SECOND);
@@ -178,7 +176,6 @@ fn new_key_on_all_nodes_does_not_have_the_rate_on_each() {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "numbers for the document")]
 fn client_that_moves_all_the_time_gets_no_more_than_the_rate() {
     for move_ms in [100, 250, 500, 1000, 2000, 5000] {
         let mut clients = Clients::new(7, 10);
@@ -360,7 +357,6 @@ fn chaos(seed: u64, count: usize, seconds: u64) -> (f64, f64, String) {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "numbers for the document")]
 fn faults_do_not_let_much_more_than_the_rate_pass() {
     let (short, long, digest) = chaos(1, 100, 60);
     println!("100 nodes: {short} in 5 s, {long} in 60 s");
