@@ -166,14 +166,12 @@ impl DevicePlace {
             };
             let noted = read_up_to(disk, &mut by, &note, 0, NOTE_MAX).await?;
             let is_other = noted.get(..NUMBER_LEN) != Some(&*number_of(&superblock));
-            if is_other {
-                if !is_known(&number_of(&superblock)) {
-                    empty(disk, &mut by, &file, &superblock).await?;
-                    // Another directory that had it does not know it any more.
-                    superblock.uuid = random();
-                    disk.write(&mut by, &file, 0, superblock.encode()).await?;
-                    disk.fsync(&mut by, &file, Durable::Data).await?;
-                }
+            if is_other && !is_known(&number_of(&superblock)) {
+                empty(disk, &mut by, &file, &superblock).await?;
+                // Another directory that had it does not know it any more.
+                superblock.uuid = random();
+                disk.write(&mut by, &file, 0, superblock.encode()).await?;
+                disk.fsync(&mut by, &file, Durable::Data).await?;
             }
             // With the path, for those who look into the directory.
             let content = [&*number_of(&superblock), b"\n", self.path.to_bytes(), b"\n"].concat();
