@@ -92,8 +92,15 @@ fn http_01_issues_a_certificate_that_survives_restart() {
     let labels = "{issuer=\"ca\",certificate=\"example.com\"}";
     let of = |name: &str| metric_values::<f64>(&text, &format!("acme_certificate_{name}{labels}"));
     assert_eq!((of("issued"), of("failures")), (vec![1.0], vec![0.0]), "{text}");
-    let (end, renewal) = (of("expiry_timestamp_seconds")[0], of("renewal_timestamp_seconds")[0]);
-    assert!(renewal > 1.7e9 && renewal < end, "{renewal} {end}");
+    let end = of("expiry_timestamp_seconds")[0];
+    // It is used before the time of the next order is chosen.
+    let is_planned = || {
+        let text = get(&ca, &server, "/metrics");
+        let renewal =
+            metric_values::<f64>(&text, &format!("acme_certificate_renewal_timestamp_seconds{labels}"))[0];
+        renewal > 1.7e9 && renewal < end
+    };
+    assert!(wait::until(wait::TIMEOUT, is_planned), "{} {end}", get(&ca, &server, "/metrics"));
     server.wait_error_log("acme: certificate \"example.com\" from issuer \"ca\", good until ").unwrap();
     // Whatever else is asked for there is nobody's but the configuration's.
     let moved = request(&server, "GET /.well-known/acme-challenge/other", &[]);
