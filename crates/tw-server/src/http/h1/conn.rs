@@ -30,7 +30,7 @@ pub struct Http1Connection {
     /// Until when the client may keep us waiting for bytes of it.
     pub(super) read_deadline: RefCell<Deadline>,
     /// Until when it may keep us waiting before it takes bytes. Boxed: most clients never do.
-    write_deadline: RefCell<Option<Box<Deadline>>>,
+    write_deadline: Cell<Option<Box<Deadline>>>,
     fd: OnceCell<Option<SocketFd>>,
 }
 
@@ -72,7 +72,7 @@ impl Http1Connection {
             keepalive_timeout: IdleTime::default(),
             keepalive_min_timeout: IdleTime::default(),
             read_deadline: RefCell::new(Deadline::new()),
-            write_deadline: RefCell::new(None),
+            write_deadline: Cell::new(None),
             fd: OnceCell::new(),
         })
     }
@@ -119,14 +119,16 @@ impl Http1Connection {
     }
 
     fn set_write_deadline(&self, span: Duration) {
-        self.write_deadline.borrow_mut().get_or_insert_default().set(span);
+        let mut deadline = self.write_deadline.take().unwrap_or_default();
+        deadline.set(span);
+        self.write_deadline.set(Some(deadline));
     }
 
     fn poll_write_elapsed(&self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut *self.write_deadline.borrow_mut() {
-            Some(deadline) => deadline.poll_elapsed(cx),
-            None => Poll::Pending,
-        }
+        let Some(mut deadline) = self.write_deadline.take() else { return Poll::Pending };
+        let polled = deadline.poll_elapsed(cx);
+        self.write_deadline.set(Some(deadline));
+        polled
     }
 
     /// Gives back the timers of both directions: a tunnel has its own.
