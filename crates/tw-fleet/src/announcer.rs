@@ -38,7 +38,7 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::count(
     "keys that are asked less have the smallest share, if other nodes announce them, or an equal one",
 )];
 
-/// What configurations share with other nodes by announcements.
+/// Parts of configurations that nodes share by announcements.
 #[derive(Clone, Default)]
 pub struct SharedParts {
     /// Rates of zones.

@@ -23,7 +23,7 @@ pub trait SharedPeers: Send + Sync {
 pub struct SharedGroup {
     /// The fleet.
     pub fleet: Arc<Fleet>,
-    /// Its peers.
+    /// Peers of the group.
     pub peers: Arc<dyn SharedPeers>,
 }
 
@@ -48,7 +48,7 @@ struct HeardFinding {
     tries: u8,
 }
 
-/// What other nodes have said last of addresses, by node, group and address.
+/// Last findings of other nodes about addresses, by node, group and address.
 #[derive(Default)]
 pub(crate) struct HeardFindings(BTreeMap<String, BTreeMap<(String, String), HeardFinding>>);
 

@@ -133,7 +133,7 @@ impl fmt::Debug for SharedRate {
 pub struct SharedRateState {
     /// Nodes that are known to have the rate, with this one.
     pub nodes: u32,
-    /// Those of them that say nothing. Their equal shares are kept for them.
+    /// Nodes among them that say nothing. Their equal shares are kept for them.
     pub away: u32,
     /// Keys that this node has a share of its own for.
     pub keys: u32,

@@ -1,4 +1,4 @@
-//! What nodes share by announcements: rates of requests, and hints about upstream servers.
+//! Announcements of nodes: shared rates of requests, and hints about upstream servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
