@@ -41,7 +41,7 @@ fn one_frame_is_printed_as_text() {
     let server = origin(|mut conn| {
         let head = conn.head().unwrap_or_default();
         assert!(
-            head.starts_with("GET /s?format=json HTTP/1.0\r\n") && head.contains("\r\nX-Key: 1\r\n"),
+            head.starts_with("GET /s?format=json HTTP/1.1\r\n") && head.contains("\r\nX-Key: 1\r\n"),
             "{head}"
         );
         conn.answer("", if conn.nth == 0 { FIRST } else { SECOND });
@@ -120,7 +120,7 @@ fn token_of_a_control_api_is_sent() {
         if !head.contains("\r\nAuthorization: Bearer 0123456789abcdef\r\n") {
             return conn.send("HTTP/1.1 401 Unauthorized\r\n\r\n");
         }
-        assert!(head.starts_with("GET /1/tailwater/metrics HTTP/1.0\r\n"), "{head}");
+        assert!(head.starts_with("GET /1/tailwater/metrics HTTP/1.1\r\n"), "{head}");
         conn.answer("", SECOND);
     });
     let address = server.to_string();

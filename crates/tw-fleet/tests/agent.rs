@@ -73,8 +73,10 @@ fn wrong_password_is_reported_without_it() {
         Authentication::Password("edge".to_owned(), "wrong-secret".to_owned().into());
     let node = start(settings.clone());
     node.wait(|status| status.last_error.is_some());
+    // The line comes after the status.
+    let is_logged = || node.log.lock().unwrap().contains("the engine refuses: Authorization Violation");
+    assert!(wait::until(PATIENCE, is_logged), "{}", node.log.lock().unwrap());
     let log = node.log.lock().unwrap().clone();
-    assert!(log.contains("the engine refuses: Authorization Violation"), "{log}");
     assert!(!log.contains("wrong-secret") && !format!("{:?}", settings).contains("wrong-secret"), "{log}");
     drop(node);
     settings.node = "two".into();

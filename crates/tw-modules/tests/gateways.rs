@@ -83,6 +83,7 @@ const TLS: &[&str] = &[
 const ADDED: &[&str] = &[
     "cache_background_max",
     "cache_purge_tag",
+    "cache_quota",
     "cache_refresh_ahead",
     "cache_rfc9111",
     "cache_status",
