@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tw_accept::fleet::find_fleet;
 use tw_conf::{ConfError, Word};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
@@ -52,20 +53,16 @@ impl SharedPeers for GroupHealth {
 ///
 /// # Errors
 /// There is no such fleet, or its engine has no announcements.
-pub fn find_fleet<P: Protocol>(
+pub fn announcing_fleet<P: Protocol>(
     word: &Word,
     what: &str,
-    cx: &mut Resolve<'_, P>,
+    cx: &Resolve<'_, P>,
 ) -> Result<Arc<Fleet>, ConfError> {
     let name = word.param("fleet").unwrap_or_default();
-    let shown = tw_log::Text(name);
-    let fleet = cx.find::<Fleet>(name).ok_or_else(|| {
-        ConfError::new(format!("unknown fleet \"{shown}\""))
-            .at(word.span)
-            .hint("a block \"fleet NAME { … }\" in the main context declares it")
-    })?;
+    let fleet = find_fleet(name, word.span, cx)?;
     if fleet.settings().engine.servers.kind() == EngineKind::Etcd {
-        let message = format!("fleet \"{shown}\" has etcd as its engine, which cannot share {what}");
+        let name = tw_log::Text(name);
+        let message = format!("fleet \"{name}\" has etcd as its engine, which cannot share {what}");
         return Err(ConfError::new(message).at(word.span).hint("NATS can"));
     }
     Ok(fleet)
@@ -74,14 +71,14 @@ pub fn find_fleet<P: Protocol>(
 /// Shares the health of a group, under a name that has the protocol before it.
 ///
 /// # Errors
-/// See [`find_fleet`].
+/// See [`announcing_fleet`].
 pub(crate) fn share_health<P: Protocol>(
     name: Vec<u8>,
     group: Arc<Group>,
     word: &Word,
     cx: &mut Resolve<'_, P>,
 ) -> Result<(), ConfError> {
-    let fleet = find_fleet(word, "the health of upstream servers", cx)?;
+    let fleet = announcing_fleet(word, "the health of upstream servers", cx)?;
     let shared = || {
         let name = String::from_utf8_lossy(&name).into_owned();
         SharedGroup { fleet, peers: Arc::new(GroupHealth { name, group }) }

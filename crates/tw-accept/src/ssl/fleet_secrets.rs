@@ -5,8 +5,9 @@ use std::sync::Arc;
 use tw_conf::{ConfError, Word};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
-use tw_fleet::Fleet;
 use tw_tls::{Clock, SharedSecrets};
+
+use crate::fleet::find_encrypting_fleet;
 
 /// Beginning of a parameter that names a fleet.
 const FLEET: &[u8] = b"fleet=";
@@ -23,20 +24,10 @@ pub fn names_fleet(word: &Word) -> bool {
 pub fn fleet_secrets<P: Protocol>(
     word: &Word,
     what: &str,
-    cx: &mut Resolve<'_, P>,
+    cx: &Resolve<'_, P>,
 ) -> Result<Arc<SharedSecrets>, ConfError> {
     let name = word.bytes.strip_prefix(FLEET).unwrap_or_default();
-    let shown = tw_log::Text(name);
-    let fleet = cx.find::<Fleet>(name).ok_or_else(|| {
-        ConfError::new(format!("unknown fleet \"{shown}\""))
-            .at(word.span)
-            .hint("a block \"fleet NAME { … }\" in the main context declares it")
-    })?;
-    if fleet.settings().keys.is_empty() {
-        let message = format!("fleet \"{shown}\" has no \"encryption_key\", which {what} in its store need");
-        return Err(ConfError::new(message).at(word.span));
-    }
-    Ok(fleet.use_secrets())
+    Ok(find_encrypting_fleet(name, word.span, what, cx)?.use_secrets())
 }
 
 /// Clock of keys with a lifetime.

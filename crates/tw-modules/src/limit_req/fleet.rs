@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Word};
-use tw_connect::fleet::find_fleet;
+use tw_connect::fleet::announcing_fleet;
 use tw_core::load::Resolve;
 use tw_core::metrics::{Metric, MetricKind, Samples, Scrape};
 use tw_core::module::Protocol;
@@ -68,7 +68,7 @@ pub(super) fn share<P: Protocol>(
     word: &Word,
     cx: &mut Resolve<'_, P>,
 ) -> Result<Arc<SharedRate>, ConfError> {
-    let fleet = find_fleet(word, "rates", cx)?;
+    let fleet = announcing_fleet(word, "rates", cx)?;
     let name = String::from_utf8_lossy(zone).into_owned();
     if name.len() > RATE_NAME_SIZE_MAX || name.contains(char::is_control) {
         let message = format!("the name of zone \"{}\" is not one that nodes can share", Text(zone));

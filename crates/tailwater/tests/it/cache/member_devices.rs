@@ -9,12 +9,11 @@ use tw_testkit::disk::{Fault, Op, SlowDisk};
 use tw_testkit::origin::counting;
 use tw_testkit::{Errno, Lacks, Server, Signal, TempDir, leave_out, wait};
 
-use crate::support::cache::{cache_status, wait_stored};
+use super::members::{PAGES, count, hits};
+use crate::support::cache::wait_stored;
 use crate::support::metrics::metric;
 use crate::support::reload::reload_until;
 use crate::support::{get, server};
-
-const PAGES: usize = 48;
 
 /// Directories and devices of a cache, below one directory.
 struct Place {
@@ -96,21 +95,6 @@ fn format(path: &Path) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
     let output = command.args(["cache", "format", "--segment", "4m"]).arg(path).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-}
-
-/// Requests all pages. Returns which were hits.
-fn hits(server: &Server) -> Vec<bool> {
-    let hit = |page: usize| {
-        let response = get(server, &format!("/{page}"));
-        assert_eq!(response.status, 200, "{page}");
-        assert!(response.text().starts_with(&format!("/{page} ")), "{page}: {}", response.text());
-        cache_status(&response) == "HIT"
-    };
-    (0..PAGES).map(hit).collect()
-}
-
-fn count(hits: &[bool]) -> usize {
-    hits.iter().filter(|hit| **hit).count()
 }
 
 /// State of a member in the API.

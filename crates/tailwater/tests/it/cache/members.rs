@@ -18,7 +18,7 @@ use crate::support::metrics::{metric, metrics_text};
 use crate::support::reload::{reload, reload_until};
 use crate::support::{get, server};
 
-const PAGES: usize = 48;
+pub(super) const PAGES: usize = 48;
 const STORES: [&str; 2] = ["store=files", "store=log"];
 
 /// An origin that answers with the path, and the number of its requests.
@@ -57,7 +57,7 @@ fn start(conf: &str) -> Server {
 }
 
 /// Requests all pages. Returns which were hits.
-fn hits(server: &Server) -> Vec<bool> {
+pub(super) fn hits(server: &Server) -> Vec<bool> {
     let hit = |page: usize| {
         let response = get(server, &format!("/{page}"));
         assert_eq!(response.status, 200, "{page}");
@@ -67,7 +67,7 @@ fn hits(server: &Server) -> Vec<bool> {
     (0..PAGES).map(hit).collect()
 }
 
-fn count(hits: &[bool]) -> usize {
+pub(super) fn count(hits: &[bool]) -> usize {
     hits.iter().filter(|hit| **hit).count()
 }
 

@@ -62,32 +62,34 @@ fn spawn(dir: &TempDir, port: u16) -> Option<Child> {
     Some(child)
 }
 
-#[test]
-fn purges_reach_all_nodes_over_restarts_of_a_real_server() {
-    let Some(mut engine) = RealNats::start() else { return };
-    let nodes = nodes::<3>(&engine.url());
+/// Purges with an engine, and while it is away: `restart` stops it, calls its argument, and starts it again.
+fn purge_over_a_restart(url: &str, restart: impl FnOnce(&dyn Fn())) {
+    let nodes = nodes::<3>(url);
     fill(&nodes, "/a");
     assert_eq!(request(&nodes[0], "PURGE /a", &[]).status, 204);
     nodes.iter().for_each(|node| wait_for(node, "/a", "MISS"));
     fill(&nodes, "/a");
-    engine.stop();
-    assert_eq!(request(&nodes[0], "PURGE /a", &[]).status, 202);
-    engine.start_again();
+    restart(&|| assert_eq!(request(&nodes[0], "PURGE /a", &[]).status, 202));
     nodes[1..].iter().for_each(|node| wait_for(node, "/a", "MISS"));
     nodes.iter().for_each(wait_connected);
 }
 
 #[test]
+fn purges_reach_all_nodes_over_restarts_of_a_real_server() {
+    let Some(mut engine) = RealNats::start() else { return };
+    purge_over_a_restart(&engine.url(), |meanwhile| {
+        engine.stop();
+        meanwhile();
+        engine.start_again();
+    });
+}
+
+#[test]
 fn purges_reach_all_nodes_over_restarts_of_a_real_etcd() {
     let Some(mut engine) = RealEtcd::start(&[]) else { return };
-    let nodes = nodes::<3>(&engine.url());
-    fill(&nodes, "/a");
-    assert_eq!(request(&nodes[0], "PURGE /a", &[]).status, 204);
-    nodes.iter().for_each(|node| wait_for(node, "/a", "MISS"));
-    fill(&nodes, "/a");
-    engine.stop();
-    assert_eq!(request(&nodes[0], "PURGE /a", &[]).status, 202);
-    engine.start_again();
-    nodes[1..].iter().for_each(|node| wait_for(node, "/a", "MISS"));
-    nodes.iter().for_each(wait_connected);
+    purge_over_a_restart(&engine.url(), |meanwhile| {
+        engine.stop();
+        meanwhile();
+        engine.start_again();
+    });
 }

@@ -174,6 +174,17 @@ impl<E> TestFleet<E> {
         self.run_with(words, "key")
     }
 
+    /// Orders the version before as soon as the engine is there again.
+    fn wait_rollback(&self) {
+        let mut last = String::new();
+        let is_back = || {
+            let (is_done, text) = self.run(&["rollback"]);
+            last = text;
+            is_done
+        };
+        assert!(wait::until(3 * wait::TIMEOUT, is_back), "{last}");
+    }
+
     fn run_with(&self, words: &[&str], key: &str) -> (bool, String) {
         let output = self.command(words, key).output().unwrap();
         let text = [output.stdout, output.stderr].concat();
@@ -338,13 +349,7 @@ fn restarted_node_without_engine_serves_its_last_version() {
     let (is_done, text) = fleet.run(&["rollback"]);
     assert!(!is_done && text.contains("the engine of the fleet: "), "{text}");
     fleet.engine.come_back();
-    let mut last = String::new();
-    let is_back = || {
-        let (is_done, text) = fleet.run(&["rollback"]);
-        last = text;
-        is_done
-    };
-    assert!(wait::until(3 * wait::TIMEOUT, is_back), "{last}");
+    fleet.wait_rollback();
     fleet.nodes[0].wait_body("one");
 }
 
@@ -400,12 +405,6 @@ fn versions_are_rolled_out_and_back_over_etcd() {
     fleet.nodes[0].wait_said("the engine is away, the configuration stays as it is");
     fleet.nodes.iter().for_each(|node| node.wait_body("two"));
     fleet.engine.start_again();
-    let mut last = String::new();
-    let is_back = || {
-        let (is_done, text) = fleet.run(&["rollback"]);
-        last = text;
-        is_done
-    };
-    assert!(wait::until(3 * wait::TIMEOUT, is_back), "{last}");
+    fleet.wait_rollback();
     fleet.nodes.iter().for_each(|node| node.wait_body("one"));
 }

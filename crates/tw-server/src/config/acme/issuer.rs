@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
+use tw_accept::fleet::find_encrypting_fleet;
 use tw_acme::{
     Account, AccountKey, Challenge, ExternalAccount, Issuer, KeySource, KeyType, KeyWord, Profile,
     TermsOfService, Url,
@@ -201,7 +202,9 @@ impl RawIssuer {
         };
         let tls = client_config(trusted.as_deref())
             .map_err(|error| fail(format!("\"ssl_trusted_certificate\": {error}")))?;
-        let fleet = words.fleet.take().map(|word| fleet(&word, cx)).transpose()?;
+        let fleet = words.fleet.take();
+        let find = |word: Word| find_encrypting_fleet(&word.bytes, word.span, "private keys", cx);
+        let fleet = fleet.map(find).transpose()?;
         let state = match words.state.take() {
             Some(word) if word.is("off") => None,
             Some(word) => Some(word.bytes.to_vec()),
@@ -272,21 +275,6 @@ fn profile(node: &Node) -> Result<Profile, ConfError> {
         Some(word) if word.is("require") => Ok(Profile::Required(name)),
         Some(word) => Err(node.invalid_value(word)),
     }
-}
-
-/// The fleet of this name.
-fn fleet(word: &Word, cx: &Resolve<'_>) -> Result<Arc<Fleet>, ConfError> {
-    let fleet = cx.find::<Fleet>(&word.bytes).ok_or_else(|| {
-        ConfError::new(format!("unknown fleet \"{word}\""))
-            .at(word.span)
-            .hint("a block \"fleet NAME { … }\" in the main context declares it")
-    })?;
-    if fleet.settings().keys.is_empty() {
-        let message =
-            format!("fleet \"{word}\" has no \"encryption_key\", which private keys in its store need");
-        return Err(ConfError::new(message).at(word.span));
-    }
-    Ok(fleet)
 }
 
 /// A URL; without a scheme it is an address of mail.

@@ -50,7 +50,7 @@ pub(super) fn objection(content: &DeviceContent) -> Option<String> {
 /// Checks that a device has room for segments of a cache, and nothing else. Waits for the disk.
 ///
 /// # Errors
-/// What is wrong, as words behind the name of the device.
+/// The fault of the device, as words behind its name.
 pub fn check_device(path: &Path) -> Result<(), String> {
     let device = File::open(path).map_err(|error| format!("cannot be opened ({error})"))?;
     check(&device.into())

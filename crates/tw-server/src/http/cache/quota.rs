@@ -58,7 +58,7 @@ impl RawQuota {
     /// Quota of a location; `template` compiles the value.
     ///
     /// # Errors
-    /// Those of the value.
+    /// Fails as the value does.
     pub(super) fn resolve(
         &self,
         template: impl FnOnce(&Word) -> Result<Template, ConfError>,

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use tokio::sync::{Notify, OnceCell};
+use tw_accept::fleet::find_fleet;
 use tw_base::{Counter, FatalMutex, Limit};
 use tw_cache::{Index, IndexEntry, Key, PURGES_SIZE_MAX, Purge, Purges, RemovedEntry};
 use tw_conf::ConfError;
@@ -207,11 +208,7 @@ impl Cache {
         }
         let fleet = match raw.fleet() {
             None => None,
-            Some((name, at)) => Some(cx.find::<Fleet>(name).ok_or_else(|| {
-                ConfError::new(format!("unknown fleet \"{}\"", tw_log::Text(name)))
-                    .at(at)
-                    .hint("a block \"fleet NAME { … }\" in the main context declares it")
-            })?),
+            Some((name, at)) => Some(find_fleet(name, at, cx)?),
         };
         let name: Box<[u8]> = raw.name().into();
         let span = raw.span;
