@@ -3,13 +3,18 @@
 //! Each takes the [`Account`] it runs on first. A dropped future takes its job back if no thread has begun it; a job that
 //! has been begun keeps its buffers and files until it ends, on the thread that ran it.
 
+mod paths;
+
+pub(crate) use paths::LIMITS;
+pub use paths::LIST_MAX;
+
 use crate::account::Account;
 use crate::device::{self, Device};
 use crate::disk::{Aio, Disk, SocketFd};
 use crate::driver::{Driver, Sent};
 use crate::error::DiskError;
 use crate::file::{File, Now};
-use crate::meta::{FileMeta, Listing, ListingPart, Space};
+use crate::meta::FileMeta;
 use crate::mounts::{self, Way};
 use crate::op::Op;
 use crate::open_options::{CreateOptions, Links, OpenOptions, TempOptions, WriteBack};
@@ -19,13 +24,6 @@ use std::ffi::{CStr, CString};
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use tw_base::Limit;
-
-/// The most names one [`Disk::list`] returns unless the caller asks for fewer: some 20 MB of memory.
-pub const LIST_MAX: usize = 100_000;
-
-pub(crate) const LIMITS: &[Limit] =
-    &[Limit::count("LIST_MAX", LIST_MAX as u64, "Names read of one directory", "the listing ends there")];
 
 /// Data that must have reached the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,63 +164,12 @@ impl Disk {
         .await
     }
 
-    /// Metadata of what a path leads to, through symbolic links.
-    pub async fn stat(&self, by: &mut Account, path: &CStr) -> Result<FileMeta, DiskError> {
-        if let Now::Ready(found) = self.probe_now(path) {
-            return found.map_err(|errno| Op::Stat.failed(errno));
-        }
-        self.job_at(by, Op::Stat, path, move |driver, path| driver.stat(path, true)).await
-    }
-
-    /// Metadata of a path itself, be it a symbolic link.
-    pub async fn stat_link(&self, by: &mut Account, path: &CStr) -> Result<FileMeta, DiskError> {
-        self.job_at(by, Op::StatLink, path, move |driver, path| driver.stat(path, false)).await
-    }
-
     /// Metadata of an open file as it is now.
     pub async fn stat_file(&self, by: &mut Account, file: &File) -> Result<FileMeta, DiskError> {
         if let Now::Ready(found) = self.stat_now(file) {
             return found.map_err(|errno| Op::Fstat.failed(errno));
         }
         self.job_on(by, Op::Fstat, file, move |driver, file| driver.fstat(file.inner())).await
-    }
-
-    /// Reads a directory: at most `max` names (see [`LIST_MAX`]), each with its metadata.
-    pub async fn list(&self, by: &mut Account, path: &CStr, max: usize) -> Result<Listing, DiskError> {
-        self.job_at(by, Op::List, path, move |driver, path| driver.list(path, max, None)).await
-    }
-
-    /// Lists like [`Disk::list`], with the metadata of symbolic links themselves: for walks of a tree. A link behind the first
-    /// `from` bytes of `path` is `ELOOP`.
-    pub async fn list_links(
-        &self,
-        by: &mut Account,
-        path: &CStr,
-        max: usize,
-        from: u32,
-    ) -> Result<Listing, DiskError> {
-        self.job_at(by, Op::List, path, move |driver, path| driver.list(path, max, Some(from))).await
-    }
-
-    /// Reads a part of an open directory, some hundred names of it: the first part from 0, and from [`ListingPart::next`] on as
-    /// long as there is one. One at a time for each descriptor.
-    pub async fn list_part(
-        &self,
-        by: &mut Account,
-        directory: &File,
-        from: u64,
-    ) -> Result<ListingPart, DiskError> {
-        self.job_on(by, Op::List, directory, move |driver, file| driver.list_part(file.inner(), from)).await
-    }
-
-    /// Removes a file, or a link itself; a link on the way to it, behind the first `from` bytes of `path`, is `ELOOP`.
-    pub async fn unlink_below(&self, by: &mut Account, path: &CStr, from: u32) -> Result<(), DiskError> {
-        self.job_at(by, Op::Unlink, path, move |driver, path| driver.unlink_below(path, from)).await
-    }
-
-    /// Removes an empty directory; a link on the way to it, behind the first `from` bytes of `path`, is `ELOOP`.
-    pub async fn rmdir_below(&self, by: &mut Account, path: &CStr, from: u32) -> Result<(), DiskError> {
-        self.job_at(by, Op::Rmdir, path, move |driver, path| driver.rmdir_below(path, from)).await
     }
 
     /// Reads up to `buf.len()` bytes at `offset` and returns the buffer cut to what was read: empty only at the end of the
@@ -480,38 +427,6 @@ impl Disk {
         .await
     }
 
-    /// Creates one directory.
-    pub async fn mkdir(&self, by: &mut Account, path: &CStr, mode: u32) -> Result<(), DiskError> {
-        self.job_at(by, Op::Mkdir, path, move |driver, path| driver.mkdir(path, mode)).await
-    }
-
-    /// Creates a directory and those above it that are missing; one that exists is fine.
-    pub async fn mkdir_all(&self, by: &mut Account, path: &CStr, mode: u32) -> Result<(), DiskError> {
-        self.job_at(by, Op::Mkdir, path, move |driver, path| driver.mkdir_all(path, mode)).await
-    }
-
-    /// Renames, replacing what is there; `EXDEV` between file systems ([`Disk::copy`], then rename).
-    pub async fn rename(&self, by: &mut Account, from: &CStr, to: &CStr) -> Result<(), DiskError> {
-        let to = to.to_owned();
-        self.job_at(by, Op::Rename, from, move |driver, from| driver.rename(from, &to)).await
-    }
-
-    /// Gives a file a second name.
-    pub async fn link(&self, by: &mut Account, from: &CStr, to: &CStr) -> Result<(), DiskError> {
-        let to = to.to_owned();
-        self.job_at(by, Op::Link, from, move |driver, from| driver.link(from, &to)).await
-    }
-
-    /// Removes a name.
-    pub async fn unlink(&self, by: &mut Account, path: &CStr) -> Result<(), DiskError> {
-        self.job_at(by, Op::Unlink, path, move |driver, path| driver.unlink(path)).await
-    }
-
-    /// Removes an empty directory.
-    pub async fn rmdir(&self, by: &mut Account, path: &CStr) -> Result<(), DiskError> {
-        self.job_at(by, Op::Rmdir, path, move |driver, path| driver.rmdir(path)).await
-    }
-
     /// Waits until what was written to a file is on the disk.
     pub async fn fsync(&self, by: &mut Account, file: &File, what: Durable) -> Result<(), DiskError> {
         self.job_on(by, Op::Fsync, file, move |driver, file| {
@@ -537,11 +452,6 @@ impl Disk {
             .await
     }
 
-    /// Waits until the names in a directory are on the disk.
-    pub async fn sync_dir(&self, by: &mut Account, path: &CStr) -> Result<(), DiskError> {
-        self.job_at(by, Op::Fsync, path, move |driver, path| driver.sync_dir(path)).await
-    }
-
     /// Sets the access and modification time: seconds since 1970 and nanoseconds within the second.
     pub async fn set_mtime(
         &self,
@@ -562,21 +472,6 @@ impl Disk {
     /// Sets the length.
     pub async fn truncate(&self, by: &mut Account, file: &File, size: u64) -> Result<(), DiskError> {
         self.job_on(by, Op::Truncate, file, move |driver, file| driver.truncate(file.inner(), size)).await
-    }
-
-    /// Room on the file system that holds `path`.
-    pub async fn space(&self, by: &mut Account, path: &CStr) -> Result<Space, DiskError> {
-        self.job_at(by, Op::Space, path, move |driver, path| driver.space(path)).await
-    }
-
-    /// Reads the target of a symbolic link.
-    pub async fn readlink(&self, by: &mut Account, path: &CStr) -> Result<CString, DiskError> {
-        self.job_at(by, Op::Readlink, path, move |driver, path| driver.readlink(path)).await
-    }
-
-    /// The absolute path without symbolic links (`$realpath_root`).
-    pub async fn realpath(&self, by: &mut Account, path: &CStr) -> Result<CString, DiskError> {
-        self.job_at(by, Op::Realpath, path, move |driver, path| driver.realpath(path)).await
     }
 
     /// Copies a file's content to a new file, which is returned, as one job; nothing of it is left if it fails.
