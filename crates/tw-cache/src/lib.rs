@@ -35,7 +35,7 @@ pub use key::Key;
 pub use purge::{
     PURGES_SIZE_MAX, Purge, PurgeFileError, PurgeFileFacts, Purges, Sequence, Subject, Tag, Verdict,
 };
-pub use quota::{QuotaCounts, QuotaCursor, QuotaOwner, QuotaRow, QuotaTable};
+pub use quota::{CountedResponse, QuotaBlock, QuotaCounts, QuotaCursor, QuotaOwner, QuotaRow, QuotaTable};
 pub use rendezvous::{RendezvousMember, rendezvous};
 pub use snapshot::{
     BLOCK_SIZE as SNAPSHOT_BLOCK_SIZE, RecordSnapshot, RecordSnapshotWriter, SnapshotEntry, SnapshotError,

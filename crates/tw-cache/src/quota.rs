@@ -1,8 +1,8 @@
 //! Quotas: the bytes that responses of one owner may take of a cache. An owner is a value of a variable, such as a name of a host.
 //!
 //! The table is beside the index, and only for caches with quotas. It has the responses of each owner in the order in which they
-//! were stored. Of an owner above its quota, [`next_excess`](QuotaTable::next_excess) names the oldest one. Responses that have left
-//! the index in the meantime are found by [`check`](QuotaTable::check).
+//! were stored. Of an owner above its quota, [`next_excess`](QuotaTable::next_excess) names the oldest one. A walk over
+//! [`next_counted`](QuotaTable::next_counted) finds responses that have left the index unnoticed.
 //!
 //! ```text
 //! block of 4 KiB:  magic u32 · CRC-32 of all behind it · number of rows u32 · 0 u32 · rows
@@ -18,8 +18,10 @@ use crate::snapshot::BLOCK_SIZE;
 
 /// Owners with a quota of their own.
 const OWNERS_MAX: usize = 65_536;
-/// Responses in one step of [`QuotaTable::check`].
+/// Places in one step of [`QuotaTable::next_counted`].
 const CHECKED_PER_STEP: usize = 256;
+/// Places in one step of [`QuotaTable::encode`], most of which may be free.
+const ENCODED_PER_STEP: usize = 4096;
 /// Bytes in which sizes are counted.
 const UNIT: u64 = 512;
 /// Parts of the map of keys: one for each value of a byte.
@@ -126,6 +128,25 @@ struct Item {
     newer: u32,
 }
 
+/// Response that was counted when a walk over a table came by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CountedResponse {
+    /// Key.
+    pub key: Key,
+    order: u64,
+}
+
+/// Step of [`QuotaTable::encode`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QuotaBlock {
+    /// Block of a file.
+    Block(Vec<u8>),
+    /// None in this step.
+    More,
+    /// None any more.
+    Done,
+}
+
 /// Position of a walk over a table.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct QuotaCursor(usize);
@@ -210,27 +231,34 @@ impl QuotaTable {
         }
     }
 
-    /// Forgets the responses that `is_there` denies, a step at a time. Returns false at the end.
-    pub fn check(&mut self, cursor: &mut QuotaCursor, is_there: impl Fn(Key) -> bool) -> bool {
-        let end = self.items.len().min(cursor.0 + CHECKED_PER_STEP);
-        for number in cursor.0..end {
-            if let Some(item) = self.items.get(number)
-                && item.account != NONE
-                && !is_there(item.key)
-            {
-                self.forget(item.key);
-            }
-        }
-        cursor.0 = end;
-        end < self.items.len()
+    /// Next responses of a walk, at most 256; `None` at the end.
+    #[must_use]
+    pub fn next_counted(&self, cursor: &mut QuotaCursor) -> Option<Vec<CountedResponse>> {
+        let some = self.items.get(cursor.0..).filter(|some| !some.is_empty())?;
+        let some = some.iter().take(CHECKED_PER_STEP);
+        cursor.0 += some.len();
+        let counted = some.filter(|item| item.account != NONE);
+        Some(counted.map(|item| CountedResponse { key: item.key, order: item.order }).collect())
     }
 
-    /// Block of a file with the next responses; `None` at the end.
-    pub fn encode(&self, cursor: &mut QuotaCursor) -> Option<Vec<u8>> {
+    /// Counts a response no more, unless it was stored again since the walk.
+    pub fn forget_counted(&mut self, counted: CountedResponse) {
+        let CountedResponse { key: key @ Key([first, ..]), order } = counted;
+        let number = self.keys.get(usize::from(first)).and_then(|part| part.get(&key));
+        let item = number.and_then(|number| self.items.get(*number as usize));
+        if item.is_some_and(|item| item.order == order) {
+            self.forget(key);
+        }
+    }
+
+    /// Next block of a file. Looks at 4096 places at most.
+    pub fn encode(&self, cursor: &mut QuotaCursor) -> QuotaBlock {
         let mut rows = Vec::with_capacity(BLOCK_SIZE);
         let mut count = 0_u32;
+        let end = cursor.0 + ENCODED_PER_STEP;
         while let Some(item) = self.items.get(cursor.0)
             && (count as usize) < ROWS_PER_BLOCK
+            && cursor.0 < end
         {
             cursor.0 += 1;
             let Some(account) = self.accounts.get(item.account as usize) else { continue };
@@ -241,7 +269,7 @@ impl QuotaTable {
             count += 1;
         }
         if count == 0 {
-            return None;
+            return if cursor.0 < self.items.len() { QuotaBlock::More } else { QuotaBlock::Done };
         }
         let mut block = MAGIC.to_le_bytes().to_vec();
         let mut checked = count.to_le_bytes().to_vec();
@@ -250,7 +278,7 @@ impl QuotaTable {
         checked.resize(BLOCK_SIZE - 8, 0);
         block.extend_from_slice(&crc32fast::hash(&checked).to_le_bytes());
         block.extend(checked);
-        Some(block)
+        QuotaBlock::Block(block)
     }
 
     /// Table with the responses of a file. Takes long if there are many.
@@ -483,8 +511,35 @@ mod tests {
         (0..1000).for_each(|number| table.add(key(number), 512, a, 1 << 30));
         let there: Vec<_> = (0..500).map(key).collect();
         let mut cursor = QuotaCursor::default();
-        while table.check(&mut cursor, |key| there.contains(&key)) {}
-        assert_eq!(table.used(a), 500 * 512);
+        while let Some(counted) = table.next_counted(&mut cursor) {
+            assert!(counted.len() <= CHECKED_PER_STEP);
+            for response in counted {
+                if response.key == key(999) {
+                    // Stored again meanwhile.
+                    table.add(response.key, 512, a, 1 << 30);
+                }
+                if !there.contains(&response.key) {
+                    table.forget_counted(response);
+                }
+            }
+        }
+        assert_eq!(table.used(a), 501 * 512);
+    }
+
+    #[test]
+    fn step_of_a_file_passes_a_limited_number_of_free_places() {
+        let (mut table, a) = (QuotaTable::default(), QuotaOwner::of(b"a"));
+        let last = 3 * ENCODED_PER_STEP as u32;
+        (0..=last).for_each(|number| table.add(key(number), 512, a, 1 << 30));
+        (0..last).for_each(|number| table.forget(key(number)));
+        let mut cursor = QuotaCursor::default();
+        for step in 1..=3 {
+            assert_eq!(table.encode(&mut cursor), QuotaBlock::More);
+            assert_eq!(cursor.0, step * ENCODED_PER_STEP);
+        }
+        let QuotaBlock::Block(block) = table.encode(&mut cursor) else { panic!() };
+        assert_eq!(QuotaRow::decode(&block).unwrap().len(), 1);
+        assert_eq!(table.encode(&mut cursor), QuotaBlock::Done);
     }
 
     #[test]
@@ -514,7 +569,7 @@ mod tests {
         (0..100).for_each(|number| table.forget(key(number)));
         (0..50).for_each(|number| table.add(key(number), 512, a, 1 << 30));
         let (mut cursor, mut file) = (QuotaCursor::default(), Vec::new());
-        while let Some(block) = table.encode(&mut cursor) {
+        while let QuotaBlock::Block(block) = table.encode(&mut cursor) {
             assert_eq!(block.len(), BLOCK_SIZE);
             file.push(block);
         }

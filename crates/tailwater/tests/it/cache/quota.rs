@@ -157,6 +157,20 @@ fn response_larger_than_its_quota_is_not_stored() {
 }
 
 #[test]
+fn responses_of_freed_segments_count_no_more() {
+    let (dir, origin) = (TempDir::new("quota").unwrap(), sizes());
+    let conf = conf(dir.path(), origin, "store=log segment=4m max_size=16m", "$arg_owner 200k");
+    // A snapshot is no occasion to look what has gone.
+    let server = server().start(&conf.replace("snapshot=1s", "snapshot=off")).unwrap();
+    wait_loaded(&server);
+    (0..1000).for_each(|nth| assert!(!is_hit(&server, &format!("o{nth}"), nth)));
+    wait_stored(&server, 1000);
+    let owners = || metric(&server, "cache_quota_owners{cache=\"one\"}");
+    let is = || entries(&server) < 1000 && owners() == entries(&server);
+    assert!(wait::until(wait::TIMEOUT, is), "{} {}", owners(), entries(&server));
+}
+
+#[test]
 fn members_share_a_quota() {
     for store in STORES {
         let (dir, origin) = (TempDir::new("quota").unwrap(), sizes());

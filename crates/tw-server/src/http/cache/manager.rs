@@ -150,7 +150,7 @@ impl CacheMaintenance {
     /// Makes room, removes what was purged and writes snapshots, for ever.
     async fn maintain(&self, held: &ZoneIndex, unfinished: &RefCell<Vec<UnfinishedFile>>) {
         let (mut checked_at, mut swept, mut snapshot) = (None, 0, None);
-        let mut probed_at = None;
+        let (mut probed_at, mut quotas_checked_at) = (None, None);
         loop {
             // A disk that is left alone has no work, but one operation at times that shows whether it works.
             if !self.maintain_member(&mut probed_at).await {
@@ -161,6 +161,7 @@ impl CacheMaintenance {
             self.tend_segments(held).await;
             self.make_room(held, &mut checked_at).await;
             self.restore_quotas().await;
+            self.check_quotas(held, &mut quotas_checked_at).await;
             self.enforce_quotas(held).await;
             if held.sweep_to() > swept && self.cache.zone.is_loaded.load(Acquire) {
                 swept = self.sweep(held).await;

@@ -9,9 +9,12 @@ use std::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::time::{Duration, Instant};
 
 use tw_base::{Counter, FatalMutex};
-use tw_cache::{EntryState, Key, QuotaCounts, QuotaCursor, QuotaOwner, QuotaRow, QuotaTable};
+use tw_cache::{
+    EntryState, Index, Key, QuotaBlock, QuotaCounts, QuotaCursor, QuotaOwner, QuotaRow, QuotaTable,
+};
 use tw_cache::{SNAPSHOT_BLOCK_SIZE, SnapshotPart};
 use tw_conf::{ConfError, Node, Word, units};
 use tw_disk::{Account, DiskError, Errno, JobClass, JobSource, OpenOptions};
@@ -30,6 +33,8 @@ const PIECE: usize = 16 * SNAPSHOT_BLOCK_SIZE;
 pub(super) const WHOLE: u32 = 1 << 16;
 /// Responses that are evicted in one turn of an event loop.
 const EVICTED_PER_TURN: u32 = 64;
+/// Interval of the comparisons with the index: they find responses that have left it because their files were gone.
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// `cache_quota` as written.
 #[derive(Debug, Clone)]
@@ -115,6 +120,13 @@ impl Quotas {
     pub(super) fn counts(&self) -> QuotaCounts {
         if self.is_on() { self.table.lock().counts() } else { QuotaCounts::default() }
     }
+
+    /// Counts a response no more that has left the index, unless another one has its key.
+    pub(super) fn forget(&self, index: &Index, key: Key) {
+        if self.is_on() && !has_response(index, key) {
+            self.table.lock().forget(key);
+        }
+    }
 }
 
 impl Cache {
@@ -132,7 +144,7 @@ impl Cache {
     /// Counts a response that was stored, or found without being counted.
     pub(super) fn count_in_quota(&self, key: Key, claim: &QuotaClaim) {
         let Some(index) = self.index() else { return };
-        // Before the table is locked, as everywhere.
+        // Before the table is locked: the locks of both are never held together.
         let found = index.peek(key).filter(|found| found.holds == EntryState::File);
         if let Some(found) = found {
             self.zone.quotas.table.lock().add(key, found.size, claim.owner, self.share_of(claim));
@@ -149,20 +161,19 @@ impl Cache {
 
     /// Counts a response no more that has left the index, unless another one has its key.
     pub(super) fn forget_in_quota(&self, key: Key) {
-        if self.zone.quotas.is_on() && !self.has_file(key) {
-            self.zone.quotas.table.lock().forget(key);
+        if let Some(index) = self.index() {
+            self.zone.quotas.forget(index, key);
         }
-    }
-
-    fn has_file(&self, key: Key) -> bool {
-        let found = self.index().and_then(|index| index.peek(key));
-        found.is_some_and(|found| found.holds == EntryState::File)
     }
 
     fn quotas_path(&self) -> CString {
         let dir = self.place.dir.to_bytes();
         CString::new([dir, b"/", NAME.as_bytes()].concat()).unwrap_or_default()
     }
+}
+
+fn has_response(index: &Index, key: Key) -> bool {
+    index.peek(key).is_some_and(|found| found.holds == EntryState::File)
 }
 
 impl CacheMaintenance {
@@ -246,29 +257,45 @@ impl CacheMaintenance {
         made.map(Some)
     }
 
-    /// Writes the owners of responses, without those that have left the index.
-    pub(super) async fn write_quotas(&self, held: &ZoneIndex) -> Result<(), DiskError> {
+    /// Counts responses no more that are not in the index, at times. Until that is complete, nobody knows what there is.
+    pub(super) async fn check_quotas(&self, held: &ZoneIndex, checked_at: &mut Option<Instant>) {
+        let quotas = &self.cache.zone.quotas;
+        let is_complete = self.cache.zone.is_loaded.load(Acquire) && quotas.is_restored.load(Acquire);
+        let now = tw_rt::clock::now();
+        let is_due = checked_at.is_none_or(|at| now.saturating_duration_since(at) >= CHECK_INTERVAL);
+        if !quotas.is_on() || !is_complete || !is_due {
+            return;
+        }
+        *checked_at = Some(now);
+        let mut cursor = QuotaCursor::default();
+        loop {
+            let Some(mut counted) = quotas.table.lock().next_counted(&mut cursor) else { break };
+            counted.retain(|counted| !has_response(&held.index, counted.key));
+            if !counted.is_empty() {
+                let mut table = quotas.table.lock();
+                counted.into_iter().for_each(|gone| table.forget_counted(gone));
+            }
+            tw_rt::yield_now().await;
+        }
+    }
+
+    /// Writes the owners of responses.
+    pub(super) async fn write_quotas(&self) -> Result<(), DiskError> {
         let quotas = &self.cache.zone.quotas;
         if !quotas.is_on() || !quotas.is_restored.load(Acquire) {
             return Ok(());
         }
-        if self.cache.zone.is_loaded.load(Acquire) {
-            let mut cursor = QuotaCursor::default();
-            let is_there = |key| held.index.peek(key).is_some_and(|found| found.holds == EntryState::File);
-            while quotas.table.lock().check(&mut cursor, is_there) {
-                tw_rt::yield_now().await;
-            }
-        }
         let (mut cursor, mut offset) = (QuotaCursor::default(), 0);
         let step = || {
             let mut bytes = Vec::new();
-            while bytes.len() < PIECE
-                && let Some(block) = quotas.table.lock().encode(&mut cursor)
-            {
-                bytes.extend(block);
-            }
-            if bytes.is_empty() {
-                return SnapshotPart::Done;
+            while bytes.len() < PIECE {
+                let block = quotas.table.lock().encode(&mut cursor);
+                match block {
+                    QuotaBlock::Block(block) => bytes.extend(block),
+                    QuotaBlock::More if bytes.is_empty() => return SnapshotPart::More,
+                    QuotaBlock::Done if bytes.is_empty() => return SnapshotPart::Done,
+                    QuotaBlock::More | QuotaBlock::Done => break,
+                }
             }
             let at = offset;
             offset += bytes.len() as u64;

@@ -198,7 +198,7 @@ impl CacheMaintenance {
         }
         let mut writer = SnapshotWriter::new(now, stamp);
         self.write_parts(&self.snapshot_path(), || writer.step(&held.index)).await?;
-        self.write_quotas(held).await
+        self.write_quotas().await
     }
 
     /// Writes a file part by part, as `step` makes them, and puts it in its place.

@@ -382,7 +382,8 @@ impl Cache {
     ) -> Option<(&'a SegmentStore, AppendTarget<'a>)> {
         let (store, held) = (self.zone.segments.as_ref()?, self.zone.loaded()?);
         let (index, created) = (&held.index, held.purges.sequence().last());
-        Some((store, AppendTarget { index, disk, created, window: self.write_back_size }))
+        let (window, quotas) = (self.write_back_size, &self.zone.quotas);
+        Some((store, AppendTarget { index, disk, created, window, quotas }))
     }
 
     /// Stores a response in a segment. Returns the entry that was evicted for it.

@@ -23,6 +23,7 @@ use tw_cache::segment::{
 use tw_cache::{Commit, Index, Key, Move, RemovedEntry, SegmentAddress};
 use tw_disk::{Account, Disk, DiskError, JobClass, JobSource, WriteBack};
 
+use super::super::quota::Quotas;
 use super::{LeasedBytes, OpenSegment, SegmentStore, no_room};
 
 /// Bytes of records that one job writes.
@@ -194,6 +195,18 @@ pub(in crate::http::cache) struct AppendTarget<'a> {
     pub(in crate::http::cache) created: u64,
     /// Bytes that are written back together.
     pub(in crate::http::cache) window: u64,
+    /// Quotas, which do not count what leaves the index with its segment.
+    pub(in crate::http::cache) quotas: &'a Quotas,
+}
+
+impl AppendTarget<'_> {
+    /// Counts entries no more that have left the index.
+    pub(super) async fn forget_in_quotas(&self, gone: &[RemovedEntry]) {
+        for some in gone.chunks(ROWS_PER_TURN).take_while(|_| self.quotas.is_on()) {
+            some.iter().for_each(|gone| self.quotas.forget(self.index, gone.key));
+            tw_rt::yield_now().await;
+        }
+    }
 }
 
 impl SegmentStore {
@@ -418,6 +431,7 @@ impl SegmentStore {
         for row in active.rows.extract_if(.., |row| is_lost(row)) {
             gone.extend(target.index.remove_if_address(row.key, row.address(segment)));
         }
+        target.forget_in_quotas(&gone).await;
         active.next = u32::try_from(from / BLOCK_SIZE).unwrap_or(active.next);
         if self.cut(target.disk, by, &active.open, from).await.is_ok() {
             gone.into_iter().for_each(RemovedEntry::deleted);

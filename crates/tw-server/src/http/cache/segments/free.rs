@@ -134,10 +134,14 @@ impl SegmentStore {
             // The rows could not be read, or do not have all.
             freed.evicted += remove_all(target, number, &mut gone).await;
         }
+        target.forget_in_quotas(&gone).await;
         self.unlink(target.disk, number).await?;
         if target.index.entries_of_segment(number) > 0 {
             // A start has loaded some of its records meanwhile.
-            freed.evicted += remove_all(target, number, &mut gone).await;
+            let mut late = Vec::new();
+            freed.evicted += remove_all(target, number, &mut late).await;
+            target.forget_in_quotas(&late).await;
+            gone.extend(late);
         }
         gone.into_iter().for_each(RemovedEntry::deleted);
         Ok(freed)
