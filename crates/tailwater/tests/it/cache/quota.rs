@@ -4,9 +4,10 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use tw_testkit::origin::origin;
 use tw_testkit::{Response, Server, Signal, TempDir, wait};
 
-use crate::support::cache::{cache_status, sizes, wait_stored};
+use crate::support::cache::{cache_status, sized_body, sizes, wait_stored};
 use crate::support::metrics::metric;
 use crate::support::{get, server};
 
@@ -153,6 +154,33 @@ fn response_larger_than_its_quota_is_not_stored() {
             );
         }
         assert!(wait::until(wait::TIMEOUT, || cache_status(&get(&server, "/5000/?owner=a")) == "HIT"));
+    }
+}
+
+#[test]
+fn response_of_unknown_length_above_its_quota_evicts_no_others() {
+    for store in STORES {
+        let dir = TempDir::new("quota").unwrap();
+        let origin = origin(|mut conn| {
+            while let Some(head) = conn.head() {
+                if !head.contains("chunked") {
+                    conn.answer("", sized_body(SIZE));
+                    continue;
+                }
+                conn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+                (0..8).for_each(|_| conn.send(format!("{SIZE:x}\r\n{}\r\n", "x".repeat(SIZE))));
+                conn.send("0\r\n\r\n");
+            }
+        });
+        let server = server().start(&conf(dir.path(), origin, store, "$arg_owner 60k")).unwrap();
+        wait_loaded(&server);
+        (0..2).for_each(|nth| assert!(!is_hit(&server, "a", nth)));
+        wait_stored(&server, 2);
+        assert_eq!(get(&server, "/chunked?owner=a").body.len(), 8 * SIZE);
+        wait_stored(&server, 3);
+        wait_entries(&server, 2);
+        assert_eq!(removed(&server), 1, "{store}");
+        (0..2).for_each(|nth| assert!(is_hit(&server, "a", nth), "{store}"));
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use tw_base::{Counter, FatalMutex};
 use tw_cache::{
     EntryState, Index, Key, QuotaBlock, QuotaCounts, QuotaCursor, QuotaOwner, QuotaRow, QuotaTable,
+    RemovedEntry,
 };
 use tw_cache::{SNAPSHOT_BLOCK_SIZE, SnapshotPart};
 use tw_conf::{ConfError, Node, Word, units};
@@ -21,6 +22,7 @@ use tw_disk::{Account, DiskError, Errno, JobClass, JobSource, OpenOptions};
 use tw_log::{Level, Text};
 
 use super::manager::{CacheMaintenance, StepPacer};
+use super::store::on_disk;
 use super::zone::{Cache, ZoneIndex};
 use crate::http::request::Request;
 use crate::vars::Template;
@@ -136,27 +138,34 @@ impl Cache {
         u64::try_from(share).unwrap_or(u64::MAX)
     }
 
-    /// Returns true if a response of so many bytes is larger than the quota of its owner.
+    /// Returns true if a response of so many bytes takes more than the quota of its owner.
     pub(super) fn is_above_quota(&self, claim: &QuotaClaim, size: u64) -> bool {
-        size > self.share_of(claim)
+        on_disk(size) > self.share_of(claim)
     }
 
-    /// Counts a response that was stored, or found without being counted.
-    pub(super) fn count_in_quota(&self, key: Key, claim: &QuotaClaim) {
-        let Some(index) = self.index() else { return };
+    /// Counts a response that was stored, or found without being counted. One that takes more than its quota is removed from the
+    /// index instead, and nothing else of its owner; the caller removes its file.
+    #[must_use]
+    pub(super) fn count_in_quota(&self, key: Key, claim: &QuotaClaim) -> Option<RemovedEntry> {
+        let index = self.index()?;
         // Before the table is locked: the locks of both are never held together.
-        let found = index.peek(key).filter(|found| found.holds == EntryState::File);
-        if let Some(found) = found {
-            self.zone.quotas.table.lock().add(key, found.size, claim.owner, self.share_of(claim));
+        let found = index.peek(key).filter(|found| found.holds == EntryState::File)?;
+        if self.is_above_quota(claim, found.size) {
+            let gone = index.remove_if_sequence(key, found.sequence);
+            self.zone.quotas.evicted.add(u64::from(gone.is_some()));
+            return gone;
         }
+        self.zone.quotas.table.lock().add(key, found.size, claim.owner, self.share_of(claim));
+        None
     }
 
-    /// Counts a response that was found, if it is not counted: it may have been stored before a crash.
-    pub(super) fn confirm_quota(&self, key: Key, claim: &QuotaClaim) {
+    /// Counts a response that was found, if it is not counted: it may have been stored before a crash. Returns it if it takes more
+    /// than its quota, as [`count_in_quota`](Self::count_in_quota) does.
+    #[must_use]
+    pub(super) fn confirm_quota(&self, key: Key, claim: &QuotaClaim) -> Option<RemovedEntry> {
         let is_counted = self.zone.quotas.table.lock().confirm(key, claim.owner, self.share_of(claim));
-        if !is_counted && self.zone.quotas.is_restored.load(Acquire) {
-            self.count_in_quota(key, claim);
-        }
+        let is_missing = !is_counted && self.zone.quotas.is_restored.load(Acquire);
+        is_missing.then(|| self.count_in_quota(key, claim)).flatten()
     }
 
     /// Counts a response no more that has left the index, unless another one has its key.

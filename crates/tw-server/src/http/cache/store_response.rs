@@ -207,8 +207,8 @@ impl Lookup {
         }
         let leading = self.lead.take()?;
         match self.prepare_entry(r, settings, ignored_fields(ignored), leading) {
-            Ok((leading, meta, disk)) => {
-                let (cache, quota) = (self.cache.clone(), settings.quota(r));
+            Ok((leading, meta, disk, quota)) => {
+                let cache = self.cache.clone();
                 let entry = EntryResponse { cache, leading, meta, disk, quota, stall_age };
                 Some(StoreDecision::Entry(Box::new(entry)))
             }
@@ -232,7 +232,7 @@ impl Lookup {
         settings: &CacheSettings,
         ignored: IgnoredFields,
         leading: StorePermit,
-    ) -> Result<(StorePermit, Meta, Disk), (StorePermit, MissReason)> {
+    ) -> Result<(StorePermit, Meta, Disk, Option<QuotaClaim>), (StorePermit, MissReason)> {
         let answer = &r.facts.upstream.answer;
         if settings.skips_storing(r) {
             return Err((leading, MissReason::NoCacheSet));
@@ -262,8 +262,9 @@ impl Lookup {
         let Some(tags) = Tags::of(tags.iter().map(Vec::as_slice)) else {
             return Err((leading, MissReason::TooManyTags));
         };
-        if let (Some(quota), Some(size)) = (settings.quota(r), answer.content_length)
-            && self.cache.is_above_quota(&quota, size)
+        let quota = settings.quota(r);
+        if let (Some(quota), Some(size)) = (&quota, answer.content_length)
+            && self.cache.is_above_quota(quota, size)
         {
             return Err((leading, MissReason::Quota));
         }
@@ -313,7 +314,7 @@ impl Lookup {
         };
         let facts = &mut r.facts.upstream.cache;
         (facts.is_stored, facts.valid_until) = (true, Some(meta.lifetime.valid_until));
-        Ok((leading, meta, disk))
+        Ok((leading, meta, disk, quota))
     }
 }
 

@@ -286,11 +286,11 @@ impl FillWriter {
         let fill_log = FillLog(generation.clone(), plan);
         cache.note_stored(stored.as_ref().err(), &|level, message| fill_log.log(level, message));
         let pushed_out = stored?;
-        if let Some(quota) = &quota {
-            cache.count_in_quota(key, quota);
-        }
+        let above = quota.and_then(|quota| cache.count_in_quota(key, &quota));
         cache.remove_elsewhere(&home, &disk, key);
-        cache.delete(&home, cache.own_disk(&generation.disks).unwrap_or(&disk), pushed_out);
+        for gone in [pushed_out, above] {
+            cache.delete(&home, cache.own_disk(&generation.disks).unwrap_or(&disk), gone);
+        }
         // Until here other requests can join the fill.
         drop(lead);
         Ok(())
