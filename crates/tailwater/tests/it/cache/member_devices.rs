@@ -264,6 +264,24 @@ fn device_that_another_cache_has_used_meanwhile_is_emptied() {
 }
 
 #[test]
+fn device_of_a_directory_of_another_cache_is_emptied() {
+    let place = Place::new();
+    place.format(&["z", "w"]);
+    let mut other = place.start("@c device=@z member=@d:device=@w");
+    wait_loaded(&other, 2);
+    assert_eq!(count(&hits(&other)), 0);
+    wait_stored(&other, PAGES);
+    other.stop().unwrap();
+    let mut server = filled(&place);
+    server.stop().unwrap();
+    // "c" has noted the device, but its purges are not those of this cache.
+    let server = place.start("@a device=@z member=@b:device=@y member=@c:device=@x");
+    wait_loaded(&server, 3);
+    assert_eq!(place.entries(&server, "a"), 0, "{}", server.error_log());
+    assert!(place.entries(&server, "b") > 0, "{}", server.error_log());
+}
+
+#[test]
 fn failing_device_of_a_member_is_left_out_and_comes_back() {
     for fault in [Fault::Error(Errno::IO), Fault::Stall] {
         let Some(disk) = SlowDisk::mount_or_skip() else { return };

@@ -178,12 +178,8 @@ impl MemberGroup {
                 members.into_iter().filter(|member| member.zone.loaded().is_none()).collect();
             self.gather(&members, disk).await;
             for member in &members {
-                if let Some(Ok(DirectoryFiles { purges: Some(file), device, .. })) =
-                    &*member.zone.member.found.lock()
-                {
-                    // Its member has to handle an error.
-                    let last = purges.absorb(file).map_or(0, |facts| facts.last);
-                    self.note_device(device.as_ref(), last);
+                if let Some(Ok(files)) = &*member.zone.member.found.lock() {
+                    self.unite_purges(files, &purges);
                 }
             }
             self.purges_changed.fetch_add(1, SeqCst);
@@ -238,10 +234,16 @@ impl MemberGroup {
         }
     }
 
-    /// Notes the device that a directory had, and the last number of the purges in it.
-    fn note_device(&self, number: Option<&DeviceNumber>, last: u64) {
-        if let Some(number) = number {
-            self.record.lock().devices.insert(number.clone(), last);
+    /// Unites the purges of a directory with the others, and notes the device that it had, if it is of a member whose purges are
+    /// known: the responses on that device need no others.
+    fn unite_purges(&self, files: &DirectoryFiles, purges: &Purges) {
+        let Some(file) = &files.purges else { return };
+        // Its member has to handle an error.
+        let Ok(facts) = purges.absorb(file) else { return };
+        let (FoundMember::File(member), Some(number)) = (&files.member, &files.device) else { return };
+        let mut record = self.record.lock();
+        if member.set == record.set {
+            record.devices.insert(number.clone(), facts.last);
         }
     }
 
