@@ -233,6 +233,28 @@ fn exchanged_devices_serve_their_responses() {
 }
 
 #[test]
+fn device_of_a_member_that_answers_late_is_not_emptied() {
+    let Some(disk) = SlowDisk::mount_or_skip() else { return };
+    let place = Place::new();
+    place.format(&["x", "y"]);
+    let members = format!("@a device=@x member={}:device=@y", disk.join("b").display());
+    let mut server = place.start(&members);
+    wait_loaded(&server, 2);
+    assert_eq!(count(&hits(&server)), 0);
+    wait_stored(&server, PAGES);
+    server.stop().unwrap();
+    for (from, to) in [("x", "z"), ("y", "x"), ("z", "y")] {
+        fs::rename(place.path(from), place.path(to)).unwrap();
+    }
+    let fault = disk.on(Op::Read).inject(Fault::Stall);
+    let server = place.start(&members);
+    server.wait_error_log("may be that of a member that has not answered yet").unwrap();
+    fault.lift();
+    wait_loaded(&server, 2);
+    wait_hits(&server, PAGES);
+}
+
+#[test]
 fn replaced_device_is_used_after_a_reload() {
     let place = Place::new();
     let mut server = filled(&place);

@@ -28,7 +28,7 @@ use super::manager::CacheMaintenance;
 use super::member_file::{self, FoundMember, MemberFile, MemberName};
 use super::members::all;
 use super::record_snapshot::FoundRecordSnapshot;
-use super::segments::{DeviceNumber, NOTE_MAX, NUMBER_LEN, note_path};
+use super::segments::{DeviceContentUse, DeviceNumber, NOTE_MAX, NUMBER_LEN, note_path};
 use super::zone::{Cache, CacheUser, ZoneId, ZoneIndex, unix_ms};
 use crate::http::local_future::boxed;
 
@@ -90,6 +90,8 @@ pub(super) struct MemberZone {
     record_saved: AtomicU64,
     /// Last number of its purge file when it came.
     last: AtomicU64,
+    /// True if its files were read, or could not be: its device is noted by then.
+    has_answered: AtomicBool,
     /// True if it was left out when it could not be opened, and this was logged.
     is_missing: AtomicBool,
     /// True if another member remembers from before the start that it was left out.
@@ -117,6 +119,7 @@ impl MemberZone {
             purges_saved: AtomicU64::new(0),
             record_saved: AtomicU64::new(0),
             last: AtomicU64::new(0),
+            has_answered: AtomicBool::new(false),
             is_missing: AtomicBool::new(false),
             was_out: AtomicBool::new(false),
             store_breaker: Breaker::new(),
@@ -178,8 +181,8 @@ impl MemberGroup {
                 members.into_iter().filter(|member| member.zone.loaded().is_none()).collect();
             self.gather(&members, disk).await;
             for member in &members {
-                if let Some(Ok(files)) = &*member.zone.member.found.lock() {
-                    self.unite_purges(files, &purges);
+                if let Some(found) = &*member.zone.member.found.lock() {
+                    self.unite_found(member, found, &purges);
                 }
             }
             self.purges_changed.fetch_add(1, SeqCst);
@@ -234,6 +237,32 @@ impl MemberGroup {
         }
     }
 
+    /// Notes that a member has answered, and what it has.
+    fn unite_found(&self, member: &Cache, found: &Result<DirectoryFiles, DiskError>, purges: &Purges) {
+        if let Ok(files) = found {
+            self.unite_purges(files, purges);
+        }
+        // After its device.
+        member.zone.member.has_answered.store(true, SeqCst);
+    }
+
+    /// Use of what is on the device with this number, which its member did not have.
+    fn use_of_device(&self, number: &[u8]) -> DeviceContentUse {
+        // Before the devices: a member notes its own one before it has answered.
+        let is_awaited = |member: &Arc<Cache>| {
+            let zone = &member.zone;
+            zone.loaded().is_none() && !zone.member.has_answered.load(SeqCst)
+        };
+        let awaited: Vec<_> = self.members().into_iter().filter(is_awaited).collect();
+        let record = self.record.lock();
+        let is_of_record = |member: &Arc<Cache>| record.members.contains(member.place.dir.to_bytes());
+        match record.devices.contains_key(number) {
+            true => DeviceContentUse::Keep,
+            false if awaited.iter().any(is_of_record) => DeviceContentUse::Undecided,
+            false => DeviceContentUse::Remove,
+        }
+    }
+
     /// Unites the purges of a directory with the others, and notes the device that it had, if it is of a member whose purges are
     /// known: the responses on that device need no others.
     fn unite_purges(&self, files: &DirectoryFiles, purges: &Purges) {
@@ -243,7 +272,9 @@ impl MemberGroup {
         let (FoundMember::File(member), Some(number)) = (&files.member, &files.device) else { return };
         let mut record = self.record.lock();
         if member.set == record.set {
-            record.devices.insert(number.clone(), facts.last);
+            // A member that is tried again may have the note of a device that was another's.
+            let last = record.devices.entry(number.clone()).or_insert(facts.last);
+            *last = facts.last.min(*last);
         }
     }
 
@@ -383,10 +414,14 @@ impl Cache {
             (Some(Err(error)), _) => Err(error.to_string()),
             // A request does not wait for it.
             (None, CacheUser::Request) => Err("no answer from its disk".to_owned()),
-            (None, CacheUser::Manager) => match self.read_directory_files(disk).await {
-                Ok(files) => check(files).await,
-                Err(error) => Err(error.to_string()),
-            },
+            (None, CacheUser::Manager) => {
+                let found = self.read_directory_files(disk).await;
+                group.unite_found(self, &found, purges);
+                match found {
+                    Ok(files) => check(files).await,
+                    Err(error) => Err(error.to_string()),
+                }
+            }
         };
         let (name, path) = (Text(&self.name), Text(self.place.dir.to_bytes()));
         match opened {
@@ -491,7 +526,7 @@ impl Cache {
     async fn open_member_device(&self, group: &MemberGroup, disk: &Disk) -> Result<Option<u64>, String> {
         let Some(store) = &self.zone.segments else { return Ok(None) };
         let last_of = |number: &[u8]| group.record.lock().devices.get(number).copied();
-        let other = store.open_device(disk, |number| last_of(number).is_some()).await?;
+        let other = store.open_device(disk, |number| group.use_of_device(number)).await?;
         // An empty device knows of none, and needs none.
         Ok(other.and_then(|number| last_of(&number)))
     }

@@ -71,6 +71,17 @@ pub(super) struct OpenDevice {
     _note: File,
 }
 
+/// Use of what is on a device with another number than that of the note.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::http::cache) enum DeviceContentUse {
+    /// Its segments are used: the purges that concern them are known.
+    Keep,
+    /// Its segments are removed.
+    Remove,
+    /// Nobody knows yet whether the purges are known.
+    Undecided,
+}
+
 /// Number of a device in hexadecimal digits, as a note has it.
 pub(in crate::http::cache) type DeviceNumber = Box<[u8]>;
 /// Length of such a number.
@@ -130,16 +141,16 @@ impl DevicePlace {
         self.opened.get()
     }
 
-    /// Opens the device. Waits for the disk the first time. If its number is not that of the note, its segments are removed,
-    /// unless `is_known` says that they may be used.
+    /// Opens the device. Waits for the disk the first time. If its number is not that of the note, `use_of` says whether its
+    /// segments are used or removed.
     ///
     /// # Errors
     /// `EBUSY` as long as another process uses it, `EMEDIUMTYPE` if it has something else on it, `ENODEV` if it could not be
-    /// opened when the configuration was loaded.
+    /// opened when the configuration was loaded, `EAGAIN` while `use_of` is undecided.
     pub(super) async fn open(
         &self,
         disk: &Disk,
-        is_known: impl Fn(&[u8]) -> bool,
+        use_of: impl Fn(&[u8]) -> DeviceContentUse,
     ) -> Result<&OpenDevice, DiskError> {
         let open = async {
             if self.is_refused {
@@ -166,7 +177,11 @@ impl DevicePlace {
             };
             let noted = read_up_to(disk, &mut by, &note, 0, NOTE_MAX).await?;
             let is_other = noted.get(..NUMBER_LEN) != Some(&*number_of(&superblock));
-            if is_other && !is_known(&number_of(&superblock)) {
+            let content_use = if is_other { use_of(&number_of(&superblock)) } else { DeviceContentUse::Keep };
+            if content_use == DeviceContentUse::Undecided {
+                return Err(Op::Open.failed(Errno::AGAIN));
+            }
+            if content_use == DeviceContentUse::Remove {
                 empty(disk, &mut by, &file, &superblock).await?;
                 // Another directory that had it does not know it any more.
                 superblock.uuid = random();
@@ -191,6 +206,9 @@ impl DevicePlace {
             Some(why) => format!("its device \"{path}\" {why}"),
             None if error.errno() == Some(Errno::BUSY) => {
                 format!("its device \"{path}\" is used by another process, or by an earlier configuration")
+            }
+            None if error.errno() == Some(Errno::AGAIN) => {
+                format!("its device \"{path}\" may be that of a member that has not answered yet")
             }
             None => format!("its device \"{path}\" cannot be used ({error})"),
         }
@@ -271,15 +289,15 @@ impl SegmentStore {
         }
     }
 
-    /// Opens the device, if segments are on one. Returns its number if the note had another one: segments of a device whose number
-    /// `is_known` are used. The error is a message.
+    /// Opens the device, if segments are on one. Returns its number if the note had another one: `use_of` says by its number
+    /// whether its segments are used. The error is a message.
     pub(in crate::http::cache) async fn open_device(
         &self,
         disk: &Disk,
-        is_known: impl Fn(&[u8]) -> bool,
+        use_of: impl Fn(&[u8]) -> DeviceContentUse,
     ) -> Result<Option<DeviceNumber>, String> {
         let Some(device) = &self.device else { return Ok(None) };
-        let opened = device.open(disk, is_known).await.map_err(|error| device.objection(&error))?;
+        let opened = device.open(disk, use_of).await.map_err(|error| device.objection(&error))?;
         Ok(opened.is_other.then(|| number_of(&opened.superblock)))
     }
 

@@ -37,7 +37,7 @@ use crate::http::local_future::boxed;
 
 use device::{DevicePlace, LeasedBytes, SlotLease};
 
-pub(super) use device::{DeviceNumber, NOTE_MAX, NUMBER_LEN, note_path};
+pub(super) use device::{DeviceContentUse, DeviceNumber, NOTE_MAX, NUMBER_LEN, note_path};
 
 pub(super) use append::{AppendQueue, AppendTarget, Appended};
 pub(super) use record::{FoundRecord, HEAD_READ, RecordHead, RecordRead, is_body_whole};
@@ -249,7 +249,7 @@ impl SegmentStore {
         let list = async {
             let mut by = Account::new(JobClass::Hit, JobSource::NONE);
             if let Some(device) = &self.device {
-                let opened = device.open(disk, |_| false).await?;
+                let opened = device.open(disk, |_| DeviceContentUse::Remove).await?;
                 let slot_size = opened.superblock.slot_size;
                 let headers = opened.headers(disk).await?;
                 self.size.store(slot_size, Relaxed);
