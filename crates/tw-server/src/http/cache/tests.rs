@@ -8,6 +8,7 @@
 mod after_purge;
 mod damage;
 mod day;
+mod device;
 mod races;
 mod warm;
 
@@ -148,36 +149,41 @@ struct Filling {
 
 fn silent(_: tw_log::Level, _: std::fmt::Arguments<'_>) {}
 
+/// Place of a cache; the time, in seconds since 1970, chooses how it evicts.
+fn cache_path(now: u32) -> CachePath {
+    // Every other second by another one.
+    let policy = if now.is_multiple_of(2) { EvictionPolicy::Lru } else { EvictionPolicy::S3Fifo };
+    let steps = StepLimits { files: u64::MAX, sleep: Duration::ZERO, threshold: Duration::MAX };
+    let store = STORE.get();
+    CachePath {
+        dir: c"/cache".to_owned(),
+        levels: [1, 0, 0],
+        keys_size: 1 << 20,
+        inactive: Duration::from_secs(u32::MAX.into()),
+        max_size: if DEVICE.get() { 4 * HOLDS } else { HOLDS },
+        min_free: 0,
+        manager: steps,
+        loader: steps,
+        of_nginx: NginxFiles::Left,
+        policy,
+        pool: None,
+        snapshot: None,
+        hedging: Hedging::OFF,
+        store,
+        direct: DIRECT.get(),
+        device: DEVICE.get().then(|| CacheDevice::of_path(c"/device".to_owned())),
+        slow: None,
+        verify: true,
+        members: Box::default(),
+        fleet: None,
+        share: super::quota::WHOLE,
+    }
+}
+
 impl Process {
     async fn start(disk: Disk, now_ms: u64) -> Self {
         let now = (now_ms / 1000) as u32;
-        // Every other second by another one.
-        let policy = if now.is_multiple_of(2) { EvictionPolicy::Lru } else { EvictionPolicy::S3Fifo };
-        let steps = StepLimits { files: u64::MAX, sleep: Duration::ZERO, threshold: Duration::MAX };
-        let store = STORE.get();
-        let place = CachePath {
-            dir: c"/cache".to_owned(),
-            levels: [1, 0, 0],
-            keys_size: 1 << 20,
-            inactive: Duration::from_secs(u32::MAX.into()),
-            max_size: if DEVICE.get() { 4 * HOLDS } else { HOLDS },
-            min_free: 0,
-            manager: steps,
-            loader: steps,
-            of_nginx: NginxFiles::Left,
-            policy,
-            pool: None,
-            snapshot: None,
-            hedging: Hedging::OFF,
-            store,
-            direct: DIRECT.get(),
-            device: DEVICE.get().then(|| CacheDevice::of_path(c"/device".to_owned())),
-            slow: None,
-            verify: true,
-            members: Box::default(),
-            fleet: None,
-            share: super::quota::WHOLE,
-        };
+        let place = cache_path(now);
         let zone = Arc::new(CacheZone::new(&place));
         let write_back_size = 8 << 10;
         let name = Box::from(&b"one"[..]);

@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
@@ -54,6 +54,8 @@ pub(super) struct DevicePlace {
     refusal: FatalMutex<Option<Arc<str>>>,
     /// True if the configuration has found that it cannot be opened.
     is_refused: bool,
+    /// Number that the note had when it was first read, empty without one: an attempt that was given up may have written it.
+    first_noted: OnceLock<DeviceNumber>,
     opened: OnceCell<OpenDevice>,
     /// Slots that were freed.
     resting: FatalMutex<HashMap<u32, RestingSlot>>,
@@ -65,7 +67,7 @@ pub(super) struct OpenDevice {
     pub(super) superblock: Superblock,
     /// False if the device can only be read.
     is_writable: bool,
-    /// True if the note had another number.
+    /// True if the note had another number at first.
     is_other: bool,
     /// The lock is held as long as this is open.
     _note: File,
@@ -131,6 +133,7 @@ impl DevicePlace {
             fd: device.fd.clone(),
             refusal: FatalMutex::new(device.refusal.clone()),
             is_refused: device.refusal.is_some(),
+            first_noted: OnceLock::new(),
             opened: OnceCell::new(),
             resting: FatalMutex::default(),
         })
@@ -176,7 +179,8 @@ impl DevicePlace {
                 Err(error) => return Err(error),
             };
             let noted = read_up_to(disk, &mut by, &note, 0, NOTE_MAX).await?;
-            let is_other = noted.get(..NUMBER_LEN) != Some(&*number_of(&superblock));
+            let number = || noted.get(..NUMBER_LEN).map(DeviceNumber::from).unwrap_or_default();
+            let is_other = *self.first_noted.get_or_init(number) != number_of(&superblock);
             let content_use = if is_other { use_of(&number_of(&superblock)) } else { DeviceContentUse::Keep };
             if content_use == DeviceContentUse::Undecided {
                 return Err(Op::Open.failed(Errno::AGAIN));
