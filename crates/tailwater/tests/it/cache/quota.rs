@@ -53,6 +53,15 @@ fn wait_entries(server: &Server, expected: u64) {
     assert!(wait::until(wait::TIMEOUT, is), "{} {} {}", entries(server), removed(server), server.error_log());
 }
 
+/// Waits until the manager has counted so many owners, and evicted what is above their quotas.
+fn wait_owners(server: &Server, expected: u64) {
+    let is = || {
+        metric(server, "cache_quota_owners{cache=\"one\"}") == expected
+            && metric(server, "cache_quota_above{cache=\"one\"}") == 0
+    };
+    assert!(wait::until(wait::TIMEOUT, is), "{}", server.error_log());
+}
+
 fn wait_loaded(server: &Server) {
     server.wait_error_log(" files, ").unwrap();
 }
@@ -85,8 +94,7 @@ fn oldest_responses_of_an_owner_above_its_quota_are_evicted() {
         let left = (200 << 10) / ENTRY;
         wait_entries(&server, 3 + 12 + left);
         assert_eq!(removed(&server), 20 - left, "{store}");
-        assert_eq!(metric(&server, "cache_quota_owners{cache=\"one\"}"), 2, "{store}");
-        assert_eq!(metric(&server, "cache_quota_above{cache=\"one\"}"), 0, "{store}");
+        wait_owners(&server, 2);
         for nth in 20 - left as usize..20 {
             assert!(is_hit(&server, "a", nth), "{store} {nth}");
         }
@@ -208,7 +216,7 @@ fn members_share_a_quota() {
         wait_stored(&server, 80);
         // Each member has a third: 200 KiB.
         wait_entries(&server, 3 * ((200 << 10) / ENTRY));
-        assert_eq!(metric(&server, "cache_quota_owners{cache=\"one\"}"), 3, "{store}");
+        wait_owners(&server, 3);
     }
 }
 

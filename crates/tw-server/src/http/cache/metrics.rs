@@ -118,14 +118,14 @@ pub(crate) const METRICS: &[Metric] = &[
         kind: MetricKind::Gauge,
         labels: CACHE,
         doc: "Values of the variable of `cache_quota` that have responses; with members, the sum over these.",
-        read: |scrape, out| each(scrape, out, |zone| zone.quotas.counts().owners),
+        read: |scrape, out| each(scrape, out, |zone| zone.quotas.owners()),
     },
     Metric {
         name: "cache_quota_above",
         kind: MetricKind::Gauge,
         labels: CACHE,
         doc: "Those of them whose responses take more than their quota now.",
-        read: |scrape, out| each(scrape, out, |zone| zone.quotas.counts().above),
+        read: |scrape, out| each(scrape, out, |zone| zone.quotas.above()),
     },
     Metric {
         name: "cache_entries",

@@ -6,15 +6,14 @@
 
 use std::ffi::CString;
 use std::sync::atomic::{
-    AtomicBool,
+    AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::time::{Duration, Instant};
 
 use tw_base::{Counter, FatalMutex};
 use tw_cache::{
-    EntryState, Index, Key, QuotaBlock, QuotaCounts, QuotaCursor, QuotaOwner, QuotaRow, QuotaTable,
-    RemovedEntry,
+    EntryState, Index, Key, QuotaBlock, QuotaCursor, QuotaOwner, QuotaRow, QuotaTable, RemovedEntry,
 };
 use tw_cache::{SNAPSHOT_BLOCK_SIZE, SnapshotPart};
 use tw_conf::{ConfError, Node, Word, units};
@@ -105,6 +104,9 @@ pub(super) struct Quotas {
     is_restored: AtomicBool,
     /// True if the log says that values share a quota.
     is_full_reported: AtomicBool,
+    /// Numbers of the table, for metrics, which take no lock of requests.
+    owners: AtomicU64,
+    above: AtomicU64,
     /// Responses that were evicted.
     pub(super) evicted: Counter,
 }
@@ -119,8 +121,14 @@ impl Quotas {
         self.is_on.load(Relaxed)
     }
 
-    pub(super) fn counts(&self) -> QuotaCounts {
-        if self.is_on() { self.table.lock().counts() } else { QuotaCounts::default() }
+    /// Values that have responses, when the manager last looked.
+    pub(super) fn owners(&self) -> u64 {
+        self.owners.load(Relaxed)
+    }
+
+    /// Those of them whose responses took more than their quota.
+    pub(super) fn above(&self) -> u64 {
+        self.above.load(Relaxed)
     }
 
     /// Counts a response no more that has left the index, unless another one has its key.
@@ -207,7 +215,10 @@ impl CacheMaintenance {
                 tw_rt::yield_now().await;
             }
         }
-        if quotas.counts().is_full && !quotas.is_full_reported.swap(true, Relaxed) {
+        let counts = quotas.table.lock().counts();
+        quotas.owners.store(counts.owners, Relaxed);
+        quotas.above.store(counts.above, Relaxed);
+        if counts.is_full && !quotas.is_full_reported.swap(true, Relaxed) {
             let name = Text(&self.cache.name);
             let what = "too many values have a quota, further ones share one";
             (self.log)(Level::Warn, format_args!("cache \"{name}\": {what}"));
