@@ -290,7 +290,7 @@ impl Lookup {
         let now = tw_rt::clock::unix().secs;
         if let Some(quota) = settings.quota(r) {
             let key = entry.meta.variant.filter(|_| self.other.is_some()).unwrap_or(self.key);
-            let above = self.cache.confirm_quota(key, &quota);
+            let above = self.cache.confirm_quota(key, &entry, &quota);
             self.cache.remove_evicted(r, above);
         }
         match state.usage(&entry.meta, r, now, &settings.rules) {

@@ -17,6 +17,7 @@ use tw_cache::{IndexEntry, Key, SegmentAddress, Tag};
 
 use super::damage::CheckedEntry;
 use super::hot_table::HotTable;
+use super::quota::ConfirmedQuota;
 use super::refresh_ahead::RefreshPace;
 use super::zone::{CacheZone, ZoneId};
 use crate::http::files::OpenFile;
@@ -89,6 +90,8 @@ pub(super) struct OpenEntry {
     pub(super) written: u64,
     /// No purge up to this number concerns it, as this loop knows.
     pub(super) confirmed: Cell<u64>,
+    /// Quota in which it is counted, as this loop knows.
+    pub(super) quota: Cell<Option<ConfirmedQuota>>,
     /// Checks of the path of its file.
     pub(super) path_check: PathCheck,
     /// Updates before it becomes stale.
@@ -273,6 +276,7 @@ impl OpenEntry {
             sequence: *sequence,
             written: *written,
             confirmed: self.confirmed.clone(),
+            quota: self.quota.clone(),
             path_check,
             refresh_pace: RefreshPace::default(),
             checked,

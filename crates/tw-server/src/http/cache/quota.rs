@@ -21,6 +21,7 @@ use tw_disk::{Account, DiskError, Errno, JobClass, JobSource, OpenOptions};
 use tw_log::{Level, Text};
 
 use super::manager::{CacheMaintenance, StepPacer};
+use super::open_entries::OpenEntry;
 use super::store::on_disk;
 use super::zone::{Cache, ZoneIndex};
 use crate::http::request::Request;
@@ -92,6 +93,13 @@ impl Quota {
 pub(super) struct QuotaClaim {
     owner: QuotaOwner,
     max: u64,
+}
+
+/// Quota in which an open entry is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ConfirmedQuota {
+    owner: QuotaOwner,
+    share: u64,
 }
 
 /// Quotas of one zone.
@@ -170,10 +178,23 @@ impl Cache {
     /// Counts a response that was found, if it is not counted: it may have been stored before a crash. Returns it if it takes more
     /// than its quota, as [`count_in_quota`](Self::count_in_quota) does.
     #[must_use]
-    pub(super) fn confirm_quota(&self, key: Key, claim: &QuotaClaim) -> Option<RemovedEntry> {
+    pub(super) fn confirm_quota(
+        &self,
+        key: Key,
+        entry: &OpenEntry,
+        claim: &QuotaClaim,
+    ) -> Option<RemovedEntry> {
+        let confirmed = ConfirmedQuota { owner: claim.owner, share: self.share_of(claim) };
+        if entry.quota.get() == Some(confirmed) {
+            return None;
+        }
         let is_counted = self.zone.quotas.table.lock().confirm(key, claim.owner, self.share_of(claim));
-        let is_missing = !is_counted && self.zone.quotas.is_restored.load(Acquire);
-        is_missing.then(|| self.count_in_quota(key, claim)).flatten()
+        if !is_counted && !self.zone.quotas.is_restored.load(Acquire) {
+            return None;
+        }
+        // Once for all hits of a loop: the lock of the table is that of all loops.
+        entry.quota.set(Some(confirmed));
+        if is_counted { None } else { self.count_in_quota(key, claim) }
     }
 
     /// Counts a response no more that has left the index, unless another one has its key.
