@@ -1,6 +1,8 @@
 //! TLS of an Ingress that is not decrypted (`ssl-passthrough`). As soon as there is one, a server of `stream` has the port of HTTPS: the name
 //! in the client hello decides who gets the connection, `http` by a socket of its own or the endpoints.
 
+use std::collections::BTreeMap;
+
 use super::build::Builder;
 use super::files::digest;
 use crate::cluster::object::{Backend, Ingress, ObjectName, PathKind};
@@ -20,13 +22,14 @@ pub(super) fn https_socket(builder: &Builder<'_>) -> Option<String> {
 }
 
 impl Builder<'_> {
-    /// Notes hosts of an Ingress, whose policy has this number, that are passed through.
+    /// Notes hosts of an Ingress, whose policy has this number, that are passed through: none if one of them cannot be.
     pub(super) fn add_passthrough(&mut self, number: usize, ingress: &Ingress) {
         if !self.policies.get(number).is_some_and(|policy| policy.passthrough && policy.denied.is_none()) {
             return;
         }
         let owner = &ingress.metadata.name;
         let root = (PathKind::Prefix, String::new());
+        let mut passed = BTreeMap::new();
         for rule in &ingress.rules {
             let Some(host) = self.hosts.get(&rule.host) else { continue };
             // The oldest Ingress with paths of the host decides about all of them.
@@ -46,7 +49,10 @@ impl Builder<'_> {
                 }
                 return;
             };
-            self.pass_through(owner, &rule.host, &backend);
+            passed.insert(&rule.host, backend);
+        }
+        for (host, backend) in passed {
+            self.pass_through(owner, host, &backend);
         }
     }
 

@@ -198,6 +198,12 @@ fn tls_of_an_ingress_is_passed_through() {
     ] {
         cluster.api.put(INGRESSES, ingress(name, host, path, "Prefix", service, &annotation));
     }
+    // One unsuitable rule denies them all.
+    let mut partial = ingress("partial", "suitable.example", "/", "Prefix", "pass", &annotation);
+    let unsuitable = ingress("partial", "unsuitable.example", "/path", "Prefix", "pass", &annotation);
+    let rule = unsuitable["spec"]["rules"][0].clone();
+    partial["spec"]["rules"].as_array_mut().unwrap().push(rule);
+    cluster.api.put(INGRESSES, partial);
     cluster.start();
     let (text, log) = (cluster.config(), cluster.log());
     assert_eq!(https(&cluster.https, &inner, "pass.example").ok().as_deref(), Some("first"), "{text}\n{log}");
@@ -206,6 +212,8 @@ fn tls_of_an_ingress_is_passed_through() {
     let wild = secured_pod(&inner, "a.wild.example", "wild");
     assert!(https(&cluster.https, &inner, "empty.example").is_err());
     assert_eq!(cluster.get("path.example", "/path").status, 503);
+    assert!(https(&cluster.https, &inner, "suitable.example").is_err());
+    assert_eq!(cluster.get("suitable.example", "/").status, 503);
     cluster.wait_log("\"ssl-passthrough\" needs a host with a service for the path \"/\"");
 
     let reloads = cluster.reloads();
@@ -216,7 +224,7 @@ fn tls_of_an_ingress_is_passed_through() {
     assert_eq!(cluster.reloads(), reloads, "{}", cluster.log());
 
     // Without such an Ingress, the port belongs to HTTPS again.
-    for name in ["pass", "wild", "empty", "path"] {
+    for name in ["pass", "wild", "empty", "path", "partial"] {
         cluster.api.delete(INGRESSES, &format!("shop/{name}"));
     }
     assert!(wait::until(wait::TIMEOUT, || !cluster.config().contains("https.sock")), "{}", cluster.log());
