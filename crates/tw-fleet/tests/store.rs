@@ -161,6 +161,36 @@ fn engine_that_is_away_fails_operations_and_ends_watches() {
 }
 
 #[test]
+fn store_that_is_not_permitted_fails_alone() {
+    let (engine, dir) = (FakeNats::start(), TempDir::new("fleet-store").unwrap());
+    let [other] = nodes(&dir, &engine.url());
+    run(other.fleet.store(&CONFIGURATION).set("a", b"x", None)).unwrap();
+    for pattern in [
+        "$JS.API.STREAM.INFO.KV_tailwater_configuration-edge",
+        "$JS.API.CONSUMER.MSG.NEXT.KV_tailwater_certificates-edge.*",
+    ] {
+        engine.forbid(pattern);
+    }
+    // The node also asks for its own report.
+    let node = start(settings(&dir, "n1", &engine.url()));
+    node.wait(|status| status.engine.is_some() && status.nodes.contains_key("n1"));
+    let store = certificates(&node);
+    let is_refused =
+        |error: &EngineError| matches!(error, EngineError::Refused(why) if why.contains("Permissions"));
+    run(async {
+        for _ in 0..3 {
+            let error = node.fleet.store(&CONFIGURATION).get("a").await.unwrap_err();
+            assert!(is_refused(&error), "{error}");
+        }
+        store.set("a", b"x", None).await.unwrap();
+        let error = store.watch().await.unwrap().next().await.unwrap_err();
+        assert!(is_refused(&error), "{error}");
+        assert_eq!(store.get("a").await.unwrap().unwrap().value.as_deref(), Some(&b"x"[..]));
+    });
+    assert_eq!(node.fleet.status().connections, 1, "{}", node.log());
+}
+
+#[test]
 fn values_of_a_hostile_engine_are_not_taken() {
     let (engine, dir) = (FakeNats::start(), TempDir::new("fleet-store").unwrap());
     let [node] = nodes(&dir, &engine.url());

@@ -37,6 +37,8 @@ struct State {
     next: u64,
     /// User and password that are required.
     login: Option<(String, String)>,
+    /// Patterns of subjects that nobody may publish to.
+    forbidden: Vec<String>,
     /// Bytes that a new connection gets instead of a greeting.
     greeting: Option<Vec<u8>>,
 }
@@ -194,6 +196,11 @@ impl FakeNats {
     /// Requires a user and a password.
     pub fn require_login(&self, user: &str, password: &str) {
         self.shared.lock().login = Some((user.to_owned(), password.to_owned()));
+    }
+
+    /// Refuses messages to subjects of this pattern, as a server does for a user without the permission.
+    pub fn forbid(&self, pattern: &str) {
+        self.shared.lock().forbidden.push(pattern.to_owned());
     }
 
     /// Greets with these bytes.
@@ -436,6 +443,10 @@ impl State {
         headers: Vec<u8>,
         payload: Vec<u8>,
     ) {
+        if self.forbidden.iter().any(|pattern| matches(pattern, subject)) {
+            let error = format!("-ERR 'Permissions Violation for Publish to \"{subject}\"'\r\n");
+            return self.send(number, error.as_bytes());
+        }
         let Some(inbox) = reply else { return self.announce(subject, &payload) };
         let body: Value = serde_json::from_slice(&payload).unwrap_or_default();
         let answer = match subject.strip_prefix("$JS.API.") {

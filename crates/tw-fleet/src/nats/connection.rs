@@ -82,6 +82,8 @@ struct Shared {
     /// Subject of announcements, once they are published or read, and the reason if the server refuses that.
     announced: RefCell<Option<String>>,
     refused: RefCell<Option<String>>,
+    /// Words of the server about inboxes that are not permitted, or whose request is not, as long as the inboxes exist.
+    refusals: RefCell<HashMap<u64, String>>,
     /// Reason of the end.
     lost: RefCell<Option<String>>,
     /// Name and version of the server, for messages.
@@ -93,6 +95,9 @@ struct Shared {
 struct Route {
     sender: mpsc::Sender<Message>,
     kind: InboxKind,
+    subject: String,
+    /// Subject of the last request whose replies come here.
+    asked: String,
 }
 
 /// Subject that replies come to, and the replies.
@@ -115,12 +120,16 @@ pub(super) enum InboxKind {
     Announcements,
 }
 
+/// Beginning of errors about one subject, after which the server keeps the connection.
+const NOT_PERMITTED: &str = "Permissions Violation";
+
 /// Number of the subscription of all replies. Those of streams are above.
 const REPLIES: u64 = 1;
 
 impl Drop for Inbox {
     fn drop(&mut self) {
         self.shared.routes.borrow_mut().remove(&self.number);
+        self.shared.refusals.borrow_mut().remove(&self.number);
         if self.kind != InboxKind::Replies {
             // A connection that is gone has no subscriptions.
             let _ = self.shared.send(format!("UNSUB {}\r\n", self.number).as_bytes());
@@ -166,6 +175,7 @@ impl Connection {
             routes: RefCell::default(),
             announced: RefCell::default(),
             refused: RefCell::default(),
+            refusals: RefCell::default(),
             lost: RefCell::default(),
             server: shown(format!("{} {}", info.server_name, info.version).as_bytes()),
             payload_max: info.max_payload,
@@ -201,13 +211,14 @@ impl Connection {
         let number = self.shared.next.get();
         self.shared.next.set(number + 1);
         let (sender, replies) = mpsc::channel(replies_max);
-        self.shared.routes.borrow_mut().insert(number, Route { sender, kind });
         let subject = match kind {
             InboxKind::Replies => format!("{}{number}", self.shared.inbox),
             // Not one of those that end up in the other subscription, too.
             InboxKind::Stream => format!("{}stream.{number}", self.shared.inbox),
             InboxKind::Announcements => self.shared.announced.borrow().clone().unwrap_or_default(),
         };
+        let route = Route { sender, kind, subject: subject.clone(), asked: String::new() };
+        self.shared.routes.borrow_mut().insert(number, route);
         let inbox = Inbox { subject, replies, number, kind, shared: self.shared.clone() };
         if kind != InboxKind::Replies {
             self.shared.send(format!("SUB {} {number}\r\n", inbox.subject).as_bytes())?;
@@ -256,6 +267,20 @@ impl Connection {
         self.shared.send(&out)
     }
 
+    /// Sends a request whose replies come to an inbox. If it is not permitted, the inbox says so.
+    pub(super) fn ask(
+        &self,
+        subject: &str,
+        inbox: &Inbox,
+        headers: &[(&str, &str)],
+        payload: &[u8],
+    ) -> Result<(), EngineError> {
+        if let Some(route) = self.shared.routes.borrow_mut().get_mut(&inbox.number) {
+            subject.clone_into(&mut route.asked);
+        }
+        self.publish(subject, &inbox.subject, headers, payload)
+    }
+
     /// Sends a request and waits for its reply.
     pub(super) async fn request(
         &self,
@@ -264,7 +289,7 @@ impl Connection {
         payload: &[u8],
     ) -> Result<Message, EngineError> {
         let mut inbox = self.inbox(InboxKind::Replies, 1)?;
-        self.publish(subject, &inbox.subject, headers, payload)?;
+        self.ask(subject, &inbox, headers, payload)?;
         match timeout(REPLY_TIME_MAX, inbox.next()).await {
             Ok(reply) => reply,
             Err(_) => {
@@ -279,9 +304,9 @@ impl Connection {
 impl Inbox {
     /// The next reply.
     pub(super) async fn next(&mut self) -> Result<Message, EngineError> {
-        self.replies.recv().await.ok_or_else(|| match &*self.shared.refused.borrow() {
-            Some(why) if self.kind == InboxKind::Announcements => EngineError::Refused(why.clone()),
-            _ => self.shared.error(),
+        self.replies.recv().await.ok_or_else(|| match self.shared.refusals.borrow().get(&self.number) {
+            Some(why) => EngineError::Refused(why.clone()),
+            None => self.shared.error(),
         })
     }
 
@@ -373,21 +398,30 @@ impl Shared {
                 }
             }
             ServerOperation::Ping => self.send(b"PONG\r\n").map_err(|error| error.to_string()),
-            ServerOperation::Error(text) if self.is_of_announcements(&text) => {
-                // Everything else goes on without them.
-                *self.refused.borrow_mut() = Some(text);
-                self.routes.borrow_mut().retain(|_, route| route.kind != InboxKind::Announcements);
-                Ok(())
-            }
+            ServerOperation::Error(text) if text.starts_with(NOT_PERMITTED) => self.refuse(&text),
             ServerOperation::Error(text) => Err(format!("the engine says: {text}")),
             ServerOperation::Info(_) | ServerOperation::Pong | ServerOperation::Acknowledged => Ok(()),
         }
     }
 
-    /// Returns true for an error that only says that announcements are not permitted.
-    fn is_of_announcements(&self, text: &str) -> bool {
-        let is_their = |subject: &String| text.contains(&format!("\"{subject}\""));
-        text.starts_with("Permissions Violation") && self.announced.borrow().as_ref().is_some_and(is_their)
+    /// Ends what is not permitted, by the subject that the server names. Everything else goes on: a user may have the right to the log and
+    /// to no store. Without replies nothing does.
+    fn refuse(&self, text: &str) -> Result<(), String> {
+        if is_named(text, &format!("{}*", self.inbox)) {
+            return Err(format!("the engine says: {text}"));
+        }
+        if self.announced.borrow().as_ref().is_some_and(|subject| is_named(text, subject)) {
+            *self.refused.borrow_mut() = Some(text.to_owned());
+        }
+        let mut refusals = self.refusals.borrow_mut();
+        self.routes.borrow_mut().retain(|number, route| {
+            let is_refused = is_named(text, &route.subject) || is_named(text, &route.asked);
+            if is_refused {
+                refusals.insert(*number, text.to_owned());
+            }
+            !is_refused
+        });
+        Ok(())
     }
 
     /// Writes until the connection ends. Returns the reason.
@@ -407,6 +441,15 @@ impl Shared {
                 return String::new();
             }
         }
+    }
+}
+
+/// Returns true for an error that names a subject, as `… to "subject"`. The end of a long error was cut off.
+fn is_named(error: &str, subject: &str) -> bool {
+    let Some((_, quoted)) = error.split_once('"') else { return false };
+    match quoted.split_once('"') {
+        Some((named, _)) => named == subject,
+        None => subject.starts_with(quoted),
     }
 }
 
@@ -508,4 +551,20 @@ async fn next_operation(transport: &Transport, parser: &mut Parser) -> Result<Se
 /// Word that no other client of the server has.
 fn random_word() -> Result<String, EngineError> {
     crate::host::random_word().map_err(|error| EngineError::io("getrandom()", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_a_subject() {
+        let error = "Permissions Violation for Publish to \"$JS.API.STREAM.INFO.S\"";
+        assert!(is_named(error, "$JS.API.STREAM.INFO.S"));
+        assert!(!is_named(error, "$JS.API.STREAM.INFO") && !is_named(error, "$JS.API.STREAM.INFO.S2"));
+        assert!(!is_named(error, "") && !is_named("Permissions Violation", ""));
+        let (subject, other) = ("k".repeat(300), "x".repeat(300));
+        let cut = shown(format!("Permissions Violation for Publish to \"{subject}\"").as_bytes());
+        assert!(is_named(&cut, &subject) && !is_named(&cut, &other) && !is_named(&cut, "k"));
+    }
 }

@@ -305,12 +305,7 @@ impl Pull {
                 let body = json!({
                     "batch": BATCH, "expires": nanoseconds(PULL_TIME), "idle_heartbeat": nanoseconds(HEARTBEAT),
                 });
-                self.connection.publish(
-                    &self.subject,
-                    &self.inbox.subject,
-                    &[],
-                    body.to_string().as_bytes(),
-                )?;
+                self.connection.ask(&self.subject, &self.inbox, &[], body.to_string().as_bytes())?;
                 self.left = BATCH;
             }
             let mut next = match timeout(SILENCE_MAX, self.inbox.next()).await {
