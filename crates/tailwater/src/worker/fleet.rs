@@ -108,8 +108,9 @@ impl Fleets {
             let parts = shared_parts(&generation.shared_objects, &fleet);
             match self.agents.get(name) {
                 Some((_, agent)) => {
-                    agent.set_caches(caches, log_line);
+                    // Requests meet a new rate already, and the disk of a cache may be slow.
                     agent.share(parts);
+                    agent.set_caches(caches, log_line);
                 }
                 None => {
                     match Agent::start(fleet.clone(), caches, log_line) {
