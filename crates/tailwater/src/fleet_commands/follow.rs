@@ -196,6 +196,12 @@ impl Follower<'_> {
         order: &ConfigurationOrder,
         memory: &mut Memory,
     ) -> Result<(), tw_fleet::EngineError> {
+        if order.is_done_with(memory.state.number) {
+            // It went back by itself, or another order was faster.
+            memory.state.serial = order.serial;
+            self.save(&memory.state);
+            return Ok(());
+        }
         let value = match order.number {
             0 => None,
             number => client.get(&format!("{VERSION}{number}"))?,

@@ -122,6 +122,7 @@ impl Rollout<'_> {
                 serial,
                 settle_s: if number == 0 { 0 } else { self.options.settle.as_secs() },
                 max_errors: self.options.max_errors,
+                leaves: (number == 0).then_some(report.number),
             };
             let value = order.sign(&self.key);
             let set = self.client.set(&format!("{ORDER}{}", report.node), &value, None);
@@ -144,7 +145,14 @@ impl Rollout<'_> {
                 now.iter().find(|report| report.node == node.node && report.serial >= serial)
             };
             let done: Vec<_> = nodes.iter().filter_map(of).cloned().collect();
-            if let Some(refused) = done.iter().find(|report| report.state != ReportState::Serving) {
+            // One that has left the version by itself is back, too.
+            let has_left = |report: &ConfigurationReport| {
+                number == 0
+                    && nodes.iter().any(|node| node.node == report.node && node.number != report.number)
+            };
+            let is_refused =
+                |report: &&ConfigurationReport| report.state != ReportState::Serving && !has_left(report);
+            if let Some(refused) = done.iter().find(is_refused) {
                 return Err(Fault::emerg(format!("{} refuses it: {}", refused.node, refused.message)));
             }
             if let Some(other) = done.iter().find(|report| number != 0 && report.number != number) {

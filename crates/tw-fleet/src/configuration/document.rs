@@ -104,6 +104,9 @@ pub struct ConfigurationOrder {
     /// Percentage of responses with 5xx that is healthy.
     #[serde(default)]
     pub max_errors: u64,
+    /// Version that an order back leaves; `None`, as in orders of earlier versions, is whatever is served.
+    #[serde(default)]
+    pub leaves: Option<u64>,
 }
 
 /// State of a node after an order.
@@ -251,6 +254,12 @@ impl ConfigurationOrder {
         key.sign(ORDER, &serde_json::to_vec(self).unwrap_or_default())
     }
 
+    /// Returns true for an order back from a version that is not the one that is served: the node has left it already, and what it serves
+    /// may be good.
+    pub fn is_done_with(&self, served: u64) -> bool {
+        self.number == 0 && self.leaves.is_some_and(|leaves| leaves != served)
+    }
+
     /// Reads a value of the store, signed by this key.
     ///
     /// # Errors
@@ -314,6 +323,7 @@ mod tests {
             serial: 1,
             settle_s: 30,
             max_errors: 5,
+            leaves: None,
         };
         assert_eq!(ConfigurationOrder::verify(&trusted, &order.sign(&key)), Ok(order.clone()));
         // A version is no order, and a changed byte is noticed.
@@ -322,6 +332,18 @@ mod tests {
         let damaged = text.replacen("document\":\"e", "document\":\"f", 1);
         assert!(ConfigurationOrder::verify(&trusted, damaged.as_bytes()).is_err());
         assert!(PublicKey::read(&private).is_err() && SigningKey::read(&public).is_err());
+    }
+
+    #[test]
+    fn order_back_is_from_one_version() {
+        let order = |leaves: &str| {
+            let text = format!(r#"{{"fleet":"edge","node":"a","number":0,"digest":"","serial":1{leaves}}}"#);
+            read::<ConfigurationOrder>(text.as_bytes()).unwrap()
+        };
+        let back = order(r#","leaves":12"#);
+        assert!(!back.is_done_with(12) && back.is_done_with(11) && back.is_done_with(0));
+        assert!(!order("").is_done_with(11), "of an earlier version");
+        assert!(!ConfigurationOrder { number: 13, ..back }.is_done_with(11));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
+use tw_fleet::{ConfigurationOrder, ConfigurationReport, SigningKey};
 use tw_testkit::etcd::RealEtcd;
 use tw_testkit::nats::FakeNats;
 use tw_testkit::process::Group;
@@ -378,6 +379,39 @@ fn node_goes_back_by_itself_when_the_command_is_gone() {
     assert!(wait::until(wait::TIMEOUT, is_reported), "{}", fleet.nodes[0].said());
     // It does not try again, and takes a better version.
     fleet.serve("three");
+}
+
+#[test]
+fn order_back_from_a_version_that_is_not_served_changes_nothing() {
+    let fleet = TestFleet::start(1);
+    fleet.serve("one");
+    fleet.serve("two");
+    let key = SigningKey::read(&fs::read_to_string(fleet.place.join("key")).unwrap()).unwrap();
+    let order = |serial: u64, leaves: u64| {
+        let order = ConfigurationOrder {
+            fleet: "edge".to_owned(),
+            node: "n0".to_owned(),
+            number: 0,
+            digest: String::new(),
+            serial,
+            settle_s: 0,
+            max_errors: 0,
+            leaves: Some(leaves),
+        };
+        fleet.engine.set_value(BUCKET, "order.n0", &order.sign(&key));
+        let mut report = ConfigurationReport::default();
+        let is_noted = || {
+            let value = fleet.engine.values(BUCKET)["report.n0"].clone();
+            report = ConfigurationReport::decode("n0", &value).unwrap_or_default();
+            report.serial == serial
+        };
+        assert!(wait::until(wait::TIMEOUT, is_noted), "{report:?} {}", fleet.nodes[0].said());
+        report.number
+    };
+    assert_eq!(order(u64::MAX - 1, 3), 2);
+    fleet.nodes[0].wait_body("two");
+    assert_eq!(order(u64::MAX, 2), 1);
+    fleet.nodes[0].wait_body("one");
 }
 
 #[test]
