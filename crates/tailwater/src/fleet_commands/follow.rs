@@ -125,7 +125,7 @@ impl Follower<'_> {
             match ConfigurationOrder::verify(&self.key, &value) {
                 Ok(order) if order.fleet == self.fleet && order.node == self.node => {
                     if order.serial > memory.state.serial {
-                        self.obey(client, &order, memory)?;
+                        self.obey(client, &order, memory, &report)?;
                         report = self.report(&memory.state);
                     }
                 }
@@ -190,11 +190,13 @@ impl Follower<'_> {
         *last_refused = value;
     }
 
+    /// Does what an order says. `report` is from before.
     fn obey(
         &self,
         client: &mut ConfigurationClient,
         order: &ConfigurationOrder,
         memory: &mut Memory,
+        report: &ConfigurationReport,
     ) -> Result<(), tw_fleet::EngineError> {
         if order.is_done_with(memory.state.number) {
             // It went back by itself, or another order was faster.
@@ -216,7 +218,8 @@ impl Follower<'_> {
             Ok(next) => {
                 let number = next.number;
                 if number != before.number {
-                    memory.watch = HealthWatch::new(order.settle_s, order.max_errors, Instant::now());
+                    memory.watch =
+                        HealthWatch::new(order.settle_s, order.max_errors, report.clone(), Instant::now());
                 }
                 memory.state = FollowState {
                     serial: order.serial,
