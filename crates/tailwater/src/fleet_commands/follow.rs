@@ -21,8 +21,10 @@ use crate::master;
 
 /// Time between two looks for an order, and between two reports.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Looks between two messages that the engine is away.
-const AWAY_MESSAGES: u32 = 60;
+/// Looks between two messages that something still fails.
+const MESSAGE_LOOKS: u32 = 60;
+/// Looks between two attempts to go back from a version. Each one orders the server to reload.
+const BACK_LOOKS: u32 = 10;
 
 struct Follower<'a> {
     options: &'a FleetOptions,
@@ -42,6 +44,8 @@ struct Memory {
     last_refused: Vec<u8>,
     /// Watch over the version that was taken over last.
     watch: Option<HealthWatch>,
+    /// Looks since the node could not go back by itself; 0 if it could, or need not.
+    stuck: u32,
 }
 
 /// Follows the orders for this node until the process is ended.
@@ -69,7 +73,7 @@ pub(super) fn follow(options: &FleetOptions, console: &Console) -> Result<(), Fa
         main,
     };
     let state = follower.directory.state().map_err(refused)?;
-    let mut memory = Memory { state, last_refused: Vec::new(), watch: None };
+    let mut memory = Memory { state, last_refused: Vec::new(), watch: None, stuck: 0 };
     let mut client = connect(settings)?;
     let mut away = 0_u32;
     console.report(
@@ -80,7 +84,7 @@ pub(super) fn follow(options: &FleetOptions, console: &Console) -> Result<(), Fa
         match follower.step(&mut client, &mut memory) {
             Ok(()) => away = 0,
             Err(error) => {
-                if away.is_multiple_of(AWAY_MESSAGES) {
+                if away.is_multiple_of(MESSAGE_LOOKS) {
                     console.report(
                         Level::Error,
                         format_args!("the engine is away, the configuration stays as it is: {error}"),
@@ -111,10 +115,13 @@ impl Follower<'_> {
         memory: &mut Memory,
     ) -> Result<(), tw_fleet::EngineError> {
         let mut report = self.report(&memory.state);
-        if let Some(why) = memory.watch.as_mut().and_then(|watch| watch.judge(&report, Instant::now())) {
+        match memory.watch.as_mut().and_then(|watch| watch.judge(&report, Instant::now())) {
             // Also while the engine is away.
-            self.go_back_alone(memory, &why);
-            report = self.report(&memory.state);
+            Some(why) => {
+                self.go_back_alone(memory, &why);
+                report = self.report(&memory.state);
+            }
+            None => memory.stuck = 0,
         }
         if memory.watch.as_ref().is_some_and(|watch| watch.is_over(Instant::now())) {
             memory.watch = None;
@@ -156,12 +163,18 @@ impl Follower<'_> {
         }
     }
 
-    /// Goes back without an order, because the node is not healthy.
+    /// Goes back without an order, because the node is not healthy. What fails is tried again: the watch goes on.
     fn go_back_alone(&self, memory: &mut Memory, why: &str) {
-        memory.watch = None;
+        let looks = memory.stuck;
+        memory.stuck = looks.saturating_add(1);
+        if !looks.is_multiple_of(BACK_LOOKS) {
+            return;
+        }
         let before = memory.state.clone();
         match self.go_back(&before) {
             Ok(next) => {
+                memory.watch = None;
+                memory.stuck = 0;
                 let (bad, number) = (before.number, next.number);
                 let message = format!("went back from version {bad} by itself, because it {why}");
                 self.console.report(
@@ -170,13 +183,14 @@ impl Follower<'_> {
                 );
                 memory.state =
                     FollowState { serial: before.serial, state: ReportState::Refused, message, ..next };
+                self.save(&memory.state);
             }
-            Err(failed) => self.console.report(
+            Err(failed) if looks.is_multiple_of(MESSAGE_LOOKS) => self.console.report(
                 Level::Error,
                 format_args!("this node {why}, and cannot go back from version {}: {failed}", before.number),
             ),
+            Err(_) => {}
         }
-        self.save(&memory.state);
     }
 
     fn save(&self, state: &FollowState) {

@@ -359,12 +359,23 @@ fn node_goes_back_by_itself_when_the_command_is_gone() {
     let fleet = TestFleet::start(2);
     fleet.serve("one");
     fleet.push("location / { return 500 bad; }");
+    // For a while, the version that it is to go back to cannot be loaded.
+    let main = fleet.nodes[0].server.prefix().join("fleet/v1/nginx.conf");
+    let aside = main.with_extension("aside");
+    fs::rename(&main, &aside).unwrap();
     let mut command = fleet.command(&["rollout", "--waves", "1", "--settle", "60"], "key");
     let rollout = command.stdout(Stdio::null()).stderr(Stdio::null()).process_group(0).spawn().unwrap();
     let rollout = Group::new(rollout);
     fleet.nodes[0].wait_body("bad");
     drop(rollout);
     let address = fleet.nodes[0].server.addr();
+    let is_stuck = || {
+        let _ = Client::get(address, "/");
+        fleet.nodes[0].said().contains(", and cannot go back from version 2: ")
+    };
+    assert!(wait::until(3 * wait::TIMEOUT, is_stuck), "{}", fleet.nodes[0].said());
+    assert_eq!(fleet.nodes[0].body(), "bad");
+    fs::rename(&aside, &main).unwrap();
     let is_back = || {
         let _ = Client::get(address, "/");
         fleet.nodes[0].said().contains(" requests with 5xx with version 2: version 1 is served again")
