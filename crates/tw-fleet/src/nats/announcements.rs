@@ -5,8 +5,8 @@ use tw_base::Limit;
 use super::connection::{Connection, Inbox, InboxKind};
 use crate::engine::{AnnouncementReader, EngineError};
 
-/// Announcements that wait to be read.
-const WAITING_MAX: usize = 2048;
+/// Announcements that wait to be read: with the largest ones 16 MiB.
+const WAITING_MAX: usize = 256;
 /// Bytes that wait for the server with which nothing more is announced.
 const OUTPUT_MAX: usize = 1 << 20;
 
@@ -50,7 +50,7 @@ impl NatsAnnouncements {
 
 impl AnnouncementReader for NatsAnnouncements {
     async fn next(&mut self) -> Result<Vec<u8>, EngineError> {
-        // One that is too large for the parser is empty, and not understood.
+        // One that is too large is empty, and not understood.
         Ok(self.0.next().await?.payload.unwrap_or_default())
     }
 }

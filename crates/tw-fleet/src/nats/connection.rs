@@ -17,6 +17,7 @@ use zeroize::Zeroizing;
 use super::credentials::sign;
 use super::parser::{Message, Parser, ServerOperation, shown};
 use super::{Authentication, Nats};
+use crate::announcement::ANNOUNCEMENT_SIZE_MAX;
 use crate::engine::EngineError;
 use crate::transport::{connect, receive, secure, transmit};
 
@@ -390,6 +391,10 @@ impl Shared {
                 };
                 let routes = self.routes.borrow();
                 let Some(route) = number.and_then(|number: u64| routes.get(&number)) else { return Ok(()) };
+                let message = match route.kind {
+                    InboxKind::Announcements => announcement(message),
+                    InboxKind::Replies | InboxKind::Stream => message,
+                };
                 match route.sender.try_send(message) {
                     Err(mpsc::error::TrySendError::Full(_)) if route.kind != InboxKind::Announcements => {
                         Err("it sends more than was asked for".to_owned())
@@ -442,6 +447,12 @@ impl Shared {
             }
         }
     }
+}
+
+/// An announcement as it waits to be read, without what nobody reads: one that is too large has no content.
+fn announcement(message: Message) -> Message {
+    let payload = message.payload.filter(|payload| payload.len() <= ANNOUNCEMENT_SIZE_MAX);
+    Message { payload, ..Message::of_headers(Vec::new()) }
 }
 
 /// Returns true for an error that names a subject, as `… to "subject"`. The end of a long error was cut off.
@@ -556,6 +567,21 @@ fn random_word() -> Result<String, EngineError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn announcements_wait_in_little_memory() {
+        let message = |headers: usize, size: usize| Message {
+            subject: "s".repeat(10_000),
+            subscription: 7,
+            reply: Some("r".repeat(10_000)),
+            headers: vec![b'h'; headers],
+            payload: Some(vec![b'x'; size]),
+        };
+        let kept = announcement(message(1_000_000, ANNOUNCEMENT_SIZE_MAX));
+        assert_eq!(kept.payload.map(|payload| payload.len()), Some(ANNOUNCEMENT_SIZE_MAX));
+        assert!(kept.subject.is_empty() && kept.reply.is_none() && kept.headers.is_empty());
+        assert_eq!(announcement(message(0, ANNOUNCEMENT_SIZE_MAX + 1)).payload, None);
+    }
 
     #[test]
     fn errors_name_a_subject() {
