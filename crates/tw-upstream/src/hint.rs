@@ -6,10 +6,11 @@
 //! ```
 //! A request that finds no other peer does not heed hints. Requests that `sticky` binds to a peer never do.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::health::HealthChecker;
-use crate::peer::{Peer, PeerStatus};
+use crate::peer::{Peer, PeerId, PeerStatus};
 use crate::peer_list::Tier;
 use crate::peer_state::{NEVER, PeerState, signed};
 
@@ -106,19 +107,21 @@ impl HealthChecker {
     pub fn take_hints(&mut self, now: u64) {
         let is_hinted =
             |state: &PeerState| state.wants_check.load(Relaxed) && state.wants_check.swap(false, Relaxed);
-        let hinted: Vec<_> = self
+        let hinted: HashSet<_> = self
             .peers
             .values()
             .filter(|checked| is_hinted(&checked.peer.state))
             .map(|checked| checked.peer.id)
             .collect();
-        for id in hinted {
-            // One that is in progress is not among them, and answers the question.
-            let due: Vec<_> = self.due.iter().filter(|(_, other, _)| *other == id).copied().collect();
-            for (due_ms, id, nth) in due {
-                self.due.remove(&(due_ms, id, nth));
-                self.due.insert((due_ms.min(now), id, nth));
-            }
+        if hinted.is_empty() {
+            return;
+        }
+        // One that is in progress is not among them, and answers the question.
+        let is_later = |check: &&(u64, PeerId, usize)| check.0 > now && hinted.contains(&check.1);
+        let later: Vec<_> = self.due.iter().filter(is_later).copied().collect();
+        for check in later {
+            self.due.remove(&check);
+            self.due.insert((now, check.1, check.2));
         }
     }
 }
@@ -241,5 +244,11 @@ mod tests {
         checker.take_hints(1001);
         assert!(checked(&mut checker, 1001).is_empty());
         assert_eq!(checked(&mut checker, 5000), [known[0].id(); 2]);
+        // Of several peers at once, and nothing of those that are due anyway.
+        assert!(known.iter().all(|peer| peer.hint(false, 5500)));
+        checker.take_hints(5500);
+        let mut both = checked(&mut checker, 5500);
+        both.sort();
+        assert_eq!(both, [known[0].id(), known[0].id(), known[1].id(), known[1].id()]);
     }
 }
