@@ -217,38 +217,57 @@ pub(crate) struct TokenKey(pub(crate) Arc<HostKeys>);
 
 impl HandshakeTokenKey for TokenKey {
     fn aead_from_hkdf(&self, random_bytes: &[u8]) -> Box<dyn AeadKey> {
-        let current = self.0.current();
-        let known = self.0.shared.as_ref().map(|shared| shared.keys().known).unwrap_or_default();
-        let others = std::iter::once(&self.0.own).chain(known.iter());
-        let others = others.filter(|keys| !Arc::ptr_eq(keys, &current));
+        let SharedHostKeys { current, known } =
+            self.0.shared.as_ref().map(|shared| shared.keys()).unwrap_or_default();
+        let current = current.unwrap_or_else(|| self.0.own.clone());
         Box::new(TokenCipher {
-            current: current.token.aead_from_hkdf(random_bytes),
-            others: others.map(|keys| keys.token.aead_from_hkdf(random_bytes)).collect(),
+            cipher: current.token.aead_from_hkdf(random_bytes),
+            current,
+            own: self.0.own.clone(),
+            known,
+            random_bytes: random_bytes.into(),
         })
     }
 }
 
-/// Ciphers of one token.
+/// Cipher of one token, and what ciphers of other secrets are derived from, if it does not open the token.
 struct TokenCipher {
-    current: Box<dyn AeadKey>,
-    others: Vec<Box<dyn AeadKey>>,
+    cipher: Box<dyn AeadKey>,
+    current: Arc<SecretKeys>,
+    own: Arc<SecretKeys>,
+    known: Arc<[Arc<SecretKeys>]>,
+    random_bytes: Box<[u8]>,
+}
+
+impl TokenCipher {
+    /// Keys other than the current ones.
+    fn others(&self) -> impl Iterator<Item = &Arc<SecretKeys>> {
+        let all = std::iter::once(&self.own).chain(self.known.iter());
+        all.filter(|keys| !Arc::ptr_eq(keys, &self.current))
+    }
 }
 
 impl AeadKey for TokenCipher {
     fn seal(&self, data: &mut Vec<u8>, additional_data: &[u8]) -> Result<(), CryptoError> {
-        self.current.seal(data, additional_data)
+        self.cipher.seal(data, additional_data)
     }
 
     fn open<'a>(&self, data: &'a mut [u8], additional_data: &[u8]) -> Result<&'a mut [u8], CryptoError> {
+        if self.others().next().is_none() {
+            return self.cipher.open(data, additional_data);
+        }
         let sealed = data.to_vec();
-        for cipher in std::iter::once(&self.current).chain(&self.others) {
+        let mut opened = self.cipher.open(data, additional_data).map(|opened| opened.len());
+        for keys in self.others() {
+            if opened.is_ok() {
+                break;
+            }
             // A failed attempt may have changed the data.
             data.copy_from_slice(&sealed);
-            if let Ok(len) = cipher.open(data, additional_data).map(|opened| opened.len()) {
-                return data.get_mut(..len).ok_or(CryptoError);
-            }
+            let cipher = keys.token.aead_from_hkdf(&self.random_bytes);
+            opened = cipher.open(data, additional_data).map(|opened| opened.len());
         }
-        Err(CryptoError)
+        data.get_mut(..opened?).ok_or(CryptoError)
     }
 }
 
@@ -412,6 +431,9 @@ mod tests {
             let cipher = TokenKey(keys.clone()).aead_from_hkdf(b"nonce");
             cipher.open(&mut data, &[]).ok().map(|data| data.to_vec())
         };
+        let alone = HostKeys::derive(b"alone");
+        assert_eq!(open(&alone, &seal(&alone)).as_deref(), Some(&b"address"[..]));
+        assert_eq!(open(&alone, &seal(&first)), None);
         let own = seal(&first);
         assert_eq!((open(&first, &own).as_deref(), open(&second, &own)), (Some(&b"address"[..]), None));
         one.set(&[1, 2], Some(1));
