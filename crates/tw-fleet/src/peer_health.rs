@@ -15,7 +15,7 @@ pub trait SharedPeers: Send + Sync {
     /// Addresses that this node itself has found to be down, and those that have come back a short time ago.
     fn findings(&self) -> Vec<PeerFinding>;
 
-    /// Another node has found this address to be up or down. Returns true if this node is going to look at it itself.
+    /// Takes in that another node has found this address to be up or down. Returns true if this node is going to look at it itself.
     fn hint(&self, address: &str, is_up: bool) -> bool;
 }
 

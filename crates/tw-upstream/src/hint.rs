@@ -38,7 +38,8 @@ pub(crate) const LIMITS: &[tw_base::Limit] = &[
 ];
 
 impl Peer {
-    /// Another node has found the peer to be up or down. Returns true if this node is going to look itself. May be called by any thread.
+    /// Takes in that another node has found the peer to be up or down. Returns true if this node is going to look itself. May be called
+    /// by any thread.
     pub fn hint(&self, is_up: bool, now: u64) -> bool {
         let (state, now) = (&self.state, signed(now));
         let status = self.status();
