@@ -1,7 +1,7 @@
 //! Tasks that announce what this node knows and take in what others say, and the shares of rates that follow. They do nothing as long
 //! as no zone and no group of upstream servers names the fleet.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -62,6 +62,8 @@ pub(crate) struct Announcer {
     /// Time of the last announcement of this process that came back: only then others hear it, too.
     heard_itself: RefCell<Option<Duration>>,
     own: RefCell<OwnDemand>,
+    /// Time of the last round.
+    last_round: Cell<Option<Duration>>,
 }
 
 /// Demand of each rate by key, in thousandths of a request per second.
@@ -108,6 +110,7 @@ impl Announcer {
             findings: RefCell::default(),
             heard_itself: RefCell::default(),
             own: RefCell::default(),
+            last_round: Cell::new(None),
         }
     }
 }
@@ -123,8 +126,8 @@ impl<E: Engine + 'static> Node<E> {
         }
         *self.announcer.parts.borrow_mut() = parts;
         self.announcer.parts_changed.notify_waiters();
-        // Loops use the new rates already.
-        self.share();
+        // Loops use the new rates already. Their demand is that of the next round.
+        self.set_equal_shares();
     }
 
     /// Announces and computes shares again and again.
@@ -206,38 +209,59 @@ impl<E: Engine + 'static> Node<E> {
         }
     }
 
-    /// One round: takes the demand of this node, announces it, and computes shares.
-    fn share(&self) {
-        let parts = self.announcer.parts.borrow().clone();
-        if parts.is_empty() {
-            return;
-        }
+    /// Returns true if this node does not hear itself, and so no other node either.
+    fn is_isolated(&self) -> bool {
         let now = self.host.now();
-        let mut announcement = Announcement::new(&self.fleet.settings().node, &self.process);
         let is_heard = |heard: Duration| now.saturating_sub(heard) < SILENCE_MAX;
-        let is_isolated = self.session.borrow().is_none()
+        self.session.borrow().is_none()
             || self.role.get() == Role::Retired
-            || !self.announcer.heard_itself.borrow().is_some_and(is_heard);
-        self.announcer.others.borrow_mut().forget(now, is_isolated);
-        let others = self.announcer.others.borrow();
-        self.announcer.findings.borrow_mut().retain(|node| others.is_known(node));
+            || !self.announcer.heard_itself.borrow().is_some_and(is_heard)
+    }
+
+    /// Sets the equal share of each rate, which keys have that nobody asks much. Returns how many nodes have the rates.
+    fn set_equal_shares(&self) -> Vec<NodeCount> {
+        let (now, is_isolated) = (self.host.now(), self.is_isolated());
         // As long as nobody was heard, summaries tell how many there are.
         let least = match *self.announcer.heard_itself.borrow() {
             None => u32::try_from(self.fleet.status.lock().nodes.len()).unwrap_or(u32::MAX),
             Some(_) => 0,
         };
+        let (parts, others) = (self.announcer.parts.borrow(), self.announcer.others.borrow());
+        let set_equal = |rate: &Arc<SharedRate>| {
+            let count = others.count(rate.name(), now, least);
+            rate.set_equal(count.all, count.away, !is_isolated);
+            count
+        };
+        parts.rates.iter().map(set_equal).collect()
+    }
+
+    /// One round: takes the demand of this node, announces it, and computes shares.
+    fn share(&self) {
+        let now = self.host.now();
+        // Also while nothing is shared, so that no demand counts as that of a long time.
+        let last = self.announcer.last_round.replace(Some(now));
+        let interval = last.map_or(ANNOUNCE_INTERVAL, |last| now.saturating_sub(last));
+        let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).max(1);
+        let parts = self.announcer.parts.borrow().clone();
+        if parts.is_empty() {
+            return;
+        }
+        let mut announcement = Announcement::new(&self.fleet.settings().node, &self.process);
+        let is_isolated = self.is_isolated();
+        self.announcer.others.borrow_mut().forget(now, is_isolated);
+        let counts = self.set_equal_shares();
+        let others = self.announcer.others.borrow();
+        self.announcer.findings.borrow_mut().retain(|node| others.is_known(node));
         let keys_max = KEYS_OF_RATE_MAX.min(KEYS_MAX / parts.rates.len().clamp(1, RATES_MAX));
         let mut states = Vec::new();
         let mut demands = Demands::new();
         let none = HashMap::new();
-        for (nth, rate) in parts.rates.iter().enumerate() {
-            let count = others.count(rate.name(), now, least);
+        for (nth, (rate, count)) in parts.rates.iter().zip(counts).enumerate() {
             self.note_count(rate.name(), count);
-            let demand = rate.take_demand(u64::try_from(ANNOUNCE_INTERVAL.as_millis()).unwrap_or(1));
+            let demand = rate.take_demand(interval_ms);
             let keys: HashSet<u64> = demand.iter().map(|(key, _)| *key).collect();
             let least = rate.rate() / (ANNOUNCED_PART * u64::from(count.all));
             let (own, unannounced) = announced_demand(demand, least, keys_max);
-            rate.set_equal(count.all, count.away, !is_isolated);
             let is_shared = !is_isolated && nth < RATES_MAX;
             if is_shared {
                 let own = self.announcer.own.borrow();

@@ -120,6 +120,8 @@ pub struct SharedRate {
     away: AtomicU32,
     keys: AtomicU32,
     is_shared: AtomicBool,
+    /// Time whose demand is left in the table, in milliseconds; 0 before demand was taken.
+    left_ms: AtomicU64,
 }
 
 impl fmt::Debug for SharedRate {
@@ -160,6 +162,7 @@ impl SharedRate {
             away: AtomicU32::new(0),
             keys: AtomicU32::new(0),
             is_shared: AtomicBool::new(false),
+            left_ms: AtomicU64::new(0),
         }
     }
 
@@ -231,11 +234,18 @@ impl SharedRate {
         self.slots.get(at..at + WAYS).unwrap_or_default()
     }
 
-    /// Demand of each known key in thousandths of a request per second, from what was counted in intervals of this many milliseconds.
+    /// Demand of each known key in thousandths of a request per second, from what was counted in the last so many milliseconds.
     /// Half of it is left for the next call, at most half of the rate, so that a key that was asked far too often is soon another node's.
     pub(crate) fn take_demand(&self, interval_ms: u64) -> Vec<(u64, u64)> {
-        // Thousandths of a request at the rate in the interval.
-        let whole = self.rate.saturating_mul(interval_ms) / 1000;
+        // Half of what was counted before is counted again, in an interval that may have had another length.
+        let left_ms = match self.left_ms.load(Relaxed) {
+            0 => interval_ms,
+            left => left,
+        };
+        let counted_ms = interval_ms.saturating_add(left_ms).max(1);
+        self.left_ms.store(counted_ms / 2, Relaxed);
+        // Thousandths of a request at the rate in the time that is left.
+        let whole = self.rate.saturating_mul(counted_ms / 2) / 1000;
         let left_max = (whole.saturating_mul(u64::from(REQUEST)) / 1000).max(u64::from(REQUEST));
         let left_max = u32::try_from(left_max).unwrap_or(u32::MAX);
         let mut found = Vec::new();
@@ -254,9 +264,8 @@ impl SharedRate {
                 let _ = slot.key.compare_exchange(key, 0, Relaxed, Relaxed);
                 continue;
             }
-            // With halves that are left, a constant demand counts twice.
-            let requests = u64::from(counted) * 1000 / u64::from(2 * REQUEST);
-            found.push((key, (requests * 1000 / interval_ms.max(1)).min(self.rate)));
+            let requests = u64::from(counted) * 1000 / u64::from(REQUEST);
+            found.push((key, (requests * 1000 / counted_ms).min(self.rate)));
         }
         found
     }
@@ -323,6 +332,18 @@ mod tests {
             rate.take_demand(500);
         }
         assert!(rate.take_demand(500).is_empty(), "keys that nobody asks leave the table");
+    }
+
+    #[test]
+    fn demand_is_weighed_by_the_time_in_which_it_was_counted() {
+        let rate = rate(1000);
+        let mut demand = Vec::new();
+        // A hundred requests a second, in intervals as they come.
+        for interval_ms in [500, 500, 500, 500, 500, 500, 500, 500, 40, 460, 500, 3000, 10, 500, 20, 20] {
+            ask(&rate, key(1), interval_ms / 10);
+            demand.push(rate.take_demand(interval_ms as u64)[0].1);
+        }
+        assert!(demand[7..].iter().all(|demand| (97_000..=101_000).contains(demand)), "{demand:?}");
     }
 
     #[test]

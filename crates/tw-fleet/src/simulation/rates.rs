@@ -76,10 +76,16 @@ impl Clients {
         let multiplier = self.random.next_number();
         let rate = SharedRate::with_multiplier("z", process.node.fleet.clone(), RATE * 1000, multiplier);
         let rate = Arc::new(rate);
-        let parts = SharedParts { rates: vec![rate.clone()], peers: Vec::new() };
+        self.share(at, rate.clone());
+        rate
+    }
+
+    /// Sets the rate of a node, as each reload does.
+    fn share(&self, at: usize, rate: Arc<SharedRate>) {
+        let process = self.world.members[at].process.as_ref().unwrap();
+        let parts = SharedParts { rates: vec![rate], peers: Vec::new() };
         process.commands.send(AgentCommand::Share(parts)).unwrap();
         process.woken.0.store(true, std::sync::atomic::Ordering::SeqCst);
-        rate
     }
 
     fn restart(&mut self, at: usize) {
@@ -173,6 +179,21 @@ fn new_key_on_all_nodes_does_not_have_the_rate_on_each() {
     let bursts = 20.0 * (BURST + 1.0) / RATE as f64;
     assert!(passed[0] <= 1.1 + bursts, "{passed:?}");
     assert!(passed[1..].iter().all(|passed| (0.95..=1.05).contains(passed)), "{passed:?}");
+}
+
+#[test]
+fn reloads_do_not_change_shares() {
+    let mut clients = Clients::new(9, 5);
+    clients.world.run(3 * SECOND);
+    let demand = [0.4, 0.4, 0.0, 0.0, 0.0].map(|part| part * RATE as f64);
+    clients.ask(1, &demand, 3 * SECOND);
+    for _ in 0..100 {
+        clients.share(0, clients.rates[0].clone());
+        clients.ask(1, &demand, 2 * STEP);
+        let now = clients.world.time.now().as_millis() as u64;
+        let share = clients.rates[0].count(RateKey::of(&1_u64.to_be_bytes()), now).part();
+        assert!((0.4..=0.6).contains(&share), "{share}");
+    }
 }
 
 #[test]
