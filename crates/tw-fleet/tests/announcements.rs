@@ -56,8 +56,8 @@ fn user_that_may_not_announce_still_purges() {
     let conf = dir.join("nats.conf");
     let users = format!(
         "authorization {{ users = [ \
-           {{ user: all, password: secret }} \
-           {{ user: mute, password: secret, permissions: {{ publish: {{ deny: [\"{SUBJECT}\"] }} }} }} \
+           {{ user: all, password: secret }}, \
+           {{ user: mute, password: secret, permissions: {{ publish: {{ deny: [\"{SUBJECT}\"] }} }} }}, \
            {{ user: deaf, password: secret, permissions: {{ subscribe: {{ deny: [\"{SUBJECT}\"] }} }} }} ] }}\n"
     );
     std::fs::write(&conf, users).unwrap();
