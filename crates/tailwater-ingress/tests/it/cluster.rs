@@ -19,6 +19,7 @@ pub const CLASSES: &str = "/apis/networking.k8s.io/v1/ingressclasses";
 pub const SERVICES: &str = "/api/v1/services";
 pub const SLICES: &str = "/apis/discovery.k8s.io/v1/endpointslices";
 pub const SECRETS: &str = "/api/v1/secrets";
+pub const CONFIG_MAPS: &str = "/api/v1/configmaps";
 
 /// A running controller with its server.
 pub struct Cluster {
@@ -48,9 +49,22 @@ impl Cluster {
         let api = FakeApi::start();
         api.put(CLASSES, json!({"metadata": {"name": "tailwater"}, "spec": {"controller": "tailwater.io/ingress-controller"}}));
         let port = || Port::reserve().unwrap();
-        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let mut args: Vec<_> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        args.push("--configmap=system/settings".to_owned());
         let dir = TempDir::new("ingress").unwrap();
-        Some(Self { api, http: port(), https: port(), status: port(), dir, args, group: None })
+        let cluster = Self { api, http: port(), https: port(), status: port(), dir, args, group: None };
+        cluster.set(&[]);
+        Some(cluster)
+    }
+
+    /// Sets the configuration map. There is one event loop: two of them change their configuration one after the other, and a test that
+    /// has seen a response of the first would ask the second too early.
+    pub fn set(&self, settings: &[(&str, &str)]) {
+        let one_loop = [("worker-processes", "1")];
+        let data: serde_json::Map<_, _> =
+            one_loop.iter().chain(settings).map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+        self.api
+            .put(CONFIG_MAPS, json!({"metadata": {"name": "settings", "namespace": "system"}, "data": data}));
     }
 
     /// Starts the controller, and waits until it has read all objects and its first configuration is gone: if a reload needs another worker
@@ -141,7 +155,8 @@ impl Cluster {
         client.read_response().unwrap()
     }
 
-    /// Waits until a request has this response: status, and a part of the body.
+    /// Waits until a request has this response (status, and a part of the body), and no worker process of the configuration before accepts
+    /// connections.
     pub fn expect(&self, host: &str, path: &str, status: u16, body: &str) {
         let mut last = None;
         let found = wait::until(wait::TIMEOUT, || {
@@ -151,6 +166,7 @@ impl Cluster {
             is_right
         });
         assert!(found, "{host}{path}: {last:?}\n{}\n{}", self.log(), self.config());
+        self.wait_for_one_worker();
     }
 
     /// Creates a service of a namespace with these pods.

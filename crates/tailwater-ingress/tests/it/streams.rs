@@ -11,10 +11,8 @@ use tw_testkit::tls::Authority;
 use tw_testkit::{Client, wait};
 use tw_tls::rustls;
 
-use crate::cluster::{Cluster, INGRESSES, Pod, SECRETS, SERVICES, SLICES, ingress, local};
+use crate::cluster::{CONFIG_MAPS, Cluster, INGRESSES, Pod, SECRETS, SERVICES, SLICES, ingress, local};
 use crate::gateway::{class, expect_condition, gateway, put, route, to};
-
-const CONFIG_MAPS: &str = "/api/v1/configmaps";
 
 /// Pod that sends its name and closes.
 fn speaker(name: &'static str) -> SocketAddr {
@@ -237,12 +235,12 @@ fn tls_of_an_ingress_is_passed_through() {
 
 #[test]
 fn passed_tls_has_the_address_of_the_proxy_protocol() {
-    let Some(mut cluster) = Cluster::new(&["--configmap", "system/settings"]) else { return };
+    let Some(mut cluster) = Cluster::new(&[]) else { return };
     let inner = Authority::new();
     let pod = Pod::start("pod-plain");
     cluster.service("shop", "plain", &[&pod]);
     service(&cluster, "pass", "TCP", &[secured_pod(&inner, "pass.example", "passed")]);
-    map(&cluster, "settings", json!({"use-proxy-protocol": "true"}));
+    cluster.set(&[("use-proxy-protocol", "true")]);
     cluster.api.put(INGRESSES, ingress("plain", "plain.example", "/", "Prefix", "plain", &[]));
     let annotation = [("ssl-passthrough", "true")];
     cluster.api.put(INGRESSES, ingress("pass", "pass.example", "/", "Prefix", "pass", &annotation));
