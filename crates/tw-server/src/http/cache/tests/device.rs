@@ -1,5 +1,6 @@
 //! Devices whose opening is given up.
 
+use super::process::cache_path;
 use std::future::poll_fn;
 use std::task::Poll;
 
