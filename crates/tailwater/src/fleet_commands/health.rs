@@ -113,7 +113,7 @@ mod tests {
         assert!(!watch.is_over(after(31)));
         assert_eq!(watch.judge(&report(1010, 510, 3), after(33)), None);
         let why = watch.judge(&report(1010, 510, 3), after(34));
-        assert_eq!(why.as_deref(), Some("answers 10 of 10 requests with 5xx"));
+        assert_eq!(why.as_deref(), Some("answers 10 of 20 requests with 5xx"));
         // A moment without metrics is none.
         let mut lucky = HealthWatch::new(30, 5, report(0, 0, 0), now).unwrap();
         assert_eq!(lucky.judge(&ConfigurationReport::default(), after(1)), None);
