@@ -106,7 +106,8 @@ fn refusal(settings: FleetSettings) -> String {
     let node = start(settings);
     node.wait(|status| status.last_error.is_some());
     let error = node.fleet.status().last_error.unwrap();
-    assert!(node.log().contains(&error), "{}", node.log());
+    // It is logged after the status has it.
+    assert!(wait::until(wait::TIMEOUT, || node.log().contains(&error)), "{}", node.log());
     error
 }
 
