@@ -134,7 +134,7 @@ impl Quotas {
         self.owners.load(Relaxed)
     }
 
-    /// Those of them whose responses took more than their quota.
+    /// Number of values whose responses took more than their quota, when the manager last looked.
     pub(super) fn above(&self) -> u64 {
         self.above.load(Relaxed)
     }

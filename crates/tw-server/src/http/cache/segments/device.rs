@@ -76,9 +76,9 @@ pub(super) struct OpenDevice {
 /// Use of what is on a device with another number than that of the note.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::http::cache) enum DeviceContentUse {
-    /// Its segments are used: the purges that concern them are known.
+    /// The segments are used: the purges that concern them are known.
     Keep,
-    /// Its segments are removed.
+    /// The segments are removed.
     Remove,
     /// Nobody knows yet whether the purges are known.
     Undecided,
