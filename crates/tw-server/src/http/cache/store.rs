@@ -234,7 +234,18 @@ impl Cache {
                 store.update(disk, &mut by, address, update).await
             }
             _ => {
-                let file = disk.open(&mut by, &path, &OpenOptions::READ_WRITE).await?;
+                let file = match disk.open(&mut by, &path, &OpenOptions::READ_WRITE).await {
+                    Ok(file) => file,
+                    Err(error) if error.errno() == Some(Errno::NOENT) => {
+                        // It was evicted meanwhile, or somebody else has removed it.
+                        drop(commit);
+                        if let Some(index) = self.index() {
+                            index.remove_missing(key, was.sequence);
+                        }
+                        return Ok(None);
+                    }
+                    Err(error) => return Err(error),
+                };
                 if !is_same(file.meta(), was.file.meta()) {
                     // Another file has been put there.
                     return Ok(None);

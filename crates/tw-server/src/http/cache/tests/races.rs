@@ -67,3 +67,22 @@ fn race_all() {
         block_on(race(seed, &threads, &inline));
     }
 }
+
+#[test]
+fn update_of_a_file_that_is_gone_is_no_failure() {
+    let (sim, truth, pool) = (new_sim(1), Truth::default(), Pool::new("sim", 1, 1000).unwrap());
+    block_on(async {
+        let process = Process::start(door(&sim, &pool), 1_800_000_000_000).await;
+        process.load().await;
+        let filling = process.begin(&truth, 0);
+        process.store(filling).await;
+        let (entry, _) = process.find(0).await.unwrap();
+        let claim = process.held().index.claim(key(0), process.now);
+        sim.remove(&process.cache.place.path(key(0))).unwrap();
+        let was = ValidatedFile::of(&entry);
+        let meta = entry.meta.clone();
+        let updated = process.cache.refresh(&process.disk, meta, was, claim, &silent).await;
+        assert!(matches!(updated, Ok(None)));
+        assert!(process.held().index.peek(key(0)).is_none(), "and the entry is gone, too");
+    });
+}
