@@ -4,12 +4,50 @@
 //! cleared and filled again allocates nothing once it is warm. A bit per known name answers "is it present" without a
 //! search; everything else is a linear search over a handful of entries.
 
+use std::cell::RefCell;
+use std::mem;
+
 use bytes::Bytes;
+use tw_base::Limit;
 
 use crate::head::Span;
 use crate::head::field_list::FieldSpan;
 use crate::known::Known;
 use crate::scan;
+
+/// Lists whose memory a thread keeps for the next ones.
+const RELEASED_MAX: usize = 8;
+/// Fields, and bytes of text, of a list whose memory is kept.
+const RELEASED_FIELDS_MAX: usize = 64;
+const RELEASED_TEXT_MAX: usize = 4 << 10;
+
+/// The limits kept here.
+pub const LIMITS: &[Limit] = &[
+    Limit::count(
+        "RELEASED_MAX",
+        RELEASED_MAX as u64,
+        "Lists of header fields whose memory a loop keeps for the next ones",
+        "what is more is freed",
+    ),
+    Limit::count(
+        "RELEASED_FIELDS_MAX",
+        RELEASED_FIELDS_MAX as u64,
+        "Fields of a list whose memory is kept",
+        "that of a longer list is freed",
+    ),
+    Limit::bytes(
+        "RELEASED_TEXT_MAX",
+        RELEASED_TEXT_MAX as u64,
+        "Bytes of names and values of a list whose memory is kept",
+        "that of a longer list is freed",
+    ),
+];
+
+thread_local! {
+    /// Memory of released lists. A list is taken by whoever released one last: requests that wait have none, and those that are
+    /// answered use the same few pieces of memory, which stay in the caches of the processor.
+    static RELEASED: RefCell<Vec<(Vec<Entry>, Vec<u8>)>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Returns `true` if this can be the name of a field: a token (RFC 9110 section 5.6.2).
 pub fn is_name(name: &[u8]) -> bool {
@@ -115,6 +153,42 @@ impl Fields {
         self.present = 0;
     }
 
+    /// Forgets all fields, and leaves the memory to the next list of this thread that gets a field.
+    pub fn release(&mut self) {
+        self.clear();
+        let (fields, text) = (self.entries.capacity(), self.text.capacity());
+        if fields == 0 || fields > RELEASED_FIELDS_MAX || text > RELEASED_TEXT_MAX {
+            *self = Self::new();
+            return;
+        }
+        let memory = (mem::take(&mut self.entries), mem::take(&mut self.text));
+        // A thread that ends frees it.
+        let _ = RELEASED.try_with(|released| {
+            let mut released = released.borrow_mut();
+            if released.len() < RELEASED_MAX {
+                released.push(memory);
+            }
+        });
+    }
+
+    /// Takes memory that was released before the first field is added.
+    #[inline]
+    fn prepare(&mut self) {
+        if self.entries.capacity() == 0 {
+            self.take_released();
+        }
+    }
+
+    fn take_released(&mut self) {
+        let released = RELEASED.try_with(|released| released.borrow_mut().pop());
+        if let Ok(Some((entries, text))) = released {
+            self.entries = entries;
+            if self.text.capacity() == 0 {
+                self.text = text;
+            }
+        }
+    }
+
     /// Number of fields.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -127,6 +201,7 @@ impl Fields {
 
     /// Adds a field at the end, even if one of that name exists.
     pub fn append<'a>(&mut self, name: impl Into<Name<'a>>, value: impl Into<Value<'a>>) {
+        self.prepare();
         let (name, known) = self.name_piece(name.into());
         let value = self.value_piece(value.into());
         self.entries.push(Entry { name, value, known });
@@ -141,6 +216,7 @@ impl Fields {
     /// Adds field number `index` of `other` at the end. Costs one copy of its text.
     pub fn append_from(&mut self, other: &Self, index: usize) {
         let Some(entry) = other.entries.get(index) else { return };
+        self.prepare();
         let (name, value) = match (&entry.name, &entry.value) {
             // In a head, the name stands right before the value.
             (&Piece::Text(name, name_len), &Piece::Text(value, value_len)) if name <= value => {
@@ -163,6 +239,7 @@ impl Fields {
     /// Replaces all fields by those of a head. The text of the head is copied once, however many fields it has.
     pub(crate) fn set_head<'h>(&mut self, text: &[u8], fields: impl ExactSizeIterator<Item = &'h FieldSpan>) {
         self.clear();
+        self.prepare();
         self.text.extend_from_slice(text);
         self.entries.reserve(fields.len());
         for field in fields {
@@ -178,6 +255,7 @@ impl Fields {
 
     /// Replaces the first field of that name and removes the others; adds it at the end if there is none.
     pub fn set<'a>(&mut self, name: impl Into<Name<'a>>, value: impl Into<Value<'a>>) {
+        self.prepare();
         let (name, known) = self.name_piece(name.into());
         let value = self.value_piece(value.into());
         let text = &self.text;
@@ -373,6 +451,25 @@ mod tests {
         fields.shrink();
         assert_eq!(listed(&fields), before);
         assert_eq!((fields.entries.capacity(), fields.text.capacity()), (5, fields.text.len()));
+    }
+
+    #[test]
+    fn released_memory_serves_the_next_list() {
+        let mut first = Fields::new();
+        first.append_copy(Name::Copy(b"A"), b"1");
+        let memory = first.entries.as_ptr();
+        first.release();
+        assert!(first.is_empty() && !first.has(Known::Server) && first.entries.capacity() == 0);
+        let mut second = Fields::new();
+        second.append_copy(Name::Copy(b"B"), b"2");
+        assert_eq!((second.entries.as_ptr(), listed(&second)), (memory, pairs(&[("B", "2")])));
+        // The first one has other memory by now.
+        first.append_copy(Name::Copy(b"C"), b"3");
+        assert_eq!((listed(&first), listed(&second)), (pairs(&[("C", "3")]), pairs(&[("B", "2")])));
+        let mut many = Fields::new();
+        (0..=RELEASED_FIELDS_MAX).for_each(|_| many.append("A", "1"));
+        many.release();
+        assert_eq!(RELEASED.with_borrow(Vec::len), 0, "too much to be kept");
     }
 
     #[test]

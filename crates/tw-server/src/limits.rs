@@ -29,7 +29,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
         ),
         ("HTTP/2", [http2::LIMITS, h2::serve::LIMITS, tw_http2::LIMITS].concat()),
         ("request headers", server::LIMITS.to_vec()),
-        ("upstream response headers", tw_http::origin::LIMITS.to_vec()),
+        ("upstream response headers", [tw_http::origin::LIMITS, tw_http::fields::LIMITS].concat()),
         (
             "upstream servers",
             [

@@ -332,6 +332,7 @@ impl Request {
         self.state = RequestState::new();
         self.body.clear();
         self.out.reset(200);
+        self.out.fields.release();
         self.costs = Costs::default();
         self.route.realpath_root = None;
         self.facts.id.set(None);

@@ -68,6 +68,7 @@ impl UpstreamState {
     pub(crate) fn clear(&mut self) {
         self.attempts.clear();
         self.answer.clear();
+        self.answer.fields.release();
         self.charset = None;
         self.trailers_hidden = None;
         self.url.scheme = "";
