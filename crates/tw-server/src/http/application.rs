@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tw_accept::quic::QuicEndpoints;
 use tw_accept::ssl;
-use tw_base::{FatalCell, Limit};
+use tw_base::FatalCell;
 use tw_connect::UpstreamConnections;
 use tw_core::event_loop::{
     AcceptedConnection, Application, ClientInfo, DatagramListener, Eviction, IdleResources, LoopCore,
@@ -31,17 +31,8 @@ use super::local_future::LocalFuture;
 use super::ocsp_stapling;
 use super::proxy::{health, names};
 use super::request::Request;
+use super::spare_requests::SpareRequests;
 use crate::event_loop::Loop;
-
-/// Requests a loop keeps for the next use.
-const SPARE_REQUESTS: usize = 64;
-
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "SPARE_REQUESTS",
-    SPARE_REQUESTS as u64,
-    "Requests a loop keeps in memory for the next use",
-    "what is more is freed",
-)];
 
 /// Task of a module, which the first loop runs as long as its requests are served by the configuration that has it: a shared
 /// object of that configuration.
@@ -62,8 +53,7 @@ pub struct Http {
     files_max: usize,
     /// Files it knows.
     pub files: FatalCell<FileTable>,
-    #[expect(clippy::vec_box, reason = "a request of 2 KiB is handed over without being moved")]
-    requests: RefCell<Vec<Box<Request>>>,
+    requests: RefCell<SpareRequests>,
     /// Requests that run beside others.
     pub(crate) background: BackgroundSubrequests,
     /// Connections to upstream servers.
@@ -91,7 +81,7 @@ impl Http {
         Self {
             files_max,
             files: FatalCell::new(files),
-            requests: RefCell::new(Vec::new()),
+            requests: RefCell::default(),
             background: BackgroundSubrequests::default(),
             quic: QuicEndpoints::new(&core),
             upstreams: UpstreamConnections::new(core),
@@ -102,15 +92,13 @@ impl Http {
     }
 
     pub(crate) fn take_request(&self) -> Box<Request> {
-        self.requests.borrow_mut().pop().unwrap_or_else(|| Box::new(Request::new()))
+        let spare = self.requests.borrow_mut().take();
+        spare.unwrap_or_else(|| Box::new(Request::new()))
     }
 
     pub(crate) fn give_back(&self, mut r: Box<Request>) {
         r.unbind();
-        let mut spare = self.requests.borrow_mut();
-        if spare.len() < SPARE_REQUESTS {
-            spare.push(r);
-        }
+        self.requests.borrow_mut().put(r);
     }
 }
 
@@ -176,6 +164,7 @@ impl Application for Loop {
 
     fn sweep(&self) -> Duration {
         let generation = self.generation();
+        self.app.requests.borrow_mut().free_unused(tw_rt::clock::now());
         self.app.cached.borrow_mut().sweep(generation.memory.open_files_inactive);
         self.app.files.borrow_mut().sweep(generation.disks.default_disk())
     }
