@@ -28,6 +28,8 @@ const SHARES: [usize; 3] = [45, 45, 10];
 const MEAN: u64 = (45 * (1 << 10) + 45 * (32 << 10) + 10 * (128 << 10)) / 100;
 /// Connections: a server that answers in time needs few of them.
 const CONNECTIONS: usize = 32;
+/// Longest time of a response: a server whose loop waits for the disk has all requests wait for all reads.
+const RESPONSE_MAX: Duration = Duration::from_secs(120);
 /// Requests in a second are one part in so many of the reads that the disk may do.
 const RATE_SHARE: u64 = 4;
 
@@ -100,7 +102,8 @@ fn load(server: SocketAddr, parts: &[Part<'_>], rate: u64, plan: &Plan) -> Outco
     let all: usize = parts.iter().map(|(_, count)| count).sum();
     let one = |seed: usize| -> Outcome<Vec<Duration>> {
         pin(plan.load_cpu)?;
-        let (mut client, mut random) = (Client::connect(server)?, Random::new(seed as u64 + 1));
+        let mut client = Client::connect(server)?.timeout(RESPONSE_MAX);
+        let mut random = Random::new(seed as u64 + 1);
         let mut spans = Vec::new();
         loop {
             let nth = next.fetch_add(1, Relaxed);
