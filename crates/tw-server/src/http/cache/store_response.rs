@@ -206,12 +206,8 @@ impl Lookup {
             });
         }
         let leading = self.lead.take()?;
-        match self.prepare_entry(r, settings, ignored_fields(ignored), leading) {
-            Ok((leading, meta, disk, quota)) => {
-                let cache = self.cache.clone();
-                let entry = EntryResponse { cache, leading, meta, disk, quota, stall_age };
-                Some(StoreDecision::Entry(Box::new(entry)))
-            }
+        match self.prepare_entry(r, settings, ignored_fields(ignored), leading, stall_age) {
+            Ok(entry) => Some(StoreDecision::Entry(Box::new(entry))),
             Err((leading, why)) => {
                 r.facts.upstream.cache.why = Some(why);
                 // The response to another request may be storable.
@@ -232,7 +228,8 @@ impl Lookup {
         settings: &CacheSettings,
         ignored: IgnoredFields,
         leading: StorePermit,
-    ) -> Result<(StorePermit, Meta, Disk, Option<QuotaClaim>), (StorePermit, MissReason)> {
+        stall_age: Option<Duration>,
+    ) -> Result<EntryResponse, (StorePermit, MissReason)> {
         let answer = &r.facts.upstream.answer;
         if settings.skips_storing(r) {
             return Err((leading, MissReason::NoCacheSet));
@@ -314,7 +311,7 @@ impl Lookup {
         };
         let facts = &mut r.facts.upstream.cache;
         (facts.is_stored, facts.valid_until) = (true, Some(meta.lifetime.valid_until));
-        Ok((leading, meta, disk, quota))
+        Ok(EntryResponse { cache: self.cache.clone(), leading, meta, disk, quota, stall_age })
     }
 }
 
