@@ -136,9 +136,10 @@ fn quotas_count_over_a_restart_and_a_kill() {
         (10 - left as usize..10).for_each(|nth| assert!(is_hit(&second, "a", nth), "{store} {nth}"));
         // What no snapshot has is counted when it is requested.
         wait_snapshot(dir.path(), &second);
-        std::fs::remove_file(dir.path().join("cache/quotas")).unwrap();
         second.signal(Signal::KILL).unwrap();
         let _ = second.wait_exit(wait::TIMEOUT);
+        // Not before: it may be about to write another one.
+        std::fs::remove_file(dir.path().join("cache/quotas")).unwrap();
         let third = server().start(&conf("$arg_owner 60k")).unwrap();
         wait_loaded(&third);
         wait_entries(&third, 1 + left);
