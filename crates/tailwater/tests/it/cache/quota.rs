@@ -89,8 +89,12 @@ fn oldest_responses_of_an_owner_above_its_quota_are_evicted() {
         (0..3).for_each(|nth| assert!(!is_hit(&server, "b", nth)));
         // Without a value there is no quota.
         (0..12).for_each(|nth| assert!(!is_hit(&server, "", nth)));
-        (0..20).for_each(|nth| assert!(!is_hit(&server, "a", nth)));
-        wait_stored(&server, 35);
+        wait_stored(&server, 15);
+        // Each is older than the next one.
+        for nth in 0..20 {
+            assert!(!is_hit(&server, "a", nth));
+            wait_stored(&server, 16 + nth);
+        }
         let left = (200 << 10) / ENTRY;
         wait_entries(&server, 3 + 12 + left);
         assert_eq!(removed(&server), 20 - left, "{store}");
@@ -122,8 +126,11 @@ fn quotas_count_over_a_restart_and_a_kill() {
         let conf = |quota: &str| conf(dir.path(), origin, store, quota);
         let mut first = server().start(&conf("$arg_owner 1m")).unwrap();
         wait_loaded(&first);
-        (0..10).for_each(|nth| assert!(!is_hit(&first, "a", nth)));
-        wait_stored(&first, 10);
+        // Each is older than the next one.
+        for nth in 0..10 {
+            assert!(!is_hit(&first, "a", nth));
+            wait_stored(&first, nth + 1);
+        }
         wait_snapshot(dir.path(), &first);
         first.stop().unwrap();
         // A smaller quota counts when there is a request for the owner.
