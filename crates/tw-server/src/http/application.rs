@@ -1,5 +1,7 @@
 //! HTTP as the kernel sees it: what runs on its loops, and what it keeps on each.
 
+mod spare_requests;
+
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
@@ -31,8 +33,10 @@ use super::local_future::LocalFuture;
 use super::ocsp_stapling;
 use super::proxy::{health, names};
 use super::request::Request;
-use super::spare_requests::SpareRequests;
 use crate::event_loop::Loop;
+
+pub(crate) use self::spare_requests::LIMITS;
+use self::spare_requests::SpareRequests;
 
 /// Task of a module, which the first loop runs as long as its requests are served by the configuration that has it: a shared
 /// object of that configuration.

@@ -45,7 +45,6 @@ mod send_error;
 mod send_rate;
 mod sent_bytes;
 mod session;
-mod spare_requests;
 pub mod streams;
 pub(crate) mod synthetic_request;
 pub mod tunnel_end;
@@ -55,6 +54,7 @@ pub mod user_agent;
 pub mod variables;
 pub mod wire;
 
+pub(crate) use self::application::LIMITS;
 pub use self::application::{BackgroundTask, Http};
 pub use self::request::{generation, plan};
 pub(crate) use self::response::hop_fields;
@@ -64,7 +64,6 @@ pub use self::response::{
 };
 pub use self::routing::{error_response, phases, route};
 pub(crate) use self::routing::{post_action, start, tls_requirements};
-pub(crate) use self::spare_requests::LIMITS;
 
 #[cfg(test)]
 mod quic_tests;

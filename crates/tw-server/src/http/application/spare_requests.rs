@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tw_base::Limit;
 
-use super::request::Request;
+use crate::http::request::Request;
 
 /// Requests that a loop keeps for the next use.
 const SPARE_REQUESTS: usize = 1024;
