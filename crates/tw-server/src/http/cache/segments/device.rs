@@ -80,7 +80,7 @@ pub(in crate::http::cache) enum DeviceContentUse {
     Keep,
     /// The segments are removed.
     Remove,
-    /// Nobody knows yet whether the purges are known.
+    /// The members that may know the purges have not all answered yet.
     Undecided,
 }
 
