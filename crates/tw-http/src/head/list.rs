@@ -75,6 +75,7 @@ impl RequestHead {
     /// The method, path or authority is invalid.
     pub fn begin_list(&mut self, pseudo: &PseudoFields<'_>, limits: &HeadLimits) -> Result<(), HeadError> {
         self.clear();
+        self.parser = parse::Parser::new();
         let PseudoFields { method, target, authority, version } = *pseudo;
         let method_end = self.write(method);
         let is_tunnel = Method::of(method) == Method::Connect;

@@ -526,7 +526,7 @@ impl RequestHead {
     fn forget_head(&mut self) {
         self.head_len = 0;
         self.taken = 0;
-        self.parser = parse::Parser::new();
+        self.parser.forget();
         self.line = RequestLine::new();
         self.fields.clear();
         self.ignored.clear();

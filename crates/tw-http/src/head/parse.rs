@@ -85,6 +85,13 @@ impl Parser {
         }
     }
 
+    /// Forgets the head. Whoever begins the next one writes the rest of the state anew, which is no longer in the processor's
+    /// cache at the end of a request.
+    pub(super) fn forget(&mut self) {
+        self.part = Part::Start;
+        self.room.line_start = 0;
+    }
+
     pub(super) fn is_at_start(&self) -> bool {
         self.part == Part::Start
     }
@@ -129,8 +136,8 @@ fn start(head: &mut RequestHead, limits: &HeadLimits) -> Result<Option<Progress>
         return Ok(Some(Progress::NeedMore));
     };
     head.start += empty;
+    head.parser = Parser { part: Part::RequestLine, ..Parser::new() };
     head.parser.room.first_line(limits);
-    head.parser.part = Part::RequestLine;
     request_line(head, limits)
 }
 
