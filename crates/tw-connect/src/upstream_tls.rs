@@ -418,9 +418,13 @@ impl UpstreamTlsConfig {
     }
 }
 
-/// TLS of the connections for one request. Two are equal if they may use the same connections.
+/// TLS of the connections for one request. Two are equal if they may use the same connections. As large as a pointer: requests
+/// without TLS have the place for it, too.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct UpstreamTls(Arc<ConnectionTls>);
+
 #[derive(Clone)]
-pub struct UpstreamTls {
+struct ConnectionTls {
     tls: Arc<UpstreamTlsConfig>,
     /// The name of the server: for the certificate, and to be sent.
     name: Arc<str>,
@@ -430,7 +434,7 @@ pub struct UpstreamTls {
     alpn: Arc<[Vec<u8>]>,
 }
 
-impl PartialEq for UpstreamTls {
+impl PartialEq for ConnectionTls {
     fn eq(&self, other: &Self) -> bool {
         self.tls.number == other.tls.number
             && self.name == other.name
@@ -439,9 +443,9 @@ impl PartialEq for UpstreamTls {
     }
 }
 
-impl Eq for UpstreamTls {}
+impl Eq for ConnectionTls {}
 
-impl Hash for UpstreamTls {
+impl Hash for ConnectionTls {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.tls.number.hash(state);
         self.name.hash(state);
@@ -452,7 +456,7 @@ impl Hash for UpstreamTls {
 
 impl fmt::Debug for UpstreamTls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TLS {} to {}", self.tls.number, self.name)
+        write!(f, "TLS {} to {}", self.0.tls.number, self.0.name)
     }
 }
 
@@ -461,23 +465,23 @@ impl UpstreamTls {
     fn new(tls: Arc<UpstreamTlsConfig>, name: &[u8], shown: Option<CertificateNames>) -> Self {
         let shown = shown.filter(|names| !names.is_empty());
         let name = strip_port(&String::from_utf8_lossy(name)).into();
-        Self { tls, name, shown, alpn: Arc::new([]) }
+        Self(Arc::new(ConnectionTls { tls, name, shown, alpn: Arc::new([]) }))
     }
 
     /// Offers these protocols (ALPN).
     pub(crate) fn offering(mut self, protocols: Vec<Vec<u8>>) -> Self {
-        self.alpn = protocols.into();
+        Arc::make_mut(&mut self.0).alpn = protocols.into();
         self
     }
 
     /// Settings of a session with the server at `to`.
     fn config_for(&self, to: &Addr, shown: Option<(&CertificateNames, Identity)>) -> Arc<ClientConfig> {
-        let config = self.tls.config_for(to, shown);
-        if self.alpn.is_empty() {
+        let config = self.0.tls.config_for(to, shown);
+        if self.0.alpn.is_empty() {
             return config;
         }
         let mut config = ClientConfig::clone(&config);
-        config.alpn_protocols = self.alpn.to_vec();
+        config.alpn_protocols = self.0.alpn.to_vec();
         Arc::new(config)
     }
 
@@ -487,7 +491,7 @@ impl UpstreamTls {
         deadline: &mut Deadline,
         by: &TlsPools,
     ) -> Result<Option<Identity>, UpstreamFailure> {
-        let (Some(reader), Some(names)) = (&self.tls.reader, &self.shown) else { return Ok(None) };
+        let (Some(reader), Some(names)) = (&self.0.tls.reader, &self.0.shown) else { return Ok(None) };
         let mut account = Account::new(JobClass::Hit, JobSource::NONE);
         let mut load = pin!(reader.load(names, &mut account, &by.disk, Some(&by.pool)));
         let mut loaded = None;
@@ -511,13 +515,13 @@ impl UpstreamTls {
         to: &Addr,
         shown: Option<Identity>,
     ) -> Result<Box<ClientConnection>, rustls::Error> {
-        let shown = self.shown.as_ref().zip(shown);
-        if let Ok(name) = ServerName::try_from(self.name.to_string()) {
+        let shown = self.0.shown.as_ref().zip(shown);
+        if let Ok(name) = ServerName::try_from(self.0.name.to_string()) {
             return tls::connect(self.config_for(to, shown), name);
         }
         // No name that a certificate could be for.
-        if self.tls.verifies {
-            return Err(UpstreamError::Name(self.name.to_string()).into());
+        if self.0.tls.verifies {
+            return Err(UpstreamError::Name(self.0.name.to_string()).into());
         }
         // DIFF(nginx): what is no name of a host is not sent.
         let mut config = ClientConfig::clone(&self.config_for(to, shown));
@@ -545,7 +549,7 @@ impl UpstreamTls {
                     let is_agreed =
                         || stream.with_session(|session| session.alpn_protocol() == Some(ALPN_HTTP2));
                     // DIFF(nginx): a server that does not say that it speaks HTTP/2 is not spoken to.
-                    return if self.tls.inside == TlsProtocol::Any || is_agreed() {
+                    return if self.0.tls.inside == TlsProtocol::Any || is_agreed() {
                         Ok(stream)
                     } else {
                         Err(UpstreamFailure::Alpn)
@@ -566,7 +570,7 @@ impl UpstreamTls {
     ) -> Result<Handshake<ClientConnection>, UpstreamFailure> {
         let (socket, session, sent) = handshake.into_parts();
         let process = move || tls::process(session);
-        let (session, processed) = if self.tls.is_slow {
+        let (session, processed) = if self.0.tls.is_slow {
             let mut by = Account::new(JobClass::Hit, JobSource::NONE);
             let done = pool.run(&mut by, process).await;
             done.map_err(|error| failed(HandshakeError::Io(io::Error::other(error.to_string()))))?
