@@ -29,7 +29,7 @@ pub struct BodyBuffer {
     /// Bytes of `memory` joined in one piece, on first use.
     joined: OnceCell<Bytes>,
     file: Option<Rc<Spilled>>,
-    writing: Option<Writing>,
+    writing: Option<Box<Writing>>,
 }
 
 /// File with the bytes that did not fit into memory.
@@ -202,7 +202,7 @@ impl BodyBuffer {
                 })
             }
         };
-        self.writing = Some(Writing { future, size, _parts: kept });
+        self.writing = Some(Box::new(Writing { future, size, _parts: kept }));
     }
 
     /// Moves what is in memory to the end of the file, which is made if there is none, be it for nothing.

@@ -44,7 +44,7 @@ pub enum Source {
     /// Stream of HTTP/2 or HTTP/3.
     Stream(Box<StreamBody>),
     /// Body that was read before.
-    Stored(Reader),
+    Stored(Box<Reader>),
     /// Taken by a handler and not returned.
     Taken,
 }
@@ -67,7 +67,7 @@ enum Standing {
 impl Source {
     /// Body of these bytes.
     pub fn of_bytes(bytes: Bytes) -> Self {
-        if bytes.is_empty() { Self::None } else { Self::Stored(Reader::of(bytes)) }
+        if bytes.is_empty() { Self::None } else { Self::Stored(Box::new(Reader::of(bytes))) }
     }
 
     /// Returns the next piece, at most `want` bytes; `None` at the end. Waits for the client or for the disk.
@@ -201,7 +201,7 @@ impl RequestBody {
         if self.source.is_pending() {
             return std::mem::replace(&mut self.source, Source::Taken);
         }
-        if self.buffer.is_empty() { Source::None } else { Source::Stored(self.buffer.reader()) }
+        if self.buffer.is_empty() { Source::None } else { Source::Stored(Box::new(self.buffer.reader())) }
     }
 
     /// Takes back the source that [`take`](Self::take) returned.
