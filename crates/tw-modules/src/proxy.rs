@@ -26,7 +26,7 @@ use tw_http::{Framing, Version};
 use tw_log::{Level, Text};
 use tw_server::config::location::Location;
 use tw_server::http::Http;
-use tw_server::http::cache;
+use tw_server::http::cache::{self, Lookup};
 use tw_server::http::forward_head::RewriteFields;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step, UPSTREAM};
 use tw_server::http::proxy::codec::BodyFraming;
@@ -44,7 +44,7 @@ use tw_server::vars::{Template, VarDef};
 
 use crate::pass_module::{self, PassModule};
 
-use fields::RequestFields;
+use fields::{ForwardedFields, RequestFields};
 use health_check::ProxyHealthCheck;
 use target::{PassUrl, RawPassUrl, UrlDestination, UrlScheme};
 
@@ -386,51 +386,105 @@ impl Proxy {
         if matches!(announced, Framing::Chunked) && self.version < Version::HTTP_11 {
             return Outcome::Status(411);
         }
-        let wants_body = lookup.as_ref().is_some_and(|lookup| lookup.asks_for_body(r, &self.settings.cache));
-        let method = self.method(r, wants_body);
-        let passed = fields::ForwardedFields {
-            is_client_passed: self.settings.request.pass_headers,
-            host: &to.host,
-            conditions: lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache)),
-        };
-        let make = |r: &Request| self.write(r, &method, announced, &passed);
-        let (made, rebuild): (_, Option<RequestBuilder<'_>>) = if pass_module::is_rebuilt(r, &self.settings) {
-            (BuiltRequest { head: Vec::new(), body, framing: BodyFraming::Plain }, Some(&make))
-        } else {
-            match make(r) {
-                Ok(made) => (made, None),
-                Err(status) => return Outcome::Status(status),
-            }
-        };
-        let sent_method = Method::of(&method);
-        let codec = Http1Codec::new(sent_method, self.settings.upstream.buffer_size, self.pass_trailers);
-        let secured = match to.scheme {
-            UrlScheme::Http => None,
-            UrlScheme::Https => self.settings.upstream.tls.for_host(r, &to.host),
-        };
-        let request = UpstreamRequest {
-            settings: &self.settings.upstream,
-            response: Some(&self.settings.response),
-            group: &to.group,
-            secured,
-            head: made.head,
-            body: made.body,
-            framing: made.framing,
-            rebuild,
-            codec,
+        if pass_module::is_rebuilt(r, &self.settings) {
+            // Boxed: other requests stay smaller without this state.
+            return Box::pin(self.pass_rebuilt(r, &to, announced, body, lookup)).await;
+        }
+        let request = match self.build(r, &to, announced, lookup.as_deref()) {
+            Ok(request) => request,
+            Err(status) => return Outcome::Status(status),
         };
         if self.version == Version::HTTP_2 {
-            let trailers = if self.pass_trailers { Trailers::Forwarded } else { Trailers::Dropped };
-            let codec = Http2Codec::new(sent_method, self.settings.upstream.buffer_size, trailers);
-            // Apart: requests in HTTP/1 are smaller without what this needs.
-            return Box::pin(async {
-                proxy::pass(r, &self.settings, self, lookup, &request.with_codec(codec)).await
-            })
-            .await;
+            // Boxed: as above.
+            return Box::pin(self.pass_http2(r, lookup, request)).await;
         }
         let outcome = proxy::pass(r, &self.settings, self, lookup, &request).await;
         r.facts.upstream.spare_head.set(request.head);
         outcome
+    }
+
+    /// Passes a request that is built anew for each server.
+    async fn pass_rebuilt(
+        &self,
+        r: &mut Request,
+        to: &UrlDestination<'_>,
+        announced: Framing,
+        body: UpstreamRequestBody,
+        lookup: Option<Box<Lookup>>,
+    ) -> Outcome {
+        let (method, passed) = self.outgoing(r, to, lookup.as_deref());
+        let make = |r: &Request| self.write(r, &method, announced, &passed);
+        let empty = BuiltRequest { head: Vec::new(), body, framing: BodyFraming::Plain };
+        let request = self.upstream_request(r, to, Method::of(&method), empty, Some(&make));
+        match self.version {
+            Version::HTTP_2 => self.pass_http2(r, lookup, request).await,
+            _ => proxy::pass(r, &self.settings, self, lookup, &request).await,
+        }
+    }
+
+    /// Passes a request over HTTP/2.
+    async fn pass_http2(
+        &self,
+        r: &mut Request,
+        lookup: Option<Box<Lookup>>,
+        request: UpstreamRequest<'_, Http1Codec>,
+    ) -> Outcome {
+        let trailers = if self.pass_trailers { Trailers::Forwarded } else { Trailers::Dropped };
+        let codec = Http2Codec::new(request.codec.method(), self.settings.upstream.buffer_size, trailers);
+        proxy::pass(r, &self.settings, self, lookup, &request.with_codec(codec)).await
+    }
+
+    /// Builds the request for all servers. The error is a status.
+    fn build<'a>(
+        &'a self,
+        r: &Request,
+        to: &'a UrlDestination<'_>,
+        announced: Framing,
+        lookup: Option<&Lookup>,
+    ) -> Result<UpstreamRequest<'a, Http1Codec>, u16> {
+        let (method, passed) = self.outgoing(r, to, lookup);
+        let made = self.write(r, &method, announced, &passed)?;
+        Ok(self.upstream_request(r, to, Method::of(&method), made, None))
+    }
+
+    /// Method and fields of the request to the server.
+    fn outgoing<'a>(
+        &self,
+        r: &Request,
+        to: &'a UrlDestination<'_>,
+        lookup: Option<&Lookup>,
+    ) -> (Cow<'static, [u8]>, ForwardedFields<'a>) {
+        let wants_body = lookup.is_some_and(|lookup| lookup.asks_for_body(r, &self.settings.cache));
+        let passed = ForwardedFields {
+            is_client_passed: self.settings.request.pass_headers,
+            host: &to.host,
+            conditions: lookup.and_then(|lookup| lookup.conditions(r, &self.settings.cache)),
+        };
+        (self.method(r, wants_body), passed)
+    }
+
+    fn upstream_request<'a>(
+        &'a self,
+        r: &Request,
+        to: &'a UrlDestination<'_>,
+        method: Method,
+        made: BuiltRequest,
+        rebuild: Option<RequestBuilder<'a>>,
+    ) -> UpstreamRequest<'a, Http1Codec> {
+        UpstreamRequest {
+            settings: &self.settings.upstream,
+            response: Some(&self.settings.response),
+            group: &to.group,
+            secured: match to.scheme {
+                UrlScheme::Http => None,
+                UrlScheme::Https => self.settings.upstream.tls.for_host(r, &to.host),
+            },
+            head: made.head,
+            body: made.body,
+            framing: made.framing,
+            rebuild,
+            codec: Http1Codec::new(method, self.settings.upstream.buffer_size, self.pass_trailers),
+        }
     }
 
     /// Method of the request to the server; with `wants_body`, a cache needs the response to GET.
@@ -451,7 +505,7 @@ impl Proxy {
         r: &Request,
         method: &[u8],
         announced: Framing,
-        passed: &fields::ForwardedFields<'_>,
+        passed: &ForwardedFields<'_>,
     ) -> Result<BuiltRequest, u16> {
         let (announced, body) = match &self.body {
             Some(own) => {

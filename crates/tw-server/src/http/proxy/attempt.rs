@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, ready};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tw_connect::AttemptPeer;
@@ -14,7 +15,7 @@ use tw_connect::queue;
 use tw_connect::reading::{READ_SIZE, read_some};
 use tw_connect::upstream_connection::{ReadOutcome, UpstreamConnection};
 use tw_connect::upstream_tls::TlsPools;
-use tw_net::ConnectOptions;
+use tw_net::{Addr, ConnectOptions};
 use tw_upstream::{Lease, PeerSelection};
 
 use super::codec::{Codec, Event};
@@ -24,7 +25,6 @@ use super::send_request::{RequestSender, SendError, SendTerms};
 use super::sticky::StickyId;
 use super::upstream_request::{BuiltRequest, UpstreamRequest, UpstreamRequestBody};
 use super::warnings::log_warnings;
-use crate::event_loop::Loop;
 use crate::http::request::Request;
 use crate::http::request_body::{BodyError, Source};
 
@@ -35,7 +35,7 @@ pub(super) struct AttemptContext {
     /// Server that the request is bound to (`sticky`).
     pub(super) sticky_id: StickyId,
     /// Socket options, if they are computed once for all attempts (`bind`).
-    pub(super) options: Option<ConnectOptions>,
+    pub(super) options: Option<Box<ConnectOptions>>,
 }
 
 /// Error of an attempt.
@@ -75,6 +75,13 @@ pub(super) enum RequestProgress {
     Sent,
 }
 
+impl AttemptContext {
+    /// Options of a new connection.
+    fn connect_options<C>(&self, r: &Request, request: &UpstreamRequest<'_, C>) -> ConnectOptions {
+        self.options.as_deref().cloned().unwrap_or_else(|| request.settings.connection.options(r))
+    }
+}
+
 impl AttemptError {
     /// Failure before anything was sent.
     fn before_sending(failure: AttemptFailure, lease: Option<Lease>) -> Self {
@@ -111,15 +118,106 @@ pub(super) fn give_up<C>(r: &mut Request, exchange: Exchange<C>) {
     sending.give_back(r);
 }
 
+/// An attempt that has a peer, and no connection yet.
+struct PendingAttempt {
+    lease: Lease,
+    /// Time at which the peer was chosen.
+    begun: Instant,
+    /// Request built for the peer; `None` if one was built for all.
+    built: Option<BuiltRequest>,
+    pool_key: PoolKey,
+}
+
 /// Runs one attempt until the response head has been read. `slot` has the exchange from the moment when there is a connection.
+///
+/// What is done at once is done by functions, and what has to be waited for, but seldom, by boxed futures: so a request that waits
+/// for its response occupies little more than `slot`.
 pub(super) async fn run<C: Codec + Clone>(
     r: &mut Request,
     request: &UpstreamRequest<'_, C>,
     attempts: &mut AttemptContext,
     slot: &mut Option<Exchange<C>>,
 ) -> Result<(), AttemptError> {
-    let home = r.client().home.clone();
-    let mut lease = select_peer(r, request, attempts, &home).await?;
+    let lease = match select_peer(r, request, attempts)? {
+        Some(lease) => lease,
+        None => Box::pin(wait_for_peer(r, request, attempts)).await?,
+    };
+    if let Some(pending) = begin(r, request, attempts, lease, slot)? {
+        Box::pin(open_connection(r, request, attempts, pending, slot)).await?;
+    }
+    if let Some(exchange) = slot.as_mut().filter(|exchange| !exchange.codec.is_connect())
+        && let Err(unsent) = read_head(r, exchange, request).await
+    {
+        return Err(end_unanswered(r, slot.take(), unsent));
+    }
+    if let Some(exchange) = slot {
+        exchange.lease.header(now_ms());
+    }
+    if let Some(attempt) = r.facts.upstream.current() {
+        attempt.header = Some(attempt.elapsed());
+    }
+    Ok(())
+}
+
+/// Selects the peer of the next attempt and records the attempt. `None` if the request has to wait in the queue of the group.
+fn select_peer<C>(
+    r: &mut Request,
+    request: &UpstreamRequest<'_, C>,
+    AttemptContext { selection, sticky_id, .. }: &mut AttemptContext,
+) -> Result<Option<Lease>, AttemptError> {
+    let group = request.group;
+    if let Some(sticky) = &group.sticky {
+        sticky.bind(selection, sticky_id);
+    }
+    let found = queue::select_now(&group.peers, selection, &r.client().home.app.upstreams.random);
+    if found.is_err() && group.queue.is_some() {
+        return Ok(None);
+    }
+    record_selection(r, request, found, None).map(Some)
+}
+
+/// Waits in the queue of the group for the peer of the next attempt, and records the attempt.
+async fn wait_for_peer<C>(
+    r: &mut Request,
+    request: &UpstreamRequest<'_, C>,
+    attempts: &mut AttemptContext,
+) -> Result<Lease, AttemptError> {
+    let (peers, home) = (&request.group.peers, r.client().home.clone());
+    let random = &home.app.upstreams.random;
+    let (found, queued) = match request.group.queue {
+        Some(queue) => queue::wait_for_peer(peers, queue, &mut attempts.selection, random).await,
+        None => (queue::select_now(peers, &mut attempts.selection, random), None),
+    };
+    record_selection(r, request, found, queued)
+}
+
+/// Records an attempt with the peer that was found after `queued`, or with nobody.
+fn record_selection<C>(
+    r: &mut Request,
+    request: &UpstreamRequest<'_, C>,
+    found: Result<Lease, UpstreamFailure>,
+    queued: Option<Duration>,
+) -> Result<Lease, AttemptError> {
+    match found {
+        Ok(lease) => {
+            r.facts.upstream.begin(AttemptPeer::Peer(lease.peer().clone()), queued);
+            Ok(lease)
+        }
+        Err(failure) => {
+            r.facts.upstream.begin(AttemptPeer::Nobody(request.group.peers.name().clone()), queued);
+            Err(AttemptError::before_sending(failure.at(AttemptStage::Connecting), None))
+        }
+    }
+}
+
+/// Begins an attempt at the peer of `lease`, if there is a connection to it or can be one at once; else returns it.
+fn begin<C: Codec + Clone>(
+    r: &mut Request,
+    request: &UpstreamRequest<'_, C>,
+    attempts: &AttemptContext,
+    lease: Lease,
+    slot: &mut Option<Exchange<C>>,
+) -> Result<Option<PendingAttempt>, AttemptError> {
     let begun = tw_rt::clock::now();
     if !request.settings.connection.allows(r) {
         // The failure says nothing about the server.
@@ -130,8 +228,45 @@ pub(super) async fn run<C: Codec + Clone>(
         sticky.prepare_cookie(r, &lease);
     }
     let built = request.rebuild.map(|rebuild| rebuild(r)).transpose().map_err(AttemptError::Unbuildable)?;
-    let pool_key = pool_key(r, request);
-    let connected = connect(r, request, &home, &pool_key, &lease, attempts.options.as_ref()).await;
+    let pending = PendingAttempt { lease, begun, built, pool_key: pool_key(r, request) };
+    match connect_at_once(r, request, attempts, &pending) {
+        None => Ok(Some(pending)),
+        Some(connected) => begin_exchange(r, request, connected, pending, slot).map(|()| None),
+    }
+}
+
+/// Opens a connection for an attempt, and begins it.
+async fn open_connection<C: Codec + Clone>(
+    r: &mut Request,
+    request: &UpstreamRequest<'_, C>,
+    attempts: &AttemptContext,
+    pending: PendingAttempt,
+    slot: &mut Option<Exchange<C>>,
+) -> Result<(), AttemptError> {
+    let connected = if request.codec.is_multiplexed() {
+        acquire_stream(r, request, attempts, &pending).await
+    } else {
+        let options = attempts.connect_options(r, request);
+        let secured = pending.pool_key.secured.as_ref();
+        let secured = secured.map(|secured| (secured, TlsPools::of(&r.generation().disks)));
+        let timeout = request.settings.timeouts.connect;
+        let home = r.client().home.clone();
+        let opened =
+            UpstreamConnection::open(&home, pending.lease.peer().addr(), &options, timeout, secured).await;
+        opened.map(Rc::new)
+    };
+    begin_exchange(r, request, connected, pending, slot)
+}
+
+/// Begins an exchange on the connection of an attempt: puts it into `slot`, and begins to send the request.
+fn begin_exchange<C: Codec + Clone>(
+    r: &mut Request,
+    request: &UpstreamRequest<'_, C>,
+    connected: Result<Rc<UpstreamConnection>, AttemptFailure>,
+    pending: PendingAttempt,
+    slot: &mut Option<Exchange<C>>,
+) -> Result<(), AttemptError> {
+    let PendingAttempt { mut lease, begun, built, pool_key } = pending;
     let connection = match connected {
         Ok(connection) => connection,
         Err(failure) => return Err(AttemptError::before_sending(failure, Some(lease))),
@@ -151,49 +286,17 @@ pub(super) async fn run<C: Codec + Clone>(
     });
     if exchange.codec.is_connect() {
         r.facts.upstream.answer.status = 200;
-    } else {
-        let connection_use = ConnectionUse::of(exchange.connection.is_reused());
-        if let Err(failure) = begin_sending(r, request, built.as_ref(), &home, exchange) {
-            return Err(AttemptError::Failed(FailedAttempt {
-                failure: failure.at(AttemptStage::Sending),
-                lease: slot.take().map(|exchange| exchange.lease),
-                connection: connection_use,
-                request: RequestProgress::NotSent,
-            }));
-        }
-        if let Err(unsent) = read_head(r, &home, exchange, request).await {
-            return Err(end_unanswered(r, slot.take(), connection_use, unsent));
-        }
+        return Ok(());
     }
-    exchange.lease.header(now_ms());
-    if let Some(attempt) = r.facts.upstream.current() {
-        attempt.header = Some(attempt.elapsed());
-    }
-    Ok(())
-}
-
-/// Selects the peer of the next attempt and records the attempt; waits in the queue of the group if it has one.
-async fn select_peer<C>(
-    r: &mut Request,
-    request: &UpstreamRequest<'_, C>,
-    AttemptContext { selection, sticky_id, .. }: &mut AttemptContext,
-    home: &Rc<Loop>,
-) -> Result<Lease, AttemptError> {
-    if let Some(sticky) = &request.group.sticky {
-        sticky.bind(selection, sticky_id);
-    }
-    let (selected, queued) =
-        queue::select(&request.group.peers, request.group.queue, selection, &home.app.upstreams.random).await;
-    match selected {
-        Ok(lease) => {
-            r.facts.upstream.begin(AttemptPeer::Peer(lease.peer().clone()), queued);
-            Ok(lease)
-        }
-        Err(failure) => {
-            r.facts.upstream.begin(AttemptPeer::Nobody(request.group.peers.name().clone()), queued);
-            Err(AttemptError::before_sending(failure.at(AttemptStage::Connecting), None))
-        }
-    }
+    let connection_use = ConnectionUse::of(exchange.connection.is_reused());
+    begin_sending(r, request, built.as_ref(), exchange).map_err(|failure| {
+        AttemptError::Failed(FailedAttempt {
+            failure: failure.at(AttemptStage::Sending),
+            lease: slot.take().map(|exchange| exchange.lease),
+            connection: connection_use,
+            request: RequestProgress::NotSent,
+        })
+    })
 }
 
 /// Key of the connections that `r` may use.
@@ -209,48 +312,35 @@ fn pool_key<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> PoolKey {
     }
 }
 
-/// Takes an idle connection to the peer of `lease`, or opens one; with HTTP/2, opens a stream.
-async fn connect<C: Codec>(
+/// Takes an idle connection to the peer of an attempt, or opens one if that never waits. `None` if it has to be waited for.
+fn connect_at_once<C: Codec>(
     r: &Request,
     request: &UpstreamRequest<'_, C>,
-    home: &Rc<Loop>,
-    pool_key: &PoolKey,
-    lease: &Lease,
-    options: Option<&ConnectOptions>,
-) -> Result<Rc<UpstreamConnection>, AttemptFailure> {
-    let settings = request.settings;
-    let options = || options.cloned().unwrap_or_else(|| settings.connection.options(r));
+    attempts: &AttemptContext,
+    PendingAttempt { lease, pool_key, .. }: &PendingAttempt,
+) -> Option<Result<Rc<UpstreamConnection>, AttemptFailure>> {
     if request.codec.is_multiplexed() {
-        // Boxed: other requests stay smaller without this state.
-        return Box::pin(acquire_stream(r, request, home, pool_key, lease, options())).await;
+        return None;
     }
+    let home = &r.client().home;
     // A kept connection has carried another protocol than a tunnel's.
     if !request.codec.is_connect()
         && let Some(connection) = home.app.upstreams.idle.take(pool_key, lease.peer())
     {
-        return Ok(connection);
+        return Some(Ok(connection));
     }
-    let options = options();
-    if pool_key.secured.is_none()
-        && let Some(opened) = UpstreamConnection::open_at_once(home, lease.peer().addr(), &options)
-    {
-        return opened;
+    if pool_key.secured.is_some() || !matches!(lease.peer().addr(), Addr::Unix(_)) {
+        return None;
     }
-    let secured = pool_key.secured.as_ref().map(|secured| (secured, TlsPools::of(&r.generation().disks)));
-    let timeout = settings.timeouts.connect;
-    // Boxed: most requests find a connection, and stay smaller without this state.
-    let opened = UpstreamConnection::open(home, lease.peer().addr(), &options, timeout, secured);
-    Box::pin(opened).await.map(Rc::new)
+    UpstreamConnection::open_at_once(home, lease.peer().addr(), &attempts.connect_options(r, request))
 }
 
-/// Opens a stream to the server of `lease`, on a connection that others use, too, or will.
+/// Opens a stream to the peer of an attempt, on a connection that others use, too, or will.
 async fn acquire_stream<C>(
     r: &Request,
     request: &UpstreamRequest<'_, C>,
-    home: &Rc<Loop>,
-    pool_key: &PoolKey,
-    lease: &Lease,
-    options: ConnectOptions,
+    attempts: &AttemptContext,
+    PendingAttempt { lease, pool_key, .. }: &PendingAttempt,
 ) -> Result<Rc<UpstreamConnection>, AttemptFailure> {
     let mut keepalive = request.group.keepalive;
     if !request.group.is_named {
@@ -260,13 +350,13 @@ async fn acquire_stream<C>(
     let wanted = StreamParams {
         peer: lease.peer(),
         to: lease.peer().addr(),
-        options,
+        options: attempts.connect_options(r, request),
         keepalive,
         head_size: request.settings.buffer_size,
         timeout: request.settings.timeouts.connect,
     };
     let pools = || TlsPools::of(&r.generation().disks);
-    let stream = h2_pool::acquire_shared(&home.app.upstreams, pool_key, wanted, pools).await?;
+    let stream = h2_pool::acquire_shared(&r.client().home.app.upstreams, pool_key, wanted, pools).await?;
     Ok(Rc::new(UpstreamConnection::from_stream(stream)))
 }
 
@@ -284,7 +374,6 @@ fn begin_sending<C: Codec>(
     r: &mut Request,
     request: &UpstreamRequest<'_, C>,
     built: Option<&BuiltRequest>,
-    home: &Rc<Loop>,
     exchange: &mut Exchange<C>,
 ) -> Result<(), UpstreamFailure> {
     let (head, body, framing) = match built {
@@ -302,7 +391,7 @@ fn begin_sending<C: Codec>(
         exchange.codec.attach(stream);
     }
     let terms = SendTerms {
-        home,
+        home: &r.client().home,
         framing,
         client: r.body_limits(),
         kept_max: r.plan().core.client_body.buffer_size,
@@ -313,19 +402,16 @@ fn begin_sending<C: Codec>(
 }
 
 /// Ends an attempt that failed before the response head was complete. Gives the body back.
-fn end_unanswered<C>(
-    r: &mut Request,
-    exchange: Option<Exchange<C>>,
-    connection_use: ConnectionUse,
-    unsent: SendError,
-) -> AttemptError {
+fn end_unanswered<C>(r: &mut Request, exchange: Option<Exchange<C>>, unsent: SendError) -> AttemptError {
     let (mut stage, mut traffic, mut lease) = (AttemptStage::Sending, (0, 0), None);
+    let mut connection_use = ConnectionUse::First;
     if let Some(exchange) = exchange {
         if exchange.sending.is_sent() {
             stage = AttemptStage::ReadingHead;
         }
         exchange.sending.give_back(r);
         record_traffic(r, &exchange.connection);
+        connection_use = ConnectionUse::of(exchange.connection.is_reused());
         (traffic, lease) = (exchange.connection.traffic(), Some(exchange.lease));
     }
     let (sent, received) = traffic;
@@ -352,10 +438,10 @@ fn record_traffic(r: &mut Request, connection: &UpstreamConnection) {
 /// exchange then.
 async fn read_head<C: Codec>(
     r: &mut Request,
-    home: &Rc<Loop>,
     exchange: &mut Exchange<C>,
     request: &UpstreamRequest<'_, C>,
 ) -> Result<(), SendError> {
+    let home = r.client().home.clone();
     let Exchange { connection, sending, codec, input: rest, .. } = exchange;
     let settings = request.settings;
     // The read timeout starts when the request is sent, and is one span for the whole head (nginx: the same).

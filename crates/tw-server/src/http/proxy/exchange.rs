@@ -26,5 +26,5 @@ pub(super) struct Exchange<C> {
     /// Time at which the server was chosen.
     pub(super) begun: Instant,
     /// Session of `sticky learn` to be stored when the exchange ends.
-    pub(super) session: Option<PendingSession>,
+    pub(super) session: Option<Box<PendingSession>>,
 }

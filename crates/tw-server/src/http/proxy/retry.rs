@@ -130,7 +130,7 @@ fn begin<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> AttemptContext {
     AttemptContext {
         selection: begin_selection(r, request),
         sticky_id: sticky.map(|sticky| sticky.read_id(r)).unwrap_or_default(),
-        options: request.settings.connection.options_once(r),
+        options: request.settings.connection.options_once(r).map(Box::new),
     }
 }
 
@@ -159,7 +159,7 @@ fn begin_session<C>(
     exchange: &mut Option<Exchange<C>>,
 ) {
     if let (Some(sticky), Some(exchange)) = (&request.group.sticky, exchange) {
-        exchange.session = sticky.begin_session(r, attempts.sticky_id, &exchange.lease);
+        exchange.session = sticky.begin_session(r, attempts.sticky_id, &exchange.lease).map(Box::new);
     }
 }
 

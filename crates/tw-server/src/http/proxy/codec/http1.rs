@@ -55,6 +55,11 @@ impl Http1Codec {
         Self { start: HeadStart::Either, ..Self::new(method, head_size, false) }
     }
 
+    /// Method of the request as it was sent.
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
     fn head(&mut self, input: &mut Bytes, answer: &mut UpstreamResponse) -> Result<Event, UpstreamFailure> {
         let start = self.start;
         let head = self.head.get_or_insert_with(|| spare_head(start));
