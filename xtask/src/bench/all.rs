@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -14,6 +14,8 @@ use super::report::number;
 use super::supervise::{End, Supervisor};
 use super::{Outcome, home, machine};
 
+/// Option with the path of a distributed build, which is measured in addition to ours.
+const DISTRIBUTED: &str = "distributed";
 /// A part may take this many times as long as estimated; more is a hang.
 const PATIENCE: u64 = 4;
 /// Variable for a part: its name, and the second (of the clock) at which all parts are expected to end.
@@ -34,6 +36,35 @@ struct Part {
     quick_seconds: u64,
     /// Peers of its own, given with options of these names.
     peers: &'static [&'static str],
+    /// Cases that are measured with a distributed build, too; `None` if there are none.
+    distributed: Option<Distributed>,
+}
+
+/// Cases with targets for a distributed build.
+#[derive(Clone, Copy)]
+struct Distributed {
+    only: &'static str,
+    /// Expected duration, in seconds.
+    seconds: u64,
+}
+
+/// Build of our server that a part is measured with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Build {
+    /// By `cargo build --release`, or that of `--ours`.
+    Plain,
+    /// By `cargo xtask dist`.
+    Distributed,
+}
+
+impl Build {
+    /// Key of its parts in the results.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Plain => "parts",
+            Self::Distributed => DISTRIBUTED,
+        }
+    }
 }
 
 /// Rounds and seconds of short parts: five short rounds have a steadier median than two long ones.
@@ -47,19 +78,21 @@ const PARTS: &[Part] = &[
     Part::new("open", "--memory 96m --seconds 4", "--memory 48m", (100, 55)),
     Part::new("sharding", "--rounds 3 --seconds 2", "", (115, 45)),
     Part::new("disk", "--memory 128m --seconds 5 --only 32k,stalls", DISK, (90, 70)),
-    Part::new("static", "--rounds 3 --seconds 1 --connections 64", "", (145, 95)),
+    Part::new("static", "--rounds 3 --seconds 1 --connections 64", "", (145, 95))
+        .distributed("1k,32k,log", 95),
     Part::new("filters", SHORT, "", (60, 20)),
-    Part { peers: &["haproxy"], ..Part::new("proxy", SHORTER, "", (110, 65)) },
+    Part { peers: &["haproxy"], ..Part::new("proxy", SHORTER, "", (110, 65)).distributed("1k,32k", 70) },
     Part::new(
         "cache",
         "--rounds 3 --seconds 2 --memory 96m --fills 5000 --object 20m",
         "--memory 64m",
         (170, 110),
-    ),
-    Part::new("gateways", SHORT, "", (60, 25)),
+    )
+    .distributed("1k,32k,fills", 120),
+    Part::new("gateways", SHORT, "", (60, 25)).distributed("1k,1k-close", 40),
     Part::new("grpc", SHORT, "", (25, 10)),
     Part::new("tls", SHORT, "", (95, 50)),
-    Part::new("h2", SHORTER, "", (90, 60)),
+    Part::new("h2", SHORTER, "", (90, 60)).distributed("1m", 35),
     Part::new("h3", SHORTER, "", (90, 60)),
     Part {
         peers: &["haproxy"],
@@ -76,29 +109,45 @@ impl Part {
         quick: &'static str,
         (seconds, quick_seconds): (u64, u64),
     ) -> Self {
-        Self { name, args, quick, seconds, quick_seconds, peers: &[] }
+        Self { name, args, quick, seconds, quick_seconds, peers: &[], distributed: None }
+    }
+
+    const fn distributed(self, only: &'static str, seconds: u64) -> Self {
+        Self { distributed: Some(Distributed { only, seconds }), ..self }
     }
 
     /// Words after `bench` that anybody could repeat: without paths of one machine.
-    fn command(&self, is_quick: bool) -> String {
-        let words = if is_quick { [self.name, self.quick, "--quick"] } else { [self.name, self.args, ""] };
-        words.into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" ")
+    fn command(&self, is_quick: bool, build: Build) -> String {
+        let [name, args, quick] =
+            if is_quick { [self.name, self.quick, "--quick"] } else { [self.name, self.args, ""] };
+        let only = self.distributed.filter(|_| build == Build::Distributed);
+        let only = only.map_or_else(String::new, |cases| format!("--only {}", cases.only));
+        [name, args, quick, &only].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" ")
     }
 
     /// Arguments of `bench` for this part.
-    fn words(&self, options: &Options) -> Vec<String> {
-        let command = self.command(options.flag("quick"));
+    fn words(&self, options: &Options, build: Build) -> Vec<String> {
+        let command = self.command(options.flag("quick"), build);
         let mut words: Vec<String> = command.split_ascii_whitespace().map(str::to_owned).collect();
         for name in PASSED.iter().chain(self.peers) {
-            if let Some(value) = options.text(name) {
+            let value = match *name {
+                "ours" if build == Build::Distributed => options.text(DISTRIBUTED),
+                name => options.text(name),
+            };
+            if let Some(value) = value {
                 words.extend([format!("--{name}"), value.to_owned()]);
             }
         }
         words
     }
 
-    fn expected(&self, is_quick: bool) -> u64 {
-        if is_quick { self.quick_seconds } else { self.seconds }
+    /// Expected duration in seconds.
+    fn expected(&self, is_quick: bool, build: Build) -> u64 {
+        match (build, self.distributed) {
+            (Build::Distributed, Some(cases)) => cases.seconds,
+            _ if is_quick => self.quick_seconds,
+            _ => self.seconds,
+        }
     }
 }
 
@@ -109,9 +158,12 @@ pub(super) fn results_path() -> PathBuf {
 
 /// Measures all parts, or those of `--parts`; writes `results.json` and `report.html`.
 pub(super) fn run(args: &[String]) -> Outcome {
-    let options = Options::parse(args, &["parts", "haproxy"], &[])?;
+    let options = Options::parse(args, &["parts", "haproxy", DISTRIBUTED], &[])?;
     let parts = chosen(&options)?;
     let is_quick = options.flag("quick");
+    if let Some(path) = options.text(DISTRIBUTED).filter(|path| !Path::new(path).is_file()) {
+        return Err(format!("{path}: build it with cargo xtask dist").into());
+    }
     // A wrong path of a server ends all here, not each part.
     if Binaries::find(&options)?.nginx.is_absent() {
         println!("no nginx: left out, and with it the targets that compare with it (--nginx PATH)\n");
@@ -120,12 +172,16 @@ pub(super) fn run(args: &[String]) -> Outcome {
     let supervisor = Supervisor::new(options.flag("keep-data"))?;
     let mut results = begin(options.text("parts").is_some());
     let mut failed = Vec::new();
-    for (nth, part) in parts.iter().enumerate() {
-        let rest: u64 = parts[nth..].iter().map(|part| part.expected(is_quick)).sum();
-        let title = format!("{}, part {} of {}", part.name, nth + 1, parts.len());
+    for (nth, &(part, build)) in parts.iter().enumerate() {
+        let rest: u64 = parts[nth..].iter().map(|(part, build)| part.expected(is_quick, *build)).sum();
+        let title = match build {
+            Build::Plain => part.name.to_owned(),
+            Build::Distributed => format!("{} of the distributed build", part.name),
+        };
+        let title = format!("{title}, part {} of {}", nth + 1, parts.len());
         println!(
             "== {title}: about {} s of {} min left\n",
-            part.expected(is_quick),
+            part.expected(is_quick, build),
             number(rest as f64 / 60.0)
         );
         let ends = since_epoch() + rest;
@@ -134,9 +190,9 @@ pub(super) fn run(args: &[String]) -> Outcome {
         if result.exists() {
             fs::remove_file(&result)?;
         }
-        let time_max = Duration::from_secs(part.expected(is_quick) * PATIENCE);
+        let time_max = Duration::from_secs(part.expected(is_quick, build) * PATIENCE);
         let end = supervisor.run(
-            &part.words(&options),
+            &part.words(&options, build),
             &[(PROGRESS, format!("{ends} {title}"))],
             Some(time_max),
         )?;
@@ -152,8 +208,8 @@ pub(super) fn run(args: &[String]) -> Outcome {
             }
         };
         value["seconds"] = json!(began.elapsed().as_secs());
-        value["command"] = json!(part.command(is_quick));
-        keep(&mut results, part.name, value);
+        value["command"] = json!(part.command(is_quick, build));
+        keep(&mut results, build.key(), part.name, value);
         fs::write(results_path(), serde_json::to_string(&results)?)?;
         println!();
     }
@@ -165,28 +221,42 @@ pub(super) fn run(args: &[String]) -> Outcome {
     }
 }
 
-fn chosen(options: &Options) -> Outcome<Vec<&'static Part>> {
-    let Some(names) = options.text("parts") else { return Ok(PARTS.iter().collect()) };
+/// Parts to be measured, each with a build: a distributed one right behind ours, if there is one.
+fn chosen(options: &Options) -> Outcome<Vec<(&'static Part, Build)>> {
     let find = |name: &str| {
         let known = || PARTS.iter().map(|part| part.name).collect::<Vec<_>>().join(", ");
         let part = PARTS.iter().find(|part| part.name == name);
-        part.ok_or_else(|| format!("no part {name}: {}", known()).into())
+        part.ok_or_else(|| format!("no part {name}: {}", known()))
     };
-    names.split(',').map(find).collect()
+    let parts: Vec<&Part> = match options.text("parts") {
+        None => PARTS.iter().collect(),
+        Some(names) => names.split(',').map(find).collect::<Result<_, _>>()?,
+    };
+    let has_distributed = options.text(DISTRIBUTED).is_some();
+    let with_builds = |part: &'static Part| {
+        let distributed = part.distributed.filter(|_| has_distributed).map(|_| (part, Build::Distributed));
+        [Some((part, Build::Plain)), distributed].into_iter().flatten()
+    };
+    Ok(parts.into_iter().flat_map(with_builds).collect())
 }
 
 /// Results so far: those of before if only some parts are measured again.
 fn begin(continues: bool) -> Value {
     let before = fs::read_to_string(results_path()).ok().filter(|_| continues);
     let before: Option<Value> = before.and_then(|text| serde_json::from_str(&text).ok());
-    let mut results = before.unwrap_or_else(|| json!({ "parts": [] }));
+    let mut results = before.unwrap_or_else(|| json!({}));
+    for build in [Build::Plain, Build::Distributed] {
+        if results[build.key()].is_null() {
+            results[build.key()] = json!([]);
+        }
+    }
     results["machine"] = machine::describe();
     results
 }
 
-/// Puts the result of a part to its place in the order of all parts.
-fn keep(results: &mut Value, name: &str, value: Value) {
-    let Some(list) = results["parts"].as_array_mut() else { return };
+/// Puts the result of a part to its place in the order of all parts of a build.
+fn keep(results: &mut Value, key: &str, name: &str, value: Value) {
+    let Some(list) = results[key].as_array_mut() else { return };
     list.retain(|part| part["measurement"] != name);
     list.push(value);
     let place = |part: &Value| PARTS.iter().position(|other| part["measurement"] == other.name);
@@ -207,6 +277,7 @@ fn since_epoch() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::targets;
     use super::*;
 
     #[test]
@@ -219,7 +290,7 @@ mod tests {
     fn parts_are_replaced_and_keep_their_order() {
         let mut results = json!({ "parts": [] });
         for (name, value) in [("static", 1), ("pools", 2), ("static", 3)] {
-            keep(&mut results, name, json!({ "measurement": name, "value": value }));
+            keep(&mut results, "parts", name, json!({ "measurement": name, "value": value }));
         }
         let found: Vec<_> = results["parts"].as_array().unwrap().iter().map(|part| &part["value"]).collect();
         assert_eq!(found, [2, 3]);
@@ -229,8 +300,37 @@ mod tests {
     fn options_are_passed_to_the_parts() {
         let args = ["--quick", "--nginx", "/n", "--haproxy", "/h"].map(str::to_owned);
         let options = Options::parse(&args, &["haproxy"], &[]).unwrap();
-        let words = |name| PARTS.iter().find(|part| part.name == name).unwrap().words(&options).join(" ");
-        assert_eq!(words("proxy"), "proxy --quick --nginx /n --haproxy /h");
-        assert_eq!(words("tls"), "tls --quick --nginx /n");
+        let words = |name, build| {
+            PARTS.iter().find(|part| part.name == name).unwrap().words(&options, build).join(" ")
+        };
+        assert_eq!(words("proxy", Build::Plain), "proxy --quick --nginx /n --haproxy /h");
+        assert_eq!(words("tls", Build::Plain), "tls --quick --nginx /n");
+    }
+
+    #[test]
+    fn distributed_build_is_measured_behind_the_plain_one() {
+        let args = ["--parts", "grpc,h2", "--ours", "/plain", "--distributed", "/d"].map(str::to_owned);
+        let options = Options::parse(&args, &["parts", DISTRIBUTED], &[]).unwrap();
+        let commands: Vec<_> = chosen(&options)
+            .unwrap()
+            .iter()
+            .map(|(part, build)| part.words(&options, *build).join(" "))
+            .collect();
+        assert_eq!(
+            commands,
+            [
+                "grpc --rounds 5 --seconds 1 --ours /plain",
+                "h2 --rounds 3 --seconds 1 --ours /plain",
+                "h2 --rounds 3 --seconds 1 --only 1m --ours /d"
+            ]
+        );
+    }
+
+    #[test]
+    fn parts_of_the_distributed_build_have_targets() {
+        for part in PARTS {
+            let wanted = targets::of(part.name).any(|wanted| wanted.distributed.is_some());
+            assert_eq!(part.distributed.is_some(), wanted, "{}", part.name);
+        }
     }
 }

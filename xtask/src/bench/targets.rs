@@ -1,8 +1,10 @@
-//! Targets of measured values, from `xtask/data/targets.json`: bench, row, limit and unit of each.
+//! Targets of measured values, from `xtask/data/targets.json`: bench, row, limit and unit of each, and for some a second limit
+//! for the distributed build.
 //!
 //! A row is the text that a measurement gives to its value, with `*` for what differs between runs, such as the number
 //! of connections.
 
+use std::fmt;
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
@@ -22,6 +24,8 @@ pub(super) struct Wanted {
     bench: String,
     row: String,
     pub(super) limit: Limit,
+    /// Limit for the distributed build, if it has one of its own.
+    pub(super) distributed: Option<Limit>,
     pub(super) unit: String,
     /// Program that is better beyond a ratio of 1; the value is a ratio then.
     peer: Option<String>,
@@ -40,27 +44,33 @@ static ALL: LazyLock<Vec<Wanted>> =
     LazyLock::new(|| parse(FILE).expect("the file is part of the program, and a test reads it"));
 
 /// Targets of one bench.
-pub(super) fn of(bench: &str) -> impl Iterator<Item = &Wanted> {
+pub(super) fn of(bench: &str) -> impl Iterator<Item = &'static Wanted> {
     ALL.iter().filter(move |wanted| wanted.bench == bench)
+}
+
+/// Target of a row of a bench, if it has one.
+pub(super) fn wanted(bench: &str, row: &str) -> Option<&'static Wanted> {
+    of(bench).find(|wanted| matches(&wanted.row, row))
 }
 
 /// Judges a value of a bench.
 pub(super) fn judge(bench: &str, row: &str, value: f64) -> Verdict {
-    let wanted = of(bench).find(|wanted| matches(&wanted.row, row)).cloned();
-    Verdict { row: row.to_owned(), value, wanted }
+    Verdict { row: row.to_owned(), value, wanted: wanted(bench, row).cloned() }
 }
 
 fn parse(text: &str) -> Option<Vec<Wanted>> {
     let one = |value: &Value| {
-        let limit = match (value["at_most"].as_f64(), value["at_least"].as_f64()) {
-            (Some(limit), None) => Limit::AtMost(limit),
-            (None, Some(limit)) => Limit::AtLeast(limit),
-            _ => return None,
-        };
+        let (limit, kind): (_, fn(f64) -> Limit) =
+            match (value["at_most"].as_f64(), value["at_least"].as_f64()) {
+                (Some(limit), None) => (limit, Limit::AtMost),
+                (None, Some(limit)) => (limit, Limit::AtLeast),
+                _ => return None,
+            };
         Some(Wanted {
             bench: value["bench"].as_str()?.to_owned(),
             row: value["row"].as_str()?.to_owned(),
-            limit,
+            limit: kind(limit),
+            distributed: value["distributed"].as_f64().map(kind),
             unit: value["unit"].as_str().unwrap_or_default().to_owned(),
             peer: value["peer"].as_str().map(str::to_owned),
         })
@@ -79,22 +89,34 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
 impl Wanted {
     /// Limit for readers, as in `≤ 5 ms`.
     pub(super) fn text(&self) -> String {
-        let (sign, limit) = match self.limit {
-            Limit::AtMost(limit) => ('≤', limit),
-            Limit::AtLeast(limit) => ('≥', limit),
-        };
-        // As it is written in the file: 0.9, not 0.90.
-        format!("{sign} {limit}{}", self.unit)
+        format!("{}{}", self.limit, self.unit)
+    }
+}
+
+impl Limit {
+    /// Returns `true` if a value keeps the limit; one that could not be measured does not.
+    pub(super) fn is_met(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(limit) => value <= limit,
+            Self::AtLeast(limit) => value >= limit,
+        }
+    }
+}
+
+/// The limit as it is written in the file: `≤ 0.9`, not `≤ 0.90`.
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(limit) => write!(f, "≤ {limit}"),
+            Self::AtLeast(limit) => write!(f, "≥ {limit}"),
+        }
     }
 }
 
 impl Verdict {
     /// True if the value keeps its limit; `None` without one. A value that could not be measured misses it.
     pub(super) fn is_met(&self) -> Option<bool> {
-        self.wanted.as_ref().map(|wanted| match wanted.limit {
-            Limit::AtMost(limit) => self.value <= limit,
-            Limit::AtLeast(limit) => self.value >= limit,
-        })
+        self.wanted.as_ref().map(|wanted| wanted.limit.is_met(self.value))
     }
 
     /// Returns `true` if the value compares with another program.
@@ -160,6 +182,7 @@ mod tests {
             bench: "b".to_owned(),
             row: "r".to_owned(),
             limit,
+            distributed: None,
             unit: String::new(),
             peer: peer.map(str::to_owned),
         };

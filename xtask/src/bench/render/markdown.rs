@@ -1,16 +1,16 @@
 //! Tables of the document, between markers: `<!-- bench WHAT -->` and `<!-- /bench -->`.
 //!
-//! `WHAT` is `machine`, `claims`, `summary`, `PART targets`, `PART: TITLE` for a table, or `PART: TITLE | COLUMN, COLUMN` for some of its
+//! `WHAT` is `machine`, `claims`, `summary`, `builds`, `PART targets`, `PART: TITLE` for a table, or `PART: TITLE | COLUMN, COLUMN` for some of its
 //! columns. `*` in a title stands for any text.
 
 use serde_json::Value;
 
 use super::claims::claims;
-use super::results::{Case, Part, Target, counts, is_known, parts, readable, text};
+use super::results::{Case, Part, Target, counts, distributed, is_known, parts, readable, text};
 use crate::bench::Outcome;
 use crate::bench::machine;
 use crate::bench::report::number;
-use crate::bench::targets::matches;
+use crate::bench::targets::{Limit, matches, wanted};
 
 const BEGIN: &str = "<!-- bench ";
 const END: &str = "<!-- /bench -->";
@@ -44,6 +44,9 @@ fn section(what: &str, results: &Value) -> Outcome<String> {
     }
     if what == "summary" {
         return Ok(summary(results));
+    }
+    if what == "builds" {
+        return Ok(builds(results));
     }
     let name = what.split([' ', ':']).next().unwrap_or_default();
     let all = parts(results);
@@ -118,6 +121,37 @@ fn summary(results: &Value) -> String {
     out
 }
 
+/// Rows with a target for the distributed build, with both builds beside each other.
+fn builds(results: &Value) -> String {
+    let distributed = distributed(results);
+    let mut out =
+        "| | row | wanted | plain build | wanted | distributed build |\n|---|---|---|---|---|---|\n"
+            .to_owned();
+    let cell = |value: f64, limit: Limit| match (value.is_nan(), limit.is_met(value)) {
+        (true, _) => "not measured".to_owned(),
+        (false, true) => number(value),
+        (false, false) => format!("**{}**", number(value)),
+    };
+    for part in parts(results) {
+        for target in part.targets() {
+            let Some(wanted) = wanted(part.name, target.name) else { continue };
+            let Some(limit) = wanted.distributed else { continue };
+            let other = distributed.iter().find(|other| other.name == part.name);
+            let other = other.and_then(|part| part.targets().find(|other| other.name == target.name));
+            let other = other.map_or(f64::NAN, |target| target.value);
+            out += &format!(
+                "| {} | {} | {} | {} | {limit} | {} |\n",
+                part.title,
+                code(&target.row),
+                wanted.limit,
+                cell(target.value, wanted.limit),
+                cell(other, limit),
+            );
+        }
+    }
+    out
+}
+
 fn targets(part: &Part<'_>) -> String {
     let mut out = "| target | wanted | measured | |\n|---|---|---|---|\n".to_owned();
     for target in part.targets() {
@@ -172,6 +206,8 @@ fn code(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::super::results::example;
     use super::*;
 
@@ -195,6 +231,25 @@ mod tests {
         );
         let summary = fill("<!-- bench summary --><!-- /bench -->", &example()).unwrap();
         assert!(summary.contains("0 of 2 targets") && summary.contains("| 1.20 | nginx |"), "{summary}");
+    }
+
+    #[test]
+    fn builds_stand_beside_each_other() {
+        let part = |values: &[(&str, f64)]| {
+            let targets: Vec<_> =
+                values.iter().map(|(row, value)| json!({ "row": row, "value": value })).collect();
+            json!([{ "measurement": "proxy", "targets": targets }])
+        };
+        let (small, large) =
+            ("1 KiB, 64 connections: CPU of ours / nginx", "32 KiB, 64 connections: CPU of ours / nginx");
+        let results = json!({
+            "parts": part(&[(small, 1.08), (large, 0.7), ("memory of an idle tunnel", 7000.0)]),
+            "distributed": part(&[(small, 0.7)]),
+        });
+        let filled = fill("<!-- bench builds --><!-- /bench -->", &results).unwrap();
+        let row = "1 KiB, 64 connections: CPU of Tailwater / nginx | ≤ 0.9 | **1.08** | ≤ 0.78 | 0.70 |";
+        assert!(filled.contains(row), "{filled}");
+        assert!(filled.contains("≤ 0.75 | 0.70 | ≤ 0.7 | not measured |"), "{filled}");
     }
 
     #[test]

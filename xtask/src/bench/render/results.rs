@@ -76,6 +76,9 @@ pub(super) struct Case<'a> {
 
 /// A value with its target.
 pub(super) struct Target<'a> {
+    /// Name of the row in the file of targets.
+    pub(super) name: &'a str,
+    /// Name for readers.
     pub(super) row: String,
     pub(super) value: f64,
     pub(super) unit: &'a str,
@@ -91,7 +94,16 @@ pub(super) fn is_known(name: &str) -> bool {
 
 /// All parts.
 pub(super) fn parts(results: &Value) -> Vec<Part<'_>> {
-    list(&results["parts"])
+    of(&results["parts"])
+}
+
+/// Parts that were measured with the distributed build.
+pub(super) fn distributed(results: &Value) -> Vec<Part<'_>> {
+    of(&results["distributed"])
+}
+
+fn of(parts: &Value) -> Vec<Part<'_>> {
+    list(parts)
         .map(|value| {
             let name = text(&value["measurement"]);
             let known = PARTS.iter().find(|(other, ..)| *other == name);
@@ -144,6 +156,7 @@ impl<'a> Part<'a> {
 
     pub(super) fn targets(&self) -> impl Iterator<Item = Target<'a>> + use<'a> {
         list(&self.value["targets"]).map(|target| Target {
+            name: text(&target["row"]),
             row: readable(text(&target["row"])),
             value: target["value"].as_f64().unwrap_or(f64::NAN),
             unit: text(&target["unit"]),
@@ -186,19 +199,25 @@ pub(super) fn readable(text: &str) -> String {
 /// Results without what neither the page nor the document shows, a part on each line.
 pub(super) fn compact(results: &Value) -> Outcome<String> {
     let mut results = results.clone();
-    let parts = results["parts"].take();
-    let mut lines = Vec::new();
-    for part in list(&parts) {
-        let mut part = part.clone();
-        for case in part["cases"].as_array_mut().into_iter().flatten() {
-            let costs: Vec<Value> = case["contestants"].as_array().into_iter().flatten().map(slim).collect();
-            case["contestants"] = json!(costs);
+    let mut written = Vec::new();
+    for key in ["parts", "distributed"] {
+        let mut lines = Vec::new();
+        for part in list(&results[key].take()) {
+            let mut part = part.clone();
+            for case in part["cases"].as_array_mut().into_iter().flatten() {
+                let costs: Vec<Value> = list(&case["contestants"]).map(slim).collect();
+                case["contestants"] = json!(costs);
+            }
+            if key == "distributed" {
+                part["plots"] = json!([]);
+            }
+            lines.push(serde_json::to_string(&part)?);
         }
-        lines.push(serde_json::to_string(&part)?);
+        results[key] = json!([]);
+        written.push((format!("\"{key}\":[]"), format!("\"{key}\":[\n{}\n]", lines.join(",\n"))));
     }
-    results["parts"] = json!([]);
     let head = serde_json::to_string(&results)?;
-    Ok(head.replacen("\"parts\":[]", &format!("\"parts\":[\n{}\n]", lines.join(",\n")), 1) + "\n")
+    Ok(written.iter().fold(head, |text, (empty, full)| text.replacen(empty, full, 1)) + "\n")
 }
 
 /// Numbers of a contestant, without its rounds.
