@@ -20,7 +20,7 @@ use tw_http::{Framing, Method};
 use tw_log::Level;
 use tw_server::config::location::Location;
 use tw_server::http::Http;
-use tw_server::http::cache;
+use tw_server::http::cache::{self, Lookup};
 use tw_server::http::forward_head::RewriteFields;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::proxy::codec::{BodyFraming, Codec};
@@ -35,7 +35,7 @@ use tw_server::vars::{Template, VarDef};
 
 use crate::pass_module::{self, PassModule};
 
-use address::{AddressScheme, PassAddress, RawPassAddress};
+use address::{AddressDestination, AddressScheme, PassAddress, RawPassAddress};
 use health_check::CgiHealthCheck;
 use params::{Params, RawParam, RequestParams};
 
@@ -278,52 +278,83 @@ impl<L: Language> CgiGateway<L> {
             };
         // DIFF(nginx): GET cannot be asked in the place of HEAD, and what answers HEAD would answer GET from then on.
         let lookup = lookup.filter(|lookup| !(r.method() == Method::Head && lookup.leads()));
-        let (body, announced) = match self.settings.request.pass_body {
-            true => (UpstreamRequestBody::Client, r.body.framing(r.head.framing())),
-            false => (UpstreamRequestBody::Nothing, Framing::None),
+        r.set_upstream_url(to.scheme.text, |_, _| {});
+        if pass_module::is_rebuilt(r, &self.settings) {
+            // Boxed: other requests stay smaller without this state.
+            return Box::pin(self.pass_rebuilt(r, &to, lookup)).await;
+        }
+        let request = match self.write(r, &self.sent(r, lookup.as_deref())) {
+            Ok(made) => self.upstream_request(r, &to, made, None),
+            Err(status) => return Outcome::Status(status),
         };
-        let conditions = lookup.as_ref().and_then(|lookup| lookup.conditions(r, &self.settings.cache));
-        let sent = RequestParams {
+        proxy::pass(r, &self.settings, self, lookup, &request).await
+    }
+
+    /// Passes a request that is built anew for each server.
+    async fn pass_rebuilt(
+        &self,
+        r: &mut Request,
+        to: &AddressDestination<'_>,
+        lookup: Option<Box<Lookup>>,
+    ) -> Outcome {
+        let sent = self.sent(r, lookup.as_deref());
+        let make = |r: &Request| self.write(r, &sent);
+        let empty = BuiltRequest { head: Vec::new(), body: self.body(), framing: L::FRAMING };
+        let request = self.upstream_request(r, to, empty, Some(&make));
+        proxy::pass(r, &self.settings, self, lookup, &request).await
+    }
+
+    fn body(&self) -> UpstreamRequestBody {
+        match self.settings.request.pass_body {
+            true => UpstreamRequestBody::Client,
+            false => UpstreamRequestBody::Nothing,
+        }
+    }
+
+    /// Parts of the request that are sent.
+    fn sent(&self, r: &Request, lookup: Option<&Lookup>) -> RequestParams<'_> {
+        RequestParams {
             params: &self.params,
             is_client_passed: self.settings.request.pass_headers,
-            conditions,
-            body: announced,
-        };
-        let make = |r: &Request| {
-            let (head, framing) = self.language.beginning(r, &sent).map_err(|message| {
-                r.log(Level::Alert, format_args!("{message}"));
-                500_u16
-            })?;
-            let body = if self.settings.request.pass_body {
-                UpstreamRequestBody::Client
-            } else {
-                UpstreamRequestBody::Nothing
-            };
-            Ok(BuiltRequest { head, body, framing })
-        };
-        let (made, rebuild): (_, Option<RequestBuilder<'_>>) =
-            match pass_module::is_rebuilt(r, &self.settings) {
-                true => (BuiltRequest { head: Vec::new(), body, framing: L::FRAMING }, Some(&make)),
-                false => match make(r) {
-                    Ok(made) => (made, None),
-                    Err(status) => return Outcome::Status(status),
-                },
-            };
-        let secured =
-            if to.scheme.is_secured { self.settings.upstream.tls.for_host(r, &to.host) } else { None };
-        r.set_upstream_url(to.scheme.text, |_, _| {});
-        let request = UpstreamRequest {
+            conditions: lookup.and_then(|lookup| lookup.conditions(r, &self.settings.cache)),
+            body: match self.settings.request.pass_body {
+                true => r.body.framing(r.head.framing()),
+                false => Framing::None,
+            },
+        }
+    }
+
+    /// Writes a request. The error is a status.
+    fn write(&self, r: &Request, sent: &RequestParams<'_>) -> Result<BuiltRequest, u16> {
+        let (head, framing) = self.language.beginning(r, sent).map_err(|message| {
+            r.log(Level::Alert, format_args!("{message}"));
+            500_u16
+        })?;
+        Ok(BuiltRequest { head, body: self.body(), framing })
+    }
+
+    fn upstream_request<'a>(
+        &'a self,
+        r: &Request,
+        to: &'a AddressDestination<'_>,
+        made: BuiltRequest,
+        rebuild: Option<RequestBuilder<'a>>,
+    ) -> UpstreamRequest<'a, L::Codec> {
+        UpstreamRequest {
             settings: &self.settings.upstream,
             response: Some(&self.settings.response),
             group: &to.group,
-            secured,
+            secured: if to.scheme.is_secured {
+                self.settings.upstream.tls.for_host(r, &to.host)
+            } else {
+                None
+            },
             head: made.head,
             body: made.body,
             framing: made.framing,
             rebuild,
             codec: self.language.codec(r.method(), self.settings.upstream.buffer_size),
-        };
-        proxy::pass(r, &self.settings, self, lookup, &request).await
+        }
     }
 }
 
