@@ -46,10 +46,12 @@ pub async fn select(
     selection: &mut PeerSelection,
     random: &RefCell<Rng>,
 ) -> (Result<Lease, UpstreamFailure>, Option<Duration>) {
-    match (select_now(group, selection, random), queue) {
-        (Err(_), Some(queue)) => Box::pin(wait_for_peer(group, queue, selection, random)).await,
-        (found, _) => (found, None),
-    }
+    let found = select_now(group, selection, random);
+    let (Err(_), Some(queue)) = (&found, queue) else { return (found, None) };
+    let Some(place) = group.enqueue(queue.most) else { return (Err(UpstreamFailure::QueueFull), None) };
+    let began = tw_rt::clock::now();
+    let found = Box::pin(wait(group, queue, place, selection, random)).await;
+    (found, Some(tw_rt::clock::now().saturating_duration_since(began)))
 }
 
 /// A server for a request, if one is free.
@@ -62,19 +64,6 @@ pub fn select_now(
     random: &RefCell<Rng>,
 ) -> Result<Lease, UpstreamFailure> {
     group.select(selection, now_ms(), &mut random.borrow_mut()).map_err(|_| UpstreamFailure::NoPeer)
-}
-
-/// A server for a request that waits until one is free; and how long it did, unless the queue is full.
-pub async fn wait_for_peer(
-    group: &Group,
-    queue: UpstreamQueue,
-    selection: &mut PeerSelection,
-    random: &RefCell<Rng>,
-) -> (Result<Lease, UpstreamFailure>, Option<Duration>) {
-    let Some(place) = group.enqueue(queue.most) else { return (Err(UpstreamFailure::QueueFull), None) };
-    let began = tw_rt::clock::now();
-    let found = wait(group, queue, place, selection, random).await;
-    (found, Some(tw_rt::clock::now().saturating_duration_since(began)))
 }
 
 /// Reason why a waiting request looks for a server again.

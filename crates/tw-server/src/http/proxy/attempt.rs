@@ -182,12 +182,8 @@ async fn wait_for_peer<C>(
     request: &UpstreamRequest<'_, C>,
     attempts: &mut AttemptContext,
 ) -> Result<Lease, AttemptError> {
-    let (peers, home) = (&request.group.peers, r.client().home.clone());
-    let random = &home.app.upstreams.random;
-    let (found, queued) = match request.group.queue {
-        Some(queue) => queue::wait_for_peer(peers, queue, &mut attempts.selection, random).await,
-        None => (queue::select_now(peers, &mut attempts.selection, random), None),
-    };
+    let (group, random) = (request.group, &r.client().home.clone().app.upstreams.random);
+    let (found, queued) = queue::select(&group.peers, group.queue, &mut attempts.selection, random).await;
     record_selection(r, request, found, queued)
 }
 
