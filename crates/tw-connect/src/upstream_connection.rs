@@ -90,11 +90,11 @@ impl UpstreamConnection {
     pub fn open_at_once(
         core: &LoopCore,
         to: &Addr,
-        options: &ConnectOptions,
+        options: impl FnOnce() -> ConnectOptions,
     ) -> Option<Result<Rc<Self>, AttemptFailure>> {
         let Addr::Unix(_) = to else { return None };
         let opened = Self::reserve(core).and_then(|permit| {
-            let socket = tw_net::connect(to, options).map_err(UpstreamFailure::Connect)?;
+            let socket = tw_net::connect(to, &options()).map_err(UpstreamFailure::Connect)?;
             Ok(Rc::new(Self::new(Carrier::Own(Transport::Plain(socket), permit), to)))
         });
         Some(opened.map_err(|failure| failure.at(AttemptStage::Connecting)))

@@ -15,7 +15,7 @@ use tw_connect::queue;
 use tw_connect::reading::{READ_SIZE, read_some};
 use tw_connect::upstream_connection::{ReadOutcome, UpstreamConnection};
 use tw_connect::upstream_tls::TlsPools;
-use tw_net::{Addr, ConnectOptions};
+use tw_net::ConnectOptions;
 use tw_upstream::{Lease, PeerSelection};
 
 use super::codec::{Codec, Event};
@@ -130,8 +130,8 @@ struct PendingAttempt {
 
 /// Runs one attempt until the response head has been read. `slot` has the exchange from the moment when there is a connection.
 ///
-/// What is done at once is done by functions, and what has to be waited for, but seldom, by boxed futures: so a request that waits
-/// for its response occupies little more than `slot`.
+/// The future is small, because thousands of requests may wait for a response: functions do what never waits, and the futures that
+/// seldom wait are boxed.
 pub(super) async fn run<C: Codec + Clone>(
     r: &mut Request,
     request: &UpstreamRequest<'_, C>,
@@ -325,10 +325,10 @@ fn connect_at_once<C: Codec>(
     {
         return Some(Ok(connection));
     }
-    if pool_key.secured.is_some() || !matches!(lease.peer().addr(), Addr::Unix(_)) {
+    if pool_key.secured.is_some() {
         return None;
     }
-    UpstreamConnection::open_at_once(home, lease.peer().addr(), &attempts.connect_options(r, request))
+    UpstreamConnection::open_at_once(home, lease.peer().addr(), || attempts.connect_options(r, request))
 }
 
 /// Opens a stream to the peer of an attempt, on a connection that others use, too, or will.
