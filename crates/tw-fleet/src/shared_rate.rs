@@ -6,7 +6,8 @@
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use aws_lc_rs::digest;
 use tw_base::Limit;
@@ -187,7 +188,7 @@ impl SharedRate {
             nodes: self.nodes.load(Relaxed),
             away: self.away.load(Relaxed),
             keys: self.keys.load(Relaxed),
-            is_shared: self.is_shared.load(Relaxed),
+            is_shared: self.is_shared.load(Acquire),
         }
     }
 
@@ -286,12 +287,16 @@ impl SharedRate {
         self.valid_until_ms.store(valid_until_ms, Relaxed);
     }
 
-    /// Sets the share of keys without one of their own, and the state for metrics.
+    /// Sets the share of keys without one of their own, and the state for metrics. If nothing is shared, all keys have that share
+    /// before the state tells so.
     pub(crate) fn set_equal(&self, nodes: u32, away: u32, is_shared: bool) {
         self.equal.store(RateShare::one_of(nodes).0, Relaxed);
+        if !is_shared {
+            self.valid_until_ms.store(0, Relaxed);
+        }
         self.nodes.store(nodes.max(1), Relaxed);
         self.away.store(away, Relaxed);
-        self.is_shared.store(is_shared, Relaxed);
+        self.is_shared.store(is_shared, Release);
     }
 }
 
@@ -365,6 +370,8 @@ mod tests {
         assert_eq!(rate.count(key(1), 1000).part(), 0.25, "the thread hangs");
         assert_eq!(rate.count(key(2), 0).part(), 0.25);
         assert_eq!(rate.state(), SharedRateState { nodes: 4, away: 0, keys: 1, is_shared: true });
+        rate.set_equal(4, 0, false);
+        assert_eq!(rate.count(key(1), 999).part(), 0.25, "nothing is shared");
     }
 
     #[test]
