@@ -1,5 +1,5 @@
 //! Basic types without I/O: counters, histograms, limits, texts of system errors and numbers, random numbers, options of commands, words
-//! about faults on purpose, a mutex and a cell.
+//! about faults on purpose, a mutex, a cell and a slab.
 //! A type is added here only if two crates need it that must not depend on each other.
 
 pub mod command_line;
@@ -12,6 +12,7 @@ pub mod hist;
 pub mod limit;
 pub mod num;
 mod rng;
+mod slab;
 
 pub use count::Counter;
 pub use errno::Errno;
@@ -20,3 +21,4 @@ pub use fatal_mutex::{FatalMutex, FatalMutexGuard};
 pub use hist::Histogram;
 pub use limit::Limit;
 pub use rng::Rng;
+pub use slab::Slab;

