@@ -127,11 +127,30 @@ impl From<Bytes> for Value<'_> {
 }
 
 /// An ordered list of header fields.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Fields {
     entries: Vec<Entry>,
     text: Vec<u8>,
     present: u64,
+}
+
+impl Clone for Fields {
+    fn clone(&self) -> Self {
+        let mut copy = Self::new();
+        copy.clone_from(self);
+        copy
+    }
+
+    /// Uses the memory that is there, or was released.
+    fn clone_from(&mut self, source: &Self) {
+        self.clear();
+        if !source.is_empty() {
+            self.prepare();
+            self.entries.extend_from_slice(&source.entries);
+            self.text.extend_from_slice(&source.text);
+            self.present = source.present;
+        }
+    }
 }
 
 impl Fields {
@@ -470,6 +489,25 @@ mod tests {
         (0..=RELEASED_FIELDS_MAX).for_each(|_| many.append("A", "1"));
         many.release();
         assert_eq!(RELEASED.with_borrow(Vec::len), 0, "too much to be kept");
+    }
+
+    #[test]
+    fn copies_use_memory_that_is_there() {
+        let mut first = Fields::new();
+        first.append_copy(Name::Copy(b"A"), b"1");
+        first.append(Known::Server, "origin");
+        let (mut second, mut spare) = (first.clone(), Fields::new());
+        assert_eq!((listed(&second), second.has(Known::Server)), (listed(&first), true));
+        spare.append_copy(Name::Copy(b"B"), b"2");
+        let memory = spare.entries.as_ptr();
+        spare.release();
+        let third = second.clone();
+        assert_eq!((third.entries.as_ptr(), listed(&third)), (memory, listed(&first)));
+        let memory = second.entries.as_ptr();
+        second.clone_from(&Fields::new());
+        assert!(second.is_empty() && !second.has(Known::Server));
+        second.clone_from(&third);
+        assert_eq!((second.entries.as_ptr(), listed(&second)), (memory, listed(&first)));
     }
 
     #[test]

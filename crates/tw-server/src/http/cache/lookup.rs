@@ -35,6 +35,9 @@ use crate::http::plan::Outcome;
 use crate::http::request::{Request, Uri};
 use crate::http::retry_conditions::RetryOn;
 
+/// Bytes of a key that needs no second allocation.
+const KEY_ROOM: usize = 128;
+
 /// Result of a lookup.
 pub(super) enum LookupResult {
     /// The request has no cache.
@@ -129,7 +132,7 @@ impl Lookup {
                 return LookupResult::Status(500);
             }
         };
-        let mut text = Vec::new();
+        let mut text = Vec::with_capacity(KEY_ROOM);
         r.facts.upstream.cache.part.set(None);
         match &settings.key {
             Some(key) => key.eval(r, &mut text),
