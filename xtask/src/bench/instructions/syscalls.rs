@@ -24,7 +24,8 @@ pub(super) fn count(server: &Running, work: impl FnOnce() -> Outcome) -> Outcome
         return Err("strace cannot trace the server".into());
     }
     work()?;
-    group.signal(Signal::INT)?;
+    // Children of this process inherit that it blocks the other signals that end strace.
+    group.signal(Signal::QUIT)?;
     group.wait(wait::TIMEOUT)?;
     let text = fs::read_to_string(&out)?;
     Ok(parse(&text).ok_or_else(|| format!("unknown output of strace: {text}"))?)
