@@ -65,10 +65,12 @@ const SCENARIOS: &[(Load, &str)] = &[
     (Load::Http1, "/cache/1k"),
     (Load::Http1, "/cache/32k?{n}"),
     (Load::Http1, "/fastcgi/page"),
+    (Load::Http1, "/fastcgi-close/page"),
     (Load::Tls, "/1k.html"),
     (Load::Tls, "/32k.html"),
     (Load::Handshakes, "/1k.html"),
     (Load::Http2, "/1k.html"),
+    (Load::Http2, "/32k.html"),
     (Load::Http2, "/proxy/1k"),
     (Load::Http2Tls, "/32k.html"),
 ];
@@ -84,14 +86,13 @@ const LOCATIONS: &str = r#"
     location /rewrite/ { rewrite ^/rewrite/(.*)$ /$1 last; }
     location /proxy/ { proxy_pass http://origin/; proxy_http_version 1.1; proxy_set_header Connection ""; }
     location /cache/ { proxy_pass http://origin/; proxy_cache pages; proxy_http_version 1.1; proxy_set_header Connection ""; }
-    location /fastcgi/ {
-        fastcgi_pass application; fastcgi_keep_conn on;
-        fastcgi_param REQUEST_METHOD $request_method; fastcgi_param QUERY_STRING $query_string;
-        fastcgi_param CONTENT_TYPE $content_type; fastcgi_param CONTENT_LENGTH $content_length;
-        fastcgi_param SCRIPT_NAME $fastcgi_script_name; fastcgi_param REQUEST_URI $request_uri;
-        fastcgi_param DOCUMENT_ROOT $document_root; fastcgi_param REMOTE_ADDR $remote_addr;
-        fastcgi_param SERVER_NAME $server_name; fastcgi_param SERVER_PROTOCOL $server_protocol;
-    }
+    fastcgi_param REQUEST_METHOD $request_method; fastcgi_param QUERY_STRING $query_string;
+    fastcgi_param CONTENT_TYPE $content_type; fastcgi_param CONTENT_LENGTH $content_length;
+    fastcgi_param SCRIPT_NAME $fastcgi_script_name; fastcgi_param REQUEST_URI $request_uri;
+    fastcgi_param DOCUMENT_ROOT $document_root; fastcgi_param REMOTE_ADDR $remote_addr;
+    fastcgi_param SERVER_NAME $server_name; fastcgi_param SERVER_PROTOCOL $server_protocol;
+    location /fastcgi/ { fastcgi_pass application; fastcgi_keep_conn on; }
+    location /fastcgi-close/ { fastcgi_pass application_close; }
 "#;
 
 /// Addresses of the server and the trust in its certificate.
@@ -150,6 +151,7 @@ http {{
     proxy_cache_path {{prefix}}/cache levels=1:2 keys_zone=pages:10m max_size=100m;
     upstream origin {{ server {origin}; keepalive 64; keepalive_requests 1000000000; }}
     upstream application {{ server {application}; keepalive 64; keepalive_requests 1000000000; }}
+    upstream application_close {{ server {application}; }}
     server {{ listen 127.0.0.1:{{port}}; http2 on; include locations.conf; }}
     server {{
         listen 127.0.0.1:{{port1}} ssl;
