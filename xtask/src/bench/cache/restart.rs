@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tw_testkit::{Client, wait};
 
 use super::contestants::{Caches, LOG, OURS, OURS_LOG};
-use super::full::Full;
+use super::full::{Full, TIMEOUT};
 use crate::bench::Outcome;
 use crate::bench::cgroup::{Cgroup, Limits};
 use crate::bench::contestant::Running;
@@ -63,7 +63,7 @@ pub(super) fn run(
         let empty = usage::memory(empty.start(&RunPlacement::on(plan.server_cpu))?.pid())?.private_dirty;
         // Another process, whose snapshot has all of them.
         let server = contestant.start(&RunPlacement::on(plan.server_cpu))?;
-        full.until(&contestant, &server, "tailwater_cache_entries")?;
+        full.until(&contestant, &server, "tailwater_cache_entries", TIMEOUT)?;
         wait::pause(SNAPSHOT_TIME);
         // What it took to load them is free by now.
         let memory = usage::memory(server.pid())?.private_dirty.saturating_sub(empty) as f64 / count as f64;
@@ -77,7 +77,7 @@ pub(super) fn run(
         let began = Instant::now();
         let server = contestant.start(&place)?;
         let first_hit = first_hit(caches, &server, count, began)?;
-        full.until(&contestant, &server, "tailwater_cache_entries")?;
+        full.until(&contestant, &server, "tailwater_cache_entries", TIMEOUT)?;
         results.push(Score { name, first_hit, all_known: began.elapsed(), memory });
         drop(server);
     }
