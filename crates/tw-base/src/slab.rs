@@ -59,10 +59,13 @@ impl<T> Slab<T> {
     pub fn remove(&mut self, at: u32) -> Option<T> {
         let next = self.free;
         let slot = self.slot_mut(at)?;
-        if let Slot::Free { .. } = slot {
-            return None;
-        }
-        let Slot::Used(value) = std::mem::replace(slot, Slot::Free { next }) else { return None };
+        let value = match std::mem::replace(slot, Slot::Free { next }) {
+            Slot::Used(value) => value,
+            free => {
+                *slot = free;
+                return None;
+            }
+        };
         self.free = Some(at);
         self.len -= 1;
         if self.len == 0 {
