@@ -1,6 +1,6 @@
 //! Connections that are not HTTP for the controller: services over TCP and UDP, TLS that is passed through; and ports that are in use.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 
@@ -19,17 +19,18 @@ fn speaker(name: &'static str) -> SocketAddr {
     origin(move |mut conn| conn.send(name))
 }
 
-/// Pod that sends back the first line that it receives.
+/// Pod that sends back the first line that is no header of the PROXY protocol, and the header before it. It reads all that a test sends: to
+/// close a socket with unread bytes resets the connection.
 fn echo() -> SocketAddr {
     origin(|mut conn| {
-        let mut line = Vec::new();
-        let mut byte = [0];
-        while conn.reader.read(&mut byte).is_ok_and(|read| read == 1) {
-            line.push(byte[0]);
-            if byte[0] == b'\n' {
-                conn.send(&line);
+        let mut text = String::new();
+        let mut start = 0;
+        while conn.reader.read_line(&mut text).is_ok_and(|read| read > 0) {
+            if !text[start..].starts_with("PROXY ") {
+                conn.send(&text);
                 return;
             }
+            start = text.len();
         }
     })
 }
