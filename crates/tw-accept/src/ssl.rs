@@ -14,6 +14,8 @@ mod dynamic_certificate;
 pub mod fleet_secrets;
 mod key_log;
 mod server_tls;
+mod session_cache;
+mod sign_pool;
 pub(crate) mod stapling;
 mod ticket_keys_handover;
 mod tls_parameters;
@@ -27,17 +29,16 @@ use std::time::Duration;
 use tw_acme::CurrentCertificate;
 use tw_base::Limit;
 use tw_conf::{
-    Args, ConfError, Directive, HTTP, Node, SERVER, STREAM, STREAM_SERVER, Setting, Span, Word, record, units,
+    Args, ConfError, Directive, HTTP, Node, SERVER, STREAM, STREAM_SERVER, Setting, Span, Word, record,
 };
 use tw_core::load::Resolve;
 use tw_core::metrics::Metric;
 use tw_core::module::{Protocol, Settings};
-use tw_core::pools::{DiskMode, Disks, PoolSettings};
 use tw_core::reach::Reach;
 use tw_core::session::Session;
-use tw_disk::{Pool, PoolSize};
 use tw_tls::ClientVerification;
 
+use self::session_cache::SessionCache;
 use crate::listen::AddressServers;
 use crate::tls_info::TlsSession;
 
@@ -48,6 +49,7 @@ pub use dynamic_certificate::{
 };
 pub use key_log::KeyLogFile;
 pub use server_tls::{ServerTls, warm_up};
+pub use sign_pool::{POOL, SignPool, default_pool, pool_settings};
 pub use stapling::Stapling;
 pub use ticket_keys_handover::{export_keys, inherit_keys};
 pub use tls_parameters::TlsParameters;
@@ -117,30 +119,6 @@ pub enum EarlyData {
 const EARLY_DATA: &[(&str, EarlyData)] =
     &[("off", EarlyData::Off), ("on", EarlyData::Safe), ("any", EarlyData::Any)];
 
-/// Thread pool for signatures that take longer than a turn of a loop may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SignPool {
-    /// Pool [`POOL`].
-    Default,
-    /// Pool of this index.
-    Named(usize),
-    /// None: the loop signs.
-    Off,
-}
-
-impl SignPool {
-    /// Returns the pool; `None` if the loop signs.
-    pub fn of(self, disks: &Disks) -> Option<Pool> {
-        match self {
-            Self::Default => Some(default_pool(disks)),
-            Self::Named(pool) => {
-                Some(disks.get(pool, DiskMode::Threads).unwrap_or(disks.default_disk()).pool().clone())
-            }
-            Self::Off => None,
-        }
-    }
-}
-
 /// Block of the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Level {
@@ -148,17 +126,6 @@ enum Level {
     Protocol,
     /// `server`
     Server,
-}
-
-/// `ssl_session_cache`
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum SessionCache {
-    /// `off` and `none`: no session is kept.
-    None,
-    /// One cache for this server and all loops; size in bytes.
-    Builtin { size: usize },
-    /// Named cache for all servers that name it; size in bytes.
-    Shared { name: Box<[u8]>, size: usize },
 }
 
 /// Directives with nothing left unset.
@@ -314,7 +281,7 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
             .default("none")
             .doc("Server-side session cache, shared by all loops; a shared cache survives reloads.")
             .set(|raw, node, _| {
-                let cache = session_cache(node)?;
+                let cache = SessionCache::read(node)?;
                 raw.ssl_session_cache.set_once(node, cache)
             }),
         record::time("ssl_session_timeout", EVERYWHERE)
@@ -580,65 +547,3 @@ fn push_word(setting: &mut Setting<Vec<Word>>, node: &Node) -> Result<(), ConfEr
     setting.push(node, word.clone());
     Ok(())
 }
-
-fn session_cache(node: &Node) -> Result<SessionCache, ConfError> {
-    let mut cache = SessionCache::None;
-    for word in &node.args {
-        let invalid = || node.fail(format!("invalid session cache \"{word}\""));
-        match &*word.bytes {
-            b"off" | b"none" => {}
-            bytes if bytes.starts_with(b"builtin") => {
-                let count = match &bytes[b"builtin".len()..] {
-                    b"" => BUILTIN_SESSIONS,
-                    count => count.strip_prefix(b":").and_then(units::number).ok_or_else(invalid)?,
-                };
-                let count = usize::try_from(count).ok().filter(|count| *count > 0).ok_or_else(invalid)?;
-                // With both, the shared cache does the work of the other one.
-                if cache == SessionCache::None {
-                    cache = SessionCache::Builtin { size: count.saturating_mul(SESSION_SIZE) };
-                }
-            }
-            bytes => {
-                let rest = bytes.strip_prefix(b"shared:").ok_or_else(invalid)?;
-                let colon = rest.iter().position(|byte| *byte == b':').ok_or_else(invalid)?;
-                let (name, size) = (&rest[..colon], &rest[colon + 1..]);
-                let size = units::size(size).and_then(|size| usize::try_from(size).ok());
-                let size = size.filter(|_| !name.is_empty()).ok_or_else(invalid)?;
-                if size < SESSION_CACHE_MIN {
-                    return Err(node.fail(format!("session cache \"{word}\" is too small")));
-                }
-                cache = SessionCache::Shared { name: name.into(), size };
-            }
-        }
-    }
-    Ok(cache)
-}
-
-/// Name of the pool that signs by default.
-pub const POOL: &str = "tls";
-
-/// Pool [`POOL`].
-pub fn default_pool(disks: &Disks) -> Pool {
-    let named = disks.pool_index(POOL.as_bytes()).and_then(|pool| disks.get(pool, DiskMode::Threads));
-    named.unwrap_or(disks.default_disk()).pool().clone()
-}
-
-/// Settings of the pool [`POOL`] for `loops` event loops, unless it is configured: as many threads as loops, with which they
-/// take turns.
-pub fn pool_settings(loops: usize) -> PoolSettings {
-    let threads = u32::try_from(loops).unwrap_or(u32::MAX).clamp(1, POOL_THREADS_MAX);
-    PoolSettings { name: POOL.into(), size: PoolSize::new(threads, POOL_QUEUE_MAX), span: None }
-}
-
-/// Most threads of the pool; more would not sign faster.
-const POOL_THREADS_MAX: u32 = 64;
-/// Most jobs that wait for the pool. At 0.3 ms each, clients give up before it is their turn.
-const POOL_QUEUE_MAX: usize = 4096;
-
-/// Sessions of a `builtin` cache without a size, as in nginx.
-const BUILTIN_SESSIONS: u64 = 20_480;
-/// Bytes of a session (nginx: "one megabyte can store about 4000 sessions").
-const SESSION_SIZE: usize = (1 << 20) / 4000;
-
-/// Least size of a shared session cache, as in nginx: eight pages.
-const SESSION_CACHE_MIN: usize = 8 * 4096;
