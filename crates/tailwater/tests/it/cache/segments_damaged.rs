@@ -210,6 +210,21 @@ fn torn_segments_lose_only_what_is_missing() {
     }
 }
 
+/// A process that is killed between the creation of a file and the first write into it leaves one.
+#[test]
+fn empty_segment_of_a_killed_server_is_not_damaged() {
+    for parameters in ["snapshot=1s", "snapshot=off"] {
+        let killed = Killed::new(parameters);
+        fs::write(killed.segment(44), "").unwrap();
+        let server = killed.start(parameters);
+        assert_eq!(killed.hits(&server), PAGES, "{}", server.error_log());
+        assert_eq!(metric(&server, "cache_damaged_total{cache=\"one\"}"), 0, "{}", server.error_log());
+        assert!(!server.error_log().contains("[crit]"), "{}", server.error_log());
+        let is_gone = || !killed.segment(44).exists();
+        assert!(wait::until(2 * wait::TIMEOUT, is_gone), "{parameters}: {}", server.error_log());
+    }
+}
+
 #[test]
 fn exchanged_segments_are_misses_and_give_their_space_back() {
     for parameters in ["snapshot=1s max_size=24m", "snapshot=off max_size=24m"] {

@@ -29,7 +29,7 @@ use tw_log::Text;
 
 use super::super::cache_path::CachePath;
 use super::super::device_format::objection;
-use super::{OpenSegment, Segment, SegmentStore, no_room, read_up_to};
+use super::{OpenSegment, OpenedSegment, Segment, SegmentStore, no_room, read_up_to};
 
 /// Rest of a slot between two segments.
 const SLOT_REST: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(10) };
@@ -262,22 +262,25 @@ impl SegmentStore {
         disk: &Disk,
         by: &mut Account,
         number: u32,
-    ) -> Result<Option<Arc<OpenSegment>>, DiskError> {
+    ) -> Result<OpenedSegment, DiskError> {
         let Some(OpenDevice { file, superblock, is_writable, .. }) =
             self.device.as_ref().and_then(DevicePlace::opened)
         else {
-            return Ok(None);
+            return Ok(OpenedSegment::Nothing);
         };
         let is_writable = *is_writable;
         // Before the header: the slot is not used again meanwhile.
         let lease = self.known.lock().segments.get(&number).map(|segment| segment.lease.clone());
-        let Some(lease) = lease else { return Ok(None) };
+        let Some(lease) = lease else { return Ok(OpenedSegment::Nothing) };
         let base = superblock.offset(superblock.slot(number));
         let first = read_up_to(disk, by, file, base, BLOCK_SIZE as usize).await?;
-        let Ok(header) = SegmentHeader::decode(&first, number) else { return Ok(None) };
+        let header = match SegmentHeader::decode(&first, number) {
+            Ok(header) => header,
+            Err(why) => return Ok(OpenedSegment::Damaged(why)),
+        };
         let open = Arc::new(OpenSegment { header, file: file.clone(), is_writable, base, lease });
         self.keep_open(number, &open);
-        Ok(Some(open))
+        Ok(OpenedSegment::Open(open))
     }
 
     /// Bytes of a segment up to the end of its file or slot.

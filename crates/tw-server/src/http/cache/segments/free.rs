@@ -8,8 +8,8 @@ use tw_cache::segment::{PREFIX_SIZE, RecordPrefix, SegmentRow};
 use tw_cache::{Progress, RemovedEntry, ScanCursor};
 use tw_disk::{Account, DiskError, JobClass, JobSource};
 
-use super::SegmentStore;
 use super::append::{AppendTarget, Record, RecordPermit};
+use super::{OpenedSegment, SegmentStore};
 
 /// Share of a segment that is gained at least when it is freed: one part in so many.
 const GAIN_SHARE: u64 = 2;
@@ -198,7 +198,7 @@ impl SegmentStore {
         let now = super::super::seconds(tw_rt::clock::unix().secs);
         for row in rows {
             let address = row.address(number);
-            let Ok(Some(open)) = self.open(target.disk, &mut by, number).await else { break };
+            let Ok(OpenedSegment::Open(open)) = self.open(target.disk, &mut by, number).await else { break };
             let Some(moving) = target.index.claim_move(row.key, address, now) else { continue };
             let len = usize::try_from(address.size()).unwrap_or(0);
             let Ok(record) = open.read(target.disk, &mut by, address.offset(), len).await else {

@@ -8,7 +8,7 @@ use tw_log::{Level, Text};
 
 use super::super::manager::CacheMaintenance;
 use super::super::zone::ZoneIndex;
-use super::{OpenSegment, RecordRead, SegmentStore, is_body_whole};
+use super::{OpenSegment, OpenedSegment, RecordRead, SegmentStore, is_body_whole};
 
 /// Bytes that a scan reads at once.
 const SCAN_READ: usize = 1 << 20;
@@ -33,8 +33,10 @@ impl SegmentStore {
         by: &mut Account,
         number: u32,
     ) -> Result<(Vec<SegmentRow>, Option<SegmentError>), DiskError> {
-        let Some(open) = self.open(disk, by, number).await? else {
-            return Ok((Vec::new(), Some(SegmentError::Magic)));
+        let open = match self.open(disk, by, number).await? {
+            OpenedSegment::Open(open) => open,
+            OpenedSegment::Nothing => return Ok((Vec::new(), None)),
+            OpenedSegment::Damaged(why) => return Ok((Vec::new(), Some(why))),
         };
         let mut damage = None;
         if let Some(table) = open.header.table {

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, O
 
 use tokio::sync::OnceCell;
 use tw_base::{FatalMutex, Limit};
-use tw_cache::segment::{self, BLOCK_SIZE, RECORD_MAX, SegmentHeader};
+use tw_cache::segment::{self, BLOCK_SIZE, RECORD_MAX, SegmentError, SegmentHeader};
 use tw_cache::{Index, Key, RemovedEntry, SEGMENTS_MAX, SegmentAddress};
 use tw_disk::{
     Access, Account, CreateOptions, Disk, DiskError, Durable, Errno, File, JobClass, JobSource, LIST_MAX, Op,
@@ -117,6 +117,24 @@ struct Segment {
 struct UnsyncedKeys {
     keys: HashSet<Key>,
     are_more: bool,
+}
+
+/// Result of opening a segment.
+pub(super) enum OpenedSegment {
+    Open(Arc<OpenSegment>),
+    /// Freed, or an empty file: its process was killed before it wrote the header.
+    Nothing,
+    Damaged(SegmentError),
+}
+
+impl OpenedSegment {
+    /// The segment, if it has records.
+    pub(super) fn segment(self) -> Option<Arc<OpenSegment>> {
+        match self {
+            Self::Open(segment) => Some(segment),
+            Self::Nothing | Self::Damaged(_) => None,
+        }
+    }
 }
 
 /// Open segment.
@@ -280,22 +298,22 @@ impl SegmentStore {
         self.listed.get_or_try_init(|| list).await.map(|_| ())
     }
 
-    /// Returns a segment with its file; opens it if need be. `None` if there is none, or its header is damaged.
+    /// Returns a segment with its file; opens it if need be.
     pub(super) async fn open(
         &self,
         disk: &Disk,
         by: &mut Account,
         number: u32,
-    ) -> Result<Option<Arc<OpenSegment>>, DiskError> {
+    ) -> Result<OpenedSegment, DiskError> {
         {
             let mut known = self.known.lock();
             known.uses += 1;
             let now = known.uses;
             match known.segments.get_mut(&number) {
-                None => return Ok(None),
+                None => return Ok(OpenedSegment::Nothing),
                 Some(Segment { open: Some((open, used)), .. }) => {
                     *used = now;
-                    return Ok(Some(open.clone()));
+                    return Ok(OpenedSegment::Open(open.clone()));
                 }
                 Some(_) => {}
             }
@@ -316,15 +334,21 @@ impl SegmentStore {
         }
         let file = match opened {
             Ok(file) => file,
-            Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(None),
+            Err(error) if error.errno() == Some(Errno::NOENT) => return Ok(OpenedSegment::Nothing),
             Err(error) => return Err(error),
         };
         let first = read_up_to(disk, by, &file, 0, BLOCK_SIZE as usize).await?;
-        let Ok(header) = SegmentHeader::decode(&first, number) else { return Ok(None) };
+        if first.is_empty() {
+            return Ok(OpenedSegment::Nothing);
+        }
+        let header = match SegmentHeader::decode(&first, number) {
+            Ok(header) => header,
+            Err(why) => return Ok(OpenedSegment::Damaged(why)),
+        };
         let lease = SlotLease::default();
         let open = Arc::new(OpenSegment { header, file, is_writable, base: 0, lease });
         self.keep_open(number, &open);
-        Ok(Some(open))
+        Ok(OpenedSegment::Open(open))
     }
 
     /// Returns a segment that can be written. `None` if there is none, or its header is damaged.
@@ -337,11 +361,11 @@ impl SegmentStore {
         by: &mut Account,
         number: u32,
     ) -> Result<Option<Arc<OpenSegment>>, DiskError> {
-        let Some(mut open) = self.open(disk, by, number).await? else { return Ok(None) };
+        let Some(mut open) = self.open(disk, by, number).await?.segment() else { return Ok(None) };
         if !open.is_writable {
             // The file system may be writable again.
             self.close(number);
-            let Some(again) = self.open(disk, by, number).await? else { return Ok(None) };
+            let Some(again) = self.open(disk, by, number).await?.segment() else { return Ok(None) };
             open = again;
         }
         if open.is_writable { Ok(Some(open)) } else { Err(Op::Write.failed(Errno::ROFS)) }

@@ -53,7 +53,8 @@ impl SegmentStore {
         (key, address): (Option<Key>, SegmentAddress),
         max: usize,
     ) -> Result<RecordRead, DiskError> {
-        let Some(open) = self.open(disk, by, address.segment).await? else { return Ok(RecordRead::Missing) };
+        let opened = self.open(disk, by, address.segment).await?;
+        let Some(open) = opened.segment() else { return Ok(RecordRead::Missing) };
         // The block that follows belongs to another record.
         let want = usize::try_from(address.size()).unwrap_or(usize::MAX).min(max);
         let first = open.read(disk, by, address.offset(), want).await?;
