@@ -46,9 +46,10 @@ impl Shared {
     /// Changes the connection on behalf of a stream, and wakes the driver if there is something to do.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state.borrow_mut();
-        let before = (state.out.len(), state.streams.len());
+        let sizes = |state: &State| (state.out.len(), state.streams.len(), state.unwanted.len());
+        let before = sizes(&state);
         let changed = change(&mut state);
-        let has_changed = before != (state.out.len(), state.streams.len());
+        let has_changed = before != sizes(&state);
         drop(state);
         if has_changed {
             self.driver.wake();
@@ -187,6 +188,17 @@ impl Connection {
             state.feed();
         }
         Ok(taken)
+    }
+
+    /// Returns true if there are streams with a complete response whose requests have not ended.
+    pub fn has_unwanted(&self) -> bool {
+        !self.0.state.borrow().unwanted.is_empty()
+    }
+
+    /// Resets these streams if all output was written; those whose requests have ended meanwhile need none. Clients that receive a reset
+    /// together with the response before it may discard that response.
+    pub fn reset_unwanted(&self) {
+        self.0.state.borrow_mut().reset_unwanted();
     }
 
     /// Frees unused memory of an idle connection.

@@ -25,6 +25,8 @@ pub(crate) struct Entry {
     pub(crate) released: Cell<u32>,
     /// Received bytes that were not released.
     pub(crate) held: Cell<usize>,
+    /// True once nobody wants the rest of the peer's message; it is discarded until the stream is reset.
+    pub(crate) is_unwanted: Cell<bool>,
     /// Check of the peer's message.
     pub(crate) message: MessageCheck,
     /// True once the owner of the connection has got the stream.
@@ -72,6 +74,7 @@ impl Entry {
             window: Cell::new(window),
             released: Cell::new(0),
             held: Cell::new(0),
+            is_unwanted: Cell::new(false),
             message: MessageCheck::default(),
             is_seen: Cell::new(false),
             inbox: RefCell::default(),

@@ -292,14 +292,18 @@ impl State {
                 if !content.is_empty() {
                     self.payload_bytes += content.len() as u64;
                     entry.message.count(content.len());
-                    let data = &mut entry.inbox.borrow_mut().data;
-                    if data.is_empty() {
-                        // What belongs together often comes as one large frame and a few bytes.
-                        data.reserve((content_end - at).min(PAYLOAD_USUAL) + SHORT);
+                    if entry.is_unwanted.get() {
+                        self.release(content.len());
+                    } else {
+                        let data = &mut entry.inbox.borrow_mut().data;
+                        if data.is_empty() {
+                            // What belongs together often comes as one large frame and a few bytes.
+                            data.reserve((content_end - at).min(PAYLOAD_USUAL) + SHORT);
+                        }
+                        data.extend_from_slice(content);
+                        entry.held.set(entry.held.get() + content.len());
+                        entry.came.wake();
                     }
-                    data.extend_from_slice(content);
-                    entry.held.set(entry.held.get() + content.len());
-                    entry.came.wake();
                 }
                 if is_last {
                     if is_padded {

@@ -56,6 +56,8 @@ pub(crate) struct State {
     pub(crate) table_changed: bool,
     pub(crate) streams: HashMap<u32, Rc<Entry>>,
     pub(crate) events: VecDeque<PendingEvent>,
+    /// Streams with a complete response whose requests have not ended.
+    pub(crate) unwanted: Vec<Rc<Entry>>,
     /// Latest stream of the peer that was processed.
     pub(crate) last: u32,
     /// Latest stream that the peer has opened.
@@ -108,6 +110,7 @@ impl State {
             table_changed: false,
             streams: HashMap::new(),
             events: VecDeque::new(),
+            unwanted: Vec::new(),
             last: 0,
             known: 0,
             next: 1,
@@ -195,6 +198,24 @@ impl State {
     /// Resets a stream.
     pub(crate) fn reset(&mut self, entry: &Entry, reason: ErrorCode) {
         self.reset_for(entry, reason, "");
+    }
+
+    /// Discards the rest of a request whose response is complete, until [`reset_unwanted`](Self::reset_unwanted).
+    pub(crate) fn discard_incoming(&mut self, entry: &Rc<Entry>) {
+        if entry.error.get().is_none() && !entry.is_over() {
+            entry.is_unwanted.set(true);
+            self.unwanted.push(entry.clone());
+        }
+    }
+
+    /// Resets streams with a complete response whose requests have not ended (RFC 9113 section 8.1), once everything before has been
+    /// written.
+    pub(crate) fn reset_unwanted(&mut self) {
+        if self.out.len() == 0 {
+            for entry in std::mem::take(&mut self.unwanted) {
+                self.reset(&entry, ErrorCode::NO_ERROR);
+            }
+        }
     }
 
     fn reset_for(&mut self, entry: &Entry, reason: ErrorCode, words: &'static str) {

@@ -186,9 +186,10 @@ impl Drop for Stream {
             return;
         }
         self.shared.change(|state| {
-            let has_said_all = self.entry.outgoing.get() == Half::Ended && state.end == End::Server;
-            let reason = if has_said_all { ErrorCode::NO_ERROR } else { ErrorCode::CANCEL };
-            state.reset(&self.entry, reason);
+            match self.entry.outgoing.get() {
+                Half::Ended if state.end == End::Server => state.discard_incoming(&self.entry),
+                _ => state.reset(&self.entry, ErrorCode::CANCEL),
+            }
             state.release(held);
         });
     }

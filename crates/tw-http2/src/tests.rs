@@ -244,6 +244,10 @@ fn dropping_a_stream_resets_it() {
     first.send_head(|fields| fields.status(413), true).unwrap();
     drop((first, second));
     talk(&client, &server, 100);
+    // The response has been written before.
+    assert!(sent_stream[0].poll_error(&cx()).is_pending() && server.has_unwanted());
+    server.reset_unwanted();
+    talk(&client, &server, 100);
     let reset = |stream: &Stream| match stream.poll_error(&cx()) {
         Poll::Ready(StreamError::Reset(reason)) => reason,
         _ => panic!("no reset"),

@@ -19,11 +19,12 @@ fn start_servers() -> (Server, TempDir) {
             .file("html/page.html", "<link rel=\"stylesheet\" href=\"/a.css\">")
             .file("html/a.css", "p { color: red }")
             .file("html/large", vec![b'x'; 1 << 20]),
-        "root html; http2 on; keepalive_requests 100000; \
+        "root html; http2 on; keepalive_requests 100000; client_max_body_size 0; \
          server { listen 127.0.0.1:{port}; location /said { return 200 \"$http2 $request_method $content_length\"; } \
                   location /passed { proxy_pass http://127.0.0.1:{port}/said; } } \
          server { listen 127.0.0.1:{port1} ssl; ssl_certificate one.crt; ssl_certificate_key one.key; \
-                  location /said { return 200 \"$http2 $ssl_alpn_protocol\"; } }",
+                  location /said { return 200 \"$http2 $ssl_alpn_protocol\"; } location /denied { deny all; } \
+                  location /moved { return 301 /said; } }",
     );
     (server, dir)
 }
@@ -52,6 +53,19 @@ fn curl_speaks_http2() {
     let passed = url("http", 0, "/passed");
     let posted = curl(&["--http2-prior-knowledge", "--data-binary", "@body", &passed]);
     assert_eq!(posted, " POST 300000");
+    // Responses to requests whose bodies nobody wants.
+    for (path, body, status) in
+        [("/denied", "@body", "403"), ("/moved", "@body", "301"), ("/moved", "12345678", "301")]
+    {
+        let (url, code) = (url("https", 1, path), ["--output", "/dev/null", "--write-out", "%{http_code}"]);
+        for _ in 0..5 {
+            assert_eq!(
+                curl(&[&["--http2", "--data-binary", body], &code[..], &[&url]].concat()),
+                status,
+                "{path} {body}"
+            );
+        }
+    }
     // Several at once on one connection.
     let many = vec![&*large; 5];
     let said =

@@ -210,6 +210,7 @@ impl<'c> ConnectionState<'c> {
                 }
                 self.take_events(cx);
             }
+            conn.frames.reset_unwanted();
             if let Some(abuse) = conn.abuse().filter(|_| self.stage != Stage::Closing) {
                 self.close_for_abuse(abuse);
             }
@@ -234,6 +235,10 @@ impl<'c> ConnectionState<'c> {
             }
             // The check may have added frames.
             if conn.frames.out_len() == 0 || self.stalled.at().is_some() {
+                if conn.frames.out_len() == 0 && conn.frames.has_unwanted() {
+                    // The resets leave in the next turn: the end of a request may arrive before.
+                    cx.waker().wake_by_ref();
+                }
                 conn.frames.set_driver(Some(cx.waker()));
                 return Poll::Pending;
             }
