@@ -267,7 +267,8 @@ impl<L: Language> CgiGateway<L> {
             Ok(to) => to,
             Err(status) => return Outcome::Status(status),
         };
-        if let Err(status) = proxy::read_body(r, &self.settings, !L::TAKES_ANY_LENGTH).await {
+        let needs_length = !L::TAKES_ANY_LENGTH && r.head.framing() == Framing::Chunked;
+        if let Err(status) = proxy::read_body(r, &self.settings, needs_length).await {
             return Outcome::Status(status);
         }
         let key = |r: &Request, key: &mut Vec<u8>| self.usual_key.eval(r, key);

@@ -364,7 +364,7 @@ impl Proxy {
         r.set_slot(self.slots.host, &to.host);
         r.set_slot(self.slots.port, &to.port);
         let sends_client_body = self.settings.request.pass_body && self.body.is_none();
-        if sends_client_body && let Err(status) = proxy::read_body(r, &self.settings, false).await {
+        if let Err(status) = proxy::read_body(r, &self.settings, self.body.is_some()).await {
             return Outcome::Status(status);
         }
         r.set_upstream_url(to.scheme.text(), |r, path| to.uri.push(r, path));

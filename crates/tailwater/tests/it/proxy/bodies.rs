@@ -52,6 +52,52 @@ fn small_unbuffered_body_is_in_request_body() {
     assert_eq!(client.read_response().unwrap().text(), "it was this");
 }
 
+/// A body that is not passed itself is passed by variables: in another body, in a field, as a file.
+#[test]
+fn body_is_passed_by_variables_only() {
+    let addr = origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+            conn.reader.read_exact(&mut body).unwrap();
+            conn.answer("", [head.into_bytes(), body].concat());
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "client_max_body_size 1k;
+             server {{ listen 127.0.0.1:{{port}}; proxy_pass_request_headers off;
+                 location = /body {{ proxy_pass http://{addr}; proxy_set_body \"x=$request_body\"; }}
+                 location = /unbuffered {{ proxy_pass http://{addr}; proxy_request_buffering off; proxy_set_body \"x=$request_body\"; }}
+                 location = /field {{ proxy_pass http://{addr}; proxy_pass_request_body off; proxy_request_buffering off;
+                     proxy_set_header X-Body \"x=$request_body\"; proxy_set_header Content-Length \"\"; }}
+                 location = /file {{ proxy_pass http://{addr}; proxy_pass_request_body off; client_body_in_file_only clean;
+                     proxy_set_header X-File $request_body_file; proxy_set_header Content-Length \"\"; }} }}"
+        ),
+    );
+    let chunked = "Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n";
+    for body in ["Content-Length: 5\r\n\r\nhello", chunked] {
+        let send = |path: &str| {
+            let mut client = server.connect().unwrap();
+            client.send(format!("POST {path} HTTP/1.1\r\nHost: x\r\n{body}")).unwrap();
+            client.read_response().unwrap().text()
+        };
+        for path in ["/body", "/unbuffered"] {
+            let received = send(path);
+            assert!(received.ends_with("\r\n\r\nx=hello"), "{path}: {received}");
+        }
+        let received = send("/field");
+        assert!(received.contains("X-Body: x=hello\r\n") && received.ends_with("\r\n\r\n"), "{received}");
+        let received = send("/file");
+        assert!(received.contains("client_body_temp/"), "{received}");
+    }
+    // The limits of bodies apply.
+    let mut client = server.connect().unwrap();
+    client.send("POST /field HTTP/1.1\r\nHost: x\r\nContent-Length: 1025\r\n\r\n").unwrap();
+    assert_eq!(client.read_response().unwrap().status, 413);
+}
+
 #[test]
 fn retry_sends_the_whole_body_or_nothing() {
     // The first server resets every connection, often before anything was written to it.
