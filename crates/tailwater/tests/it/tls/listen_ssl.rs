@@ -222,13 +222,19 @@ fn ssl_verify_client_verifies_certificates() {
 #[test]
 fn client_certificate_of_one_server_is_not_valid_for_another() {
     let authority = Authority::new();
-    let made = authority.certify(&["open.example", "closed.example", "bare.example"]);
+    let made = authority.certify(&[
+        "open.example",
+        "closed.example",
+        "bare.example",
+        "unknown.example",
+        "a.closed.example",
+    ]);
     let both = "listen 127.0.0.1:{port} ssl; ssl_certificate one.crt; ssl_certificate_key one.key;";
     let server = start(
         with([("one", &made)]).file("conf/ca.crt", authority.pem()),
         &format!(
             "server {{ {both} server_name open.example; return 200 open; }}
-             server {{ {both} server_name closed.example; ssl_verify_client on; ssl_client_certificate ca.crt; return 200 closed; }}
+             server {{ {both} server_name closed.example *.closed.example; ssl_verify_client on; ssl_client_certificate ca.crt; return 200 closed; }}
              server {{ listen 127.0.0.1:{{port}}; server_name bare.example; ssl_verify_client on; ssl_client_certificate ca.crt;
                        return 200 bare; }}"
         ),
@@ -243,6 +249,10 @@ fn client_certificate_of_one_server_is_not_valid_for_another() {
     assert_eq!(request("open.example", "open.example"), (200, "open".into()));
     assert_eq!(request("closed.example", "closed.example"), (200, "closed".into()));
     assert_eq!(request("open.example", "closed.example").0, 421);
+    assert_eq!(request("unknown.example", "closed.example").0, 421);
+    // Names of one server share its authorities.
+    assert_eq!(request("closed.example", "a.closed.example"), (200, "closed".into()));
+    assert_eq!(request("a.closed.example", "b.closed.example"), (200, "closed".into()));
     // Nor does a server without a certificate of its own let anybody in.
     assert_eq!(request("bare.example", "bare.example").0, 400);
     server

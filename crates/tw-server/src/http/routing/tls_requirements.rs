@@ -1,6 +1,7 @@
 //! Requirements of a server on the TLS of a connection, checked before a request is routed further: plain HTTP on a TLS port,
 //! early data, client certificates.
 
+use tw_accept::TlsInfo;
 use tw_accept::ssl::{ClientRefusal, EarlyData};
 use tw_log::Level;
 
@@ -35,7 +36,7 @@ pub(crate) fn check(r: &Request) -> Option<u16> {
         return Some(TOO_EARLY);
     }
     let clients = r.generation().server(r.route.server).ssl.clients.as_ref()?;
-    if secured.server_name.as_deref().is_some_and(|name| name.as_bytes() != &*r.route.host) {
+    if is_misdirected(r, secured) {
         r.log(
             Level::Info,
             format_args!(
@@ -51,4 +52,15 @@ pub(crate) fn check(r: &Request) -> Option<u16> {
         ClientRefusal::Untrusted(_) | ClientRefusal::Revocation(_) => CERTIFICATE_ERROR,
         ClientRefusal::NoCertificate => NO_CERTIFICATE,
     })
+}
+
+// DIFF(nginx): another name of the same server is served, also if its address has several servers.
+/// Returns true if the client named a server in its handshake that is not the one of the request: its certificate was verified by the
+/// authorities of that server.
+fn is_misdirected(r: &Request, secured: &TlsInfo) -> bool {
+    let is_other = |name: &str| name.as_bytes() != &*r.route.host;
+    secured.server_name.as_deref().is_some_and(is_other)
+        && r.client()
+            .group(r.generation())
+            .is_none_or(|group| r.client().named_server(group) != r.route.server)
 }
