@@ -123,6 +123,12 @@ impl ResponseHead {
         ResponseHead { status, ..ResponseHead::default() }
     }
 
+    /// Sets the status. The status line of another response goes.
+    pub fn set_status(&mut self, status: u16) {
+        self.status = status;
+        self.status_line = Bytes::new();
+    }
+
     /// Back to an empty head with this status; keeps the memory of the fields.
     pub fn reset(&mut self, status: u16) {
         self.status = status;

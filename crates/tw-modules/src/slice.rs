@@ -149,8 +149,7 @@ impl HeaderFilter for Slice {
                 return Body::Empty;
             }
         };
-        r.out.status = 200;
-        r.out.status_line = Bytes::new();
+        r.out.set_status(200);
         r.out.fields.remove_known(Known::ContentRange);
         r.out.fields.remove_known(Known::AcceptRanges);
         r.state.ranges = Ranges::One;

@@ -1,5 +1,7 @@
 //! `error_page` and the built-in pages.
 
+use tw_testkit::origin::origin;
+
 use crate::support::{get, page, raw, refusal, request, server, start, start_server};
 
 /// Status and something the body contains.
@@ -8,6 +10,48 @@ fn check(server: &tw_testkit::Server, table: &[(&str, u16, &str)]) {
         let (got, body) = page(server, target);
         assert_eq!(got, *status, "{target}: {body}");
         assert!(body.contains(text), "{target}: {body}");
+    }
+}
+
+/// The reason of an upstream server belongs to its status only.
+#[test]
+fn status_line_of_an_upstream_server_is_replaced_with_the_status() {
+    let addr = origin(|mut conn| {
+        while conn.head().is_some() {
+            let fields =
+                "Content-Length: 20\r\nAccept-Ranges: bytes\r\nETag: \"a\"\r\nCache-Control: max-age=60";
+            conn.send(format!("HTTP/1.1 200 Fine\r\n{fields}\r\n\r\n0123456789abcdefghij"));
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "proxy_cache_path cache keys_zone=z:1m;
+             server {{ listen 127.0.0.1:{{port}};
+                 location @page {{ proxy_pass http://{addr}; }} location /page {{ proxy_pass http://{addr}; }}
+                 location /same {{ return 404; error_page 404 @page; }}
+                 location /other {{ return 404; error_page 404 =410 /page; }}
+                 location /own {{ return 404; error_page 404 = @page; }}
+                 location /cached {{ proxy_pass http://{addr}; proxy_cache z; }} }}"
+        ),
+    );
+    for (path, field, expected) in [
+        ("/page", "X: x", "HTTP/1.1 200 Fine"),
+        ("/own", "X: x", "HTTP/1.1 200 Fine"),
+        ("/same", "X: x", "HTTP/1.1 404 Not Found"),
+        ("/other", "X: x", "HTTP/1.1 410 Gone"),
+        ("/cached", "X: x", "HTTP/1.1 200 Fine"),
+        ("/cached", "Range: bytes=100-", "HTTP/1.1 416 Requested Range Not Satisfiable"),
+        ("/cached", "Range: bytes=1-2", "HTTP/1.1 206 Partial Content"),
+        ("/cached", "If-Match: \"b\"", "HTTP/1.1 412 Precondition Failed"),
+        ("/cached", "If-None-Match: \"a\"", "HTTP/1.1 304 Not Modified"),
+    ] {
+        let mut client = server.connect().unwrap();
+        client
+            .send(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{field}\r\n\r\n"))
+            .unwrap();
+        let response = String::from_utf8(client.read_until_close().unwrap()).unwrap();
+        assert_eq!(response.lines().next(), Some(expected), "{path} {field}");
     }
 }
 

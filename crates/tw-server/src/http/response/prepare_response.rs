@@ -18,7 +18,7 @@ use crate::http::request::{self, Ranges, Request};
 /// instead.
 pub(crate) fn check(r: &mut Request, mut body: Body) -> Result<Body, u16> {
     if let Some(status) = r.state.error_status {
-        r.out.status = status;
+        r.out.set_status(status);
     }
     if !r.plan().first_filters().is_empty() {
         let generation = r.generation().clone();
@@ -37,8 +37,7 @@ pub(crate) fn check(r: &mut Request, mut body: Body) -> Result<Body, u16> {
         match preconditions(r) {
             ConditionOutcome::Proceed => {}
             ConditionOutcome::NotModified => {
-                r.out.status = 304;
-                r.out.status_line = Bytes::new();
+                r.out.set_status(304);
                 r.out.content_type = Bytes::new();
                 r.out.charset = Bytes::new();
                 return Ok(Body::Empty);
@@ -98,8 +97,7 @@ pub(super) fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> 
             let mut field = Vec::new();
             range::push_content_range(only, length, &mut field);
             r.out.fields.append(Known::ContentRange, Bytes::from(field));
-            r.out.status = 206;
-            r.out.status_line = Bytes::new();
+            r.out.set_status(206);
             Ok(part)
         }
         RangeOutcome::Multiple => {
@@ -126,8 +124,7 @@ pub(super) fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> 
             parts.push_content_type(&mut media_type);
             r.out.content_type = media_type.into();
             r.out.charset = Bytes::new();
-            r.out.status = 206;
-            r.out.status_line = Bytes::new();
+            r.out.set_status(206);
             Ok(Body::Parts(list))
         }
     }
@@ -168,7 +165,7 @@ fn ends_with(name: &[u8], end: &[u8]) -> bool {
 /// Lets the header filters see the response.
 pub(crate) fn filter(r: &mut Request, mut body: Body) -> Body {
     if let Some(status) = r.state.error_status {
-        r.out.status = status;
+        r.out.set_status(status);
     }
     let generation = r.generation().clone();
     // What goes through a tunnel is nobody's body: only the head is looked at.

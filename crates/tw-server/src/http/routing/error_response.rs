@@ -99,7 +99,7 @@ fn html(r: &mut Request, status: u16, page: Vec<u8>) -> Body {
 /// Resets the head of the response to that of a built-in page.
 fn head(r: &mut Request, status: u16) {
     r.state.error_status = Some(status);
-    r.out.status = status;
+    r.out.set_status(status);
     r.out.last_modified = None;
     r.out.fields.remove(b"ETag");
     r.out.fields.remove(b"Accept-Ranges");
