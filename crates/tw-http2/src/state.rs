@@ -290,13 +290,14 @@ impl State {
         }
     }
 
-    /// Releases bytes of the connection's receive window.
+    /// Releases bytes of the connection's receive window. They are announced once they are half of the window, or as many as the peer may
+    /// still send: streams whose data nobody reads may hold any part of the window.
     pub(crate) fn release(&mut self, bytes: usize) {
         // They are within a window.
         self.released = self.released.saturating_add(bytes as u32);
-        if self.released >= self.config.connection_window.max(WINDOW_USUAL) / 2
-            && self.connection_error.is_none()
-        {
+        let half = self.config.connection_window.max(WINDOW_USUAL) / 2;
+        let is_due = self.released >= half || i64::from(self.released) >= self.credit;
+        if is_due && self.released > 0 && self.connection_error.is_none() {
             self.credit += i64::from(self.released);
             self.out.copy(&frame::window_update(0, self.released));
             self.released = 0;

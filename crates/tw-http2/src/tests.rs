@@ -273,6 +273,29 @@ fn unread_data_is_released() {
 }
 
 #[test]
+fn unread_streams_do_not_stop_the_others() {
+    let config = Config { connection_window: 3 * 65_536, ..CONFIG };
+    let (client, server) = (Connection::client(config), Connection::server(config));
+    talk(&client, &server, 1000);
+    let streams: Vec<_> = (0..3).map(|_| send_request(&client, false).unwrap()).collect();
+    talk(&client, &server, 1000);
+    let received: Vec<_> = (0..3).map(|_| request(&server).0).collect();
+    // Two of them take more than half of the window of the connection.
+    for stream in &streams[..2] {
+        stream.send_data(Bytes::from(vec![0; 65_535]), false).unwrap();
+    }
+    talk(&client, &server, 1000);
+    for _ in 0..100 {
+        let room = streams[2].send_capacity(usize::MAX);
+        assert!(room > 0);
+        streams[2].send_data(Bytes::from(vec![0; room]), false).unwrap();
+        talk(&client, &server, 1000);
+        received[2].release(data(&received[2]).len());
+        talk(&client, &server, 1000);
+    }
+}
+
+#[test]
 fn graceful_shutdown_serves_requests_in_transit() {
     let (client, server) = ends(100);
     let first = send_request(&client, true).unwrap();
