@@ -26,11 +26,14 @@ use tw_upstream::PeerId;
 use crate::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use crate::keepalive_pool::KeepaliveSettings;
 
+use stream::ResponseState;
 pub use stream::{StreamEnd, StreamEvent, UpstreamStream};
 pub use table::{H2Pool, StreamParams, acquire_shared, open_dedicated};
 
 /// Most concurrent streams of one connection, whatever more its server allows.
 const STREAMS_MAX: usize = 100;
+/// Most resets on one connection beyond the number of its complete responses. After half of them, it takes no more requests.
+const RESETS_MAX: u64 = 100;
 /// Bytes of one response that wait for whoever reads it.
 const STREAM_WINDOW: u32 = 128 << 10;
 /// Flow-control window of a connection: the sum of the windows of its streams, so that no stream waits for the reader of
@@ -49,6 +52,12 @@ pub const LIMITS: &[Limit] = &[
         STREAMS_MAX as u64,
         "Requests that one connection of HTTP/2 to an upstream server carries at once, if the server allows as many",
         "another connection is opened",
+    ),
+    Limit::count(
+        "RESETS_MAX",
+        RESETS_MAX,
+        "Requests on one connection of HTTP/2 to an upstream server that clients abandon, beyond as many as are answered",
+        "new requests use another connection from half of them on",
     ),
     Limit::bytes(
         "STREAM_WINDOW",
@@ -85,6 +94,8 @@ pub(crate) struct H2Connection {
     requests: Cell<u64>,
     /// Requests that were answered.
     answered: Cell<u64>,
+    /// Requests that were reset before the end of their responses, less those with complete responses; 0 at least.
+    resets: Cell<u64>,
     /// Bytes that may have come of responses that nobody waited for any more.
     unwanted: Cell<u64>,
     opened: Instant,
@@ -123,7 +134,11 @@ impl H2Connection {
             // What its server allows is not known yet; whom it refuses may come again.
             ConnectionState::Opening => STREAMS_MAX,
             ConnectionState::Open(connection) if connection.is_open() => {
-                connection.streams_max().min(STREAMS_MAX)
+                let resets_left = RESETS_MAX.saturating_sub(self.resets.get());
+                connection
+                    .streams_max()
+                    .min(usize::try_from(resets_left).unwrap_or(usize::MAX))
+                    .min(STREAMS_MAX)
             }
             ConnectionState::Open(_) => 0,
             ConnectionState::Failed(..) | ConnectionState::Closed(_) => 0,
@@ -139,6 +154,18 @@ impl H2Connection {
             self.retire();
         }
         StreamPermit(self.clone())
+    }
+
+    /// Counts the end of a request. Servers close connections with many resets, and with those the requests of other clients.
+    fn count_end(&self, response: ResponseState) {
+        let resets = self.resets.get();
+        self.resets.set(match response {
+            ResponseState::Coming => resets + 1,
+            ResponseState::Over => resets.saturating_sub(1),
+        });
+        if self.resets.get() >= RESETS_MAX / 2 {
+            self.retire();
+        }
     }
 
     /// No more requests are sent on it.

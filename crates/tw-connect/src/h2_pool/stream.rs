@@ -29,7 +29,7 @@ pub struct UpstreamStream {
 
 /// Progress of the response.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ResponseState {
+pub(super) enum ResponseState {
     Coming,
     Over,
 }
@@ -250,13 +250,18 @@ fn is_interim(head: &FieldSection) -> bool {
     (100..200).contains(&head.status())
 }
 
-/// Counts the bytes that the server may still send for a stream that is abandoned: as many as its window had room for.
+/// Counts the end of the request, and the bytes that the server may still send for one that is abandoned: as many as its window had room
+/// for.
 impl Drop for UpstreamStream {
     fn drop(&mut self) {
-        if self.carrier.get().is_some() && self.response.get() == ResponseState::Coming {
-            let unwanted = &self.permit.0.unwanted;
-            unwanted.set(unwanted.get() + u64::from(STREAM_WINDOW));
+        if self.carrier.get().is_none() {
+            return;
         }
+        let h2_connection = &self.permit.0;
+        if self.response.get() == ResponseState::Coming {
+            h2_connection.unwanted.set(h2_connection.unwanted.get() + u64::from(STREAM_WINDOW));
+        }
+        h2_connection.count_end(self.response.get());
     }
 }
 

@@ -121,6 +121,7 @@ fn new_connection(wanted: &StreamParams<'_>, is_secured: bool) -> Rc<H2Connectio
         permits: 0.into(),
         requests: 0.into(),
         answered: 0.into(),
+        resets: 0.into(),
         unwanted: 0.into(),
         opened: tw_rt::clock::now(),
         waiting: RefCell::default(),

@@ -11,7 +11,7 @@ use rustls::ALL_VERSIONS;
 use tw_testkit::http2::{END_HEADERS, END_STREAM, Http2, frame, hpack, kind, take};
 use tw_testkit::http2_origin::{OriginRequest, frames_origin, http2_origin, secured_http2_origin, trailers};
 use tw_testkit::tls::Authority;
-use tw_testkit::{Client, Server};
+use tw_testkit::{Client, Server, wait};
 
 use crate::support::cache::wait_stored;
 use crate::support::{page, request, server, start, start_server};
@@ -105,7 +105,7 @@ fn slow_client_does_not_hold_the_server() {
     let server = start_proxy(addr, "");
     let mut client = Client::connect(server.addr()).unwrap();
     client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
-    assert!(tw_testkit::wait::until(tw_testkit::wait::TIMEOUT, || sent.available_permits() == 1));
+    assert!(wait::until(wait::TIMEOUT, || sent.available_permits() == 1));
     let all = client.read_until_close().unwrap();
     assert_eq!(all.iter().filter(|byte| **byte == b'x').count(), SIZE);
 }
@@ -136,10 +136,10 @@ fn windows_follow_the_reading_of_the_client() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     client.read_head().unwrap();
     // Until windows and sockets are full, and then nothing more for a while.
-    let mut last = tw_testkit::wait::some(tw_testkit::wait::TIMEOUT, || receiver.try_recv().ok()).unwrap();
+    let mut last = wait::some(wait::TIMEOUT, || receiver.try_recv().ok()).unwrap();
     while let Ok(sent) = receiver.try_recv().or_else(|_| {
         let next = || receiver.try_recv().ok();
-        tw_testkit::wait::some(std::time::Duration::from_millis(500), next).ok_or(())
+        wait::some(std::time::Duration::from_millis(500), next).ok_or(())
     }) {
         last = sent;
         assert!(last < 64 << 20, "it is never held up");
@@ -257,7 +257,7 @@ fn health_checks_use_http2() {
         ),
     );
     server.wait_error_log("peer is unhealthy: status 500").unwrap();
-    assert!(tw_testkit::wait::until(tw_testkit::wait::TIMEOUT, || page(&server, "/").0 == 200));
+    assert!(wait::until(wait::TIMEOUT, || page(&server, "/").0 == 200));
     assert_eq!(page(&server, "/"), (200, "fine".to_owned()));
 }
 
@@ -274,6 +274,35 @@ fn tls_negotiates_h2_by_alpn() {
         start_server(server(), &format!("location / {{ proxy_pass https://{addr}; proxy_http_version 2; }}"));
     assert_eq!(page(&server, "/"), (200, "0 https".to_owned()));
     assert_eq!(page(&server, "/"), (200, "1 https".to_owned()));
+}
+
+/// Servers close connections with many resets, and with them the requests of other clients.
+#[test]
+fn abandoned_requests_move_new_ones_to_another_connection() {
+    let addr = origin(|mut request| async move {
+        let conn = request.conn.to_string();
+        if request.head.uri().path() != "/endless" {
+            return request.answer(&[], conn);
+        }
+        let mut body = request.begin(200, &[]);
+        body.send_data("begin".into(), false).unwrap();
+        std::future::pending().await
+    });
+    let server = start(
+        server(),
+        &format!(
+            "upstream u {{ server {addr}; }}
+             server {{ listen 127.0.0.1:{{port}}; location / {{ proxy_pass http://u; proxy_http_version 2; proxy_buffering off; }} }}"
+        ),
+    );
+    assert_eq!(page(&server, "/").1, "0");
+    for _ in 0..60 {
+        let mut client = server.connect().unwrap();
+        client.send("GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        assert_eq!(client.read_head().unwrap().status, 200);
+    }
+    let is_moved = || page(&server, "/").1 == "1";
+    assert!(wait::until(wait::TIMEOUT, is_moved), "{}", server.error_log());
 }
 
 #[test]
