@@ -34,9 +34,11 @@ pub struct UpstreamGroup<P: ConnectingProtocol> {
 }
 
 impl<P: ConnectingProtocol> UpstreamGroup<P> {
-    /// Creates a group of these servers with default settings.
+    /// Creates a group of the servers of an address in a directive, which has no `upstream` block. As in nginx, its connections are not
+    /// used again: there is nowhere to configure that, and a server that serves one connection at a time would wait for the next request
+    /// on one of them.
     pub fn plain(peers: Arc<tw_upstream::Group>) -> Self {
-        let (keepalive, names) = (KeepaliveSettings::default(), UpstreamNames::default());
+        let (keepalive, names) = (KeepaliveSettings::NONE, UpstreamNames::default());
         Self {
             peers,
             keepalive,

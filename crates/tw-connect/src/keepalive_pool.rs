@@ -35,17 +35,17 @@ pub struct KeepaliveSettings {
     pub timeout: Duration,
 }
 
-/// nginx's defaults.
-impl Default for KeepaliveSettings {
-    fn default() -> Self {
-        Self {
-            connections: 32,
-            is_local: true,
-            requests: 1000,
-            time: Duration::from_secs(3600),
-            timeout: Duration::from_secs(60),
-        }
-    }
+impl KeepaliveSettings {
+    /// Settings of a block without `keepalive`, as in nginx.
+    pub const USUAL: Self = Self {
+        connections: 32,
+        is_local: true,
+        requests: 1000,
+        time: Duration::from_secs(3600),
+        timeout: Duration::from_secs(60),
+    };
+    /// No connection is used again.
+    pub const NONE: Self = Self { connections: 0, ..Self::USUAL };
 }
 
 /// Owner of connections: a group, or a location in a group.

@@ -274,7 +274,7 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
         if raw.servers.is_empty() && state.is_none() {
             return Ok(Self::default());
         }
-        let usual = KeepaliveSettings::default();
+        let usual = KeepaliveSettings::USUAL;
         let (connections, is_local) = raw.keepalive.or(None, (usual.connections, usual.is_local));
         let keepalive = KeepaliveSettings {
             connections,

@@ -338,16 +338,11 @@ async fn acquire_stream<C>(
     attempts: &AttemptContext,
     PendingAttempt { lease, pool_key, .. }: &PendingAttempt,
 ) -> Result<Rc<UpstreamConnection>, AttemptFailure> {
-    let mut keepalive = request.group.keepalive;
-    if !request.group.is_named {
-        // As in nginx: it ends with its last request.
-        keepalive.connections = 0;
-    }
     let wanted = StreamParams {
         peer: lease.peer(),
         to: lease.peer().addr(),
         options: attempts.connect_options(r, request),
-        keepalive,
+        keepalive: request.group.keepalive,
         head_size: request.settings.buffer_size,
         timeout: request.settings.timeouts.connect,
     };
