@@ -3,7 +3,7 @@
 use std::cell::{Cell, OnceCell};
 use std::fmt;
 use std::rc::{Rc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tw_accept::TlsInfo;
 use tw_core::event_loop::{ClientInfo, ConnectionSlot, EvictableConnection, PassedConnection};
@@ -97,6 +97,15 @@ impl Client {
             home.generation().process.main.debug_connections.iter().any(|peers| peers.has(&peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
         Self::make(id, peer, listen, home, verbosity)
+    }
+
+    /// Rest of a timeout for the next request head. The time of the first one began when the client was accepted: it includes a TLS
+    /// handshake, and everything else before the head.
+    pub(crate) fn left_of_head(&self, timeout: Duration) -> Duration {
+        match self.requests.get() {
+            0 => timeout.saturating_sub(tw_rt::clock::now().saturating_duration_since(self.accepted)),
+            _ => timeout,
+        }
     }
 
     /// Copy of the client with only the facts known during a handshake, for variables that are evaluated then.

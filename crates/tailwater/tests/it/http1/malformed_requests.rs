@@ -1,5 +1,7 @@
 //! Malformed, hostile and odd requests: each gets the status of nginx, and has one reading only.
 
+use std::time::{Duration, Instant};
+
 use tw_testkit::{Client, wait};
 
 use crate::support::{raw, server, start, start_server};
@@ -396,7 +398,7 @@ fn client_header_timeout_ends_slow_heads() {
     // The time is that of the whole head: one byte now and then does not help.
     let mut slow = server.connect().unwrap();
     let closed = wait::until(wait::TIMEOUT, || {
-        slow.send("G").is_err() || !slow.silent_for(std::time::Duration::from_millis(100)).unwrap_or(false)
+        slow.send("G").is_err() || !slow.silent_for(Duration::from_millis(100)).unwrap_or(false)
     });
     assert!(closed);
     server
@@ -404,6 +406,20 @@ fn client_header_timeout_ends_slow_heads() {
         .unwrap();
     assert_eq!(server.access_log(3).unwrap().iter().filter(|line| line.contains(" 408 ")).count(), 2);
     assert_eq!(Client::get(server.addr_of(1), "/a.txt").unwrap().status, 200);
+}
+
+#[test]
+fn client_header_timeout_includes_the_time_before_the_first_byte() {
+    let server = start_server(server(), "client_header_timeout 3s;");
+    let began = Instant::now();
+    for first in ["G", "\r\n"] {
+        let mut client = server.connect().unwrap();
+        assert!(client.silent_for(Duration::from_millis(2500)).unwrap());
+        client.send(first).unwrap();
+        assert_eq!(client.read_until_close().unwrap(), b"");
+    }
+    // If it counted from the first byte on: 11 seconds.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub(super) async fn read(conn: &Rc<Http1Connection>, r: &mut Request) -> ReadHea
     let server = generation.server(r.route.server);
     r.route.plan = server.plan;
     let mut choice = ServerChoice::Default;
-    let until = tw_rt::clock::now() + server.settings.client_header_timeout;
+    let until = tw_rt::clock::now() + conn.client.left_of_head(server.settings.client_header_timeout);
     let mut begun = !r.head.is_idle();
     let mut is_untouched = true;
     loop {

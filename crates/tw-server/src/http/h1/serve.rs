@@ -39,7 +39,8 @@ pub(crate) fn serve(conn: Rc<Http1Connection>, mut early: Option<Box<Vec<u8>>>) 
         }
         // Whether the first read is tried before the loop says that there is something.
         let mut is_try = conn.transport.may_have_input();
-        while early.is_some() || matches!(conn.idle(conn.keepalive_timeout.get()).await, Woken::Readable) {
+        let timeout = || conn.client.left_of_head(conn.keepalive_timeout.get());
+        while early.is_some() || matches!(conn.idle(timeout()).await, Woken::Readable) {
             let is_first_try = std::mem::take(&mut is_try);
             match boxed(|| serve_readable(&conn, early.take(), is_first_try)).await {
                 Served::KeepAlive => {}
