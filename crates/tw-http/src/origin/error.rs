@@ -11,7 +11,7 @@ use crate::known::Known;
 /// `proxy_next_upstream` an `invalid_header`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OriginError {
-    /// The response does not begin with `HTTP/`. nginx takes all of it for a body (HTTP/0.9); the caller decides.
+    /// The response does not begin with `HTTP/`, and has to. nginx takes all of it for a body (HTTP/0.9).
     NoStatusLine,
     /// The response begins with `HTTP/`, and the rest of the line is malformed.
     // DIFF(nginx): nginx takes that for a body, too.

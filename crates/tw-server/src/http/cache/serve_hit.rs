@@ -45,6 +45,7 @@ pub(crate) fn head_body(r: &Request) -> Body {
     Body::Pull(Box::new(AnnouncedLength(answer.content_length.max(field))))
 }
 
+// DIFF(nginx): a cached response has ranges, whether its upstream server has them or not.
 /// Leaves conditions and ranges to this server, as for a file: the upstream server was not sent them.
 pub(crate) fn evaluate_conditions(r: &mut Request, settings: &CacheSettings, ranges: Ranges) {
     r.state.conditions =
