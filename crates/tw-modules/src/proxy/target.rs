@@ -250,9 +250,13 @@ impl UpstreamUri<'_> {
     }
 }
 
-/// Appends the path of the request from `from` on, escaped, and its arguments.
+/// Appends the path of the request from `from` on, and its arguments. The path is escaped unless the client sent it without escapes.
 fn push_path(r: &Request, from: usize, out: &mut Vec<u8>) {
-    Escape::Uri.push(&r.uri.path[from..], out);
+    let path = r.uri.path.get(from..).unwrap_or_default();
+    match r.is_path_unescaped() {
+        true => out.extend_from_slice(path),
+        false => Escape::Uri.push(path, out),
+    }
     if !r.uri.args.is_empty() {
         out.push(b'?');
         out.extend_from_slice(&r.uri.args);

@@ -150,6 +150,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         r.state.origin = RequestOrigin::Internal;
+        r.state.has_client_target = false;
         replacement.apply(r, scratch);
         self.captures = Captures::Plain;
         if let AfterMatch::Redirect(status) = replacement.then() {

@@ -164,6 +164,7 @@ impl Request {
         self.route.host.extend_from_slice(&parent.route.host);
         self.uri = uri;
         self.state.origin = RequestOrigin::Internal;
+        self.state.has_client_target = false;
         self.state.method = Some(Method::Get);
         self.body = RequestBody::absent();
         self.facts.started = Started::now(parent.facts.started.arrival);
@@ -208,6 +209,8 @@ impl Request {
     /// Makes the location of `parent` answer this subrequest at once as it would answer `parent`, whose phases have run.
     pub(crate) fn stay_where(&mut self, parent: &Self) {
         self.state.method = parent.state.method;
+        self.state.origin = parent.state.origin;
+        self.state.has_client_target = parent.state.has_client_target;
         self.state.alias_end = parent.state.alias_end;
         self.state.rewritten = parent.state.rewritten;
         self.bindings.captures.get_mut().clone_from(&parent.bindings.captures.borrow());
@@ -371,12 +374,12 @@ impl Request {
         }
     }
 
-    /// Path and arguments as the client sent them; `None` if something has changed them, or there is no path.
+    /// Path and arguments as the client sent them; `None` if something has replaced them, or there is no path. A named location and
+    /// `try_files` replace nothing.
     pub fn target_as_sent(&self) -> Option<&[u8]> {
-        let is_same = self.state.origin == RequestOrigin::Client
-            && self.head.target_has_path()
-            && self.uri.path == self.head.path()
-            && self.uri.args == self.head.args();
+        if !(self.state.has_client_target && self.head.target_has_path()) {
+            return None;
+        }
         let target = self.head.target();
         let path = if target.first() == Some(&b'/') {
             0
@@ -385,7 +388,16 @@ impl Request {
             let host = target.windows(3).position(|three| three == b"://")? + 3;
             host + target[host..].iter().position(|byte| *byte == b'/')?
         };
-        is_same.then(|| &target[path..])
+        target.get(path..)
+    }
+
+    /// Returns true if the current path is that of the client, who sent it without escapes (nginx: quoted_uri).
+    pub fn is_path_unescaped(&self) -> bool {
+        let has_escape =
+            |target: &[u8]| target.iter().take_while(|byte| **byte != b'?').any(|byte| *byte == b'%');
+        self.state.origin == RequestOrigin::Client
+            && self.uri.path == self.head.path()
+            && self.target_as_sent().is_some_and(|target| !has_escape(target))
     }
 
     /// Sets the URL of the request to an upstream server: `scheme` with `://`, and the path that `push_path` appends.

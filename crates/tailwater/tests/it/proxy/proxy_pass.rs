@@ -47,6 +47,64 @@ fn request_is_rewritten_and_response_fields_are_kept() {
 }
 
 #[test]
+fn target_is_passed_as_the_client_sent_it() {
+    let addr = mirror();
+    let server = start(
+        server().file("html/found.html", "here"),
+        &format!(
+            "server {{ listen 127.0.0.1:{{port}}; root html;
+                 location / {{ try_files $uri @app; }}
+                 location @app {{ proxy_pass http://{addr}; }}
+                 location /page/ {{ error_page 404 = @app; return 404; }}
+                 location /found/ {{ try_files /found.html $uri; proxy_pass http://{addr}; }}
+                 location /args/ {{ set $args x=1; proxy_pass http://{addr}; }}
+                 location /break/ {{ rewrite ^/break(.*) /b$1 break; proxy_pass http://{addr}; }}
+                 location /last/ {{ rewrite ^/last(.*) /l$1 last; }}
+                 location /instead/ {{ proxy_pass http://{addr}/; }} }}"
+        ),
+    );
+    for (target, expected) in [
+        ("/a%2Fb//c/../d?q=%7c", "/a%2Fb//c/../d?q=%7c"),
+        ("/page/%2f?q", "/page/%2f?q"),
+        ("/found/%2f?q", "/found/%2f?q"),
+        ("/args/%7c?q", "/args/%7C?x=1"),
+        ("/break/a%2fb?q", "/b/a/b?q"),
+        ("/last/%7c?q", "/l/%7C?q"),
+        // A path without escapes gets none.
+        ("/instead/a|b\"?q=%41", "/a|b\"?q=%41"),
+        ("/instead/a%7cb|", "/a%7Cb%7C"),
+    ] {
+        let mut client = server.connect().unwrap();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n")).unwrap();
+        let text = client.read_response().unwrap().text();
+        assert_eq!(text.lines().next(), Some(&*format!("GET {expected} HTTP/1.1")), "{target}");
+    }
+}
+
+/// A server that serves one connection at a time would wait for the next request on one that is kept.
+#[test]
+fn connections_to_an_address_without_an_upstream_block_are_closed() {
+    let addr = origin(|mut conn| {
+        let nth = conn.nth.to_string();
+        while conn.head().is_some() {
+            conn.answer("", &nth);
+        }
+    });
+    let server = start(
+        server(),
+        &format!(
+            "upstream block {{ server {addr}; }}
+             server {{ listen 127.0.0.1:{{port}}; location /a {{ proxy_pass http://{addr}; }}
+                 location /b {{ set $to {addr}; proxy_pass http://$to; }}
+                 location /c {{ proxy_pass http://block; }} }}"
+        ),
+    );
+    for (path, expected) in [("/a", "0"), ("/a", "1"), ("/b", "2"), ("/b", "3"), ("/c", "4"), ("/c", "4")] {
+        assert_eq!(get(&server, path).text(), expected, "{path}");
+    }
+}
+
+#[test]
 fn bodies_are_passed_with_length_or_chunked() {
     let server = start_proxy(mirror(), "location /as-it-comes/ { proxy_pass http://127.0.0.1:1; }");
     let addr = mirror();

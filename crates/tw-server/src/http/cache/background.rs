@@ -128,10 +128,7 @@ struct PendingFetch(Cell<Option<BackgroundFetch>>);
 impl BackgroundFetch {
     /// Starts the fetch in the background of `r`. Returns false if that is not possible.
     pub(super) fn start(self, r: &Request) -> bool {
-        // With the target as the client sent it: that is the key.
-        let origin = r.state.origin;
         let prepare = |r: &mut Request| {
-            r.state.origin = origin;
             r.facts.upstream.cache.is_update = true;
             r.facts.states.put(Rc::new(PendingFetch(Cell::new(Some(self)))));
         };

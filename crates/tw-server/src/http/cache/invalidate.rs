@@ -147,7 +147,7 @@ fn with_url<T>(r: &mut Request, url: &[u8], then: impl FnOnce(&Request) -> T) ->
     }
     let (mut path, mut args) = (head.path().to_vec(), head.args().to_vec());
     let mut bindings = r.bindings.without_computed(r.slots());
-    let (mut method, mut origin) = (None, RequestOrigin::Client);
+    let (mut method, mut origin, mut has_client_target) = (None, RequestOrigin::Client, true);
     let mut swap = |r: &mut Request| {
         std::mem::swap(&mut r.head, &mut head);
         std::mem::swap(&mut r.uri.path, &mut path);
@@ -155,6 +155,7 @@ fn with_url<T>(r: &mut Request, url: &[u8], then: impl FnOnce(&Request) -> T) ->
         std::mem::swap(&mut r.bindings, &mut bindings);
         std::mem::swap(&mut r.state.method, &mut method);
         std::mem::swap(&mut r.state.origin, &mut origin);
+        std::mem::swap(&mut r.state.has_client_target, &mut has_client_target);
     };
     swap(r);
     let said = then(r);

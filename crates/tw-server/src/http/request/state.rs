@@ -11,6 +11,8 @@ pub struct RequestState {
     pub redirects_left: u8,
     /// Origin of the current URI.
     pub origin: RequestOrigin,
+    /// True until the URI or the arguments are replaced: upstream servers receive them as the client sent them (nginx: valid_unparsed_uri).
+    pub has_client_target: bool,
     /// Status sent to the client, whatever the response's own is (nginx: err_status).
     pub error_status: Option<u16>,
     /// Seconds of `Retry-After`, after a limit has refused the request.
@@ -118,6 +120,7 @@ impl RequestState {
         Self {
             redirects_left: INTERNAL_REDIRECTS_MAX,
             origin: RequestOrigin::Client,
+            has_client_target: true,
             error_status: None,
             retry_after: None,
             error_pages: ErrorPages::Allowed,

@@ -39,6 +39,7 @@ pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: 
         Outcome::Redirect { path, args } => {
             r.state.redirects_left -= 1;
             r.state.origin = RequestOrigin::Internal;
+            r.state.has_client_target = false;
             r.state.alias_end = AliasEnd::Nothing;
             r.state.rewritten = Rewritten::No;
             r.uri.path = path;

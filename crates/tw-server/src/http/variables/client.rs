@@ -10,7 +10,10 @@ use crate::vars::{self, Value, VarDef};
 pub(super) static VARIABLES: &[VarDef] = &[
     VarDef::one("uri", uri, "Current path, decoded and normalised."),
     VarDef::one("document_uri", uri, "The same as $uri."),
-    VarDef::one("args", args, "Arguments of the current URI.").assigned_by(|r, value| r.uri.args = value),
+    VarDef::one("args", args, "Arguments of the current URI.").assigned_by(|r, value| {
+        r.uri.args = value;
+        r.state.has_client_target = false;
+    }),
     VarDef::one("query_string", args, "The same as $args."),
     VarDef::one("is_args", is_args, "`?` if there are arguments, else empty."),
     VarDef::family("arg_", arg, "Argument of that name, as sent."),
