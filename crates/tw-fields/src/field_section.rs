@@ -205,6 +205,8 @@ mod tests {
             (":method:GET\n", MalformedReason::NoPseudo(Pseudo::Scheme)),
             (":method:GET\n:scheme:http\n", MalformedReason::NoPseudo(Pseudo::Path)),
             (":method:GET\n:scheme:http\n:path:\n", MalformedReason::InvalidPseudo(Pseudo::Path)),
+            (":method:GET\n:scheme:1http\n:path:/\n", MalformedReason::InvalidPseudo(Pseudo::Scheme)),
+            (":method:GET\n:scheme:ht tp\n:path:/\n", MalformedReason::InvalidPseudo(Pseudo::Scheme)),
             (":method:GET\n:method:GET\n", MalformedReason::PseudoTwice(Pseudo::Method)),
             (":method:GET\n:what:x\n", MalformedReason::UnknownPseudo),
             (":status:200\n", MalformedReason::UnknownPseudo),

@@ -163,11 +163,20 @@ pub(crate) fn all<'a>(
             }
             demand(Pseudo::Scheme)?;
             demand(Pseudo::Path)?;
-            let is_empty = |which: &Pseudo| get(*which).is_some_and(<[u8]>::is_empty);
-            match [Pseudo::Method, Pseudo::Scheme, Pseudo::Path].into_iter().find(is_empty) {
+            let is_invalid = |which: &Pseudo| match (which, get(*which).unwrap_or_default()) {
+                (Pseudo::Scheme, scheme) => !is_scheme(scheme),
+                (_, value) => value.is_empty(),
+            };
+            match [Pseudo::Method, Pseudo::Scheme, Pseudo::Path].into_iter().find(is_invalid) {
                 Some(which) => Err(MalformedReason::InvalidPseudo(which)),
                 None => Ok(()),
             }
         }
     }
+}
+
+/// Returns true for a scheme of a URI (RFC 3986 section 3.1).
+fn is_scheme(text: &[u8]) -> bool {
+    let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    matches!(text, [b'a'..=b'z' | b'A'..=b'Z', rest @ ..] if rest.iter().all(is_inner))
 }
