@@ -52,7 +52,7 @@ pub use server_tls::{ServerTls, warm_up};
 pub use sign_pool::{POOL, SignPool, default_pool, pool_settings};
 pub use stapling::Stapling;
 pub use ticket_keys_handover::{export_keys, inherit_keys};
-pub use tls_parameters::TlsParameters;
+pub use tls_parameters::{TlsParameters, read_protocol_versions};
 pub use variables::TlsVariables;
 pub use watched_certificate::{CertificateFiles, CertificateVersion, WatchedCertificate, renew};
 
@@ -254,7 +254,7 @@ impl<P: SecureProtocol> Settings<P> for Ssl<P::Session> {
         record::new("ssl_protocols", "[SSLv2] [SSLv3] [TLSv1] [TLSv1.1] [TLSv1.2] [TLSv1.3]", EVERYWHERE, Args::at_least(1))
             .default("TLSv1.2 TLSv1.3")
             .doc("Protocol versions. Versions before TLSv1.2 are accepted with a warning and never offered.")
-            .set(|raw, node, _| raw.ssl_protocols.set_once(node, node.args.clone())),
+            .set(|raw, node, _| raw.ssl_protocols.set_with(node, read_protocol_versions)),
         record::new("ssl_ciphers", "ciphers", EVERYWHERE, ONE)
             .default("HIGH:!aNULL:!MD5")
             .doc("Cipher suites for TLSv1.2, by their OpenSSL names; only suites with forward secrecy are offered.")

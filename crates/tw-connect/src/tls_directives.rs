@@ -5,6 +5,8 @@ use std::sync::Arc;
 use tw_accept::ssl::{CertificateCache, certificate_file};
 use tw_conf::{ConfError, Node, Word};
 
+pub use tw_accept::ssl::read_protocol_versions;
+
 /// Records of the directives with a prefix, of this module, in these contexts; `name` is the default of `ssl_name` in words. The last
 /// argument leads from the settings as written to their [`RawUpstreamTls`](crate::upstream_tls::RawUpstreamTls).
 #[macro_export]
@@ -81,7 +83,7 @@ macro_rules! upstream_tls_directives {
             .default("TLSv1.2 TLSv1.3")
             .since("1.5.6")
             .doc("Protocol versions. Versions before TLSv1.2 are accepted with a warning and never offered.")
-            .set(|$raw, node, _| $tls.protocols.set_once(node, node.args.clone())),
+            .set(|$raw, node, _| $tls.protocols.set_with(node, $crate::tls_directives::read_protocol_versions)),
             record::new(concat!($prefix, "ssl_ciphers"), "ciphers", ALL, Args::exact(1))
                 .default("DEFAULT")
                 .since("1.5.6")

@@ -424,7 +424,15 @@ const fn without_effect(
 ) -> Directive<RawMainSettings> {
     record::new(name, syntax, contexts, Args::exact(1))
         .doc("Accepted and without effect: nothing here works that way.")
-        .set(|raw, node, _| raw.without_effect.set_once(node))
+        .set(|raw, node, _| {
+            match &*node.name.bytes {
+                b"worker_aio_requests" => _ = node.number()?,
+                b"timer_resolution" => _ = node.msec()?,
+                b"pcre_jit" => _ = node.flag()?,
+                _ => {}
+            }
+            raw.without_effect.set_once(node)
+        })
 }
 
 // DIFF(nginx): what asks for a part of OpenSSL or nginx that is not here is no reason not to start.

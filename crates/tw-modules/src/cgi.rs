@@ -156,7 +156,10 @@ pub(crate) const fn without_effect<L: Language>(
     record::new(name, syntax, params::ALL, Args::exact(1))
         .default(default)
         .doc("Accepted and without effect: there is no table or buffer here that needs this size.")
-        .set(|raw, node, _| raw.without_effect.set_once(node))
+        .set(|raw, node, _| {
+            node.size()?;
+            raw.without_effect.set_once(node)
+        })
 }
 
 /// Settings of one location.

@@ -559,5 +559,8 @@ const fn without_effect(name: &'static str, syntax: &'static str, default: &'sta
     record::new(name, syntax, ALL, Args::exact(1))
         .default(default)
         .doc("Accepted and without effect: there is no table or buffer here that needs this size.")
-        .set(|raw, node, _| raw.without_effect.set_once(node))
+        .set(|raw, node, _| {
+            node.size()?;
+            raw.without_effect.set_once(node)
+        })
 }

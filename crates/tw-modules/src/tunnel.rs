@@ -80,7 +80,10 @@ const OWN: &[Directive<Raw>] = &[
     record::size("tunnel_send_lowat", params::ALL)
         .default("0")
         .doc("Accepted and without effect.")
-        .set(|raw, node, _| raw.without_effect.set_once(node)),
+        .set(|raw, node, _| {
+            node.size()?;
+            raw.without_effect.set_once(node)
+        }),
 ];
 
 /// All lists.

@@ -168,7 +168,10 @@ impl Settings<Stream> for ServerSettings {
 const fn without_effect(name: &'static str) -> Directive<Raw> {
     record::new(name, "size", STREAM, Args::exact(1))
         .doc("Accepted and without effect: there is no table here that needs this size.")
-        .set(|raw, node, _| raw.without_effect.set_once(node))
+        .set(|raw, node, _| {
+            node.size()?;
+            raw.without_effect.set_once(node)
+        })
 }
 
 /// Reads the arguments of `listen`.

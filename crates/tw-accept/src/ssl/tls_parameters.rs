@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use tw_conf::{ConfError, Word};
+use tw_conf::{ConfError, Node, Word};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
 use tw_tls::Settings;
@@ -100,6 +100,18 @@ impl TlsParameters<'_> {
                 .ok_or_else(|| failed_command(name, value)("no version of the protocol remains"))?;
         }
         Ok(settings)
+    }
+}
+
+/// Reads the arguments of `ssl_protocols`.
+///
+/// # Errors
+/// An unknown name.
+pub fn read_protocol_versions(node: &Node) -> Result<Vec<Word>, ConfError> {
+    let is_unknown = |word: &&Word| words::Protocol::named(&word.lossy()).is_none();
+    match node.args.iter().find(is_unknown) {
+        Some(word) => Err(node.invalid_value(word)),
+        None => Ok(node.args.clone()),
     }
 }
 

@@ -342,12 +342,12 @@ const DIRECTIVES: &[Directive<Raw>] = &[
 
 // DIFF(nginx): directives that size nginx's hash tables and buffers are accepted and change nothing.
 const WITHOUT_EFFECT: &[Directive<Raw>] = &[
-    without_effect("types_hash_max_size", "size", ALL, Args::exact(1)),
-    without_effect("types_hash_bucket_size", "size", ALL, Args::exact(1)),
-    without_effect("postpone_output", "size", ALL, Args::exact(1)),
-    without_effect("send_lowat", "size", ALL, Args::exact(1)),
-    without_effect("client_body_in_single_buffer", "on | off", ALL, Args::FLAG),
-    without_effect("open_file_cache_events", "on | off", ALL, Args::FLAG),
+    without_effect("types_hash_max_size", "size"),
+    without_effect("types_hash_bucket_size", "size"),
+    without_effect("postpone_output", "size"),
+    without_effect("send_lowat", "size"),
+    without_effect("client_body_in_single_buffer", "on | off"),
+    without_effect("open_file_cache_events", "on | off"),
 ];
 
 impl Settings<Http> for Location {
@@ -446,15 +446,17 @@ impl Settings<Http> for Location {
     }
 }
 
-const fn without_effect(
-    name: &'static str,
-    syntax: &'static str,
-    contexts: u32,
-    args: Args,
-) -> Directive<Raw> {
-    record::new(name, syntax, contexts, args)
+const fn without_effect(name: &'static str, syntax: &'static str) -> Directive<Raw> {
+    record::new(name, syntax, ALL, Args::exact(1))
         .doc("Accepted and without effect: there is no table or buffer here that needs this size.")
-        .set(|raw, node, _| raw.without_effect.set_once(node))
+        .set(|raw, node, _| {
+            if node.name.is("client_body_in_single_buffer") || node.name.is("open_file_cache_events") {
+                node.flag()?;
+            } else {
+                node.size()?;
+            }
+            raw.without_effect.set_once(node)
+        })
 }
 
 #[cfg(test)]

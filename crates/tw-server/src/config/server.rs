@@ -207,5 +207,8 @@ impl Settings<Http> for ServerSettings {
 const fn without_effect(name: &'static str, contexts: u32) -> Directive<Raw> {
     record::new(name, "size", contexts, Args::exact(1))
         .doc("Accepted and without effect: there is no table or buffer here that needs this size.")
-        .set(|raw, node, _| raw.without_effect.set_once(node))
+        .set(|raw, node, _| {
+            node.size()?;
+            raw.without_effect.set_once(node)
+        })
 }

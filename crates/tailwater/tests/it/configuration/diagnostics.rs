@@ -29,6 +29,24 @@ fn missing_configuration_suggests_serve() {
 }
 
 #[test]
+fn values_are_checked_even_if_nothing_uses_them() {
+    for (directive, expected) in [
+        ("ssl_protocols TLSv1.2 foo", "invalid value \"foo\""),
+        ("proxy_ssl_protocols TLSv1.4", "invalid value \"TLSv1.4\""),
+        ("postpone_output foo", "\"postpone_output\" directive invalid value"),
+        ("types_hash_max_size 1x", "\"types_hash_max_size\" directive invalid value"),
+        ("open_file_cache_events maybe", "it must be \"on\" or \"off\""),
+        ("fastcgi_send_lowat foo", "\"fastcgi_send_lowat\" directive invalid value"),
+        ("variables_hash_max_size foo", "\"variables_hash_max_size\" directive invalid value"),
+    ] {
+        let said = tested(&format!("events {{ }} http {{ {directive}; }}"));
+        assert!(said.contains(expected), "{directive}: {said}");
+    }
+    let said = tested("timer_resolution foo; events { } http { }");
+    assert!(said.contains("\"timer_resolution\" directive invalid value"), "{said}");
+}
+
+#[test]
 fn all_missing_files_are_listed_at_once() {
     let said = tested(
         "load_module modules/ngx_http_perl_module.so;
