@@ -1,4 +1,5 @@
-//! Deviations from nginx: each is marked in the code and has a row in the list, and every row has a mark.
+//! Deviations from nginx: each is marked in the code and has a row in the list, and every row has a mark and is made of
+//! sentences.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +8,10 @@ use super::tree::Tree;
 
 const LIST: &str = "docs/nginx-differences.md";
 const MARK: &str = "DIFF(nginx):";
+
+/// First words of a cell that leave its subject open.
+const OPEN_WORDS: &[&str] =
+    &["It ", "They ", "One ", "Those ", "That ", "What ", "Who ", "Whoever ", "Nobody ", "At most "];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     // Path to (marks in the code, rows in the list).
@@ -21,11 +26,29 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         places.entry(path).or_default().1 += 1;
     }
     let unpaired = places.into_iter().filter(|(_, (marks, rows))| marks != rows);
-    unpaired
-        .map(|(path, (marks, rows))| {
-            Finding::error(path, 0, format!("{marks} marks `{MARK}`, but {rows} rows in {LIST}"))
-        })
-        .collect()
+    let unpaired = unpaired.map(|(path, (marks, rows))| {
+        Finding::error(path, 0, format!("{marks} marks `{MARK}`, but {rows} rows in {LIST}"))
+    });
+    unpaired.chain(tree.get(LIST).into_iter().flat_map(|list| riddles(&list.text))).collect()
+}
+
+/// Rows whose cells are no sentences with a subject.
+fn riddles(list: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, row) in list.lines().enumerate().filter(|(_, line)| place(line).is_some()) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [nginx, ours, why, _] = &cells[..] else {
+            let text = format!("{} cells: a row has nginx, Tailwater, why, where", cells.len());
+            findings.push(Finding::error(LIST, index + 1, text));
+            continue;
+        };
+        let is_open = [nginx, ours].iter().any(|cell| OPEN_WORDS.iter().any(|word| cell.starts_with(word)));
+        if is_open || [nginx, ours, why].iter().any(|cell| !cell.ends_with('.')) {
+            let text = "write whole sentences that begin with their subject, such as the directive";
+            findings.push(Finding::error(LIST, index + 1, text));
+        }
+    }
+    findings
 }
 
 /// The path in the last column of a row, in backquotes: where the mark is.
@@ -47,7 +70,7 @@ mod tests {
 
     #[test]
     fn marks_and_rows_come_in_pairs() {
-        let row = "| a | b | c | `crates/a/src/lib.rs` |\n";
+        let row = "| A. | B. | C. | `crates/a/src/lib.rs` |\n";
         let mark = "// DIFF(nginx): b\n";
         for (rows, code, expected) in [
             ("", "", 0),
@@ -56,9 +79,23 @@ mod tests {
             ("", mark, 1),
             (row, &mark.repeat(2), 1),
             (&row.repeat(2), &mark.repeat(2), 0),
-            ("| a | b | c | `crates/gone.rs` |\n", "", 1),
+            ("| A. | B. | C. | `crates/gone.rs` |\n", "", 1),
         ] {
             assert_eq!(check_rows(rows, code), expected, "{rows}{code}");
+        }
+    }
+
+    #[test]
+    fn cells_are_sentences_with_a_subject() {
+        for (cells, expected) in [
+            ("A file is read. | The file is not read. | A reason.", 0),
+            ("A file is read. | It is not. | A reason.", 1),
+            ("A list is read. | At most 3 entries. | A reason.", 1),
+            ("A file is read. | The file is not read. | No full stop", 1),
+            ("A file is read. | The file is not read.", 1),
+        ] {
+            let row = format!("| {cells} | `crates/a/src/lib.rs` |\n");
+            assert_eq!(check_rows(&row, "// DIFF(nginx): b\n"), expected, "{cells}");
         }
     }
 }
