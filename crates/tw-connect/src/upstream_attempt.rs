@@ -1,5 +1,5 @@
 //! Attempts to pass a session to upstream servers, and the `$upstream_*` variables that sessions of every protocol have (nginx:
-//! ngx_http_upstream_module, ngx_stream_upstream_module): one value for each attempt, commas between.
+//! ngx_http_upstream_module, ngx_stream_upstream_module): one value for each attempt, commas between, and colons between passes.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -93,6 +93,11 @@ pub trait PassedSession: Session {
 
     /// All attempts, in order.
     fn attempts(&self) -> &[UpstreamAttempt<Self::OwnAttempt>];
+
+    /// Attempts of each pass to a group of servers that had one, in order.
+    fn passes(&self) -> impl Iterator<Item = &[UpstreamAttempt<Self::OwnAttempt>]> {
+        std::iter::once(self.attempts()).filter(|attempts| !attempts.is_empty())
+    }
 }
 
 /// Variables of upstream servers for the sessions of one protocol.
@@ -137,22 +142,27 @@ impl<S: PassedSession> UpstreamVariables<S> {
     ];
 }
 
-/// Appends a value for each attempt.
+/// Appends a value for each attempt, with a comma between those of one pass and a colon between passes.
 pub fn put_each<S: PassedSession>(
     s: &S,
     out: &mut Vec<u8>,
     put_one: impl Fn(&UpstreamAttempt<S::OwnAttempt>, &mut Vec<u8>) -> Value,
 ) -> Value {
-    let attempts = s.attempts();
-    for (at, attempt) in attempts.iter().enumerate() {
-        if at > 0 {
-            out.extend_from_slice(b", ");
-        }
-        if put_one(attempt, out) == Value::Missing {
-            out.push(b'-');
+    let mut found = Value::Missing;
+    for attempts in s.passes() {
+        for (at, attempt) in attempts.iter().enumerate() {
+            if at > 0 {
+                out.extend_from_slice(b", ");
+            } else if found == Value::Found {
+                out.extend_from_slice(b" : ");
+            }
+            if put_one(attempt, out) == Value::Missing {
+                out.push(b'-');
+            }
+            found = Value::Found;
         }
     }
-    if attempts.is_empty() { Value::Missing } else { Value::Found }
+    found
 }
 
 /// Appends a time that may not have been reached.

@@ -13,7 +13,7 @@ use tw_disk::DiskWait;
 use tw_http::{Framing, Known};
 use tw_server::http::request::Request;
 use tw_server::http::request::trace::{LookupSpan, ParentSpan, RequestTrace, random_span_id};
-use tw_server::http::upstream_state::Attempt;
+use tw_server::http::upstream_state::{Attempt, UpstreamUrl};
 use tw_server::vars::Template;
 
 use super::protobuf::Message;
@@ -80,8 +80,13 @@ pub(super) fn encode(r: &Request, trace: &RequestTrace, settings: &SpanSettings<
     for (lookup, id) in &lookups {
         encoded.add(|span| of_request.lookup(lookup, *id, span));
     }
-    for (nth, attempt) in r.facts.upstream.attempts.iter().enumerate() {
-        encoded.add(|span| of_request.attempt(attempt, nth, span));
+    let mut nth = 0;
+    for pass in r.facts.upstream.passes() {
+        for (resends, attempt) in pass.attempts.iter().enumerate() {
+            let id = trace.attempt_id(nth);
+            encoded.add(|span| of_request.attempt(id, (attempt, pass.url, resends), span));
+            nth += 1;
+        }
     }
     for wait in r.costs.account.waits() {
         // A wait within a lookup is a part of it.
@@ -256,7 +261,13 @@ impl RequestSpans<'_> {
         }
     }
 
-    fn attempt(&self, attempt: &Attempt, nth: usize, span: &mut Message<'_>) {
+    /// Span of an attempt, and how often its request was sent before within its pass.
+    fn attempt(
+        &self,
+        id: [u8; 8],
+        (attempt, url, resends): (&Attempt, &UpstreamUrl, usize),
+        span: &mut Message<'_>,
+    ) {
         let r = self.r;
         let (method, began) = (r.method_name(), attempt.begun());
         let server = match &attempt.to {
@@ -265,10 +276,9 @@ impl RequestSpans<'_> {
         };
         let name = [method, b" ", server.as_bytes()].concat();
         let times = (began, began + attempt.elapsed());
-        self.head(&self.child(self.trace.attempt_id(nth), CLIENT, &name, times), span);
+        self.head(&self.child(id, CLIENT, &name, times), span);
         let mut attributes = Attributes::of(span);
         attributes.text("http.request.method", method);
-        let url = &r.facts.upstream.url;
         if !url.scheme.is_empty() {
             attributes.text("url.full", &[url.scheme.as_bytes(), server.as_bytes(), &url.path].concat());
         }
@@ -281,8 +291,8 @@ impl RequestSpans<'_> {
                 attributes.number("network.peer.port", u64::from(addr.port()));
             }
         }
-        if nth > 0 {
-            attributes.number("http.request.resend_count", nth as u64);
+        if resends > 0 {
+            attributes.number("http.request.resend_count", resends as u64);
         }
         // The status of a failure is that for the client, and none of the server's.
         let answered = Some(attempt.status).filter(|status| *status > 0 && attempt.failure.is_none());

@@ -402,6 +402,7 @@ impl Request {
 
     /// Sets the URL of the request to an upstream server: `scheme` with `://`, and the path that `push_path` appends.
     pub fn set_upstream_url(&mut self, scheme: &'static str, push_path: impl FnOnce(&Self, &mut Vec<u8>)) {
+        self.facts.upstream.begin_pass();
         let mut path = std::mem::take(&mut self.facts.upstream.url.path);
         path.clear();
         push_path(self, &mut path);

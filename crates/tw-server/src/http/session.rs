@@ -87,6 +87,10 @@ impl PassedSession for Request {
     fn attempts(&self) -> &[Attempt] {
         &self.facts.upstream.attempts
     }
+
+    fn passes(&self) -> impl Iterator<Item = &[Attempt]> {
+        self.facts.upstream.passes().map(|pass| pass.attempts)
+    }
 }
 
 impl TlsSession for Request {

@@ -21,6 +21,8 @@ const SPARE_HEAD_MAX: usize = 4 << 10;
 pub struct UpstreamState {
     /// All attempts.
     pub attempts: Vec<Attempt>,
+    /// Passes before the current one.
+    earlier_passes: Vec<EarlierPass>,
     /// Response of the last attempt.
     pub answer: UpstreamResponse,
     /// State of the cache lookup.
@@ -29,7 +31,7 @@ pub struct UpstreamState {
     pub charset: Option<Bytes>,
     /// Trailer fields that are hidden from the client; `None` hides all.
     pub(crate) trailers_hidden: Option<Arc<HeaderNames>>,
-    /// URL of the upstream request, for log lines.
+    /// URL of the upstream request of the current pass, for log lines.
     pub url: UpstreamUrl,
     /// Memory for the head of an upstream request.
     pub spare_head: Cell<Vec<u8>>,
@@ -44,6 +46,21 @@ pub struct UpstreamUrl {
     pub scheme: &'static str,
     /// The path with arguments; empty for protocols without one.
     pub path: Vec<u8>,
+}
+
+/// Pass that an internal redirect has ended, after attempts at one upstream server at least.
+struct EarlierPass {
+    /// Number of attempts up to its last one.
+    end: usize,
+    url: UpstreamUrl,
+}
+
+/// Attempts of one pass of the request to a group of servers. An internal redirect may begin another one.
+pub struct Pass<'a> {
+    /// Attempts, at least one.
+    pub attempts: &'a [Attempt],
+    /// URL of their requests.
+    pub url: &'a UpstreamUrl,
 }
 
 /// Attempt to get a response from one upstream server.
@@ -67,6 +84,7 @@ impl UpstreamState {
     /// Clears all values and keeps the allocated memory.
     pub(crate) fn clear(&mut self) {
         self.attempts.clear();
+        self.earlier_passes.clear();
         self.answer.clear();
         self.answer.fields.release();
         self.charset = None;
@@ -80,6 +98,31 @@ impl UpstreamState {
         self.cache.clear();
     }
 
+    /// Begins a pass. Attempts of the one before it stay with their URL.
+    pub(crate) fn begin_pass(&mut self) {
+        let end = self.attempts.len();
+        if end > self.pass_start() {
+            self.earlier_passes.push(EarlierPass { end, url: std::mem::take(&mut self.url) });
+        }
+    }
+
+    /// Number of attempts before the current pass.
+    fn pass_start(&self) -> usize {
+        self.earlier_passes.last().map_or(0, |pass| pass.end)
+    }
+
+    /// Passes with an attempt at least, in order.
+    // DIFF(nginx): a pass that asked no server, because its name has no address, leaves no separator.
+    pub fn passes(&self) -> impl Iterator<Item = Pass<'_>> {
+        let earlier = self.earlier_passes.iter().map(|pass| (pass.end, &pass.url));
+        let mut start = 0;
+        earlier.chain([(self.attempts.len(), &self.url)]).filter_map(move |(end, url)| {
+            let attempts = self.attempts.get(start..end).filter(|attempts| !attempts.is_empty())?;
+            start = end;
+            Some(Pass { attempts, url })
+        })
+    }
+
     /// Adds an attempt.
     pub(crate) fn begin(&mut self, to: AttemptPeer, queued: Option<Duration>) {
         self.answer.clear();
@@ -91,21 +134,27 @@ impl UpstreamState {
 
     /// Sets the cause of the failure of the last attempt.
     pub(crate) fn record_failure(&mut self, cause: Option<impl fmt::Display>) {
-        if let Some(attempt) = self.attempts.last_mut() {
+        if let Some(attempt) = self.current() {
             attempt.failure = cause.map(|cause| cause.to_string().into());
         }
     }
 
     /// Ends the last attempt together with its request.
     pub(crate) fn close(&mut self) {
-        if let Some(attempt) = self.attempts.last_mut() {
+        if let Some(attempt) = self.current() {
             attempt.end();
         }
     }
 
-    /// The last attempt.
+    /// Last attempt of the current pass.
     pub(crate) fn current(&mut self) -> Option<&mut Attempt> {
-        self.attempts.last_mut()
+        let start = self.pass_start();
+        self.attempts.get_mut(start..)?.last_mut()
+    }
+
+    /// Last attempt of the current pass.
+    pub(crate) fn last(&self) -> Option<&Attempt> {
+        self.attempts.get(self.pass_start()..)?.last()
     }
 }
 
@@ -114,7 +163,7 @@ pub(crate) struct UpstreamUrlText<'a>(pub(crate) &'a UpstreamState);
 
 impl fmt::Display for UpstreamUrlText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (UpstreamUrl { scheme, path }, Some(attempt)) = (&self.0.url, self.0.attempts.last()) else {
+        let (UpstreamUrl { scheme, path }, Some(attempt)) = (&self.0.url, self.0.last()) else {
             return Ok(());
         };
         if scheme.is_empty() {

@@ -8,6 +8,7 @@ use tw_testkit::origin::origin;
 use tw_testkit::ports::Port;
 use tw_testkit::{Server, wait};
 
+use crate::support::cache::wait_stored;
 use crate::support::origin::mirror;
 use crate::support::{get, server, start};
 
@@ -457,4 +458,73 @@ fn date_and_server_are_added_if_missing() {
     let with = get(&server, "/with");
     assert_eq!(with.values("Date").collect::<Vec<_>>(), ["Thu, 01 Jan 1970 00:00:00 GMT"]);
     assert_eq!(with.values("Server").collect::<Vec<_>>(), ["other"]);
+}
+
+#[test]
+fn variables_tell_passes_of_a_request_apart() {
+    let addr = origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let status = if head.starts_with("GET /missing") { "404 Not Found" } else { "200 OK" };
+            let accel = if head.starts_with("GET /accel") { "X-Accel-Redirect: /named/a\r\n" } else { "" };
+            conn.send(format!(
+                "HTTP/1.1 {status}\r\n{accel}Cache-Control: max-age=60\r\nContent-Length: 4\r\n\r\nbody"
+            ));
+        }
+    });
+    let closed = Port::reserve().unwrap();
+    let closed = format!("127.0.0.1:{}", closed.number());
+    let server = start(
+        server().with_master().file("html/page", "a page"),
+        &format!(
+            "log_format up '$request_uri [$upstream_addr] [$upstream_status] [$upstream_response_length] \
+                 [$upstream_connect_time] [$upstream_header_time] [$upstream_response_time] [$upstream_queue_time] \
+                 [$upstream_bytes_sent] [$upstream_bytes_received] $upstream_last_addr';
+             access_log logs/access.log up; proxy_cache_path cache keys_zone=one:1m;
+             upstream two {{ server {closed} max_fails=0; server {addr} backup; }}
+             server {{ listen 127.0.0.1:{{port}}; root html; proxy_intercept_errors on; recursive_error_pages on;
+                 location /missing {{ proxy_pass http://two; error_page 404 = @up; }}
+                 location @up {{ rewrite ^ /other break; proxy_pass http://{addr}; }}
+                 location /accel {{ proxy_pass http://{addr}; }}
+                 location /named {{ try_files /none @up; }}
+                 location /twice {{ proxy_pass http://{closed}; error_page 502 = @again; }}
+                 location @again {{ proxy_pass http://{closed}; error_page 502 = @up; }}
+                 location /page {{ proxy_pass http://{closed}; error_page 502 = /file/page; }}
+                 location /file/ {{ alias html/; }}
+                 location = /metrics {{ metrics; access_log off; }}
+                 location /hit {{ proxy_pass http://{closed}; error_page 502 = /stored; }}
+                 location /stored {{ proxy_pass http://{addr}; proxy_cache one; }} }}"
+        ),
+    );
+    for (nth, (target, servers, statuses, lengths)) in [
+        ("/missing", "C, A : A", "502, 404 : 200", "0, 0 : 4"),
+        ("/accel", "A : A", "200 : 200", "0 : 4"),
+        ("/named", "A", "200", "4"),
+        ("/twice", "C : C : A", "502 : 502 : 200", "0 : 0 : 4"),
+        ("/page", "C", "502", "0"),
+        ("/hit", "C : A", "502 : 200", "0 : 4"),
+        // What comes from the cache asks no server.
+        ("/hit", "C", "502", "0"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(get(&server, target).status, 200, "{target}");
+        let line = server.access_log(nth + 1).unwrap().remove(nth);
+        let addrs = servers.replace('C', &closed).replace('A', &addr.to_string());
+        let start = format!("{target} [{addrs}] [{statuses}] [{lengths}] [");
+        assert!(line.starts_with(&start), "{line} instead of {start}");
+        let values: Vec<&str> = line[start.len()..].split("] [").collect();
+        assert_eq!(values.len(), 6, "{line}");
+        for value in values {
+            let separators = |text: &str| text.matches([',', ':']).collect::<String>();
+            let value = value.split(']').next().unwrap();
+            assert_eq!(separators(value), separators(statuses), "{line}");
+        }
+        let last = addrs.rsplit([' ', ',']).next().unwrap();
+        assert!(line.ends_with(&format!("] {last}")), "{line}");
+        if nth == 5 {
+            // The response is stored before it is asked for again.
+            wait_stored(&server, 1);
+        }
+    }
 }

@@ -159,6 +159,29 @@ fn each_attempt_is_a_span() {
 }
 
 #[test]
+fn attempts_of_each_pass_have_its_url() {
+    let (good, _) = counting(|conn, _, _| conn.answer("", "good"));
+    let (bad, _) = counting(|conn, _, _| conn.send("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"));
+    let collector = Collector::grpc(Vec::new());
+    let server = traced(
+        &collector,
+        "",
+        &format!(
+            "location / {{ proxy_pass http://{bad}/first/; proxy_intercept_errors on; error_page 503 = @up; }}
+             location @up {{ rewrite ^ /second break; proxy_pass http://{good}; }}"
+        ),
+    );
+    assert_eq!(get(&server, "/a").text(), "good");
+    let spans = collector.spans(3);
+    let (first, second) = (named(&spans, &format!("GET {bad}")), named(&spans, &format!("GET {good}")));
+    assert_eq!(first.attribute("url.full"), format!("http://{bad}/first/a"));
+    assert_eq!(second.attribute("url.full"), format!("http://{good}/second"));
+    // Another request is no repetition.
+    assert_eq!(second.attribute("http.request.resend_count"), "");
+    assert_ne!(first.span_id, second.span_id);
+}
+
+#[test]
 fn unreachable_server_is_an_attempt_with_an_error() {
     let closed = Port::reserve().unwrap();
     let collector = Collector::grpc(Vec::new());

@@ -23,7 +23,7 @@ pub(crate) fn set_cache_headers(r: &mut Request, settings: &CacheSettings, rules
     }
     let Some(field) = &settings.status_field else { return };
     let facts = &r.facts.upstream.cache;
-    let answered = r.facts.upstream.attempts.last().filter(|last| last.failure.is_none() && last.status != 0);
+    let answered = r.facts.upstream.last().filter(|last| last.failure.is_none() && last.status != 0);
     let now = tw_rt::clock::unix().secs;
     let mut value = Vec::new();
     let status = CacheStatus {

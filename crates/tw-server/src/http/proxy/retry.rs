@@ -230,7 +230,7 @@ fn record_failure(r: &mut Request, failure: &AttemptFailure) {
 /// Ends the lease of a failed attempt.
 fn end_lease(r: &Request, lease: Lease, failure: &AttemptFailure, counting: Counting) {
     let AttemptFailure { cause, stage } = failure;
-    if let Some(attempt) = r.facts.upstream.attempts.last() {
+    if let Some(attempt) = r.facts.upstream.last() {
         lease.sent(attempt.sent);
         lease.received(attempt.received);
     }
