@@ -17,6 +17,7 @@ use tw_http::{Known, ResponseHead, date, hop};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{HeaderFilter, Plan, TrailerFilter};
+use tw_server::http::prepare_response;
 use tw_server::http::request::{Ranges, Request};
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
@@ -258,8 +259,9 @@ impl HeaderFilter for Headers {
         if r.is_subrequest() {
             return body;
         }
+        let usual = is_usual(r.out.status);
         // nginx finds out that a range is not there when its fields are added to the whole already.
-        let usual = is_usual(r.out.status) || r.out.status == 416 && r.state.ranges != Ranges::Refused;
+        let is_replaced = r.out.status == 416 && r.state.ranges == Ranges::NotSatisfiable;
         let when = match &self.expires {
             _ if !usual => None,
             Expires::Off => None,
@@ -272,7 +274,10 @@ impl HeaderFilter for Headers {
             let (at, max_age) = when.lifetime(now, r.out.last_modified, tw_log::time::zone());
             set_lifetime(&mut r.out, at, max_age);
         }
-        for field in self.added.fields.iter().filter(|field| usual || field.always) {
+        let is_added = |field: &&Field| {
+            field.always || usual || is_replaced && !prepare_response::is_of_stored_content(&field.name)
+        };
+        for field in self.added.fields.iter().filter(is_added) {
             field.put(field.value(r), &mut r.out);
         }
         if self.trailers.fields.iter().any(|field| usual || field.always) {

@@ -177,6 +177,35 @@ fn status_412_and_416_have_no_cache_fields() {
 }
 
 #[test]
+fn status_412_has_no_field_of_the_response() {
+    let origin = Counting::new(
+        "ETag: \"a\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Encoding: x\r\nContent-Language: de\r\n\
+         Content-Disposition: attachment\r\nVary: X-A\r\nX-Up: y\r\n",
+    );
+    let server = origin.cached("add_header X-Always b always;");
+    for path in ["/begun", "/"] {
+        for field in ["If-Match: \"b\"", "If-Unmodified-Since: Sat, 05 Nov 1994 08:49:37 GMT"] {
+            // From what comes, and from what is stored.
+            let response = request(&server, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n{field}\r\n\r\n"));
+            assert_eq!((response.status, response.field("Content-Type")), (412, Some("text/html")), "{path}");
+            for name in [
+                "ETag",
+                "Last-Modified",
+                "Content-Encoding",
+                "Content-Language",
+                "Content-Disposition",
+                "Vary",
+                "X-Up",
+                "Accept-Ranges",
+            ] {
+                assert_eq!(response.field(name), None, "{path} {field} {name}");
+            }
+            assert_eq!(response.field("X-Always"), Some("b"), "{path} {field}");
+        }
+    }
+}
+
+#[test]
 fn head_fetches_the_whole_response() {
     let origin = Counting::new("");
     let server = origin.cached("");

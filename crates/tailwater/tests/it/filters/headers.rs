@@ -3,9 +3,10 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
+use tw_testkit::origin::counting;
 use tw_testkit::{Response, Server};
 
-use crate::support::{get, raw, refusal, request, server, start_server};
+use crate::support::{get, raw, refusal, request, server, start, start_server};
 
 /// Seconds since 1970 of a field that holds an IMF-fixdate.
 fn seconds(response: &Response, name: &str) -> i64 {
@@ -48,6 +49,52 @@ fn add_header_depends_on_the_status() {
     }
     let missing = get(&server, "/missing");
     assert_eq!((missing.field("X-Usual"), missing.field("X-Always")), (None, Some("b")));
+}
+
+#[test]
+fn unsatisfiable_range_has_no_lifetime() {
+    let (addr, _) = counting(|conn, _, _| {
+        conn.answer(
+            "Cache-Control: max-age=600\r\nETag: \"x\"\r\nSurrogate-Control: max-age=9\r\nX-Up: y\r\n",
+            "hello",
+        );
+    });
+    let (stored, _) = counting(|conn, _, _| {
+        conn.send("HTTP/1.1 416 No\r\nCache-Control: max-age=600\r\nContent-Length: 2\r\n\r\nno");
+    });
+    let server = start(
+        server().file("html/a", "hello").file("html/page", "a page"),
+        &format!(
+            "proxy_cache_path cache keys_zone=c:1m; proxy_cache_valid any 1m;
+             server {{ listen 127.0.0.1:{{port}}; root html; expires modified 1h;
+                 add_header X-Usual a; add_header Cache-Control public; add_header CDN-Cache-Control max-age=1;
+                 add_header ETag '\"own\"'; add_header X-Always b always; add_header Surrogate-Control no-store always;
+                 location /paged/ {{ alias html/; error_page 416 /page; }}
+                 location /cached {{ proxy_pass http://{addr}; proxy_cache c; }}
+                 location /stored {{ proxy_pass http://{stored}; proxy_cache c; }}
+                 location /forced {{ proxy_pass http://{stored}; proxy_force_ranges on; }} }}"
+        ),
+    );
+    for target in ["/a", "/paged/a", "/cached", "/cached"] {
+        let response = request(&server, &format!("GET {target}"), &["Range: bytes=5-"]);
+        assert_eq!((response.status, response.field("X-Usual")), (416, Some("a")), "{target}");
+        for name in ["Expires", "Cache-Control", "CDN-Cache-Control", "ETag", "Last-Modified"] {
+            // An error page from a file has the tag of that.
+            if (target, name) == ("/paged/a", "ETag") {
+                continue;
+            }
+            assert_eq!(response.field(name), None, "{target} {name}: {}", response.head);
+        }
+        // What is set whatever the status is set here, too.
+        let always = response.values("Surrogate-Control").collect::<Vec<_>>();
+        assert_eq!((response.field("X-Always"), &*always), (Some("b"), &["no-store"][..]), "{target}");
+    }
+    // A 416 of an upstream server is a status like any other.
+    for target in ["/stored", "/stored", "/forced"] {
+        let response = request(&server, &format!("GET {target}"), &["Range: bytes=5-"]);
+        assert_eq!((response.status, response.field("X-Usual")), (416, None), "{target}");
+        assert_eq!(response.field("Cache-Control"), Some("max-age=600"), "{target}");
+    }
 }
 
 const CODES: [u16; 18] =

@@ -62,6 +62,8 @@ pub enum Ranges {
     One,
     /// `Range` is ignored.
     Refused,
+    /// None of the ranges asked for is in the content: the response was replaced by a 416.
+    NotSatisfiable,
 }
 
 /// Evaluation of `If-Modified-Since` and the other conditional fields of a request.

@@ -43,7 +43,8 @@ pub(crate) fn check(r: &mut Request, mut body: Body) -> Result<Body, u16> {
                 return Ok(Body::Empty);
             }
             ConditionOutcome::PreconditionFailed => {
-                refused(r);
+                // Nothing of the response remains, whether it is a file or comes from a cache.
+                r.out.reset(412);
                 return Err(412);
             }
         }
@@ -145,17 +146,19 @@ fn boundary(r: &Request) -> u64 {
 }
 
 // DIFF(nginx): fields for caches and `Expires` go, too.
-/// Removes the fields that describe the content from a response that refuses a condition or a range: a cache must not
-/// store one as the other.
-pub(super) fn refused(r: &mut Request) {
-    for known in [Known::Expires, Known::ETag, Known::LastModified] {
-        r.out.fields.remove_known(known);
-    }
-    // And those for some caches only, such as `CDN-Cache-Control` (RFC 9213).
-    r.out
-        .fields
-        .retain(|name, _| !ends_with(name, b"Cache-Control") && !ends_with(name, b"Surrogate-Control"));
+/// Removes the fields that describe the content from a response that refuses a range: a cache must not store one as the
+/// other.
+pub(super) fn remove_description(r: &mut Request) {
+    r.out.fields.retain(|name, _| !is_of_stored_content(name));
     r.out.last_modified = None;
+}
+
+/// Returns `true` for a field that describes stored content: a validator, or its lifetime in caches.
+pub fn is_of_stored_content(name: &[u8]) -> bool {
+    matches!(Known::find(name), Some(Known::Expires | Known::ETag | Known::LastModified))
+        || ends_with(name, b"Cache-Control")
+        // For some caches only, as `CDN-Cache-Control` is (RFC 9213).
+        || ends_with(name, b"Surrogate-Control")
 }
 
 fn ends_with(name: &[u8], end: &[u8]) -> bool {

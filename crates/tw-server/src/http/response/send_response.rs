@@ -6,7 +6,7 @@ use tw_http::{Known, range};
 use super::body::Body;
 use super::prepare_response::{self, NotSatisfiable};
 use crate::http::phases;
-use crate::http::request::{After, Request};
+use crate::http::request::{After, Ranges, Request};
 
 /// Filters, frames and sends a response; `r.costs.sent` and `r.state.after` tell how it went.
 pub(crate) async fn send(r: &mut Request, mut body: Body) {
@@ -60,7 +60,8 @@ async fn not_satisfiable(r: &mut Request, length: u64) -> Body {
     let mut field = Vec::new();
     range::push_unsatisfied_range(length, &mut field);
     r.out.fields.set(Known::ContentRange, Bytes::from(field));
-    prepare_response::refused(r);
+    prepare_response::remove_description(r);
     let body = phases::replace_response(r, 416).await;
+    r.state.ranges = Ranges::NotSatisfiable;
     prepare_response::filter(r, body)
 }
