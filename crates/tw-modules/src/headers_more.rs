@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tw_conf::{Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, record};
 use tw_core::module::Settings;
 use tw_http::host::Host;
-use tw_http::{Known, date};
+use tw_http::{Known, ResponseHead, date};
 use tw_log::{Level, Text};
 use tw_server::http::Http;
 use tw_server::http::body::Body;
@@ -127,12 +127,30 @@ impl HeaderFilter for HeadersMore {
     }
 }
 
+// DIFF(nginx): its module leaves `Last-Modified` of a file.
+/// Removes the fields whose names begin alike. `Content-Type` and the lines of this server stay: `Server`, `Date`.
+fn remove_by_prefix(names: &FieldNames, out: &mut ResponseHead) {
+    for line in [Known::Server, Known::Date] {
+        // The line of this server does not take the place of one that came from an upstream server.
+        if names.have(line.as_str().as_bytes()) && out.fields.has(line) {
+            out.omitted.add(line);
+        }
+    }
+    out.fields.retain(|name, _| !names.have(name));
+    if names.have(b"Last-Modified") {
+        out.last_modified = None;
+    }
+    if names.have(b"Location") {
+        out.location = Bytes::new();
+    }
+}
+
 /// Changes fields of the response. Some have a place of their own in its head.
 fn change_response(change: &Change, r: &mut Request, body: Body) -> Body {
     let (name, known) = match &change.names {
         FieldNames::One(name, known) => (name, *known),
         FieldNames::Prefix(_) => {
-            r.out.fields.retain(|name, _| !change.names.have(name));
+            remove_by_prefix(&change.names, &mut r.out);
             return body;
         }
     };

@@ -157,6 +157,83 @@ fn prefixes_remove_fields_of_upstream_responses() {
 }
 
 #[test]
+fn prefixes_remove_fields_with_a_place_of_their_own() {
+    let origin = tw_testkit::origin::origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let status = if head.starts_with("GET /moved") { "302 Found" } else { "200 OK" };
+            conn.send(format!(
+                "HTTP/1.1 {status}\r\nServer: origin\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Type: a/b\r\n\
+                 Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nETag: \"x\"\r\nLocation: http://there/b\r\n\
+                 Cache-Control: no-cache\r\nContent-Length: 4\r\nX-A: 1\r\n\r\nbody"
+            ));
+        }
+    });
+    let server = start_server(
+        server().file("html/a.txt", "hello"),
+        &format!(
+            "location / {{ proxy_pass http://{origin}; proxy_redirect http://there/ /here/; }}
+             location /last {{ more_clear_headers 'last-*'; proxy_pass http://{origin}; }}
+             location /all {{ more_clear_headers *; proxy_pass http://{origin}; proxy_redirect http://there/ /here/; }}
+             location /moved {{ more_clear_headers 'Loc*'; proxy_pass http://{origin}; proxy_redirect http://there/ /here/; }}
+             location /passed {{ more_clear_headers *; proxy_pass http://{origin}; proxy_pass_header Server; proxy_pass_header Date; }}
+             location /file/ {{ alias html/; more_clear_headers *; }}
+             location /own {{ more_clear_headers 'L*'; return 302 /to; }}"
+        ),
+    );
+    let found = |target: &str, names: &[&str]| {
+        let response = get(&server, target);
+        assert!(!response.head.contains("\r\nContent-Length: \r\n"), "{}", response.head);
+        names.iter().map(|name| u8::from(response.field(name).is_some())).collect::<Vec<_>>()
+    };
+    let names =
+        ["Last-Modified", "ETag", "Location", "X-A", "Content-Type", "Content-Length", "Server", "Date"];
+    for (target, expected) in [
+        ("/", [1, 1, 1, 1, 1, 1, 1, 1]),
+        ("/last", [0, 1, 1, 1, 1, 1, 1, 1]),
+        ("/all", [0, 0, 0, 0, 1, 1, 1, 1]),
+        ("/moved", [1, 1, 0, 1, 1, 1, 1, 1]),
+        // The line of this server does not take the place of the origin's.
+        ("/passed", [0, 0, 0, 0, 1, 1, 0, 0]),
+        ("/file/a.txt", [0, 0, 0, 0, 1, 1, 1, 1]),
+        ("/own", [0, 0, 0, 0, 1, 1, 1, 1]),
+    ] {
+        assert_eq!(found(target, &names), expected, "{target}");
+    }
+    assert_eq!(get(&server, "/file/a.txt").text(), "hello");
+}
+
+#[test]
+fn prefixes_remove_every_field_of_a_request() {
+    let server = start_server(
+        server().file("html/a.txt", "hello").file("conf/users", "a:{PLAIN}b\n"),
+        &format!(
+            "server_name named.example;
+             location /all {{ more_clear_input_headers *; proxy_pass http://{}; proxy_set_header X-Seen \"$host|$http_host|$http_user_agent|$http_cookie|$http_x_forwarded_for|$proxy_add_x_forwarded_for\"; }}
+             location /file/ {{ alias html/; more_clear_input_headers 'Ra*' 'I*' 'Acc*'; gzip on; gzip_types *; gzip_min_length 1; }}
+             location /asked/ {{ alias html/; auth_basic x; auth_basic_user_file users; }}
+             location /named/ {{ alias html/; more_clear_input_headers 'Auth*'; auth_basic x; auth_basic_user_file users; }}",
+            mirror()
+        ),
+    );
+    let fields = ["User-Agent: u", "Cookie: c=d", "X-Forwarded-For: 192.0.2.1", "X-A: b", "Range: bytes=0-1"];
+    let seen = request(&server, "GET /all", &fields).text();
+    assert!(seen.contains("X-Seen: named.example|||||127.0.0.1\r\n"), "{seen}");
+    for absent in ["User-Agent", "Cookie", "X-Forwarded", "X-A", "Range"] {
+        assert!(!seen.contains(absent), "{absent}: {seen}");
+    }
+    let body = request(&server, "POST /all", &["X-A: b", "Content-Length: 4", "\r\nbody"]).text();
+    assert!(body.contains("Content-Length: 4\r\n") && body.ends_with("4 bytes"), "{body}");
+    for field in ["Range: bytes=0-1", "If-None-Match: *", "If-Match: \"x\"", "Accept-Encoding: gzip"] {
+        let response = request(&server, "GET /file/a.txt", &[field]);
+        assert_eq!((response.status, response.text().as_str()), (200, "hello"), "{field}");
+        assert_eq!(response.field("Content-Encoding"), None, "{field}");
+    }
+    let password = ["Authorization: Basic YTpi"];
+    assert_eq!(request(&server, "GET /asked/a.txt", &password).status, 200);
+    assert_eq!(request(&server, "GET /named/a.txt", &password).status, 401);
+}
+
+#[test]
 fn values_of_variables_cannot_split_messages() {
     let server = start_server(
         server(),
