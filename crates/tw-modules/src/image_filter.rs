@@ -13,6 +13,7 @@ mod change;
 mod codec;
 mod format;
 mod number;
+mod orientation;
 mod picture;
 
 use std::fmt::{self, Write as _};
@@ -37,6 +38,7 @@ use tw_server::load::Resolve;
 use self::change::{Change, Shape};
 use self::format::{PictureFormat, PictureHeader, SCANS_MAX, SIGNATURE_LEN, STEPS_MAX};
 use self::number::{Bounds, Number, invalid_parameter};
+use self::orientation::Orientation;
 use self::picture::Rotation;
 use crate::changed_body::{refuse_ranges, remove_length, without_length};
 use crate::turn_queue::{ClientKey, TurnLimits, TurnQueue, TurnWait, wait_for_turn};
@@ -73,6 +75,7 @@ pub(crate) struct Raw {
     buffer: Setting<usize>,
     interlace: Setting<bool>,
     jpeg_quality: Setting<Word>,
+    orientation: Setting<bool>,
     sharpen: Setting<Word>,
     transparency: Setting<bool>,
     webp_quality: Setting<Word>,
@@ -95,6 +98,7 @@ pub(crate) struct ImageFilter {
     rotation: Option<Number>,
     buffer: usize,
     max_pixels: u64,
+    exif_orientation: ExifOrientation,
     jpeg_quality: Number,
     sharpen: Number,
     transparency: Transparency,
@@ -110,6 +114,13 @@ enum Action {
     Rotate,
     Resize(Bounds),
     Crop(Bounds),
+}
+
+/// Treatment of the orientation that EXIF data of a picture say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ExifOrientation {
+    Applied,
+    Ignored,
 }
 
 /// Treatment of transparent colours of a palette.
@@ -156,8 +167,8 @@ impl Settings<Http> for ImageFilter {
         Limit::count(
             "STEPS_MAX",
             STEPS_MAX as u64,
-            "Segments, and bytes between them, of a JPEG file that are looked at in search of its size",
-            "its size is unknown: 415",
+            "Segments of a JPEG file and bytes between them, or chunks of a PNG or WebP file, that are looked at in search of its size and orientation",
+            "its size is unknown: 415; its orientation: it is upright",
         ),
         Limit::count("SCANS_MAX", SCANS_MAX as u64, "Scans of a JPEG file that is changed", "415"),
         Limit::count(
@@ -225,6 +236,11 @@ impl Settings<Http> for ImageFilter {
             .default("16000000")
             .doc("Most pixels of a picture that is changed; one with more is answered with 415, before it is decoded.")
             .set(|raw, node, _| raw.max_pixels.set_number(node)),
+        record::flag("image_filter_orientation", ALL)
+            .default("on")
+            .since("Tailwater 0.2")
+            .doc("Turns and mirrors pictures as the orientation of their EXIF data says, which a changed picture has no more. Sizes are those after it.")
+            .set(|raw, node, _| raw.orientation.set_flag(node)),
         record::new(SHARPEN.0, "percent", ALL, Args::exact(1))
             .default("0")
             .doc("Sharpens pictures that are changed; may exceed 100, and may have variables.")
@@ -274,11 +290,18 @@ impl Settings<Http> for ImageFilter {
         let sharpen = Number::resolve(SHARPEN, raw.sharpen, outer.map(|o| &o.sharpen), |_| true, cx)?;
         let transparency =
             raw.transparency.take().map(|keep| if keep { Transparency::Keep } else { Transparency::Drop });
+        let exif_orientation = raw.orientation.take().map(|is_applied| match is_applied {
+            true => ExifOrientation::Applied,
+            false => ExifOrientation::Ignored,
+        });
         Ok(Self {
             action,
             rotation,
             buffer: raw.buffer.or(outer.map(|o| o.buffer), 1 << 20),
             max_pixels: raw.max_pixels.or(outer.map(|o| o.max_pixels), 16_000_000),
+            exif_orientation: exif_orientation
+                .or(outer.map(|o| o.exif_orientation))
+                .unwrap_or(ExifOrientation::Applied),
             jpeg_quality,
             sharpen,
             transparency: transparency.or(outer.map(|o| o.transparency)).unwrap_or(Transparency::Keep),
@@ -373,7 +396,12 @@ impl ImageFilter {
 
     /// Result for a picture that is in memory.
     async fn result(&self, r: &mut Request, format: PictureFormat, file: Bytes) -> Result<Body, Refused> {
-        let header = format.header(&file);
+        // DIFF(nginx): the orientation is lost, so that pictures of a phone lie on their side.
+        let orientation = match self.exif_orientation {
+            ExifOrientation::Applied => Orientation::of(format, &file),
+            ExifOrientation::Ignored => Orientation::Upright,
+        };
+        let header = format.header(&file).map(|header| header.shown(orientation));
         let (shape, sides) = match &self.action {
             Action::Size => return Ok(measured(r, header.map(|header| (header, format)))),
             Action::Off | Action::Test | Action::Rotate => (Shape::Same, None),
@@ -399,6 +427,7 @@ impl ImageFilter {
         }
         let change = Change {
             format,
+            orientation,
             shape,
             rotation,
             sharpen: self.sharpen.value(r),

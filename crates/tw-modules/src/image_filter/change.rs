@@ -1,8 +1,10 @@
 //! Change of one picture: decoded, reduced, turned, cropped, sharpened, encoded. In nginx's order: a picture is turned after
-//! it is reduced, and cropped after it is turned.
+//! it is reduced, and cropped after it is turned. One that is stored in another orientation is made upright first, as far as
+//! sizes go.
 
 use super::codec::{self, CodecError};
 use super::format::PictureFormat;
+use super::orientation::Orientation;
 use super::picture::Rotation;
 
 /// New shape of a picture.
@@ -20,6 +22,7 @@ pub(super) enum Shape {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change {
     pub(super) format: PictureFormat,
+    pub(super) orientation: Orientation,
     pub(super) shape: Shape,
     pub(super) rotation: Option<Rotation>,
     /// Percent.
@@ -38,12 +41,18 @@ impl Change {
         if !self.keeps_transparency && self.format.has_palette(file) {
             picture.drop_transparency();
         }
-        let (width, height) = self.shape.reduced(picture.width, picture.height);
-        if (width, height) != (picture.width, picture.height) {
-            picture = picture.reduced(width, height);
+        let stored = (picture.width, picture.height);
+        let (width, height) = self.orientation.sides(stored);
+        // A smaller picture is turned at less cost.
+        let reduced = self.orientation.sides(self.shape.reduced(width, height));
+        if reduced != stored {
+            picture = picture.reduced(reduced.0, reduced.1);
         }
-        if let Some(rotation) = self.rotation {
-            picture = picture.rotated(rotation);
+        for orientation in [Some(self.orientation), self.rotation.map(Rotation::orientation)] {
+            match orientation {
+                None | Some(Orientation::Upright) => {}
+                Some(orientation) => picture = picture.upright(orientation),
+            }
         }
         if let Shape::Filled { width, height } = self.shape
             && (picture.width > width || picture.height > height)
@@ -124,6 +133,7 @@ mod tests {
         let file = codec::encode(PictureFormat::Png, original, 0).unwrap();
         let change = Change {
             format: PictureFormat::Png,
+            orientation: Orientation::Upright,
             shape: Shape::Same,
             rotation: None,
             sharpen: 0,
@@ -149,6 +159,24 @@ mod tests {
                 (15, 10),
             ),
             (Change { sharpen: 50, ..change }, (40, 30)),
+            (Change { orientation: Orientation::Turned90, ..change }, (30, 40)),
+            (
+                Change {
+                    orientation: Orientation::Turned90,
+                    shape: Shape::Within { width: 30, height: 20 },
+                    ..change
+                },
+                (15, 20),
+            ),
+            (
+                Change {
+                    orientation: Orientation::Transposed,
+                    shape: Shape::Filled { width: 30, height: 20 },
+                    rotation: Some(Rotation::By90),
+                    ..change
+                },
+                (30, 20),
+            ),
         ] {
             let header = PictureFormat::Png.header(&change.run(&file).unwrap()).unwrap();
             assert_eq!((header.width, header.height), expected, "{change:?}");

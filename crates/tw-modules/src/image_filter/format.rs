@@ -1,5 +1,7 @@
 //! Kinds of pictures, and their sizes, read from their headers without decoding anything.
 
+use super::orientation::Orientation;
+
 /// Bytes at the beginning of a body that tell its kind; nginx takes nothing shorter for a picture.
 pub(super) const SIGNATURE_LEN: usize = 16;
 /// Part of a JPEG file that fields of applications (EXIF) may take before the file is written anew without them: a 20th.
@@ -7,7 +9,8 @@ const APPLICATION_PART: usize = 20;
 /// Scans of a JPEG file. Encoders write about 10; each scan costs a pass over all blocks of the picture.
 pub(super) const SCANS_MAX: usize = 100;
 
-/// Segments of a JPEG file, and bytes between them, that are looked at in search of its size.
+/// Segments of a JPEG file and bytes between them, or chunks of another file, that are looked at in search of its size and
+/// orientation.
 pub(super) const STEPS_MAX: usize = 4096;
 
 /// Kind of a picture.
@@ -31,6 +34,12 @@ pub(super) struct PictureHeader {
 impl PictureHeader {
     fn new(width: u32, height: u32) -> Option<Self> {
         (width > 0 && height > 0).then_some(Self { width, height, has_long_fields: false })
+    }
+
+    /// The header with the sides of the picture as it is shown.
+    pub(super) fn shown(self, orientation: Orientation) -> Self {
+        let (width, height) = orientation.sides((self.width, self.height));
+        Self { width, height, ..self }
     }
 
     /// Number of its pixels.
@@ -110,19 +119,41 @@ impl PictureFormat {
     }
 }
 
+/// Segment of a JPEG file.
+pub(super) struct JpegSegment<'f> {
+    pub(super) marker: u8,
+    /// Bytes of its content and of this number.
+    pub(super) len: usize,
+    /// The file from the marker on.
+    pub(super) rest: &'f [u8],
+}
+
+/// Segments of a JPEG file.
+pub(super) fn jpeg_segments(bytes: &[u8]) -> impl Iterator<Item = JpegSegment<'_>> {
+    let (mut at, mut steps) = (2, 0);
+    std::iter::from_fn(move || {
+        while steps < STEPS_MAX {
+            steps += 1;
+            let rest = bytes.get(at..)?;
+            let marker = match *rest.first_chunk()? {
+                [0xff, marker] if marker != 0xff => marker,
+                _ => {
+                    at += 1;
+                    continue;
+                }
+            };
+            let len = usize::from(u16::from_be_bytes(*rest.get(2..)?.first_chunk()?));
+            at += 2 + len;
+            return Some(JpegSegment { marker, len, rest });
+        }
+        None
+    })
+}
+
 /// Walks over the segments of a JPEG file up to its frame header.
 fn jpeg_header(bytes: &[u8]) -> Option<PictureHeader> {
-    let (mut at, mut fields) = (2, 0);
-    for _ in 0..STEPS_MAX {
-        let rest = bytes.get(at..)?;
-        let marker = match *rest.first_chunk()? {
-            [0xff, marker] if marker != 0xff => marker,
-            _ => {
-                at += 1;
-                continue;
-            }
-        };
-        let len = usize::from(u16::from_be_bytes(*rest.get(2..)?.first_chunk()?));
+    let mut fields = 0;
+    for JpegSegment { marker, len, rest } in jpeg_segments(bytes) {
         match marker {
             0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
                 let height = u16::from_be_bytes(*rest.get(5..)?.first_chunk()?);
@@ -134,7 +165,6 @@ fn jpeg_header(bytes: &[u8]) -> Option<PictureHeader> {
             0xe1..=0xef => fields += len,
             _ => {}
         }
-        at += 2 + len;
     }
     None
 }
@@ -176,7 +206,7 @@ pub(super) fn webp_frame_fits(file: &[u8], canvas: (u32, u32)) -> bool {
 }
 
 /// Chunks of a RIFF file: name and content, which may be cut off.
-fn webp_chunks(mut rest: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
+pub(super) fn webp_chunks(mut rest: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     std::iter::from_fn(move || {
         let (head, behind) = rest.split_first_chunk::<8>()?;
         let [name @ .., a, b, c, d] = *head;

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use super::orientation::Orientation;
+
 /// Bytes of a pixel: red, green, blue, alpha.
 pub(super) const PIXEL_LEN: usize = 4;
 
@@ -31,6 +33,15 @@ impl Rotation {
             180 => Some(Self::By180),
             270 => Some(Self::By270),
             _ => None,
+        }
+    }
+
+    /// Orientation of a picture that is upright after this rotation. EXIF's degrees are clockwise.
+    pub(super) fn orientation(self) -> Orientation {
+        match self {
+            Self::By90 => Orientation::Turned270,
+            Self::By180 => Orientation::Turned180,
+            Self::By270 => Orientation::Turned90,
         }
     }
 }
@@ -95,26 +106,19 @@ impl Picture {
         Self { width, height, pixels }
     }
 
-    /// The picture turned counterclockwise.
-    pub(super) fn rotated(&self, by: Rotation) -> Self {
-        let (width, height) = (self.width as usize, self.height as usize);
-        let (new_width, new_height) = match by {
-            Rotation::By180 => (width, height),
-            Rotation::By90 | Rotation::By270 => (height, width),
-        };
+    /// The picture upright, if it is stored with this orientation.
+    pub(super) fn upright(&self, orientation: Orientation) -> Self {
+        let stored = (self.width as usize, self.height as usize);
+        let (width, height) = orientation.sides(stored);
         let mut pixels = Vec::with_capacity(self.pixels.len());
-        for y in 0..new_height {
-            for x in 0..new_width {
-                let (from_x, from_y) = match by {
-                    Rotation::By90 => (width - 1 - y, x),
-                    Rotation::By180 => (width - 1 - x, height - 1 - y),
-                    Rotation::By270 => (y, height - 1 - x),
-                };
-                let at = (from_y * width + from_x) * PIXEL_LEN;
+        for y in 0..height {
+            for x in 0..width {
+                let (column, row) = orientation.stored((x, y), stored);
+                let at = (row * stored.0 + column) * PIXEL_LEN;
                 pixels.extend_from_slice(self.pixels.get(at..at + PIXEL_LEN).unwrap_or(&[0; PIXEL_LEN]));
             }
         }
-        Self { width: new_width as u32, height: new_height as u32, pixels }
+        Self { width: width as u32, height: height as u32, pixels }
     }
 
     /// The middle of the picture, at most of this size.
@@ -223,13 +227,35 @@ mod tests {
     #[test]
     fn rotations_are_counterclockwise() {
         let six = grey(3, &[1, 2, 3, 4, 5, 6]);
-        assert_eq!(six.rotated(Rotation::By90), grey(2, &[3, 6, 2, 5, 1, 4]));
-        assert_eq!(six.rotated(Rotation::By180), grey(3, &[6, 5, 4, 3, 2, 1]));
-        assert_eq!(six.rotated(Rotation::By270), grey(2, &[4, 1, 5, 2, 6, 3]));
+        let rotated = |by: Rotation| six.upright(by.orientation());
+        assert_eq!(rotated(Rotation::By90), grey(2, &[3, 6, 2, 5, 1, 4]));
+        assert_eq!(rotated(Rotation::By180), grey(3, &[6, 5, 4, 3, 2, 1]));
+        assert_eq!(rotated(Rotation::By270), grey(2, &[4, 1, 5, 2, 6, 3]));
         assert_eq!(
             [90, 180, 270, 0, 91].map(Rotation::of).map(|by| by.is_some()),
             [true, true, true, false, false]
         );
+    }
+
+    #[test]
+    fn pictures_of_every_orientation_become_upright() {
+        let upright = grey(3, &[1, 2, 3, 4, 5, 6]);
+        for (orientation, stored) in [
+            (Orientation::Upright, grey(3, &[1, 2, 3, 4, 5, 6])),
+            (Orientation::Mirrored, grey(3, &[3, 2, 1, 6, 5, 4])),
+            (Orientation::Turned180, grey(3, &[6, 5, 4, 3, 2, 1])),
+            (Orientation::MirroredTurned180, grey(3, &[4, 5, 6, 1, 2, 3])),
+            // The first row is shown on the left, the first column above.
+            (Orientation::Transposed, grey(2, &[1, 4, 2, 5, 3, 6])),
+            // On the right, above.
+            (Orientation::Turned90, grey(2, &[3, 6, 2, 5, 1, 4])),
+            // On the right, below.
+            (Orientation::Transversed, grey(2, &[6, 3, 5, 2, 4, 1])),
+            // On the left, below.
+            (Orientation::Turned270, grey(2, &[4, 1, 5, 2, 6, 3])),
+        ] {
+            assert_eq!(stored.upright(orientation), upright, "{orientation:?}");
+        }
     }
 
     #[test]

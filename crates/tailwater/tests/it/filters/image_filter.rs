@@ -3,6 +3,7 @@
 use std::io::Cursor;
 use std::thread;
 
+use image::metadata::Orientation;
 use image::{DynamicImage, ImageFormat, Rgba, RgbaImage};
 use tw_testkit::origin::origin;
 use tw_testkit::server::Builder;
@@ -123,6 +124,87 @@ fn pictures_are_resized_cropped_and_rotated() {
     assert_eq!((range.status, range.body.len().to_string()), (200, length));
     let tag = format!("If-None-Match: {}", get(&server, "/resize/a.png").field("ETag").unwrap());
     assert_eq!(request(&server, "GET /resize/a.png", &[&tag]).status, 304);
+}
+
+/// A JPEG whose EXIF data say that it is stored with this orientation. Upright it has 40 × 20 pixels, and its quarters are red
+/// and green, blue and white.
+fn oriented_jpeg(number: u8, is_little_endian: bool) -> Vec<u8> {
+    let colours = [[[255, 0, 0, 255], [0, 160, 0, 255]], [[0, 0, 255, 255], [255; 4]]];
+    let upright =
+        RgbaImage::from_fn(40, 20, |x, y| Rgba(colours[usize::from(y >= 10)][usize::from(x >= 20)]));
+    let mut stored = DynamicImage::from(upright);
+    // The way back: only the quarter turns are not their own.
+    let back = [0, 1, 2, 3, 4, 5, 8, 7, 6][usize::from(number)];
+    stored.apply_orientation(Orientation::from_exif(back).unwrap());
+    let mut jpeg = Cursor::new(Vec::new());
+    stored.to_rgb8().write_to(&mut jpeg, ImageFormat::Jpeg).unwrap();
+    let jpeg = jpeg.into_inner();
+    let (begin, value): (&[u8], _) = match is_little_endian {
+        true => (b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0", [number, 0, 0, 0]),
+        false => (b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01", [0, number, 0, 0]),
+    };
+    let exif = [begin, &value, &[0; 4]].concat();
+    let length = (exif.len() + 8) as u16;
+    // What follows the picture makes the part of its EXIF data small enough to be kept.
+    [&jpeg[..2], b"\xff\xe1", &length.to_be_bytes(), b"Exif\0\0", &exif, &jpeg[2..], &[0; 1000]].concat()
+}
+
+/// Size of a picture, and the colours in the middle of its quarters as letters.
+fn quarters(body: &[u8]) -> (u32, u32, String) {
+    let picture = image::load_from_memory(body).unwrap().to_rgb8();
+    let (width, height) = picture.dimensions();
+    let at = |x: u32, y: u32| match picture.get_pixel(width * x / 4, height * y / 4).0 {
+        [150..=255, 150..=255, 150..=255] => 'w',
+        [150..=255, _, _] => 'r',
+        [_, _, 150..=255] => 'b',
+        _ => 'g',
+    };
+    (width, height, [at(1, 1), at(3, 1), at(1, 3), at(3, 3)].into_iter().collect())
+}
+
+#[test]
+fn pictures_are_turned_as_their_exif_data_say() {
+    let mut files = server();
+    for number in 1..=8 {
+        files = files.file(format!("html/{number}.jpg"), oriented_jpeg(number, number % 2 == 0));
+    }
+    let server = start_server(
+        files,
+        "image_filter_jpeg_quality 95;
+         location /resize/ { alias html/; image_filter resize 20 20; }
+         location /narrow/ { alias html/; image_filter resize 10 -; }
+         location /crop/ { alias html/; image_filter crop 10 10; }
+         location /rotate/ { alias html/; image_filter rotate 90; }
+         location /same/ { alias html/; image_filter resize 40 20; }
+         location /size/ { alias html/; image_filter size; }
+         location /off/ { image_filter_orientation off;
+             location /off/resize/ { alias html/; image_filter resize 20 20; }
+             location /off/size/ { alias html/; image_filter size; } }",
+    );
+    for number in 1..=8 {
+        let of = |location: &str| get(&server, &format!("/{location}/{number}.jpg"));
+        let colours = |text: &str| text.to_owned();
+        for (location, expected) in [
+            ("resize", (20, 10, colours("rgbw"))),
+            ("narrow", (10, 5, colours("rgbw"))),
+            ("crop", (10, 10, colours("rgbw"))),
+            ("rotate", (20, 40, colours("gwrb"))),
+        ] {
+            let response = of(location);
+            assert_eq!(quarters(&response.body), expected, "{location} {number}");
+            assert!(!response.body.windows(4).any(|part| part == b"Exif"), "{location} {number}");
+        }
+        // The browser turns a picture that is sent as it is.
+        let jpeg = oriented_jpeg(number, number % 2 == 0);
+        assert!(of("same").body == jpeg, "{number}");
+        assert!(of("size").text().contains("\"width\": 40, \"height\": 20"), "{number}");
+        let (is_turned, stored) = (number > 4, quarters(&jpeg));
+        let (width, height) = if is_turned { (10, 20) } else { (20, 10) };
+        assert_eq!(quarters(&of("off/resize").body), (width, height, stored.2), "{number}");
+        let expected =
+            if is_turned { "\"width\": 20, \"height\": 40" } else { "\"width\": 40, \"height\": 20" };
+        assert!(of("off/size").text().contains(expected), "{number}");
+    }
 }
 
 #[test]
