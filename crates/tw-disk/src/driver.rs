@@ -414,6 +414,10 @@ impl Driver {
         by_path!(self, Op::Rename, rename(from, to))
     }
 
+    pub(crate) fn rename_new(&self, from: &CStr, to: &CStr) -> Result<(), DiskError> {
+        by_path!(self, Op::Rename, rename_new(from, to))
+    }
+
     pub(crate) fn link(&self, from: &CStr, to: &CStr) -> Result<(), DiskError> {
         by_path!(self, Op::Link, link(from, to))
     }

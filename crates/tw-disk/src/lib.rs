@@ -75,7 +75,7 @@ pub use meta::{Entry, FileKind, FileMeta, Listing, ListingPart, Space};
 pub use notice::Notice;
 pub use op::Op;
 pub use open_options::{Access, CreateOptions, Existing, Links, OpenOptions, TempOptions, WriteBack};
-pub use ops::{Durable, LIST_MAX};
+pub use ops::{Durable, LIST_MAX, PathCalls};
 pub use pool::Pool;
 pub use pool_size::{DEFAULT_DEVICE_TIMEOUT, DEFAULT_MAX_QUEUE, DEFAULT_NAME, DEFAULT_THREADS, PoolSize};
 pub use put_each::{MakeParts, NewFile};

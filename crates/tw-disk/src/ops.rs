@@ -3,8 +3,10 @@
 //! Each takes the [`Account`] it runs on first. A dropped future takes its job back if no thread has begun it; a job that
 //! has been begun keeps its buffers and files until it ends, on the thread that ran it.
 
+mod change;
 mod paths;
 
+pub use change::PathCalls;
 pub(crate) use paths::LIMITS;
 pub use paths::LIST_MAX;
 

@@ -5,8 +5,8 @@ use crate::meta::{Entry, FileKind, FileMeta, Listing, ListingPart, Space};
 use crate::open_options::{Access, Existing, Links, OpenOptions, WriteBack};
 use crate::{device, links, mounts, sandbox_denial};
 use rustix::fs::{
-    Advice, AtFlags, CWD, FileType, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, Stat, StatxFlags, Timespec,
-    Timestamps, fstat, openat, openat2, statat, statx,
+    Advice, AtFlags, CWD, FileType, Mode, OFlags, RawDir, RenameFlags, ResolveFlags, SeekFrom, Stat,
+    StatxFlags, Timespec, Timestamps, fstat, openat, openat2, statat, statx,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2, retry_on_intr};
 use std::ffi::{CStr, CString, OsStr};
@@ -277,6 +277,18 @@ pub(crate) fn mkdir(path: &CStr, mode: u32) -> Result<(), Errno> {
 
 pub(crate) fn rename(from: &CStr, to: &CStr) -> Result<(), Errno> {
     rustix::fs::rename(from, to)
+}
+
+/// Renames to a name that nothing has: in one step, where the file system can.
+pub(crate) fn rename_new(from: &CStr, to: &CStr) -> Result<(), Errno> {
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => match statat(CWD, to, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Err(Errno::EXIST),
+            Err(Errno::NOENT) => rename(from, to),
+            Err(errno) => Err(errno),
+        },
+        renamed => renamed,
+    }
 }
 
 pub(crate) fn link(from: &CStr, to: &CStr) -> Result<(), Errno> {

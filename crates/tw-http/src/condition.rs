@@ -107,6 +107,27 @@ impl<'a> Conditions<'a> {
     }
 }
 
+impl Conditions<'_> {
+    /// Returns `true` if a method other than GET and HEAD may change the resource (RFC 9110 section 13.2.2). `current` are the
+    /// validators of its representation, `None` if it has none.
+    ///
+    /// `If-Modified-Since` has no meaning for such a method, and a time that is none is ignored.
+    pub fn hold_for_change(&self, current: Option<&Validators<'_>>) -> bool {
+        let is_named = |list: &[u8], compare| {
+            current.is_some_and(|current| tag_matches(list.trim_ascii(), current.etag, compare))
+        };
+        let unmodified_since =
+            self.if_unmodified_since.filter(|_| self.if_match.is_none()).and_then(date::parse);
+        let is_unmodified = match (unmodified_since, current.and_then(|current| current.last_modified)) {
+            (Some(since), Some(last_modified)) => since >= last_modified,
+            (None, _) | (_, None) => true,
+        };
+        self.if_match.is_none_or(|list| is_named(list, Compare::Strong))
+            && is_unmodified
+            && !self.if_none_match.is_some_and(|list| is_named(list, Compare::Weak))
+    }
+}
+
 fn is_unmodified_since(since: &[u8], last_modified: Option<i64>) -> bool {
     let Some(last_modified) = last_modified else { return false };
     date::parse(since).is_some_and(|since| since >= last_modified)
@@ -290,6 +311,43 @@ mod tests {
         ];
         for (fields, expected) in table {
             let got = conditions(fields).evaluate(&FILE, IfModifiedSince::Exact, Precedence::Rfc9110);
+            assert_eq!(got, *expected, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn changes_rfc9110_section_13_2_2() {
+        let without_tag = Validators { etag: None, ..FILE };
+        type Fields<'a> = &'a [(&'a str, &'a str)];
+        let table: &[(Fields<'_>, [bool; 3])] = &[
+            // For a file, for one without a tag, and for nothing.
+            (&[], [true, true, true]),
+            (&[("im", "*")], [true, true, false]),
+            (&[("im", TAG)], [true, false, false]),
+            (&[("im", "\"x\", \"6553f100-24\"")], [true, false, false]),
+            (&[("im", "W/\"6553f100-24\"")], [false, false, false]),
+            (&[("im", "\"x\"")], [false, false, false]),
+            (&[("im", "")], [false, false, false]),
+            (&[("inm", "*")], [false, false, true]),
+            (&[("inm", " * ")], [false, false, true]),
+            (&[("inm", TAG)], [false, true, true]),
+            (&[("inm", "W/\"6553f100-24\"")], [false, true, true]),
+            (&[("inm", "\"x\"")], [true, true, true]),
+            (&[("ius", OLDER)], [false, false, true]),
+            (&[("ius", SAME)], [true, true, true]),
+            (&[("ius", NEWER)], [true, true, true]),
+            (&[("ius", "never")], [true, true, true]),
+            (&[("im", TAG), ("ius", OLDER)], [true, false, false]),
+            (&[("im", "*"), ("inm", "*")], [false, false, false]),
+            (&[("im", TAG), ("inm", "\"x\"")], [true, false, false]),
+            (&[("ius", SAME), ("inm", TAG)], [false, true, true]),
+            (&[("ims", OLDER)], [true, true, true]),
+            (&[("ims", SAME)], [true, true, true]),
+        ];
+        for (fields, expected) in table {
+            let conditions = conditions(fields);
+            let got =
+                [Some(&FILE), Some(&without_tag), None].map(|current| conditions.hold_for_change(current));
             assert_eq!(got, *expected, "{fields:?}");
         }
     }

@@ -2,9 +2,12 @@
 //! phase.
 //!
 //! Nothing is written in place: a body goes to a temporary file, a copy to a name beside its target, and a rename makes
-//! it visible. If the disk fails or is full, the old file stays.
+//! it visible. If the disk fails or is full, the old file stays. The job that renames or removes a file checks the
+//! preconditions of its request.
 
 pub(crate) mod destination;
+mod path_locks;
+pub(crate) mod preconditions;
 mod put;
 mod transfer;
 mod tree;
@@ -29,6 +32,8 @@ use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
+
+use self::preconditions::{Checks, NotChanged};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
@@ -166,6 +171,10 @@ impl Dav {
         let disk = disk(r)?;
         let path = target(r, Slash::Without)?;
         check_links(r, &path, Links::Above).await?;
+        let checks = Checks::of(r, &path);
+        if !checks.hold_for_nothing() && !exists(r, &disk, &path).await {
+            return Err(412);
+        }
         let mode = permissions::of_directory(self.access);
         if let Err(error) = disk.mkdir(&mut r.costs.account, &path, mode).await {
             return Err(fail(r, &error, &path, 409));
@@ -206,10 +215,24 @@ impl Dav {
                 return Err(400);
             }
         }
-        let path = if is_directory { target(r, Slash::Without)? } else { path };
-        tree::remove(r, &disk, &path, meta.kind).await?;
-        Ok(Outcome::Status(204))
+        let checks = Checks::of(r, &path);
+        if is_directory {
+            checks.check(r, &disk).await?;
+            let path = target(r, Slash::Without)?;
+            tree::remove(r, &disk, &path, meta.kind).await?;
+            return Ok(Outcome::Status(204));
+        }
+        match checks.unlink(r, &disk, &path).await {
+            Ok(()) => Ok(Outcome::Status(204)),
+            Err(NotChanged::PreconditionFailed) => Err(412),
+            Err(NotChanged::Failed(error)) => Err(fail(r, &error, &path, 404)),
+        }
     }
+}
+
+/// Returns true if something has this name.
+async fn exists(r: &mut Request, disk: &Disk, path: &CStr) -> bool {
+    disk.stat_link(&mut r.costs.account, path).await.is_ok()
 }
 
 /// Metadata of the file at a path. A link is no collection, even where a slash at the end of `path` would follow it.

@@ -253,6 +253,17 @@ impl Sim {
         state.tree.change(vec![(new.dir, new.name, Some(ino)), (old.dir, old.name, None)])
     }
 
+    pub(crate) fn rename_new(&self, from: &CStr, to: &CStr) -> Result<(), Errno> {
+        let mut state = self.enter(Op::Rename)?;
+        let old = state.tree.walk(from.to_bytes(), false, Passing::All)?;
+        let new = state.tree.walk(to.to_bytes(), false, Passing::All)?;
+        let ino = old.ino.ok_or(Errno::NOENT)?;
+        if new.ino.is_some() {
+            return Err(Errno::EXIST);
+        }
+        state.tree.change(vec![(new.dir, new.name, Some(ino)), (old.dir, old.name, None)])
+    }
+
     pub(crate) fn link(&self, from: &CStr, to: &CStr) -> Result<(), Errno> {
         let mut state = self.enter(Op::Link)?;
         let ino = state.tree.find(from.to_bytes(), false)?;

@@ -13,6 +13,7 @@ use tw_server::http::plan::Outcome;
 use tw_server::http::request::Request;
 use tw_server::http::request_body;
 
+use super::preconditions::{Checks, NotChanged};
 use super::{Dav, Links, Slash};
 
 /// Names tried for a copy before giving up.
@@ -31,9 +32,14 @@ impl Dav {
             r.log(Level::Error, format_args!("PUT with range is unsupported"));
             return Err(501);
         }
-        request_body::read::read_to_file(r).await?;
         let disk = super::disk(r)?;
         let path = super::target(r, Slash::AsIs)?;
+        let checks = Checks::of(r, &path);
+        super::check_links(r, &path, Links::Above).await?;
+        // A client that waits for permission to send its body learns here that the change would be refused.
+        checks.check(r, &disk).await?;
+        request_body::read::read_to_file(r).await?;
+        // A link may have come while the body was read.
         super::check_links(r, &path, Links::Above).await?;
         let Some((file, temp)) = r.body.named_file().map(|(file, name)| (file.clone(), name.to_owned()))
         else {
@@ -54,15 +60,16 @@ impl Dav {
             return Err(fail(r, &error, &temp));
         }
         let parents = self.create_full_put_path.then(|| permissions::of_directory(self.access));
-        match rename(r, &disk, &temp, &path, parents).await {
+        match rename(r, &disk, (&temp, &path), parents, &checks).await {
             Ok(()) => {}
-            Err(error) if error.errno() == Some(Errno::XDEV) => {
+            Err(NotChanged::PreconditionFailed) => return Err(412),
+            Err(NotChanged::Failed(error)) if error.errno() == Some(Errno::XDEV) => {
                 let copy = copy_beside(r, &disk, &temp, &path, self.access, mtime).await?;
-                replace(r, &disk, &copy, &path).await?;
+                replace(r, &disk, (&copy, &path), &checks).await?;
                 // The temporary file goes with the request.
                 return Ok(stored(r, status));
             }
-            Err(error) => {
+            Err(NotChanged::Failed(error)) => {
                 return Err(super::fail_rename(r, &error, &temp, &path));
             }
         }
@@ -111,17 +118,17 @@ fn fail(r: &mut Request, error: &DiskError, path: &CStr) -> u16 {
 pub(super) async fn rename(
     r: &mut Request,
     disk: &Disk,
-    from: &CStr,
-    to: &CStr,
+    (from, to): (&CStr, &CStr),
     parents: Option<u32>,
-) -> Result<(), DiskError> {
-    let renamed = disk.rename(&mut r.costs.account, from, to).await;
+    checks: &Checks,
+) -> Result<(), NotChanged> {
+    let renamed = checks.rename(r, disk, from, to).await;
     match (renamed, parents) {
-        (Err(error), Some(mode)) if error.errno() == Some(Errno::NOENT) => {
+        (Err(NotChanged::Failed(error)), Some(mode)) if error.errno() == Some(Errno::NOENT) => {
             if let Ok(above) = CString::new(super::above(to.to_bytes())) {
                 disk.mkdir_all(&mut r.costs.account, &above, mode).await?;
             }
-            disk.rename(&mut r.costs.account, from, to).await
+            checks.rename(r, disk, from, to).await
         }
         (renamed, _) => renamed,
     }
@@ -160,9 +167,17 @@ pub(super) async fn copy_beside(
 }
 
 /// Renames a copy to the name it was made for; it is removed if that fails.
-pub(super) async fn replace(r: &mut Request, disk: &Disk, copy: &CStr, to: &CStr) -> Result<(), u16> {
-    let Err(error) = disk.rename(&mut r.costs.account, copy, to).await else { return Ok(()) };
-    let status = super::fail_rename(r, &error, copy, to);
+pub(super) async fn replace(
+    r: &mut Request,
+    disk: &Disk,
+    (copy, to): (&CStr, &CStr),
+    checks: &Checks,
+) -> Result<(), u16> {
+    let status = match checks.rename(r, disk, copy, to).await {
+        Ok(()) => return Ok(()),
+        Err(NotChanged::PreconditionFailed) => 412,
+        Err(NotChanged::Failed(error)) => super::fail_rename(r, &error, copy, to),
+    };
     discard(r, disk, copy).await;
     Err(status)
 }

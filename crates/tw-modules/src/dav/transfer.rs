@@ -11,14 +11,8 @@ use tw_server::http::plan::Outcome;
 use tw_server::http::request::Request;
 
 use super::destination::{self, DestinationError};
+use super::preconditions::{Checks, NotChanged, Overwrite};
 use super::{Dav, Depth, Links, Slash, put, tree};
-
-/// Treatment of a file that exists at the destination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Overwrite {
-    Yes,
-    No,
-}
 
 /// A copy or a move, checked as far as the request itself goes.
 struct Transfer {
@@ -27,6 +21,7 @@ struct Transfer {
     to: CString,
     /// The destination as the client wrote it, for the log.
     written: Box<[u8]>,
+    checks: Checks,
 }
 
 impl Dav {
@@ -44,7 +39,8 @@ impl Dav {
         let from = super::target(r, Slash::AsIs)?;
         let is_to_collection = super::path_of(r, &to_uri, Slash::AsIs)?.to_bytes().ends_with(b"/");
         let to = super::path_of(r, &to_uri, Slash::Without)?;
-        let transfer = Transfer { method: r.method(), from, to, written };
+        let checks = Checks::of(r, &from).with_overwrite(overwrite);
+        let transfer = Transfer { method: r.method(), from, to, written, checks };
         transfer.check_paths(r, is_to_collection)?;
         super::check_links(r, &transfer.from, Links::of_source(r)).await?;
         super::check_links(r, &transfer.to, Links::Above).await?;
@@ -67,6 +63,7 @@ impl Dav {
             Ok(meta) => meta,
             Err(error) => return Err(super::fail(r, &error, &transfer.from, 404)),
         };
+        transfer.checks.check(r, &disk).await?;
         match (meta.kind, transfer.method) {
             (FileKind::Directory, _) => transfer.collection(r, &disk, &meta, there).await,
             (_, Method::Move) => {
@@ -136,6 +133,7 @@ fn check_depth(r: &Request) -> Result<(), u16> {
     Err(400)
 }
 
+/// The `Overwrite` field of a request.
 fn overwrite(r: &Request) -> Result<Overwrite, u16> {
     match r.head.field("Overwrite") {
         None | Some(b"T" | b"t") => Ok(Overwrite::Yes),
@@ -212,13 +210,14 @@ impl Transfer {
             tree::remove(r, disk, &self.to, there.kind).await?;
         }
         if self.method == Method::Move {
-            match disk.rename(&mut r.costs.account, &from, &self.to).await {
+            match self.checks.rename(r, disk, &from, &self.to).await {
                 Ok(()) => return Ok(Outcome::Status(201)),
-                Err(error) if error.errno() == Some(Errno::XDEV) => {}
-                Err(error) if error.errno() == Some(Errno::INVAL) => {
+                Err(NotChanged::PreconditionFailed) => return Err(412),
+                Err(NotChanged::Failed(error)) if error.errno() == Some(Errno::XDEV) => {}
+                Err(NotChanged::Failed(error)) if error.errno() == Some(Errno::INVAL) => {
                     return Err(self.refuse_collection(r, 403));
                 }
-                Err(error) => {
+                Err(NotChanged::Failed(error)) => {
                     super::fail_rename(r, &error, &from, &self.to);
                     return Err(super::status_of(&error, 404).0);
                 }
@@ -238,17 +237,22 @@ impl Transfer {
         meta: &FileMeta,
         parents: u32,
     ) -> Result<Outcome, u16> {
-        match put::rename(r, disk, &self.from, &self.to, Some(parents)).await {
+        match put::rename(r, disk, (&self.from, &self.to), Some(parents), &self.checks).await {
             Ok(()) => Ok(Outcome::Status(204)),
-            Err(error) if error.errno() == Some(Errno::XDEV) => {
+            Err(NotChanged::PreconditionFailed) => Err(412),
+            Err(NotChanged::Failed(error)) if error.errno() == Some(Errno::XDEV) => {
                 self.copy_file(r, disk, meta).await?;
-                if let Err(error) = disk.unlink(&mut r.costs.account, &self.from).await {
-                    r.log(Level::Crit, format_args!("{}", error.on(&self.from)));
-                    return Err(500);
+                match self.checks.unlink(r, disk, &self.from).await {
+                    Ok(()) => Ok(Outcome::Status(204)),
+                    // Another request has changed the source meanwhile.
+                    Err(NotChanged::PreconditionFailed) => Err(412),
+                    Err(NotChanged::Failed(error)) => {
+                        r.log(Level::Crit, format_args!("{}", error.on(&self.from)));
+                        Err(500)
+                    }
                 }
-                Ok(Outcome::Status(204))
             }
-            Err(error) => Err(super::fail_rename(r, &error, &self.from, &self.to)),
+            Err(NotChanged::Failed(error)) => Err(super::fail_rename(r, &error, &self.from, &self.to)),
         }
     }
 
@@ -269,7 +273,8 @@ impl Transfer {
         let (mode, mtime) = (meta.mode & 0o777, Some(meta.mtime_sec));
         let from: &CStr = &self.from;
         let copy = put::copy_beside(r, disk, from, &self.to, mode, mtime).await?;
-        put::replace(r, disk, &copy, &self.to).await?;
+        // The source that was copied is the one whose preconditions held before and hold now.
+        put::replace(r, disk, (&copy, &self.to), &self.checks).await?;
         Ok(Outcome::Status(204))
     }
 

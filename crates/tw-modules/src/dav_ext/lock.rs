@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tw_disk::{CreateOptions, Errno, FileKind};
+use tw_disk::{CreateOptions, Disk, Errno, FileKind};
 use tw_http::Known;
 use tw_log::{Level, Text};
 use tw_server::http::body::Body;
@@ -18,6 +18,7 @@ use super::props::push_href;
 use super::xml::{self, LockInfo};
 use super::zone::ConfiguredZone;
 use super::{DavExt, read_body, set_xml_head};
+use crate::dav::preconditions::Checks;
 use crate::dav::{self, Dav, Depth, Links, Slash};
 
 /// Permissions of a file that is created where `dav_methods` says nothing.
@@ -50,6 +51,8 @@ impl DavExt {
             return Err(400);
         };
         let is_missing = check_resource(r, &path).await?;
+        let (disk, checks) = (dav::disk(r)?, Checks::of(r, &path));
+        checks.check(r, &disk).await?;
         let mut root = Vec::new();
         push_href(&r.uri.path, &mut root);
         let lock = Lock {
@@ -65,7 +68,10 @@ impl DavExt {
         if let Some(outcome) = add(locks, r, &path, &lock, is_missing, &credentials)? {
             return Ok(outcome);
         }
-        let status = if is_missing { create(locks, r, &path, lock.token).await? } else { 200 };
+        let status = match is_missing {
+            true => create(locks, r, (&disk, &path), lock.token, &checks).await?,
+            false => 200,
+        };
         r.out.fields.set("Lock-Token", Bytes::from(format!("<{}>", lock.token.text())));
         Ok(answer(r, &lock, tw_rt::clock::now(), status))
     }
@@ -136,27 +142,24 @@ fn add(
 async fn create(
     locks: &ConfiguredZone,
     r: &mut Request,
-    path: &CString,
+    (disk, path): (&Disk, &CString),
     token: LockToken,
+    checks: &Checks,
 ) -> Result<u16, u16> {
     let mode = r.plan().parts.get::<Dav>().map_or(ACCESS, |dav| dav.access());
     let options = CreateOptions { mode, ..CreateOptions::NEW };
-    let created = match dav::disk(r) {
-        Ok(disk) => {
-            let home = r.client().home.clone();
-            home.retry_with_descriptor(async || disk.create(&mut r.costs.account, path, &options).await).await
-        }
-        Err(status) => return Err(status),
+    let home = r.client().home.clone();
+    let create = async || disk.create(&mut r.costs.account, path, &options).await;
+    let status = match home.retry_with_descriptor(create).await {
+        Ok(_) => return Ok(201),
+        // Another request was faster: this one locks its file, if it may.
+        Err(error) if error.errno() == Some(Errno::EXIST) => checks.check(r, disk).await.map(|()| 200),
+        Err(error) => Err(dav::fail(r, &error, path, 409)),
     };
-    match created {
-        Ok(_) => Ok(201),
-        // Somebody else was faster.
-        Err(error) if error.errno() == Some(Errno::EXIST) => Ok(200),
-        Err(error) => {
-            locks.zone.with(|table| table.withdraw(path.to_bytes(), token));
-            Err(dav::fail(r, &error, path, 409))
-        }
+    if status.is_err() {
+        locks.zone.with(|table| table.withdraw(path.to_bytes(), token));
     }
+    status
 }
 
 fn random_token(r: &Request) -> Result<LockToken, u16> {

@@ -403,6 +403,179 @@ fn client_mistakes_are_not_logged_as_alerts() {
     assert_eq!(names_in(&html), ["a.txt", "pipe", "t"]);
 }
 
+/// `ETag` of a file.
+fn etag(server: &Server, target: &str) -> String {
+    request(server, &format!("GET {target}"), &[]).field("ETag").unwrap().to_owned()
+}
+
+const OLDER: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+const SAME: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+
+/// Gives a file the time of [`SAME`].
+fn date_file(path: &Path) {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+    fs::File::open(path).unwrap().set_modified(time).unwrap();
+}
+
+#[test]
+fn preconditions_of_put_are_evaluated() {
+    let server = dav("location /untagged/ { etag off; alias html/; }
+         location /full/ { create_full_put_path on; }");
+    let html = server.prefix().join("html");
+    let tag = |tag: &str| format!("If-Match: {tag}");
+    fs::create_dir(html.join("dir")).unwrap();
+    date_file(&html.join("a.txt"));
+    let current = etag(&server, "/a.txt");
+    let none_match = format!("If-None-Match: \"x\", W/{current}");
+    for (target, fields, expected) in [
+        ("/a.txt", vec!["If-None-Match: *"], 412),
+        ("/a.txt", vec![&*none_match], 412),
+        ("/a.txt", vec!["If-Match: \"x\""], 412),
+        ("/a.txt", vec![&*tag(&format!("W/{current}"))], 412),
+        ("/a.txt", vec!["If-Unmodified-Since: Sun, 06 Nov 1994 08:49:36 GMT"], 412),
+        ("/untagged/a.txt", vec![&*tag(&current)], 412),
+        ("/none", vec!["If-Match: *"], 412),
+        ("/none", vec!["If-Match: \"x\""], 412),
+        ("/full/no/x", vec!["If-Match: *"], 412),
+        ("/dir", vec!["If-None-Match: *"], 412),
+        // Refused whatever the condition.
+        ("/dir/", vec!["If-Match: *"], 409),
+    ] {
+        assert_eq!(put(&server, target, &fields, "x").status, expected, "{target} {fields:?}");
+    }
+    assert_eq!(
+        (text(html.join("a.txt")), names_in(&html)),
+        ("old".to_owned(), vec!["a.txt".to_owned(), "dir".to_owned()])
+    );
+    no_temp_files(&server);
+    // A client that waits for the permission to send its body does not send it.
+    let waiting = "PUT /a.txt HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: 100-continue\r\nIf-None-Match: *\r\n\r\n";
+    let mut client = server.connect().unwrap();
+    client.send(waiting).unwrap();
+    assert_eq!(client.read_response().unwrap().status, 412);
+
+    for (target, fields, expected) in [
+        ("/none", vec!["If-None-Match: *"], 201),
+        ("/a.txt", vec!["If-Match: *", "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:36 GMT"], 204),
+        ("/a.txt", vec!["If-Unmodified-Since: yesterday"], 204),
+        ("/a.txt", vec!["If-None-Match: \"x\""], 204),
+        ("/a.txt", vec!["If-Modified-Since: Sun, 06 Nov 2094 08:49:37 GMT"], 204),
+        ("/a.txt", vec!["If-Unmodified-Since: Sun, 06 Nov 2094 08:49:37 GMT"], 204),
+        ("/a.txt", vec![], 204),
+        ("/new", vec!["If-Unmodified-Since: Sun, 06 Nov 1994 08:49:36 GMT"], 201),
+        ("/full/no/x", vec!["If-None-Match: *"], 201),
+    ] {
+        assert_eq!(put(&server, target, &fields, "x").status, expected, "{target} {fields:?}");
+    }
+    date_file(&html.join("a.txt"));
+    let current = tag(&format!("\"x\", {}", etag(&server, "/a.txt")));
+    assert_eq!(put(&server, "/a.txt", &[&current], "new").status, 204);
+    assert_eq!(text(html.join("a.txt")), "new");
+    no_temp_files(&server);
+}
+
+#[test]
+fn preconditions_of_other_methods_are_evaluated() {
+    let server = dav("");
+    let html = server.prefix().join("html");
+    for name in ["a", "b"] {
+        fs::write(html.join(name), name).unwrap();
+        date_file(&html.join(name));
+    }
+    fs::create_dir_all(html.join("d/e")).unwrap();
+    let (old, same) = (format!("If-Unmodified-Since: {OLDER}"), format!("If-Unmodified-Since: {SAME}"));
+    let current = format!("If-Match: {}", etag(&server, "/a"));
+    for (line, fields, expected) in [
+        ("DELETE /a", vec!["If-Match: \"x\""], 412),
+        ("DELETE /a", vec!["If-None-Match: *"], 412),
+        ("DELETE /a", vec![&*old], 412),
+        ("DELETE /d/", vec!["If-None-Match: *"], 412),
+        ("DELETE /d/", vec!["If-Match: \"x\""], 412),
+        ("DELETE /d/", vec![&*old], 412),
+        ("DELETE /none", vec!["If-Match: *"], 404),
+        ("MOVE /a", vec!["Destination: /c", "If-Match: \"x\""], 412),
+        ("MOVE /a", vec!["Destination: /b", &*old], 412),
+        ("MOVE /a", vec!["Destination: /b", "If-None-Match: *"], 412),
+        ("MOVE /d/", vec!["Destination: /c/", "If-Match: \"x\""], 412),
+        ("MOVE /none", vec!["Destination: /c", "If-Match: *"], 404),
+        ("COPY /a", vec!["Destination: /c", "If-Match: \"x\""], 412),
+        ("COPY /a", vec!["Destination: /b", &*old], 412),
+        ("COPY /a", vec!["Destination: /b", "Overwrite: F", &*current], 412),
+        ("COPY /d/", vec!["Destination: /c/", "If-None-Match: *"], 412),
+        ("MKCOL /c/", vec!["If-Match: *"], 412),
+        ("MKCOL /d/", vec!["If-Match: *"], 405),
+        ("MKCOL /d/", vec!["If-None-Match: *"], 405),
+    ] {
+        assert_eq!(status(&server, line, &fields), expected, "{line} {fields:?}");
+    }
+    assert_eq!(names_in(&html), ["a", "a.txt", "b", "d"]);
+    assert_eq!((text(html.join("a")), text(html.join("b"))), ("a".to_owned(), "b".to_owned()));
+    assert_eq!(names_in(html.join("d")), ["e"]);
+    for (line, fields, expected) in [
+        ("MKCOL /c/", vec!["If-None-Match: *"], 201),
+        ("COPY /a", vec!["Destination: /copy", &*current, &*old], 204),
+        ("COPY /d/", vec!["Destination: /c/", "If-Match: *"], 201),
+        ("MOVE /b", vec!["Destination: /a", &*same], 204),
+        ("MOVE /d/", vec!["Destination: /moved/", "If-Match: *", "Overwrite: F"], 201),
+        ("DELETE /a", vec![&*current, "If-Modified-Since: Sun, 06 Nov 2094 08:49:37 GMT"], 204),
+        ("DELETE /moved/", vec!["If-Match: *"], 204),
+    ] {
+        assert_eq!(status(&server, line, &fields), expected, "{line} {fields:?}");
+    }
+    assert_eq!(names_in(&html), ["a.txt", "c", "copy"]);
+}
+
+/// Changes that are conditional on the state before them must not lose each other, however many are on their way.
+#[test]
+fn conditional_changes_lose_nothing() {
+    const CLIENTS: usize = 6;
+    const CHANGES: usize = 8;
+    let server = dav("");
+    let html = server.prefix().join("html");
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut changes = 0;
+                while changes < CHANGES {
+                    let found = request(&server, "GET /a.txt", &[]);
+                    let condition = format!("If-Match: {}", found.field("ETag").unwrap());
+                    // Each change makes the file longer, so that its tag is another one.
+                    let longer = format!("{}x", found.text());
+                    match put(&server, "/a.txt", &[&condition], &longer).status {
+                        204 => changes += 1,
+                        status => assert_eq!(status, 412),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(text(html.join("a.txt")), format!("old{}", "x".repeat(CLIENTS * CHANGES)));
+    // Of those who want to create a file, move one to a name that is free, or remove it, one succeeds.
+    let count = |statuses: Vec<u16>, of: u16| statuses.into_iter().filter(|status| *status == of).count();
+    let at_once = |run: &(dyn Fn(usize) -> u16 + Sync)| {
+        std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS).map(|nth| scope.spawn(move || run(nth))).collect();
+            clients.into_iter().map(|client| client.join().unwrap()).collect::<Vec<u16>>()
+        })
+    };
+    for round in 0..CHANGES {
+        let target = format!("/new{round}");
+        let created =
+            at_once(&|nth| put(&server, &target, &["If-None-Match: *"], &"y".repeat(nth + 1)).status);
+        assert_eq!(count(created, 201), 1, "{round}");
+        for nth in 0..CLIENTS {
+            fs::write(html.join(format!("from{nth}")), "z").unwrap();
+        }
+        let free = format!("Destination: /free{round}");
+        let moved = at_once(&|nth| status(&server, &format!("MOVE /from{nth}"), &[&free, "Overwrite: F"]));
+        assert_eq!(count(moved, 204), 1, "{round}");
+        let condition = format!("If-Match: {}", etag(&server, &target));
+        let deleted = at_once(&|_| status(&server, &format!("DELETE {target}"), &[&condition]));
+        assert_eq!(count(deleted, 204), 1, "{round}");
+    }
+    no_temp_files(&server);
+}
+
 #[test]
 fn full_disk_keeps_the_old_file() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };

@@ -251,6 +251,22 @@ fn conditions_of_the_if_field_are_checked() {
 }
 
 #[test]
+fn preconditions_of_lock_are_evaluated() {
+    let server = dav("");
+    let etag = request(&server, "GET /a.txt", &[]).field("ETag").unwrap().to_owned();
+    for (target, field) in
+        [("/a.txt", "If-None-Match: *"), ("/a.txt", "If-Match: \"x\""), ("/new", "If-Match: *")]
+    {
+        assert_eq!(status(&server, &format!("LOCK {target}"), &[field], EXCLUSIVE), 412, "{target} {field}");
+    }
+    assert!(!server.prefix().join("html/new").exists());
+    // Nothing was locked.
+    assert_eq!(status(&server, "PUT /a.txt", &[&format!("If-Match: {etag}")], "old"), 204);
+    lock(&server, "/a.txt", &["If-Match: *"], EXCLUSIVE, 200);
+    lock(&server, "/new", &["If-None-Match: *"], EXCLUSIVE, 201);
+}
+
+#[test]
 fn shared_and_collection_locks() {
     let server = dav("");
     let shared = EXCLUSIVE.replace("exclusive", "shared");
