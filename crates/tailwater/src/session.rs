@@ -153,7 +153,8 @@ pub(crate) fn address(
         }
         if is_taken(address) {
             let message = format!("another process listens on {address}");
-            let other = free_port(default_port, not_these).map(|free| format!("free is: --listen {free}"));
+            let other = free_port(default_port, not_these)
+                .map(|free| format!("this address is free: --listen {free}"));
             return Err(match other {
                 Ok(hint) => Fault::emerg(message).hint(hint),
                 Err(_) => Fault::emerg(message),

@@ -125,6 +125,7 @@ impl Master {
             Signal::Winch if self.mode == Mode::Background => ", stop accepting connections",
             Signal::Winch | Signal::Chld => "",
         };
+        // DIFF(nginx): the action is said once, not in a line of its own as well.
         self.notice(format_args!("{}{action}", ReceivedSignal { signal, ..received }));
         match signal {
             _ if ends_softly => self.drain(state),
@@ -140,12 +141,10 @@ impl Master {
                 state
             }
             Signal::Hup if state == State::Serving => {
-                self.notice(format_args!("reconfiguring"));
                 self.reload();
                 state
             }
             Signal::Usr1 => {
-                self.notice(format_args!("reopening logs"));
                 self.reopen_logs();
                 state
             }
@@ -155,7 +154,6 @@ impl Master {
             }
             Signal::Usr2 if !self.main.master_process => state,
             Signal::Usr2 if self.may_change_binary(state) => {
-                self.notice(format_args!("changing binary"));
                 self.change_binary();
                 state
             }

@@ -273,6 +273,11 @@ impl Start {
         };
         if background {
             self.mode = Mode::Background;
+            if parent.is_some() {
+                // DIFF(nginx): nginx says nothing, and nobody who starts it for the first time knows whether it runs.
+                let pid = rustix::process::getpid();
+                self.console.plain(format_args!("started in the background, process {pid}"));
+            }
             files::redirect_stderr(&main);
         }
         if let Some(parent) = parent {

@@ -416,7 +416,7 @@ fn failed_new_binary_changes_nothing() {
     for (count, (line, prepare)) in table.iter().enumerate() {
         prepare(&daemon);
         kill(old, Signal::USR2);
-        daemon.wait_logs("changing binary\n", 2 * (count + 1));
+        daemon.wait_logs(", changing binary\n", count + 1);
         daemon.wait_log(line);
         daemon.wait_master(|pid| pid == old);
         assert!(wait::until(wait::TIMEOUT, || !daemon.old_pid_file().exists()), "{line}");

@@ -189,7 +189,7 @@ fn logs_go_to_the_standard_streams() {
             out.wait_count("line /name", round);
             err.wait_count("html/link\" failed (2", 2 * round);
             server.signal(Signal::USR1).unwrap();
-            let reopened = || server.error_log().matches("reopening logs").count() >= 2 * round;
+            let reopened = || server.error_log().matches("reopening logs").count() >= round;
             assert!(wait::until(wait::TIMEOUT, reopened), "{}", server.error_log());
         }
         let alerts = server.error_log().lines().filter(|line| line.contains("[alert]")).count();

@@ -203,7 +203,7 @@ fn last_of_many_concurrent_reloads_is_used() {
     });
     assert!(answers > 0);
     // Signals that wait together are one.
-    let reloads = server.error_log().matches(": reconfiguring\n").count();
+    let reloads = server.error_log().matches(", reconfiguring\n").count();
     assert!((3..600).contains(&reloads), "{reloads}");
     assert!(server.stop().unwrap().success());
 }
