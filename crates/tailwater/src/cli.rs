@@ -7,6 +7,7 @@ mod cache;
 mod fleet;
 mod long_option;
 mod main_options;
+mod meant_option;
 mod proxy;
 mod purge;
 mod serve;
@@ -71,11 +72,23 @@ pub(crate) struct UsageError {
     message: String,
     /// Advice to the operator.
     pub(crate) hint: String,
+    /// The word that is no option.
+    word: Option<String>,
 }
 
 impl UsageError {
     fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: "tailwater -h lists the options".into() }
+        Self { message: message.into(), hint: "tailwater -h lists the options".into(), word: None }
+    }
+}
+
+impl UsageError {
+    /// Adds the option of a command that is most likely meant; without a name, of `tailwater` itself.
+    fn suggest(self, command: &str) -> Self {
+        match self.word.as_deref().and_then(|word| meant_option::find(command, word)) {
+            Some(meant) => Self { hint: format!("did you mean: {meant}? {}", self.hint), ..self },
+            None => self,
+        }
     }
 }
 
@@ -88,9 +101,11 @@ impl fmt::Display for UsageError {
 /// Reads the words after the program's name.
 pub(crate) fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
     let mut words = words.into_iter().peekable();
-    let of = |command: &str| {
-        let hint = format!("tailwater {command} --help lists the options");
-        |error| UsageError { hint, ..error }
+    let of = |command: &'static str| {
+        move |error: UsageError| {
+            let hint = format!("tailwater {command} --help lists the options");
+            UsageError { hint, ..error }.suggest(command)
+        }
     };
     if words.next_if(|word| word == b"serve").is_some() {
         serve::parse(words).map_err(of("serve"))
@@ -111,7 +126,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = Vec<u8>>) -> Result<Command,
     } else if words.next_if(|word| word == b"help").is_some() {
         parse_help(words)
     } else {
-        main_options::parse(words).map(Command::Main)
+        main_options::parse(words).map(Command::Main).map_err(|error| error.suggest(""))
     }
 }
 
@@ -155,7 +170,8 @@ fn parse_hash_password(words: impl Iterator<Item = Vec<u8>>) -> Result<Command, 
 }
 
 fn invalid(word: &[u8]) -> UsageError {
-    UsageError::new(format!("invalid option: \"{}\"", String::from_utf8_lossy(word)))
+    let word = String::from_utf8_lossy(word);
+    UsageError { word: Some(word.clone().into()), ..UsageError::new(format!("invalid option: \"{word}\"")) }
 }
 
 #[cfg(test)]

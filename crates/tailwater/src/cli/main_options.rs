@@ -245,7 +245,9 @@ fn stray(word: &[u8]) -> UsageError {
     };
     let error = invalid(word);
     match meant {
-        Some(meant) => UsageError { hint: format!("did you mean: {meant}? {}", error.hint), ..error },
+        Some(meant) => {
+            UsageError { hint: format!("did you mean: {meant}? {}", error.hint), word: None, ..error }
+        }
         None => error,
     }
 }

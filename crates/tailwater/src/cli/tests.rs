@@ -383,6 +383,9 @@ fn mistakes_have_hints() {
         assert_eq!(hint(line), "-s takes one of: stop, quit, reopen, reload", "{line}");
     }
     assert_eq!(hint("serve -x"), "tailwater serve --help lists the options");
+    let listen = "did you mean: --listen? tailwater serve --help lists the options";
+    assert_eq!([hint("serve --port 3000"), hint("serve -p 3000")], [listen; 2]);
+    assert_eq!(hint("--config a"), "did you mean: -c? tailwater -h lists the options");
     assert_eq!(hint("proxy"), "tailwater proxy --help lists the options");
 }
 
