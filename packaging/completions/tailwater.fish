@@ -14,7 +14,7 @@ complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge cach
 complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge cache fleet trust hash-password top' -s 'V' -d 'show version and what is built in, then exit'
 complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge cache fleet trust hash-password top' -s 't' -d 'test configuration and exit; changes nothing, needs no privileges'
 complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge cache fleet trust hash-password top' -s 'T' -d 'test configuration, dump it and exit'
-complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge cache fleet trust hash-password top' -l explain -x -d 'test configuration, tell which server, location and handlers a request (or a session, tcp://host:port, udp://host:port or tls://name:port) would meet, and exit'
+complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge cache fleet trust hash-password top' -l explain -x -d 'test configuration, tell which server, location and handlers would answer a request (or a session, tcp://host:port, udp://host:port or tls://name:port), and exit'
 complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge cache fleet trust hash-password top' -s 'q' -d 'suppress non-error messages during configuration testing'
 complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge cache fleet trust hash-password top' -s 's' -x -a 'stop quit reopen reload' -d 'tell the running server to: stop, quit, reopen, reload'
 complete -c tailwater -n 'not __fish_seen_subcommand_from serve proxy purge cache fleet trust hash-password top' -s 'p' -x -a '(__fish_complete_directories)' -d 'where relative names begin'

@@ -25,10 +25,10 @@ pub(crate) fn run(loaded: Loaded, url: &[u8]) -> Result<String, String> {
         None => parse(url).map(Subject::Request),
     };
     let subject = subject.ok_or_else(|| {
-        format!("invalid URL \"{shown_url}\" in option \"--explain\" (as http://example.com/a?b)")
+        format!("invalid URL \"{shown_url}\" in option \"--explain\" (as http://example.com/a?b, or /a?b)")
     })?;
     let failed = |what: &str, error: io::Error| format!("{what} failed ({})", tw_base::Errno::from(&error));
-    let Loaded { tree, config } = loaded;
+    let Loaded { tree, config, .. } = loaded;
     // One thread is enough for one request.
     let pools: Result<Vec<_>, _> =
         config.main.pools.iter().map(|pool| Pool::new(&pool.name, 1, 16)).collect();
@@ -84,7 +84,7 @@ fn host_and_port(authority: &[u8]) -> Option<(&[u8], Option<u16>)> {
     (!host.is_empty() && port != Some(0)).then_some((host, port))
 }
 
-/// Reads `[METHOD ]http[s]://host[:port][/path][?arguments]`; the scheme may be left out.
+/// Reads `[METHOD ]http[s]://host[:port][/path][?arguments]`; the scheme may be left out, and of a path also the host.
 fn parse(url: &[u8]) -> Option<RequestToExplain> {
     let mut words = url.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
     let (method, url) = match (words.next()?, words.next()) {
@@ -104,7 +104,9 @@ fn parse(url: &[u8]) -> Option<RequestToExplain> {
     let rest = rest.split(|byte| *byte == b'#').next().unwrap_or_default();
     let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     let (authority, target) = rest.split_at(end);
-    let (host, port) = host_and_port(authority)?;
+    // A path alone is for the default server.
+    let is_path = scheme.is_none() && authority.is_empty() && target.starts_with(b"/");
+    let (host, port) = if is_path { (&b""[..], None) } else { host_and_port(authority)? };
     if url.iter().any(u8::is_ascii_control) {
         return None;
     }
@@ -135,11 +137,9 @@ fn shown(explanation: &Explanation, place: impl Fn(&Line) -> String) -> String {
         };
     };
     for explained_line in &explanation.lines {
-        line(explained_line.about, &explained_line.text, &place(explained_line));
-        if explained_line.about == "uri"
-            && let Some(file) = &explanation.file
-        {
-            line("file", &file_text(file), "");
+        match &explained_line.file {
+            Some(file) => line(explained_line.about, &file_text(file), ""),
+            None => line(explained_line.about, &explained_line.text, &place(explained_line)),
         }
     }
     out
@@ -186,7 +186,10 @@ mod tests {
             ("A.example:8080/#top", Some(("GET", "a.example", 8080, "/"))),
             ("POST http://[::1]:81?x", Some(("POST", "[::1]", 81, "/?x"))),
             ("http://[::1]/", Some(("GET", "[::1]", 80, "/"))),
-            ("/a", None),
+            ("/a", Some(("GET", "", 80, "/a"))),
+            ("POST /a?b#c", Some(("POST", "", 80, "/a?b"))),
+            ("?a", None),
+            ("http:///a", None),
             ("", None),
             ("ftp://a/", None),
             ("http://a:b/", None),

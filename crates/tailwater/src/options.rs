@@ -25,8 +25,8 @@ pub(crate) const MAIN: &[Opt] = &[
     with(
         &["--explain"],
         ("URL", Kind::Text),
-        "test configuration, tell which server, location and handlers a request (or a session, tcp://host:port, udp://host:port or tls://name:port) would meet, and exit",
-        "",
+        "test configuration, tell which server, location and handlers would answer a request (or a session, tcp://host:port, udp://host:port or tls://name:port), and exit",
+        "A path alone, such as /index.html, is for the only server, or the default server of the first address.",
     ),
     flag(&["-q"], "suppress non-error messages during configuration testing", ""),
     with(

@@ -53,9 +53,13 @@ impl Generation {
     pub fn explain_session(&self, session: &SessionToExplain) -> io::Result<Result<Explanation, String>> {
         let Some(stream) = &self.stream else { return Ok(Err("there is no \"stream\" block".to_owned())) };
         let explained = tw_stream::explain::explain(stream, session)?;
-        let of =
-            |line: tw_stream::explain::Line| Line { about: line.about, text: line.text, span: line.span };
-        Ok(explained.map(|lines| Explanation { lines: lines.into_iter().map(of).collect(), file: None }))
+        let of = |line: tw_stream::explain::Line| Line {
+            about: line.about,
+            text: line.text,
+            span: line.span,
+            file: None,
+        };
+        Ok(explained.map(|lines| Explanation { lines: lines.into_iter().map(of).collect() }))
     }
 }
 

@@ -110,6 +110,10 @@ impl Settings<Http> for Autoindex {
 }
 
 impl Handler for Autoindex {
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         if r.uri.path.last() != Some(&b'/') || !matches!(r.method(), Method::Get | Method::Head) {
             return Step::PASS;

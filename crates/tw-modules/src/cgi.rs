@@ -17,7 +17,7 @@ use tw_connect::upstream_tls::TlsProtocol;
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
 use tw_http::{Framing, Method};
-use tw_log::Level;
+use tw_log::{Level, Text};
 use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::cache::{self, Lookup};
@@ -258,8 +258,10 @@ impl<L: Language> Handler for CgiGateway<L> {
 
     fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
         let to = self.target.as_ref().and_then(|target| target.explain(r, L::SCHEMES));
+        let script = self.params.value(b"SCRIPT_FILENAME").map(|path| Text(&path.value(r)).to_string());
+        let script = script.filter(|_| to.is_some()).map(|path| ("script", path));
         let cache = self.settings.cache.explain(r, |r, key| self.usual_key.eval(r, key));
-        to.into_iter().chain(cache).collect()
+        to.into_iter().chain(script).chain(cache).collect()
     }
 }
 

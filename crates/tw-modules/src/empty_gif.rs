@@ -63,6 +63,10 @@ impl Settings<Http> for EmptyGif {
 }
 
 impl Handler for EmptyGif {
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         if !matches!(r.method(), Method::Get | Method::Head) {
             return Step::status(405);

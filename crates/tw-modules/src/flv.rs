@@ -57,6 +57,10 @@ impl Settings<Http> for Flv {
 }
 
 impl Handler for Flv {
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         if !matches!(r.method(), Method::Get | Method::Head) {
             return Step::status(405);

@@ -71,6 +71,10 @@ impl Settings<Http> for Index {
 }
 
 impl Handler for Index {
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         if r.uri.path.last() != Some(&b'/')
             || !matches!(r.method(), Method::Get | Method::Head | Method::Post)

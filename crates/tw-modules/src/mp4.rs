@@ -134,6 +134,10 @@ impl Settings<Http> for Mp4 {
 }
 
 impl Handler for Mp4 {
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         if !matches!(r.method(), Method::Get | Method::Head) {
             return Step::status(405);

@@ -125,6 +125,10 @@ impl<C: StaticCoding> Settings<Http> for Precompressed<C> {
 }
 
 impl<C: StaticCoding> Handler for Precompressed<C> {
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         if !matches!(r.method(), Method::Get | Method::Head) || r.uri.path.last() == Some(&b'/') {
             return Step::PASS;

@@ -42,6 +42,10 @@ impl Settings<Http> for Static {
 }
 
 impl Handler for Static {
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         if !matches!(r.method(), Method::Get | Method::Head | Method::Post) {
             return Step::status(405);

@@ -70,6 +70,10 @@ impl Settings<Http> for StubStatus {
 }
 
 impl Handler for StubStatus {
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         if !matches!(r.method(), Method::Get | Method::Head) {
             return Step::status(405);

@@ -25,6 +25,7 @@ server { listen 127.0.0.1:{port} default_server; return 404; }
 fn explained(url: &str) -> (String, bool, String) {
     let output = server()
         .file("html/new/a", "content")
+        .file("other/x", "")
         .arg("-q")
         .arg("--explain")
         .arg(url)
@@ -245,7 +246,7 @@ fn invalid_urls_are_refused() {
         ("http://127.0.0.9:8399/", "tailwater: no server listens on port 8399 (listening: 127.0.0.1:8399)\n"),
         (
             "ftp://a/",
-            "tailwater: invalid URL \"ftp://a/\" in option \"--explain\" (as http://example.com/a?b)\n",
+            "tailwater: invalid URL \"ftp://a/\" in option \"--explain\" (as http://example.com/a?b, or /a?b)\n",
         ),
         ("http://a:8399/%zz", "tailwater: such a request is refused with 400: client sent invalid request\n"),
     ] {
@@ -268,4 +269,72 @@ fn explain_starts_no_server() {
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8(output.stderr).unwrap().contains("test is successful"));
     assert_eq!(get(&running, "/").text(), "here");
+}
+
+#[test]
+fn explain_follows_internal_redirects_to_the_answer() {
+    let conf = "http {
+server {
+    listen 127.0.0.1:8399; server_name app.example;
+    root html; index index.php index.html;
+    location / { try_files $uri $uri/ /index.php?$query_string; }
+    location /old/ { try_files $uri @moved; }
+    location @moved { return 301 /new; }
+    location /pages/ { try_files $uri.html =404; error_page 404 /missing.html; }
+    location /loop { try_files /none /loop; }
+    location /plain/ { try_files $uri $uri/ =404; autoindex on; }
+    location ~ \\.php$ {
+        fastcgi_pass unix:/run/php.sock;
+        fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
+    }
+} }";
+    let explained = |url: &str| {
+        let files = ["index.php", "logo.png", "pages/a.html", "missing.html", "plain/list/x"];
+        let server =
+            files.into_iter().fold(server(), |server, name| server.file(&format!("html/{name}"), "x"));
+        let output = server.arg("-q").arg("--explain").arg(url).run(conf).unwrap();
+        assert!(output.status.success(), "{url}: {output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut words = text.split_whitespace();
+        let prefix = words.find_map(|word| Some(word.split_once("/conf/nginx.conf")?.0)).unwrap();
+        let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        lines.collect::<Vec<_>>().join("\n").replace(prefix, "P")
+    };
+    for (path, lines) in [
+        (
+            "/about?x=1",
+            &[
+                "location /: ",
+                "html/about/, else /index.php?x=1",
+                "redirect internal, to /index.php?x=1",
+                "location ~ \\.php$: ",
+                "upstream fastcgi://unix:/run/php.sock",
+                "script ",
+                "html/index.php",
+                "limits ",
+            ][..],
+        ),
+        ("/", &["redirect internal, to /index.php", "upstream fastcgi://unix:/run/php.sock"]),
+        ("/logo.png", &["html/logo.png (1 bytes)", "answer by module static", "response 200"]),
+        ("/old/a", &["redirect to the named location @moved", "location @moved", "response 301, to"]),
+        ("/pages/a", &["html/pages/a.html (1 bytes)", "response 200"]),
+        (
+            "/pages/b",
+            &["error_page 404 goes on as /missing.html", "html/missing.html (1 bytes)", "response 404"],
+        ),
+        ("/loop", &["redirect internal, to /loop", "response 500"]),
+        ("/plain/list/", &["html/plain/list/ (a directory)", "answer by module autoindex", "response 200"]),
+        ("/plain/list", &["answer 301, by module static", "response 301"]),
+    ] {
+        let text = explained(&format!("http://app.example:8399{path}"));
+        let mut rest = &*text;
+        for line in lines {
+            let at = rest
+                .find(line)
+                .unwrap_or_else(|| panic!("{path}: {line} is not there, or not yet, in\n{text}"));
+            rest = &rest[at + line.len()..];
+        }
+        // A path alone is for the only server.
+        assert_eq!(explained(path), text, "{path}");
+    }
 }

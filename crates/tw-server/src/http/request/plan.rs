@@ -147,6 +147,11 @@ pub trait Handler: Send + Sync {
         Vec::new()
     }
 
+    /// Returns true if `--explain` may run it: it looks at files at most, asks no other server and changes nothing.
+    fn only_looks(&self) -> bool {
+        false
+    }
+
     /// Logs a refusal of this handler with `satisfy any`, when no other handler of the access phase has let the request in.
     fn refused(&self, r: &Request) {
         r.log(Level::Error, format_args!("access forbidden by rule"));
@@ -428,6 +433,10 @@ impl<T: Handler> Handler for Arc<T> {
 
     fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
         (**self).explain(r)
+    }
+
+    fn only_looks(&self) -> bool {
+        (**self).only_looks()
     }
 
     fn refused(&self, r: &Request) {

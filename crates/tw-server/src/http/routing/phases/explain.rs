@@ -1,10 +1,11 @@
-//! Explanation of a request (`--explain`): the phases up to the content, run for a synthetic request, step by step.
+//! Explanation of a request (`--explain`): the phases up to the response, run for a synthetic request, step by step.
 //!
 //! Server, location and rewrites are found by the code that serves requests, on a loop of its own, so the result is that of a
-//! server. Handlers after the rewrite phases are only named: they may ask other servers or change something.
+//! server. Of the handlers after the rewrite phases, those that only look at files are run, and their redirects followed to the
+//! response. The others are only named: they may ask other servers or change something.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
@@ -43,9 +44,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub struct RequestToExplain {
     /// Method.
     pub method: Vec<u8>,
-    /// The host as it stands in the URL: a name or an address, without port; IPv6 in brackets.
+    /// The host as it stands in the URL: a name or an address, without port; IPv6 in brackets. Empty for a path alone, which the only
+    /// server answers, or the default server of the first address.
     pub host: Vec<u8>,
-    /// The port it goes to.
+    /// The port it goes to; without meaning if there is no host.
     pub port: u16,
     /// Scheme, if the URL has one; else that of the listening address.
     pub scheme: Option<Scheme>,
@@ -62,6 +64,8 @@ pub struct Line {
     pub text: String,
     /// Place of the directive.
     pub span: Option<Span>,
+    /// File that the line is about.
+    pub file: Option<Vec<u8>>,
 }
 
 /// Explanation of a request.
@@ -69,13 +73,15 @@ pub struct Line {
 pub struct Explanation {
     /// In the order in which it would happen.
     pub lines: Vec<Line>,
-    /// The file that the URI names in the end; `None` if a response is decided before, or another server has it.
-    pub file: Option<Vec<u8>>,
 }
 
 impl Explanation {
     fn add(&mut self, about: &'static str, text: impl Into<String>, span: Option<Span>) {
-        self.lines.push(Line { about, text: text.into(), span });
+        self.lines.push(Line { about, text: text.into(), span, file: None });
+    }
+
+    fn add_file(&mut self, path: Vec<u8>) {
+        self.lines.push(Line { about: "file", text: text(&path), span: None, file: Some(path) });
     }
 }
 
@@ -99,6 +105,13 @@ async fn explain_here(
     request: &RequestToExplain,
 ) -> io::Result<Result<Explanation, String>> {
     let mut explanation = Explanation::default();
+    let request = &match request.host.is_empty() {
+        true => match at_default_server(&generation, request) {
+            Some(request) => request,
+            None => return Ok(Err("no server of \"http\" listens on an address with a port".to_owned())),
+        },
+        false => request.clone(),
+    };
     let Some(at) = find_group(&generation.groups, request) else {
         let addresses = generation.groups.iter().map(|listen| &listen.address);
         return Ok(Err(no_destination(addresses, request.port)));
@@ -135,6 +148,24 @@ async fn explain_here(
     };
     home.app.give_back(r);
     Ok(outcome)
+}
+
+/// A request for a path alone, with the host and port of the default server of the first address. If there is one server, that is it.
+fn at_default_server(generation: &GenerationRef, request: &RequestToExplain) -> Option<RequestToExplain> {
+    let mut groups = generation.groups.iter().filter(|group| !group.is_quic());
+    let (group, address) = groups.find_map(|group| Some((group, group.address.inet()?)))?;
+    let server = generation.server(group.default_server);
+    let exact = server.settings.names.iter().find_map(|name| match name {
+        ServerName::Host(host @ HostName::Exact(_)) => Some(host.to_bytes().to_vec()),
+        ServerName::Host(_) | ServerName::Regex(_) => None,
+    });
+    let host = match address.ip() {
+        ip if ip.is_unspecified() => b"localhost".to_vec(),
+        IpAddr::V4(ip) => ip.to_string().into_bytes(),
+        IpAddr::V6(ip) => format!("[{ip}]").into_bytes(),
+    };
+    let host = exact.filter(|name| !name.is_empty()).unwrap_or(host);
+    Some(RequestToExplain { host, port: address.port(), ..request.clone() })
 }
 
 /// Index of the listening address that a client comes to: over TCP, with which clients begin, else over QUIC.
@@ -252,7 +283,7 @@ fn name_takes(name: &ServerName, host: &[u8]) -> bool {
     }
 }
 
-/// Goes through the phases as `run_from` does, as far as the content phase.
+/// Goes through the phases as `run_from` does, as far as handlers only look.
 async fn state(r: &mut Request, explanation: &mut Explanation) {
     let generation = r.generation().clone();
     let mut next = NextStep::Locate;
@@ -278,7 +309,10 @@ async fn state(r: &mut Request, explanation: &mut Explanation) {
                 }
             }
             NextStep::Run => match explain_phases(r, &generation, &[Phase::Rewrite], explanation).await {
-                Outcome::Pass | Outcome::PhaseDone => return explain_plan(r, explanation),
+                Outcome::Pass | Outcome::PhaseDone => match explain_content(r, explanation).await {
+                    Some(outcome) => outcome,
+                    None => return,
+                },
                 Outcome::Rewritten if r.state.redirects_left == 0 => {
                     return explanation.add("response", "500: the rewrites go in a circle", None);
                 }
@@ -436,37 +470,82 @@ fn explain_response(r: &Request, explanation: &mut Explanation) {
         b"" => String::new(),
         location => format!(", to {}", text(location)),
     };
-    explanation.add("response", format!("{}{location}", r.out.status), None);
+    let status = r.state.error_status.unwrap_or(r.out.status);
+    explanation.add("response", format!("{status}{location}"), None);
     explain_filters(r.plan(), explanation);
+    explain_limits(r, &r.plan().core, explanation);
 }
 
-fn explain_plan(r: &mut Request, explanation: &mut Explanation) {
+/// Goes through the phases behind the rewrites. `None` if the request ends with a handler that does more than look.
+async fn explain_content(r: &mut Request, explanation: &mut Explanation) -> Option<Outcome> {
     let generation = r.generation().clone();
     let plan = generation.plan(r.route.plan);
-    let content = generation.plan(r.content_plan());
-    let explained: Vec<_> = match plan.connect_handler(r) {
-        Some(handler) => handler.explain(r),
-        None => content.handlers(Phase::Content).iter().flat_map(|handler| handler.explain(r)).collect(),
-    };
-    // What goes elsewhere is no file here.
-    if !explained.iter().any(|(about, _)| *about == UPSTREAM) {
-        let mut path = Vec::new();
-        r.append_filename(&r.uri.path, &mut path);
-        explanation.file = Some(path);
+    explain_modules(plan, Phase::Preaccess, explanation);
+    explain_modules(plan, Phase::Access, explanation);
+    if let Some(handler) = plan.connect_handler(r) {
+        let explained = handler.explain(r);
+        explanation.add("uri", uri_of(r), None);
+        explained.into_iter().for_each(|(about, text)| explanation.add(about, text, None));
+        return explain_end(r, plan, explanation);
     }
-    explanation.add("uri", uri_of(r), None);
-    for (phase, name) in Phase::ALL.into_iter().filter(|(phase, _)| *phase >= Phase::Preaccess) {
-        let plan = if phase == Phase::Content { generation.plan(r.content_plan()) } else { plan };
-        let modules = plan.modules(phase);
-        if !modules.is_empty() {
-            explanation.add(name, modules.join(", "), None);
+    explain_modules(plan, Phase::Precontent, explanation);
+    for handler in plan.handlers(Phase::Precontent).iter().filter(|handler| handler.only_looks()) {
+        let explained = handler.explain(r);
+        explained.into_iter().for_each(|(about, text)| explanation.add(about, text, None));
+        match call_handler(&**handler, r).await {
+            Outcome::Pass => {}
+            Outcome::PhaseDone => break,
+            other => return Some(other),
         }
     }
-    for (about, text) in explained {
-        explanation.add(about, text, None);
+    let content = generation.plan(r.content_plan());
+    let handlers = content.handlers(Phase::Content);
+    let explained: Vec<_> = handlers.iter().flat_map(|handler| handler.explain(r)).collect();
+    explanation.add("uri", uri_of(r), None);
+    // What goes elsewhere is no file here.
+    let is_file = !explained.iter().any(|(about, _)| *about == UPSTREAM);
+    if is_file {
+        let mut path = Vec::new();
+        r.append_filename(&r.uri.path, &mut path);
+        explanation.add_file(path);
     }
+    explain_modules(content, Phase::Content, explanation);
+    explained.into_iter().for_each(|(about, text)| explanation.add(about, text, None));
+    for (handler, module) in handlers.iter().zip(content.modules(Phase::Content)) {
+        if !handler.only_looks() {
+            return explain_end(r, plan, explanation);
+        }
+        match call_handler(&**handler, r).await {
+            Outcome::Pass => {}
+            Outcome::PhaseDone => break,
+            outcome @ Outcome::Respond(_) => {
+                explanation.add("answer", format!("by module {module} in the content phase"), None);
+                return Some(outcome);
+            }
+            Outcome::Status(status) => {
+                let text = format!("{status}, by module {module} in the content phase");
+                explanation.add("answer", text, None);
+                return Some(Outcome::Status(status));
+            }
+            other => return Some(other),
+        }
+    }
+    Some(Outcome::Pass)
+}
+
+/// Ends the explanation of a request whose content handler is not run.
+fn explain_end(r: &Request, plan: &Plan, explanation: &mut Explanation) -> Option<Outcome> {
     explain_filters(plan, explanation);
     explain_limits(r, &plan.core, explanation);
+    None
+}
+
+/// Adds the modules of a phase.
+fn explain_modules(plan: &Plan, phase: Phase, explanation: &mut Explanation) {
+    let modules = plan.modules(phase);
+    if !modules.is_empty() {
+        explanation.add(phase_name(phase), modules.join(", "), None);
+    }
 }
 
 /// Adds the filters of every response.
