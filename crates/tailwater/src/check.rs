@@ -7,14 +7,14 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use tw_core::shared_objects::SharedObjects;
 use tw_log::Level;
 
 use crate::cli::{Messages, Options, Test};
-use crate::conf::{Loaded, Source};
+use crate::conf::{Loaded, Source, Tested};
 use crate::console::{Console, Fault};
 use crate::created_files::{self, CreatedFile};
 use crate::explain;
+use crate::machine_checks;
 use crate::member_directories;
 use crate::process::{Privileges, Process};
 use crate::worker::sandbox::{ProcessRole, SandboxRules};
@@ -31,19 +31,29 @@ pub(crate) fn check(source: &Source, test: Test, options: &Options) -> ExitCode 
         }
     };
     let name = source.name();
-    let loaded = source.load(&SharedObjects::default(), &console).inspect(|_| {
-        print(format_args!("the configuration file {name} syntax is ok"));
-    });
-    let usable = loaded.as_ref().is_some_and(|loaded| is_usable(loaded, source.prefix(), &console));
-    let Some(loaded) = loaded.filter(|_| usable) else {
+    let accepted = match source.test(&console) {
+        Tested::Accepted(loaded) => {
+            print(format_args!("the configuration file {name} syntax is ok"));
+            is_usable(&loaded, source.prefix(), &console).then_some(loaded)
+        }
+        Tested::Rejected(partial) => {
+            // Whatever else is wrong is said at once, too.
+            if let Some(loaded) = partial {
+                let _ = is_usable(&loaded, source.prefix(), &console);
+            }
+            None
+        }
+    };
+    let Some(mut loaded) = accepted else {
         console.plain(format_args!("configuration file {name} test failed"));
         return ExitCode::FAILURE;
     };
-    print(format_args!("configuration file {name} test is successful"));
+    machine_checks::run(std::mem::take(&mut loaded.checks), loaded.sources(), &console);
     let role = if loaded.config.main.master_process { ProcessRole::Worker } else { ProcessRole::Alone };
-    for line in SandboxRules::of(&loaded.config, role).describe(&loaded.config) {
+    if let Some(line) = SandboxRules::of(&loaded.config, role).describe(&loaded.config) {
         print(format_args!("{line}"));
     }
+    print(format_args!("configuration file {name} test is successful"));
     let mut out = io::stdout().lock();
     if test == Test::Dump {
         // A reader that has seen enough is no failure.
@@ -63,20 +73,19 @@ pub(crate) fn check(source: &Source, test: Test, options: &Options) -> ExitCode 
     ExitCode::SUCCESS
 }
 
-/// Checks that the files the configuration names can be found.
+/// Checks that the files and users that the configuration names can be found, and reports everything that cannot.
 // DIFF(nginx): a test opens no log and no listening socket, and makes no directory; nginx -t does.
 fn is_usable(loaded: &Loaded, prefix: &Path, console: &Console) -> bool {
-    if Process::of(loaded, Privileges::GiveUp, console).is_none() {
-        return false;
-    }
-    if loaded.check_directories(console).is_none() {
-        return false;
-    }
+    let has_process = Process::of(loaded, Privileges::GiveUp, console).is_some();
+    let has_directories = loaded.check_directories(console).is_some();
     member_directories::check_devices(&loaded.config, console);
-    let Some((made, fault)) = created_files::check(&loaded.config, prefix) else { return true };
-    let is_note = fault.level == Level::Notice;
-    let place = if made == CreatedFile::Pid { loaded.place_of("pid") } else { String::new() };
-    let before = if is_note { "this user cannot start it: " } else { "" };
-    console.fault(&Fault { message: format!("{before}{}{place}", fault.message), ..fault });
-    is_note
+    let mut can_make_files = true;
+    for (made, fault) in created_files::check(&loaded.config, prefix) {
+        let is_note = fault.level == Level::Notice;
+        let place = if made == CreatedFile::Pid { loaded.place_of("pid") } else { String::new() };
+        let before = if is_note { "this user cannot start it: " } else { "" };
+        console.fault(&Fault { message: format!("{before}{}{place}", fault.message), ..fault });
+        can_make_files &= is_note;
+    }
+    has_process && has_directories && can_make_files
 }

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tw_app::Config;
 use tw_conf::{
-    ConfError, ConfFiles, Diagnostics, Level, MemoryFiles, MissingList, Reader, RecordedFiles, Sources, Span,
-    SystemFiles, Tree,
+    ConfError, ConfFiles, Diagnostics, Level, MachineCheck, MemoryFiles, MissingList, Reader, RecordedFiles,
+    Sources, Span, SystemFiles, Tree,
 };
 use tw_core::config_thread;
-use tw_core::load::Prefixes;
+use tw_core::load::{Prefixes, Rejected};
 use tw_core::process::DEFAULT_PID;
 use tw_core::shared_objects::SharedObjects;
 use tw_sys::heap::purge;
@@ -60,13 +60,23 @@ pub(crate) struct Source {
 pub(crate) struct Loaded {
     pub(crate) tree: Tree,
     pub(crate) config: Config,
+    /// Expectations of the configuration about the machine, if it is tested.
+    pub(crate) checks: Vec<MachineCheck>,
+}
+
+/// A configuration that was tested. Its mistakes have been reported.
+pub(crate) enum Tested {
+    /// The configuration can be used.
+    Accepted(Loaded),
+    /// The configuration cannot be used. It is there as far as it could be made, for further checks.
+    Rejected(Option<Loaded>),
 }
 
 /// Result of loading.
 struct Outcome {
     tree: Tree,
     diagnostics: Diagnostics,
-    config: Result<Config, ConfError>,
+    config: Result<Config, Rejected<Config>>,
 }
 
 impl Source {
@@ -140,7 +150,8 @@ impl Source {
     pub(crate) fn load_and_record(&self, console: &Console) -> Option<(Loaded, MemoryFiles)> {
         let load = || {
             let files = RecordedFiles::default();
-            (self.read_and_load(&files, &SharedObjects::default()), files.into_files())
+            let outcome = self.read_and_load(&files, &SharedObjects::default(), Diagnostics::default());
+            (outcome, files.into_files())
         };
         // What a configuration that is used frees goes back to the system with the configuration itself.
         let (outcome, files) = match config_thread::run_on_own_thread(|| (), load) {
@@ -151,11 +162,14 @@ impl Source {
                 return None;
             }
         };
-        let loaded = self.report_outcome(outcome, console);
-        if loaded.is_none() {
-            purge();
+        match self.report_outcome(outcome, console) {
+            Tested::Accepted(loaded) => Some((loaded, files)),
+            Tested::Rejected(partial) => {
+                drop(partial);
+                purge();
+                None
+            }
         }
-        Some((loaded?, files))
     }
 
     /// Loads it from such a copy, or from wherever its files are.
@@ -165,15 +179,28 @@ impl Source {
         previous: &SharedObjects,
         console: &Console,
     ) -> Option<Loaded> {
-        self.report_outcome(self.read_and_load(files, previous), console)
+        match self.report_outcome(self.read_and_load(files, previous, Diagnostics::default()), console) {
+            Tested::Accepted(loaded) => Some(loaded),
+            Tested::Rejected(_) => None,
+        }
     }
 
-    fn read_and_load(&self, files: &dyn ConfFiles, previous: &SharedObjects) -> Outcome {
+    /// Loads it for a test, which goes on after mistakes.
+    pub(crate) fn test(&self, console: &Console) -> Tested {
+        let diagnostics = Diagnostics::with_checks();
+        self.report_outcome(self.read_and_load(&SystemFiles, &SharedObjects::default(), diagnostics), console)
+    }
+
+    fn read_and_load(
+        &self,
+        files: &dyn ConfFiles,
+        previous: &SharedObjects,
+        mut diagnostics: Diagnostics,
+    ) -> Outcome {
         let mut tree = Tree::default();
-        let mut diagnostics = Diagnostics::default();
         let config = match self.read(files, &mut tree) {
             // What is wrong in what could be read is said, too.
-            Err(error) if tree.failures.is_empty() => Err(error),
+            Err(mistake) if tree.failures.is_empty() => Err(Rejected { mistake, partial: None }),
             _ => tw_app::load(&mut tree, files, &self.prefixes(), MODULES, previous, &mut diagnostics)
                 .and_then(|config| self.check_faults(config, &mut diagnostics)),
         };
@@ -181,34 +208,42 @@ impl Source {
     }
 
     /// Refuses faults on purpose that the command line does not allow, and warns of those that it allows.
-    fn check_faults(&self, config: Config, diagnostics: &mut Diagnostics) -> Result<Config, ConfError> {
+    fn check_faults(
+        &self,
+        config: Config,
+        diagnostics: &mut Diagnostics,
+    ) -> Result<Config, Rejected<Config>> {
         for fault in &config.main.disk_faults {
             if self.faults == FaultInjection::Refused {
                 let message = "\"debug_disk_fault\" is not allowed without \"--enable-fault-injection\"";
                 let hint = "the option belongs on the command line that starts the server, and is not for production";
-                return Err(ConfError::new(message).hint(hint).at(fault.span));
+                let mistake = ConfError::new(message).hint(hint).at(fault.span);
+                return Err(Rejected { mistake, partial: Some(Box::new(config)) });
             }
             diagnostics.warn(fault.span, format!("\"debug_disk_fault\": {fault}"));
         }
         Ok(config)
     }
 
-    /// Reports the mistakes of a load, and returns the configuration if it can be used.
-    fn report_outcome(&self, outcome: Outcome, console: &Console) -> Option<Loaded> {
-        let Outcome { mut tree, diagnostics, config } = outcome;
+    /// Reports the mistakes of a load.
+    fn report_outcome(&self, outcome: Outcome, console: &Console) -> Tested {
+        let Outcome { mut tree, mut diagnostics, config } = outcome;
+        let checks = diagnostics.take_checks();
         let notes = std::mem::take(&mut tree.notes);
         let is_mistake = |said: &ConfError| matches!(said.level, Level::Emerg | Level::Crit);
         let (mistakes, others): (Vec<_>, Vec<_>) = notes.into_iter().chain(diagnostics).partition(is_mistake);
-        tw_conf::said_once(others).iter().for_each(|warning| console.conf(warning, &tree.sources));
+        let others = tw_conf::said_once(others, &tree.sources);
+        others.iter().for_each(|warning| console.conf(warning, &tree.sources));
         match config {
-            Ok(config) => Some(Loaded { tree, config }),
-            Err(error) => {
-                let all = std::iter::once(self.advise(error)).chain(mistakes).collect();
-                let all = tw_conf::said_once(all);
-                let (first, more) = all.split_first()?;
-                console.conf(first, &tree.sources);
-                report_more_errors(first, &more.iter().collect::<Vec<_>>(), &tree.sources, console);
-                None
+            Ok(config) => Tested::Accepted(Loaded { tree, config, checks }),
+            Err(Rejected { mistake, partial }) => {
+                let all = std::iter::once(self.advise(mistake)).chain(mistakes).collect();
+                let all = tw_conf::said_once(all, &tree.sources);
+                if let Some((first, more)) = all.split_first() {
+                    console.conf(first, &tree.sources);
+                    report_more_errors(first, &more.iter().collect::<Vec<_>>(), &tree.sources, console);
+                }
+                Tested::Rejected(partial.map(|config| Loaded { tree, config: *config, checks }))
             }
         }
     }

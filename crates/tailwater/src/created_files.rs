@@ -125,48 +125,55 @@ fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Finds the first fault of a start: a place that cannot be made, or, as a note, one that the user of this process may
-/// not make. Makes nothing.
-pub(crate) fn check(config: &Config, prefix: &Path) -> Option<(CreatedFile, Fault)> {
-    let mut note = None;
+/// Finds the faults of a start: places that cannot be made; or, as a note, one that the user of this process may not make. Makes nothing.
+pub(crate) fn check(config: &Config, prefix: &Path) -> Vec<(CreatedFile, Fault)> {
+    let (mut faults, mut note): (Vec<(CreatedFile, Fault)>, _) = (Vec::new(), None);
     for (made, path) in all(config) {
-        match (existing(path), made) {
-            (Some(true), CreatedFile::Log | CreatedFile::Pid) => {
-                return Some((made, made.fault(path, &rustix::io::Errno::ISDIR.into())));
+        match check_one(made, path, prefix) {
+            Some(fault) if fault.level == Level::Notice => note = note.or(Some((made, fault))),
+            // A hint helps once.
+            Some(fault) if faults.iter().any(|(_, known)| known.hint == fault.hint) => {
+                faults.push((made, Fault { hint: None, ..fault }));
             }
-            (Some(false), CreatedFile::Directory) => {
-                return Some((made, made.fault(path, &rustix::io::Errno::EXIST.into())));
-            }
-            _ => {}
-        }
-        let Some(directory) = directory_of(path) else { continue };
-        match fs::metadata(directory) {
-            Ok(found) if found.is_dir() => {
-                let is_there = fs::symlink_metadata(path).is_ok();
-                if !is_there && let Err(error) = may_make_in(directory) {
-                    note = note.or_else(|| Some((made, made.fault(path, &error))));
-                }
-            }
-            Ok(_) => return Some((made, made.fault(path, &rustix::io::Errno::NOTDIR.into()))),
-            Err(error) if is_missing(&error) && is_of_prefix(directory, prefix) => {
-                match directory.ancestors().find_map(|above| Some((above, existing(above)?))) {
-                    Some((_, false)) => {
-                        return Some((made, refused(directory, &rustix::io::Errno::NOTDIR.into())));
-                    }
-                    Some((above, true)) if let Err(error) = may_make_in(above) => {
-                        note = note.or_else(|| Some((made, refused(directory, &error))));
-                    }
-                    _ => {}
-                }
-            }
-            Err(error) if is_missing(&error) => {
-                return Some((made, made.fault(path, &error)));
-            }
-            // Whatever else is wrong may be right for the user who starts the server.
-            Err(_) => {}
+            Some(fault) => faults.push((made, fault)),
+            None => {}
         }
     }
-    note.map(|(made, fault)| (made, Fault { level: Level::Notice, ..fault }))
+    if faults.is_empty() { note.into_iter().collect() } else { faults }
+}
+
+/// The fault of one place; a note if another user may make it.
+fn check_one(made: CreatedFile, path: &Path, prefix: &Path) -> Option<Fault> {
+    let noted = |fault: Fault| Fault { level: Level::Notice, ..fault };
+    match (existing(path), made) {
+        (Some(true), CreatedFile::Log | CreatedFile::Pid) => {
+            return Some(made.fault(path, &rustix::io::Errno::ISDIR.into()));
+        }
+        (Some(false), CreatedFile::Directory) => {
+            return Some(made.fault(path, &rustix::io::Errno::EXIST.into()));
+        }
+        _ => {}
+    }
+    let directory = directory_of(path)?;
+    match fs::metadata(directory) {
+        Ok(found) if found.is_dir() => {
+            let is_there = fs::symlink_metadata(path).is_ok();
+            may_make_in(directory).err().filter(|_| !is_there).map(|error| noted(made.fault(path, &error)))
+        }
+        Ok(_) => Some(made.fault(path, &rustix::io::Errno::NOTDIR.into())),
+        Err(error) if is_missing(&error) && is_of_prefix(directory, prefix) => {
+            match directory.ancestors().find_map(|above| Some((above, existing(above)?))) {
+                Some((_, false)) => Some(refused(directory, &rustix::io::Errno::NOTDIR.into())),
+                Some((above, true)) => {
+                    may_make_in(above).err().map(|error| noted(refused(directory, &error)))
+                }
+                None => None,
+            }
+        }
+        Err(error) if is_missing(&error) => Some(made.fault(path, &error)),
+        // Whatever else is wrong may be right for the user who starts the server.
+        Err(_) => None,
+    }
 }
 
 /// Returns true if something that exists is a directory; `None` if there is nothing.

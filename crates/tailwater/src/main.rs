@@ -19,6 +19,7 @@ mod faults;
 mod fleet_commands;
 mod hash_password;
 mod json_response;
+mod machine_checks;
 mod master;
 mod member_directories;
 mod memory_file;

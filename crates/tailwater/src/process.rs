@@ -64,7 +64,7 @@ impl Process {
     pub(crate) fn of(loaded: &Loaded, privileges: Privileges, console: &Console) -> Option<Self> {
         let fail = |error: &ConfError| console.conf(error, loaded.sources());
         let identity = match (privileges, geteuid().is_root()) {
-            (Privileges::GiveUp, true) => Some(identity(loaded).map_err(|error| fail(&error)).ok()?),
+            (Privileges::GiveUp, true) => Some(identity(loaded).map_err(|error| fail(&error))),
             (Privileges::GiveUp, false) => {
                 if loaded.config.main.user.is_some() {
                     let text =
@@ -76,8 +76,9 @@ impl Process {
             (Privileges::Keep, _) => None,
         };
         let affinity = affinity(&loaded.config.main)
-            .map_err(|text| fail(&at(ConfError::new(text), loaded, "worker_cpu_affinity")))
-            .ok()?;
+            .map_err(|text| fail(&at(ConfError::new(text), loaded, "worker_cpu_affinity")));
+        // Both have been looked up: all that is wrong is said.
+        let (identity, affinity) = (identity.transpose().ok()?, affinity.ok()?);
         if let Affinity::Masks(masks) = &affinity
             && masks.len() != loaded.config.main.worker_count()
         {

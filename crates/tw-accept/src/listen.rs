@@ -6,9 +6,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use tw_base::Limit;
-use tw_conf::{ConfError, Cx, Diagnostics, Node, Sources, Span, Word, units};
+use tw_conf::{ConfError, Cx, Diagnostics, MachineSubject, Node, Sources, Span, Word, units};
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::{ListenAddress, SocketSharing};
+use tw_core::load::Mistakes;
 use tw_core::server_names::{ServerId, ServerNames, WrittenNames};
 use tw_core::session::Session;
 use tw_net::listen::{DatagramUse, SocketKind};
@@ -56,7 +57,11 @@ impl Listen {
     /// nginx's, for an address that is none.
     pub fn address(node: &Node, default_port: Option<u16>) -> Result<Self, ConfError> {
         let text = node.arg(0)?.lossy();
-        let fail = |error: &str| node.fail(format!("{error} in \"{text}\" of the \"listen\" directive"));
+        let fail = |error: &str| {
+            let hint = "an address or a port is expected, such as \"80\"; the name of the site is for \"server_name\"";
+            let hint = text.contains("://").then(|| hint.to_owned());
+            node.fail(format!("{error} in \"{text}\" of the \"listen\" directive")).or_hint(hint)
+        };
         let addresses =
             parse_listen(&text, default_port.unwrap_or(0)).map_err(|error| fail(&error.to_string()))?;
         if addresses.iter().any(|address| address.inet().is_some_and(|address| address.port() == 0)) {
@@ -304,15 +309,13 @@ pub struct ServersByAddress {
 impl ServersByAddress {
     /// Gathers the servers of every listening address. A server without `listen` has those of `implied`. `added` gets the index of each
     /// address that a `listen` means.
-    ///
-    /// # Errors
-    /// nginx's, for what may stand once for an address, and for a server that lacks a certificate.
+    /// Mistakes, in nginx's words, are two of what may stand once for an address, and a server that lacks a certificate.
     pub fn gather<S: VirtualServer>(
         servers: &[S],
         implied: &[S::Listen],
         mut added: impl FnMut(usize, &S::Listen),
-        (sources, diagnostics): (&Sources, &mut Diagnostics),
-    ) -> Result<Self, ConfError> {
+        (sources, diagnostics, mistakes): (&Sources, &mut Diagnostics, &mut Mistakes),
+    ) -> Self {
         let mut table = ListenTable::default();
         let mut names: Vec<ServerNames<ServerId>> = Vec::new();
         let server = |id: ServerId| &servers[id.0 as usize];
@@ -323,7 +326,13 @@ impl ServersByAddress {
             for listen in listens {
                 let shared: &Listen = listen.borrow();
                 for address in &shared.addresses {
-                    let at = table.add(id, shared, address)?;
+                    let at = match table.add(id, shared, address) {
+                        Ok(at) => at,
+                        Err(error) => {
+                            mistakes.add_later(error);
+                            continue;
+                        }
+                    };
                     if names.len() <= at {
                         names.push(ServerNames::default());
                     }
@@ -332,6 +341,17 @@ impl ServersByAddress {
                     let written = |id: ServerId| server(id).names();
                     names[at].add_server(id, members, written, address, (sources, &mut *diagnostics));
                 }
+            }
+        }
+        for address in &table.addresses {
+            if let (Some(ip), Some(span)) = (address.address.inet().map(|inet| inet.ip()), address.span)
+                && !ip.is_unspecified()
+            {
+                diagnostics.expect(MachineSubject::Address(ip), || {
+                    ConfError::warn(format!("no interface of this machine has the address {ip}"))
+                        .at(span)
+                        .hint("without net.ipv4.ip_nonlocal_bind, a start cannot listen there")
+                });
             }
         }
         for (group, address) in table.servers.iter().zip(&table.addresses) {
@@ -349,19 +369,21 @@ impl ServersByAddress {
             };
             let places = |id| (asking(id), server(id).names().server);
             let parameter = if over_quic { "quic" } else { "ssl" };
-            require_certificates(group, parameter, |id| server(id).ssl(), places)?;
+            if let Err(error) = require_certificates(group, parameter, |id| server(id).ssl(), places) {
+                mistakes.add_later(error);
+            }
             let lacks_tls13 =
                 |id: &ServerId| server(*id).ssl().tls.as_ref().is_some_and(|tls| !tls.supports_quic());
             if let Some(id) = group.members.iter().copied().find(lacks_tls13).filter(|_| over_quic) {
                 let message = "\"ssl_protocols\" must enable TLSv1.3 for the \"listen ... quic\" directive";
                 let error = ConfError::new(message);
-                return Err(match asking(id).or(server(id).names().server) {
+                mistakes.add_later(match asking(id).or(server(id).names().server) {
                     Some(span) => error.at(span),
                     None => error,
                 });
             }
         }
-        Ok(Self { addresses: table.addresses, servers: table.servers, names })
+        Self { addresses: table.addresses, servers: table.servers, names }
     }
 }
 

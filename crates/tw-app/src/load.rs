@@ -3,7 +3,7 @@
 use tw_conf::{ConfError, ConfFiles, Contexts, Diagnostics, DirectiveInfo, Node, Tree, record};
 use tw_core::load::{
     CollectDirectives, ConfigBuilder, LoadedBlocks, Loader, Mistakes, Prefixes, ProtocolBlocks,
-    ProtocolParts, ResolveContext,
+    ProtocolParts, Rejected, ResolveContext,
 };
 use tw_core::shared_objects::SharedObjects;
 use tw_server::load::HttpBlocks;
@@ -25,8 +25,7 @@ pub struct Modules {
 /// `previous`, the configuration before. Of the tree only the directives of the main context remain.
 ///
 /// # Errors
-/// The first mistake. The others of the same step (reading directives, making settings of them) go to `diagnostics` as the
-/// warnings do.
+/// The first mistake, with the configuration as far as it could be made. The other mistakes go to `diagnostics` as the warnings do.
 pub fn load(
     tree: &mut Tree,
     files: &dyn ConfFiles,
@@ -34,7 +33,7 @@ pub fn load(
     modules: Modules,
     previous: &SharedObjects,
     diagnostics: &mut Diagnostics,
-) -> Result<Config, ConfError> {
+) -> Result<Config, Rejected<Config>> {
     let blocks = AppBlocks {
         fleet: FleetBlocks::default(),
         http: HttpBlocks::new(modules.http),
@@ -91,18 +90,23 @@ impl ProtocolBlocks for AppBlocks {
         self.stream.resolve(shared, mistakes);
     }
 
-    fn finish(self, process: &mut ConfigBuilder<'_>) -> Result<LoadedBlocks<Config>, ConfError> {
-        let http = self.http.finish(process)?;
-        let stream = self.stream.finish(process)?;
+    fn finish(
+        self,
+        process: &mut ConfigBuilder<'_>,
+        mistakes: &mut Mistakes,
+    ) -> Option<LoadedBlocks<Config>> {
+        let http = self.http.finish(process, mistakes)?;
+        let stream = self.stream.finish(process, mistakes)?;
         let own = self.fleet;
-        let parts = http.parts.join(stream.parts)?;
-        let parts = parts.join(ProtocolParts { reach: own.reach, ..ProtocolParts::default() })?;
+        let parts = http.parts.join(stream.parts, mistakes);
+        let own_parts = ProtocolParts { reach: own.reach, ..ProtocolParts::default() };
+        let parts = parts.join(own_parts, mistakes);
         let mut temp_paths = own.temp_paths;
         let assemble = Box::new(move |process: tw_core::generation::ProcessConfig| {
             let http = (http.assemble)(process.clone());
             temp_paths.extend(http.temp_paths.iter().cloned());
             Config { http, stream: (stream.assemble)(process.clone()), process, temp_paths }
         });
-        Ok(LoadedBlocks { parts, assemble })
+        Some(LoadedBlocks { parts, assemble })
     }
 }

@@ -1,14 +1,15 @@
 //! Suggestions for a wrongly written directive: the operator's likely intention.
 
+use crate::directive::DirectiveInfo;
 use crate::error::ConfError;
 use crate::span::{Sources, Span};
 use crate::tree::{Node, Word};
 
-/// Adds a hint to an error about `node` if its words show the cause; `opens` is true if a block should follow.
+/// Adds a hint to an error about `node` if its words show the cause; `info` is the record of its name.
 pub fn advise(
     error: ConfError,
     node: &Node,
-    opens: bool,
+    info: Option<&DirectiveInfo>,
     sources: &Sources,
     is_directive: impl Fn(&str) -> bool,
 ) -> ConfError {
@@ -20,14 +21,21 @@ pub fn advise(
     }
     let Some(file) = sources.file(node.span.file) else { return error };
     if let Some(before) = swallowed(node, &file.text, is_directive) {
+        let opens = info.is_some_and(|info| info.args.has_block());
         return unfinished(error, before, opens, &file.text);
+    }
+    let syntax = info.map_or("", |info| info.syntax);
+    if error.message.contains("invalid")
+        && let Some(hint) = separate_unit(node, syntax)
+    {
+        return error.hint(hint);
     }
     if error.hint.is_some() || !error.message.contains("invalid") {
         return error;
     }
     let in_question = |word: &&Word| error.span.is_none_or(|at| at == word.span || at == node.span);
     let words = node.args.iter().filter(|word| !word.quoted);
-    match words.filter(in_question).find_map(|word| unit(&word.lossy(), &error.message)) {
+    match words.filter(in_question).find_map(|word| unit(&word.lossy(), &error.message, syntax)) {
         Some(hint) => error.hint(hint),
         None => error,
     }
@@ -84,11 +92,111 @@ fn swallowed<'n>(node: &'n Node, text: &[u8], is_directive: impl Fn(&str) -> boo
     before.zip(&node.args).find(|(_, word)| begins(word)).map(|(before, _)| before)
 }
 
-/// Suggested replacement for a number with an unknown unit.
-fn unit(word: &str, message: &str) -> Option<String> {
-    let value = word.rsplit(['=', ':']).next()?;
+/// Kind of a value with a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Quantity {
+    Time,
+    Size,
+    /// A size that may be larger than memory.
+    Offset,
+    Unknown,
+}
+
+impl Quantity {
+    /// Kind of a word by the documented syntax of its directive, and by the name of the parameter that it is the value of.
+    fn of(name: Option<&str>, syntax: &str) -> Self {
+        let Some(name) = name else {
+            return match syntax.split(' ').next() {
+                Some("time" | "timeout") => Self::Time,
+                Some("size") => Self::Size,
+                _ => Self::Unknown,
+            };
+        };
+        let is_written = |kind: &str| syntax.contains(&format!("{name}={kind}"));
+        if is_written("time") {
+            return Self::Time;
+        } else if is_written("size") {
+            return if name == "max_size" || name == "min_free" { Self::Offset } else { Self::Size };
+        }
+        const TIMES: [&str; 8] =
+            ["time", "timeout", "inactive", "valid", "interval", "expires", "slow_start", "flush"];
+        const SIZES: [&str; 4] = ["size", "buffer", "rcvbuf", "sndbuf"];
+        let ends_with = |words: &[&str]| words.iter().any(|word| name.ends_with(word));
+        match () {
+            () if ends_with(&TIMES) => Self::Time,
+            () if ends_with(&SIZES) => Self::Size,
+            () => Self::Unknown,
+        }
+    }
+
+    /// The units, with a number as an example.
+    fn units(self, number: u64) -> String {
+        match self {
+            Self::Time => format!("times end in ms, s, m, h or d: {number}s"),
+            Self::Size => format!("sizes end in k, m or nothing: {number}k"),
+            Self::Offset => format!("sizes end in k, m, g or nothing: {number}m"),
+            Self::Unknown => format!(
+                "times end in ms, s, m, h or d, such as {number}s; sizes end in k, m or nothing, such as {number}k"
+            ),
+        }
+    }
+}
+
+/// Units as people write them, with the unit here.
+fn known_unit(unit: &str) -> Option<(Quantity, &'static str)> {
+    Some(match &*unit.to_ascii_lowercase() {
+        "b" | "byte" | "bytes" => (Quantity::Size, ""),
+        "k" | "kb" | "kib" => (Quantity::Size, "k"),
+        "mb" | "mib" => (Quantity::Size, "m"),
+        "g" | "gb" | "gib" => (Quantity::Offset, "g"),
+        "ms" | "msec" | "msecs" | "millis" => (Quantity::Time, "ms"),
+        "s" | "sec" | "secs" | "second" | "seconds" => (Quantity::Time, "s"),
+        "min" | "mins" | "minute" | "minutes" => (Quantity::Time, "m"),
+        "h" | "hr" | "hrs" | "hour" | "hours" => (Quantity::Time, "h"),
+        "d" | "day" | "days" => (Quantity::Time, "d"),
+        _ => return None,
+    })
+}
+
+/// Hint for a unit that stands apart from its number: `10 mb`.
+fn separate_unit(node: &Node, syntax: &str) -> Option<String> {
+    let (number, unit) = node.args.iter().zip(node.args.get(1..)?).find(|(number, unit)| {
+        number.number().is_some() && (known_unit(&unit.lossy()).is_some() || unit.is("m"))
+    })?;
+    let unit = match known_unit(&unit.lossy()) {
+        Some((_, unit)) => unit,
+        None => "m",
+    };
+    let is_quantity = Quantity::of(None, syntax) != Quantity::Unknown;
+    is_quantity.then(|| format!("a unit follows its number without a blank: {number}{unit}"))
+}
+
+/// Hint for a value with a unit that is unknown, or for something else where a time or a size is expected.
+fn unit(word: &str, message: &str, syntax: &str) -> Option<String> {
+    let (name, value) = match word.split_once('=') {
+        Some((name, value)) => (Some(name), value),
+        None => (None, word),
+    };
+    let value = value.rsplit(':').next()?;
+    let quantity = match Quantity::of(name, syntax) {
+        Quantity::Unknown if message.contains("time value") => Quantity::Time,
+        quantity => quantity,
+    };
     let digits = value.find(|c: char| !c.is_ascii_digit() && c != '.').map(|end| value.split_at(end));
-    let (digits, unit) = digits.filter(|(digits, _)| digits.starts_with(|c: char| c.is_ascii_digit()))?;
+    let digits = digits.filter(|(digits, _)| digits.starts_with(|c: char| c.is_ascii_digit()));
+    let Some((digits, unit)) = digits else {
+        let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+        return match quantity {
+            _ if is_number => None,
+            _ if value.starts_with('$') && quantity != Quantity::Unknown => {
+                Some("a variable cannot stand here".to_owned())
+            }
+            Quantity::Time => Some("a time is a number with a unit, such as 60s or 5m".to_owned()),
+            Quantity::Size => Some("a size is a number, perhaps with k or m, such as 8k".to_owned()),
+            Quantity::Offset => Some("a size is a number, perhaps with k, m or g, such as 1g".to_owned()),
+            Quantity::Unknown => None,
+        };
+    };
     if digits.contains('.') {
         return Some("numbers are whole, without a point".to_owned());
     }
@@ -99,33 +207,47 @@ fn unit(word: &str, message: &str) -> Option<String> {
     if message.contains("invalid number") {
         return Some(format!("a number without a unit is expected, such as {number}"));
     }
-    let size = |letter: &str| Some(format!("sizes end in k, m or nothing: {number}{letter}"));
-    let time = |letter: &str| Some(format!("times end in ms, s, m, h or d: {number}{letter}"));
-    match &*unit.to_ascii_lowercase() {
-        "b" | "byte" | "bytes" => size(""),
-        "kb" | "kib" => size("k"),
-        "mb" | "mib" => size("m"),
-        "g" | "gb" | "gib" => Some(format!("sizes end in k or m here: {}m", number.checked_mul(1024)?)),
-        "msec" | "msecs" | "millis" => time("ms"),
-        "sec" | "secs" | "second" | "seconds" => time("s"),
-        "min" | "mins" | "minute" | "minutes" => time("m"),
-        "hr" | "hrs" | "hour" | "hours" => time("h"),
-        "day" | "days" => time("d"),
-        _ => None,
+    match known_unit(unit) {
+        Some((Quantity::Time, "ms")) if unit == "ms" && quantity == Quantity::Time => {
+            Some("whole seconds are expected here".to_owned())
+        }
+        // Something else is wrong with it.
+        Some((own, right))
+            if right == unit && (own == quantity || quantity == Quantity::Unknown) && unit != "g" =>
+        {
+            None
+        }
+        Some((Quantity::Offset, _)) if quantity != Quantity::Time => {
+            Some(format!("sizes end in k or m here: {}m", number.checked_mul(1024)?))
+        }
+        Some((Quantity::Size, unit)) if quantity != Quantity::Time => {
+            Some(format!("sizes end in k, m or nothing: {number}{unit}"))
+        }
+        Some((Quantity::Time, unit)) if matches!(quantity, Quantity::Time | Quantity::Unknown) => {
+            Some(format!("times end in ms, s, m, h or d: {number}{unit}"))
+        }
+        Some(_) => Some(quantity.units(number)),
+        None if quantity == Quantity::Unknown && name.is_some() => None,
+        None => Some(quantity.units(number)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MemoryFiles, Reader, Tree};
+    use crate::{Args, HTTP, MemoryFiles, Reader, Tree, record};
 
     /// Hint and its place, for the first directive of a text.
     fn advice(text: &str, message: &str, opens: bool) -> (String, u32) {
+        let info = record::new("a", "", HTTP, if opens { Args::ANY.block() } else { Args::ANY });
+        advice_for(text, message, &info)
+    }
+
+    fn advice_for(text: &str, message: &str, info: &DirectiveInfo) -> (String, u32) {
         let mut tree = Tree::default();
         Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"n", text.as_bytes()).unwrap();
         let node = &tree.nodes[0];
-        let error = advise(node.fail(message), node, opens, &tree.sources, |name| {
+        let error = advise(node.fail(message), node, Some(info), &tree.sources, |name| {
             ["root", "index", "listen"].contains(&name)
         });
         (error.hint.unwrap_or_default(), error.span.unwrap().start)
@@ -187,12 +309,64 @@ mod tests {
             ("a 5min;", "invalid value", "times end in ms, s, m, h or d: 5m"),
             ("a 1.5m;", "invalid value", "numbers are whole, without a point"),
             ("a 10k;", "invalid number", "a number without a unit is expected, such as 10"),
-            ("a 10x;", "invalid value", ""),
+            (
+                "a 10x;",
+                "invalid value",
+                "times end in ms, s, m, h or d, such as 10s; sizes end in k, m or nothing, such as 10k",
+            ),
+            ("a b=10x;", "invalid value", ""),
             ("a 10mb;", "is duplicate", ""),
             ("a b;", "invalid value", ""),
             ("a 99999999999999999999mb;", "invalid value", ""),
         ] {
             assert_eq!(advice(text, message, false).0, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn units_are_those_of_the_syntax() {
+        let (time, size) = ("times end in ms, s, m, h or d: 5s", "sizes end in k, m or nothing: 5k");
+        for (syntax, words, message, expected) in [
+            ("time", "5x", "invalid value", time),
+            ("timeout [header_timeout]", "5x", "invalid value", time),
+            ("size", "5x", "invalid value", size),
+            ("time", "5mb", "invalid value", time),
+            ("size", "5sec", "invalid value", size),
+            ("time", "forever", "invalid value", "a time is a number with a unit, such as 60s or 5m"),
+            ("size", "unlimited", "invalid value", "a size is a number, perhaps with k or m, such as 8k"),
+            ("time", "$t", "invalid value", "a variable cannot stand here"),
+            ("time", "5", "invalid value", ""),
+            ("time", "5ms", "invalid value", "whole seconds are expected here"),
+            ("size", "99999999999999999k", "invalid value", ""),
+            ("on | off", "maybe", "invalid value", ""),
+            ("address [parameters]", "a fail_timeout=5x", "invalid parameter", time),
+            ("address [parameters]", "a weight=5x", "invalid parameter", ""),
+            ("path inactive=time max_size=size", "/a inactive=5x", "invalid inactive", time),
+            (
+                "path inactive=time max_size=size",
+                "/a max_size=5x",
+                "invalid max_size",
+                "sizes end in k, m, g or nothing: 5m",
+            ),
+            (
+                "size",
+                "10 MB",
+                "invalid number of arguments",
+                "a unit follows its number without a blank: 10m",
+            ),
+            ("time", "5 m", "invalid number of arguments", "a unit follows its number without a blank: 5m"),
+            (
+                "timeout [header_timeout]",
+                "65 s",
+                "invalid value",
+                "a unit follows its number without a blank: 65s",
+            ),
+            ("[code …] time", "200 5x", "invalid time value", time),
+            ("number size", "8 16 k", "invalid number of arguments", ""),
+        ] {
+            let info = record::new("a", syntax, HTTP, Args::ANY);
+            let hint = advice_for(&format!("a {words};"), message, &info).0;
+            assert_eq!(hint, expected, "{syntax}: {words}");
         }
     }
 }

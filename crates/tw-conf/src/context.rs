@@ -71,6 +71,33 @@ pub fn context_words(contexts: Contexts) -> String {
     words.join(", ")
 }
 
+/// Contexts of the protocol that `context` belongs to; `main` and `events` belong to none.
+pub(crate) fn family(context: Contexts) -> Contexts {
+    const FAMILIES: [Contexts; 4] = [
+        MAIN | EVENTS,
+        HTTP | SERVER | LOCATION | IF_IN_SERVER | IF_IN_LOCATION | LIMIT_EXCEPT | UPSTREAM,
+        STREAM | STREAM_SERVER | STREAM_UPSTREAM,
+        MAIL | MAIL_SERVER,
+    ];
+    FAMILIES.into_iter().find(|family| family & context != 0).unwrap_or(context)
+}
+
+/// The contexts of a set as someone reads them who has written something in `here`: those of the same protocol, or, if there are
+/// none, all with the protocol of those that share their names.
+pub(crate) fn context_words_from(here: Contexts, contexts: Contexts) -> String {
+    let own = contexts & family(here);
+    if own != 0 {
+        return context_words(own);
+    }
+    let of_protocol = |(context, word): (Contexts, &str)| match context {
+        STREAM_SERVER | STREAM_UPSTREAM => format!("{word} in stream"),
+        MAIL_SERVER => format!("{word} in mail"),
+        _ => word.to_owned(),
+    };
+    let words = WORDS.into_iter().filter(|(context, _)| contexts & context != 0).map(of_protocol);
+    words.collect::<Vec<_>>().join(", ")
+}
+
 /// Context inside a block of this name that stands in `context`; `None` if its module decides.
 pub fn inside(name: &str, context: Contexts) -> Option<Contexts> {
     const BLOCKS: [(&str, Contexts, Contexts); 14] = [
@@ -108,6 +135,21 @@ mod tests {
         ];
         for (contexts, expected) in table {
             assert_eq!(context_words(contexts), expected);
+        }
+    }
+
+    #[test]
+    fn words_are_those_of_the_protocol_that_is_written() {
+        let pass = LOCATION | IF_IN_LOCATION | STREAM_SERVER;
+        for (here, contexts, expected) in [
+            (SERVER, pass, "location, if in location"),
+            (STREAM, pass, "server"),
+            (MAIN, pass, "location, if in location, server in stream"),
+            (HTTP, MAIN, "main"),
+            (HTTP, STREAM | STREAM_SERVER | MAIL_SERVER, "stream, server in stream, server in mail"),
+            (EVENTS, MAIN, "main"),
+        ] {
+            assert_eq!(context_words_from(here, contexts), expected);
         }
     }
 }

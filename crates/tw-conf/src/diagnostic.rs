@@ -8,6 +8,7 @@
 //! ```
 
 use crate::error::{ConfError, Level};
+use crate::narrow::narrowed;
 use crate::span::{Sources, Span};
 use std::fmt::{self, Write as _};
 
@@ -73,7 +74,8 @@ impl Diagnostic<'_> {
     fn below(&self, colour: bool, out: &mut String) {
         let paint = |code: &'static str| if colour { code } else { "" };
         let (mark, plain) = (paint(self.colour()), paint(PLAIN));
-        let shown = self.error.span.and_then(|span| Shown::new(self.sources, span));
+        let place = narrowed(self.error, self.sources);
+        let shown = place.and_then(|span| Shown::new(self.sources, span));
         let (number, width) = match &shown {
             Some(shown) => (shown.line.to_string(), shown.line.to_string().len() + 4),
             None => (String::new(), 3),

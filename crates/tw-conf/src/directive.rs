@@ -25,7 +25,7 @@
 //! # assert_eq!(DIRECTIVES[0].syntax, "on | off");
 //! ```
 
-use crate::context::{Contexts, context_words};
+use crate::context::{Contexts, context_words_from};
 use crate::error::{ConfError, Diagnostics};
 use crate::span::{Sources, Span};
 use crate::tree::Node;
@@ -314,7 +314,7 @@ pub fn full_name(prefix: &[u8], name: &[u8]) -> Vec<u8> {
 /// `directive "NAME" has no opening "{"`, `invalid number of arguments in "NAME" directive`.
 pub fn check(node: &Node, info: &DirectiveInfo, context: Contexts) -> Result<(), ConfError> {
     if info.contexts & context == 0 {
-        return Err(node.error("is not allowed here").hint(allowed_in(info.name, info.contexts)));
+        return Err(node.error("is not allowed here").hint(allowed_in(info.name, context, info.contexts)));
     }
     match (info.args.has_block(), &node.block) {
         (false, Some(_)) => {
@@ -330,9 +330,9 @@ pub fn check(node: &Node, info: &DirectiveInfo, context: Contexts) -> Result<(),
     }
 }
 
-/// Contexts of a directive, as a hint.
-pub(crate) fn allowed_in(name: &str, contexts: Contexts) -> String {
-    format!("\"{name}\" is allowed in: {}", context_words(contexts))
+/// Contexts of a directive that stands in `here`, as a hint.
+pub(crate) fn allowed_in(name: &str, here: Contexts, contexts: Contexts) -> String {
+    format!("\"{name}\" is allowed in: {}", context_words_from(here, contexts))
 }
 
 #[cfg(test)]

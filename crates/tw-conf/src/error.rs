@@ -4,6 +4,8 @@ use crate::span::{Sources, Span};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Severity, in the words of the error log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +64,11 @@ impl MissingFeature {
 }
 
 impl ConfError {
+    /// A note, without a place yet.
+    pub fn notice(message: impl Into<String>) -> Self {
+        Self { level: Level::Notice, ..Self::new(message) }
+    }
+
     /// An error that makes the configuration unusable, without a place yet.
     pub fn new(message: impl Into<String>) -> Self {
         Self { level: Level::Emerg, message: message.into(), span: None, hint: None, missing: None }
@@ -76,6 +83,11 @@ impl ConfError {
     pub fn at(mut self, span: Span) -> Self {
         self.span = Some(span);
         self
+    }
+
+    /// Adds a hint for the operator, if there is one and no other.
+    pub fn or_hint(self, hint: Option<String>) -> Self {
+        Self { hint: self.hint.or(hint), ..self }
     }
 
     /// Adds a hint for the operator.
@@ -109,6 +121,28 @@ impl std::error::Error for ConfError {}
 #[derive(Debug, Default)]
 pub struct Diagnostics {
     messages: Vec<ConfError>,
+    /// Checks of the machine, if there is somebody who makes them.
+    checks: Option<Vec<MachineCheck>>,
+}
+
+/// A message that depends on the machine, not on the configuration alone. Only a test of the configuration looks whether it is true.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineCheck {
+    /// Thing that has to be there.
+    pub subject: MachineSubject,
+    /// The message if it is not.
+    pub message: ConfError,
+}
+
+/// Something outside of the configuration that the configuration expects.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MachineSubject {
+    /// A file or directory, by its full name.
+    Path(Box<[u8]>),
+    /// An address of an interface.
+    Address(IpAddr),
+    /// A host name with an address.
+    Host(Arc<str>),
 }
 
 impl Diagnostics {
@@ -122,6 +156,23 @@ impl Diagnostics {
         self.push(ConfError::warn(message).at(span));
     }
 
+    /// A sink that also keeps checks of the machine.
+    pub fn with_checks() -> Self {
+        Self { messages: Vec::new(), checks: Some(Vec::new()) }
+    }
+
+    /// Keeps a message that a test of the configuration says if `subject` is not there.
+    pub fn expect(&mut self, subject: MachineSubject, message: impl FnOnce() -> ConfError) {
+        if let Some(checks) = &mut self.checks {
+            checks.push(MachineCheck { subject, message: message() });
+        }
+    }
+
+    /// Takes the checks out.
+    pub fn take_checks(&mut self) -> Vec<MachineCheck> {
+        self.checks.take().unwrap_or_default()
+    }
+
     /// Messages so far, in order.
     pub fn iter(&self) -> std::slice::Iter<'_, ConfError> {
         self.messages.iter()
@@ -133,29 +184,38 @@ impl Diagnostics {
     }
 }
 
-/// Merges equal messages. A file that is included several times causes one message per place; a hint gives their
-/// number.
-pub fn said_once(messages: Vec<ConfError>) -> Vec<ConfError> {
-    let mut counts: HashMap<(String, Option<Span>), usize> = HashMap::new();
+/// Merges equal messages; a hint gives the number of their places. Errors are merged only at one place, as in a file that is included
+/// several times: each of the others has to be mended.
+pub fn said_once(messages: Vec<ConfError>, sources: &Sources) -> Vec<ConfError> {
+    type Key = (String, Option<String>, Option<Span>);
+    let key_of = |message: &ConfError| -> Key {
+        let is_error = matches!(message.level, Level::Emerg | Level::Crit);
+        (message.message.clone(), message.hint.clone(), message.span.filter(|_| is_error))
+    };
+    let mut places: HashMap<Key, Vec<Option<Span>>> = HashMap::new();
     let mut kept = Vec::with_capacity(messages.len());
     for message in messages {
-        let count = counts.entry((message.message.clone(), message.span)).or_default();
-        *count += 1;
-        if *count == 1 {
+        let known = places.entry(key_of(&message)).or_default();
+        known.push(message.span);
+        if known.len() == 1 {
             kept.push(message);
         }
     }
     for message in &mut kept {
-        let key = (std::mem::take(&mut message.message), message.span);
-        let count = counts.get(&key).copied().unwrap_or(1);
-        message.message = key.0;
-        if count > 1 && message.span.is_some() {
-            let places = format!("the same in {count} places: a file that is included counts each time");
-            message.hint = Some(match message.hint.take() {
-                Some(hint) => format!("{hint} ({places})"),
-                None => places,
-            });
+        let spans = places.remove(&key_of(message)).unwrap_or_default();
+        let (count, spans) = (spans.len(), spans.into_iter().flatten().collect::<Vec<_>>());
+        if count == 1 || spans.is_empty() {
+            continue;
         }
+        let is_included = spans.iter().all(|span| *span == spans[0]);
+        let places = match is_included {
+            true => format!("the same in {count} places: a file that is included counts each time"),
+            false => format!("the same in {count} places: {}", sources.places(&spans)),
+        };
+        message.hint = Some(match message.hint.take() {
+            Some(hint) => format!("{hint} ({places})"),
+            None => places,
+        });
     }
     kept
 }
@@ -177,7 +237,7 @@ mod tests {
     #[test]
     fn line_adds_the_place() {
         let mut sources = Sources::default();
-        sources.add(Origin::File((*b"/n.conf").into()), std::sync::Arc::default());
+        sources.add(Origin::File((*b"/n.conf").into()), Arc::default());
         let span = Span { file: 0, line: 3, start: 0, end: 0 };
         let error = ConfError::new("unknown directive \"foo\"");
         assert_eq!(error.line(&sources), "unknown directive \"foo\"");
@@ -186,27 +246,38 @@ mod tests {
 
     #[test]
     fn repeated_message_is_kept_once() {
-        let at = |start| Span { file: 1, line: 3, start, end: 9 };
+        let mut sources = Sources::default();
+        sources.add(Origin::File((*b"/n.conf").into()), Arc::default());
+        let at = |line| Span { file: 0, line, start: line, end: 99 };
+        let warn = |text: &str, line| ConfError::warn(text).at(at(line));
         let messages = vec![
-            ConfError::warn("a").at(at(1)),
-            ConfError::warn("b").at(at(1)).hint("try c"),
-            ConfError::warn("a").at(at(1)),
-            ConfError::warn("a").at(at(2)),
-            ConfError::warn("b").at(at(1)).hint("try c"),
-            ConfError::warn("a").at(at(1)),
+            warn("a", 1),
+            warn("b", 1).hint("try c"),
+            warn("a", 1),
+            warn("d", 1),
+            warn("d", 2),
+            warn("b", 1).hint("try c"),
+            ConfError::new("e").at(at(1)),
+            ConfError::new("e").at(at(2)),
+            ConfError::new("e").at(at(1)),
+            warn("d", 3),
+            warn("d", 3).hint("another"),
             ConfError::warn("no place"),
             ConfError::warn("no place"),
         ];
-        let said = said_once(messages).into_iter();
-        let said: Vec<_> = said.map(|m| (m.message, m.span, m.hint)).collect();
-        let places = |count| format!("the same in {count} places: a file that is included counts each time");
+        let said = said_once(messages, &sources).into_iter();
+        let said: Vec<_> = said.map(|m| (m.message, m.span.map(|at| at.line), m.hint)).collect();
+        let included = "the same in 2 places: a file that is included counts each time";
         let expected = [
-            ("a".to_owned(), Some(at(1)), Some(places(3))),
-            ("b".to_owned(), Some(at(1)), Some(format!("try c ({})", places(2)))),
-            ("a".to_owned(), Some(at(2)), None),
-            ("no place".to_owned(), None, None),
+            ("a", Some(1), Some(included.to_owned())),
+            ("b", Some(1), Some(format!("try c ({included})"))),
+            ("d", Some(1), Some("the same in 3 places: /n.conf:1, 2, 3".to_owned())),
+            ("e", Some(1), Some(included.to_owned())),
+            ("e", Some(2), None),
+            ("d", Some(3), Some("another".to_owned())),
+            ("no place", None, None),
         ];
-        assert_eq!(said, expected);
+        assert_eq!(said, expected.map(|(message, line, hint)| (message.to_owned(), line, hint)));
     }
 
     #[test]

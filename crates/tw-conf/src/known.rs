@@ -5,10 +5,10 @@ mod modules;
 mod table;
 mod variables;
 
-use crate::context::{Contexts, STREAM, STREAM_SERVER, STREAM_UPSTREAM, context_words};
+use crate::context::{Contexts, STREAM, STREAM_SERVER, STREAM_UPSTREAM, context_words_from, family};
 use crate::directive::{DirectiveInfo, allowed_in};
 use crate::error::{ConfError, MissingFeature};
-use crate::suggest::{Guess, nearest};
+use crate::suggest::{Guess, nearest, nearest_with_distance};
 use crate::tree::Node;
 
 pub(crate) use foreign::hint_for_module;
@@ -62,8 +62,9 @@ const STREAMS: Contexts = STREAM | STREAM_SERVER | STREAM_UPSTREAM;
 /// names, which takes a third of a millisecond.
 pub fn reject(node: &Node, context: Contexts, supported: &[DirectiveInfo], guess: Guess) -> ConfError {
     let name = node.name.lossy();
-    let misplaced =
-        |contexts| node.error("is not allowed here").at(node.name.span).hint(allowed_in(&name, contexts));
+    let misplaced = |contexts| {
+        node.error("is not allowed here").at(node.name.span).hint(allowed_in(&name, context, contexts))
+    };
     let ours = supported.iter().filter(|info| info.name == name);
     let ours = ours.fold(0, |contexts, info| contexts | info.contexts);
     // A directive of http may be one of nginx's in `stream`, too.
@@ -116,22 +117,32 @@ pub fn missing_directive(node: &Node, module: &'static str) -> ConfError {
     error.missing(MissingFeature::new(name.into_owned(), module))
 }
 
-/// Suggestion for an unknown name: a directive for this context, one that nginx has there, or one for another
-/// context.
+/// Suggestion for an unknown name: a directive for this context, one of another context of the protocol, one that nginx has here, or one
+/// that stands anywhere. Of the first two, the nearer one is meant.
 fn meant(name: &str, context: Contexts, supported: &[DirectiveInfo]) -> Option<String> {
     let name = name.to_ascii_lowercase();
-    let here = supported.iter().filter(|info| info.contexts & context != 0);
-    if let Some(meant) = nearest(&name, here.map(|info| info.name)) {
-        return Some(format!("did you mean \"{meant}\"?"));
+    let nearest_in = |contexts: Contexts| {
+        let those = supported.iter().filter(|info| info.contexts & contexts != 0);
+        nearest_with_distance(&name, those.map(|info| info.name))
+    };
+    let places = |meant: &str| {
+        let contexts = supported.iter().filter(|info| info.name == meant);
+        let contexts = contexts.fold(0, |contexts, info| contexts | info.contexts);
+        format!("did you mean \"{meant}\"? It is allowed in: {}", context_words_from(context, contexts))
+    };
+    match (nearest_in(context), nearest_in(family(context))) {
+        (Some((_, meant)), None) => return Some(format!("did you mean \"{meant}\"?")),
+        (Some((here, meant)), Some((elsewhere, _))) if here <= elsewhere => {
+            return Some(format!("did you mean \"{meant}\"?"));
+        }
+        (_, Some((_, meant))) => return Some(places(meant)),
+        (None, None) => {}
     }
     let theirs = known().filter(|known| known.contexts & context != 0);
     if let Some(meant) = nearest(&name, theirs.map(|known| known.name)) {
         return Some(format!("did you mean \"{meant}\"? This version of Tailwater does not support it"));
     }
-    let meant = nearest(&name, supported.iter().map(|info| info.name))?;
-    let contexts = supported.iter().filter(|info| info.name == meant);
-    let contexts = contexts.fold(0, |contexts, info| contexts | info.contexts);
-    Some(format!("did you mean \"{meant}\"? It is allowed in: {}", context_words(contexts)))
+    nearest(&name, supported.iter().map(|info| info.name)).map(places)
 }
 
 /// The supported directive of another gateway that does the same: `proxy_cache` for `scgi_cache`.
@@ -197,6 +208,8 @@ mod tests {
             record::new("root", "path", HTTP | SERVER | LOCATION, Args::exact(1)),
             record::new("proxy_cache", "zone", HTTP | SERVER | LOCATION, Args::exact(1)),
             record::new("worker_name", "name", MAIN, Args::exact(1)),
+            record::new("status_zone", "name", LOCATION, Args::exact(1)),
+            record::new("status_zone", "name", STREAM_SERVER, Args::exact(1)),
         ];
         let table = [
             (
@@ -220,6 +233,18 @@ mod tests {
             ),
             ("frobnicate a;", HTTP, "unknown directive \"frobnicate\"", ""),
             (
+                "statu_zone a;",
+                SERVER,
+                "unknown directive \"statu_zone\"",
+                "did you mean \"status_zone\"? It is allowed in: location",
+            ),
+            (
+                "statu_zone a;",
+                STREAM,
+                "unknown directive \"statu_zone\"",
+                "did you mean \"status_zone\"? It is allowed in: server",
+            ),
+            (
                 "scgi_cache a;",
                 SERVER,
                 "directive \"scgi_cache\" (ngx_http_scgi_module) is not supported by this version of Tailwater",
@@ -235,7 +260,7 @@ mod tests {
                 "proxy_timeout 1;",
                 HTTP,
                 "\"proxy_timeout\" directive is not allowed here",
-                "\"proxy_timeout\" is allowed in: stream, server, mail",
+                "\"proxy_timeout\" is allowed in: stream, server in stream, mail, server in mail",
             ),
             (
                 "worker_name a;",

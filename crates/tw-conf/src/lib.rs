@@ -18,6 +18,7 @@ mod known;
 mod lexer;
 mod lua;
 mod missing;
+mod narrow;
 pub mod network;
 mod reader;
 mod setting;
@@ -34,7 +35,7 @@ pub use advice::advise;
 pub use context::*;
 pub use diagnostic::Diagnostic;
 pub use directive::{Args, Cx, Directive, DirectiveInfo, Setter, check, full_name, record};
-pub use error::{ConfError, Diagnostics, Level, MissingFeature, said_once};
+pub use error::{ConfError, Diagnostics, Level, MachineCheck, MachineSubject, MissingFeature, said_once};
 pub use known::{
     NginxDirective, is_built_in, known, known_variables, missing_directive, missing_module, missing_variable,
     module_of, module_of_file, reject,

@@ -8,12 +8,8 @@
 
 use crate::error::ConfError;
 use crate::known::hint_for_module;
-use crate::span::{Origin, Sources, Span};
-use std::collections::HashSet;
+use crate::span::{Sources, Span};
 use std::fmt;
-
-/// Largest number of places shown for one name.
-const MAX_PLACES: usize = 8;
 
 /// Missing features, in the order in which they were found.
 pub struct MissingList<'a> {
@@ -72,28 +68,6 @@ impl<'a> MissingList<'a> {
         let counts = [counted(names().count() - variables, "directive"), counted(variables, "variable")];
         counts.into_iter().flatten().collect::<Vec<_>>().join(" and ")
     }
-
-    /// The places of a name: a file is named once, its lines follow.
-    fn places(&self, places: &[Span]) -> String {
-        let mut out = String::new();
-        let mut last = None;
-        let mut known = HashSet::new();
-        let places = places.iter().map(|span| (span.file, span.line));
-        let seen: Vec<_> = places.filter(|place| known.insert(*place)).collect();
-        for &(file, line) in seen.iter().take(MAX_PLACES) {
-            let gap = if out.is_empty() { "" } else { ", " };
-            out += &match self.sources.file(file).map(|source| &source.origin) {
-                Some(Origin::File(_)) if last == Some(file) => format!("{gap}{line}"),
-                Some(Origin::File(name)) => format!("{gap}{}:{line}", String::from_utf8_lossy(name)),
-                Some(Origin::CommandLine) | None => format!("{gap}the command line"),
-            };
-            last = Some(file);
-        }
-        match seen.len().saturating_sub(MAX_PLACES) {
-            0 => out,
-            more => format!("{out} and {more} more"),
-        }
-    }
 }
 
 impl fmt::Display for MissingList<'_> {
@@ -105,7 +79,7 @@ impl fmt::Display for MissingList<'_> {
             write!(f, "{gap}    {}", module.name)?;
             let width = module.names.iter().map(|name| name.name.chars().count()).max().unwrap_or(0);
             for name in &module.names {
-                write!(f, "\n        {:width$}  in {}", name.name, self.places(&name.places))?;
+                write!(f, "\n        {:width$}  in {}", name.name, self.sources.places(&name.places))?;
             }
             if let Some(hint) = hint_for_module(module.name)
                 && !hints.contains(&hint)
@@ -122,6 +96,7 @@ impl fmt::Display for MissingList<'_> {
 mod tests {
     use super::*;
     use crate::error::MissingFeature;
+    use crate::span::Origin;
 
     #[test]
     fn a_list_by_module() {

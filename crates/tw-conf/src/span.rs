@@ -1,8 +1,11 @@
 //! Places of words: spans, and the texts they point into.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
+
+/// Largest number of places listed in one message.
+const MAX_PLACES: usize = 8;
 
 /// A stretch of one source text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -78,6 +81,28 @@ impl Sources {
             Some(Origin::File(name)) => format!(" in {}:{}", String::from_utf8_lossy(name), span.line),
             Some(Origin::CommandLine) => " in command line".to_owned(),
             None => String::new(),
+        }
+    }
+
+    /// Several places: a file is named once, its lines follow.
+    pub(crate) fn places(&self, places: &[Span]) -> String {
+        let mut out = String::new();
+        let mut last = None;
+        let mut known = HashSet::new();
+        let places = places.iter().map(|span| (span.file, span.line));
+        let seen: Vec<_> = places.filter(|place| known.insert(*place)).collect();
+        for &(file, line) in seen.iter().take(MAX_PLACES) {
+            let gap = if out.is_empty() { "" } else { ", " };
+            out += &match self.file(file).map(|source| &source.origin) {
+                Some(Origin::File(_)) if last == Some(file) => format!("{gap}{line}"),
+                Some(Origin::File(name)) => format!("{gap}{}:{line}", String::from_utf8_lossy(name)),
+                Some(Origin::CommandLine) | None => format!("{gap}the command line"),
+            };
+            last = Some(file);
+        }
+        match seen.len().saturating_sub(MAX_PLACES) {
+            0 => out,
+            more => format!("{out} and {more} more"),
         }
     }
 

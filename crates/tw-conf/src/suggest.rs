@@ -14,6 +14,14 @@ pub enum Guess {
 
 /// Most similar word, if at most a third of its letters differ. The first of equally similar ones wins.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    nearest_with_distance(word, candidates).map(|(_, nearest)| nearest)
+}
+
+/// Most similar word as of [`nearest`], and the number of letters that differ.
+pub(crate) fn nearest_with_distance<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<(usize, &'a str)> {
     let word: Vec<char> = word.chars().collect();
     let limit = (word.len() / 3).min(MAX_DISTANCE);
     let mut best: Option<(usize, &str)> = None;
@@ -29,7 +37,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
             best = Some((distance, candidate));
         }
     }
-    best.map(|(_, candidate)| candidate)
+    best
 }
 
 /// Edit distance of two words: letters added, removed, changed or swapped with their neighbour. If it exceeds

@@ -78,8 +78,8 @@ impl Walk<'_> {
         for node in nodes {
             if let Err(error) = self.directive(&mut raw, node, context) {
                 let record = |name: &str| DIRECTIVES.iter().find(|record| record.name == name);
-                let opens = node.name.as_str().and_then(record).is_some_and(|record| record.args.has_block());
-                let error = advise(error, node, opens, self.sources, |name| record(name).is_some());
+                let info = node.name.as_str().and_then(record).map(Directive::info);
+                let error = advise(error, node, info.as_ref(), self.sources, |name| record(name).is_some());
                 self.diagnostics.push(error);
             }
         }

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use tw_base::Limit;
 use tw_conf::{
-    Args, ConfError, Contexts, Cx, Directive, Node, STREAM_UPSTREAM, Setting, UPSTREAM, Word, record,
+    Args, ConfError, Contexts, Cx, Directive, MachineSubject, Node, STREAM_UPSTREAM, Setting, Span, UPSTREAM,
+    Word, record,
 };
 use tw_core::load::Resolve;
 use tw_core::metrics::Metric;
@@ -54,6 +55,8 @@ pub struct UpstreamBlock<P: ConnectingProtocol> {
     pub has_resolver: bool,
     /// True once a warning said that there is none where one is needed.
     is_resolver_missed: bool,
+    /// The `upstream` blocks, and whether something names them.
+    pub(crate) named_groups: Vec<NamedGroup>,
     /// Groups made by addresses.
     implicit: HashMap<Box<str>, Arc<UpstreamGroup<P>>>,
     /// True if connections to upstream servers may use TLS.
@@ -68,10 +71,61 @@ impl<P: ConnectingProtocol> Default for UpstreamBlock<P> {
             resolving: None,
             has_resolver: false,
             is_resolver_missed: false,
+            named_groups: Vec::new(),
             implicit: HashMap::new(),
             uses_tls: false,
         }
     }
+}
+
+/// An `upstream` block and its use.
+pub(crate) struct NamedGroup {
+    pub(crate) name: Arc<str>,
+    /// Place of the block.
+    pub(crate) span: Span,
+    pub(crate) usage: GroupUsage,
+}
+
+/// Use of an `upstream` block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GroupUsage {
+    /// Nothing names it.
+    Unused,
+    /// Something names it, or may by a variable.
+    Used,
+}
+
+impl<P: ConnectingProtocol> UpstreamBlock<P> {
+    /// All groups, for something that finds them by a name that has variables.
+    pub fn any_group(&mut self) -> Arc<Groups<P>> {
+        self.named_groups.iter_mut().for_each(|group| group.usage = GroupUsage::Used);
+        self.groups.clone()
+    }
+
+    /// Notes about the `upstream` blocks that nothing names, at the end of the block of the protocol.
+    pub fn unused(&mut self) -> Vec<ConfError> {
+        let groups = std::mem::take(&mut self.named_groups).into_iter();
+        let unused = groups.filter(|group| group.usage == GroupUsage::Unused);
+        let note = |group: NamedGroup| {
+            let message = format!("nothing passes to the upstream \"{}\"", group.name);
+            ConfError::notice(message).at(group.span)
+        };
+        unused.map(note).collect()
+    }
+
+    fn use_group(&mut self, name: &str) {
+        for group in &mut self.named_groups {
+            if group.name.eq_ignore_ascii_case(name) {
+                group.usage = GroupUsage::Used;
+            }
+        }
+    }
+}
+
+/// The note that a test says if the name of a host has no address now.
+fn unresolved(host: &str, word: &Word) -> ConfError {
+    let message = format!("the host name \"{host}\" has no address now");
+    ConfError::notice(message).at(word.span).hint("requests to it fail until it has one")
 }
 
 /// An `upstream` block; nothing in every other block.
@@ -128,8 +182,13 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
     const DIRECTIVES: &'static [Directive<Raw<P>>] = &[
         record::new("server", "address [parameters]", ALL, Args::at_least(1))
             .doc("A server of the group: weight, max_conns, max_fails, fail_timeout, backup, down, slow_start, route, drain.")
-            .set(|raw, node, _| {
-                raw.servers.push(server::read_of::<P>(node)?);
+            .set(|raw, node, cx| {
+                let server = server::read_of::<P>(node)?;
+                if let ServerAddress::Named { host, service: None, follows: false, .. } = &server.address {
+                    let word = node.arg(0)?;
+                    cx.diagnostics.expect(MachineSubject::Host(host.clone()), || unresolved(host, word));
+                }
+                raw.servers.push(server);
                 Ok(())
             }),
         record::new("state", "file", ALL, Args::exact(1))
@@ -424,10 +483,11 @@ pub fn named<P: ConnectingProtocol>(
     usual: Option<u16>,
     cx: &mut Resolve<'_, P>,
 ) -> Result<Arc<UpstreamGroup<P>>, ConfError> {
-    let block = P::upstream_block(&cx.block);
-    if let Some(group) = block.groups.find(text) {
-        return Ok(group.clone());
+    if let Some(group) = P::upstream_block(&cx.block).groups.find(text).cloned() {
+        P::upstream_block_mut(&mut cx.block).use_group(text);
+        return Ok(group);
     }
+    let block = P::upstream_block(&cx.block);
     let refused = |error: String| ConfError::new(error).at(word.span);
     // Many names of hosts have dots, and those with a port are no names of groups.
     let is_plain = !text.contains(['.', ':']);
@@ -455,6 +515,9 @@ pub fn named<P: ConnectingProtocol>(
     if let Some(hint) = meant {
         let message = format!("no upstream has the name \"{text}\", it is resolved as the name of a host");
         cx.report(ConfError::warn(message).at(word.span).hint(hint));
+    }
+    if let ServerAddress::Named { host, .. } = &place {
+        cx.expect(MachineSubject::Host(host.clone()), || unresolved(host, word));
     }
     let server = Server { name: text.into(), address: place, params: PeerParams::default() };
     let peers = group(&name, BalanceMethod::RoundRobin, vec![server], cx);

@@ -8,6 +8,7 @@
 
 mod block_scope;
 mod config_builder;
+mod consequences;
 mod known_directives;
 mod loader;
 mod mistakes;
@@ -19,7 +20,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use tw_conf::{ConfError, ConfFiles, Diagnostics, Span, Word};
+use tw_conf::{ConfError, ConfFiles, Diagnostics, MachineSubject, Span, Word};
 use tw_log::{Batch, Target};
 
 use crate::log::{BatchConflict, LogTarget, Logs, SharedErrorLog, SinkRef};
@@ -32,7 +33,7 @@ use crate::vars::{SlotKind, Template, VarTable};
 pub use block_scope::BlockScope;
 pub use config_builder::{ConfigBuilder, ProtocolParts};
 pub use known_directives::{CollectDirectives, block};
-pub use loader::{IfBlock, LoadedBlocks, Loader, ProtocolBlocks, load, structure_directives};
+pub use loader::{IfBlock, LoadedBlocks, Loader, ProtocolBlocks, Rejected, load, structure_directives};
 pub use mistakes::{LIMITS, Mistakes};
 pub use table::{RawSettings, Record, Table, settings_of};
 
@@ -191,6 +192,11 @@ impl<P: Protocol> Resolve<'_, P> {
     /// Keeps a message, with its hint.
     pub fn report(&mut self, message: ConfError) {
         self.shared.diagnostics.push(message);
+    }
+
+    /// Keeps a message that a test of the configuration says if `subject` is not there.
+    pub fn expect(&mut self, subject: MachineSubject, message: impl FnOnce() -> ConfError) {
+        self.shared.diagnostics.expect(subject, message);
     }
 
     /// Keeps a warning.

@@ -467,7 +467,7 @@ fn time_zone(env: &[(Box<str>, Option<Box<str>>)]) -> Option<Box<str>> {
 
 impl MainSettings {
     /// Makes settings from the directives as written. `error_log` is the default of the error log.
-    pub fn resolve(raw: RawMainSettings, error_log: &[u8], cx: &Cx<'_>) -> Result<Self, ConfError> {
+    pub fn resolve(raw: RawMainSettings, error_log: &[u8], cx: &Cx<'_>) -> Self {
         let mut pools = raw.thread_pool.take().unwrap_or_default();
         match pools.iter().position(|pool| &*pool.name == "default") {
             Some(at) => pools.swap(0, at),
@@ -479,7 +479,7 @@ impl MainSettings {
         if !error_log.iter().any(LogTarget::is_stream) {
             error_log.push(default());
         }
-        Ok(Self {
+        Self {
             workers: match raw.worker_processes.or(None, Workers::Count(1)) {
                 Workers::Count(n) => n as usize,
                 Workers::Auto => tw_rt::affinity::usable_cpus().get(),
@@ -512,7 +512,7 @@ impl MainSettings {
             env: raw.env,
             master_process: raw.master_process.take().unwrap_or(true),
             shutdown_timeout: raw.worker_shutdown_timeout.take(),
-        })
+        }
     }
 
     /// Number of loops.

@@ -32,7 +32,8 @@ pub(crate) struct Plain {
 impl Plain {
     /// One with these variables.
     pub(crate) fn new(vars: VarTable<Self>) -> Self {
-        let slots = vars.finish().unwrap_or_else(|error| panic!("{}", error.message));
+        vars.check().unwrap_or_else(|error| panic!("{}", error.message));
+        let slots = vars.finish();
         Self {
             slots,
             bindings: Bindings::default(),
@@ -100,7 +101,7 @@ pub(crate) fn generation() -> ProcessGeneration {
         conf_prefix: b"/prefix/",
         context: tw_conf::MAIN,
     };
-    let main = MainSettings::resolve(RawMainSettings::default(), b"stderr", &cx).unwrap();
+    let main = MainSettings::resolve(RawMainSettings::default(), b"stderr", &cx);
     let mut logs = Logs::default();
     let error_log = logs.error_log(&main.error_log);
     let config = Config {

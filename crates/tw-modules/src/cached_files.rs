@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tw_base::FatalMutex;
-use tw_conf::{ConfError, Span, Word};
+use tw_conf::{ConfError, MachineSubject, Span, Word};
 use tw_core::reach::Reach;
 use tw_disk::{Account, Disk, DiskError, Errno, FileMeta, Now, Op, OpenOptions};
 use tw_rt::clock::UnixTime;
@@ -59,7 +59,13 @@ impl RawNamedFile {
 
     /// Compiles the name.
     pub(crate) fn resolve(self, cx: &mut Resolve<'_>) -> Result<NamedFile, ConfError> {
-        Ok(NamedFile { name: cx.template(&self.word)?, at: self.word.span, prefix: self.prefix })
+        let name = cx.template(&self.word)?;
+        if let Some(constant) = name.constant() {
+            let path = tw_conf::full_name(&self.prefix, constant);
+            let message = format!("the file \"{}\" does not exist", String::from_utf8_lossy(&path));
+            cx.expect(MachineSubject::Path(path.into()), || ConfError::warn(message).at(self.word.span));
+        }
+        Ok(NamedFile { name, at: self.word.span, prefix: self.prefix })
     }
 }
 

@@ -35,7 +35,10 @@ impl Settings<Http> for InternalRedirect {
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let uri = match raw.uri.take() {
-            Some(word) => Some(cx.template(&word)?),
+            Some(word) => {
+                cx.block.use_named_location(&word.bytes, word.span);
+                Some(cx.template(&word)?)
+            }
             None => outer.and_then(|outer| outer.uri.clone()),
         };
         Ok(Self { uri })
@@ -53,6 +56,10 @@ impl Settings<Http> for InternalRedirect {
 }
 
 impl Handler for InternalRedirect {
+    fn only_looks(&self) -> bool {
+        true
+    }
+
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let uri = self.uri.as_ref().map(|uri| uri.value(r)).unwrap_or_default();
         match uri.first() {

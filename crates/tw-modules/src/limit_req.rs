@@ -244,8 +244,11 @@ impl RawZone {
             if let Some(value) = word.param("zone") {
                 zone = ZoneParameter::read(node, word, value)?;
             } else if let Some(value) = word.param("rate") {
-                rate = Rate::parse(value)
-                    .ok_or_else(|| node.fail(format!("invalid rate \"{word}\"")).at(word.span))?;
+                rate = Rate::parse(value).ok_or_else(|| {
+                    node.fail(format!("invalid rate \"{word}\""))
+                        .at(word.span)
+                        .hint("requests per second or per minute are expected: rate=10r/s or rate=30r/m")
+                })?;
             } else if word.param("fleet").is_some() {
                 fleet = Some(word.clone());
             } else {

@@ -66,7 +66,9 @@ impl<P: Protocol> Settings<P> for Map {
             check_sizes(raw.max_size.or(None, 2048), raw.bucket_size.or(None, 64))?;
         }
         for map in raw.maps {
-            map.define(cx)?;
+            if let Err(error) = map.define(cx) {
+                cx.mistakes.add(error);
+            }
         }
         Ok(Self)
     }

@@ -242,7 +242,10 @@ impl ProtocolBlocks for PlainBlocks {
         mistakes.follow(later, &self.vars, Self::CONTEXTS);
     }
 
-    fn finish(self, _process: &mut ConfigBuilder<'_>) -> Result<LoadedBlocks<Loaded>, ConfError> {
+    fn finish(self, _: &mut ConfigBuilder<'_>, mistakes: &mut Mistakes) -> Option<LoadedBlocks<Loaded>> {
+        if let Err(error) = self.vars.check() {
+            mistakes.add_later(error);
+        }
         let parts = ProtocolParts {
             listens: Vec::new(),
             reach: Reach::default(),
@@ -253,13 +256,9 @@ impl ProtocolBlocks for PlainBlocks {
             lock_max: 0,
             hot_files_size: 0,
         };
-        let served = Served {
-            slots: self.vars.finish()?,
-            plan: self.plan,
-            text: self.template.expect("nothing was wrong with it"),
-        };
+        let served = Served { slots: self.vars.finish(), plan: self.plan, text: self.template? };
         let assemble = Box::new(|process| Loaded { process, served: Arc::new(served) });
-        Ok(LoadedBlocks { parts, assemble })
+        Some(LoadedBlocks { parts, assemble })
     }
 }
 
@@ -334,7 +333,7 @@ fn load(conf: &str, text: &'static str) -> Result<Loaded, String> {
         &SharedObjects::default(),
         &mut Diagnostics::default(),
     );
-    loaded.map_err(|error| error.message)
+    loaded.map_err(|rejected| rejected.mistake.message)
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tw_conf::{Args, ConfError, Directive, LOCATION, SERVER, Setting, Word, record};
 use tw_core::module::Settings;
 use tw_disk::{DiskError, FileKind, FileMeta, Now, Op};
-use tw_log::Level;
+use tw_log::{Level, Text};
 use tw_server::config::location::RootKind;
 use tw_server::http::Http;
 use tw_server::http::files;
@@ -85,7 +85,10 @@ impl Settings<Http> for TryFiles {
         let tries = words.iter().map(|word| Try::compile(word, cx)).collect::<Result<_, _>>()?;
         let last = match code_of(last) {
             Some(code) => Last::Code(code),
-            None => Last::Uri(cx.template(last)?),
+            None => {
+                cx.block.use_named_location(&last.bytes, last.span);
+                Last::Uri(cx.template(last)?)
+            }
         };
         Ok(Self { plan: Some(Tries { tries, last }) })
     }
@@ -118,6 +121,26 @@ impl Try {
 }
 
 impl Handler for TryFiles {
+    fn only_looks(&self) -> bool {
+        true
+    }
+
+    fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
+        let Some(plan) = &self.plan else { return Vec::new() };
+        let mut path = Vec::new();
+        let mut tried: Vec<String> = Vec::new();
+        for item in &plan.tries {
+            push_path(r, &item.name, &mut path);
+            let slash = if item.wanted == Wanted::Directory { "/" } else { "" };
+            tried.push(format!("{}{slash}", Text(&path)));
+        }
+        let last = match &plan.last {
+            Last::Code(code) => code.to_string(),
+            Last::Uri(uri) => Text(&uri.value(r)).to_string(),
+        };
+        vec![("try_files", format!("{}, else {last}", tried.join(", ")))]
+    }
+
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let Some(plan) = &self.plan else { return Step::PASS };
         let home = r.client().home.clone();

@@ -73,8 +73,7 @@ pub(crate) const CORE_HTTP3: usize = 6;
 /// Of the tree only the directives of the main context remain.
 ///
 /// # Errors
-/// The first mistake. The others of the same step (reading directives, making settings of them) go to `diagnostics` as the
-/// warnings do.
+/// The first mistake. The others go to `diagnostics` as the warnings do.
 pub fn load(
     tree: &mut Tree,
     files: &dyn ConfFiles,
@@ -83,7 +82,8 @@ pub fn load(
     previous: &SharedObjects,
     diagnostics: &mut Diagnostics,
 ) -> Result<Config, ConfError> {
-    tw_core::load::load(tree, files, prefixes, HttpBlocks::new(modules), previous, diagnostics)
+    let loaded = tw_core::load::load(tree, files, prefixes, HttpBlocks::new(modules), previous, diagnostics);
+    loaded.map_err(|rejected| rejected.mistake)
 }
 
 /// HTTP while a configuration is loaded.
@@ -165,18 +165,28 @@ impl ProtocolBlocks for HttpBlocks {
         mistakes.follow(later, &self.vars, Self::CONTEXTS);
     }
 
-    fn finish(self, process: &mut ConfigBuilder<'_>) -> Result<LoadedBlocks<Config>, ConfError> {
-        let LoadedHttp { plans, servers, upstreams, reach } = self.built;
-        let listens = blocks::listens(&servers, process.sources, &mut *process.diagnostics)?;
+    fn finish(
+        self,
+        process: &mut ConfigBuilder<'_>,
+        mistakes: &mut Mistakes,
+    ) -> Option<LoadedBlocks<Config>> {
+        let LoadedHttp { plans, servers, upstreams, reach, warnings } = self.built;
+        warnings.into_iter().for_each(|warning| process.diagnostics.push(warning));
+        let said = (process.sources, &mut *process.diagnostics, &mut *mistakes);
+        let listens = blocks::listens(&servers, said);
         let waits = plans.iter().any(|plan| plan.core.files.aio.waits_inline());
         if waits && process.main.loop_guard == LoopGuard::Enforce {
-            return Err(ConfError::new("\"aio off\" cannot be used with \"loop_guard enforce\"")
-                .hint("without threads, event loops wait for the disk, which the guard forbids"));
+            mistakes.add_later(
+                ConfError::new("\"aio off\" cannot be used with \"loop_guard enforce\"")
+                    .hint("without threads, event loops wait for the disk, which the guard forbids"),
+            );
         }
         let is_program =
             |work: &tw_acme::IssuerConfig| matches!(work.issuer.challenge, tw_acme::Challenge::Dns01(_));
         if self.acme.works.iter().any(is_program) && process.main.sandbox != Sandbox::Off {
-            return Err(ConfError::new(NOT_IN_SANDBOX).hint("\"sandbox off;\" in the main context lets it"));
+            mistakes.add_later(
+                ConfError::new(NOT_IN_SANDBOX).hint("\"sandbox off;\" in the main context lets it"),
+            );
         }
         let uses_ring = plans.iter().any(|plan| plan.core.files.aio.uses_ring());
         let ring = if uses_ring { UringUse::Used } else { UringUse::Unused };
@@ -198,7 +208,11 @@ impl ProtocolBlocks for HttpBlocks {
             lock_max,
             hot_files_size: memory.hot_files_size,
         };
-        let slots = self.vars.finish()?;
+        if mistakes.is_empty()
+            && let Err(error) = self.vars.check()
+        {
+            mistakes.add_later(error);
+        }
         let own = HttpConfig {
             parts: modules,
             memory,
@@ -206,13 +220,13 @@ impl ProtocolBlocks for HttpBlocks {
             servers: servers.into(),
             upstreams: upstreams.into(),
             groups: listens.groups,
-            slots,
+            slots: self.vars.finish(),
             temp_paths: self.temp_paths,
             directories: self.directories,
             acme: Arc::new(self.acme),
         };
         let assemble = Box::new(move |process| Config { process, own });
-        Ok(LoadedBlocks { parts, assemble })
+        Some(LoadedBlocks { parts, assemble })
     }
 }
 

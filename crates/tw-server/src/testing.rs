@@ -108,7 +108,7 @@ pub(crate) fn eval(r: &Request, template: &str) -> String {
     let mut vars = VarTable::default();
     crate::http::variables::VARIABLES.iter().for_each(|variables| vars.declare(variables));
     let template = Template::compile(template.as_bytes(), None, &mut vars).unwrap();
-    vars.finish().unwrap_or_else(|error| panic!("{}", error.message));
+    vars.check().unwrap_or_else(|error| panic!("{}", error.message));
     let mut out = Vec::new();
     template.eval_each(r, &mut out, |out, _, value| {
         if value == Value::Missing {

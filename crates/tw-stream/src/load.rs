@@ -90,13 +90,23 @@ impl ProtocolBlocks for StreamBlocks {
         mistakes.follow(later, &self.vars, Self::CONTEXTS);
     }
 
-    fn finish(self, process: &mut ConfigBuilder<'_>) -> Result<LoadedBlocks<Self::Config>, ConfError> {
-        let Some(LoadedStream { servers, upstreams, reach, secures_upstreams }) = self.loaded else {
-            return Ok(LoadedBlocks { parts: ProtocolParts::default(), assemble: Box::new(|_| None) });
+    fn finish(
+        self,
+        process: &mut ConfigBuilder<'_>,
+        mistakes: &mut Mistakes,
+    ) -> Option<LoadedBlocks<Self::Config>> {
+        let Some(LoadedStream { servers, upstreams, reach, secures_upstreams, notes }) = self.loaded else {
+            return Some(LoadedBlocks { parts: ProtocolParts::default(), assemble: Box::new(|_| None) });
         };
-        let Listens { addresses, groups } =
-            blocks::listens(&servers, process.sources, &mut *process.diagnostics)?;
-        let slots = self.vars.finish()?;
+        notes.into_iter().for_each(|note| process.diagnostics.push(note));
+        let said = (process.sources, &mut *process.diagnostics, &mut *mistakes);
+        let Listens { addresses, groups } = blocks::listens(&servers, said);
+        if mistakes.is_empty()
+            && let Err(error) = self.vars.check()
+        {
+            mistakes.add_later(error);
+        }
+        let slots = self.vars.finish();
         let is_secured = secures_upstreams || groups.iter().any(|group| group.servers.ssl);
         let pools = is_secured.then(|| ssl::pool_settings(process.main.worker_count())).into_iter().collect();
         let parts =
@@ -111,7 +121,7 @@ impl ProtocolBlocks for StreamBlocks {
             };
             Some(Config { process, own })
         });
-        Ok(LoadedBlocks { parts, assemble })
+        Some(LoadedBlocks { parts, assemble })
     }
 }
 

@@ -211,10 +211,10 @@ impl SandboxRules {
         }
     }
 
-    /// Lines of `-t` about the sandbox. A start makes the temporary directories of `config`, so they count as existing.
-    pub(crate) fn describe(&self, config: &Config) -> Vec<String> {
+    /// Line of `-t` about the sandbox, if there is one. A start makes the temporary directories of `config`, so they count as existing.
+    pub(crate) fn describe(&self, config: &Config) -> Option<String> {
         let word = match self.sandbox {
-            Sandbox::Off => return Vec::new(),
+            Sandbox::Off => return None,
             Sandbox::Auto => "auto",
             Sandbox::On => "on",
         };
@@ -226,18 +226,27 @@ impl SandboxRules {
                 .extend(self.places.missing().map(|(path, _)| path.to_owned()).filter(|path| is_made(path)));
             places.sort();
         }
-        let line = |what: &str, places: Option<Vec<PathBuf>>| match places {
-            None => None,
-            Some(places) if places.is_empty() => Some(format!("\"sandbox {word}\" allows {what} nowhere")),
-            Some(places) => {
-                let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
-                Some(format!("\"sandbox {word}\" allows {what} in {}", places.join(", ")))
-            }
+        let absolute =
+            |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
+        let part = |what: &str, places: Option<Vec<PathBuf>>| {
+            let places: Vec<_> = places?.iter().map(|place| absolute(place)).collect();
+            Some(match places.is_empty() {
+                true => format!("{what} nowhere"),
+                false => format!("{what} only in {}", places.join(", ")),
+            })
         };
-        let missing = self.places.missing().filter(|(path, _)| !is_made(path)).map(|(path, purpose)| {
-            format!("\"sandbox {word}\" will not allow {purpose} {}, which does not exist", path.display())
-        });
-        [line("reading", reading), line("writing", writing)].into_iter().flatten().chain(missing).collect()
+        let allowed: Vec<_> = [part("read", reading), part("write", writing)].into_iter().flatten().collect();
+        let mut line = match allowed.is_empty() {
+            true => format!("\"sandbox {word}\" lets the running server read and write files everywhere"),
+            false => format!("\"sandbox {word}\" lets the running server {}", allowed.join(", and ")),
+        };
+        if !allowed.is_empty() && self.role == ProcessRole::Worker {
+            line += "; its logs are open already";
+        }
+        for (path, purpose) in self.places.missing().filter(|(path, _)| !is_made(path)) {
+            line += &format!("; {purpose} {} is refused: it does not exist", absolute(path));
+        }
+        Some(line)
     }
 
     /// Restricts the calling thread; the filter of system calls is for all threads.

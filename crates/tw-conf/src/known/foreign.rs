@@ -39,6 +39,11 @@ const HINTS: &[(&str, &str)] = &[
         "passenger*",
         "applications are asked with \"proxy_pass\", \"fastcgi_pass\", \"uwsgi_pass\" or \"scgi_pass\"",
     ),
+    ("else", NO_ELSE),
+    ("elseif", NO_ELSE),
+    ("elsif", NO_ELSE),
+    ("elif", NO_ELSE),
+    ("DocumentRoot", "did you mean \"root\"?"),
     ("spdy_*", "\"http2 on;\" took the place of SPDY"),
 ];
 
@@ -57,6 +62,7 @@ const MODULES: &[(&str, &str)] = &[
 ];
 
 const GEOIP2: &str = "MaxMind no longer makes .dat files: \"geoip2 FILE.mmdb { $country_code country iso_code; }\" reads the databases of today";
+const NO_ELSE: &str = "there is no \"else\": a \"map\" has a value for every other case, or a second \"if\" compares with \"!=\"";
 const NO_LUA: &str = "Lua is not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
 const NO_SCRIPTS: &str = "scripts are not supported; \"map\", \"rewrite\", \"auth_request\" and applications behind a gateway do most of it";
 const NO_FIREWALL: &str = "there is no firewall with rules for applications: \"deny_request\" refuses requests by the value of a \"map\", and a firewall that is a server of its own can stand in front or behind";

@@ -7,7 +7,7 @@ use tw_core::load::{Loader, RawSettings, Resolve, Table, settings_of};
 use tw_core::module::Resolved;
 use tw_core::reach::Reach;
 
-use super::{Groups, Upstream, keep_groups, lacks_servers};
+use super::{GroupUsage, Groups, NamedGroup, Upstream, keep_groups, lacks_servers};
 use crate::group::UpstreamGroup;
 use crate::protocol::ConnectingProtocol;
 use crate::resolving::Resolving;
@@ -54,8 +54,9 @@ pub fn resolve_blocks<P: ConnectingProtocol>(
 ) -> Result<Vec<Arc<UpstreamGroup<P>>>, ConfError> {
     P::upstream_block_mut(&mut cx.block).resolving = Some(resolving);
     let mut groups = Groups::default();
-    let mut all = Vec::new();
+    let (mut all, mut named_groups) = (Vec::new(), Vec::new());
     for WrittenUpstream { name, raws, span } in blocks {
+        named_groups.push(NamedGroup { name: name.clone(), span, usage: GroupUsage::Unused });
         P::upstream_block_mut(&mut cx.block).name = Some(name.clone());
         let settings = table.resolve(raws, Some(outer), cx, |_, _, _| {})?;
         P::upstream_block_mut(&mut cx.block).name = None;
@@ -72,6 +73,8 @@ pub fn resolve_blocks<P: ConnectingProtocol>(
         }
     }
     let groups = keep_groups(groups, cx);
-    P::upstream_block_mut(&mut cx.block).groups = groups;
+    let block = P::upstream_block_mut(&mut cx.block);
+    block.groups = groups;
+    block.named_groups = named_groups;
     Ok(all)
 }

@@ -52,6 +52,60 @@ pub fn place(text: &str, usual: Option<u16>) -> Result<ServerAddress, String> {
     })
 }
 
+/// Hint about an address that is refused, if it is clear what is meant. `schemes` are those that may stand in front of it: the plain one
+/// first, then that of TLS. `usual` is the port of an address without one.
+pub fn hint(written: &str, schemes: &[&str], usual: Option<u16>) -> Option<String> {
+    const SECURED: [&str; 4] = ["https", "grpcs", "suwsgi", "wss"];
+    if let Some((scheme, rest)) = written.split_once("://") {
+        let address = without_path(rest);
+        let needs_port = match place(address, usual) {
+            Ok(_) => "",
+            Err(error) if error == "no port" => " and needs a port",
+            Err(_) => return None,
+        };
+        let own = schemes.get(usize::from(SECURED.contains(&scheme))).or(schemes.first());
+        let rule = match own {
+            None => format!("An address has no scheme here{needs_port}"),
+            Some(_) => format!("The scheme here is {}, or none", schemes.join(" or ")),
+        };
+        return Some(format!("did you mean \"{}{address}\"? {rule}", own.unwrap_or(&"")));
+    }
+    if written.starts_with('/') {
+        return Some(format!("did you mean \"unix:{written}\"?"));
+    }
+    if let Some(hint) = in_brackets(written) {
+        return Some(hint);
+    }
+    let address = without_path(written);
+    match place(address, usual) {
+        Ok(_) if address.len() < written.len() => {
+            Some(format!("did you mean \"{address}\"? An address has no path here"))
+        }
+        Err(error) if error == "no port" => Some(format!("a port is needed: {address}:9000, for example")),
+        _ => None,
+    }
+}
+
+/// Hint for an IPv6 address without brackets.
+fn in_brackets(text: &str) -> Option<String> {
+    let is_ipv6 = |text: &str| text.parse::<Ipv6Addr>().is_ok();
+    match text.rsplit_once(':') {
+        Some((address, digits)) if is_ipv6(address) && port(digits).is_some() => {
+            Some(format!("did you mean \"[{address}]:{digits}\"?"))
+        }
+        _ if is_ipv6(text) => Some(format!("did you mean \"[{text}]\"?")),
+        _ => None,
+    }
+}
+
+/// The part of a URL behind its scheme that names the server.
+fn without_path(text: &str) -> &str {
+    match is_unix(text) {
+        true => text,
+        false => text.split(['/', '?']).next().unwrap_or_default(),
+    }
+}
+
 fn is_unix(text: &str) -> bool {
     text.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case("unix:"))
 }
@@ -134,10 +188,19 @@ pub(crate) fn read_of<P: ConnectingProtocol>(node: &Node) -> Result<Server, Conf
 pub fn read(node: &Node, usual: Option<u16>) -> Result<Server, ConfError> {
     let address = node.arg(0)?;
     let text = address.lossy();
+    let is_http = usual.is_some();
     let has_service = node.args.iter().any(|word| word.param("service").is_some());
     let usual = usual.or(has_service.then_some(SERVICE_PORT));
-    let mut place =
-        place(&text, usual).map_err(|error| node.fail(format!("{error} in upstream \"{address}\"")))?;
+    let mut place = place(&text, usual).map_err(|error| {
+        let hint = match text.split_once("://") {
+            Some((scheme @ ("http" | "https"), rest)) if is_http => Some(format!(
+                "did you mean \"{}\"? The scheme stands where the group is used: proxy_pass {scheme}://NAME",
+                without_path(rest)
+            )),
+            _ => hint(&text, &[], usual),
+        };
+        node.fail(format!("{error} in upstream \"{address}\"")).or_hint(hint)
+    })?;
     let mut params = PeerParams::default();
     for word in node.args.iter().skip(1) {
         let invalid = || node.fail(format!("invalid parameter \"{word}\""));
@@ -249,6 +312,36 @@ mod tests {
             let mut out = Vec::new();
             write_nodes(&[written(&server)], &mut out);
             assert_eq!(String::from_utf8(out).unwrap(), line);
+        }
+    }
+
+    #[test]
+    fn refused_addresses_have_hints() {
+        let (grpc, none): (&[&str], &[&str]) = (&["grpc://", "grpcs://"], &[]);
+        for (written, schemes, usual, expected) in [
+            (
+                "http://127.0.0.1:9000/x",
+                none,
+                None,
+                "did you mean \"127.0.0.1:9000\"? An address has no scheme here",
+            ),
+            ("tcp://a", none, None, "did you mean \"a\"? An address has no scheme here and needs a port"),
+            (
+                "https://a:1",
+                grpc,
+                None,
+                "did you mean \"grpcs://a:1\"? The scheme here is grpc:// or grpcs://, or none",
+            ),
+            ("/run/php.sock", none, None, "did you mean \"unix:/run/php.sock\"?"),
+            ("127.0.0.1:9000/", none, None, "did you mean \"127.0.0.1:9000\"? An address has no path here"),
+            ("localhost", none, None, "a port is needed: localhost:9000, for example"),
+            ("::1", none, None, "did you mean \"[::1]\"?"),
+            ("fe80::1:80", none, Some(80), "did you mean \"[fe80::1]:80\"?"),
+        ] {
+            assert_eq!(hint(written, schemes, usual).unwrap_or_default(), expected, "{written}");
+        }
+        for written in ["a:80x", "http://", "http://a:b", ""] {
+            assert_eq!(hint(written, none, None), None, "{written}");
         }
     }
 

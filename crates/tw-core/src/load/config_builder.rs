@@ -1,4 +1,4 @@
-//! Assembly of a [`Config`] from its parts, after all blocks have been resolved without errors.
+//! Assembly of a [`Config`] from its parts, after all blocks have been resolved.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tw_conf::{ConfError, Diagnostics, Sources};
 use tw_disk::Locks;
 
+use super::Mistakes;
 use crate::generation::{Config, DebugLines, ListenAddress, share_sockets};
 use crate::log::{Logs, SharedErrorLog};
 use crate::pools::{PoolSettings, UringUse};
@@ -13,7 +14,7 @@ use crate::process::MainSettings;
 use crate::reach::Reach;
 use crate::shared_objects::SharedObjects;
 
-/// A configuration in which nothing is wrong with any block.
+/// A configuration whose blocks are resolved.
 pub struct ConfigBuilder<'a> {
     /// Settings of the process.
     pub main: MainSettings,
@@ -49,17 +50,15 @@ pub struct ProtocolParts {
 }
 
 impl ProtocolParts {
-    /// Parts of two protocols. The files that are locked or cached in memory are those of the first.
-    ///
-    /// # Errors
-    /// Both listen on one address.
-    pub fn join(mut self, other: Self) -> Result<Self, ConfError> {
+    /// Parts of two protocols. The files that are locked or cached in memory are those of the first. That both listen on one address is a
+    /// mistake.
+    pub fn join(mut self, other: Self, mistakes: &mut Mistakes) -> Self {
         let key = |listen: &ListenAddress| (listen.address.clone(), listen.options.kind);
         let own: HashSet<_> = self.listens.iter().map(key).collect();
-        if let Some(twice) = other.listens.iter().find(|listen| own.contains(&key(listen))) {
+        for twice in other.listens.iter().filter(|listen| own.contains(&key(listen))) {
             let error = ConfError::new(format!("duplicate \"{}\" address and port pair", twice.address))
                 .hint("another protocol listens there already");
-            return Err(match twice.span {
+            mistakes.add_later(match twice.span {
                 Some(span) => error.at(span),
                 None => error,
             });
@@ -73,25 +72,25 @@ impl ProtocolParts {
         let pools: Vec<_> = other.pools.into_iter().filter(is_new).collect();
         self.pools.extend(pools);
         self.is_secured |= other.is_secured;
-        Ok(self)
+        self
     }
 }
 
 impl ConfigBuilder<'_> {
-    /// The part of the configuration that is not a protocol's.
-    ///
-    /// # Errors
-    /// The sandbox would forbid what the configuration asks for.
-    pub(super) fn build(mut self, made: ProtocolParts) -> Result<Config, ConfError> {
+    /// The part of the configuration that is not a protocol's. It is a mistake if the sandbox would forbid what the configuration asks
+    /// for.
+    pub(super) fn build(mut self, made: ProtocolParts, mistakes: &mut Mistakes) -> Config {
         let ProtocolParts { mut listens, reach, ring, pools, is_secured, locks, lock_max, hot_files_size } =
             made;
         let configured = |pool: &PoolSettings| self.main.pools.iter().any(|other| other.name == pool.name);
         let pools: Vec<_> = pools.into_iter().filter(|pool| !configured(pool)).collect();
         self.main.pools.extend(pools);
         share_sockets(&mut listens);
-        reach.check(self.main.sandbox, self.diagnostics)?;
+        if let Err(error) = reach.check(self.main.sandbox, self.diagnostics) {
+            mistakes.add_later(error);
+        }
         let has_debug = self.logs.has_debug() || !self.main.debug_connections.is_empty();
-        Ok(Config {
+        Config {
             main: self.main,
             listens,
             logs: self.logs,
@@ -105,6 +104,6 @@ impl ConfigBuilder<'_> {
             hot_files_size,
             hostname: self.hostname.into(),
             shared_objects: self.shared_objects,
-        })
+        }
     }
 }

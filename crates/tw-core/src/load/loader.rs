@@ -35,14 +35,25 @@ pub trait ProtocolBlocks: Sized {
     /// but not for other mistakes, which may come of these ([`Mistakes::follow`]).
     fn resolve(&mut self, shared: ResolveContext<'_>, mistakes: &mut Mistakes);
 
-    /// Ends loading, once nothing is wrong with any block.
-    ///
-    /// # Errors
-    /// Errors that only show when the whole configuration is known.
-    fn finish(self, process: &mut ConfigBuilder<'_>) -> Result<LoadedBlocks<Self::Config>, ConfError>;
+    /// Ends loading. Adds the mistakes that only show when the whole configuration is known. After mistakes, the result is as far as
+    /// it could be made and serves nobody; `None` if nothing could.
+    fn finish(
+        self,
+        process: &mut ConfigBuilder<'_>,
+        mistakes: &mut Mistakes,
+    ) -> Option<LoadedBlocks<Self::Config>>;
 }
 
-/// Blocks of protocols without mistakes.
+/// A configuration with mistakes.
+#[derive(Debug)]
+pub struct Rejected<C> {
+    /// The first mistake.
+    pub mistake: ConfError,
+    /// The configuration as far as it could be made, for further checks; it serves nobody.
+    pub partial: Option<Box<C>>,
+}
+
+/// Blocks of protocols, without mistakes unless they are part of a rejected configuration.
 pub struct LoadedBlocks<C> {
     /// Their part of the configuration that every protocol shares.
     pub parts: ProtocolParts,
@@ -54,8 +65,7 @@ pub struct LoadedBlocks<C> {
 /// Of the tree only the directives of the main context remain.
 ///
 /// # Errors
-/// The first mistake. The others of the same step (reading directives, making settings of them) go to `diagnostics` as the
-/// warnings do.
+/// The first mistake. The others go to `diagnostics` as the warnings do.
 pub fn load<B: ProtocolBlocks>(
     tree: &mut Tree,
     files: &dyn ConfFiles,
@@ -63,7 +73,7 @@ pub fn load<B: ProtocolBlocks>(
     mut blocks: B,
     previous: &SharedObjects,
     diagnostics: &mut Diagnostics,
-) -> Result<B::Config, ConfError> {
+) -> Result<B::Config, Rejected<B::Config>> {
     let Tree { nodes, sources, failures, unbalanced, .. } = tree;
     let mut loader = Loader::new(sources, prefixes, &blocks, diagnostics);
     loader.failures = std::mem::take(failures);
@@ -79,8 +89,12 @@ pub fn load<B: ProtocolBlocks>(
     let mut mistakes = std::mem::take(&mut loader.mistakes);
     let loaded = loader.finish(blocks, files, previous, &mut mistakes);
     match (mistakes.into_first(diagnostics), loaded) {
-        (Some(first), _) => Err(first),
-        (None, loaded) => loaded,
+        (None, Some(config)) => Ok(config),
+        (Some(mistake), partial) => Err(Rejected { mistake, partial: partial.map(Box::new) }),
+        (None, None) => {
+            let mistake = ConfError::new("the configuration cannot be used");
+            Err(Rejected { mistake, partial: None })
+        }
     }
 }
 
@@ -369,27 +383,30 @@ impl<'a> Loader<'a> {
 
     /// An error about a directive with what its words show.
     fn advised(&self, error: ConfError, node: &Node) -> ConfError {
-        let opens = self.known.record(&node.name.lossy()).is_some_and(|info| info.args.has_block());
+        let info = self.known.record(&node.name.lossy());
         let begins = |name: &str| {
             self.known.record(name).is_some() || tw_conf::known().any(|known| known.name == name)
         };
-        tw_conf::advise(error, node, opens, self.sources, begins)
+        tw_conf::advise(error, node, info, self.sources, begins)
     }
 
+    /// Makes settings of what was read, and a configuration of them.
     fn finish<B: ProtocolBlocks>(
         mut self,
         mut blocks: B,
         files: &dyn ConfFiles,
         previous: &SharedObjects,
         mistakes: &mut Mistakes,
-    ) -> Result<B::Config, ConfError> {
-        if self.events == Seen::No && mistakes.is_empty() {
-            return Err(ConfError::new("no \"events\" section in configuration")
-                .hint("add \"events { }\" to the main context, beside \"http\""));
+    ) -> Option<B::Config> {
+        if self.events == Seen::No {
+            mistakes.add_later(
+                ConfError::new("no \"events\" section in configuration")
+                    .hint("add \"events { }\" to the main context, beside \"http\""),
+            );
         }
         let raw = std::mem::take(&mut self.main);
         let prefixes = self.prefixes;
-        let main = MainSettings::resolve(raw, &prefixes.error_log, &self.cx(MAIN))?;
+        let main = MainSettings::resolve(raw, &prefixes.error_log, &self.cx(MAIN));
         let mut logs = Logs::default();
         let error_log = logs.error_log(&main.error_log);
         let mut shared_objects = SharedObjects::default();
@@ -407,16 +424,20 @@ impl<'a> Loader<'a> {
             previous,
         };
         blocks.resolve(shared, mistakes);
+        mistakes.end_step(self.sources);
         mistakes.add_unknown_variables(self.sources);
-        if !mistakes.is_empty() {
-            return Err(ConfError::new("the configuration cannot be used"));
-        }
-        let diagnostics = self.diagnostics;
+        // What is odd about the whole most likely follows from what is wrong with a part.
+        let mut unheard = Diagnostics::default();
+        let diagnostics = if mistakes.is_empty() { self.diagnostics } else { &mut unheard };
         let (hostname, sources) = (&prefixes.hostname, self.sources);
         let mut process =
             ConfigBuilder { main, diagnostics, sources, logs, error_log, shared_objects, hostname };
-        let LoadedBlocks { parts, assemble } = blocks.finish(&mut process)?;
-        Ok(assemble(process.build(parts)?.into()))
+        let loaded = blocks.finish(&mut process, mistakes).map(|LoadedBlocks { parts, assemble }| {
+            let process = process.build(parts, mistakes);
+            assemble(process.into())
+        });
+        mistakes.end_step(sources);
+        loaded
     }
 }
 

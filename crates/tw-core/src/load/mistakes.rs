@@ -1,13 +1,14 @@
 //! Mistakes of a configuration: all of them are reported at once.
 //!
-//! The first one is nginx's message. Consequences of an earlier mistake are not reported: after a mistake in reading,
-//! settings are made only to find undefined variables.
+//! The first one is nginx's message. Each step of loading goes on after mistakes of the steps before it. Of its own mistakes, those
+//! that most likely follow from an earlier one are left out: something is missing whose definition was not taken in.
 
 use std::collections::HashSet;
 
 use tw_base::Limit;
 use tw_conf::{ConfError, Contexts, Diagnostics, Guess, Node, Sources, Span};
 
+use super::consequences::{Causes, MAX_CAUSES};
 use crate::vars::{VarTable, names_in};
 
 /// Largest number of mistakes that are kept. A configuration of another server has as many as it has lines; no one
@@ -31,6 +32,12 @@ pub const LIMITS: &[Limit] = &[
         "Mistakes of one configuration among which the nearest name is looked for",
         "further ones have no such hint",
     ),
+    Limit::count(
+        "MAX_CAUSES",
+        MAX_CAUSES as u64,
+        "Mistakes of one configuration that are searched for the definition of something that is missing",
+        "nothing that is missing is reported before some are mended",
+    ),
 ];
 
 /// Mistakes, in the order in which they were found.
@@ -38,6 +45,8 @@ pub const LIMITS: &[Limit] = &[
 #[derive(Default)]
 pub struct Mistakes {
     list: Vec<ConfError>,
+    /// Mistakes of the step that is under way, some of which may follow from those of the list.
+    later: Vec<ConfError>,
     /// Variables in directives that are missing themselves.
     variables: Vec<(String, Span, Contexts)>,
     /// Names in directives that were not taken in, which may be what defines them.
@@ -71,6 +80,17 @@ impl Mistakes {
         self.list.retain(|mistake| !is_misplacement(&mistake.message) || !is_unbalanced(mistake));
     }
 
+    /// Ends a step of loading: keeps its mistakes unless they most likely follow from those of earlier steps.
+    pub(super) fn end_step(&mut self, sources: &Sources) {
+        let later = std::mem::take(&mut self.later);
+        if later.is_empty() {
+            return;
+        }
+        let causes = Causes::new(&self.list, sources, self.expects_all);
+        let independent: Vec<_> = later.into_iter().filter(|mistake| !causes.explain(mistake)).collect();
+        independent.into_iter().for_each(|mistake| self.add(mistake));
+    }
+
     /// Keeps the variables that nothing defines, unless something that is wrong may be their definition.
     pub(super) fn add_unknown_variables(&mut self, sources: &Sources) {
         if self.expects_all {
@@ -97,6 +117,13 @@ impl Mistakes {
     pub fn add(&mut self, mistake: ConfError) {
         if self.list.len() < MAX_MISTAKES {
             self.list.push(mistake);
+        }
+    }
+
+    /// Keeps one of the step that is under way, see [`end_step`](Self::end_step).
+    pub fn add_later(&mut self, mistake: ConfError) {
+        if self.later.len() < MAX_MISTAKES {
+            self.later.push(mistake);
         }
     }
 
@@ -129,15 +156,12 @@ impl Mistakes {
     /// Takes in what was found when the settings of a protocol were made, with `vars` as the names that are defined then in its
     /// `contexts`.
     pub fn follow<S: 'static>(&mut self, later: Mistakes, vars: &VarTable<S>, contexts: Contexts) {
-        let is_first = self.is_empty();
         let mut undefined = vars.undefined();
         let unread = self.variables.extract_if(.., |(_, _, context)| *context & contexts != 0);
         let unread = unread.filter(|(name, ..)| !vars.is_defined(name));
         undefined.extend(unread.map(|(name, span, _)| (name, Some(span))));
         undefined.sort_by_key(|(_, at)| at.map(|span| (span.file, span.start)));
-        if is_first {
-            self.list = later.list;
-        }
+        later.list.into_iter().for_each(|mistake| self.add_later(mistake));
         let mut unknown = HashSet::new();
         for (name, at) in undefined {
             let located = |error: ConfError| match at {

@@ -211,18 +211,23 @@ impl<S: 'static> VarTable<S> {
         tw_conf::nearest(name, names)
     }
 
-    /// Ends loading: every slot that is used must have been defined.
-    pub fn finish(self) -> Result<Slots<S>, ConfError> {
+    /// Checks that every slot that is used has been defined, and that they are not too many.
+    pub fn check(&self) -> Result<(), ConfError> {
         if self.kinds.len() > usize::from(u16::MAX) {
             return Err(ConfError::new(format!("more than {} variables are defined", u16::MAX)));
         }
-        if let Some((name, at)) = self.undefined().into_iter().next() {
-            return Err(located(ConfError::new(format!("unknown \"{name}\" variable")), at));
+        match self.undefined().into_iter().next() {
+            Some((name, at)) => Err(located(ConfError::new(format!("unknown \"{name}\" variable")), at)),
+            None => Ok(()),
         }
-        let kinds = self.kinds.into_iter().flatten().collect();
+    }
+
+    /// Ends loading. Undefined slots, which [`check`](Self::check) refuses, have no value.
+    pub fn finish(self) -> Slots<S> {
+        let kinds = self.kinds.into_iter().map(|kind| kind.unwrap_or(SlotKind::Stored)).collect();
         let one = self.one.into_iter().map(|(name, one)| (name, one.eval)).collect();
         let prepared = self.prepared_anywhere;
-        Ok(Slots { kinds, names: self.slots, prepared, one, families: self.families })
+        Slots { kinds, names: self.slots, prepared, one, families: self.families }
     }
 
     fn slot(&mut self, name: &str) -> u16 {

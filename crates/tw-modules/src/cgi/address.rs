@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Node, Word};
-use tw_connect::upstream_block::{self, warn_without_resolver};
+use tw_connect::upstream_block::{self, server, warn_without_resolver};
 use tw_log::Level;
 use tw_server::config::upstream::Groups;
 use tw_server::http::plan::UPSTREAM;
@@ -84,12 +84,13 @@ impl RawPassAddress {
         let Self(word) = self;
         if word.bytes.contains(&b'$') {
             warn_without_resolver(&word, split(schemes, &word.bytes).1, cx);
-            let groups = cx.block.upstreams().clone();
+            let groups = cx.block.any_upstream();
             return Ok(PassAddress::Variable { address: cx.template(&word)?, groups });
         }
         let (scheme, host) = split(schemes, &word.bytes);
         let text = String::from_utf8_lossy(host).into_owned();
-        let group = upstream_block::named(&word, &text, None, cx)?;
+        let group = upstream_block::named(&word, &text, None, cx)
+            .map_err(|error| error.or_hint(hint(&text, schemes)))?;
         Ok(PassAddress::Fixed(Arc::new(FixedAddress { scheme, host: host.into(), group })))
     }
 }
@@ -175,6 +176,17 @@ impl PassAddress {
             Self::Variable { .. } => schemes.iter().any(|scheme| scheme.is_secured),
         }
     }
+}
+
+/// Hint about an address that is refused.
+fn hint(text: &str, schemes: &[AddressScheme]) -> Option<String> {
+    let written: Vec<_> =
+        schemes.iter().filter(|scheme| scheme.is_written).map(|scheme| scheme.text).collect();
+    let hint = server::hint(text, &written, None)?;
+    Some(match text.starts_with("http://") || text.starts_with("https://") {
+        true => format!("{hint}; \"proxy_pass\" is for servers that speak HTTP"),
+        false => hint,
+    })
 }
 
 /// Scheme, and the rest of the address.

@@ -138,7 +138,7 @@ mod tests {
     }
 
     fn look_up(table: &MapTable<Plain>, text: &str) -> String {
-        let slots = VarTable::default().finish().unwrap();
+        let slots = VarTable::default().finish();
         let s = Plain { slots, bindings: Bindings::default(), scratch: Cell::default() };
         let mut out = b"-".to_vec();
         table.eval(&s, &Template::text(text.as_bytes()), &mut out);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use tw_conf::{ConfError, Node, Span, Word};
-use tw_connect::upstream_block::{self, warn_without_resolver};
+use tw_connect::upstream_block::{self, server, warn_without_resolver};
 use tw_http::escape::Escape;
 use tw_log::Level;
 use tw_server::config::upstream::Groups;
@@ -107,7 +107,7 @@ impl RawPassUrl {
         let url = node.arg(0)?;
         let has_variables = url.bytes.contains(&b'$');
         if !has_variables && let Err(message) = parts(&url.bytes) {
-            return Err(node.fail(message));
+            return Err(node.fail(message).at(url.span).or_hint(scheme_hint(&url.lossy())));
         }
         Ok(Self { url: url.clone() })
     }
@@ -123,10 +123,8 @@ impl RawPassUrl {
             // A URL that begins with a variable may be any.
             let host = parts(&self.url.bytes).map_or(&*self.url.bytes, |parts| parts.host);
             warn_without_resolver(&self.url, host, cx);
-            return Ok(PassUrl::Variable {
-                url: cx.template(&self.url)?,
-                groups: cx.block.upstreams().clone(),
-            });
+            warn_without_scheme(&self.url, cx);
+            return Ok(PassUrl::Variable { url: cx.template(&self.url)?, groups: cx.block.any_upstream() });
         }
         let fail = |message: String| at(ConfError::new(message), self.url.span);
         let Parts { scheme, host, path } = parts(&self.url.bytes).map_err(fail)?;
@@ -263,6 +261,48 @@ fn push_path(r: &Request, from: usize, out: &mut Vec<u8>) {
     }
 }
 
+/// Hint about a URL that lacks its scheme, or has another one.
+fn scheme_hint(url: &str) -> Option<String> {
+    const OTHERS: [(&str, &str); 7] = [
+        ("grpc", "grpc_pass"),
+        ("grpcs", "grpc_pass"),
+        ("fastcgi", "fastcgi_pass"),
+        ("uwsgi", "uwsgi_pass"),
+        ("suwsgi", "uwsgi_pass"),
+        ("scgi", "scgi_pass"),
+        ("memcached", "memcached_pass"),
+    ];
+    let is_usable = |rest: &str| {
+        let host = if rest.starts_with("unix:") { rest } else { rest.split(['/', '?']).next()? };
+        server::place(host, Some(80)).is_ok().then(|| host.ends_with(":443"))
+    };
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    if let Some((_, directive)) = OTHERS.iter().find(|(other, _)| *other == scheme) {
+        return Some(format!("\"{directive}\" is for servers that speak this protocol"));
+    }
+    // `http:/host` and `//host` lack a part of it.
+    let rest = ["http:", "https:"].iter().find_map(|begin| rest.strip_prefix(begin)).unwrap_or(rest);
+    let rest = rest.trim_start_matches('/');
+    let is_secured = is_usable(rest)? || matches!(scheme, "wss" | "https") || url.starts_with("https:");
+    let meant = if is_secured { UrlScheme::Https } else { UrlScheme::Http }.text();
+    let hint = format!("did you mean \"{meant}{rest}\"?");
+    Some(match scheme {
+        "ws" | "wss" => format!("{hint} A WebSocket begins as a request of HTTP"),
+        _ => hint,
+    })
+}
+
+// DIFF(nginx): nginx answers each request with 500 and says nothing before.
+/// Warns of a URL with variables that can never have a scheme.
+fn warn_without_scheme(url: &Word, cx: &mut Resolve<'_>) {
+    let is_open = url.bytes.starts_with(b"$") || url.bytes.windows(3).any(|part| part == b"://");
+    if is_open {
+        return;
+    }
+    let message = format!("\"{url}\" has no scheme, every request for it fails with 500");
+    cx.report(ConfError::warn(message).at(url.span).hint(format!("did you mean \"http://{url}\"?")));
+}
+
 /// Host and port as `$proxy_host` and `$proxy_port` have them.
 fn shown(host: &[u8], scheme: UrlScheme) -> (Box<[u8]>, Box<[u8]>) {
     if host.starts_with(b"unix:") {
@@ -306,4 +346,31 @@ fn parts(url: &[u8]) -> Result<Parts<'_>, String> {
         return Err("no host in upstream".to_owned());
     }
     Ok(Parts { scheme, host, path: Some(path).filter(|path| !path.is_empty()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_without_their_scheme_have_hints() {
+        for (url, expected) in [
+            ("127.0.0.1:3000", "did you mean \"http://127.0.0.1:3000\"?"),
+            ("localhost:3000/api/", "did you mean \"http://localhost:3000/api/\"?"),
+            ("app", "did you mean \"http://app\"?"),
+            ("app:443", "did you mean \"https://app:443\"?"),
+            ("//app/x", "did you mean \"http://app/x\"?"),
+            ("http:/app", "did you mean \"http://app\"?"),
+            ("https:app", "did you mean \"https://app\"?"),
+            ("unix:/run/app.sock", "did you mean \"http://unix:/run/app.sock\"?"),
+            ("ws://app", "did you mean \"http://app\"? A WebSocket begins as a request of HTTP"),
+            ("wss://app", "did you mean \"https://app\"? A WebSocket begins as a request of HTTP"),
+            ("tcp://app:1", "did you mean \"http://app:1\"?"),
+            ("grpc://app:1", "\"grpc_pass\" is for servers that speak this protocol"),
+            ("", ""),
+            ("a:b", ""),
+        ] {
+            assert_eq!(scheme_hint(url).unwrap_or_default(), expected, "{url}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use tw_conf::{ConfError, Node, Word};
 use tw_core::regex::Caseless;
+use tw_core::vars::names_in;
 
 /// Condition of an `if`.
 #[derive(Debug)]
@@ -45,8 +46,19 @@ pub(super) enum FileTest {
 }
 
 impl IfCondition {
-    /// Reads the arguments of an `if`. Errors are nginx's.
+    /// Reads the arguments of an `if`. Errors are nginx's, except about two conditions.
     pub(super) fn parse(node: &Node) -> Result<Self, ConfError> {
+        // DIFF(nginx): nginx says that the first word is invalid.
+        Self::comparison(node).map_err(|error| match node.args.iter().find(|word| is_conjunction(word)) {
+            Some(operator) => node
+                .fail(format!("unexpected \"{operator}\" in condition"))
+                .at(operator.span)
+                .hint(one_comparison(node)),
+            None => error,
+        })
+    }
+
+    fn comparison(node: &Node) -> Result<Self, ConfError> {
         let words = without_parentheses(node)?;
         let Some((first, rest)) = words.split_first() else { return Err(invalid(node, ")")) };
         match &*first.bytes {
@@ -80,9 +92,11 @@ impl IfCondition {
                 Err(match bare {
                     b"==" if expected == ExpectedResult::No => error.hint("values are compared with \"!=\""),
                     b"==" => error.hint("values are compared with \"=\", and \"!=\""),
-                    b"~~" | b"=~" => error.hint("\"~\" matches a regular expression, \"~*\" without case"),
-                    b"&&" | b"||" => {
-                        error.hint("a condition compares once; \"map\" of several variables combines them")
+                    b"~~" | b"=~" => error.hint(REGEX_OPERATORS),
+                    b"is" | b"eq" | b"equals" => error.hint("values are compared with \"=\", and \"!=\""),
+                    b"contains" | b"matches" | b"like" | b"in" => error.hint(REGEX_OPERATORS),
+                    b"<" | b">" | b"<=" | b">=" => {
+                        error.hint("numbers are not compared; \"map\" with regular expressions sorts them")
                     }
                     _ => error,
                 })
@@ -111,8 +125,41 @@ impl IfCondition {
     }
 }
 
+/// Hint at the operators for regular expressions.
+const REGEX_OPERATORS: &str = "\"~\" matches a regular expression, \"~*\" without case";
+
 fn invalid(node: &Node, word: &str) -> ConfError {
-    node.fail(format!("invalid condition \"{word}\""))
+    let error = node.fail(format!("invalid condition \"{word}\""));
+    match (word.strip_prefix("!$"), word.strip_prefix('$')) {
+        (Some(name), _) => error.hint(format!("for a variable that is empty: if (${name} = \"\")")),
+        (None, Some(_)) if !has_parentheses(node) => error.hint("a condition stands in parentheses"),
+        _ => error,
+    }
+}
+
+fn has_parentheses(node: &Node) -> bool {
+    let (first, last) = (node.args.first(), node.args.last());
+    first.is_some_and(|word| word.bytes.starts_with(b"("))
+        && last.is_some_and(|word| word.bytes.ends_with(b")"))
+}
+
+/// Returns true for a word that would combine two conditions, which nothing does.
+fn is_conjunction(word: &Word) -> bool {
+    !word.quoted && ["&&", "||", "and", "or", "AND", "OR"].iter().any(|operator| word.is(operator))
+}
+
+/// Hint for a condition that compares several variables: a `map` of all of them.
+fn one_comparison(node: &Node) -> String {
+    let mut names: Vec<String> = node.args.iter().flat_map(|word| names_in(&word.bytes)).collect();
+    names.dedup();
+    let all = match names.len() {
+        0 | 1 => "$a:$b".to_owned(),
+        _ => names.iter().map(|name| format!("${name}")).collect::<Vec<_>>().join(":"),
+    };
+    format!(
+        "a condition is one comparison; a \"map\" in \"http\" combines several: map \"{all}\" $both {{ default 0; \"1:2\" 1; }}, \
+         then if ($both)"
+    )
 }
 
 /// The words between the parentheses, which may stand alone or with a word.
@@ -190,12 +237,34 @@ mod tests {
             ("($a = b c)", Err("invalid condition \"$a\"")),
             ("($a == b)", Err("unexpected \"==\" in condition")),
             ("($a ~~ b)", Err("unexpected \"~~\" in condition")),
+            ("($a = 1 && $b = 2)", Err("unexpected \"&&\" in condition")),
+            ("($a = 1) || ($b = 2)", Err("unexpected \"||\" in condition")),
+            ("($a = and)", Ok("a Yes = and")),
+            ("( $a = && )", Ok("a Yes = &&")),
+            ("($a = 'or')", Ok("a Yes = or")),
+            ("(!$a)", Err("invalid condition \"!$a\"")),
             ("(-f)", Err("invalid condition \"-f\"")),
             ("(-q $a)", Err("invalid condition \"-q\"")),
             ("(!-f a b)", Err("invalid condition \"!-f\"")),
         ] {
             let expected = expected.map(str::to_owned).map_err(str::to_owned);
             assert_eq!(parse(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn frequent_mistakes_have_hints() {
+        for (text, expected) in [
+            ("($a = 1 && $b = 2)", "map \"$a:$b\" $both { default 0; \"1:2\" 1; }, then if ($both)"),
+            ("($a = 1 and $a = 2)", "map \"$a:$b\" $both"),
+            ("(!$a)", "for a variable that is empty: if ($a = \"\")"),
+            ("$a = b", "a condition stands in parentheses"),
+            ("($a contains b)", "\"~\" matches a regular expression"),
+            ("($a > 5)", "numbers are not compared"),
+            ("($a is b)", "values are compared with \"=\""),
+        ] {
+            let hint = IfCondition::parse(&node(text)).unwrap_err().hint.unwrap_or_default();
+            assert!(hint.contains(expected), "{text}: {hint}");
         }
     }
 }

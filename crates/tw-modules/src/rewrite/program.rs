@@ -53,17 +53,17 @@ pub(super) enum Test {
 }
 
 impl Program {
-    /// Compiles the program of a block that runs in `phase`.
+    /// Compiles the program of a block that runs in `phase`. Mistakes are kept.
     pub(super) fn compile(
         written: Vec<RawOperation>,
         phase: Phase,
         (base32, lists): (&Base32, &UpstreamLists),
         cx: &mut Resolve<'_>,
-    ) -> Result<Self, ConfError> {
+    ) -> Self {
         let operations = Vec::with_capacity(written.len());
         let mut compiler = Compiler { operations, ifs: 0, phase, base32: base32.clone(), lists };
-        compiler.block(written, cx)?;
-        Ok(Self { operations: compiler.operations.into() })
+        compiler.block(written, cx);
+        Self { operations: compiler.operations.into() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -82,51 +82,54 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    fn block(&mut self, written: Vec<RawOperation>, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
+    fn block(&mut self, written: Vec<RawOperation>, cx: &mut Resolve<'_>) {
         for written in written {
-            let operation = match written {
-                RawOperation::Rewrite(rewrite) => compile_rewrite(rewrite, cx)?,
-                RawOperation::Set { variable, value } => {
-                    Operation::Set(target(&variable, cx)?, cx.template(&value)?)
-                }
-                RawOperation::Call(call) => {
-                    let place = target(&call.variable, cx)?;
-                    Operation::Call(place, Box::new(call.compile(&self.base32, self.lists, cx)?))
-                }
-                RawOperation::Return(answer) => Operation::Return(answer.compile(cx)?),
-                RawOperation::Break => Operation::Break,
-                RawOperation::If(condition, inner, base32) => {
-                    let base32 = base32.resolve(&self.base32);
-                    let outer = std::mem::replace(&mut self.base32, base32);
-                    self.branch(condition, inner, cx)?;
-                    self.base32 = outer;
-                    continue;
-                }
-            };
-            self.operations.push(operation);
+            if let Err(error) = self.add(written, cx) {
+                cx.mistakes.add(error);
+            }
         }
+    }
+
+    fn add(&mut self, written: RawOperation, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
+        let operation = match written {
+            RawOperation::Rewrite(rewrite) => compile_rewrite(rewrite, cx)?,
+            RawOperation::Set { variable, value } => {
+                Operation::Set(target(&variable, cx)?, cx.template(&value)?)
+            }
+            RawOperation::Call(call) => {
+                let place = target(&call.variable, cx)?;
+                Operation::Call(place, Box::new(call.compile(&self.base32, self.lists, cx)?))
+            }
+            RawOperation::Return(answer) => Operation::Return(answer.compile(cx)?),
+            RawOperation::Break => Operation::Break,
+            RawOperation::If(condition, inner, base32) => {
+                let base32 = base32.resolve(&self.base32);
+                let outer = std::mem::replace(&mut self.base32, base32);
+                self.branch(condition, inner, cx);
+                self.base32 = outer;
+                return Ok(());
+            }
+        };
+        self.operations.push(operation);
         Ok(())
     }
 
-    fn branch(
-        &mut self,
-        condition: IfCondition,
-        inner: Vec<RawOperation>,
-        cx: &mut Resolve<'_>,
-    ) -> Result<(), ConfError> {
+    fn branch(&mut self, condition: IfCondition, inner: Vec<RawOperation>, cx: &mut Resolve<'_>) {
         let enter = match self.phase {
             Phase::Rewrite => IfSettings::If(self.ifs),
             _ => IfSettings::Nothing,
         };
         self.ifs += 1;
         let at = self.operations.len();
-        self.operations.push(Operation::If { test: Test::compile(condition, cx)?, end: 0, enter });
-        self.block(inner, cx)?;
+        match Test::compile(condition, cx) {
+            Ok(test) => self.operations.push(Operation::If { test, end: 0, enter }),
+            Err(error) => cx.mistakes.add(error),
+        }
+        self.block(inner, cx);
         let after = self.operations.len();
         if let Some(Operation::If { end, .. }) = self.operations.get_mut(at) {
             *end = after;
         }
-        Ok(())
     }
 }
 

@@ -78,7 +78,10 @@ impl RawErrorPage {
     /// Compiles the target.
     pub fn resolve(self, cx: &mut Resolve<'_>) -> Result<ErrorPage, ConfError> {
         let target = match &*self.target.bytes {
-            [b'@', ..] => Target::Named(self.target.bytes.clone()),
+            [b'@', ..] => {
+                cx.block.use_named_location(&self.target.bytes, self.target.span);
+                Target::Named(self.target.bytes.clone())
+            }
             [b'/', ..] => Target::Path(cx.template(&self.target)?),
             _ => Target::Url(cx.template(&self.target)?),
         };

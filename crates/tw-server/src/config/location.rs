@@ -358,6 +358,9 @@ impl Settings<Http> for Location {
     const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        if let (Some(uri), Some(span)) = (raw.post_action.get(), raw.post_action.span()) {
+            cx.block.use_named_location(uri, span);
+        }
         let error_pages = match raw.error_pages.take() {
             Some(pages) => pages.into_iter().map(|page| page.resolve(cx)).collect::<Result<Arc<[_]>, _>>()?,
             None => outer.map_or_else(|| Arc::new([]) as Arc<[ErrorPage]>, |o| o.error_pages.clone()),

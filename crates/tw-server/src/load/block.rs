@@ -24,6 +24,8 @@ pub struct Block {
     pub(super) server: Option<Arc<ServerSettings>>,
     pub(super) temp_paths: Vec<Arc<TempPath>>,
     pub(super) directories: Vec<Directory>,
+    /// Named locations that directives of the server, or before the first one of `http`, go on in.
+    pub(super) named_uses: Vec<(Box<[u8]>, Span)>,
     /// Upstream servers and the resolution of their names.
     pub(crate) upstream: UpstreamBlock<Http>,
     /// Certificates that come by themselves.
@@ -48,6 +50,18 @@ impl Block {
     /// The groups of servers by the names of their `upstream` blocks.
     pub fn upstreams(&self) -> &Arc<Groups> {
         &self.upstream.groups
+    }
+
+    /// All groups, for a directive that finds them by a name with variables.
+    pub fn any_upstream(&mut self) -> Arc<Groups> {
+        self.upstream.any_group()
+    }
+
+    /// Remembers that a directive at `span` goes on in a named location, if `uri` is the name of one.
+    pub fn use_named_location(&mut self, uri: &[u8], span: Span) {
+        if uri.starts_with(b"@") && !uri.contains(&b'$') {
+            self.named_uses.push((uri.into(), span));
+        }
     }
 
     /// Returns true for an `if` or a `limit_except`, which is a part of its location.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tw_accept::listen::ServersByAddress;
 use tw_accept::ssl::Ssl;
-use tw_conf::{ConfError, Diagnostics, Sources};
+use tw_conf::{ConfError, Diagnostics, Sources, Span};
 use tw_connect::upstream_block::{WrittenUpstream, resolve_blocks};
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::ListenAddress;
-use tw_core::load::{RawSettings, Table, settings_of};
+use tw_core::load::{Mistakes, RawSettings, Table, settings_of};
 use tw_core::module::Resolved;
 use tw_core::reach::Reach;
 use tw_http::HeadLimits;
@@ -39,6 +39,8 @@ pub(super) struct LoadedHttp {
     pub(super) servers: Vec<Server>,
     pub(super) upstreams: Vec<Arc<UpstreamGroup>>,
     pub(super) reach: Reach,
+    /// Warnings and notes that mean nothing if something is wrong.
+    pub(super) warnings: Vec<ConfError>,
 }
 
 /// Resolves the `http` block and everything in it.
@@ -49,6 +51,7 @@ pub(super) fn build(
 ) -> Result<LoadedHttp, ConfError> {
     let mut built = LoadedHttp::default();
     let resolved = resolve(http.raws, None, table, cx)?;
+    let mut used_by_all = std::mem::take(&mut cx.block.named_uses);
     let prepared = cx.vars.prepared;
     let (mut upstreams, mut servers) = (Vec::new(), Vec::new());
     for scope in http.children {
@@ -77,6 +80,10 @@ pub(super) fn build(
             OfServer { built: &mut built, plan, settings: core.clone(), named: HashMap::new() };
         let locations = locations(server.children, &settings, plan, &mut of_server, table, cx)?;
         let named = of_server.named;
+        let used = std::mem::take(&mut cx.block.named_uses);
+        let missing = used.iter().filter(|(name, _)| !named.contains_key(name));
+        built.warnings.extend(missing.map(missing_location));
+        used_by_all.retain(|(name, _)| !named.contains_key(name));
         let head = HeadLimits { allow_connect: std::mem::take(&mut cx.block.opens_tunnels), ..core.head };
         built.servers.push(Server {
             settings: core,
@@ -93,7 +100,16 @@ pub(super) fn build(
         });
         cx.vars.prepared = prepared;
     }
+    built.warnings.extend(used_by_all.iter().map(missing_location));
+    built.warnings.extend(cx.block.upstream.unused());
     Ok(built)
+}
+
+/// The warning of a named location that no server has, in which a directive goes on.
+fn missing_location((name, span): &(Box<[u8]>, Span)) -> ConfError {
+    let name = String::from_utf8_lossy(name);
+    let message = format!("there is no location \"{name}\", a request that goes on there gets 500");
+    ConfError::warn(message).at(*span)
 }
 
 /// State while the blocks of one server are resolved.
@@ -218,11 +234,7 @@ pub(super) struct Listens {
 }
 
 /// Gathers the servers of every listening address.
-pub(super) fn listens(
-    servers: &[Server],
-    sources: &Sources,
-    diagnostics: &mut Diagnostics,
-) -> Result<Listens, ConfError> {
+pub(super) fn listens(servers: &[Server], said: (&Sources, &mut Diagnostics, &mut Mistakes)) -> Listens {
     let mut http2: Vec<bool> = Vec::new();
     let added = |at: usize, listen: &Listen| {
         if http2.len() <= at {
@@ -231,8 +243,8 @@ pub(super) fn listens(
         http2[at] |= listen.http2;
     };
     let ServersByAddress { addresses, servers, names } =
-        ServersByAddress::gather(servers, &[Listen::implied()], added, (sources, diagnostics))?;
+        ServersByAddress::gather(servers, &[Listen::implied()], added, said);
     let join = |((servers, names), http2)| ListenGroup { servers, http2, names };
     let groups = servers.into_iter().zip(names).zip(http2).map(join).collect();
-    Ok(Listens { addresses, groups })
+    Listens { addresses, groups }
 }

@@ -8,7 +8,7 @@ use tw_connect::UpstreamGroup;
 use tw_connect::upstream_block::{WrittenUpstream, resolve_blocks};
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::ListenAddress;
-use tw_core::load::{RawSettings, Resolve, Table, settings_of};
+use tw_core::load::{Mistakes, RawSettings, Resolve, Table, settings_of};
 use tw_core::module::Resolved;
 use tw_core::reach::Reach;
 
@@ -27,6 +27,8 @@ pub(super) struct LoadedStream {
     pub(super) reach: Reach,
     /// True if upstream servers are connected to over TLS.
     pub(super) secures_upstreams: bool,
+    /// Notes that mean nothing if something is wrong.
+    pub(super) notes: Vec<ConfError>,
 }
 
 /// Resolves the `stream` block and everything in it.
@@ -58,6 +60,7 @@ pub(super) fn build(
         loaded.servers.push(server);
     }
     loaded.secures_upstreams = cx.block.upstream.uses_tls;
+    loaded.notes = cx.block.upstream.unused();
     Ok(loaded)
 }
 
@@ -91,15 +94,11 @@ fn resolve(
 }
 
 /// Gathers the servers of every listening address.
-pub(super) fn listens(
-    servers: &[Server],
-    sources: &Sources,
-    diagnostics: &mut Diagnostics,
-) -> Result<Listens, ConfError> {
+pub(super) fn listens(servers: &[Server], said: (&Sources, &mut Diagnostics, &mut Mistakes)) -> Listens {
     let ServersByAddress { addresses, servers, names } =
-        ServersByAddress::gather(servers, &[], |_, _| {}, (sources, diagnostics))?;
+        ServersByAddress::gather(servers, &[], |_, _| {}, said);
     let join = |(servers, names)| AddressGroup { servers, names };
-    Ok(Listens { addresses, groups: servers.into_iter().zip(names).map(join).collect() })
+    Listens { addresses, groups: servers.into_iter().zip(names).map(join).collect() }
 }
 
 /// Listening addresses, and the servers of each.

@@ -33,10 +33,12 @@ impl PassTarget {
     /// No such address, or an unknown variable.
     pub fn resolve(word: &Word, cx: &mut Resolve<'_, Stream>) -> Result<Self, ConfError> {
         if !word.bytes.contains(&b'$') {
-            return Ok(Self::Fixed(upstream_block::named(word, &word.lossy(), None, cx)?));
+            let text = word.lossy();
+            let group = upstream_block::named(word, &text, None, cx);
+            return group.map(Self::Fixed).map_err(|error| error.or_hint(server::hint(&text, &[], None)));
         }
         warn_without_resolver(word, &word.bytes, cx);
-        Ok(Self::Variable { address: cx.template(word)?, groups: cx.block.upstream.groups.clone() })
+        Ok(Self::Variable { address: cx.template(word)?, groups: cx.block.upstream.any_group() })
     }
 
     /// Describes the servers for `--explain`.

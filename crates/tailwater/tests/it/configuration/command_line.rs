@@ -104,8 +104,8 @@ fn configuration_test_prints_its_result() {
     let name = conf.display();
     let ok = format!(
         "tailwater: the configuration file {name} syntax is ok\n\
-         tailwater: configuration file {name} test is successful\n\
-         tailwater: \"sandbox auto\" allows writing in {}\n",
+         tailwater: \"sandbox auto\" lets the running server write only in {}; its logs are open already\n\
+         tailwater: configuration file {name} test is successful\n",
         dir.join("client_body_temp").display()
     );
     let before = tree(dir.path());
@@ -306,6 +306,8 @@ fn daemon_obeys_signals_of_the_command_line() {
     assert_eq!(tw_testkit::Client::get(addr, "/").unwrap().text(), "here");
     // A second one says which one is in its way, and nothing of each address.
     let pid = background.pid().unwrap().as_raw_nonzero();
+    let expected = format!("tailwater: started in the background, process {pid}\n");
+    assert_eq!(fs::read_to_string(&printed).unwrap(), expected);
     let (code, _, err) = run(Some(dir.path()), &[]);
     assert!(code == Some(1) && err.contains(&format!("[emerg] already running, pid {pid}\n")), "{err}");
     assert!(err.contains("tailwater -s reload") && !err.contains("bind()"), "{err}");
@@ -316,6 +318,7 @@ fn daemon_obeys_signals_of_the_command_line() {
         assert!(wait::until(wait::TIMEOUT, || log().contains(line)), "{order}: {}", log());
     }
     assert!(wait::until(wait::TIMEOUT, || background.pid().is_none()), "{}", log());
+    assert_eq!(log().matches("reopening logs").count(), 1, "{}", log());
 }
 
 /// A daemon, found by its pid file; dropping it ends it.

@@ -90,7 +90,10 @@ tailwater: [emerg] directive \"geoip_org\" (ngx_http_geoip_module) is not suppor
       = MaxMind no longer makes .dat files: \"geoip2 FILE.mmdb { $country_code country iso_code; }\" reads the databases of today
 tailwater: [emerg] unknown \"defined\" variable in n.conf:4
     4 |     log_format x '$remote_addr $geoip_org $Geoip_Org $defined';
-      |                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+      |                                                      ^^^^^^^^
+tailwater: [emerg] no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive in n.conf:10
+    10 |         listen 127.0.0.1:2 ssl;
+       |         ^^^^^^^^^^^^^^^^^^^^^^^
 tailwater: [emerg] in all, 5 directives and 2 variables are not supported by this version of Tailwater:
     ngx_http_geoip_module
         geoip_org      in n.conf:7
@@ -150,7 +153,6 @@ http {
 }
 ",
     );
-    // That a zone is not there may come of what is wrong before, and so may a variable that it names.
     let expected = "\
 tailwater: [emerg] \"worker_connections\" directive invalid number in n.conf:1
     1 | events { worker_connections 1k; }
@@ -172,6 +174,10 @@ tailwater: [emerg] \"map\" directive is not allowed here in n.conf:11
     11 |         map $uri $known { default; }
        |         ^^^^^^^^^^^^^^^^^
        = \"map\" is allowed in: http
+tailwater: [emerg] zero size shared memory zone \"none\" in n.conf:9
+    9 |         limit_req zone=none;
+      |                        ^^^^
+      = a zone of this name is used, and nothing in \"http\" defines one
 tailwater: [emerg] unknown \"unknown\" variable in n.conf:10
     10 |         add_header X $unknown;
        |                      ^^^^^^^^
@@ -193,15 +199,15 @@ http {
     let expected = "\
 tailwater: [emerg] zero size shared memory zone \"none\" in n.conf:3
     3 |     limit_req zone=none;
-      |     ^^^^^^^^^^^^^^^^^^^^
+      |                    ^^^^
       = a zone of this name is used, and nothing in \"http\" defines one
 tailwater: [emerg] zero size shared memory zone \"neither\" in n.conf:5
     5 |         limit_req zone=neither;
-      |         ^^^^^^^^^^^^^^^^^^^^^^^
+      |                        ^^^^^^^
       = a zone of this name is used, and nothing in \"http\" defines one
 tailwater: [emerg] unknown \"remote_adr\" variable in n.conf:6
     6 |         add_header X $remote_adr$remote_adr;
-      |                      ^^^^^^^^^^^^^^^^^^^^^^
+      |                      ^^^^^^^^^^^
       = did you mean \"$remote_addr\"?
 tailwater: configuration file n.conf test failed
 ";
@@ -296,7 +302,7 @@ fn alias_traversal_warning_has_no_false_positives() {
     ] {
         let conf = format!("events {{ }} http {{ server {{ listen 127.0.0.1:1; {location} }} }}");
         let said = tested(&conf);
-        assert_eq!(said.contains("[warn]"), is_warned, "{location}: {said}");
+        assert_eq!(said.contains("leaves the directory"), is_warned, "{location}: {said}");
         assert!(said.contains("test is successful"), "{said}");
     }
 }
@@ -431,4 +437,211 @@ fn variables_without_a_resolver_are_warned_of_once() {
         );
         assert!(said.contains("test is successful"), "{said}");
     }
+}
+
+#[test]
+fn mistakes_of_newcomers_point_at_their_word_and_have_hints() {
+    let said = tested(
+        "events { }
+http {
+    log_format x '$remote_addr [$time_local] $remote_usr \"$request\"';
+    upstream app { server http://127.0.0.1:3000; }
+    server {
+        listen 127.0.0.1:1;
+        proxy_pas http://127.0.0.1:3000;
+        keepalive_timeout 5x;
+        location /a { proxy_pass 127.0.0.1:3000; }
+        location /b { fastcgi_pass http://127.0.0.1:9000; }
+        location /c { grpc_pass https://127.0.0.1:50051; }
+        location /d { fastcgi_pass /run/php.sock; }
+        if ($arg_a = 1 && $arg_b = 2) { return 403; }
+        client_max_body_size 10 MB;
+    }
+}
+",
+    );
+    let expected = "\
+tailwater: [emerg] invalid host in upstream \"http://127.0.0.1:3000\" in n.conf:4
+    4 |     upstream app { server http://127.0.0.1:3000; }
+      |                           ^^^^^^^^^^^^^^^^^^^^^
+      = did you mean \"127.0.0.1:3000\"? The scheme stands where the group is used: proxy_pass http://NAME
+tailwater: [emerg] unknown directive \"proxy_pas\" in n.conf:7
+    7 |         proxy_pas http://127.0.0.1:3000;
+      |         ^^^^^^^^^
+      = did you mean \"proxy_pass\"? It is allowed in: location, if in location, limit_except
+tailwater: [emerg] \"keepalive_timeout\" directive invalid value in n.conf:8
+    8 |         keepalive_timeout 5x;
+      |                           ^^
+      = times end in ms, s, m, h or d: 5s
+tailwater: [emerg] invalid URL prefix in n.conf:9
+    9 |         location /a { proxy_pass 127.0.0.1:3000; }
+      |                                  ^^^^^^^^^^^^^^
+      = did you mean \"http://127.0.0.1:3000\"?
+tailwater: [emerg] unexpected \"&&\" in condition in n.conf:13
+    13 |         if ($arg_a = 1 && $arg_b = 2) { return 403; }
+       |                        ^^
+       = a condition is one comparison; a \"map\" in \"http\" combines several: map \"$arg_a:$arg_b\" $both { default 0; \"1:2\" 1; }, then if ($both)
+tailwater: [emerg] invalid number of arguments in \"client_max_body_size\" directive in n.conf:14
+    14 |         client_max_body_size 10 MB;
+       |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+       = a unit follows its number without a blank: 10m
+tailwater: [emerg] invalid host in upstream \"http://127.0.0.1:9000\" in n.conf:10
+    10 |         location /b { fastcgi_pass http://127.0.0.1:9000; }
+       |                                    ^^^^^^^^^^^^^^^^^^^^^
+       = did you mean \"127.0.0.1:9000\"? An address has no scheme here; \"proxy_pass\" is for servers that speak HTTP
+tailwater: [emerg] invalid host in upstream \"https://127.0.0.1:50051\" in n.conf:11
+    11 |         location /c { grpc_pass https://127.0.0.1:50051; }
+       |                                 ^^^^^^^^^^^^^^^^^^^^^^^
+       = did you mean \"grpcs://127.0.0.1:50051\"? The scheme here is grpc:// or grpcs://, or none; \"proxy_pass\" is for servers that speak HTTP
+tailwater: [emerg] invalid host in upstream \"/run/php.sock\" in n.conf:12
+    12 |         location /d { fastcgi_pass /run/php.sock; }
+       |                                    ^^^^^^^^^^^^^
+       = did you mean \"unix:/run/php.sock\"?
+tailwater: [emerg] unknown \"remote_usr\" variable in n.conf:3
+    3 |     log_format x '$remote_addr [$time_local] $remote_usr \"$request\"';
+      |                                              ^^^^^^^^^^^
+      = did you mean \"$remote_user\"?
+tailwater: configuration file n.conf test failed
+";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn url_with_variables_but_without_scheme_is_warned_of() {
+    for (pass, is_warned) in [
+        ("127.0.0.1:$arg_port", true),
+        ("http://127.0.0.1:$arg_port", false),
+        ("$arg_to", false),
+        ("$scheme://127.0.0.1", false),
+    ] {
+        let said = tested(&format!(
+            "events {{ }} http {{ resolver 127.0.0.1; server {{ listen 127.0.0.1:1; location / {{ proxy_pass {pass}; }} }} }}"
+        ));
+        assert_eq!(said.contains("has no scheme"), is_warned, "{pass}: {said}");
+        assert!(said.contains("test is successful"), "{said}");
+    }
+}
+
+#[test]
+fn mistakes_of_all_steps_are_reported_together() {
+    let said = tested(
+        "user nobody_of_this_name;
+events { }
+http {
+    frobnicate;
+    limit_req_zone $binary_remote_addr zone=one:10mb rate=1r/s;
+    access_log /none/none/access.log;
+    server {
+        listen 127.0.0.1:1 default_server;
+        limit_req zone=one;
+        rewrite ^/a( /b;
+        rewrite ^/c( /d;
+    }
+    server {
+        listen 127.0.0.1:1 default_server;
+        listen 127.0.0.1:2 ssl;
+        ssl_certificate none.pem;
+        ssl_certificate_key none.key;
+    }
+    server {
+        listen 127.0.0.1:3 ssl;
+        location / { access_log logs/a.log none; limit_req zone=other; }
+    }
+}
+",
+    );
+    for part in [
+        "unknown directive \"frobnicate\" in n.conf:4\n",
+        "invalid zone size \"zone=one:10mb\" in n.conf:5\n",
+        "in \"^/a(\" in n.conf:10\n",
+        "in \"^/c(\" in n.conf:11\n",
+        "cannot load certificate \"",
+        "unknown log format \"none\" in n.conf:21\n",
+        "zero size shared memory zone \"other\" in n.conf:21\n",
+        "a duplicate default server for 127.0.0.1:1 in n.conf:14\n",
+        "no \"ssl_certificate\" is defined for the \"listen ... ssl\" directive in n.conf:20\n",
+        "open() \"/none/none/access.log\" failed (2: No such file or directory)\n",
+        "test failed\n",
+    ] {
+        assert_eq!(said.matches(part).count(), 1, "{part}: {said}");
+    }
+    // The zone is missing because its definition is wrong, as are the certificates of the second server.
+    assert!(!said.contains("zone \"one\""), "{said}");
+    assert_eq!(said.matches("no \"ssl_certificate\"").count(), 1, "{said}");
+    let is_root = rustix::process::geteuid().is_root();
+    assert_eq!(said.contains("getpwnam(\"nobody_of_this_name\") failed"), is_root, "{said}");
+}
+
+#[test]
+fn repeated_notices_are_folded() {
+    let said = tested(
+        "events { }
+http {
+    server { listen 127.0.0.1:1 http2; }
+    server { listen 127.0.0.1:2 http2; listen 127.0.0.1:3 http2; }
+    server {
+        listen 127.0.0.1:4 http2;
+    }
+}
+",
+    );
+    let expected = "\
+tailwater: [warn] the \"listen ... http2\" directive is deprecated, use the \"http2\" directive instead in n.conf:3
+    3 |     server { listen 127.0.0.1:1 http2; }
+      |                                 ^^^^^
+      = the same in 4 places: n.conf:3, 4, 6
+";
+    assert!(said.starts_with(expected), "{said}");
+    assert_eq!(said.matches("[warn]").count(), 1, "{said}");
+}
+
+#[test]
+fn things_that_this_machine_lacks_are_warned_of() {
+    let said = tested(
+        "events { }
+http {
+    upstream used { server 127.0.0.1:1; }
+    upstream unused { server 127.0.0.1:1; }
+    error_page 404 @everywhere;
+    server {
+        listen 127.0.0.1:1;
+        listen 192.0.2.7:80;
+        root /none/none;
+        auth_basic on;
+        auth_basic_user_file none.htpasswd;
+        location / { try_files $uri @missing; }
+        location /b { error_page 502 = @there; proxy_pass http://used; }
+        location /c { proxy_pass http://name.invalid; }
+        location /d { alias /none/d/; }
+        location /e { root /none/$host; try_files $uri $uri/ =404; }
+        location @there { return 204; }
+    }
+}
+",
+    );
+    for (part, count) in [
+        ("[warn] \"root\" names \"/none/none\", which does not exist in n.conf:9\n", 1),
+        ("[warn] \"alias\" names \"/none/d/\", which does not exist in n.conf:15\n", 1),
+        ("none.htpasswd\" does not exist in n.conf:11\n", 1),
+        ("[warn] there is no location \"@missing\", a request that goes on there gets 500 in n.conf:12\n", 1),
+        (
+            "[warn] there is no location \"@everywhere\", a request that goes on there gets 500 in n.conf:5\n",
+            1,
+        ),
+        ("[warn] no interface of this machine has the address 192.0.2.7 in n.conf:8\n", 1),
+        ("[notice] nothing passes to the upstream \"unused\" in n.conf:4\n", 1),
+        ("[notice] the host name \"name.invalid\" has no address now in n.conf:14\n", 1),
+        ("does not exist", 3),
+        ("there is no location", 2),
+        ("nothing passes", 1),
+        ("test is successful", 1),
+    ] {
+        assert_eq!(said.matches(part).count(), count, "{part}: {said}");
+    }
+    // A variable may name any group.
+    let said = tested(
+        "events { } http { resolver 127.0.0.1; upstream a { server 127.0.0.1:1; }
+         server { listen 127.0.0.1:1; location / { proxy_pass http://$arg_to; } } }",
+    );
+    assert!(!said.contains("nothing passes"), "{said}");
 }

@@ -62,7 +62,7 @@ fn lines(conf: &str, line_max: usize) -> (Lines<TestSession>, TestSession) {
     vars.capture("name").unwrap();
     let rules = tree.nodes.iter().map(|node| RawRule::read(node).unwrap().compile(&mut vars)).collect();
     let s = TestSession {
-        slots: vars.finish().unwrap_or_else(|error| panic!("{}", error.message)),
+        slots: vars.finish(),
         bindings: Bindings::default(),
         scratch: Cell::default(),
         logged: RefCell::default(),

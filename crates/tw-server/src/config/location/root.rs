@@ -1,6 +1,6 @@
 //! Directory of the files of a location: `root` and `alias`.
 
-use tw_conf::{Args, ConfError, Directive, LOCATION, Node, Setting, Span, Word, record};
+use tw_conf::{Args, ConfError, Directive, LOCATION, MachineSubject, Node, Setting, Span, Word, record};
 
 use super::ALL_IF;
 use crate::http::route::Pattern;
@@ -108,5 +108,13 @@ fn resolve_root(word: &Word, alias: bool, cx: &mut Resolve<'_>) -> Result<Root, 
         text.pop();
     }
     let full = if text.starts_with(b"$") { text } else { cx.full_path(&text) };
-    Ok(Root { path: cx.template_text(&full, Some(word.span))?, kind, at: Some(word.span) })
+    let path = cx.template_text(&full, Some(word.span))?;
+    if let Some(path) = path.constant() {
+        let name = if alias { "alias" } else { "root" };
+        cx.expect(MachineSubject::Path(path.into()), || {
+            let path = String::from_utf8_lossy(path);
+            ConfError::warn(format!("\"{name}\" names \"{path}\", which does not exist")).at(word.span)
+        });
+    }
+    Ok(Root { path, kind, at: Some(word.span) })
 }
