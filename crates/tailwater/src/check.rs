@@ -48,7 +48,9 @@ pub(crate) fn check(source: &Source, test: Test, options: &Options) -> ExitCode 
         console.plain(format_args!("configuration file {name} test failed"));
         return ExitCode::FAILURE;
     };
-    machine_checks::run(std::mem::take(&mut loaded.checks), loaded.sources(), &console);
+    if options.messages == Messages::All {
+        machine_checks::run(std::mem::take(&mut loaded.checks), loaded.sources(), &console);
+    }
     let role = if loaded.config.main.master_process { ProcessRole::Worker } else { ProcessRole::Alone };
     if let Some(line) = SandboxRules::of(&loaded.config, role).describe(&loaded.config) {
         print(format_args!("{line}"));

@@ -418,7 +418,7 @@ fn every_documented_example_passes_the_configuration_test() {
             let example = example.replace("/var/cache/tailwater", &here);
             let conf = dir.write("nginx.conf", format!("events {{ }} http {{ {example} }}")).unwrap();
             let mut command = Command::new(env!("CARGO_BIN_EXE_tailwater"));
-            let output = command.arg("-tp").arg(dir.path()).arg("-c").arg(conf).output().unwrap();
+            let output = command.arg("-tqp").arg(dir.path()).arg("-c").arg(conf).output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success() && !said.contains("[warn]"), "{example}{said}");
         }
