@@ -1,4 +1,5 @@
-//! `deny_request`: refuses requests for which a variable is set, such as one of a `map` over fields of the request. Access phase.
+//! `deny_request`: refuses requests for which a variable is set, such as one of a `map` over fields of the request. Access phase, as a
+//! protection: `satisfy` does not apply.
 //!
 //! The value is the reason. It stands in the error log and in `$deny_reason`. Refusals are counted by reason if all values of the
 //! variable are known when the configuration is loaded, as those of a `map` with constants are.
@@ -13,9 +14,8 @@ use tw_core::module::Settings;
 use tw_core::session::Session;
 use tw_core::vars::VarDef;
 use tw_log::{Level, Text};
-use tw_server::config::location::Satisfy;
 use tw_server::http::Http;
-use tw_server::http::plan::{Handler, Phase, Plan, Step};
+use tw_server::http::plan::{AccessPurpose, Handler, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::vars::Template;
 
@@ -68,7 +68,7 @@ impl Settings<Http> for DenyRequest {
         Args::range(1, 2),
     )
     .since("Tailwater 0.2")
-    .doc("Refuses requests for which the variable is neither empty nor 0, with 403 or another status from 400 to 599. The value is the reason: it stands in the error log at the level info, and in $deny_reason.")
+    .doc("Refuses requests for which the variable is neither empty nor 0, with 403 or another status from 400 to 599, also with satisfy any. The value is the reason: it stands in the error log at the level info, and in $deny_reason.")
     .set(|raw, node, _| {
         raw.rules.push(RawRule::read(node)?);
         Ok(())
@@ -171,28 +171,18 @@ impl DenyRequest {
         }
         None
     }
-
-    fn report(rule: &Rule, reason: &[u8], r: &Request) {
-        rule.count(reason);
-        r.log(Level::Info, format_args!("request denied: \"{}\"", Text(reason)));
-    }
 }
 
 impl Handler for DenyRequest {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let Some((rule, reason)) = self.find(r) else { return Step::PASS };
-        // With `satisfy any`, these refuse only if nothing else lets the request in.
-        let is_last = r.plan().core.access.satisfy == Satisfy::All || !matches!(rule.status, 400..=498);
-        if is_last {
-            Self::report(rule, &reason, r);
-        }
+        rule.count(&reason);
+        r.log(Level::Info, format_args!("request denied: \"{}\"", Text(&reason)));
         r.set_slot(self.reason, reason);
         Step::status(rule.status)
     }
 
-    fn refused(&self, r: &Request) {
-        if let Some((rule, reason)) = self.find(r) {
-            Self::report(rule, &reason, r);
-        }
+    fn access_purpose(&self) -> AccessPurpose {
+        AccessPurpose::Protection
     }
 }

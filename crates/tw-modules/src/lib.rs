@@ -154,7 +154,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<auth_jwt::AuthJwt>("auth_jwt"),
     // It decides by variables of the others.
     Module::of::<auth_require::AuthRequire>("auth_require"),
-    // Last: with `satisfy any`, a client that may come in anyway is not challenged.
+    // Last: a client that may not come in is not challenged.
     Module::of::<challenge::Challenge>("challenge"),
     // Precontent.
     Module::of::<internal_redirect::InternalRedirect>("internal_redirect"),

@@ -12,7 +12,7 @@ use tw_http::{Known, Method};
 use tw_log::Level;
 use tw_server::http::body::Body;
 use tw_server::http::client::Scheme;
-use tw_server::http::plan::{Handler, Outcome, Step};
+use tw_server::http::plan::{AccessPurpose, Handler, Outcome, Step};
 use tw_server::http::request::Request;
 use tw_server::http::variables::find_cookie;
 
@@ -82,6 +82,11 @@ impl Handler for Gate {
             decision => Step::Now(self.conclude(r, decision)),
         }
     }
+
+    // A solved puzzle says nothing about who the client is.
+    fn access_purpose(&self) -> AccessPurpose {
+        AccessPurpose::Protection
+    }
 }
 
 impl Gate {
@@ -90,7 +95,6 @@ impl Gate {
         let mut status = r.scratch().take();
         status.clear();
         let outcome = match r.slot(self.slot, &mut status) {
-            Value::Found if status == b"passed" => Some(Outcome::PhaseDone),
             Value::Found => Some(Outcome::Pass),
             Value::Missing => None,
         };
@@ -166,9 +170,7 @@ impl Gate {
         self.counts.count(result);
         r.set_slot(self.slot, status);
         match decision {
-            // With `satisfy any`, a cookie lets in, and being exempt says nothing.
-            Decision::Pass => Outcome::PhaseDone,
-            Decision::Exempt(_) => Outcome::Pass,
+            Decision::Pass | Decision::Exempt(_) => Outcome::Pass,
             Decision::Solved(bits) => {
                 self.set_cookie(r, bits);
                 r.out.status = 204;

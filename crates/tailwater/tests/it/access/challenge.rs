@@ -299,12 +299,14 @@ fn challenge_works_with_satisfy_and_error_pages() {
         &format!(
             "{COMMON} challenge on; error_page 403 404 /e.html;
              location /any/ {{ satisfy any; allow 192.0.2.0/24; deny all; try_files /a.html =404; }}
+             location /open/ {{ satisfy any; try_files /a.html =404; }}
              location /all/ {{ allow 192.0.2.0/24; deny all; try_files /a.html =404; }}"
         ),
     );
     for (target, addr, expected) in [
-        ("/any/", "192.0.2.1", (200, "")),
-        ("/any/", "192.0.3.1", (403, "asked")),
+        ("/any/", "192.0.2.1", (403, "asked")),
+        ("/any/", "192.0.3.1", (403, "")),
+        ("/open/", "192.0.3.1", (403, "asked")),
         ("/all/", "192.0.2.1", (403, "asked")),
         // The page of another error is not challenged.
         ("/all/", "192.0.3.1", (403, "")),
@@ -315,12 +317,15 @@ fn challenge_works_with_satisfy_and_error_pages() {
         assert_eq!(response.text() == "error", expected == (403, ""));
     }
     for (addr, target, expected) in [
-        ("192.0.3.1", "/any/", (200, "content")),
+        // A solved puzzle is no login.
+        ("192.0.3.1", "/any/", (403, "error")),
+        ("192.0.2.1", "/any/", (200, "content")),
+        ("192.0.3.1", "/open/", (200, "content")),
         ("192.0.3.1", "/all/", (403, "error")),
         ("192.0.3.1", "/none", (404, "error")),
     ] {
         let field = format!("X-Real-IP: {addr}");
-        let cookie = pass(&server, "/any/", &[&field]);
+        let cookie = pass(&server, "/open/", &[&field]);
         let response = open(&server, target, &[&cookie, &field]);
         assert_eq!((response.status, &*response.text()), expected, "{target}");
     }

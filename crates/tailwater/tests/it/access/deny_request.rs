@@ -37,7 +37,7 @@ fn set_variable_refuses_and_names_the_reason() {
 }
 
 #[test]
-fn satisfy_combines_it_with_other_rules() {
+fn denied_request_is_refused_whatever_else_is_satisfied() {
     let server = start(
         server(),
         "map $arg_x $why { 1 reason; }
@@ -45,6 +45,8 @@ fn satisfy_combines_it_with_other_rules() {
            listen 127.0.0.1:{port}; location /metrics { metrics; }
            location /all { allow all; deny_request $why; try_files /none =204; }
            location /any { satisfy any; allow all; deny_request $why; try_files /none =204; }
+           location /user { satisfy any; deny all; deny_request $why; auth_request /ok; try_files /none =204; }
+           location /ok { internal; return 204; }
            location /only { satisfy any; deny_request $why status=451; try_files /none =204; }
            location /last { satisfy any; deny_request $why status=503; try_files /none =204; }
            location /both { satisfy any; deny all; deny_request $why; try_files /none =204; }
@@ -53,7 +55,10 @@ fn satisfy_combines_it_with_other_rules() {
     for (target, status) in [
         ("/all", 204),
         ("/all?x=1", 403),
-        ("/any?x=1", 204),
+        ("/any", 204),
+        ("/any?x=1", 403),
+        ("/user", 204),
+        ("/user?x=1", 403),
         ("/only", 204),
         ("/only?x=1", 451),
         ("/last?x=1", 503),
@@ -62,8 +67,8 @@ fn satisfy_combines_it_with_other_rules() {
     ] {
         assert_eq!(page(&server, target).0, status, "{target}");
     }
-    // What another rule has let in is no refusal.
-    assert_eq!(metric(&server, "denied_requests_total{reason=\"reason\"}"), 4);
+    // Those of "/both" are refused by "deny" before.
+    assert_eq!(metric(&server, "denied_requests_total{reason=\"reason\"}"), 5);
 }
 
 #[test]

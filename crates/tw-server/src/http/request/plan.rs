@@ -61,8 +61,8 @@ pub enum Outcome {
     Pass,
     /// The URI was changed: choose the location again after this phase (only in rewrite phases).
     Rewritten,
-    /// The phase is done; its other handlers are skipped (`break`). In the access phase: access is granted, which ends the
-    /// phase with `satisfy any` only.
+    /// The phase is done; its other handlers are skipped (`break`). In the access phase: access is granted, so with `satisfy any`
+    /// only [protections](AccessPurpose::Protection) are asked any more.
     PhaseDone,
     /// `r.out` is the head of the response, this is its body.
     Respond(Body),
@@ -136,6 +136,15 @@ impl MethodSet {
 /// Subject of the line of [`Handler::explain`] that names the upstream server.
 pub const UPSTREAM: &str = "upstream";
 
+/// Purpose of a handler of the access phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccessPurpose {
+    /// Lets clients in: by address, credentials, or what else they have. With `satisfy any`, one of these is enough.
+    Admission,
+    /// Keeps requests off, whoever sends them: `satisfy` does not apply.
+    Protection,
+}
+
 /// Runs in a phase.
 pub trait Handler: Send + Sync {
     /// Decides about `r`. Must not wait except in the returned future.
@@ -150,6 +159,11 @@ pub trait Handler: Send + Sync {
     /// Returns true if `--explain` may run it: it looks at files at most, asks no other server and changes nothing.
     fn only_looks(&self) -> bool {
         false
+    }
+
+    /// Purpose in the access phase.
+    fn access_purpose(&self) -> AccessPurpose {
+        AccessPurpose::Admission
     }
 
     /// Logs a refusal of this handler with `satisfy any`, when no other handler of the access phase has let the request in.
@@ -437,6 +451,10 @@ impl<T: Handler> Handler for Arc<T> {
 
     fn only_looks(&self) -> bool {
         (**self).only_looks()
+    }
+
+    fn access_purpose(&self) -> AccessPurpose {
+        (**self).access_purpose()
     }
 
     fn refused(&self, r: &Request) {

@@ -17,7 +17,7 @@ use crate::config::location::{Satisfy, Visibility};
 use crate::http::body::Body;
 use crate::http::generation::LoopGeneration;
 use crate::http::generation::PlanId;
-use crate::http::plan::{Handler, Outcome, Phase, Step};
+use crate::http::plan::{AccessPurpose, Handler, Outcome, Phase, Step};
 use crate::http::request::{Request, RequestOrigin};
 use crate::http::wire::ClientGone;
 use crate::vars::{self, EvalStatus};
@@ -195,12 +195,27 @@ async fn call_handler(handler: &dyn Handler, r: &mut Request) -> Outcome {
     if r.bindings.take_eval_status() == EvalStatus::Failed { Outcome::Status(500) } else { outcome }
 }
 
-/// Asks all handlers of the access phase, and decides as `satisfy` says.
+/// Asks the handlers of the access phase, and decides as `satisfy` says. It applies to admissions; a protection refuses in any case, and
+/// lets nobody in.
 async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
     let plan = generation.plan(r.route.plan);
     let rule = plan.core.access;
     let mut refused: Option<(u16, &dyn Handler)> = None;
-    for handler in plan.handlers(Phase::Access) {
+    let mut is_granted = false;
+    let handlers = plan.handlers(Phase::Access);
+    for (at, handler) in handlers.iter().enumerate() {
+        if rule.satisfy == Satisfy::Any {
+            match handler.access_purpose() {
+                AccessPurpose::Admission if is_granted => continue,
+                // Nobody lets the client in any more.
+                AccessPurpose::Protection
+                    if refused.is_some() && !is_granted && are_protections(&handlers[at..]) =>
+                {
+                    break;
+                }
+                _ => {}
+            }
+        }
         let outcome = call_handler(&**handler, r).await;
         r.debug(format_args!("Access phase: {outcome}"));
         match outcome {
@@ -208,11 +223,13 @@ async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
             Outcome::PhaseDone if rule.satisfy == Satisfy::Any => {
                 r.out.fields.remove(b"WWW-Authenticate");
                 r.out.fields.remove(b"Proxy-Authenticate");
-                return Outcome::Pass;
+                (is_granted, refused) = (true, None);
             }
             Outcome::PhaseDone => {}
             // All but a client that is gone.
-            Outcome::Status(code @ 400..=498) if rule.satisfy == Satisfy::Any => {
+            Outcome::Status(code @ 400..=498)
+                if rule.satisfy == Satisfy::Any && handler.access_purpose() == AccessPurpose::Admission =>
+            {
                 // A password may still help.
                 if !matches!(refused, Some((401 | 407, _))) {
                     refused = Some((code, &**handler));
@@ -230,6 +247,10 @@ async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
             Outcome::Status(code)
         }
     }
+}
+
+fn are_protections(handlers: &[Box<dyn Handler>]) -> bool {
+    handlers.iter().all(|handler| handler.access_purpose() == AccessPurpose::Protection)
 }
 
 /// Holds a refusal back for a while.
@@ -349,7 +370,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::http::plan::Handler;
+    use crate::http::plan::{Handler, Plan};
     use crate::testing::{generation, with_request_of};
 
     /// Counts how often it runs.
@@ -381,12 +402,28 @@ mod tests {
         }
     }
 
+    /// As [`Say`], for a protection.
+    struct Protect(fn() -> Outcome);
+
+    impl Handler for Protect {
+        fn handle<'a>(&'a self, _: &'a mut Request) -> Step<'a> {
+            Step::Now(self.0())
+        }
+
+        fn access_purpose(&self) -> AccessPurpose {
+            AccessPurpose::Protection
+        }
+    }
+
     /// Result for a request after these outcomes of handlers of the access phase.
     fn access_of(satisfy: &str, says: [fn() -> Outcome; 3]) -> String {
+        access_with(satisfy, |plan| says.into_iter().for_each(|say| plan.add(Phase::Access, Say(say))))
+    }
+
+    /// Result for a request after these handlers of the access phase.
+    fn access_with(satisfy: &str, add: impl Fn(&mut Plan)) -> String {
         let mut generation = generation(&format!("{satisfy} server {{ location / {{ }} }}"));
-        for plan in &mut generation.config.own.plans {
-            says.into_iter().for_each(|say| plan.add(Phase::Access, Say(say)));
-        }
+        generation.config.own.plans.iter_mut().for_each(add);
         with_request_of(generation, "GET / HTTP/1.0\r\n\r\n", |r| {
             r.out.fields.append("WWW-Authenticate", "x");
             let generation = r.generation().clone();
@@ -437,6 +474,44 @@ mod tests {
             assert_eq!(access_of("auth_delay 1h; satisfy any;", says), delayed);
         }
         assert_eq!(access_of("auth_delay 1h; satisfy any;", [UNAUTHORIZED, GRANT, PASS]), "granted");
+    }
+
+    #[test]
+    fn protections_refuse_whatever_else_is_satisfied() {
+        const PASS: fn() -> Outcome = || Outcome::Pass;
+        const GRANT: fn() -> Outcome = || Outcome::PhaseDone;
+        const FORBID: fn() -> Outcome = || Outcome::Status(403);
+        const UNAUTHORIZED: fn() -> Outcome = || Outcome::Status(401);
+        const PROTECT: fn() -> Outcome = || Outcome::Status(407);
+        for (first, protection, last, all, any) in [
+            (PASS, PROTECT, PASS, "407", "407"),
+            (GRANT, PROTECT, PASS, "407", "407"),
+            (PASS, PROTECT, GRANT, "407", "407"),
+            (FORBID, PROTECT, GRANT, "403", "407"),
+            (FORBID, PASS, GRANT, "403", "granted"),
+            (FORBID, PASS, UNAUTHORIZED, "403", "401"),
+            (GRANT, PASS, FORBID, "403", "granted"),
+            (UNAUTHORIZED, PASS, FORBID, "401", "401"),
+        ] {
+            for (satisfy, expected) in [("satisfy all;", all), ("satisfy any;", any)] {
+                let found = access_with(satisfy, |plan| {
+                    plan.add(Phase::Access, Say(first));
+                    plan.add(Phase::Access, Protect(protection));
+                    plan.add(Phase::Access, Say(last));
+                });
+                assert_eq!(found, expected, "{satisfy}");
+            }
+        }
+        // One behind all others is asked only if these let the client in.
+        for (first, expected) in [(PASS, "407"), (GRANT, "407"), (FORBID, "403"), (UNAUTHORIZED, "401")] {
+            for satisfy in ["satisfy all;", "satisfy any;"] {
+                let found = access_with(satisfy, |plan| {
+                    plan.add(Phase::Access, Say(first));
+                    plan.add(Phase::Access, Protect(PROTECT));
+                });
+                assert_eq!(found, expected, "{satisfy}");
+            }
+        }
     }
 
     #[test]
