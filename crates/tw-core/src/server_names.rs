@@ -85,6 +85,14 @@ impl ServerName {
         Ok(names)
     }
 
+    /// Returns true if `host` (lower case, without port) is one of this name.
+    pub fn matches(&self, host: &[u8]) -> bool {
+        match self {
+            Self::Host(name) => name.matches(host),
+            Self::Regex(regex) => regex.is_match(host) == Ok(Match::Yes),
+        }
+    }
+
     /// The name as it was written, in lower case; the pattern of a regular expression.
     pub fn written(&self) -> Vec<u8> {
         match self {

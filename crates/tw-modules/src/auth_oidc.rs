@@ -5,14 +5,22 @@
 //! request ─ session ──────────────────────────────────────────────────────────► granted, claims are variables
 //!           └ none: 302 to the provider ─► redirect_uri?code&state ─► tokens ─► session, 302 to where it began
 //! ```
-//! A login in progress costs this server nothing: its state is sealed in the URL, for one browser ([`sealed_state`]).
+//! A login in progress costs this server nothing: its state is sealed in the URL, for one browser ([`sealed_state`]). Tokens of a
+//! session that is in use are renewed before they end ([`renewal`]).
 
 mod discovery;
 mod endpoint;
+mod limits;
 mod login;
+mod logout_token;
+mod pages;
 mod provider;
+mod renewal;
 mod sealed_state;
 mod session;
+mod session_table;
+mod tokens;
+mod used_once;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -20,27 +28,25 @@ use std::sync::Arc;
 
 use tw_base::{FatalMutex, Limit};
 use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, SERVER, Setting, Word, record};
+use tw_core::metrics::{Metric, MetricKind};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
-use tw_http::Known;
-use tw_log::{Level, Text};
+use tw_log::Text;
 use tw_server::config::location::Location;
 use tw_server::config::server::ServerSettings;
 use tw_server::http::Http;
-use tw_server::http::phases;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Value, VarDef};
 
-use self::discovery::{Caller, Metadata};
-use self::login::CallbackError;
+use self::login::is_nameless;
+use self::pages::{ProviderPage, ProviderPages, begin_login};
 pub use self::provider::directives;
-use self::provider::{Provider, RawProvider};
-use self::session::OidcSession;
-use crate::access_refusal::try_later;
+use self::provider::{OidcCounts, Provider, RawProvider};
+use self::session::{OidcSession, RenewalNeed};
+use self::session_table::OidcSessions;
 use crate::jose::append_member;
-use crate::turn_queue::{self, ClientKey, TurnWait, wait_for_turn};
 
 const EVERYWHERE: u32 = HTTP | SERVER | LOCATION;
 
@@ -87,32 +93,87 @@ impl Settings<Http> for AuthOidc {
     const VARIABLES: &'static [VarDef] = &[
         VarDef::one(
             "oidc_id_token",
-            |r, out| put(r, out, |session| Some(session.id_token.as_bytes())),
+            |r, out| put(r, out, |session| Some(session.tokens.id_token.as_bytes())),
             "The ID token of the user (auth_oidc).",
         ),
         VarDef::one(
             "oidc_access_token",
             |r, out| {
-                put(r, out, |session| Some(session.access_token.as_bytes()).filter(|token| !token.is_empty()))
+                put(r, out, |session| {
+                    Some(session.tokens.access_token.as_bytes()).filter(|token| !token.is_empty())
+                })
             },
             "The access token of the user (auth_oidc).",
         ),
         VarDef::one(
             "oidc_userinfo",
-            |r, out| put(r, out, |session| session.userinfo.as_deref()),
+            |r, out| put(r, out, |session| session.tokens.userinfo.as_deref()),
             "What the provider says about the user, in JSON (auth_oidc with userinfo).",
         ),
         VarDef::family(
             "oidc_claim_",
             |r, name, out| match r.facts.states.get::<ActiveSession>() {
-                Some(active) => append_member(active.0.verified.claims(), name, out),
+                Some(active) => append_member(active.0.tokens.verified.claims(), name, out),
                 None => Value::Missing,
             },
             "A claim of the ID token of the user (auth_oidc).",
         ),
     ];
 
-    const LIMITS: &'static [Limit] = LIMITS;
+    const LIMITS: &'static [Limit] = limits::LIMITS;
+
+    const METRICS: &'static [Metric] = &[
+        Metric {
+            name: "oidc_sessions",
+            kind: MetricKind::Gauge,
+            labels: &["provider"],
+            doc: "Sessions of users of an oidc_provider, with those that have ended and are not removed yet.",
+            read: |scrape, out| {
+                for sessions in scrape.shared_objects::<OidcSessions>() {
+                    out.value(&[&sessions.provider], sessions.count());
+                }
+            },
+        },
+        Metric {
+            name: "oidc_logins_total",
+            kind: MetricKind::Counter,
+            labels: &["provider"],
+            doc: "Logins at an oidc_provider that have led to a session.",
+            read: |scrape, out| {
+                for counts in scrape.shared_objects::<OidcCounts>() {
+                    out.value(&[&counts.provider], counts.logins.value());
+                }
+            },
+        },
+        Metric {
+            name: "oidc_logouts_total",
+            kind: MetricKind::Counter,
+            labels: &["provider"],
+            doc: "Sessions that a logout has ended, by the user or by the provider.",
+            read: |scrape, out| {
+                for counts in scrape.shared_objects::<OidcCounts>() {
+                    out.value(&[&counts.provider], counts.logouts.value());
+                }
+            },
+        },
+        Metric {
+            name: "oidc_renewals_total",
+            kind: MetricKind::Counter,
+            labels: &["provider", "result"],
+            doc: "Renewals of tokens by refresh tokens. The result is renewed, refused (the provider ends the session) or failed (the session goes on).",
+            read: |scrape, out| {
+                for counts in scrape.shared_objects::<OidcCounts>() {
+                    for (result, count) in [
+                        ("renewed", &counts.renewed),
+                        ("refused", &counts.refused),
+                        ("failed", &counts.failed),
+                    ] {
+                        out.value(&[&counts.provider, result], count.value());
+                    }
+                }
+            },
+        },
+    ];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let providers = match outer {
@@ -138,6 +199,13 @@ impl Settings<Http> for AuthOidc {
                 let found = found.ok_or_else(|| {
                     ConfError::new(format!("unknown oidc_provider \"{word}\"")).at(word.span)
                 })?;
+                let names = cx.block.server_names();
+                if found.origin.is_none() && !names.is_empty() && is_nameless(names) {
+                    let message = "the server has no name, so logins take the host of each request for that of this server";
+                    cx.report(ConfError::warn(message).at(word.span).hint(
+                        "set \"server_name\", or a \"redirect_uri\" with scheme and host in \"oidc_provider\"",
+                    ));
+                }
                 Some(found)
             }
             None => outer.and_then(|outer| outer.auth.clone()),
@@ -168,82 +236,6 @@ impl Settings<Http> for AuthOidc {
     }
 }
 
-const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "SESSIONS_SIZE_MAX",
-        session::SESSIONS_SIZE_MAX,
-        "Bytes of the sessions of one provider (oidc_provider)",
-        "the session used longest ago ends: its user logs in again",
-    ),
-    Limit::count(
-        "REQUESTS_AT_ONCE",
-        endpoint::REQUESTS_AT_ONCE as u64,
-        "Requests to one provider at the same time",
-        "502",
-    ),
-    Limit::count(
-        "LOGINS_AT_ONCE",
-        provider::LOGINS_AT_ONCE as u64,
-        "Logins at one provider that are finished at the same time",
-        "other logins wait, in turns by client, up to a minute",
-    ),
-    Limit::count(
-        "LOGINS_WAITING_MAX",
-        provider::LOGINS_WAITING_MAX as u64,
-        "Logins that wait for that",
-        "503 with Retry-After; the error log says so",
-    ),
-    Limit::count(
-        "LOGINS_OF_CLIENT_MAX",
-        provider::LOGINS_OF_CLIENT_MAX as u64,
-        "Logins of one address, or IPv6 network of 64 bits, among them",
-        "503 with Retry-After; the error log says so",
-    ),
-    Limit::bytes(
-        "RESPONSE_SIZE_MAX",
-        endpoint::RESPONSE_SIZE_MAX as u64,
-        "Bytes of a response of a provider",
-        "502",
-    ),
-    Limit::micros(
-        "WAIT_TIME_MAX",
-        endpoint::WAIT_TIME_MAX.as_micros() as u64,
-        "Time for which a provider may do nothing during a request",
-        "502",
-    ),
-    Limit::micros(
-        "REQUEST_TIME_MAX",
-        endpoint::REQUEST_TIME_MAX.as_micros() as u64,
-        "Time of a request to a provider on a connection",
-        "502",
-    ),
-    Limit::micros(
-        "KEPT_TIME",
-        discovery::KEPT_TIME.as_micros() as u64,
-        "Time for which the metadata and the keys of a provider are kept",
-        "it is asked again; keys also when a token has another one",
-    ),
-    Limit::micros(
-        "RETRY_TIME",
-        discovery::RETRY_TIME.as_micros() as u64,
-        "Time before a provider that failed is asked again",
-        "it is asked again",
-    ),
-    Limit::micros(
-        "LOGIN_SECS_MAX",
-        sealed_state::LOGIN_SECS_MAX as u64 * 1_000_000,
-        "Time of a login",
-        "403: it has to begin again",
-    ),
-    Limit::bytes(
-        "URI_SIZE_MAX",
-        sealed_state::URI_SIZE_MAX as u64,
-        "Bytes of a URI that a login returns to",
-        "it returns to /",
-    ),
-    Limit::bytes("CODE_SIZE_MAX", login::CODE_SIZE_MAX as u64, "Bytes of the code of a login", "403"),
-];
-
 /// Session of the user of a request.
 struct ActiveSession(Arc<OidcSession>);
 
@@ -263,153 +255,47 @@ impl Providers {
         }
     }
 
-    /// The provider of `r`'s server one of whose paths `is_path` says.
-    fn of(&self, r: &Request, is_path: impl Fn(&Provider) -> bool) -> Option<Arc<Provider>> {
-        if !self.all.values().any(|provider| is_path(provider)) {
+    /// The provider of `r`'s server that has a page at this path.
+    fn page(&self, r: &Request) -> Option<(Arc<Provider>, ProviderPage)> {
+        let path = r.uri.path.as_slice();
+        if !self.all.values().any(|provider| provider.page(path).is_some()) {
             return None;
         }
         let server = Arc::as_ptr(&r.plan().server).addr();
         let used = self.used.lock();
         used.iter()
-            .find(|(at, provider)| *at == server && is_path(provider))
-            .map(|(_, provider)| provider.clone())
+            .filter(|(at, _)| *at == server)
+            .find_map(|(_, provider)| Some((provider.clone(), provider.page(path)?)))
     }
 }
 
 impl Handler for AuthOidc {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let Some(provider) = &self.auth else { return Step::PASS };
-        let id = session::cookie(r, provider.cookie_name.as_bytes());
-        if let Some(session) = id.and_then(|id| provider.sessions.find(id, tw_rt::clock::now())) {
-            r.facts.states.put_common(Rc::new(ActiveSession(session)));
-            // Values that were computed before had no user.
-            r.bindings.forget_computed();
-            return Step::Now(Outcome::PhaseDone);
+        let (id, now) = (session::cookie(r, provider.cookie_name.as_bytes()), tw_rt::clock::now());
+        let found = id.and_then(|id| Some((id, provider.sessions.find(id, now)?)));
+        let Some((id, session)) = found else { return Step::Wait(Box::pin(begin_login(provider, r))) };
+        match session.renewal_need(now) {
+            RenewalNeed::None => {}
+            RenewalNeed::Soon => renewal::begin(provider, r, &session),
+            RenewalNeed::Now => {
+                let id = id.to_vec();
+                return Step::Wait(Box::pin(async move {
+                    match renewal::wait(provider, r, &id).await {
+                        Some(session) => grant(r, session),
+                        None => begin_login(provider, r).await,
+                    }
+                }));
+            }
         }
-        Step::Wait(Box::pin(begin_login(provider, r)))
+        Step::Now(grant(r, session))
     }
 }
 
-/// Paths of providers: `redirect_uri` and `logout_uri`.
-struct ProviderPages(Arc<Providers>);
-
-impl Handler for ProviderPages {
-    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
-        let path = r.uri.path.as_slice();
-        if let Some(provider) = self.0.of(r, |provider| provider.redirect_uri.as_bytes() == path) {
-            return Step::Wait(Box::pin(async move { finish_login(&provider, r).await }));
-        }
-        let is_logout =
-            |provider: &Provider| provider.logout_uri.as_ref().is_some_and(|uri| uri.as_bytes() == path);
-        match self.0.of(r, is_logout) {
-            Some(provider) => Step::Wait(Box::pin(async move { log_out(&provider, r).await })),
-            None => Step::PASS,
-        }
-    }
-}
-
-/// Runs `ask` with the connections of the loop of `r`.
-async fn metadata(provider: &Provider, r: &Request) -> Result<Arc<Metadata>, String> {
-    let (home, core) = (r.client().home.clone(), r.plan().core.clone());
-    let caller = Caller { home: &home, resolving: &core.resolving, permits: &provider.discovery.permits };
-    provider.discovery.metadata(caller, &provider.config_url, &provider.issuer, &provider.tls).await
-}
-
-/// Sends a client to the provider.
-async fn begin_login(provider: &Provider, r: &mut Request) -> Outcome {
-    let begun = match metadata(provider, r).await {
-        Ok(metadata) => provider.login(r, &metadata),
-        Err(why) => Err(why),
-    };
-    match begun {
-        Ok(redirect) => {
-            let cookie = &provider.login_cookie_name;
-            add_cookie(r, cookie, Some(&redirect.browser));
-            redirect_to(r, redirect.location)
-        }
-        Err(why) => fail(r, &why),
-    }
-}
-
-/// Takes the response of the provider.
-async fn finish_login(provider: &Provider, r: &mut Request) -> Outcome {
-    let callback = match provider.read_callback(r) {
-        Ok(callback) => callback,
-        Err(error) => return refuse(r, &error),
-    };
-    let Some(origin) = login::origin(r) else { return Outcome::Status(400) };
-    let metadata = match metadata(provider, r).await {
-        Ok(metadata) => metadata,
-        Err(why) => return fail(r, &why),
-    };
-    if metadata.names_issuer && tw_http::target::arg(r.head.args(), b"iss").is_none() {
-        return refuse(r, &CallbackError::Issuer);
-    }
-    // These requests come before the limits of a location, and whoever begins a login can cause one.
-    let Ok(mut ticket) = provider.logins.enter(ClientKey::of(r.client_addr())) else {
-        return try_later(r, format_args!("OpenID provider: too many logins wait"));
-    };
-    match wait_for_turn(r, &mut ticket, turn_queue::WAIT_MAX).await {
-        Ok(()) => {}
-        Err(TurnWait::TooLong) => {
-            return try_later(r, format_args!("OpenID provider: a login waited too long"));
-        }
-        Err(TurnWait::Gone(gone)) => return phases::client_closed(r, &gone),
-    }
-    let (home, core) = (r.client().home.clone(), r.plan().core.clone());
-    let caller = Caller { home: &home, resolving: &core.resolving, permits: &provider.discovery.permits };
-    let session = match provider.exchange(&callback, &origin, caller, &metadata).await {
-        Ok(session) => session,
-        Err(why) => return fail(r, &why),
-    };
-    let Ok(id) = session::new_id() else { return fail(r, "no randomness") };
-    provider.sessions.insert(&id, session);
-    add_cookie(r, &provider.cookie_name, Some(&id));
-    redirect_to(r, format!("{origin}{}", String::from_utf8_lossy(&callback.uri)))
-}
-
-/// Ends a session.
-async fn log_out(provider: &Provider, r: &mut Request) -> Outcome {
-    let id = session::cookie(r, provider.cookie_name.as_bytes()).map(<[u8]>::to_vec);
-    let session = id.and_then(|id| provider.sessions.remove(&id));
-    add_cookie(r, &provider.cookie_name, None);
-    let Some(origin) = login::origin(r) else { return Outcome::Status(400) };
-    let metadata = match metadata(provider, r).await {
-        Ok(metadata) => Some(metadata),
-        Err(why) => {
-            // The session has ended here anyway.
-            r.log(Level::Error, format_args!("OpenID provider: {why}"));
-            None
-        }
-    };
-    match provider.logout_location(&origin, metadata.as_deref(), session.as_ref()) {
-        Some(location) => redirect_to(r, location),
-        None => {
-            r.out.fields.set(Known::CacheControl, "no-store");
-            Outcome::Status(204)
-        }
-    }
-}
-
-fn add_cookie(r: &mut Request, name: &str, value: Option<&str>) {
-    let cookie = session::set_cookie(name, value, r.client().scheme().is_secure());
-    r.out.fields.append("Set-Cookie", bytes::Bytes::from(cookie));
-}
-
-fn redirect_to(r: &mut Request, location: String) -> Outcome {
-    r.out.fields.set(Known::CacheControl, "no-store");
-    r.out.location = location.into();
-    Outcome::Status(302)
-}
-
-/// The client is not logged in.
-fn refuse(r: &mut Request, error: &CallbackError) -> Outcome {
-    r.log(Level::Error, format_args!("response of the OpenID provider: {error}"));
-    Outcome::Status(403)
-}
-
-/// The provider does not do its part.
-fn fail(r: &mut Request, why: &str) -> Outcome {
-    r.log(Level::Error, format_args!("OpenID provider: {why}"));
-    Outcome::Status(502)
+/// Lets the user of a session in.
+fn grant(r: &mut Request, session: Arc<OidcSession>) -> Outcome {
+    r.facts.states.put_common(Rc::new(ActiveSession(session)));
+    // Values that were computed before had no user.
+    r.bindings.forget_computed();
+    Outcome::PhaseDone
 }

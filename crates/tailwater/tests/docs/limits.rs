@@ -13,10 +13,10 @@ be configured. Limits with a constant are part of the program, because no sensib
 
 /// The default of a directive, and where it is explained.
 fn default_of(name: &str) -> String {
-    let all = tw_app::all_directives(MODULES);
-    let (_, directive) = all
-        .into_iter()
-        .find(|(_, directive)| directive.name == name)
+    let all = tw_app::all_directives(MODULES).into_iter().map(|(_, directive)| directive);
+    let directive = all
+        .chain(tw_modules::oidc_provider_directives())
+        .find(|directive| directive.name == name)
         .unwrap_or_else(|| panic!("a limit names the directive {name}, which does not exist"));
     directive.default.map_or_else(|| "none".to_owned(), |default| format!("`{default}`"))
 }

@@ -11,10 +11,12 @@ use tokio::sync::Semaphore;
 use tw_base::FatalMutex;
 use tw_connect::Resolving;
 use tw_connect::tls_settings::TlsSettings;
+use tw_server::config::location::Location;
 use tw_server::event_loop::Loop;
 use tw_server::http::request::Request;
 
-use super::endpoint::{Content, Endpoint, ProviderUrl, REQUESTS_AT_ONCE};
+use super::endpoint::{Content, Endpoint, ProviderUrl, REQUESTS_AT_ONCE, RequestError};
+use super::provider::Provider;
 use crate::jose::KeySet;
 
 /// Time for which metadata and keys are kept.
@@ -57,8 +59,19 @@ pub(super) struct Caller<'a> {
     pub(super) permits: &'a Semaphore,
 }
 
+impl<'a> Caller<'a> {
+    /// Connections of a loop, as a location resolves names.
+    pub(super) fn of(home: &'a Rc<Loop>, core: &'a Location, provider: &'a Provider) -> Self {
+        Self { home, resolving: &core.resolving, permits: &provider.discovery.permits }
+    }
+}
+
 impl Caller<'_> {
-    pub(super) async fn ask(&self, endpoint: &Endpoint, content: Content<'_>) -> Result<Vec<u8>, String> {
+    pub(super) async fn ask(
+        &self,
+        endpoint: &Endpoint,
+        content: Content<'_>,
+    ) -> Result<Vec<u8>, RequestError> {
         endpoint.request(self.home, self.resolving, self.permits, content).await
     }
 }
@@ -79,7 +92,8 @@ impl Discovery {
         tls: &TlsSettings<Request>,
     ) -> Result<Arc<Metadata>, String> {
         let fetch = async {
-            let body = caller.ask(&Endpoint::new(url, tls)?, Content::Nothing { bearer: None }).await?;
+            let asked = caller.ask(&Endpoint::new(url, tls)?, Content::Nothing { bearer: None }).await;
+            let body = asked.map_err(|error| error.why)?;
             Metadata::parse(&body, issuer, tls).map_err(|why| format!("metadata of \"{issuer}\": {why}"))
         };
         self.metadata.get(KEPT_TIME, fetch).await
@@ -93,7 +107,8 @@ impl Discovery {
         is_anew: bool,
     ) -> Result<Arc<KeySet>, String> {
         let fetch = async {
-            let body = caller.ask(&metadata.keys, Content::Nothing { bearer: None }).await?;
+            let asked = caller.ask(&metadata.keys, Content::Nothing { bearer: None }).await;
+            let body = asked.map_err(|error| error.why)?;
             KeySet::parse(&body).map_err(|why| format!("keys of the provider: {why}"))
         };
         self.keys.get(if is_anew { RETRY_TIME } else { KEPT_TIME }, fetch).await

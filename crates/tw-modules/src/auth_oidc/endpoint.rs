@@ -54,6 +54,15 @@ pub(super) struct Endpoint {
     server: OwnServer,
 }
 
+/// Failure of a request.
+#[derive(Debug)]
+pub(super) struct RequestError {
+    /// `error` of a response with a status from 400 to 499 (RFC 6749 section 5.2).
+    pub(super) error: Option<String>,
+    /// Reason for the log.
+    pub(super) why: String,
+}
+
 /// Content of a request.
 pub(super) enum Content<'a> {
     /// GET, with a bearer token.
@@ -80,15 +89,17 @@ impl Endpoint {
     /// Sends a request and returns the body of the response, which must have status 200.
     ///
     /// # Errors
-    /// A reason for the log.
+    /// Another status, or no response.
     pub(super) async fn request(
         &self,
         home: &Rc<Loop>,
         resolving: &Resolving,
         permits: &Semaphore,
         content: Content<'_>,
-    ) -> Result<Vec<u8>, String> {
-        let failed = |why: String| format!("\"https://{}{}\": {why}", self.url.authority, self.url.target);
+    ) -> Result<Vec<u8>, RequestError> {
+        let failed = |why: String| {
+            RequestError::new(format!("\"https://{}{}\": {why}", self.url.authority, self.url.target))
+        };
         let Ok(_permit) = permits.try_acquire() else {
             return Err(failed("too many requests to it are under way".to_owned()));
         };
@@ -103,7 +114,13 @@ impl Endpoint {
         let OwnResponse { head, body } = sent.map_err(|failure| failed(failure.to_string()))?;
         match head.status {
             200 => Ok(body),
-            status => Err(failed(format!("the response has status {status}{}", error_of(&body)))),
+            status => {
+                // What stands before a provider that is down says nothing for it.
+                let error = error_of(&body).filter(|_| matches!(status, 400..=499));
+                let shown = error.as_ref().map(|error| format!(", error \"{}\"", Text(error.as_bytes())));
+                let why = format!("the response has status {status}{}", shown.unwrap_or_default());
+                Err(RequestError { error, ..failed(why) })
+            }
         }
     }
 
@@ -131,6 +148,13 @@ impl Endpoint {
     }
 }
 
+impl RequestError {
+    /// Failure that the response does not name.
+    pub(super) fn new(why: String) -> Self {
+        Self { error: None, why }
+    }
+}
+
 impl Content<'_> {
     fn body(&self) -> Bytes {
         match self {
@@ -140,11 +164,10 @@ impl Content<'_> {
     }
 }
 
-/// `error` of a response (RFC 6749 section 5.2), for the log.
-fn error_of(body: &[u8]) -> String {
-    let document: Option<serde_json::Value> = serde_json::from_slice(body).ok();
-    let error = document.as_ref().and_then(|document| document.get("error")?.as_str());
-    error.map(|error| format!(", error \"{}\"", Text(error.as_bytes()))).unwrap_or_default()
+/// `error` of a response (RFC 6749 section 5.2).
+fn error_of(body: &[u8]) -> Option<String> {
+    let document: serde_json::Value = serde_json::from_slice(body).ok()?;
+    Some(document.get("error")?.as_str()?.to_owned())
 }
 
 #[cfg(test)]

@@ -3,20 +3,29 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+use tw_base::Counter;
 use tw_conf::{
     Args, ConfError, Cx, Directive, DirectiveInfo, MODULE_BLOCK, Node, Setting, Span, Word, record,
 };
 use tw_connect::tls_settings::TlsSettings;
 use tw_connect::upstream_tls::TlsProtocol;
+use tw_core::module::Protocol;
 use tw_http::escape::Escape;
+use tw_server::http::Http;
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 
-use super::discovery::Discovery;
+use super::discovery::{Caller, Discovery, Metadata};
 use super::endpoint::ProviderUrl;
-use super::sealed_state::StateKeys;
-use super::session::OidcSessions;
+use super::logout_token::IDENTIFIER_TIME;
+use super::pages::ProviderPage;
+use super::renewal::RENEWALS_AT_ONCE;
+use super::sealed_state::{LOGIN_SECS_MAX, StateKeys};
+use super::session_table::OidcSessions;
+use super::used_once::UsedOnce;
 use crate::block::refuse_block;
+use crate::keyval::KeyvalZone;
 use crate::turn_queue::{TurnLimits, TurnQueue};
 use crate::verified_tls::VerifiedTls;
 
@@ -42,10 +51,13 @@ struct Words {
     cookie_name: Setting<Word>,
     extra_auth_args: Setting<Word>,
     redirect_uri: Setting<Word>,
+    frontchannel_logout_uri: Setting<Word>,
+    backchannel_logout_uri: Setting<Word>,
     logout_uri: Setting<Word>,
     post_logout_uri: Setting<Word>,
     logout_token_hint: Setting<bool>,
     scope: Setting<Vec<Word>>,
+    session_store: Setting<Word>,
     session_timeout: Setting<Duration>,
     crl: Setting<Word>,
     trusted_certificate: Setting<Word>,
@@ -79,8 +91,12 @@ pub(super) struct Provider {
     pub(super) login_cookie_name: Box<str>,
     /// Arguments of every authentication request behind those of its own.
     pub(super) auth_args: Box<str>,
+    /// `https://host` of this server for its clients, if `redirect_uri` says it.
+    pub(super) origin: Option<Box<str>>,
+    /// Path of `redirect_uri`.
     pub(super) redirect_uri: Box<str>,
-    pub(super) logout_uri: Option<Box<str>>,
+    /// Paths that belong to the provider.
+    pages: Vec<(Box<str>, ProviderPage)>,
     pub(super) post_logout_uri: Option<Box<str>>,
     pub(super) logout_token_hint: LogoutHint,
     pub(super) session_timeout: Duration,
@@ -92,6 +108,30 @@ pub(super) struct Provider {
     /// Logins that ask the provider for tokens, in turns by client.
     pub(super) logins: Arc<TurnQueue>,
     pub(super) keys: Arc<StateKeys>,
+    pub(super) used: Arc<UsedValues>,
+    pub(super) counts: Arc<OidcCounts>,
+    /// Renewals of sessions that ask the provider for tokens.
+    pub(super) renewals: Semaphore,
+}
+
+/// Values that are accepted once. They outlive a configuration, as the keys do that have made them.
+pub(super) struct UsedValues {
+    pub(super) states: UsedOnce,
+    /// Identifiers of logout tokens.
+    pub(super) logout_tokens: UsedOnce,
+}
+
+/// Counts of a provider. They outlive a configuration.
+pub(super) struct OidcCounts {
+    pub(super) provider: Box<str>,
+    pub(super) logins: Counter,
+    /// Sessions that a logout has ended.
+    pub(super) logouts: Counter,
+    pub(super) renewed: Counter,
+    /// Renewals that the provider has refused.
+    pub(super) refused: Counter,
+    /// Renewals that have failed otherwise.
+    pub(super) failed: Counter,
 }
 
 /// `logout_token_hint`
@@ -148,14 +188,22 @@ const WORDS: &[Directive<Words>] = &[
         .since("1.27.4")
         .doc("Further arguments of the authentication request.")
         .set(|raw, node, _| raw.extra_auth_args.set_with(node, word)),
-    record::new("redirect_uri", "path", MODULE_BLOCK, ONE)
+    record::new("redirect_uri", "[scheme://host]path", MODULE_BLOCK, ONE)
         .default("/oidc_callback")
         .since("1.27.4")
-        .doc("Path to which the provider sends users back.")
+        .doc("Path to which the provider sends users back. With a scheme and a host, all URLs of logins and logouts have these, instead of those of the request.")
         .set(|raw, node, _| raw.redirect_uri.set_with(node, word)),
+    record::new("frontchannel_logout_uri", "path", MODULE_BLOCK, ONE)
+        .since("1.29.3")
+        .doc("Path for pages of the provider that end a session in the browser; iss and sid are required.")
+        .set(|raw, node, _| raw.frontchannel_logout_uri.set_with(node, word)),
+    record::new("backchannel_logout_uri", "path", MODULE_BLOCK, ONE)
+        .since("Tailwater 0.2")
+        .doc("Path for logout tokens, by which the provider ends sessions of a user.")
+        .set(|raw, node, _| raw.backchannel_logout_uri.set_with(node, word)),
     record::new("logout_uri", "path", MODULE_BLOCK, ONE)
         .since("1.29.0")
-        .doc("Path that ends a session, here and at the provider.")
+        .doc("Path that ends a session, here and at the provider. If a page of another site leads there, the user is asked first.")
         .set(|raw, node, _| raw.logout_uri.set_with(node, word)),
     record::new("post_logout_uri", "path", MODULE_BLOCK, ONE)
         .since("1.29.0")
@@ -171,10 +219,14 @@ const WORDS: &[Directive<Words>] = &[
         .since("1.27.4")
         .doc("Scopes that are asked for; openid always is.")
         .set(|raw, node, _| raw.scope.set_once(node, node.args.clone())),
+    record::new("session_store", "name", MODULE_BLOCK, ONE)
+        .since("1.27.4")
+        .doc("Table of keyval_zone whose size bounds the sessions, and whose pairs show them: a session ends with its pair. Without it, sessions take up to 8m.")
+        .set(|raw, node, _| raw.session_store.set_with(node, word)),
     record::time("session_timeout", MODULE_BLOCK)
         .default("8h")
         .since("1.27.4")
-        .doc("Time after which a user has to log in again.")
+        .doc("Time after which a user has to log in again, unless the tokens were renewed.")
         .set(|raw, node, _| raw.session_timeout.set_sec(node)),
     record::new("ssl_crl", "file", MODULE_BLOCK, ONE)
         .since("1.27.4")
@@ -209,7 +261,7 @@ impl RawProvider {
             refuse_block(line)?;
             let name = line.name.as_str().unwrap_or_default();
             let Some(record) = WORDS.iter().find(|record| record.name == name) else {
-                return Err(unknown(line));
+                return Err(line.fail(format!("unknown directive \"{name}\" in \"oidc_provider\"")));
             };
             tw_conf::check(line, &record.info(), MODULE_BLOCK)?;
             (record.set)(&mut words, line, cx)?;
@@ -238,7 +290,25 @@ impl RawProvider {
         let cookie_name =
             words.cookie_name.take().map(token).transpose()?.unwrap_or_else(|| COOKIE_NAME.into());
         let path = |setting: Setting<Word>| setting.take().map(local_path).transpose();
-        let redirect_uri = path(words.redirect_uri)?.unwrap_or_else(|| REDIRECT_URI.into());
+        let (origin, redirect_uri) = match words.redirect_uri.take() {
+            Some(word) => callback_url(word)?,
+            None => (None, REDIRECT_URI.into()),
+        };
+        let mut pages = vec![(redirect_uri.clone(), ProviderPage::Callback)];
+        for (written, page) in [
+            (words.logout_uri, ProviderPage::Logout),
+            (words.frontchannel_logout_uri, ProviderPage::FrontChannelLogout),
+            (words.backchannel_logout_uri, ProviderPage::BackChannelLogout),
+        ] {
+            let Some(path) = path(written)? else { continue };
+            if pages.iter().any(|(known, _)| *known == path) {
+                return Err(
+                    node.fail(format!("two directives of \"oidc_provider\" have the path \"{path}\""))
+                );
+            }
+            pages.push((path, page));
+        }
+        let store = words.session_store.take().map(|word| find_store(&word, cx)).transpose()?;
         let extra = words.extra_auth_args.take().map(visible).transpose()?;
         let verified = VerifiedTls {
             trusted: words.trusted_certificate.take(),
@@ -254,8 +324,9 @@ impl RawProvider {
             login_cookie_name: format!("{cookie_name}_LOGIN").into(),
             cookie_name,
             auth_args: auth_args(&client_id, words.scope.take(), extra.as_deref()),
+            origin,
             redirect_uri,
-            logout_uri: path(words.logout_uri)?,
+            pages,
             post_logout_uri: path(words.post_logout_uri)?,
             logout_token_hint: match words.logout_token_hint.or(None, false) {
                 true => LogoutHint::IdToken,
@@ -268,9 +339,16 @@ impl RawProvider {
             tls,
             // Another configuration may ask other URLs.
             discovery: Arc::default(),
-            sessions: cx.keep(&kept, |_| true, OidcSessions::default),
+            sessions: cx.keep(
+                &kept,
+                |known: &OidcSessions| known.is_in(store.as_deref()),
+                || OidcSessions::new(&name, store.clone()),
+            ),
             logins: Arc::new(TurnQueue::new(LOGINS)),
             keys: cx.try_keep(&kept, |_| true, StateKeys::new).map_err(failed)?,
+            used: cx.keep(&kept, |_| true, UsedValues::default),
+            counts: cx.keep(&kept, |_| true, || OidcCounts::new(&name)),
+            renewals: Semaphore::new(RENEWALS_AT_ONCE),
             name,
             issuer,
             config_url,
@@ -278,6 +356,74 @@ impl RawProvider {
             client_secret,
         })
     }
+}
+
+impl Provider {
+    /// Page of the provider at a path.
+    pub(super) fn page(&self, path: &[u8]) -> Option<ProviderPage> {
+        self.pages.iter().find(|(known, _)| known.as_bytes() == path).map(|(_, page)| *page)
+    }
+
+    /// The metadata, which is fetched if need be.
+    pub(super) async fn metadata(&self, caller: Caller<'_>) -> Result<Arc<Metadata>, String> {
+        self.discovery.metadata(caller, &self.config_url, &self.issuer, &self.tls).await
+    }
+}
+
+impl Default for UsedValues {
+    fn default() -> Self {
+        let login_time = Duration::from_secs(LOGIN_SECS_MAX.unsigned_abs());
+        Self { states: UsedOnce::new(login_time), logout_tokens: UsedOnce::new(IDENTIFIER_TIME) }
+    }
+}
+
+impl OidcCounts {
+    fn new(provider: &[u8]) -> Self {
+        Self {
+            provider: String::from_utf8_lossy(provider).into(),
+            logins: Counter::new(),
+            logouts: Counter::new(),
+            renewed: Counter::new(),
+            refused: Counter::new(),
+            failed: Counter::new(),
+        }
+    }
+}
+
+/// The table of `session_store`.
+fn find_store(word: &Word, cx: &Resolve<'_>) -> Result<Arc<KeyvalZone>, ConfError> {
+    let fail = |message: String| ConfError::new(message).at(word.span);
+    let zone = cx.find::<KeyvalZone>(&word.bytes).filter(|zone| zone.protocol == Http::NAME);
+    let zone = zone.ok_or_else(|| {
+        fail(format!("unknown keyval zone \"{word}\" in \"session_store\""))
+            .hint("declare it in \"http\" by \"keyval_zone zone=name:size\"")
+    })?;
+    if !zone.has_text_keys() {
+        return Err(fail(format!("keyval zone \"{word}\" of \"session_store\" must have type=string")));
+    }
+    if zone.state_path().is_some() {
+        return Err(fail(format!("keyval zone \"{word}\" of \"session_store\" must have no state file"))
+            .hint("sessions have tokens, which are kept in memory only"));
+    }
+    Ok(zone)
+}
+
+/// Origin and path of `redirect_uri`.
+fn callback_url(word: Word) -> Result<(Option<Box<str>>, Box<str>), ConfError> {
+    let text = word.as_str().unwrap_or_default();
+    let authority = ["https://", "http://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    let Some(authority) = authority else { return Ok((None, local_path(word)?)) };
+    let end = authority.find('/').ok_or_else(|| invalid(&word, "URL"))?;
+    let is_host =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte));
+    if end == 0 || !is_host(&authority[..end]) {
+        return Err(invalid(&word, "URL"));
+    }
+    let (origin, path) = text.split_at(text.len() - authority.len() + end);
+    if !is_path(path) {
+        return Err(invalid(&word, "URL"));
+    }
+    Ok((Some(origin.into()), path.into()))
 }
 
 /// `client_id`, `scope`, and what `extra_auth_args` adds.
@@ -300,20 +446,6 @@ pub(super) fn component(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     Escape::Component.push(text.as_bytes(), &mut out);
     String::from_utf8_lossy(&out).into_owned()
-}
-
-/// Error of a line that is no directive of a block here.
-fn unknown(line: &Node) -> ConfError {
-    let name = &line.name;
-    match &*name.bytes {
-        b"session_store" => line
-            .fail(format!("\"{name}\" is not supported"))
-            .hint("sessions are kept in memory, 8 MiB for each provider; remove it"),
-        b"frontchannel_logout_uri" => line
-            .fail(format!("\"{name}\" is not supported"))
-            .hint("\"logout_uri\" ends a session here and at the provider; remove it"),
-        _ => line.fail(format!("unknown directive \"{name}\" in \"oidc_provider\"")),
-    }
 }
 
 fn invalid(word: &Word, what: &str) -> ConfError {
@@ -341,8 +473,9 @@ fn token(word: Word) -> Result<Box<str>, ConfError> {
 
 /// Path on this server.
 fn local_path(word: Word) -> Result<Box<str>, ConfError> {
-    let is_path = |text: &&str| {
-        text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#%".contains(&byte))
-    };
-    word.as_str().filter(is_path).map(Box::from).ok_or_else(|| invalid(&word, "path"))
+    word.as_str().filter(|text| is_path(text)).map(Box::from).ok_or_else(|| invalid(&word, "path"))
+}
+
+fn is_path(text: &str) -> bool {
+    text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#%".contains(&byte))
 }

@@ -36,6 +36,8 @@ pub(super) struct LoginState {
 pub(super) enum Derived {
     Nonce,
     CodeVerifier,
+    /// Confirmation of a logout, of the identifier of a session.
+    Logout,
 }
 
 impl StateKeys {
@@ -71,11 +73,12 @@ impl StateKeys {
         is_recent.then(|| LoginState { began, uri: uri.to_vec() })
     }
 
-    /// Value that belongs to a sealed state.
+    /// Value that belongs to a sealed state, or to what else the purpose has.
     pub(super) fn derive(&self, purpose: Derived, state: &[u8]) -> String {
         let purpose: &[u8] = match purpose {
             Derived::Nonce => b"nonce ",
             Derived::CodeVerifier => b"code verifier ",
+            Derived::Logout => b"logout ",
         };
         base64::encode_url(hmac::sign(&self.derive, &[purpose, state].concat()).as_ref())
     }
@@ -125,5 +128,6 @@ mod tests {
         assert_eq!(nonce, keys.derive(Derived::Nonce, b"a"));
         assert_ne!(nonce, keys.derive(Derived::Nonce, b"b"));
         assert_ne!(nonce, keys.derive(Derived::CodeVerifier, b"a"));
+        assert_ne!(nonce, keys.derive(Derived::Logout, b"a"));
     }
 }

@@ -144,6 +144,29 @@ impl KeyvalZone {
         Ok(())
     }
 
+    /// Bytes of the table.
+    pub(crate) fn size(&self) -> u64 {
+        self.pairs.size
+    }
+
+    /// Returns `true` if a key is any text.
+    pub(crate) fn has_text_keys(&self) -> bool {
+        self.pairs.kind == KeyKind::Text
+    }
+
+    /// Returns `true` if the other one is the same table, perhaps of another configuration.
+    pub(crate) fn shares_pairs(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.pairs, &other.pairs)
+    }
+
+    /// Empty table of `http` that belongs to no configuration.
+    #[cfg(test)]
+    pub(crate) fn of_size(name: &str, size: u64) -> Self {
+        let pairs = Pairs::new(KeyKind::Text, size);
+        let pairs = Arc::new(SharedPairs::new(KeyKind::Text, size, pairs));
+        Self { protocol: "http", name: name.into(), timeout: None, state: None, pairs }
+    }
+
     /// Path of the file, for messages.
     pub(crate) fn state_path(&self) -> Option<&CStr> {
         self.state.as_deref().map(StateFile::path)

@@ -1,181 +1,14 @@
 //! `auth_oidc`: logins at a scripted OpenID provider on loopback.
 
-use std::io::Read as _;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rustls::ALL_VERSIONS;
 use serde_json::{Value, json};
-use tw_testkit::jwt::{TokenKey, code_challenge, key_set};
-use tw_testkit::origin::secured;
+use tw_testkit::jwt::code_challenge;
 use tw_testkit::tls::Authority;
-use tw_testkit::{Response, Server, wait};
+use tw_testkit::wait;
 
-use crate::support::{get, refusal_of, request, server, start};
-
-/// A provider, and what it has to say.
-struct Provider {
-    addr: SocketAddr,
-    authority: String,
-    script: Arc<Mutex<Script>>,
-    /// Held by a test: the token endpoint does not answer.
-    gate: Arc<Mutex<()>>,
-    /// Requests: head and body.
-    asked: Arc<Mutex<Vec<(String, String)>>>,
-}
-
-#[derive(Clone)]
-struct Script {
-    /// Claims of the next ID token besides those of every one; `null` removes one.
-    claims: Value,
-    /// Members of the metadata.
-    metadata: Value,
-    /// Status of the token endpoint.
-    status: u16,
-    userinfo: Value,
-    is_forged: bool,
-}
-
-impl Provider {
-    fn start() -> Self {
-        let (authority, key, forger) = (Authority::new(), TokenKey::rsa("1"), TokenKey::rsa("1"));
-        let keys = Arc::new((key, forger));
-        let script = Arc::new(Mutex::new(Script {
-            claims: json!({}),
-            metadata: json!({}),
-            status: 200,
-            userinfo: json!({ "sub": "alice", "name": "Alice" }),
-            is_forged: false,
-        }));
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let gate = Arc::new(Mutex::new(()));
-        let (scripted, noted, closed) = (script.clone(), asked.clone(), gate.clone());
-        let config = Authority::server(ALL_VERSIONS, &authority.certify(&["localhost"]));
-        let addr = secured(config, move |mut conn| {
-            while let Some(head) = conn.head() {
-                let field = |name: &str| head.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-                let size = field("Content-Length:").map_or(0, |size| size.parse().unwrap());
-                let mut body = vec![0; size];
-                conn.reader.read_exact(&mut body).unwrap();
-                noted.lock().unwrap().push((head.clone(), String::from_utf8(body).unwrap()));
-                let script = scripted.lock().unwrap().clone();
-                let issuer = format!("https://{}", field("Host:").unwrap());
-                if head.starts_with("POST /token ") {
-                    drop(closed.lock().unwrap());
-                }
-                match head.split(' ').nth(1).unwrap() {
-                    "/.well-known/openid-configuration" => conn.answer("", metadata(&issuer, &script)),
-                    "/keys" => conn.answer("", key_set([&keys.0])),
-                    "/userinfo" => conn.answer("", script.userinfo.to_string()),
-                    "/token" if script.status == 200 => {
-                        let key = if script.is_forged { &keys.1 } else { &keys.0 };
-                        let token = key.sign("RS256", &claims(&issuer, &script));
-                        let tokens =
-                            json!({ "id_token": token, "access_token": "access", "token_type": "Bearer" });
-                        conn.answer("", tokens.to_string());
-                    }
-                    _ => {
-                        let body = r#"{"error":"invalid_grant"}"#;
-                        let status = script.status;
-                        conn.send(format!(
-                            "HTTP/1.1 {status} No\r\nContent-Length: {}\r\n\r\n{body}",
-                            body.len()
-                        ));
-                    }
-                }
-            }
-        });
-        Self { addr, authority: authority.pem(), script, gate, asked }
-    }
-
-    fn issuer(&self) -> String {
-        format!("https://localhost:{}", self.addr.port())
-    }
-
-    /// A server with this provider as `idp`.
-    fn serve(&self, lines: &str, http: &str) -> Server {
-        let block = format!(
-            "oidc_provider idp {{ issuer {}; client_id client; client_secret 's&cret'; \
-               ssl_trusted_certificate ../ca.pem; {lines} }}",
-            self.issuer()
-        );
-        start(server().file("ca.pem", &self.authority), &format!("{block} {http}"))
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Script)) {
-        change(&mut self.script.lock().unwrap());
-    }
-
-    /// Requests to one path.
-    fn asked(&self, path: &str) -> Vec<(String, String)> {
-        let asked = self.asked.lock().unwrap();
-        asked.iter().filter(|(head, _)| head.split(' ').nth(1) == Some(path)).cloned().collect()
-    }
-}
-
-fn metadata(issuer: &str, script: &Script) -> String {
-    let mut metadata = json!({
-        "issuer": issuer,
-        "authorization_endpoint": format!("{issuer}/authorize"),
-        "token_endpoint": format!("{issuer}/token"),
-        "userinfo_endpoint": format!("{issuer}/userinfo"),
-        "jwks_uri": format!("{issuer}/keys"),
-        "end_session_endpoint": format!("{issuer}/logout?a=b"),
-    });
-    merge(&mut metadata, &script.metadata);
-    metadata.to_string()
-}
-
-fn claims(issuer: &str, script: &Script) -> Value {
-    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
-    let mut claims =
-        json!({ "iss": issuer, "aud": "client", "sub": "alice", "exp": now + 600, "groups": ["a", "b"] });
-    merge(&mut claims, &script.claims);
-    claims
-}
-
-fn merge(into: &mut Value, more: &Value) {
-    let into = into.as_object_mut().unwrap();
-    for (name, value) in more.as_object().unwrap() {
-        match value {
-            Value::Null => drop(into.remove(name)),
-            value => drop(into.insert(name.clone(), value.clone())),
-        }
-    }
-}
-
-/// One argument of a URL, as sent.
-fn arg<'u>(url: &'u str, name: &str) -> Option<&'u str> {
-    let (_, args) = url.split_once('?')?;
-    args.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
-}
-
-/// `name=value` of a cookie that a response sets.
-fn cookie(response: &Response, name: &str) -> Option<String> {
-    let mut set = response.values("Set-Cookie");
-    let set = set.find(|set| set.starts_with(&format!("{name}=")))?;
-    Some(set.split(';').next().unwrap().to_owned())
-}
-
-fn get_with(server: &Server, target: &str, cookie: &str) -> Response {
-    request(server, &format!("GET {target}"), &[&format!("Cookie: {cookie}")])
-}
-
-/// Login up to the provider: the URL of the authentication request, and the cookie of the browser.
-fn begin(server: &Server, target: &str) -> (String, String) {
-    let response = get(server, target);
-    assert_eq!(response.status, 302, "{}", response.text());
-    let browser = cookie(&response, "NGX_OIDC_SESSION_LOGIN").unwrap();
-    (response.field("Location").unwrap().to_owned(), browser)
-}
-
-/// Login with these claims.
-fn log_in(provider: &Provider, server: &Server, target: &str) -> Response {
-    let (url, browser) = begin(server, target);
-    provider.change(|script| merge(&mut script.claims, &json!({ "nonce": arg(&url, "nonce").unwrap() })));
-    get_with(server, &format!("/oidc_callback?code=c%2Bd&state={}", arg(&url, "state").unwrap()), &browser)
-}
+use super::oidc_provider::{Provider, Script, arg, begin, cookie, get_with, log_in};
+use crate::support::{get, refusal_of, request};
 
 const APP: &str = "server { listen 127.0.0.1:{port}; root html; location / { return 200 open; } \
     location /app { auth_oidc idp; add_header X-User '$oidc_claim_sub|$oidc_claim_groups|$oidc_access_token|$oidc_userinfo'; \
@@ -235,11 +68,12 @@ fn login_creates_a_session_and_returns() {
 fn logins_of_one_client_do_not_flood_the_provider() {
     let provider = Provider::start();
     let server = provider.serve("", APP);
-    let (url, browser) = begin(&server, "/app");
-    provider.change(|script| script.claims = json!({ "nonce": arg(&url, "nonce").unwrap() }));
-    let target = format!("/oidc_callback?code=c&state={}", arg(&url, "state").unwrap());
     let held = provider.gate.lock().unwrap();
     let begin = || {
+        let (url, browser) = begin(&server, "/app");
+        // The code has the nonce for the ID token.
+        let (code, state) = (arg(&url, "nonce").unwrap(), arg(&url, "state").unwrap());
+        let target = format!("/oidc_callback?code={code}&state={state}");
         let mut client = server.connect().unwrap();
         client
             .send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nCookie: {browser}\r\n\r\n"))
@@ -261,8 +95,97 @@ fn logins_of_one_client_do_not_flood_the_provider() {
     assert_eq!(provider.asked("/token").len(), 32);
     drop(held);
     for mut client in clients {
-        assert_eq!(client.read_response().unwrap().status, 302, "{}", server.error_log());
+        let response = client.read_response().unwrap();
+        assert_eq!(response.status, 302, "{}", server.error_log());
+        assert!(cookie(&response, "NGX_OIDC_SESSION").is_some(), "{}", server.error_log());
     }
+}
+
+#[test]
+fn state_of_a_login_is_used_once() {
+    let provider = Provider::start();
+    let server = provider.serve("", APP);
+    let (url, browser) = begin(&server, "/app/page?x=1");
+    let target =
+        format!("/oidc_callback?code={}&state={}", arg(&url, "nonce").unwrap(), arg(&url, "state").unwrap());
+    let held = provider.gate.lock().unwrap();
+    // Two at the same time.
+    let mut clients = [0, 1].map(|_| {
+        let mut client = server.connect().unwrap();
+        client
+            .send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nCookie: {browser}\r\n\r\n"))
+            .unwrap();
+        client
+    });
+    server.wait_error_log("response of the OpenID provider: its state was used before").unwrap();
+    drop(held);
+    let mut sessions = 0;
+    for client in &mut clients {
+        let response = client.read_response().unwrap();
+        assert_eq!(response.field("Location"), Some("http://localhost/app/page?x=1"));
+        sessions += usize::from(cookie(&response, "NGX_OIDC_SESSION").is_some());
+    }
+    assert_eq!(sessions, 1);
+    // A page that is loaded again leads back, and makes no session.
+    let again = get_with(&server, &target, &browser);
+    assert_eq!((again.status, again.field("Location")), (302, Some("http://localhost/app/page?x=1")));
+    assert_eq!(again.field("Set-Cookie"), None);
+    assert_eq!(provider.asked("/token").len(), 1);
+}
+
+#[test]
+fn host_that_is_no_name_of_the_server_begins_no_login() {
+    let provider = Provider::start();
+    let server = provider.serve(
+        "logout_uri /logout; post_logout_uri /bye;",
+        "server { listen 127.0.0.1:{port} default_server; server_name www.example.com ~^[a-z]+\\.regex$; \
+           auth_oidc idp; root html; try_files /none =204; }",
+    );
+    let ask = |line: &str, host: &str| {
+        let mut client = server.connect().unwrap();
+        client.send(format!("GET {line} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")).unwrap();
+        client.read_response().unwrap()
+    };
+    let redirect_uri = |response: &tw_testkit::Response| {
+        assert_eq!(response.status, 302);
+        arg(response.field("Location").unwrap(), "redirect_uri").unwrap().to_owned()
+    };
+    for host in ["evil", "www.example.com.evil", "127.0.0.1", "a1.regex"] {
+        for line in ["/", "/logout", "/oidc_callback"] {
+            let response = ask(line, host);
+            let expected = if line == "/oidc_callback" { 403 } else { 421 };
+            assert_eq!((response.status, response.field("Location")), (expected, None), "{host} {line}");
+        }
+    }
+    server.wait_error_log("the host of the request is no \"server_name\" of the server").unwrap();
+    for (line, host, expected) in [
+        ("/", "WWW.example.com", "www.example.com"),
+        ("/", "www.example.com:8443", "www.example.com%3A8443"),
+        ("/", "a.regex", "a.regex"),
+        // The name that selects the server counts, not the field beside it.
+        ("http://www.example.com/", "evil", "www.example.com"),
+        ("/", "www.example.com:x", "www.example.com"),
+    ] {
+        let response = ask(line, host);
+        if response.status == 400 {
+            // The parser takes no such host.
+            continue;
+        }
+        let found = redirect_uri(&response);
+        assert_eq!(found, format!("http%3A%2F%2F{expected}%2Foidc_callback"), "{line} {host}");
+    }
+    // A URL in the configuration counts for all hosts.
+    let server = provider.serve(
+        "redirect_uri https://login.example.com/cb;",
+        "server { listen 127.0.0.1:{port}; auth_oidc idp; root html; try_files /none =204; }",
+    );
+    let response = get(&server, "/a");
+    assert_eq!(redirect_uri(&response), "https%3A%2F%2Flogin.example.com%2Fcb");
+    assert!(response.field("Set-Cookie").unwrap().contains("; Secure"), "{:?}", response.field("Set-Cookie"));
+    let (url, browser) = begin(&server, "/a?b");
+    let target = format!("/cb?code={}&state={}", arg(&url, "nonce").unwrap(), arg(&url, "state").unwrap());
+    let back = get_with(&server, &target, &browser);
+    assert_eq!(back.field("Location"), Some("https://login.example.com/a?b"), "{}", server.error_log());
 }
 
 #[test]
@@ -366,7 +289,8 @@ fn logout_ends_the_session_here_and_there() {
     assert_eq!(get_with(&server, "/", &session).status, 204);
     assert_eq!(get_with(&server, "/token", &session).field("X-User"), Some("alice"));
     assert_eq!(get_with(&server, "/admin", &session).status, 403);
-    let left = get_with(&server, "/logout", &session);
+    let left =
+        request(&server, "GET /logout", &[&format!("Cookie: {session}"), "Sec-Fetch-Site: same-origin"]);
     let location = left.field("Location").unwrap();
     assert!(
         location.starts_with(&format!("{}/logout?a=b&client_id=client&", provider.issuer())),
@@ -413,7 +337,8 @@ fn provider_that_cannot_be_used_is_an_error_of_the_gateway() {
 fn malformed_providers_are_refused() {
     let with = |lines: &str| {
         let block = format!("oidc_provider a {{ ssl_trusted_certificate none.pem; {lines} }}");
-        refusal_of(&format!("http {{ {block} server {{ listen 127.0.0.1:{{port}}; }} }}"))
+        let zones = "keyval_zone zone=ips:1m type=ip; keyval_zone zone=saved:1m state=saved.json;";
+        refusal_of(&format!("http {{ {zones} {block} server {{ listen 127.0.0.1:{{port}}; }} }}"))
     };
     for (lines, expected) in [
         ("", "\"oidc_provider\" requires \"issuer\""),
@@ -423,11 +348,23 @@ fn malformed_providers_are_refused() {
         ("issuer https://a; issuer https://b;", "\"issuer\" directive is duplicate"),
         ("issuer https://a; client_id c; cookie_name 'a b';", "invalid cookie name \"a b\""),
         ("issuer https://a; client_id c; redirect_uri cb;", "invalid path \"cb\""),
-        ("issuer https://a; client_id c; redirect_uri https://b/cb;", "invalid path \"https://b/cb\""),
+        ("issuer https://a; client_id c; redirect_uri https://b;", "invalid URL \"https://b\""),
+        ("issuer https://a; client_id c; redirect_uri https:///cb;", "invalid URL \"https:///cb\""),
+        ("issuer https://a; client_id c; redirect_uri https://u@b/cb;", "invalid URL \"https://u@b/cb\""),
+        ("issuer https://a; client_id c; redirect_uri https://b/cb?d;", "invalid URL \"https://b/cb?d\""),
         ("issuer a b;", "invalid number of arguments in \"issuer\" directive"),
         ("pkce yes;", "invalid value \"yes\""),
-        ("session_store a;", "\"session_store\" is not supported"),
-        ("frontchannel_logout_uri /a;", "\"frontchannel_logout_uri\" is not supported"),
+        ("issuer https://a; client_id c; session_store a;", "unknown keyval zone \"a\" in \"session_store\""),
+        ("issuer https://a; client_id c; session_store ips;", "must have type=string"),
+        ("issuer https://a; client_id c; session_store saved;", "must have no state file"),
+        (
+            "issuer https://a; client_id c; logout_uri /a; frontchannel_logout_uri /a;",
+            "two directives of \"oidc_provider\" have the path \"/a\"",
+        ),
+        (
+            "issuer https://a; client_id c; backchannel_logout_uri /oidc_callback;",
+            "have the path \"/oidc_callback\"",
+        ),
         ("frobnicate 1;", "unknown directive \"frobnicate\" in \"oidc_provider\""),
         ("issuer https://a; client_id c;", "none.pem"),
     ] {

@@ -257,7 +257,7 @@ fn protocols(r: &Request, group: &ListenGroup) -> String {
 fn why_server(r: &Request, group: &ListenGroup, host: &str) -> String {
     let generation = r.generation();
     let takes =
-        |id: ServerId, name: &&ServerName| name_takes(name, host.as_bytes()) && group.members.contains(&id);
+        |id: ServerId, name: &&ServerName| name.matches(host.as_bytes()) && group.members.contains(&id);
     let name =
         generation.server(r.route.server).settings.names.iter().find(|name| takes(r.route.server, name));
     match name {
@@ -273,13 +273,6 @@ fn why_server(r: &Request, group: &ListenGroup, host: &str) -> String {
         }
         None if group.members.len() == 1 => "the only server of the address".to_owned(),
         None => format!("no server_name fits \"{host}\", so the default server of the address answers"),
-    }
-}
-
-fn name_takes(name: &ServerName, host: &[u8]) -> bool {
-    match name {
-        ServerName::Host(name) => name.matches(host),
-        ServerName::Regex(regex) => regex.is_match(host) == Ok(tw_core::regex::Match::Yes),
     }
 }
 
