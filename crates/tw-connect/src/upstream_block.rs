@@ -16,13 +16,15 @@ use std::time::Duration;
 use tw_base::Limit;
 use tw_conf::{
     Args, ConfError, Contexts, Cx, Directive, MachineSubject, Node, STREAM_UPSTREAM, Setting, Span, UPSTREAM,
-    Word, record,
+    Word, record, units,
 };
 use tw_core::load::Resolve;
 use tw_core::metrics::Metric;
 use tw_core::module::Settings;
 use tw_core::shared_objects::SharedObjects;
-use tw_upstream::{BalanceMethod, Group, LeastTime, PeerParams, RandomTwo, Server, ServerAddress, TimeKind};
+use tw_upstream::{
+    BalanceFactor, BalanceMethod, Group, LeastTime, PeerParams, RandomTwo, Server, ServerAddress, TimeKind,
+};
 
 use self::state_file::Servers;
 use crate::fleet::share_health;
@@ -215,15 +217,23 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
                 method(raw, node, BalanceMethod::IpHash, cx);
                 Ok(())
             }),
-        record::new("hash", "key [consistent]", ALL, Args::range(1, 2))
+        record::new("hash", "key [consistent [balance_factor=percent]]", ALL, Args::range(1, 3))
             .since("1.7.2")
-            .doc("A text says which server is next; with consistent, few texts change their server when the group changes.")
+            .doc("A text says which server is next; with consistent, few texts change their server when the group changes. With balance_factor, from 101 to 10000, no server has more of the requests under way than that part of its share: a text whose server has that goes to the next one.")
             .set(|raw, node, cx| {
-                let balance = match node.args.get(1) {
-                    None => BalanceMethod::Hash,
-                    Some(word) if &*word.bytes == b"consistent" => BalanceMethod::HashConsistent,
-                    Some(word) => return Err(node.fail(format!("invalid parameter \"{word}\""))),
-                };
+                let invalid = |word: &Word| node.fail(format!("invalid parameter \"{word}\""));
+                let mut balance = BalanceMethod::Hash;
+                for word in node.args.iter().skip(1) {
+                    balance = match balance {
+                        BalanceMethod::Hash if word.is("consistent") => BalanceMethod::HashConsistent,
+                        BalanceMethod::HashConsistent => {
+                            let factor = word.param("balance_factor").and_then(units::number);
+                            let factor = factor.and_then(BalanceFactor::new).ok_or_else(|| invalid(word))?;
+                            BalanceMethod::HashBounded(factor)
+                        }
+                        _ => return Err(invalid(word)),
+                    };
+                }
                 raw.key.replace(node, node.arg(0)?.clone());
                 method(raw, node, balance, cx);
                 Ok(())

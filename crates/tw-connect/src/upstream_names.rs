@@ -12,7 +12,7 @@ use tw_base::FatalMutex;
 use tw_disk::{Account, Errno, JobClass, JobSource, Pool};
 use tw_dns::ResolveError;
 use tw_rt::watch::Subject;
-use tw_upstream::{BalanceMethod, Group, ResolvedAddress, ServerAddress, ServerId};
+use tw_upstream::{Group, ResolvedAddress, ServerAddress, ServerId};
 
 use crate::failure::UpstreamFailure;
 use crate::group::{UpstreamGroup, now_ms};
@@ -260,7 +260,7 @@ impl NamedServer {
         let (of_work, id) = (group.clone(), self.id);
         // A server that was removed meanwhile needs no addresses.
         let work = move || of_work.resolved(id, &addresses).map_or((), |_| ());
-        if group.method() != BalanceMethod::HashConsistent {
+        if !group.method().has_ring() {
             work();
             return Ok(());
         }

@@ -32,7 +32,7 @@ mod sticky_sessions;
 #[cfg(test)]
 mod tests;
 
-pub use balance::{BalanceMethod, KeyKind, LeastTime, RandomTwo, TimeKind};
+pub use balance::{BalanceFactor, BalanceMethod, KeyKind, LeastTime, RandomTwo, TimeKind};
 pub use group::{Group, NoPeer, ServerExists, UnknownPeer};
 pub use health::{CheckAction, HealthCheckParams, HealthChecker};
 pub use lease::{Lease, PeerChange, PeerOutcome};

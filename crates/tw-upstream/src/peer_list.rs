@@ -88,7 +88,7 @@ impl Tier {
             })
             .collect();
         let ring =
-            if matches!(method, BalanceMethod::HashConsistent) { Ring::new(&peers) } else { Ring::default() };
+            if method.has_ring() { Ring::new(&peers) } else { Ring::default() };
         Self { peers, total_weight, ends, ring }
     }
 

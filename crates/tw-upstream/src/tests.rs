@@ -1,5 +1,6 @@
 //! Helpers for the tests of groups.
 
+mod bounded;
 mod changes;
 mod failures;
 mod leases;

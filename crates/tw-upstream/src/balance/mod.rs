@@ -1,6 +1,7 @@
 //! Load balancing methods, one file each, with nginx's sequences. All of them choose among the peers of one tier
 //! under the lock of the group, and leave what is common to [`Group::select`](crate::Group::select).
 
+mod bounded;
 mod hash;
 mod ip_hash;
 mod least_conn;
@@ -16,6 +17,7 @@ use crate::peer_list::{PeerList, Tier};
 use crate::selection::{PeerSelection, PeerTier, Search};
 use tw_base::Rng;
 
+pub use bounded::BalanceFactor;
 pub use least_time::{LeastTime, TimeKind};
 pub(crate) use ring::{LIMITS, Ring};
 
@@ -36,6 +38,8 @@ pub enum BalanceMethod {
     Hash,
     /// Consistent hash of a text: few texts move when a peer is added or removed (ketama).
     HashConsistent,
+    /// Consistent hash of a text with a bounded load: no peer has more of the requests under way than its share, times a factor.
+    HashBounded(BalanceFactor),
     /// Random; or the better one of two random peers.
     Random(Option<RandomTwo>),
     /// Least time for its connections and its weight.
@@ -67,12 +71,19 @@ impl BalanceMethod {
     pub fn key_kind(self) -> KeyKind {
         match self {
             BalanceMethod::IpHash => KeyKind::Client,
-            BalanceMethod::Hash | BalanceMethod::HashConsistent => KeyKind::Text,
+            BalanceMethod::Hash | BalanceMethod::HashConsistent | BalanceMethod::HashBounded(_) => {
+                KeyKind::Text
+            }
             BalanceMethod::RoundRobin
             | BalanceMethod::LeastConn
             | BalanceMethod::Random(_)
             | BalanceMethod::LeastTime(_) => KeyKind::Nothing,
         }
+    }
+
+    /// Returns true if the method places peers on a ring of points, which are computed for each list of peers.
+    pub fn has_ring(self) -> bool {
+        matches!(self, BalanceMethod::HashConsistent | BalanceMethod::HashBounded(_))
     }
 
     /// Initial state of a search.
@@ -110,6 +121,9 @@ impl BalanceMethod {
             (BalanceMethod::IpHash, PeerTier::Primary) => ip_hash::choose(&view, selection),
             (BalanceMethod::Hash, PeerTier::Primary) => hash::choose(&view, selection),
             (BalanceMethod::HashConsistent, PeerTier::Primary) => ring::choose(&view, selection),
+            (BalanceMethod::HashBounded(factor), PeerTier::Primary) => {
+                bounded::choose(&view, selection, factor)
+            }
             (BalanceMethod::Random(None), PeerTier::Primary) => random::choose(&view, selection, rng),
             (BalanceMethod::Random(Some(two)), PeerTier::Primary) => {
                 random::choose_of_two(&view, selection, two, rng)

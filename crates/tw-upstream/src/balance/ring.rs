@@ -62,13 +62,13 @@ impl Ring {
     }
 
     /// The first point that is not before the hash of the text; past the last one it is the number of points.
-    fn find(&self, text: &[u8]) -> u32 {
+    pub(super) fn find(&self, text: &[u8]) -> u32 {
         let hash = crc32fast::hash(text);
         u32::try_from(self.points.partition_point(|point| point.hash < hash)).unwrap_or(u32::MAX)
     }
 
     /// The peers whose point that is, counted round the ring.
-    fn at(&self, position: u32) -> Option<&[usize]> {
+    pub(super) fn at(&self, position: u32) -> Option<&[usize]> {
         let index = (position as usize).checked_rem(self.points.len())?;
         self.names.get(self.points.get(index)?.name as usize).map(Vec::as_slice)
     }

@@ -10,7 +10,7 @@ use tw_testkit::dns::DnsServer;
 use tw_testkit::{Lacks, leave_out, wait};
 
 use crate::support::metrics::try_metric;
-use crate::support::{get, server, start};
+use crate::support::{get, refusal_of, server, start};
 
 /// A name server that knows one name, `app.test`, at 127.0.0.1 for a second, and does not answer for `silent.test`.
 fn name_server() -> SocketAddr {
@@ -194,7 +194,9 @@ fn unanswered_name_delays_no_other_name() {
 #[test]
 fn consistent_hash_ring_is_built_in_a_pool() {
     let (dns, port) = (name_server(), origin().port());
-    for (method, has_ring) in [("", false), ("hash $uri consistent;", true)] {
+    for (method, has_ring) in
+        [("", false), ("hash $uri consistent;", true), ("hash $uri consistent balance_factor=125;", true)]
+    {
         let server = start(
             server(),
             &format!(
@@ -209,6 +211,23 @@ fn consistent_hash_ring_is_built_in_a_pool() {
             try_metric(&server, "disk_jobs_total{pool=\"default\",operation=\"run\"}").unwrap_or(0_u64);
         // Whoever asks, a request or who follows names, has it made by the pool; both, if they ask at one time.
         assert_eq!(jobs > 0, has_ring, "{jobs}");
+    }
+}
+
+#[test]
+fn wrong_parameters_of_hash_are_refused() {
+    for (parameters, wrong) in [
+        ("ketama", "ketama"),
+        ("balance_factor=125", "balance_factor=125"),
+        ("consistent consistent", "consistent"),
+        ("consistent balance_factor=100", "balance_factor=100"),
+        ("consistent balance_factor=1.25", "balance_factor=1.25"),
+        ("consistent balance_factor=", "balance_factor="),
+        ("consistent balance_factor=10001", "balance_factor=10001"),
+    ] {
+        let upstream = format!("upstream u {{ hash $uri {parameters}; server 127.0.0.1:1; }}");
+        let refused = refusal_of(&format!("http {{ {upstream} server {{ listen 127.0.0.1:{{port}}; }} }}"));
+        assert!(refused.contains(&format!("invalid parameter \"{wrong}\"")), "{parameters}: {refused}");
     }
 }
 
