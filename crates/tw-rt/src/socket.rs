@@ -177,6 +177,19 @@ impl Socket {
         })
     }
 
+    /// Ready when the first bytes of the peer are there, or its end. Unlike [`poll_readable`](Self::poll_readable), it does not take a
+    /// guess ([`FirstBytes::Likely`]) for that, but looks whether it is right.
+    pub fn poll_first_bytes(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let is_guess = matches!(&*self.state.borrow(), State::Fresh(Fresh { may_read: true, .. }));
+        match is_guess.then(|| self.try_peek()) {
+            Some(Ok(_)) => Poll::Ready(Ok(())),
+            // Nothing is there: from here on the loop watches the socket.
+            Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => self.poll_readable(cx),
+            Some(Err(e)) => Poll::Ready(Err(e)),
+            None => self.poll_readable(cx),
+        }
+    }
+
     /// Ready once the peer has closed its side of the connection, or the connection failed, also behind input that nobody
     /// has read: the error says which. What is there to be read stays there.
     pub fn poll_closed(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
@@ -350,6 +363,11 @@ impl Socket {
     /// State of a TCP connection in the kernel, for `$tcpinfo_*`; `None` on other streams.
     pub fn tcp_info(&self) -> Option<tw_sys::sockopt::TcpInfo> {
         self.is_tcp().then(|| self.with_fd(|fd| tw_sys::sockopt::tcp_info(fd)).ok()).flatten()
+    }
+
+    /// Bytes that the peer has acknowledged in all; `None` if the socket is not TCP. One system call.
+    pub fn bytes_acked(&self) -> Option<u64> {
+        self.is_tcp().then(|| self.with_fd(|fd| tw_sys::sockopt::tcp_bytes_acked(fd)).ok()).flatten()
     }
 
     fn if_tcp(&self, set: impl FnOnce(BorrowedFd<'_>) -> rustix::io::Result<()>) -> io::Result<()> {

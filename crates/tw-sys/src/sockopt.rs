@@ -83,6 +83,26 @@ pub fn tcp_info(fd: impl AsFd) -> io::Result<TcpInfo> {
     })
 }
 
+/// Bytes that the peer of a TCP connection has acknowledged in all: `tcpi_bytes_acked` of `TCP_INFO`, which `libc` does not name
+/// everywhere. Errors: `ENOPROTOOPT`/`EOPNOTSUPP` when the socket is not TCP.
+pub fn tcp_bytes_acked(fd: impl AsFd) -> io::Result<u64> {
+    /// Place of the number: 8 fields of one byte, 24 of four bytes and two of eight are before it (`linux/tcp.h`).
+    const PLACE: usize = (8 + 24 * 4 + 2 * 8) / 8;
+    let mut info = [0_u64; PLACE + 1];
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the pointer and `len` describe writable memory; the kernel writes at most `len` bytes.
+    let rc = unsafe {
+        libc::getsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &mut len,
+        )
+    };
+    if rc == 0 { Ok(info[PLACE]) } else { Err(io::Error::last_os_error()) }
+}
+
 /// `IP_PKTINFO` or, for an IPv6 socket, `IPV6_RECVPKTINFO`: tells with each datagram which local address it was sent to.
 pub fn set_receive_local_address(fd: impl AsFd, is_ipv6: bool) -> io::Result<()> {
     match is_ipv6 {
@@ -139,6 +159,25 @@ fn int(fd: impl AsFd, level: libc::c_int, name: libc::c_int) -> io::Result<libc:
 mod tests {
     use super::*;
     use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn acknowledged_bytes_are_those_that_arrived() {
+        use std::io::{Read as _, Write as _};
+
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let before = tcp_bytes_acked(&client).unwrap();
+        client.write_all(&[7; 5000]).unwrap();
+        server.read_exact(&mut [0; 5000]).unwrap();
+        let until = std::time::Instant::now() + tw_testkit::wait::TIMEOUT;
+        while tcp_bytes_acked(&client).unwrap() != before + 5000 {
+            assert!(std::time::Instant::now() < until);
+            std::thread::yield_now();
+        }
+        let (unix, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(tcp_bytes_acked(&unix).is_err());
+    }
 
     #[test]
     fn listening_options_read_back() {

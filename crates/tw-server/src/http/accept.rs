@@ -1,18 +1,23 @@
 //! Begin of a client's connection: the steps of its listening address (`tw_accept`), then HTTP/1 or HTTP/2.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use pin_project_lite::pin_project;
 use rustls::ServerConfig;
 use tw_accept::ssl::{CertificateNames, DynamicCertificate};
-use tw_accept::{AcceptedTransport, ChosenServer, Host, OcspClient, Preface, Steps, TlsHost, TlsInfo};
+use tw_accept::{
+    AcceptedTransport, ChosenServer, Host, OcspClient, Preface, Steps, TlsHost, TlsInfo, WaitError,
+    ready_or_evicted,
+};
 use tw_core::event_loop::{
-    DatagramListener, EvictableConnection, LevelGuard, PassedDatagram, ReceivedDatagram, Tally,
+    DatagramListener, EvictableConnection, HandshakeFailure, LevelGuard, PassedDatagram, ReceivedDatagram,
+    Tally,
 };
 use tw_core::regex::Captures;
 use tw_core::vars::CLIENT_HELLO;
@@ -21,10 +26,12 @@ use tw_log::Level;
 use tw_net::listen::SocketKind;
 use tw_net::{Addr, Transport, proxy_protocol};
 use tw_quic::IncomingConnection;
+use tw_rt::Deadline;
 
 use super::client::{Client, HQ};
 use super::generation::{ListenGroup, LoopGeneration, PlanId, ServerId};
 use super::h1::{self, Http1Connection};
+use super::local_future::LocalFuture;
 use super::proxy::ocsp_client::LoopOcspClient;
 use super::request::Request;
 use super::synthetic_request;
@@ -115,6 +122,10 @@ pub(crate) fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) ->
             let early = (!early.is_empty()).then(|| Box::new(early));
             Serving::Http1 { serving: h1::serve::serve(conn, early) }
         }
+        // Before its first byte, a connection has nothing of the size of its steps.
+        Some(steps) if transport.is_plain() && early.is_empty() => {
+            Serving::Silent { waiting: Box::pin(wait_for_first_bytes(client, transport, steps)) }
+        }
         // A connection without steps does not carry their size.
         steps => Serving::WithSteps { serving: Box::pin(serve_with_steps(client, transport, early, steps)) },
     }
@@ -123,23 +134,55 @@ pub(crate) fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) ->
 pin_project! {
     /// A connection while it is served.
     #[project = ServingProjection]
-    enum Serving<H, S> {
+    enum Serving<H> {
         Http1 { #[pin] serving: H },
-        WithSteps { serving: Pin<Box<S>> },
+        Silent { waiting: LocalFuture<'static, Option<LocalFuture<'static, ()>>> },
+        WithSteps { serving: LocalFuture<'static, ()> },
         Over,
     }
 }
 
-impl<H: Future<Output = ()>, S: Future<Output = ()>> Future for Serving<H, S> {
+impl<H: Future<Output = ()>> Future for Serving<H> {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        match self.project() {
-            ServingProjection::Http1 { serving } => serving.poll(cx),
-            ServingProjection::WithSteps { serving } => serving.as_mut().poll(cx),
-            ServingProjection::Over => Poll::Ready(()),
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match self.as_mut().project() {
+                ServingProjection::Http1 { serving } => return serving.poll(cx),
+                ServingProjection::Silent { waiting } => {
+                    let next = match ready!(waiting.as_mut().poll(cx)) {
+                        Some(serving) => Serving::WithSteps { serving },
+                        None => Serving::Over,
+                    };
+                    self.set(next);
+                }
+                ServingProjection::WithSteps { serving } => return serving.as_mut().poll(cx),
+                ServingProjection::Over => return Poll::Ready(()),
+            }
         }
     }
+}
+
+/// Waits for the first byte of a connection, and returns what serves it from there on; `None` if the loop needs its place.
+async fn wait_for_first_bytes(
+    client: Rc<Client>,
+    transport: Transport,
+    steps: Steps,
+) -> Option<LocalFuture<'static, ()>> {
+    let left = client.left_of_head(steps.timeout);
+    let deadline = RefCell::new(Deadline::new());
+    let first_bytes = |cx: &mut Context<'_>| transport.socket().poll_first_bytes(cx);
+    match ready_or_evicted(client.evictable(), &deadline, left, first_bytes).await {
+        Err(WaitError::Evicted) => {
+            if steps.tls {
+                client.home.tally.handshake_failed(HandshakeFailure::Overload);
+            }
+            return None;
+        }
+        // A step finds out again that the time is over or the socket has failed, and says so.
+        Ok(()) | Err(WaitError::Timeout | WaitError::Failed) => {}
+    }
+    Some(Box::pin(serve_with_steps(client, transport, Vec::new(), Some(steps))))
 }
 
 async fn serve_with_steps(client: Rc<Client>, transport: Transport, early: Vec<u8>, steps: Option<Steps>) {

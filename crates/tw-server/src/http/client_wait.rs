@@ -13,6 +13,8 @@ use crate::config::location::MinRate;
 pub(crate) struct ClientWait {
     /// Time of the waits that are over. There is none before the first wait with a minimum rate.
     waited: OnceCell<Rc<Cell<Duration>>>,
+    /// Bytes that the client had acknowledged at the first wait.
+    acked: OnceCell<u64>,
 }
 
 /// Limits of a wait.
@@ -41,6 +43,12 @@ pub(crate) enum WaitEnd {
 }
 
 impl ClientWait {
+    /// Bytes that the client has acknowledged since the first call, of so many in all: what its socket has room for is not with the
+    /// client yet.
+    pub(crate) fn acked_since_first(&self, acked: u64) -> u64 {
+        acked.saturating_sub(*self.acked.get_or_init(|| acked))
+    }
+
     /// Begins a wait for a client that has moved so many bytes. The error: it has been waited for long enough.
     pub(crate) fn begin(&self, limits: WaitLimits, bytes: u64) -> Result<Waiting, WaitEnd> {
         let WaitLimits { timeout, min_rate } = limits;

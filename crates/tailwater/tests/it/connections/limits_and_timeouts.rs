@@ -1,6 +1,6 @@
 //! Limits and timeouts of connections.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write as _};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -10,7 +10,7 @@ use tw_testkit::origin::origin;
 use tw_testkit::{Client, Server, wait};
 
 use crate::support::metrics::metric;
-use crate::support::{get, raw, refusal, server, start, start_server};
+use crate::support::{connect_slowly, get, raw, refusal, server, start, start_server};
 
 const REQUEST: &str = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -355,6 +355,15 @@ fn send_min_rate_ends_a_client_that_takes_too_little() {
     assert!(client.read_until_close().unwrap().len() < 64 << 20);
     assert_eq!(metric(&server, "slow_clients_total{direction=\"response\"}"), 1);
     assert_eq!(get(&server, "/a").status, 200);
+}
+
+#[test]
+fn send_min_rate_counts_what_the_client_has_acknowledged() {
+    // The kernel takes minutes' worth of the response at this rate.
+    let server = with_big_file("send_min_rate 10k grace=300ms;");
+    let mut client = connect_slowly(&server, [127, 0, 0, 1]);
+    client.write_all(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    server.wait_error_log("client is slower than \"send_min_rate\"").unwrap();
 }
 
 #[test]

@@ -24,7 +24,7 @@ use super::conn::SocketWaitError;
 use super::response_head::{self, Delimiter};
 use super::send_file::{begin_file, gather, send_file};
 use crate::http::body::Body;
-use crate::http::client_wait::WaitLimits;
+use crate::http::client_wait::{WaitEnd, WaitLimits};
 use crate::http::prepare_response;
 use crate::http::request::{After, Request};
 use crate::http::send_error::SendError;
@@ -473,9 +473,25 @@ pub(super) async fn wait_writable(
     timeout: Duration,
 ) -> Result<(), SendError> {
     let limits = WaitLimits { timeout, min_rate: r.plan().core.send.min_rate };
-    let waiting = r.costs.waits.begin(limits, r.costs.sent.bytes)?;
-    conn.writable(waiting.timeout()).await.map_err(|e| match e {
-        SocketWaitError::Timeout => waiting.end().into(),
-        SocketWaitError::Io(e) => SendError::Gone(e),
-    })
+    loop {
+        let taken = limits.min_rate.map_or(0, |_| taken(r, conn));
+        let waiting = r.costs.waits.begin(limits, taken)?;
+        match conn.writable(waiting.timeout()).await {
+            Ok(()) => return Ok(()),
+            // The socket had no room for more yet, but the client has taken some.
+            Err(SocketWaitError::Timeout)
+                if waiting.end() == WaitEnd::TooSlow && taken < self::taken(r, conn) => {}
+            Err(SocketWaitError::Timeout) => return Err(waiting.end().into()),
+            Err(SocketWaitError::Io(e)) => return Err(SendError::Gone(e)),
+        }
+    }
+}
+
+/// Bytes of the response that the client has taken: those that it has acknowledged since it was first waited for, as far as the kernel
+/// tells, else those that its socket has taken.
+fn taken(r: &Request, conn: &Http1Connection) -> u64 {
+    match conn.transport.socket().bytes_acked() {
+        Some(acked) => r.costs.waits.acked_since_first(acked),
+        None => r.costs.sent.bytes,
+    }
 }
