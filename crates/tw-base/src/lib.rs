@@ -1,5 +1,5 @@
 //! Basic types without I/O: counters, histograms, limits, texts of system errors and numbers, random numbers, options of commands, words
-//! about faults on purpose, a mutex, a cell and a slab.
+//! about faults on purpose, the account of memory, a mutex, a cell and a slab.
 //! A type is added here only if two crates need it that must not depend on each other.
 
 pub mod command_line;
@@ -10,6 +10,7 @@ pub mod fatal_mutex;
 pub mod fault;
 pub mod hist;
 pub mod limit;
+pub mod memory;
 pub mod num;
 mod rng;
 mod slab;

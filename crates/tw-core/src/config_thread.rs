@@ -3,8 +3,8 @@
 //! Either takes many milliseconds for a configuration of many servers, which no loop has. Both happen on one thread, because
 //! the allocator gives memory back best where it was taken. Where processors are scarce, the thread lets loops have theirs
 //! every millisecond. What a large configuration frees goes back to the system at once, and everything else every two seconds: no
-//! loop has the time for that, and the allocator leaves it to this thread. As often it reads how much memory is available
-//! ([`available_memory`]), for users that take less of it when it is short.
+//! loop has the time for that, and the allocator leaves it to this thread. As often, and more often when it is short, it reads how much
+//! memory is available ([`available_memory`]), for users that take less of it then.
 
 use std::cell::Cell;
 use std::io;
@@ -14,6 +14,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tw_base::memory;
 use tw_rt::available_memory;
 
 /// Stack size: loading recurses a few calls for each nested block, so the thread has as much as the main thread.
@@ -32,6 +33,12 @@ const LONG_JOB: Duration = Duration::from_millis(20);
 
 /// Interval of giving memory back while memory is short. The reads before it bound what is taken in the meantime.
 const GIVE_BACK_EVERY_SHORT: Duration = Duration::from_millis(200);
+
+/// Interval of reading how much memory is available where it has a bound.
+const READ_EVERY_BOUND: Duration = Duration::from_millis(200);
+
+/// Interval of that while little of the bound is left.
+const READ_EVERY_LOW: Duration = Duration::from_millis(50);
 
 thread_local! {
     /// On this thread only: time at which it got its processor.
@@ -185,7 +192,13 @@ fn serve(jobs: Receiver<Job>, give_back: fn()) {
     let mut given_back = Instant::now();
     loop {
         let every = if available_memory::is_short() { GIVE_BACK_EVERY_SHORT } else { GIVE_BACK_EVERY };
-        match jobs.recv_timeout(every.saturating_sub(given_back.elapsed())) {
+        let wait = every.saturating_sub(given_back.elapsed());
+        let wait = match memory::bound() {
+            None => wait,
+            Some(_) if memory::is_low() => wait.min(READ_EVERY_LOW),
+            Some(_) => wait.min(READ_EVERY_BOUND),
+        };
+        match jobs.recv_timeout(wait) {
             Ok(job) => {
                 let began = Instant::now();
                 STINT_BEGAN.set(Some(began));
@@ -193,6 +206,10 @@ fn serve(jobs: Receiver<Job>, give_back: fn()) {
                 if began.elapsed() < LONG_JOB {
                     continue;
                 }
+            }
+            Err(RecvTimeoutError::Timeout) if given_back.elapsed() < every => {
+                available_memory::refresh();
+                continue;
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,

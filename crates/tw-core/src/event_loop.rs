@@ -461,7 +461,7 @@ async fn serve<A: Application>(
         loop {
             let next = app.sweep();
             release.run_if_due();
-            tokio::time::sleep(next).await;
+            tokio::time::sleep(next.min(MemoryRelease::interval())).await;
         }
     });
     let mut background_tasks = running.start_background_tasks();

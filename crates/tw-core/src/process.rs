@@ -16,12 +16,16 @@ use tw_conf::{
 
 pub use debug_connection::DebugPeer;
 pub use disk_fault::DiskFault;
+pub use tw_rt::available_memory::Budget;
 
 use crate::log::LogTarget;
 use crate::pools::PoolSettings;
 
 /// `pid` unless the configuration has one, relative to the prefix.
 pub const DEFAULT_PID: &str = "logs/nginx.pid";
+
+/// Least `memory_budget`: a process with one loop and no clients takes half of it.
+const MEMORY_BUDGET_MIN: u64 = 16 << 20;
 
 /// Settings of the whole process.
 #[derive(Debug, Clone)]
@@ -40,6 +44,8 @@ pub struct MainSettings {
     pub priority: i32,
     /// `worker_memory_lock`
     pub memory_lock: MemoryLock,
+    /// `memory_budget`
+    pub memory_budget: Budget,
     /// `multi_accept`
     pub multi_accept: bool,
     /// `accept_mutex`: whether loops take turns to accept.
@@ -227,6 +233,7 @@ pub struct RawMainSettings {
     worker_rlimit_core: Setting<u64>,
     worker_priority: Setting<i32>,
     worker_memory_lock: Setting<MemoryLock>,
+    memory_budget: Setting<Budget>,
     multi_accept: Setting<bool>,
     accept_mutex: Setting<bool>,
     accept_mutex_delay: Setting<Duration>,
@@ -289,6 +296,21 @@ pub const DIRECTIVES: &[Directive<RawMainSettings>] = &[
         copy where RLIMIT_MEMLOCK is too small for it and for hot_lock_size; or all memory of the process (on), so that no loop waits for a page of code or of swap.").set(|raw, node, _| {
         let words = [MemoryLock::On, MemoryLock::Off, MemoryLock::Auto].map(|lock| (lock.word(), lock));
         raw.worker_memory_lock.set_one_of(node, &words)
+    }),
+    record::new("memory_budget", "size | auto | off", MAIN, Args::exact(1))
+    .default("auto")
+    .since("Tailwater 0.2")
+    .doc("Memory that the process may take, so that slow clients cannot end it: the limit of its cgroup (auto), or a size. When less \
+        than half of it is left, responses are not read ahead of slow clients; with less than a third, new requests of clients that hold \
+        much wait, and get 503 after two seconds; with less than a tenth, they get 503 at once, and in the end all do.").set(|raw, node, _| {
+        raw.memory_budget.set_with(node, |node| match node.arg(0)? {
+            word if word.is("auto") => Ok(Budget::Auto),
+            word if word.is("off") => Ok(Budget::Off),
+            word => match node.offset()? {
+                size if size >= MEMORY_BUDGET_MIN => Ok(Budget::Size(size)),
+                _ => Err(node.invalid_value(word).hint(format!("at least {}m", MEMORY_BUDGET_MIN >> 20))),
+            },
+        })
     }),
     record::flag("multi_accept", EVENTS)
         .default("off")
@@ -490,6 +512,7 @@ impl MainSettings {
             rlimit_core: raw.worker_rlimit_core.take(),
             priority: raw.worker_priority.or(None, 0),
             memory_lock: raw.worker_memory_lock.or(None, MemoryLock::Auto),
+            memory_budget: raw.memory_budget.or(None, Budget::Auto),
             multi_accept: raw.multi_accept.or(None, false),
             accept_mutex: raw.accept_mutex.or(None, false),
             accept_mutex_delay: raw.accept_mutex_delay.or(None, Duration::from_millis(500)),

@@ -27,6 +27,8 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use tw_base::memory;
+
 /// Data that must have reached the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durable {
@@ -158,6 +160,7 @@ impl Disk {
         B: AsRef<[u8]> + Send + 'static,
     {
         let options = *options;
+        count_written(&parts);
         self.job_at(by, Op::Create, dir, move |driver, dir| {
             let temp = driver.create_temp(dir, &options)?;
             driver.write_parts(temp.file().inner(), 0, &mut slices(&parts))?;
@@ -276,6 +279,7 @@ impl Disk {
     where
         B: AsRef<[u8]> + Send + 'static,
     {
+        memory::count_written(data.as_ref().len());
         self.job_on(by, Op::Write, file, move |driver, file| {
             driver.write(file.inner(), Some(offset), data.as_ref())?;
             Ok(data)
@@ -294,6 +298,7 @@ impl Disk {
     where
         B: AsRef<[u8]> + Send + 'static,
     {
+        count_written(&parts);
         self.job_on(by, Op::Write, file, move |driver, file| {
             driver.write_parts(file.inner(), offset, &mut slices(&parts))
         })
@@ -573,6 +578,11 @@ impl Disk {
         let device = driver.device_under(&file);
         self.pool.job(by, op, device, move || work(&driver, &file)).await
     }
+}
+
+/// Counts parts that are about to be written in the account of memory.
+fn count_written<B: AsRef<[u8]>>(parts: &[B]) {
+    memory::count_written(parts.iter().map(|part| part.as_ref().len()).sum());
 }
 
 pub(crate) fn slices<B: AsRef<[u8]>>(parts: &[B]) -> Vec<IoSlice<'_>> {

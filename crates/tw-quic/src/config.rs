@@ -31,6 +31,8 @@ pub(crate) const FIRST_STREAMS_MAX: u64 = 16;
 pub(crate) const STREAMS_GROWTH: u64 = 4;
 /// Bytes of sent data of a connection that wait for an acknowledgement, at first: enough for an idle path.
 pub(crate) const SEND_WINDOW_MIN: u64 = 128 << 10;
+/// Bytes of sent data while little of the memory of the process is left.
+pub(crate) const SEND_WINDOW_LOW: u64 = 32 << 10;
 /// Bytes of sent data for fast and long paths: twice the congestion window, and at most this.
 pub(crate) const SEND_WINDOW_MAX: u64 = 8 << 20;
 /// Answers without a connection that wait until the socket takes them: Retry, version negotiation, resets.
@@ -105,7 +107,8 @@ pub const LIMITS: &[Limit] = &[
     Limit::bytes(
         "SEND_WINDOW_MAX",
         SEND_WINDOW_MAX,
-        "Bytes of a QUIC connection that wait for an acknowledgement; at first 128 KiB, then twice the congestion window",
+        "Bytes of a QUIC connection that wait for an acknowledgement; at first 128 KiB, then twice the congestion window; 32 KiB while \
+         less than half of memory_budget is left",
         "the body of the response is not read on",
     ),
     Limit::count(

@@ -12,8 +12,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use engine::{Dir, Event, StreamEvent};
 use quinn_proto as engine;
+use tw_base::memory;
 
-use crate::config::{SEND_WINDOW_MAX, SEND_WINDOW_MIN, STREAMS_GROWTH, varint};
+use crate::config::{SEND_WINDOW_LOW, SEND_WINDOW_MAX, SEND_WINDOW_MIN, STREAMS_GROWTH, varint};
 use crate::connection::remember;
 use crate::endpoint::{Driver, EndpointState};
 use crate::error::ConnectionError;
@@ -370,15 +371,27 @@ impl Shared {
         *self.writable.borrow_mut() = writable;
         driver.note_handshake(self);
         self.update_peer(engine);
-        let window = engine.congestion_state().window().saturating_mul(2).min(SEND_WINDOW_MAX);
-        if window > self.send_window.get() {
-            self.send_window.set(window);
-            engine.set_send_window(window);
-        }
+        self.update_send_window(engine);
         self.record(|recorder| {
             recorder.recovery(&engine.stats());
             recorder.flush();
         });
+    }
+
+    /// Lets as much wait for acknowledgements as the path can have under way, or little while memory is low.
+    fn update_send_window(&self, engine: &mut engine::Connection) {
+        let last = self.send_window.get();
+        let window = match memory::is_low() {
+            true => SEND_WINDOW_LOW,
+            false => {
+                let wanted = engine.congestion_state().window().saturating_mul(2);
+                wanted.clamp(SEND_WINDOW_MIN, SEND_WINDOW_MAX).max(last)
+            }
+        };
+        if window != last {
+            self.send_window.set(window);
+            engine.set_send_window(window);
+        }
     }
 
     /// Wakes the tasks that wait to write on streams for which there is room. Those of more urgent streams run first.

@@ -3,10 +3,14 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
+use tw_base::memory;
+
 use crate::clock;
 
 /// Interval.
 const EVERY: Duration = Duration::from_secs(2);
+/// Interval while little of a bound is left: what one load has freed is there for the next one.
+const EVERY_LOW: Duration = Duration::from_millis(200);
 
 thread_local! {
     static FREE: RefCell<Vec<fn()>> = const { RefCell::new(Vec::new()) };
@@ -30,10 +34,15 @@ impl Default for MemoryRelease {
 }
 
 impl MemoryRelease {
+    /// Time between two releases.
+    pub fn interval() -> Duration {
+        if memory::is_low() { EVERY_LOW } else { EVERY }
+    }
+
     /// Calls the registered functions and releases memory of this thread, if the last release was long enough ago.
     pub fn run_if_due(&mut self) {
         let now = clock::now();
-        if now.saturating_duration_since(self.0) < EVERY {
+        if now.saturating_duration_since(self.0) < Self::interval() {
             return;
         }
         self.0 = now;

@@ -10,8 +10,8 @@ use crate::config::{http2, http3, location, server};
 use crate::http::proxy::codec::{fastcgi, http2 as upstream_http2};
 use crate::http::proxy::{health, ocsp_client, retry, spill_delay};
 use crate::http::{
-    self, background_subrequest, cache, early_subrequest, files, h2, h3, history, lifecycle, request,
-    request_body, subrequest,
+    self, admission, background_subrequest, cache, early_subrequest, files, h2, h3, history, lifecycle,
+    request, request_body, subrequest,
 };
 
 /// All of them, by what they protect. For documents: it copies every record.
@@ -19,9 +19,12 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
     vec![
         (
             "connections and loops",
-            [&[process::LIMITS, listen::LIMITS, event_loop::LIMITS, http::LIMITS], tw_accept::LIMITS]
-                .concat()
-                .concat(),
+            [
+                &[process::LIMITS, tw_base::memory::LIMITS, listen::LIMITS, event_loop::LIMITS, http::LIMITS],
+                tw_accept::LIMITS,
+            ]
+            .concat()
+            .concat(),
         ),
         (
             "HTTP/3",
@@ -56,6 +59,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
             "request processing",
             [
                 request::LIMITS,
+                admission::LIMITS,
                 request::trace::LIMITS,
                 subrequest::LIMITS,
                 early_subrequest::LIMITS,

@@ -12,6 +12,8 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::ffi::c_long;
 
+use tw_base::memory::count_allocated;
+
 /// `mi_option_purge_delay`, for which the bindings have no name.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 /// An hour: [`purge`] is called long before.
@@ -25,6 +27,8 @@ const ALIGN_MIN: usize = size_of::<usize>();
 /// An alignment is asked for only where blocks do not have it anyway. For one that is asked for the allocator looks whether
 /// it has a free block of that very size, which it never has when only aligned blocks have that size: they come out of
 /// larger ones. So every request cost 300 instructions more, and every free of such a block a search for where it begins.
+///
+/// Every block is counted in the account of memory ([`tw_base::memory`]), at the size that is asked for.
 #[derive(Debug, Clone, Copy)]
 pub struct Heap;
 
@@ -33,6 +37,7 @@ pub struct Heap;
 unsafe impl GlobalAlloc for Heap {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count_allocated(layout.size().cast_signed());
         if layout.align() <= ALIGN_MIN {
             // SAFETY: any size may be asked for.
             unsafe { libmimalloc_sys::mi_malloc(layout.size()) }.cast()
@@ -44,6 +49,7 @@ unsafe impl GlobalAlloc for Heap {
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count_allocated(layout.size().cast_signed());
         if layout.align() <= ALIGN_MIN {
             // SAFETY: any size may be asked for.
             unsafe { libmimalloc_sys::mi_zalloc(layout.size()) }.cast()
@@ -54,13 +60,15 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     #[inline]
-    unsafe fn dealloc(&self, block: *mut u8, _layout: Layout) {
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count_allocated(-layout.size().cast_signed());
         // SAFETY: the caller gives back a block that it got here.
         unsafe { libmimalloc_sys::mi_free(block.cast()) }
     }
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count_allocated(size.cast_signed() - layout.size().cast_signed());
         if layout.align() <= ALIGN_MIN {
             // SAFETY: the caller gives a block that it got here.
             unsafe { libmimalloc_sys::mi_realloc(block.cast(), size) }.cast()

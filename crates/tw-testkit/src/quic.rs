@@ -93,6 +93,8 @@ pub struct ClientSettings {
     pub name: String,
     /// Streams that the server may open.
     pub uni_streams: u32,
+    /// Bytes of one stream that the server may send before they are read; `None` for those of the engine.
+    pub stream_window: Option<u32>,
     /// Version of QUIC.
     pub version: u32,
     /// Seed of all random numbers.
@@ -103,7 +105,7 @@ impl ClientSettings {
     /// Usual settings.
     #[must_use]
     pub fn new(tls: Arc<rustls::ClientConfig>, name: &str) -> Self {
-        Self { tls, name: name.to_owned(), uni_streams: 8, version: 1, seed: 1 }
+        Self { tls, name: name.to_owned(), uni_streams: 8, stream_window: None, version: 1, seed: 1 }
     }
 }
 
@@ -122,6 +124,9 @@ impl QuicClient {
         let mut config = ClientConfig::new(Arc::new(crypto));
         let mut transport = TransportConfig::default();
         transport.max_concurrent_uni_streams(settings.uni_streams.into());
+        if let Some(window) = settings.stream_window {
+            transport.stream_receive_window(window.into());
+        }
         config.transport_config(Arc::new(transport)).version(settings.version);
         Self {
             engine: ClientEngine::connect(own, config, &settings.name, server, now),

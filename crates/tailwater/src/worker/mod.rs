@@ -32,6 +32,7 @@ use tw_core::shared_objects::SharedObjects;
 use tw_disk::Pool;
 use tw_log::{Level, Sinks};
 use tw_rt::affinity::Affinity;
+use tw_rt::available_memory;
 use tw_sys::heap::purge;
 use tw_sys::program::Copier;
 
@@ -94,6 +95,7 @@ impl Server {
         }
         let disks = Disks::new(pools.iter().cloned(), config.ring).into();
         disk_faults::set(&config.main.disk_faults, &config.error_log);
+        available_memory::set_budget(config.main.memory_budget);
         let config_thread =
             ConfigThread::start(purge).map_err(|error| failed("starting a thread", &error))?;
         let generation = config.publish(1, disks, &config_thread);
@@ -178,6 +180,7 @@ impl Server {
             return Err(fault);
         }
         // From here on nothing can fail.
+        available_memory::set_budget(generation.main.memory_budget);
         pools::resize(&generation.main.pools, &pools, console);
         if disk_faults::set(&generation.main.disk_faults, &generation.error_log) {
             // Files that are open go on as they were.

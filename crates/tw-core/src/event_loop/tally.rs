@@ -139,6 +139,10 @@ pub struct Tally {
     pub slow_bodies: LoopCounter,
     /// Responses that were given up because the client was too slow.
     pub slow_responses: LoopCounter,
+    /// Requests that wait for memory.
+    pub memory_waiting: LoopCounter,
+    /// Requests that were refused for want of memory.
+    pub memory_refused: LoopCounter,
     /// Connections it accepted and gave to other loops.
     pub passed_on: LoopCounter,
     /// Connections it got from other loops.

@@ -1,6 +1,7 @@
 //! The process itself: version, configuration, memory, age.
 
 use rustix::time::{ClockId, clock_gettime};
+use tw_base::memory::{self, Holder};
 
 use super::{Metric, MetricKind};
 
@@ -79,6 +80,63 @@ pub(super) const METRICS: &[Metric] = &[
                 out.value(&[], bytes);
             }
         },
+    },
+    Metric {
+        name: "memory_budget_bytes",
+        kind: MetricKind::Gauge,
+        labels: &[],
+        doc: "Memory that the process may take: memory_budget, or what the cgroup allows without a reserve of a sixteenth. Missing without a \
+              bound.",
+        read: |_, out| {
+            if let Some(bound) = memory::bound() {
+                out.value(&[], bound);
+            }
+        },
+    },
+    Metric {
+        name: "memory_left_bytes",
+        kind: MetricKind::Gauge,
+        labels: &[],
+        doc: "Memory that is left of it.",
+        read: |_, out| {
+            if memory::bound().is_some() {
+                out.value(&[], memory::left());
+            }
+        },
+    },
+    Metric {
+        name: "memory_held_bytes",
+        kind: MetricKind::Gauge,
+        labels: &["protocol"],
+        doc: "Memory that clients hold: 12 KiB for each request, bodies that wait for slow clients, and 64 KiB for each response on its way into \
+              a cache. Counted only with a bound.",
+        read: |_, out| {
+            if memory::bound().is_some() {
+                Holder::ALL.iter().for_each(|holder| out.value(&[holder.word()], memory::held(*holder)));
+            }
+        },
+    },
+    Metric {
+        name: "memory_level",
+        kind: MetricKind::Gauge,
+        labels: &[],
+        doc: "0: plenty of memory is left, or there is no bound. 1: nothing is read ahead of slow clients. 2: new requests of clients that \
+              hold much wait. 3: they are refused, and in the end those of all.",
+        read: |_, out| out.value(&[], memory::level() as u64),
+    },
+    Metric {
+        name: "memory_waiting_requests",
+        kind: MetricKind::Gauge,
+        labels: &[],
+        doc: "Requests that wait for memory.",
+        read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.memory_waiting)),
+    },
+    Metric {
+        name: "memory_refused_requests_total",
+        kind: MetricKind::Counter,
+        labels: &[],
+        doc: "Requests that were refused for want of memory: with 503, or by a refused stream of HTTP/2 or HTTP/3.",
+        read: |scrape, out| out.value(&[], scrape.counts().total(|tally| &tally.memory_refused)),
     },
     Metric {
         name: "process_cpu_seconds_total",

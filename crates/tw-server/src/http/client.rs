@@ -6,12 +6,14 @@ use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 use tw_accept::TlsInfo;
+use tw_base::memory::{self, Holder};
 use tw_core::event_loop::{ClientInfo, ConnectionSlot, EvictableConnection, PassedConnection};
 use tw_core::generation::DebugLines;
 use tw_log::{ErrorLog, Level};
 use tw_net::listen::SocketKind;
 use tw_net::{Addr, proxy_protocol};
 
+use super::memory_share::MemoryShare;
 use crate::event_loop::Loop;
 
 /// HTTP/0.9 over QUIC in ALPN, which tests of interoperability use.
@@ -39,6 +41,8 @@ pub struct Client {
     pub proxy: OnceCell<Box<proxy_protocol::Header>>,
     /// Place among the clients of the loop.
     pub(crate) slot: ConnectionSlot,
+    /// Memory that it holds, if that is counted.
+    memory_share: OnceCell<Rc<MemoryShare>>,
     verbosity: Verbosity,
     peer: Addr,
     peer_text: OnceCell<Box<str>>,
@@ -161,12 +165,20 @@ impl Client {
             tls: OnceCell::new(),
             is_plain_on_tls: Cell::new(false),
             proxy: OnceCell::new(),
+            memory_share: OnceCell::new(),
             verbosity,
             peer,
             peer_text: OnceCell::new(),
             local: OnceCell::new(),
             group: Cell::new((0, 0)),
         })
+    }
+
+    /// Memory that the client holds with the protocol of its connection; `None` while nothing is counted, because the memory of
+    /// the process has no bound.
+    pub(crate) fn memory_share(&self, protocol: Holder) -> Option<&Rc<MemoryShare>> {
+        memory::bound()?;
+        Some(self.memory_share.get_or_init(|| MemoryShare::new(&self.peer, protocol)))
     }
 
     /// Lets the loop close the connection to make room, as long as the result lives.

@@ -14,6 +14,7 @@ use tw_base::Limit;
 use tw_core::event_loop::SlowRequest;
 
 use super::client::Client;
+use super::memory_share::Hold;
 use super::phases;
 use super::post_action;
 use super::request::{After, Request};
@@ -37,24 +38,27 @@ pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
 
 /// Request of a client in memory of its loop. A drop before [`finish`](Self::finish), as by `worker_shutdown_timeout`, writes the
 /// access log line of a request that has begun.
-pub(crate) struct ActiveRequest(Option<Box<Request>>);
+pub(crate) struct ActiveRequest {
+    r: Option<Box<Request>>,
+    _memory: Hold,
+}
 
 impl ActiveRequest {
-    /// Empty request of `client`, whose response leaves through `wire`.
-    pub(crate) fn new(client: &Rc<Client>, wire: Wire) -> Self {
+    /// Empty request of `client`, whose response leaves through `wire`. It holds `memory`.
+    pub(crate) fn new(client: &Rc<Client>, wire: Wire, memory: Hold) -> Self {
         let mut r = client.home.app.take_request();
         r.bind(client, wire);
-        Self(Some(r))
+        Self { r: Some(r), _memory: memory }
     }
 
     /// The request.
     pub(crate) fn request(&mut self) -> &mut Request {
-        self.0.as_mut().expect("it is there until it is given back")
+        self.r.as_mut().expect("it is there until it is given back")
     }
 
     /// Returns the memory to the loop for the next request.
     pub(crate) fn finish(mut self, home: &Loop) {
-        if let Some(r) = self.0.take() {
+        if let Some(r) = self.r.take() {
             home.app.give_back(r);
         }
     }
@@ -63,7 +67,7 @@ impl ActiveRequest {
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
         // A panic may have left the request half changed.
-        if let Some(r) = self.0.as_mut().filter(|r| r.state.is_log_due && !thread::panicking()) {
+        if let Some(r) = self.r.as_mut().filter(|r| r.state.is_log_due && !thread::panicking()) {
             if r.costs.sent.head == 0 {
                 (r.out.status, r.state.error_status) = (r.wire().status_if_cut(), None);
             }

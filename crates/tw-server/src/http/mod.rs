@@ -14,6 +14,7 @@
 //! Beside the rooms stands what all of them share: the request, its wire, its body, the plan it runs by.
 
 pub(crate) mod accept;
+pub(crate) mod admission;
 mod application;
 pub mod body_buffer;
 pub mod cache;
@@ -33,6 +34,7 @@ pub(crate) mod lifecycle;
 mod lingering_close;
 mod local_future;
 mod log_file;
+mod memory_share;
 mod ocsp_stapling;
 pub mod proxy;
 mod random_id;

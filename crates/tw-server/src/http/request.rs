@@ -45,6 +45,7 @@ pub use self::state::{
     After, AliasEnd, ConditionCheck, ErrorPages, Ranges, RequestOrigin, RequestState, Rewritten,
 };
 use super::client::Client;
+use super::memory_share::MemoryShare;
 use super::random_id::random_id;
 use super::request_body::RequestBody;
 use super::upstream_state::{UpstreamState, UpstreamUrl};
@@ -424,6 +425,11 @@ impl Request {
             self.log(Level::Error, format_args!("thread pool of \"aio\" not found"));
         }
         disk
+    }
+
+    /// Memory that the client of the request holds; `None` without a client, or while nothing is counted.
+    pub(crate) fn memory_share(&self) -> Option<&Rc<MemoryShare>> {
+        self.client().memory_share(self.wire().holder()?)
     }
 
     /// Seconds since the request began.

@@ -8,6 +8,7 @@ mod response;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tw_base::memory::Holder;
 use tw_net::{Addr, TcpInfo};
 use tw_rt::Deadline;
 
@@ -84,6 +85,16 @@ impl Wire {
         match self {
             Self::H2(_) | Self::H3(_) => 499,
             Self::H1(_) | Self::Nobody => 0,
+        }
+    }
+
+    /// Protocol for the account of memory; `None` without a client.
+    pub(crate) fn holder(&self) -> Option<Holder> {
+        match self {
+            Self::H1(_) => Some(Holder::Http1),
+            Self::H2(_) => Some(Holder::Http2),
+            Self::H3(_) => Some(Holder::Http3),
+            Self::Nobody => None,
         }
     }
 

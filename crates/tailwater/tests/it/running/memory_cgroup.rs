@@ -1,69 +1,13 @@
 //! Compression in a cgroup with little memory: the server survives, and clients get cheaper codings.
 
-use std::fs;
-use std::path::PathBuf;
-
+use tw_testkit::Server;
 use tw_testkit::server::Builder;
-use tw_testkit::{Lacks, Server, leave_out, wait};
 
+use crate::support::cgroup::Cgroup;
 use crate::support::content::noise;
 use crate::support::metrics::metric;
 use crate::support::slow_reader;
 use crate::support::{get, server};
-
-/// A cgroup (v1) of the memory controller, below that of the test; removed with its owner.
-struct Cgroup(PathBuf);
-
-impl Cgroup {
-    /// Creates it, or leaves the test `name` out if that is not possible.
-    fn new(name: &str, limit: u64) -> Option<Self> {
-        let lacking = |why: String| {
-            leave_out(Lacks::Machine, why);
-            None
-        };
-        let groups = fs::read_to_string("/proc/self/cgroup").unwrap();
-        let Some(own) = groups.lines().find_map(|line| line.split_once(":memory:")) else {
-            return lacking("no memory controller of cgroup v1".into());
-        };
-        let own = PathBuf::from("/sys/fs/cgroup/memory").join(own.1.trim_start_matches('/'));
-        let path = own.join(format!("tailwater-test-{}-{name}", std::process::id()));
-        if let Err(error) = fs::create_dir(&path) {
-            return lacking(format!("no cgroup can be made: {error}"));
-        }
-        let group = Self(path);
-        fs::write(group.0.join("memory.limit_in_bytes"), limit.to_string()).unwrap();
-        Some(group)
-    }
-
-    /// Starts a server in it.
-    fn start(&self, builder: Builder, conf: &str) -> Server {
-        // A child begins in the group of the thread that forks it.
-        let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
-        let own = self.0.parent().unwrap().join("tasks");
-        fs::write(self.0.join("tasks"), &thread).unwrap();
-        let server = builder.start(conf);
-        fs::write(own, thread).unwrap();
-        server.unwrap()
-    }
-
-    /// Number of processes that the kernel killed for lack of memory.
-    fn killed(&self) -> u64 {
-        let control = fs::read_to_string(self.0.join("memory.oom_control")).unwrap();
-        control.lines().find_map(|line| line.strip_prefix("oom_kill ")).unwrap().parse().unwrap()
-    }
-
-    fn peak(&self) -> u64 {
-        fs::read_to_string(self.0.join("memory.max_usage_in_bytes")).unwrap().trim().parse().unwrap()
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        // The server is gone by now; its memory of files goes to the group above.
-        let is_gone = wait::until(wait::TIMEOUT, || fs::remove_dir(&self.0).is_ok());
-        assert!(is_gone || std::thread::panicking(), "{} has processes left", self.0.display());
-    }
-}
 
 const LIMIT: u64 = 96 << 20;
 /// Concurrent slow clients.

@@ -14,5 +14,6 @@ mod panics_and_hangs;
 mod reload;
 mod sandbox;
 mod signals;
+mod slow_clients;
 mod systemd;
 mod unresponsive_worker;

@@ -44,7 +44,7 @@ pub(crate) fn start_http3_with(files: Builder, http: &str, content: &str) -> Htt
 }
 
 impl Http3Server {
-    fn settings(&self) -> ClientSettings {
+    pub(crate) fn settings(&self) -> ClientSettings {
         http3_settings(&self.authority.client(&[&TLS13]), "localhost")
     }
 

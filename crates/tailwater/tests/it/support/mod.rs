@@ -1,6 +1,7 @@
 //! Helpers that several folders of tests share. A test uses these, and those of its own folder.
 
 pub(crate) mod cache;
+pub(crate) mod cgroup;
 pub(crate) mod content;
 pub(crate) mod download;
 pub(crate) mod files;
@@ -17,7 +18,9 @@ pub(crate) mod upgrade;
 
 use std::env;
 use std::io;
+use std::net::{SocketAddr, TcpStream};
 
+use rustix::net::{AddressFamily, SocketType, sockopt};
 use tw_testkit::server::Builder;
 use tw_testkit::{Client, Lacks, Response, Server, leave_out};
 
@@ -126,6 +129,15 @@ pub(crate) fn slow_reader(server: &Server, target: &str, accept: &str) -> (Clien
     let head = client.read_head().unwrap();
     assert_eq!(head.status, 200, "{target} {accept}");
     (client, head.field("Content-Encoding").unwrap_or("none").to_owned())
+}
+
+/// A connection from an address of the loopback network, which takes little at a time.
+pub(crate) fn connect_slowly(server: &Server, from: [u8; 4]) -> TcpStream {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    sockopt::set_socket_recv_buffer_size(&socket, 4 << 10).unwrap();
+    rustix::net::bind(&socket, &SocketAddr::from((from, 0))).unwrap();
+    rustix::net::connect(&socket, &server.addr()).unwrap();
+    TcpStream::from(socket)
 }
 
 /// Lines of the error log so far with this text.

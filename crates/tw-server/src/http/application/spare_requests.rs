@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tw_base::Limit;
+use tw_base::{Limit, memory};
 
 use crate::http::request::Request;
 
@@ -10,12 +10,14 @@ use crate::http::request::Request;
 const SPARE_REQUESTS: usize = 1024;
 /// Time after which requests that were not used are freed.
 const SPARE_TIME: Duration = Duration::from_secs(10);
+/// Time after which they are freed while little memory is left.
+const SPARE_TIME_LOW: Duration = Duration::from_millis(200);
 
 pub(crate) const LIMITS: &[Limit] = &[Limit::count(
     "SPARE_REQUESTS",
     SPARE_REQUESTS as u64,
     "Requests a loop keeps in memory for the next use",
-    "what is more is freed, and what was not used for ten seconds",
+    "what is more is freed, and what was not used for ten seconds, or for a fifth of one while less than half of memory_budget is left",
 )];
 
 /// Memory of requests that have ended.
@@ -46,7 +48,8 @@ impl SpareRequests {
 
     /// Frees what was not used for some time: after many requests at once, a loop needs less.
     pub(crate) fn free_unused(&mut self, now: Instant) {
-        if self.since.is_some_and(|since| now.saturating_duration_since(since) < SPARE_TIME) {
+        let time = if memory::is_low() { SPARE_TIME_LOW } else { SPARE_TIME };
+        if self.since.is_some_and(|since| now.saturating_duration_since(since) < time) {
             return;
         }
         self.all.drain(..self.unused);

@@ -10,11 +10,14 @@
 
 use std::rc::Rc;
 
+use tw_base::memory::Holder;
+
 use super::Http1Connection;
 use super::body::{begin_body, end_body};
 use super::keepalive::{LAST_WAIT, Woken};
 use super::request_head::{self, ReadHead};
 use crate::config::location::LingeringClose;
+use crate::http::admission::{self, Admission, Verdict};
 use crate::http::lifecycle::{self, ActiveRequest};
 use crate::http::lingering_close::linger_close;
 use crate::http::local_future::boxed;
@@ -22,6 +25,9 @@ use crate::http::request::{After, Request};
 use crate::http::request_body::{self, Drained};
 use crate::http::wire::Wire;
 use crate::metrics::HttpVersion;
+
+/// Status of a request for which there is no memory.
+const SERVICE_UNAVAILABLE: u16 = 503;
 
 /// Serves a connection until it is closed; `early` was read of its first request already.
 ///
@@ -69,12 +75,17 @@ async fn serve_readable(
     is_first_try: bool,
 ) -> Served {
     let home = &conn.client.home;
-    let mut active = ActiveRequest::new(&conn.client, Wire::H1(conn.clone()));
+    let admission = match admission::verdict(&conn.client, Holder::Http1) {
+        Verdict::Begin => Admission::Admitted,
+        Verdict::Wait | Verdict::Refuse => Box::pin(admission::wait(&conn.client)).await,
+    };
+    let memory = admission::hold_request(&conn.client, Holder::Http1);
+    let mut active = ActiveRequest::new(&conn.client, Wire::H1(conn.clone()), memory);
     let r = active.request();
     if let Some(early) = early {
         r.head.push(&early);
     }
-    let after = serve_buffered(conn, r).await;
+    let after = serve_buffered(conn, r, admission).await;
     if is_first_try {
         home.record_first_bytes(after != After::KeepAlive || conn.client.requests.get() > 0);
     }
@@ -98,12 +109,18 @@ async fn serve_readable(
     Served::Closed
 }
 
-/// Serves requests until the buffer holds nothing of a next one.
-async fn serve_buffered(conn: &Rc<Http1Connection>, r: &mut Request) -> After {
+/// Serves requests until the buffer holds nothing of a next one. A refused one is answered with 503, and is the last.
+async fn serve_buffered(conn: &Rc<Http1Connection>, r: &mut Request, admission: Admission) -> After {
     let client = &conn.client;
     loop {
         r.begin();
         let head = match request_head::read(conn, r).await {
+            ReadHead::Complete if admission == Admission::Refused => {
+                admission::count_refused(client);
+                r.state.after = After::Close;
+                begin_body(conn, r);
+                Err(SERVICE_UNAVAILABLE)
+            }
             ReadHead::Complete => {
                 r.state.after = if r.head.keep_alive() { After::KeepAlive } else { After::Close };
                 begin_body(conn, r);

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use tw_base::memory::Holder;
 use tw_core::event_loop::{BULK_MIN, BodySize, BulkTurn, SCRATCH_SIZE};
 use tw_http2::{Connection, ConnectionError};
 use tw_net::Transport;
@@ -19,6 +20,7 @@ use tw_rt::watch;
 use super::settings::{Http2Settings, OUT_MAX};
 use super::stream_scheduler::{MADE_MAX, MadeBytes, StreamPriority, StreamScheduler};
 use crate::http::client::Client;
+use crate::http::memory_share::Hold;
 use crate::http::streams::{Abuse, ClientCost};
 
 /// Number of no stream.
@@ -46,6 +48,8 @@ pub(crate) struct Http2Connection {
     is_behind: Cell<bool>,
     /// Set when nothing is written any more.
     is_over: Cell<bool>,
+    /// Memory of what the socket has not taken.
+    memory: RefCell<Hold>,
     /// Bytes that were made and that it has not tried to write.
     untried: Cell<usize>,
     /// The last turn in which something was read, and how much.
@@ -62,6 +66,7 @@ impl Http2Connection {
         early: Vec<u8>,
         settings: Http2Settings,
     ) -> Rc<Self> {
+        let memory = Hold::new(client.memory_share(Holder::Http2), 0);
         Rc::new(Self {
             read: Cell::new((client.accepted, 0)),
             client,
@@ -74,6 +79,7 @@ impl Http2Connection {
             write_turn: RefCell::default(),
             is_behind: Cell::new(false),
             is_over: Cell::new(false),
+            memory: RefCell::new(memory),
             untried: Cell::new(0),
             cost: ClientCost::default(),
         })
@@ -255,6 +261,7 @@ impl Http2Connection {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     let ready = self.transport.poll_writable(cx);
                     self.is_behind.set(true);
+                    self.memory.borrow_mut().set(self.frames.out_len());
                     self.write_turn.borrow_mut().leave();
                     self.end_run();
                     ready!(ready)?;
@@ -262,6 +269,7 @@ impl Http2Connection {
                 Err(e) => return Poll::Ready(Err(e)),
             }
         }
+        self.memory.borrow_mut().set(0);
         self.write_turn.borrow_mut().leave();
         self.keep_run();
         Poll::Ready(Ok(()))

@@ -56,7 +56,7 @@ pub(crate) const LIMITS: &[Limit] = &[
     Limit::bytes(
         "WAITING_MAX",
         WAITING_MAX as u64,
-        "Bytes of all responses of a connection of HTTP/2 that wait for its socket",
+        "Bytes of all responses of a connection of HTTP/2 that wait for its socket; 16 KiB while less than half of memory_budget is left",
         "no more of them is made; each stream finishes the piece that it makes",
     ),
     Limit::bytes(
@@ -210,6 +210,7 @@ impl<'c> ConnectionState<'c> {
                 }
                 self.take_events(cx);
             }
+            self.requests.serve_held_back(cx);
             conn.frames.reset_unwanted();
             if let Some(abuse) = conn.abuse().filter(|_| self.stage != Stage::Closing) {
                 self.close_for_abuse(abuse);

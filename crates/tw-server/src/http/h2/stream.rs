@@ -12,7 +12,7 @@ use tw_http2::{ConnectionError, ErrorCode, FieldWriter, Incoming, Stream, Stream
 use tw_net::Addr;
 
 use super::Http2Connection;
-use super::stream_scheduler::{StreamPriority, WAITING_MAX};
+use super::stream_scheduler::{StreamPriority, WAITING_MAX, waiting_max};
 use crate::http::client::Client;
 use crate::http::client_gone::ClientGone;
 use crate::http::send_error::SendError;
@@ -131,6 +131,14 @@ impl RequestStream for Http2Stream {
         self.priority.set_from_response(value);
     }
 
+    fn refuse(&self) {
+        self.conn.cost.count_end(false);
+        self.conn.scheduler.forget(self.priority.id);
+        if self.state.set_progress(Progress::Over) != Progress::Over {
+            self.stream.reset(ErrorCode::REFUSED_STREAM);
+        }
+    }
+
     // DIFF(nginx): a malformed request is answered, and its stream is reset behind that (RFC 9113 section 8.1.1).
     fn end(&self, is_complete: bool, status: u16) {
         let is_gone = self.poll_gone(&mut Context::from_waker(Waker::noop())).is_ready();
@@ -231,7 +239,7 @@ impl RequestStream for Http2Stream {
     }
 
     fn room_now(&self, want: usize) -> usize {
-        self.stream.send_capacity(want)
+        self.stream.send_capacity(want.min(waiting_max()))
     }
 
     async fn wait_for_room(

@@ -1,12 +1,13 @@
 //! One connection of HTTP/3: its transport, its frames (`tw-http3`), and the cost that its client has caused so far.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use tw_base::memory;
 use tw_http::Priority;
 use tw_http3::{Connection, ConnectionError, ErrorCode, LocalStream, Signal};
 use tw_log::Level;
@@ -21,6 +22,13 @@ use crate::http::streams::{Abuse, ClientCost, ConnectionSettings, PriorityUpdate
 /// Bytes of one read of a stream.
 pub(super) const READ_MAX: usize = 16 << 10;
 
+/// Bytes of all responses of a connection that are made and that its transport has not taken, while its streams make large pieces.
+pub(super) const WAITING_MAX: usize = 256 << 10;
+/// Limit of these bytes while little memory is left.
+const WAITING_LOW: usize = 16 << 10;
+/// Bytes of a piece that a stream makes whatever the others have made: it may be the only one that the client reads.
+pub(super) const PIECE_MIN: usize = 4 << 10;
+
 /// A connection of HTTP/3.
 pub(crate) struct Http3Connection {
     /// Client of the connection.
@@ -33,6 +41,8 @@ pub(crate) struct Http3Connection {
     pub(super) settings: ConnectionSettings,
     /// Order in which streams write to the transport.
     pub(super) write_order: WriteOrder,
+    /// Bytes of all streams that the transport has not taken.
+    unsent: Cell<usize>,
     /// Priorities of PRIORITY_UPDATE frames.
     updates: PriorityUpdates,
     /// Streams whose responses were written and perhaps not acknowledged.
@@ -67,6 +77,7 @@ impl Http3Connection {
             frames,
             settings,
             write_order: WriteOrder::default(),
+            unsent: Cell::new(0),
             updates: PriorityUpdates::default(),
             finished: RefCell::default(),
             cost: ClientCost::default(),
@@ -165,6 +176,17 @@ impl Http3Connection {
     pub(super) fn transport_priority(&self, stream: StreamId, priority: Priority) -> i32 {
         let id = stream.value();
         transport_priority(self.updates.get(id).unwrap_or(priority), id)
+    }
+
+    /// Notes that the transport has not taken `now` bytes of a stream, instead of `before`.
+    pub(super) fn count_unsent(&self, before: usize, now: usize) {
+        self.unsent.set(self.unsent.get() + now - before);
+    }
+
+    /// Bytes of the largest piece that a stream makes now.
+    pub(super) fn piece_max(&self) -> usize {
+        let waiting_max = if memory::is_low() { WAITING_LOW } else { WAITING_MAX };
+        waiting_max.saturating_sub(self.unsent.get()).max(PIECE_MIN)
     }
 
     /// Notes that all of a response was written.

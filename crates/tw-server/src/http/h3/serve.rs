@@ -23,7 +23,7 @@ use tw_log::Level;
 use tw_quic::StreamId;
 use tw_rt::Deadline;
 
-use super::conn::{READ_MAX, ReadOutcome, closed};
+use super::conn::{PIECE_MIN, READ_MAX, ReadOutcome, WAITING_MAX, closed};
 use super::{Http3Connection, Http3Stream};
 use crate::http::client::Client;
 use crate::http::h1::LAST_WAIT;
@@ -65,6 +65,19 @@ pub(crate) const LIMITS: &[Limit] = &[
         READ_MAX as u64,
         "Bytes of one stream of HTTP/3 that were read and not yet parsed",
         "the client has to wait (flow control)",
+    ),
+    Limit::bytes(
+        "WAITING_MAX",
+        WAITING_MAX as u64,
+        "Bytes of all responses of a connection of HTTP/3 that its transport has not taken; 16 KiB while less than half of \
+         memory_budget is left",
+        "its streams make small pieces; a stream makes none while it has a head or a piece that the transport has not taken",
+    ),
+    Limit::bytes(
+        "PIECE_MIN",
+        PIECE_MIN as u64,
+        "Bytes of such a small piece",
+        "the rest is made when the transport has taken it",
     ),
 ];
 
@@ -200,6 +213,7 @@ impl<'c> ConnectionState<'c> {
             return Poll::Ready(End::Broken(conn.frames.error().unwrap_or(closed(&error))));
         }
         self.read(cx);
+        self.requests.serve_held_back(cx);
         if let Some(abuse) = conn.abuse() {
             return Poll::Ready(End::Broken(abuse_error(abuse)));
         }

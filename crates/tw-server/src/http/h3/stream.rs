@@ -1,6 +1,6 @@
 //! One stream: the way between a request and its client.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tw_base::memory::Holder;
 use tw_core::event_loop::{BodySize, SCRATCH_SIZE};
 use tw_fields::FieldWriter;
 use tw_http::Priority;
@@ -19,6 +20,7 @@ use super::Http3Connection;
 use super::conn::stream_id;
 use crate::http::client::Client;
 use crate::http::client_gone::ClientGone;
+use crate::http::memory_share::Hold;
 use crate::http::send_error::SendError;
 use crate::http::streams::{
     Progress, RequestStream, StreamLoss, StreamProtocol, StreamState, UNSET_PRIORITY,
@@ -32,6 +34,10 @@ pub struct Http3Stream {
     id: StreamId,
     priority: Cell<Priority>,
     state: StreamState,
+    /// Size of what is framed and not all taken by the transport, as the connection and the account of memory know it: until its last byte
+    /// is taken, a piece has its memory.
+    unsent: Cell<usize>,
+    memory: RefCell<Hold>,
 }
 
 /// Permit to make and write a piece of a response, before less urgent streams write.
@@ -46,6 +52,7 @@ impl Drop for WritePermit {
 impl Drop for Http3Stream {
     fn drop(&mut self) {
         self.conn.write_order.forget(self.id);
+        self.conn.count_unsent(self.unsent.get(), 0);
     }
 }
 
@@ -71,12 +78,15 @@ impl fmt::Display for StreamLoss<StreamError> {
 
 impl Http3Stream {
     pub(super) fn new(conn: Rc<Http3Connection>, stream: Stream) -> Rc<Self> {
+        let memory = Hold::new(conn.client.memory_share(Holder::Http3), 0);
         Rc::new(Self {
             conn,
             id: stream_id(stream.id()),
             stream,
             priority: Cell::new(UNSET_PRIORITY),
             state: StreamState::new(),
+            unsent: Cell::new(0),
+            memory: RefCell::new(memory),
         })
     }
 
@@ -89,12 +99,23 @@ impl Http3Stream {
         self.conn.transport_priority(self.id, self.priority.get())
     }
 
+    /// Notes what is framed, or that the transport has taken all of it.
+    fn note_unsent(&self) {
+        let left = self.stream.out_len();
+        let unsent = if left == 0 { 0 } else { left.max(self.unsent.get()) };
+        self.conn.count_unsent(self.unsent.replace(unsent), unsent);
+        self.memory.borrow_mut().set(unsent);
+    }
+
     /// Gives everything framed to the transport, which has room only for what the client and the network take.
     fn poll_write(&self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
         while let Some(bytes) = self.stream.output() {
             ready!(self.conn.write_order.poll_write(self.id, self.transport_priority(), cx));
             match self.conn.quic.poll_write(self.id, cx, &mut [bytes]) {
-                Poll::Ready(Ok(count)) => self.stream.consume(count),
+                Poll::Ready(Ok(count)) => {
+                    self.stream.consume(count);
+                    self.note_unsent();
+                }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(self.failed(&error).into())),
                 Poll::Pending => {
                     self.conn.write_order.end(self.id);
@@ -156,6 +177,14 @@ impl RequestStream for Http3Stream {
         self.set_priority(self.priority.get().with(value));
     }
 
+    fn refuse(&self) {
+        self.conn.cost.count_end(false);
+        self.conn.forget(self.id.value());
+        if self.state.set_progress(Progress::Over) != Progress::Over {
+            self.stream.reset(ErrorCode::REQUEST_REJECTED);
+        }
+    }
+
     // DIFF(nginx): a malformed request is answered, and the rest of it is refused with H3_MESSAGE_ERROR (RFC 9114 section 4.1.2).
     fn end(&self, is_complete: bool, status: u16) {
         let is_gone = self.poll_gone(&mut Context::from_waker(Waker::noop())).is_ready();
@@ -214,6 +243,7 @@ impl RequestStream for Http3Stream {
         let before = self.stream.out_len();
         self.stream.send_head(write, ends).map_err(|error| self.lost(error))?;
         let size = self.stream.out_len().saturating_sub(before);
+        self.note_unsent();
         self.conn.cost.count_response(size);
         Ok(size)
     }
@@ -221,6 +251,7 @@ impl RequestStream for Http3Stream {
     fn send_data(&self, bytes: Bytes, _: usize, ends: bool) -> Result<usize, SendError> {
         let (before, size) = (self.stream.out_len(), bytes.len());
         self.stream.send_data(bytes, ends).map_err(|error| self.lost(error))?;
+        self.note_unsent();
         self.conn.cost.count_response(size);
         Ok(self.stream.out_len().saturating_sub(before + size))
     }
@@ -252,8 +283,14 @@ impl RequestStream for Http3Stream {
         self.stream.out_len()
     }
 
-    async fn wait_for_client(&self, _: Duration) -> Result<(), SendError> {
-        Ok(())
+    async fn wait_for_client(&self, timeout: Duration) -> Result<(), SendError> {
+        // What is framed has to leave first: the head, or the end of the last piece.
+        self.state.set_deadline(timeout);
+        poll_fn(|cx| match self.poll_flush(cx) {
+            Poll::Pending => self.state.poll_elapsed(cx).map(|()| Err(SendError::Timeout)),
+            ready => ready,
+        })
+        .await
     }
 
     async fn wait_for_loop(&self, size: BodySize) {
@@ -268,7 +305,7 @@ impl RequestStream for Http3Stream {
     }
 
     fn room_now(&self, want: usize) -> usize {
-        want
+        if self.unsent() == 0 { want.min(self.conn.piece_max()) } else { 0 }
     }
 
     async fn wait_for_room(

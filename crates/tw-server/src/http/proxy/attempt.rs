@@ -6,6 +6,7 @@ use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tw_base::memory;
 use tw_connect::AttemptPeer;
 use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use tw_connect::group::now_ms;
@@ -439,11 +440,11 @@ async fn read_head<C: Codec>(
     let mut is_timed = false;
     let mut unsent = None;
     let mut hinted = 0;
-    // Bytes behind the head are read with it: with a rate limit, no more than a head may have.
-    let max = if request.response.is_some_and(|response| response.limit_rate.is_some()) {
-        settings.buffer_size
-    } else {
-        READ_SIZE
+    // Bytes behind the head are read with it: with a rate limit, or while memory is tight, no more than a head may have.
+    let is_limited = request.response.is_some_and(|response| response.limit_rate.is_some());
+    let max = || match is_limited || memory::level() != memory::Level::Plenty {
+        true => settings.buffer_size,
+        false => READ_SIZE,
     };
     poll_fn(|cx| {
         if unsent.is_none()
@@ -469,7 +470,7 @@ async fn read_head<C: Codec>(
                 _ if is_timed => ready!(connection.poll_readable(cx)),
                 _ => ready!(connection.poll_input(cx)),
             };
-            let (read, input) = match waited.and_then(|()| read_some(&home.buffers, connection, max)) {
+            let (read, input) = match waited.and_then(|()| read_some(&home.buffers, connection, max())) {
                 Ok(came) => came,
                 // The failure to send came first.
                 Err(failure) => return Poll::Ready(Err(unsent.take().unwrap_or(failure.into()))),

@@ -122,7 +122,8 @@ fn respond_with_body<C: Codec>(
             let home = r.client().home.clone();
             exchange.lease.status(r.facts.upstream.answer.status);
             let limiter = limit_rate(r, settings).map(|rate| ReadRate::new(rate, exchange.input.len()));
-            let coming = ResponseBody::new(home, exchange, settings.upstream.timeouts.read, limiter, buffers);
+            let timeout = settings.upstream.timeouts.read;
+            let coming = ResponseBody::new(home, exchange, timeout, limiter, buffers, r.memory_share());
             let coming = if settings.request.ignore_client_abort { coming } else { coming.for_client() };
             Outcome::Respond(with_stored_copy(r, settings, Body::Pull(Box::new(coming))))
         }
@@ -171,7 +172,8 @@ fn respond_and_store<C: Codec>(
             exchange.lease.status(r.facts.upstream.answer.status);
             let rate = limit_rate(r, settings);
             let limiter = rate.map(|rate| ReadRate::new(rate, exchange.input.len()));
-            let coming = ResponseBody::new(home, exchange, settings.upstream.timeouts.read, limiter, None);
+            let timeout = settings.upstream.timeouts.read;
+            let coming = ResponseBody::new(home, exchange, timeout, limiter, None, None);
             Outcome::Respond(decision.store_stream(r, Box::new(coming), rate))
         }
         Err(failure) => fail(r, &failure),

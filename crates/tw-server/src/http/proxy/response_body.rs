@@ -9,12 +9,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tw_base::memory::{self, Holder};
 use tw_connect::failure::{AttemptStage, UpstreamFailure};
 use tw_connect::group::now_ms;
 use tw_connect::read_rate::ReadRate;
 use tw_connect::reading::{READ_SIZE, read_some};
 use tw_connect::upstream_connection::ReadOutcome;
 use tw_log::Level;
+use tw_rt::Deadline;
 use tw_upstream::PeerOutcome;
 
 use super::codec::{Codec, Event};
@@ -25,6 +27,7 @@ use super::warnings::log_warnings;
 use crate::event_loop::Loop;
 use crate::http::body::{AlreadyLogged, Pull};
 use crate::http::cache::{BodyOrigin, BodyReport};
+use crate::http::memory_share::{Hold, MemoryShare};
 use crate::http::plan::{LocalFuture, boxed};
 use crate::http::request::Request;
 use crate::http::upstream_response::{UpstreamResponse, Warning};
@@ -45,6 +48,10 @@ pub(super) struct ResponseBody<C: Codec> {
     /// Rate limit of reading.
     rate: Option<ReadRate>,
     ahead: Option<ReadAhead>,
+    /// Time of the next look at the memory, while nothing is read for want of it.
+    next_look: Deadline,
+    /// Memory of a response that goes into a cache.
+    fill: Option<FillMemory>,
     trailers: UpstreamResponse,
 }
 
@@ -60,10 +67,43 @@ struct ExchangeEnd {
     body: Option<ReturnedBody>,
 }
 
+/// Time between two looks at the memory while nothing is read for want of it.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Bytes of one read while memory is tight.
+const READ_TIGHT: usize = 16 << 10;
+/// Bytes of one read while it is less than that.
+const READ_SCARCE: usize = 4 << 10;
+
+/// Bytes of one read that fills a buffer, however little room is left in it.
+const READ_MIN: usize = 4 << 10;
+
+/// Memory of a response that goes into a cache: the pieces that are read, written, and on their way to clients.
+const FILL_SIZE: isize = 64 << 10;
+
+/// Counts a response that goes into a cache as long as it lives.
+struct FillMemory;
+
+impl FillMemory {
+    fn new() -> Self {
+        memory::count_held(Holder::Cache, FILL_SIZE);
+        Self
+    }
+}
+
+impl Drop for FillMemory {
+    fn drop(&mut self) {
+        memory::count_held(Holder::Cache, -FILL_SIZE);
+    }
+}
+
 /// State of reading ahead of the client.
 struct ReadAhead {
     backlog: ResponseBuffer,
     memory_max: usize,
+    /// Memory of the bytes that wait, since the client was late.
+    memory: Hold,
+    /// Bytes of the last piece, which the client may not have taken.
+    last_piece: usize,
     room: Option<SpillTarget>,
     /// For the request, which is not at hand while the body is read ahead.
     warnings: Vec<String>,
@@ -80,11 +120,14 @@ impl<C: Codec> ResponseBody<C> {
         read_timeout: Duration,
         rate: Option<ReadRate>,
         buffers: Option<(usize, Option<SpillTarget>)>,
+        memory_share: Option<&Rc<MemoryShare>>,
     ) -> Self {
         let remaining = exchange.codec.remaining();
         let ahead = buffers.map(|(memory_max, room)| ReadAhead {
             backlog: ResponseBuffer::default(),
             memory_max,
+            memory: Hold::new(memory_share, 0),
+            last_piece: 0,
             room,
             warnings: Vec::new(),
             has_spilled: false,
@@ -101,6 +144,8 @@ impl<C: Codec> ResponseBody<C> {
             read_timeout,
             rate,
             ahead,
+            next_look: Deadline::new(),
+            fill: None,
             trailers,
         }
     }
@@ -129,7 +174,7 @@ impl<C: Codec> ResponseBody<C> {
                     exchange.connection.begin_reading(self.read_timeout);
                 }
                 let is_for_client = self.is_for_client;
-                let next = pin!(poll_fn(|cx| self.poll_next(cx)));
+                let next = pin!(poll_fn(|cx| self.poll_next(read_max(), cx)));
                 if !is_for_client {
                     next.await
                 } else {
@@ -157,6 +202,9 @@ impl<C: Codec> ResponseBody<C> {
         if let Some(piece) = &next {
             if let Some(ahead) = &mut self.ahead {
                 ahead.backlog.taken(piece.len());
+                ahead.last_piece = piece.len();
+                // The client may be late no longer.
+                ahead.memory.set(ahead.backlog.len());
             }
             self.remaining = self.remaining.map(|left| left.saturating_sub(piece.len() as u64));
             if let Some(attempt) = r.facts.upstream.current() {
@@ -169,11 +217,12 @@ impl<C: Codec> ResponseBody<C> {
         Ok(next)
     }
 
-    /// The next piece; `None` when the server has nothing more to say, however that came.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+    /// The next piece, for which at most `max` bytes are read at once; `None` when the server has nothing more to say, however that
+    /// came.
+    fn poll_next(&mut self, max: usize, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let Some(exchange) = &mut self.exchange else { return Poll::Ready(None) };
-        let (rate, timeout) = (self.rate.as_mut(), self.read_timeout);
-        match ready!(poll_exchange(exchange, &self.home, &mut self.trailers, timeout, rate, cx)) {
+        let reading = Reading { max, timeout: self.read_timeout, rate: self.rate.as_mut() };
+        match ready!(poll_exchange(exchange, &self.home, &mut self.trailers, reading, cx)) {
             Ok(Some(piece)) => {
                 // The last piece is the end: nobody may come back to see that.
                 if exchange.codec.ends(&mut exchange.input, &mut self.trailers) {
@@ -252,8 +301,11 @@ impl<C: Codec> Pull for ResponseBody<C> {
         }
         loop {
             let Some(ahead) = &mut self.ahead else { return };
+            ahead.memory.set(ahead.last_piece + ahead.backlog.len());
+            // Nothing is read ahead while memory is tight, and what was goes to the file.
+            let memory_max = if memory::level() == memory::Level::Plenty { ahead.memory_max } else { 0 };
             let has_room = match &ahead.room {
-                Some(room) => match ahead.backlog.poll_room(ahead.memory_max, room, cx) {
+                Some(room) => match ahead.backlog.poll_room(memory_max, room, cx) {
                     Ok(Capacity::Room) => true,
                     Ok(Capacity::Full) => false,
                     Err(error) => {
@@ -265,8 +317,9 @@ impl<C: Codec> Pull for ResponseBody<C> {
                         false
                     }
                 },
-                None => ahead.backlog.len() < ahead.memory_max,
+                None => ahead.backlog.len() < memory_max,
             };
+            let max = memory_max.saturating_sub(ahead.backlog.len()).clamp(READ_MIN, READ_SIZE);
             if !ahead.has_spilled && ahead.backlog.has_file() {
                 ahead.has_spilled = true;
                 ahead.warnings.push("an upstream response is buffered to a temporary file".to_owned());
@@ -282,7 +335,7 @@ impl<C: Codec> Pull for ResponseBody<C> {
             if !self.home.budget.may_copy(0) {
                 return cx.waker().wake_by_ref();
             }
-            match self.poll_next(cx) {
+            match self.poll_next(max, cx) {
                 Poll::Ready(Some(piece)) => {
                     let _ = self.home.budget.may_copy(piece.len());
                     if let Some(ahead) = &mut self.ahead {
@@ -297,12 +350,21 @@ impl<C: Codec> Pull for ResponseBody<C> {
 
 impl<C: Codec> BodyOrigin for ResponseBody<C> {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.fill.get_or_insert_with(FillMemory::new);
+        if self.exchange.is_some() && memory::level() == memory::Level::Exhausted {
+            // What is read for a cache is read ahead of its clients. The server is not late meanwhile.
+            self.is_awaited = false;
+            self.next_look.set(LOOK_EVERY);
+            // It has just been set: the task is woken then.
+            let _ = self.next_look.poll_elapsed(cx);
+            return Poll::Pending;
+        }
         if !std::mem::replace(&mut self.is_awaited, true)
             && let Some(exchange) = &self.exchange
         {
             exchange.connection.begin_reading(self.read_timeout);
         }
-        let piece = ready!(self.poll_next(cx));
+        let piece = ready!(self.poll_next(read_max(), cx));
         self.is_awaited = false;
         Poll::Ready(piece)
     }
@@ -327,15 +389,32 @@ impl<C: Codec> BodyOrigin for ResponseBody<C> {
     }
 }
 
+/// Bytes read at once for a client that takes them.
+fn read_max() -> usize {
+    match memory::level() {
+        memory::Level::Plenty => READ_SIZE,
+        memory::Level::Tight => READ_TIGHT,
+        memory::Level::Scarce | memory::Level::Exhausted => READ_SCARCE,
+    }
+}
+
+/// Limits of reading from an upstream server.
+struct Reading<'a> {
+    /// Bytes of one read.
+    max: usize,
+    timeout: Duration,
+    rate: Option<&'a mut ReadRate>,
+}
+
 /// The next piece of a body; `None` at the end. Sends on what is left of the request meanwhile.
 fn poll_exchange<C: Codec>(
     exchange: &mut Exchange<C>,
     home: &Loop,
     answer: &mut UpstreamResponse,
-    timeout: Duration,
-    mut rate: Option<&mut ReadRate>,
+    reading: Reading<'_>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Option<Bytes>, UpstreamFailure>> {
+    let Reading { max, timeout, mut rate } = reading;
     let Exchange { connection, codec, input, sending, .. } = exchange;
     sending.drive(cx);
     if sending.has_failed() {
@@ -360,9 +439,9 @@ fn poll_exchange<C: Codec>(
                 if rate.has_paused() {
                     connection.begin_reading(timeout);
                 }
-                room
+                room.min(max)
             }
-            None => READ_SIZE,
+            None => max,
         };
         let (read, came) = read_some(&home.buffers, connection, room)?;
         if let Some(rate) = &mut rate {

@@ -94,7 +94,7 @@ impl ResponseBuffer {
         self.delay.taken(bytes);
     }
 
-    /// Makes room in memory, if there are more than `memory_max` bytes, by writing them to the file, unless the client may still
+    /// Makes room in memory, if there are `memory_max` bytes or more, by writing them to the file, unless the client may still
     /// be about to take them. Never waits: the task is woken when a write may begin, and when it has ended.
     pub(super) fn poll_room(
         &mut self,
@@ -125,6 +125,9 @@ impl ResponseBuffer {
             }
             if self.memory.len() < memory_max {
                 return Ok(Capacity::Room);
+            }
+            if self.memory.is_empty() {
+                return Ok(Capacity::Full);
             }
             if let Some(file) = self.file.as_ref().filter(|file| file.written == file.taken) {
                 // All of it was read: it begins anew.

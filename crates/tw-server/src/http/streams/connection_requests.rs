@@ -1,18 +1,21 @@
 //! Requests of one connection, and the time between them, in which the connection is idle.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use tw_base::memory::Holder;
 use tw_core::event_loop::{EvictableConnection, LevelGuard, LoopCounter};
 use tw_rt::watch::Subject;
 use tw_rt::{Deadline, Panicked, TaskSet};
 
 use super::{BodyStream, ConnectionSettings, ReceivedHead, RequestStream, serve_request};
+use crate::http::admission::{self, Admission, LOOK_EVERY, Verdict};
 use crate::http::client::Client;
 use crate::http::lifecycle;
+use crate::http::local_future::LocalFuture;
 use crate::http::wire::Wire;
 use crate::metrics::HttpVersion;
 
@@ -21,9 +24,22 @@ pub(crate) struct ConnectionRequests<'c> {
     client: &'c Client,
     settings: &'c ConnectionSettings,
     tasks: TaskSet<(), ()>,
+    /// Requests that wait for memory, the oldest first.
+    held_back: VecDeque<HeldBack<'c>>,
+    /// Time of the next look at the memory.
+    next_look: Deadline,
     idle: Option<Idle<'c>>,
     /// Time until which the connection may be idle.
     deadline: Deadline,
+}
+
+/// A request that waits for memory, of which nothing was done.
+struct HeldBack<'c> {
+    since: Instant,
+    protocol: Holder,
+    /// Begins to serve it, or refuses it.
+    decide: Box<dyn FnOnce(Admission) -> Option<LocalFuture<'static, ()>>>,
+    _waiting: LevelGuard<'c>,
 }
 
 /// A connection that could be closed to make room, and is counted as waiting.
@@ -44,7 +60,15 @@ pub(crate) enum IdleEnd {
 impl<'c> ConnectionRequests<'c> {
     /// No requests yet.
     pub(crate) fn new(client: &'c Client, settings: &'c ConnectionSettings) -> Self {
-        Self { client, settings, tasks: TaskSet::default(), idle: None, deadline: Deadline::new() }
+        Self {
+            client,
+            settings,
+            tasks: TaskSet::default(),
+            held_back: VecDeque::new(),
+            next_look: Deadline::new(),
+            idle: None,
+            deadline: Deadline::new(),
+        }
     }
 
     /// Counts a request that begins. Returns true if it is the last one that the connection may have.
@@ -57,15 +81,70 @@ impl<'c> ConnectionRequests<'c> {
             || tw_rt::clock::now().saturating_duration_since(client.accepted) > keepalive.time
     }
 
-    /// Begins to answer a request.
+    /// Begins to answer a request, once there is memory for it and for those before it.
     pub(crate) fn serve<S>(&mut self, stream: Rc<S>, head: ReceivedHead, cx: &mut Context<'_>)
     where
         S: RequestStream + 'static,
         Wire: From<Rc<S>>,
         BodyStream: From<Rc<S>>,
     {
+        let (client, protocol) = (self.client, S::PROTOCOL.holder());
+        match admission::verdict(client, protocol) {
+            Verdict::Begin if self.held_back.is_empty() => {
+                let memory = admission::hold_request(client, protocol);
+                self.begin(Box::pin(serve_request(stream, head, memory)), cx);
+            }
+            Verdict::Begin | Verdict::Wait => {
+                let memory_share = client.memory_share(protocol).cloned();
+                let decide = move |admission| match admission {
+                    Admission::Admitted => {
+                        let memory = admission::hold_of(memory_share.as_ref());
+                        Some(Box::pin(serve_request(stream, head, memory)) as LocalFuture<'static, ()>)
+                    }
+                    Admission::Refused => {
+                        stream.refuse();
+                        None
+                    }
+                };
+                let waiting: &'c LoopCounter = &client.home.tally.memory_waiting;
+                self.held_back.push_back(HeldBack {
+                    since: tw_rt::clock::now(),
+                    protocol,
+                    decide: Box::new(decide),
+                    _waiting: LevelGuard::new(waiting),
+                });
+            }
+            Verdict::Refuse => {
+                admission::count_refused(client);
+                stream.refuse();
+            }
+        }
+    }
+
+    /// Serves or refuses requests that wait for memory, in their order. Called in each turn of the connection, after its requests
+    /// have begun.
+    pub(crate) fn serve_held_back(&mut self, cx: &mut Context<'_>) {
+        while let Some(first) = self.held_back.front() {
+            let admission = match admission::verdict_after(self.client, first.protocol, first.since) {
+                Verdict::Begin => Admission::Admitted,
+                Verdict::Refuse => Admission::Refused,
+                Verdict::Wait => {
+                    self.next_look.set(LOOK_EVERY);
+                    // It has just been set: the task is woken then.
+                    let _ = self.next_look.poll_elapsed(cx);
+                    return;
+                }
+            };
+            let Some(HeldBack { decide, .. }) = self.held_back.pop_front() else { return };
+            match decide(admission) {
+                Some(answering) => self.begin(answering, cx),
+                None => admission::count_refused(self.client),
+            }
+        }
+    }
+
+    fn begin(&mut self, mut answering: LocalFuture<'static, ()>, cx: &mut Context<'_>) {
         let client = self.client;
-        let mut answering: Pin<Box<dyn Future<Output = ()>>> = Box::pin(serve_request(stream, head));
         // Most requests never wait: they need no task. But the requests of one client do not go ahead of those of all others.
         if client.home.budget.may_copy(0) && answering.as_mut().poll(cx).is_ready() {
             return;
@@ -83,9 +162,9 @@ impl<'c> ConnectionRequests<'c> {
         Poll::Pending
     }
 
-    /// Returns true if no request is a task.
+    /// Returns true if no request is a task, or waits to become one.
     pub(crate) fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
+        self.tasks.is_empty() && self.held_back.is_empty()
     }
 
     /// Returns true while the connection is idle.
@@ -107,6 +186,7 @@ impl<'c> ConnectionRequests<'c> {
         let waiting: &'c LoopCounter = &home.tally.waiting;
         self.deadline.set(timeout);
         self.tasks.shrink();
+        self.held_back.shrink_to_fit();
         self.idle = Some(Idle {
             evictable: EvictableConnection::new(&home.connections, &self.client.slot),
             _waiting: LevelGuard::new(waiting),
@@ -132,6 +212,7 @@ impl<'c> ConnectionRequests<'c> {
     /// Waits for the requests of a connection that has ended: each finds that its client is gone, and writes its line in the access
     /// log.
     pub(crate) async fn finish(&mut self) {
+        self.held_back.clear();
         while !self.is_empty() {
             let _ = poll_fn(|cx| self.tasks.poll_ended(cx)).await;
         }

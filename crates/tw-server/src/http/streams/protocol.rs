@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use tw_base::memory::Holder;
 use tw_http::Version;
 
 /// Protocol of a connection that has streams.
@@ -19,6 +20,14 @@ impl StreamProtocol {
         match self {
             Self::H2 => "http2",
             Self::H3 => "http3",
+        }
+    }
+
+    /// Protocol for the account of memory.
+    pub(crate) fn holder(self) -> Holder {
+        match self {
+            Self::H2 => Holder::Http2,
+            Self::H3 => Holder::Http3,
         }
     }
 

@@ -45,6 +45,9 @@ pub(crate) trait RequestStream: Sized {
     /// Takes over the priority of a response, which overrides that of the request (RFC 9218 section 8).
     fn set_response_priority(&self, value: &[u8]);
 
+    /// Refuses the request, of which nothing was done: its client may send it again (RFC 9113 section 8.7, RFC 9114 section 4.1.1).
+    fn refuse(&self);
+
     /// Ends the stream: a response that is not complete is cut.
     fn end(&self, is_complete: bool, status: u16);
 

@@ -131,6 +131,10 @@ impl<S: RequestStream> Sending<S> {
         while !is_last {
             ahead(&mut body, self.wait_for_client(r)).await?;
             self.stream.wait_for_loop(self.size()).await;
+            if self.stream.room_now(1) == 0 {
+                // Another stream has taken the room meanwhile.
+                continue;
+            }
             let Some((piece, permit)) = self.next_piece(r, &mut body).await? else { break };
             is_last = piece.is_last;
             r.client().home.budget.spent(piece.bytes.len());

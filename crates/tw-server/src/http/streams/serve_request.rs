@@ -5,18 +5,19 @@ use std::rc::Rc;
 use super::request_head::{self, BAD_REQUEST};
 use super::{BodyStream, Intent, ReceivedHead, RequestStream};
 use crate::http::lifecycle::{self, ActiveRequest};
+use crate::http::memory_share::Hold;
 use crate::http::request::Request;
 use crate::http::wire::Wire;
 
-/// Serves the request whose head is `received`.
-pub(crate) async fn serve_request<S>(stream: Rc<S>, received: ReceivedHead)
+/// Serves the request whose head is `received`, and which holds `memory`.
+pub(crate) async fn serve_request<S>(stream: Rc<S>, received: ReceivedHead, memory: Hold)
 where
     S: RequestStream,
     Wire: From<Rc<S>>,
     BodyStream: From<Rc<S>>,
 {
     let client = stream.client().clone();
-    let mut active = ActiveRequest::new(&client, stream.clone().into());
+    let mut active = ActiveRequest::new(&client, stream.clone().into(), memory);
     let r = active.request();
     r.begin();
     if let Some(peer) = stream.moved_peer() {
