@@ -76,7 +76,7 @@ pub(crate) enum Tested {
 struct Outcome {
     tree: Tree,
     diagnostics: Diagnostics,
-    config: Result<Config, Rejected<Config>>,
+    config: Result<Config, Box<Rejected<Config>>>,
 }
 
 impl Source {
@@ -200,7 +200,7 @@ impl Source {
         let mut tree = Tree::default();
         let config = match self.read(files, &mut tree) {
             // What is wrong in what could be read is said, too.
-            Err(mistake) if tree.failures.is_empty() => Err(Rejected { mistake, partial: None }),
+            Err(mistake) if tree.failures.is_empty() => Err(Box::new(Rejected { mistake, partial: None })),
             _ => tw_app::load(&mut tree, files, &self.prefixes(), MODULES, previous, &mut diagnostics)
                 .and_then(|config| self.check_faults(config, &mut diagnostics)),
         };
@@ -212,13 +212,13 @@ impl Source {
         &self,
         config: Config,
         diagnostics: &mut Diagnostics,
-    ) -> Result<Config, Rejected<Config>> {
+    ) -> Result<Config, Box<Rejected<Config>>> {
         for fault in &config.main.disk_faults {
             if self.faults == FaultInjection::Refused {
                 let message = "\"debug_disk_fault\" is not allowed without \"--enable-fault-injection\"";
                 let hint = "the option belongs on the command line that starts the server, and is not for production";
                 let mistake = ConfError::new(message).hint(hint).at(fault.span);
-                return Err(Rejected { mistake, partial: Some(Box::new(config)) });
+                return Err(Box::new(Rejected { mistake, partial: Some(config) }));
             }
             diagnostics.warn(fault.span, format!("\"debug_disk_fault\": {fault}"));
         }
@@ -236,14 +236,15 @@ impl Source {
         others.iter().for_each(|warning| console.conf(warning, &tree.sources));
         match config {
             Ok(config) => Tested::Accepted(Loaded { tree, config, checks }),
-            Err(Rejected { mistake, partial }) => {
+            Err(rejected) => {
+                let Rejected { mistake, partial } = *rejected;
                 let all = std::iter::once(self.advise(mistake)).chain(mistakes).collect();
                 let all = tw_conf::said_once(all, &tree.sources);
                 if let Some((first, more)) = all.split_first() {
                     console.conf(first, &tree.sources);
                     report_more_errors(first, &more.iter().collect::<Vec<_>>(), &tree.sources, console);
                 }
-                Tested::Rejected(partial.map(|config| Loaded { tree, config: *config, checks }))
+                Tested::Rejected(partial.map(|config| Loaded { tree, config, checks }))
             }
         }
     }

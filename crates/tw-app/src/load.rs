@@ -33,7 +33,7 @@ pub fn load(
     modules: Modules,
     previous: &SharedObjects,
     diagnostics: &mut Diagnostics,
-) -> Result<Config, Rejected<Config>> {
+) -> Result<Config, Box<Rejected<Config>>> {
     let blocks = AppBlocks {
         fleet: FleetBlocks::default(),
         http: HttpBlocks::new(modules.http),

@@ -83,7 +83,7 @@ mod tests {
             let name = meant.split(' ').next().unwrap_or_default();
             let is_there =
                 |command: &&str| options(command).iter().any(|option| option.names.contains(&name));
-            assert!(name == "tailwater" || commands.iter().all(|command| is_there(&command)), "{meant}");
+            assert!(name == "tailwater" || commands.iter().all(is_there), "{meant}");
         }
     }
 }

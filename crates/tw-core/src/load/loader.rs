@@ -50,7 +50,7 @@ pub struct Rejected<C> {
     /// The first mistake.
     pub mistake: ConfError,
     /// The configuration as far as it could be made, for further checks; it serves nobody.
-    pub partial: Option<Box<C>>,
+    pub partial: Option<C>,
 }
 
 /// Blocks of protocols, without mistakes unless they are part of a rejected configuration.
@@ -73,7 +73,7 @@ pub fn load<B: ProtocolBlocks>(
     mut blocks: B,
     previous: &SharedObjects,
     diagnostics: &mut Diagnostics,
-) -> Result<B::Config, Rejected<B::Config>> {
+) -> Result<B::Config, Box<Rejected<B::Config>>> {
     let Tree { nodes, sources, failures, unbalanced, .. } = tree;
     let mut loader = Loader::new(sources, prefixes, &blocks, diagnostics);
     loader.failures = std::mem::take(failures);
@@ -90,10 +90,10 @@ pub fn load<B: ProtocolBlocks>(
     let loaded = loader.finish(blocks, files, previous, &mut mistakes);
     match (mistakes.into_first(diagnostics), loaded) {
         (None, Some(config)) => Ok(config),
-        (Some(mistake), partial) => Err(Rejected { mistake, partial: partial.map(Box::new) }),
+        (Some(mistake), partial) => Err(Box::new(Rejected { mistake, partial })),
         (None, None) => {
             let mistake = ConfError::new("the configuration cannot be used");
-            Err(Rejected { mistake, partial: None })
+            Err(Box::new(Rejected { mistake, partial: None }))
         }
     }
 }

@@ -291,7 +291,7 @@ server {
     let explained = |url: &str| {
         let files = ["index.php", "logo.png", "pages/a.html", "missing.html", "plain/list/x"];
         let server =
-            files.into_iter().fold(server(), |server, name| server.file(&format!("html/{name}"), "x"));
+            files.into_iter().fold(server(), |server, name| server.file(format!("html/{name}"), "x"));
         let output = server.arg("-q").arg("--explain").arg(url).run(conf).unwrap();
         assert!(output.status.success(), "{url}: {output:?}");
         let text = String::from_utf8(output.stdout).unwrap();
