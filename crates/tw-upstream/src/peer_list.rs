@@ -87,8 +87,7 @@ impl Tier {
                 total_weight
             })
             .collect();
-        let ring =
-            if method.has_ring() { Ring::new(&peers) } else { Ring::default() };
+        let ring = if method.has_ring() { Ring::new(&peers) } else { Ring::default() };
         Self { peers, total_weight, ends, ring }
     }
 
