@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 
+use rustls::InvalidMessage;
 use tw_base::Errno;
 use tw_core::event_loop::ConnectionsExhausted;
 use tw_log::Level;
@@ -167,6 +168,14 @@ fn is_crit(errno: i32) -> bool {
     !known.iter().any(|known| known.raw_os_error() == errno)
 }
 
+/// Reason of a handshake to which a server has answered in another protocol, with a question to the operator.
+const NOT_TLS: &str = "the answer is not TLS; does the server speak TLS on this port?";
+
+/// Returns true if the first bytes from a server are no TLS record, as those of a server of plain HTTP.
+fn is_not_tls(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType))
+}
+
 struct Cause<'a>(&'a UpstreamFailure);
 
 impl fmt::Display for Cause<'_> {
@@ -179,6 +188,9 @@ impl fmt::Display for Cause<'_> {
             UpstreamFailure::Handshake(failure) => match &**failure {
                 HandshakeError::Closed => f.write_str("connection closed in the handshake of TLS"),
                 HandshakeError::Io(error) => write!(f, "{} in the handshake of TLS", words(error)),
+                HandshakeError::Tls(error) if is_not_tls(error) => {
+                    write!(f, "no handshake of TLS: {NOT_TLS}")
+                }
                 HandshakeError::Tls(error) => match UpstreamError::of(error) {
                     Some(error) => write!(f, "{error}"),
                     None => write!(f, "no handshake of TLS: {error}"),
@@ -262,6 +274,9 @@ fn write_handshake(f: &mut fmt::Formatter<'_>, failure: &HandshakeError) -> fmt:
             Some(errno) => write!(f, "peer closed connection in SSL handshake ({})", Errno(errno)),
             None => write!(f, "SSL_do_handshake() failed ({error})"),
         },
+        HandshakeError::Tls(error) if is_not_tls(error) => {
+            write!(f, "SSL_do_handshake() failed (SSL: {NOT_TLS})")
+        }
         HandshakeError::Tls(error) => match UpstreamError::of(error) {
             Some(error) => write!(f, "upstream SSL {error}"),
             None => write!(f, "SSL_do_handshake() failed (SSL: {error})"),

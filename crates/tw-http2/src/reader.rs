@@ -40,6 +40,11 @@ impl Reader {
         Self { stage, head: [0; HEAD_SIZE], came: 0 }
     }
 
+    /// Received bytes of a frame header that is not complete.
+    pub(crate) fn partial_head(&self) -> &[u8] {
+        self.head.get(..self.came).unwrap_or_default()
+    }
+
     /// Takes the next piece off `bytes`; `None` if more have to come.
     ///
     /// # Errors

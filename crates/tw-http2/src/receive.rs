@@ -46,6 +46,18 @@ fn wrong_size(words: &'static str) -> ConnectionError {
     ConnectionError::Local(ErrorCode::FRAME_SIZE_ERROR, words)
 }
 
+/// Error of a server that speaks another protocol, by its first bytes, with a question to the operator.
+fn other_protocol(first: &[u8]) -> Option<&'static str> {
+    match first {
+        [b'H', b'T', b'T', ..] => {
+            Some("sent HTTP/1 instead of frames; does the server speak HTTP/2 on this port?")
+        }
+        // Alert or handshake, and the major version (RFC 8446 section 5.1).
+        [21 | 22, 3, ..] => Some("sent TLS instead of frames; does this port need TLS?"),
+        _ => None,
+    }
+}
+
 impl Frame {
     pub(crate) fn shrink(&mut self) {
         self.short.shrink_to_fit();
@@ -72,6 +84,13 @@ impl State {
                 }
             }
         }
+        // An alert of TLS is shorter than the header of a frame, and its server closes behind it.
+        if !self.has_settings
+            && self.end == End::Client
+            && let Some(words) = other_protocol(self.reader.partial_head())
+        {
+            return Err(wrong(words));
+        }
         Ok(())
     }
 
@@ -79,7 +98,7 @@ impl State {
     fn begin_frame(&mut self, head: Head) -> Result<(), ConnectionError> {
         // As nginx: a client may have nothing to say of settings.
         if !self.has_settings && self.end == End::Client && head.kind != kind::SETTINGS {
-            return Err(wrong("sent no SETTINGS frame first"));
+            return Err(wrong(other_protocol(&head.bytes()).unwrap_or("sent no SETTINGS frame first")));
         }
         if let Some(block) = &self.frame.block
             && (head.kind != kind::CONTINUATION || head.stream != block.stream)

@@ -372,6 +372,26 @@ fn server() -> Connection {
 }
 
 #[test]
+fn server_of_another_protocol_is_named() {
+    let settings = frame(kind::SETTINGS, 0, 0, &[]);
+    for (first, expected) in [
+        (b"HTTP/1.1 400 Bad Request\r\n".as_slice(), Some("sent HTTP/1 instead of frames")),
+        (&[21, 3, 3, 0, 2, 2, 10], Some("sent TLS instead of frames")),
+        (b"220 mail.example", Some("sent no SETTINGS frame first")),
+        (&settings, None),
+        (&settings[..4], None),
+    ] {
+        let client = Connection::client(CONFIG);
+        let words = match client.receive(first) {
+            Ok(()) => None,
+            Err(ConnectionError::Local(ErrorCode::PROTOCOL_ERROR, words)) => Some(words),
+            Err(error) => panic!("{first:?}: {error:?}"),
+        };
+        assert_eq!(words.map(|words| words.split(';').next().unwrap_or_default()), expected, "{first:?}");
+    }
+}
+
+#[test]
 fn connection_errors() {
     let get = frame(kind::HEADERS, flag::END_HEADERS, 1, &fields(&[]));
     let large = vec![0; 200_000];

@@ -60,6 +60,9 @@ impl fmt::Display for OriginErrorText<'_> {
         let fault = PeerBytes(parser.fault.of(&self.head.buf));
         let fault_value = PeerBytes(parser.fault_value.of(&self.head.buf));
         match self.error {
+            OriginError::NoStatusLine if let Some(words) = other_protocol(&self.head.buf) => {
+                write!(f, "upstream sent no valid HTTP/1.0 header: {words}")
+            }
             OriginError::NoStatusLine | OriginError::InvalidStatusLine => {
                 f.write_str("upstream sent no valid HTTP/1.0 header")
             }
@@ -91,6 +94,24 @@ impl fmt::Display for OriginErrorText<'_> {
                 "upstream sent \"Content-Length\" and \"Transfer-Encoding\" headers at the same time",
             ),
         }
+    }
+}
+
+/// Protocol of a server that does not speak HTTP/1, by its first bytes, with a question to the operator.
+pub fn other_protocol(bytes: &[u8]) -> Option<&'static str> {
+    /// Content types of TLS records that a server sends first: alert and handshake (RFC 8446 section 5.1).
+    const TLS_RECORDS: [u8; 2] = [21, 22];
+    /// Type of SETTINGS, the first frame of a server of HTTP/2 (RFC 9113 section 3.4).
+    const SETTINGS: u8 = 4;
+    match bytes {
+        [kind, 3, 0..=4, ..] if TLS_RECORDS.contains(kind) => {
+            Some("the answer is TLS; does this port need https://?")
+        }
+        [0, _, _, SETTINGS, 0 | 1, 0, 0, 0, 0, ..] => {
+            Some("the answer is a frame of HTTP/2; does the server speak only HTTP/2?")
+        }
+        [b'H', b'T', b'T', b'P', b'/', ..] => Some("the answer is HTTP/1; does the server speak only HTTP?"),
+        _ => None,
     }
 }
 

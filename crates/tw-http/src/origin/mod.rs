@@ -27,7 +27,7 @@ mod status_line;
 mod trailer;
 
 pub use body::{BodyDecoder, BodyError, BodyErrorText, Piece};
-pub use error::{DuplicateText, OriginError, OriginErrorText};
+pub use error::{DuplicateText, OriginError, OriginErrorText, other_protocol};
 pub use framing::ResponseFraming;
 pub use parse::{HeadStart, is_single};
 pub use request::{RequestWriter, WriteError, push_chunk, push_last_chunk};

@@ -229,6 +229,25 @@ fn missing_head_differs_from_an_invalid_status_line() {
 }
 
 #[test]
+fn answer_in_another_protocol_is_named() {
+    for (response, expected) in [
+        (b"\x15\x03\x01\x00\x02\x02\x46".as_slice(), ": the answer is TLS; does this port need https://?"),
+        (
+            b"\x00\x00\x12\x04\x00\x00\x00\x00\x00",
+            ": the answer is a frame of HTTP/2; does the server speak only HTTP/2?",
+        ),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", ""),
+        (b"HTTP/x", ""),
+    ] {
+        let mut head = OriginHead::new();
+        head.push(response);
+        let error = head.parse(&LIMITS).unwrap_err();
+        let text = head.error_text(error).to_string();
+        assert_eq!(text, format!("upstream sent no valid HTTP/1.0 header{expected}"));
+    }
+}
+
+#[test]
 fn unique_fields_are_kept_once() {
     let got =
         outcome(&[b"HTTP/1.1 200 OK\r\nETag: 1\r\netag: 2\r\nLocation: a\r\nLocation: b\r\n\r\n"], &LIMITS);

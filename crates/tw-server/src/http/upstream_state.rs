@@ -112,7 +112,7 @@ impl UpstreamState {
     }
 
     /// Passes with an attempt at least, in order.
-    // DIFF(nginx): a pass that asked no server, because its name has no address, leaves no separator.
+    // DIFF(nginx): a pass without an attempt, as one to an invalid address, leaves no separator.
     pub fn passes(&self) -> impl Iterator<Item = Pass<'_>> {
         let earlier = self.earlier_passes.iter().map(|pass| (pass.end, &pass.url));
         let mut start = 0;

@@ -129,8 +129,8 @@ async fn resolve_names(s: &mut StreamSession, group: &UpstreamGroup<Stream>) -> 
     let pool = s.client.generation.disks.default_disk().pool().clone();
     let ready = upstream_names::ensure_addresses(&group.names, &group.peers, &resolving, &pool).await;
     let Err(failure) = ready else { return Ok(()) };
-    // Only a group has an attempt in `$upstream_*`: a single name that is not resolved has no server.
-    if let (true, Some(upstream)) = (group.is_named, &mut s.upstream) {
+    // DIFF(nginx): a single name that is not resolved is an attempt, too, so that a log has the name.
+    if let Some(upstream) = &mut s.upstream {
         upstream.begin(AttemptPeer::Nobody(group.peers.name().clone()));
     }
     s.log(Level::Error, format_args!("{}", failure.line(AttemptStage::Connecting)));

@@ -171,7 +171,10 @@ fn records_are_parsed_in_any_pieces() {
 fn malformed_response_is_502() {
     let head = record(STDOUT, "Content-Length: 9\r\n\r\n");
     for (bytes, line) in [
-        (b"HTTP/1.1 200 OK\r\n\r\n".to_vec(), "upstream sent unsupported FastCGI protocol version: 72"),
+        (
+            b"HTTP/1.1 200 OK\r\n\r\n".to_vec(),
+            "upstream sent unsupported FastCGI protocol version: 72: the answer is HTTP/1; does the server speak only HTTP?",
+        ),
         (record(9, ""), "upstream sent invalid FastCGI record type: 9"),
         (record(END_REQUEST, [0; 8]), "upstream sent unexpected FastCGI record: 3"),
         (record(STDOUT, ""), "upstream prematurely closed FastCGI stdout"),

@@ -12,6 +12,7 @@ mod failing_disks;
 mod http2_upstream;
 mod malformed_bodies;
 mod mirror;
+mod protocol_mismatch;
 mod proxy_connect;
 mod proxy_pass;
 mod proxy_store;

@@ -78,7 +78,7 @@ fn names_in_variables_are_resolved_on_request() {
         server().with_master(),
         &format!(
             "resolver {dns}; resolver_timeout 5s;
-             log_format up '$upstream_addr $upstream_status'; access_log logs/access.log up;
+             log_format up '$upstream_addr $upstream_status $upstream_faults'; access_log logs/access.log up;
              upstream app {{ server app.test:{port} resolve; }} upstream half {{ server none.test resolve; server app.test:{port} resolve; }}
              server {{ listen 127.0.0.1:{{port}};
                  location ~ /(name) {{ set $to app.test:{port}; proxy_pass http://$to/$1; }}
@@ -89,7 +89,7 @@ fn names_in_variables_are_resolved_on_request() {
                  location /here {{ return 200 here; }} }}"
         ),
     );
-    let address = format!("127.0.0.1:{port} 200");
+    let address = format!("127.0.0.1:{port} 200 -");
     for (nth, target) in ["/name", "/group", "/half", "/variable", "/name"].into_iter().enumerate() {
         assert_eq!(get(&server, target).text(), "me", "{target}");
         assert_eq!(server.access_log(nth + 1).unwrap()[nth], address, "{target}");
@@ -97,8 +97,9 @@ fn names_in_variables_are_resolved_on_request() {
     // One that does not exist fails those who need it, and nobody else.
     assert_eq!(get(&server, "/none").status, 502);
     assert_eq!(get(&server, "/here").status, 200);
-    // Nobody was asked, so there is no address.
-    assert_eq!(server.access_log(7).unwrap()[5], "- -");
+    // The attempt has the name in place of an address, and the reason.
+    let reason = "none.test 502 none.test: none.test could not be resolved (3: Host not found)";
+    assert_eq!(server.access_log(7).unwrap()[5], reason);
     server.wait_error_log("none.test could not be resolved (3: Host not found)").unwrap();
 }
 

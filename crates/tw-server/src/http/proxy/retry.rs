@@ -106,22 +106,16 @@ pub(super) async fn try_upstreams<C: Codec + Clone>(
 
 /// Resolves the names of servers, as far as there are no addresses yet; the error is the status for the client.
 async fn resolve_names<C>(r: &mut Request, request: &UpstreamRequest<'_, C>) -> Result<(), u16> {
-    let own = request.group.resolving.as_ref();
-    let resolving = own.unwrap_or(&r.plan().core.resolving).clone();
+    let resolving = request.group.resolving.as_ref().unwrap_or(&r.plan().core.resolving).clone();
     let pool = r.generation().disks.default_disk().pool().clone();
     let ready =
         upstream_names::ensure_addresses(&request.group.names, &request.group.peers, &resolving, &pool).await;
     let Err(failure) = ready else { return Ok(()) };
-    // Only a group has an attempt in `$upstream_*`: a single name that is not resolved has no server.
-    if own.is_some() {
-        r.facts.upstream.begin(AttemptPeer::Nobody(request.group.peers.name().clone()), None);
-        if let Some(attempt) = r.facts.upstream.current() {
-            attempt.end();
-            attempt.status = failure.status();
-        }
-    }
-    r.log(Level::Error, format_args!("{}", failure.line(AttemptStage::Connecting)));
-    Err(failure.status())
+    // DIFF(nginx): a single name that is not resolved is an attempt, too, so that a log has the reason.
+    r.facts.upstream.begin(AttemptPeer::Nobody(request.group.peers.name().clone()), None);
+    let failure = failure.at(AttemptStage::Connecting);
+    record_failure(r, &failure);
+    Err(failure.cause.status())
 }
 
 /// State of the attempts of `r` before the first one.

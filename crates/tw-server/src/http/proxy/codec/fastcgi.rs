@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 use tw_base::Limit;
 use tw_connect::failure::UpstreamFailure;
 use tw_http::head::Progress;
-use tw_http::origin::{HeadStart, OriginHead, OriginLimits};
+use tw_http::origin::{HeadStart, OriginHead, OriginLimits, other_protocol};
 use tw_http::{Method, status};
 use tw_log::Level;
 
@@ -381,7 +381,8 @@ impl Record {
     fn read(bytes: [u8; RECORD_HEAD]) -> Result<Self, String> {
         let [version, kind, id_high, id_low, high, low, padding, _] = bytes;
         if version != VERSION {
-            return Err(format!("upstream sent unsupported FastCGI protocol version: {version}"));
+            let words = other_protocol(&bytes).map(|words| format!(": {words}")).unwrap_or_default();
+            return Err(format!("upstream sent unsupported FastCGI protocol version: {version}{words}"));
         }
         let kind = match kind {
             STDOUT => RecordKind::Stdout,

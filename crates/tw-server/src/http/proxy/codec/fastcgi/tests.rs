@@ -163,7 +163,10 @@ fn a_flood_of_complaints_is_cut() {
 fn lies() {
     let head = out(b"Content-Length: 4\r\n\r\n");
     for (parts, expected) in [
-        (vec![b"HTTP/1.1 200 OK".to_vec()], "upstream sent unsupported FastCGI protocol version: 72"),
+        (
+            vec![b"HTTP/1.1 200 OK".to_vec()],
+            "upstream sent unsupported FastCGI protocol version: 72: the answer is HTTP/1; does the server speak only HTTP?",
+        ),
         (vec![vec![1, 9]], CLOSED),
         (vec![record(9, b"", 0)], "upstream sent invalid FastCGI record type: 9"),
         (vec![vec![1, 6, 2, 1, 0, 0, 0, 0]], "upstream sent unexpected FastCGI request id high byte: 2"),
