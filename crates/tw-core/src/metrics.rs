@@ -50,7 +50,7 @@ use crate::generation::{Config, Configuration, Generation};
 use crate::pools::Disks;
 use crate::reloaded_file;
 
-pub use history::{History, KEPT_EVERY};
+pub use history::{COUNTERS_EVERY, COUNTERS_SIZE_MAX, History, KEPT_EVERY};
 pub use loops::each_loop;
 pub use text::{CONTENT_TYPE, json_string, label_value};
 pub use writer::{MetricsWriter, WriteProgress};
@@ -59,7 +59,7 @@ pub use writer::{MetricsWriter, WriteProgress};
 pub const PREFIX: &str = "tailwater_";
 
 /// Limits of what is written and kept.
-pub const LIMITS: &[Limit] = &[writer::LIMIT, history::LIMITS[0], history::LIMITS[1]];
+pub const LIMITS: &[Limit] = &[writer::LIMIT, history::LIMITS[0], history::LIMITS[1], history::LIMITS[2]];
 
 /// The metrics that no protocol has to itself, in the order in which they are written, with what they are about.
 pub static CORE: [(&str, &[Metric]); 7] = [
@@ -142,6 +142,14 @@ pub enum Format {
     /// An object per metric: `"name": {"kind": …, "labels": […], "samples": [[[label values], number], …]}`. In place of
     /// the number a histogram has `[[counts up to each bound], sum in seconds, count]`.
     Json,
+    /// [`Json`](Self::Json) without the samples that are zero.
+    NonzeroJson,
+}
+
+impl Format {
+    fn is_json(self) -> bool {
+        self != Self::Prometheus
+    }
 }
 
 /// Resources of the process that a thread of a pool has to read; what is `None` could not be read in time.
@@ -237,14 +245,14 @@ pub struct Samples<'a> {
 impl Samples<'_> {
     /// A sample. `labels` are the values of the metric's labels, in their order.
     pub fn value(&mut self, labels: &[&str], value: u64) {
-        if self.takes(labels) {
+        if (value > 0 || self.format != Format::NonzeroJson) && self.takes(labels) {
             self.sample(labels, format_args!("{value}"));
         }
     }
 
     /// A sample with a fraction.
     pub fn float(&mut self, labels: &[&str], value: f64) {
-        if self.takes(labels) {
+        if (value != 0.0 || self.format != Format::NonzeroJson) && self.takes(labels) {
             self.sample(labels, format_args!("{value}"));
         }
     }
@@ -254,6 +262,9 @@ impl Samples<'_> {
         if self.takes(labels) {
             let spans = spans();
             let spans = spans.borrow();
+            if self.format == Format::NonzeroJson && spans.count() == 0 {
+                return;
+            }
             let counts = spans.cumulative(&BOUNDS_NS);
             self.spans(labels, &counts, seconds(spans.sum_ns), spans.count());
         }

@@ -12,7 +12,9 @@ use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_core::event_loop::{Counts, PastStall, SlowRequest};
 use tw_core::generation::{Config, ProcessGeneration};
-use tw_core::metrics::{BOUNDS_NS, Format, History, KEPT_EVERY, ProcessUsage, Scrape, json_string};
+use tw_core::metrics::{
+    BOUNDS_NS, Format, History, KEPT_EVERY, Metric, MetricKind, ProcessUsage, Scrape, json_string,
+};
 use tw_core::module::Settings;
 use tw_http::Method;
 use tw_rt::{Cause, watch};
@@ -30,6 +32,8 @@ use crate::metrics;
 /// The page; `@NONCE@` is replaced by the policy's nonce.
 const PAGE: &str = include_str!("status_page/page.html");
 pub(crate) const NONCE: &str = "@NONCE@";
+/// Beginnings of the names of metrics that tables of the page are made of.
+const TABLES: [&str; 5] = ["cache_", "disk_", "stream_zone_", "upstream_peer_", "zone_"];
 /// Bytes of the table of mounts that are read: some thousands of mounts.
 const MOUNTS_MAX: usize = 256 << 10;
 
@@ -59,12 +63,13 @@ impl Settings<Http> for StatusPage {
         .since("Tailwater 0.1")
         .doc(
             "Returns a page with live plots of event loops, thread pools and devices, tables of servers and upstreams, and the last stalls; with `?format=json`, \
-             its numbers; with `?format=history`, the values of the plots of the last ten minutes.",
+             its numbers; with `?format=history`, the values of the plots of the last ten minutes; with `?format=minute`, the counters of \
+             a minute ago.",
         )
         .set(|raw, node, _| raw.on.set_once(node, ()))];
 
     fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
-        let history = raw.on.is_set().then(|| cx.keep(b"", |_| true, History::default));
+        let history = raw.on.is_set().then(|| cx.keep(b"", |_| true, || History::new(counted())));
         Ok(Self { here: raw.on, history })
     }
 
@@ -98,11 +103,25 @@ impl Handler for StatusPage {
         if r.uri.args.split(|b| *b == b'&').any(|arg| arg == b"format=history") {
             return Step::Wait(Box::pin(respond_history(r, self.history.clone())));
         }
+        if r.uri.args.split(|b| *b == b'&').any(|arg| arg == b"format=minute") {
+            let counters = self.history.as_ref().and_then(|history| history.counters());
+            r.out.content_type = Bytes::from_static(b"application/json");
+            let counters = counters.unwrap_or_else(|| Bytes::from_static(b"null"));
+            return Step::Now(Outcome::Respond(Body::Bytes(counters)));
+        }
         let nonce = random_id().map(|byte| format!("{byte:02x}")).concat();
         r.out.fields.append_copy("Content-Security-Policy", policy(&nonce).as_bytes());
         r.out.content_type = Bytes::from_static(b"text/html; charset=utf-8");
         Step::Now(Outcome::Respond(Body::Bytes(PAGE.replace(NONCE, &nonce).into())))
     }
+}
+
+/// Metrics whose counters of a minute ago the tables of the page need, and the age of the server.
+fn counted() -> Vec<&'static Metric> {
+    let is_of_table = |metric: &&Metric| {
+        metric.kind != MetricKind::Gauge && TABLES.iter().any(|table| metric.name.starts_with(table))
+    };
+    metrics::all().filter(|metric| metric.name == "uptime_seconds" || is_of_table(metric)).collect()
 }
 
 /// Content security policy of the page: its own script, its own style, its own server.
@@ -282,7 +301,7 @@ mod tests {
     use super::*;
 
     /// Most bytes of the page.
-    const PAGE_MAX: usize = 40 << 10;
+    const PAGE_MAX: usize = 44 << 10;
 
     #[test]
     fn status_page_is_small_and_self_contained() {

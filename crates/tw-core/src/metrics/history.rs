@@ -1,17 +1,19 @@
-//! History of the status page: what its plots show, a moment every second, for ten minutes, whether a page is open or not.
+//! History of the status page: the plots of the last ten minutes, a moment every second, and the counters of a minute ago, from
+//! which its tables count. It is kept whether a page is open or not.
 //!
 //! One loop records moments. A series belongs to one plot and has up to two numbers each moment, which the page would compute
-//! from two answers of the server in the same way.
+//! from two answers of the server in the same way. Counters are kept as the text that the page gets.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use tw_base::hist::Snapshot;
 use tw_base::{FatalMutex, Limit};
 
-use super::disk;
 use super::text::json_string;
+use super::{Metric, disk};
 use crate::event_loop::Counts;
 use crate::pools::Disks;
 
@@ -21,8 +23,20 @@ pub const KEPT_EVERY: Duration = Duration::from_secs(1);
 const MOMENTS_KEPT: usize = 600;
 /// Series that are kept: 5 KiB each.
 const SERIES_KEPT: usize = 128;
+/// Time between two texts of counters.
+pub const COUNTERS_EVERY: Duration = Duration::from_secs(10);
+/// Age of the counters from which the tables count.
+const COUNTERS_AGE: Duration = Duration::from_secs(60);
+/// Bytes of one text of counters: some thousands of upstream servers. Seven texts are kept.
+pub const COUNTERS_SIZE_MAX: usize = 1 << 20;
 
-pub(super) const LIMITS: [Limit; 2] = [
+pub(super) const LIMITS: [Limit; 3] = [
+    Limit::bytes(
+        "COUNTERS_SIZE_MAX",
+        COUNTERS_SIZE_MAX as u64,
+        "Bytes of the counters that the status page keeps every ten seconds of the last minute, for its tables",
+        "the tables count from the opening of the page",
+    ),
     Limit::count(
         "MOMENTS_KEPT",
         MOMENTS_KEPT as u64,
@@ -41,9 +55,14 @@ pub(super) const LIMITS: [Limit; 2] = [
 type Pair = [f32; 2];
 const UNKNOWN: Pair = [f32::NAN; 2];
 
-/// The last moments of every series.
+/// The last moments of every series, and the counters of the last minute.
 #[derive(Default)]
-pub struct History(FatalMutex<Past>);
+pub struct History {
+    past: FatalMutex<Past>,
+    counted: Vec<&'static Metric>,
+    /// Texts of counters, the oldest first.
+    counters: FatalMutex<VecDeque<(Instant, Bytes)>>,
+}
 
 #[derive(Default)]
 struct Past {
@@ -122,6 +141,36 @@ fn quantile(spans: &Snapshot, q: f64) -> f32 {
 }
 
 impl History {
+    /// A history that also keeps the counters `counted`.
+    pub fn new(counted: Vec<&'static Metric>) -> Self {
+        Self { counted, ..Self::default() }
+    }
+
+    /// The metrics whose counters are kept.
+    pub fn counted(&self) -> impl Iterator<Item = &'static Metric> + use<> {
+        self.counted.clone().into_iter()
+    }
+
+    /// Keeps the counters of this moment, and of those before what the last minute needs.
+    pub fn keep_counters(&self, text: String, now: Instant) {
+        let mut counters = self.counters.lock();
+        counters.push_back((now, text.into()));
+        let is_old = |(at, _): &(Instant, Bytes)| now.saturating_duration_since(*at) >= COUNTERS_AGE;
+        while counters.get(1).is_some_and(is_old) {
+            counters.pop_front();
+        }
+    }
+
+    /// Discards all counters, because those of this moment are too many.
+    pub fn discard_counters(&self) {
+        self.counters.lock().clear();
+    }
+
+    /// The counters of a minute ago, or the oldest ones if they are younger.
+    pub fn counters(&self) -> Option<Bytes> {
+        self.counters.lock().front().map(|(_, text)| text.clone())
+    }
+
     /// Records this moment. `resident_bytes` is the process's memory, if it is known.
     pub fn record(&self, counts: &Counts, disks: &Disks, resident_bytes: Option<u64>, now: Instant) {
         let levels = Levels::read(counts, disks, now);
@@ -135,7 +184,7 @@ impl History {
         }
         let memory = resident_bytes.map_or(f32::NAN, |bytes| bytes as f32);
         moment.insert("traffic/memory".to_owned(), [memory, f32::NAN]);
-        let mut past = self.0.lock();
+        let mut past = self.past.lock();
         if let Some(last) = past.last.take() {
             levels.since(&last, &mut moment);
         }
@@ -145,13 +194,13 @@ impl History {
 
     /// The series that are kept.
     pub fn names(&self) -> Vec<String> {
-        self.0.lock().series.keys().cloned().collect()
+        self.past.lock().series.keys().cloned().collect()
     }
 
     /// Appends one series as a member of a JSON object: `"loops/0":[[longest, …],[99 of 100, …]]`, the oldest moment first, `null`
     /// where nothing is known. Nothing if it is not kept any more.
     pub fn write(&self, name: &str, out: &mut String) {
-        let past = self.0.lock();
+        let past = self.past.lock();
         let Some(series) = past.series.get(name) else { return };
         json_string(name, out);
         out.push_str(":[");
@@ -222,6 +271,19 @@ mod tests {
         assert!(past.series.values().all(|series| series.len() == MOMENTS_KEPT));
         past.push(moment(2..3, 3.0));
         assert_eq!(past.series.keys().collect::<Vec<_>>(), ["0002"]);
+    }
+
+    #[test]
+    fn counters_of_a_minute_ago_are_kept() {
+        let (history, start) = (History::default(), tw_rt::clock::now());
+        assert_eq!(history.counters(), None);
+        for (seconds, expected) in [(0, 0), (10, 0), (50, 0), (60, 0), (70, 10), (115, 50), (400, 115)] {
+            history.keep_counters(seconds.to_string(), start + Duration::from_secs(seconds));
+            assert_eq!(history.counters(), Some(expected.to_string().into()), "{seconds}");
+        }
+        assert!(history.counters.lock().len() <= 7);
+        history.discard_counters();
+        assert_eq!(history.counters(), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ impl Samples<'_> {
                 let doc = Escaped { text: self.metric.doc, also: None };
                 let _ = writeln!(self.out, "# HELP {PREFIX}{name} {doc}\n# TYPE {PREFIX}{name} {kind}");
             }
-            Format::Json => {
+            Format::Json | Format::NonzeroJson => {
                 let _ = write!(self.out, "\"{name}\":{{\"kind\":\"{kind}\",\"labels\":[");
                 list(self.out, self.metric.labels, |out, label| write!(out, "\"{label}\""));
                 self.out.push_str("],\"samples\":[");
@@ -25,7 +25,7 @@ impl Samples<'_> {
     }
 
     pub(super) fn end(&mut self) {
-        if self.format == Format::Json {
+        if self.format.is_json() {
             self.out.push_str("]}");
         }
     }
@@ -38,7 +38,7 @@ impl Samples<'_> {
                 self.labels(labels, None);
                 let _ = writeln!(self.out, " {value}");
             }
-            Format::Json => {
+            Format::Json | Format::NonzeroJson => {
                 self.begin_json(labels);
                 let _ = write!(self.out, "{value}]");
             }
@@ -63,7 +63,7 @@ impl Samples<'_> {
                 self.labels(labels, None);
                 let _ = writeln!(self.out, " {count}");
             }
-            Format::Json => {
+            Format::Json | Format::NonzeroJson => {
                 self.begin_json(labels);
                 self.out.push_str("[[");
                 list(self.out, counts, |out, below| write!(out, "{below}"));

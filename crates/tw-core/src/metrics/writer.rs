@@ -54,7 +54,7 @@ impl<'m, I: Iterator<Item = &'m Metric>> MetricsWriter<'m, I> {
                 Some((metric, count)) => (metric, Some(count)),
                 None => {
                     let Some(metric) = self.metrics.next() else { return WriteProgress::Done };
-                    if self.format == Format::Json && !self.is_first {
+                    if self.format.is_json() && !self.is_first {
                         out.push(',');
                     }
                     self.is_first = false;

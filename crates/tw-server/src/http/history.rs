@@ -1,11 +1,15 @@
-//! Keeper of the status page's history: one loop records a moment every second while the configuration has such a page.
+//! Keeper of the status page's history: one loop records a moment every second, and the counters every ten, while the
+//! configuration has such a page.
 
 use std::ffi::CStr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use tw_base::Limit;
-use tw_core::metrics::{self, History, KEPT_EVERY, ProcessUsage};
+use tw_core::metrics::{
+    self, COUNTERS_EVERY, COUNTERS_SIZE_MAX, Format, History, KEPT_EVERY, MetricsWriter, ProcessUsage,
+    Scrape, WriteProgress,
+};
 use tw_disk::{Account, Disk, DiskError, JobClass, JobSource};
 use tw_rt::{Deadline, watch};
 
@@ -31,13 +35,36 @@ pub(crate) async fn run(home: Rc<Loop>) {
         return;
     };
     let mut by = Account::new(JobClass::Fill, JobSource::NONE);
+    let mut due = tw_rt::clock::now();
     loop {
         let memory = resident_bytes(generation.disks.default_disk(), &mut by).await;
         watch::operation("keeping the history of the status page", || {
             history.record(&home.counts, &generation.disks, memory, tw_rt::clock::now());
         });
+        let now = tw_rt::clock::now();
+        if now >= due {
+            due = now + COUNTERS_EVERY;
+            keep_counters(&home, &history).await;
+        }
         tokio::time::sleep(KEPT_EVERY).await;
     }
+}
+
+/// Keeps the counters of this moment as JSON, unless there are too many. Others have their turns meanwhile.
+async fn keep_counters(home: &Loop, history: &History) {
+    let (now, generation) = (tw_rt::clock::now(), home.generation());
+    let scrape = Scrape::new(&home.counts, &generation, ProcessUsage::default());
+    let mut writer = MetricsWriter::new(Format::NonzeroJson, history.counted());
+    let mut text = String::from("{\"metrics\":{");
+    let write = "keeping the counters of the status page";
+    while watch::operation(write, || writer.write(&scrape, &mut text)) == WriteProgress::More {
+        if text.len() > COUNTERS_SIZE_MAX {
+            return history.discard_counters();
+        }
+        tw_rt::yield_now().await;
+    }
+    text.push_str("}}");
+    history.keep_counters(text, now);
 }
 
 /// Bytes of this process in RAM, if the disk door can tell soon.

@@ -49,7 +49,7 @@ fn status_page_shows_counters() {
     assert!(document.contains("data-state=\"live\""), "{document}");
     let words = words(&document);
     for expected in [
-        "version 0.1.0",
+        concat!("version ", env!("CARGO_PKG_VERSION")),
         "configuration 1 · 1 loop",
         "Event loops",
         "Loop 0",
@@ -67,6 +67,10 @@ fn status_page_shows_counters() {
     ] {
         assert!(words.contains(expected), "{expected} is not in: {words}");
     }
+    // Tables count what has happened before the page was opened.
+    let of_zone: Vec<_> =
+        words.split_once("gone (location) ").unwrap().1.split(' ').skip(1).take(4).collect();
+    assert_eq!(of_zone, ["0", "0", "0", "1"], "{words}");
     // Rates are known once the second answer is there, and every plot has a line then.
     assert!(words.contains("Requests") && !words.contains("all – "), "{words}");
     assert!(document.matches("class=\"line\"").count() >= 5, "{document}");
@@ -194,17 +198,75 @@ fn stall_is_shown_with_its_cause() {
     assert!(json.is_some(), "{}", get(&server, "/status?format=json").text());
     let Some(document) = rendered(&server, "/status") else { return };
     let words = words(&document);
-    assert!(words.contains(", turns of more than "), "{words}");
+    let says = |text: &str| words.contains(text);
+    let is_headline = says("A loop was blocked ") || says("A loop computed too long ");
     // Whatever made a turn long, others waited meanwhile.
-    let says = |headline: &str| words.contains(headline);
-    assert!(says("A loop was blocked ") || says("A loop stalled "), "{words}");
-    assert!(!says("No loop was ever blocked"), "{words}");
+    assert!(is_headline || says("The machine was busy: "), "{words}");
+    assert_ne!(is_headline, says("No loop was ever blocked"), "{words}");
     // Which ones are the newest depends on how busy the machine is: with so low a threshold, the page's own questions are
     // stalls, too.
     assert!(
         words.contains("turn cause by operation share loop time ") && !words.contains("No turn of a loop"),
         "{words}"
     );
+}
+
+/// The page of a server whose loop has had these stalls: blocked in the kernel, computing, waiting for a processor.
+fn page_of_stalls(json: &str, stalls: [u64; 3]) -> SocketAddr {
+    const FAMILY: &str =
+        "\"event_loop_stalls_total\":{\"kind\":\"counter\",\"labels\":[\"worker\",\"cause\"],\"samples\":[";
+    let (before, rest) = json.split_once(FAMILY).unwrap();
+    let after = rest.split_once("]}").unwrap().1;
+    let samples = ["kernel", "running", "processor"].iter().zip(stalls);
+    let samples: Vec<_> = samples.map(|(cause, n)| format!("[[\"0\",\"{cause}\"],{n}]")).collect();
+    let json = format!("{before}{FAMILY}{}]}}{after}", samples.join(","));
+    let page = include_str!("../../../../tw-modules/src/status_page/page.html");
+    tw_testkit::origin::origin(move |mut conn| {
+        while let Some(head) = conn.head() {
+            match head.split(' ').nth(1) {
+                Some("/?format=json") => conn.answer("Content-Type: application/json\r\n", &json),
+                Some("/") => conn.answer("Content-Type: text/html; charset=utf-8\r\n", page),
+                _ => conn.answer("", "null"),
+            }
+        }
+    })
+}
+
+#[test]
+fn headline_tells_a_busy_machine_from_a_blocked_loop() {
+    let server = start_server(server(), "location = /status { status_page; }");
+    let json = get(&server, "/status?format=json").text();
+    for (stalls, class, headline, busy) in [
+        ([0, 0, 0], "verdict", "No loop was ever blocked In ", false),
+        ([0, 0, 6], "verdict", "No loop was ever blocked In ", true),
+        ([0, 1, 6], "verdict busy", "A loop computed too long once In ", true),
+        ([2, 1, 0], "verdict bad", "A loop was blocked 2 times In ", false),
+    ] {
+        let url = format!("http://{}/", page_of_stalls(&json, stalls));
+        let Some(document) = browse(&url, &["--virtual-time-budget=3000".to_owned()]) else { return };
+        let words = words(&document);
+        assert!(document.contains(&format!("<section class=\"{class}\"")), "{stalls:?}: {document}");
+        assert!(words.contains(headline), "{stalls:?}: {words}");
+        assert_eq!(
+            words.contains("for a processor for more than 10 ms 6 times."),
+            busy,
+            "{stalls:?}: {words}"
+        );
+        // Nothing is listed that did not happen, and nothing that is not known.
+        assert!(!words.contains("stalls: blocked in the kernel 0") && !words.contains("unknown"), "{words}");
+    }
+}
+
+#[test]
+fn counters_of_a_minute_ago_are_sent() {
+    let server = start_server(server(), "status_zone site; location = /status { status_page; }");
+    let counters = || get(&server, "/status?format=minute").text();
+    assert!(wait::until(wait::TIMEOUT, || counters() != "null"));
+    let json = counters();
+    assert!(json.starts_with("{\"metrics\":{\"uptime_seconds\":"), "{json}");
+    assert!(json.contains("\"zone_requests_total\":{\"kind\":\"counter\""), "{json}");
+    // Zeros are left out, and gauges are not counted.
+    assert!(!json.contains("],0]") && !json.contains("\"cache_entries\""), "{json}");
 }
 
 /// Moments of the history that `server` keeps of its first loop.
@@ -330,11 +392,12 @@ fn stream_servers_and_upstreams_are_listed() {
     let words = words(&document);
     for expected in [
         "Stream sessions of servers with status_zone ".to_owned(),
-        "sessions 0 0/s 0 0 0 0 ".to_owned(),
         format!("db {down} unavailable "),
         format!("db {down}, backup "),
     ] {
         assert!(words.contains(&expected), "{expected} is not in: {words}");
     }
+    let of_zone = words.split_once("sent total sessions 0 ").unwrap().1;
+    assert_eq!(of_zone.split(' ').skip(1).take(4).collect::<Vec<_>>(), ["0", "0", "1", "0"], "{words}");
     assert!(document.contains("id=\"stream\">"), "the section is hidden");
 }
