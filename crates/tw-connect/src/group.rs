@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tw_base::FatalMutex;
 use tw_core::vars::Template;
 
 use crate::keepalive_pool::KeepaliveSettings;
@@ -31,6 +32,8 @@ pub struct UpstreamGroup<P: ConnectingProtocol> {
     pub state: Option<Arc<StateFile>>,
     /// Set for a group of an `upstream` block.
     pub is_named: bool,
+    /// Changes of the group before at run time that this one has undone, until they are logged.
+    pub undone: FatalMutex<Vec<String>>,
 }
 
 impl<P: ConnectingProtocol> UpstreamGroup<P> {
@@ -49,6 +52,7 @@ impl<P: ConnectingProtocol> UpstreamGroup<P> {
             queue: None,
             state: None,
             is_named: false,
+            undone: FatalMutex::default(),
         }
     }
 }

@@ -6,6 +6,7 @@ mod groups;
 mod metrics;
 pub mod server;
 mod state_file;
+mod undone;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tw_base::Limit;
+use tw_base::{FatalMutex, Limit};
 use tw_conf::{
     Args, ConfError, Contexts, Cx, Directive, MachineSubject, Node, STREAM_UPSTREAM, Setting, Span, UPSTREAM,
     Word, record, units,
@@ -356,11 +357,15 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
         let method = raw.method.or(None, BalanceMethod::RoundRobin);
         let outer = P::upstream_block(&cx.block).resolving.clone();
         let resolving = Some(Resolving::resolve(raw.resolving, outer.as_ref(), cx));
-        let (peers, state) = match state {
-            None => (group(&name, method, raw.servers, cx), None),
+        let (peers, state, undone) = match state {
+            None => {
+                let old = cx.previous::<Group>(&shared_name::<P>(&name));
+                let undone = old.map(|old| undone::undone_changes(&old, &raw.servers)).unwrap_or_default();
+                (group(&name, method, raw.servers, cx), None, undone)
+            }
             Some(word) if raw.servers.is_empty() => {
                 let (file, servers) = state_file::read(&word, &name, cx)?;
-                (group_of(servers, &name, method, cx), Some(file))
+                (group_of(servers, &name, method, cx), Some(file), Vec::new())
             }
             Some(word) => {
                 let message = format!(
@@ -388,6 +393,7 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
                 queue,
                 state,
                 is_named: true,
+                undone: FatalMutex::new(undone),
             })),
         })
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tw_base::FatalMutex;
 use tw_disk::{Account, Errno, JobClass, JobSource, Pool};
 use tw_dns::ResolveError;
+use tw_log::{ErrorLog, Level};
 use tw_rt::watch::Subject;
 use tw_upstream::{Group, ResolvedAddress, ServerAddress, ServerId};
 
@@ -151,13 +152,18 @@ fn spawn_refresh(named: &Arc<NamedServer>, group: &Arc<Group>, resolving: &Resol
     });
 }
 
-/// Asks for the names of servers when they are due, for those of `groups` that fall to loop `index` of `loops`. Never ends by itself.
+/// Asks for the names of servers when they are due, for those of `groups` that fall to loop `index` of `loops`. Logs what a reload
+/// has undone in them. Never ends by itself.
 pub async fn refresh_names<P: ConnectingProtocol>(
     groups: &[Arc<UpstreamGroup<P>>],
     (index, loops): (usize, usize),
     pool: &Pool,
+    log: &ErrorLog,
 ) {
     let groups: Vec<_> = groups.iter().skip(index % loops).step_by(loops).collect();
+    for group in &groups {
+        log_undone(group, log);
+    }
     if groups.is_empty() {
         return pending().await;
     }
@@ -175,6 +181,19 @@ pub async fn refresh_names<P: ConnectingProtocol>(
         }
         tokio::time::sleep(Duration::from_millis(next - now)).await;
     }
+}
+
+/// Logs the changes at run time that the reload has undone.
+fn log_undone<P: ConnectingProtocol>(group: &UpstreamGroup<P>, log: &ErrorLog) {
+    let undone = std::mem::take(&mut *group.undone.lock());
+    if undone.is_empty() {
+        return;
+    }
+    let (name, changes) = (group.peers.name(), undone.join(", "));
+    let message = format_args!(
+        "the reload has undone changes of the API in upstream \"{name}\", which has no \"state\": {changes}"
+    );
+    log.write(Level::Warn, None, message);
 }
 
 /// Time of the next lookup for addresses that expire at `until`.

@@ -345,7 +345,7 @@ fn show_groups<P: ConnectingProtocol>(
         Endpoint::Upstream(block, name) => show::upstream(name, &*find(groups, name)?, block),
         Endpoint::Servers(block, name) => show::servers(&find(groups, name)?.peers.list(), block),
         Endpoint::Server(block, name, id) => {
-            show::server(&find(groups, name)?.peers.list(), id, block).ok_or(ApiError::NO_SERVER)?
+            show::server(&find(groups, name)?.peers.list(), id, block, None).ok_or(ApiError::NO_SERVER)?
         }
         Endpoint::Upstreams(block) => show::upstreams(groups, block),
         _ => return Err(ApiError::NO_PATH),

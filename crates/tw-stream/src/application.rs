@@ -163,6 +163,6 @@ impl StreamLoop {
         let generation = self.generation();
         let loops = generation.process.main.worker_count().max(1);
         let pool = generation.disks.default_disk().pool();
-        refresh_names(&generation.upstreams, (self.index, loops), pool).await;
+        refresh_names(&generation.upstreams, (self.index, loops), pool, &generation.process.error_log).await;
     }
 }

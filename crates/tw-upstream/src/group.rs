@@ -38,6 +38,8 @@ pub struct Group {
     requires_checks: AtomicBool,
     /// First identifier of peers that earlier groups do not know.
     first_new: PeerId,
+    /// Servers that the group was made of.
+    configured: Vec<(ServerId, Arc<Server>)>,
 }
 
 /// Next identifier of a server or peer, and the number of the latest list.
@@ -80,6 +82,7 @@ impl Group {
         }
         ids.generation += 1;
         let has_host_names = has_host_names(&listed).into();
+        let configured = listed.clone();
         let list = PeerList::new(ids.generation, &method, listed, peers);
         Self {
             name: name.into(),
@@ -90,8 +93,14 @@ impl Group {
             term,
             requires_checks: AtomicBool::new(false),
             first_new,
+            configured,
             has_host_names,
         }
+    }
+
+    /// Servers that the group was made of, before changes at run time.
+    pub fn configured(&self) -> &[(ServerId, Arc<Server>)] {
+        &self.configured
     }
 
     /// Name of the group.

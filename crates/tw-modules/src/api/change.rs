@@ -10,7 +10,7 @@ use tw_http::escape::Escape;
 use tw_log::Level;
 use tw_rt::watch::Subject;
 use tw_server::http::request::Request;
-use tw_upstream::{Group, PeerId, Server, ServerId, UnknownPeer};
+use tw_upstream::{Group, PeerId, PeerList, Server, ServerId, UnknownPeer};
 
 use super::Block;
 use super::body::ParameterChange;
@@ -53,6 +53,12 @@ enum ChangeError {
     /// The change is in force; its file is as before.
     Save(DiskError, CString),
 }
+
+/// Remarks in the answer to a change that a reload undoes.
+const NO_STATE: &str = "a reload undoes this change, because the upstream block has no \"state\"";
+const ADDRESS_ONLY: &str = "a reload undoes this change, because it concerns one address of a name";
+/// Field with the remark: the list that answers the removal of a server has no place for it.
+const NOTE_FIELD: &str = "Tailwater-Note";
 
 /// Checks that the group has a server or an address of this number.
 pub(super) fn exists(group: &Group, id: u32) -> Result<(), ApiError> {
@@ -128,9 +134,10 @@ impl ServerChange {
 impl ChangeResult {
     fn answer(&self, r: &Request, group: &GroupToChange) -> ApiResponse {
         let list = group.peers.list();
+        let note = self.note(&list, group);
         // Another change may have removed it by now.
-        let shown = |id| show::server(&list, id, group.block).unwrap_or_else(|| b"{}".to_vec());
-        match *self {
+        let shown = |id| show::server(&list, id, group.block, note).unwrap_or_else(|| b"{}".to_vec());
+        let mut response = match *self {
             Self::Added(id) => {
                 let above = r.uri.path.strip_suffix(b"/").unwrap_or(&r.uri.path);
                 let mut location = Vec::new();
@@ -140,6 +147,18 @@ impl ChangeResult {
             }
             Self::Changed(id) => ApiResponse::ok(shown(id)),
             Self::Removed => ApiResponse::ok(show::servers(&list, group.block)),
+        };
+        response.fields.extend(note.map(|note| (NOTE_FIELD, note.into())));
+        response
+    }
+
+    /// Remark about a change that a reload undoes; `None` if the `state` file keeps it.
+    fn note(&self, list: &PeerList, group: &GroupToChange) -> Option<&'static str> {
+        let is_server = |id: u32| list.servers().iter().any(|(known, _)| known.0 == id);
+        match *self {
+            _ if group.state.is_none() => Some(NO_STATE),
+            Self::Changed(id) if !is_server(id) => Some(ADDRESS_ONLY),
+            _ => None,
         }
     }
 }

@@ -119,6 +119,9 @@ struct ServerView<'a> {
     /// The name of that one.
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<&'a str>,
+    /// Remark about the change that this answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'a str>,
 }
 
 /// All groups by their names.
@@ -138,15 +141,15 @@ pub(super) fn servers(list: &PeerList, block: Block) -> Vec<u8> {
     json(&Servers(list, block))
 }
 
-/// Description of one server; `None` if the group has none of this number.
-pub(super) fn server(list: &PeerList, id: u32, block: Block) -> Option<Vec<u8>> {
+/// Description of one server, with a remark about its change; `None` if the group has none of this number.
+pub(super) fn server(list: &PeerList, id: u32, block: Block, note: Option<&str>) -> Option<Vec<u8>> {
     let find = |id: u32| list.servers().iter().find(|(known, _)| known.0 == id);
     if let Some((_, server)) = find(id) {
-        return Some(json(&ServerView::of(id, server, block)));
+        return Some(json(&ServerView { note, ..ServerView::of(id, server, block) }));
     }
     let peer = list.peer(PeerId(id))?;
     let (parent, server) = find(peer.server().0)?;
-    Some(json(&ServerView::of_address(peer, parent.0, server, block)))
+    Some(json(&ServerView { note, ..ServerView::of_address(peer, parent.0, server, block) }))
 }
 
 impl Serialize for Servers<'_> {
@@ -261,6 +264,7 @@ impl<'a> ServerView<'a> {
             drain: params.admin == AdminState::Drain,
             parent: None,
             host: None,
+            note: None,
         }
     }
 }
@@ -319,6 +323,8 @@ mod tests {
         // A server of `stream` has no route.
         let of_stream = String::from_utf8(servers(&list, Block::Stream)).unwrap();
         assert!(!of_stream.contains("route") && of_stream.contains(r#""drain":true"#), "{of_stream}");
-        assert!(server(&list, 2, Block::Http).is_some() && server(&list, 3, Block::Stream).is_none());
+        assert!(
+            server(&list, 2, Block::Http, None).is_some() && server(&list, 3, Block::Stream, None).is_none()
+        );
     }
 }

@@ -386,6 +386,43 @@ fn unwritable_state_is_logged_and_the_change_applies() {
 }
 
 #[test]
+fn changes_that_a_reload_undoes_are_told() {
+    const NOTE: &str = "a reload undoes this change, because the upstream block has no \"state\"";
+    let conf =
+        |more: &str| format!("{} http {{ {} }}", own_user(), http(&format!("server 127.0.0.1:1; {more}")));
+    let mut server = server().with_master().start(&conf("server 127.0.0.1:2;")).unwrap();
+    let (first, second) = (format!("{SERVERS}/0"), format!("{SERVERS}/1"));
+    for (method, target, body) in
+        [("PATCH", &first, "{\"drain\":true}"), ("PATCH", &first, "{\"weight\":5}"), ("DELETE", &second, "")]
+    {
+        let response = send(&server, &format!("{method} {target}"), body);
+        assert_eq!((response.status, response.field("Tailwater-Note")), (200, Some(NOTE)), "{body}");
+        let note = format!(",\"note\":\"{}\"}}", NOTE.replace('"', "\\\""));
+        assert_eq!(response.text().ends_with(&note), method == "PATCH", "{}", response.text());
+    }
+    assert!(!get(&server, &first).text().contains("note"));
+    reload(&mut server, &conf("server 127.0.0.1:2;"));
+    let line = server.wait_error_log("the reload has undone changes").unwrap();
+    let changes = "in upstream \"u\", which has no \"state\": \
+                   changed \"127.0.0.1:1\" to \"127.0.0.1:1 weight=5 drain\", removed \"127.0.0.1:2\"";
+    assert!(line.contains("[warn]") && line.contains(changes), "{line}");
+    // The next reload has nothing to undo, nor has one whose configuration has the change.
+    change(&server, &format!("PATCH {first}"), "{\"weight\":3}");
+    reload(&mut server, &conf("server 127.0.0.1:2;").replace("127.0.0.1:1;", "127.0.0.1:1 weight=3;"));
+    assert!(wait::until(wait::TIMEOUT, || get(&server, &first).text().contains("\"weight\":3")));
+    assert_eq!(server.error_log().matches("the reload has undone changes").count(), 1);
+}
+
+#[test]
+fn changes_that_a_state_file_keeps_have_no_note() {
+    let conf = format!("{} http {{ {} }}", own_user(), http("state state/u.conf;"));
+    let server = server().file("state/keep", "").start(&conf).unwrap();
+    let response = send(&server, &format!("POST {SERVERS}"), "{\"server\":\"127.0.0.1:1\"}");
+    assert_eq!((response.status, response.field("Tailwater-Note")), (201, None));
+    assert!(!response.text().contains("note"), "{}", response.text());
+}
+
+#[test]
 fn invalid_state_files_are_refused() {
     for (http, file, expected) in [
         (

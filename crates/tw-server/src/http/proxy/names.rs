@@ -12,5 +12,5 @@ pub(crate) async fn refresh(home: Rc<Loop>) {
     let generation = home.generation();
     let loops = generation.process.main.worker_count().max(1);
     let pool = generation.disks.default_disk().pool();
-    refresh_names(&generation.upstreams, (home.index, loops), pool).await;
+    refresh_names(&generation.upstreams, (home.index, loops), pool, &generation.process.error_log).await;
 }
