@@ -90,6 +90,18 @@ mod tests {
     }
 
     #[test]
+    fn examples_of_the_guide_keep_the_post_quantum_group() {
+        let guide = include_str!("../../../../docs/tls.md");
+        let lists: Vec<_> =
+            guide.lines().filter_map(|line| line.trim().strip_prefix("ssl_ecdh_curve ")).collect();
+        assert!(!lists.is_empty());
+        for list in lists {
+            let chosen = groups(list.split(';').next().unwrap()).unwrap().chosen;
+            assert!(chosen.iter().any(|group| group.name() == X25519MLKEM768.name()), "{list}");
+        }
+    }
+
+    #[test]
     fn words() {
         for (words, expected) in [
             ("auto", &[0x11ec, 29, 23, 24][..]),

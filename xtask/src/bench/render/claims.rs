@@ -1,4 +1,4 @@
-//! Table of the README: the most important claims with their numbers.
+//! Table of the README: the most important claims with their numbers, and the most frequent work, where nginx is level or better.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::bench::report::{number, span};
 /// A claim: its row, and the numbers of one server for it.
 type Claim = (&'static str, fn(&Value, &str) -> Option<String>);
 
-const CLAIMS: [Claim; 4] = [
+const CLAIMS: [Claim; 6] = [
     ("Requests for a hot 32 KiB file while a disk is saturated", |results, name| {
         let server = contestant(results, "disk", "32 KiB files*", name)?;
         let hot = &server["hot_under_load"];
@@ -23,6 +23,8 @@ const CLAIMS: [Claim; 4] = [
         let server = contestant(results, "tls", "ECDSA P-256, full*", name)?;
         Some(number(1e6 / server["cpu_us_per_connection"].as_f64()?))
     }),
+    ("Proxied requests of 1 KiB, 64 connections", |results, name| proxied(results, "1 KiB, 64*", name)),
+    ("Proxied requests of 32 KiB, 64 connections", |results, name| proxied(results, "32 KiB, 64*", name)),
     ("Failed requests during reloads at full load", |results, name| {
         let server = contestant(results, "reload", "* reloads", name)?;
         Some(format!("{} of {}", rate(&server["failed"])?, rate(&server["answered"])?))
@@ -31,6 +33,12 @@ const CLAIMS: [Claim; 4] = [
 
 /// The names of nginx in these parts, the better one first.
 const NGINX: [&str; 2] = ["nginx, aio threads", "nginx"];
+
+/// Requests per second through a proxy.
+fn proxied(results: &Value, case: &str, name: &str) -> Option<String> {
+    let server = contestant(results, "proxy", case, name)?;
+    Some(format!("{}/s", rate(&server["requests_per_second"])?))
+}
 
 fn rate(value: &Value) -> Option<String> {
     match value.as_f64()? {

@@ -8,6 +8,7 @@ use std::net::UdpSocket;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixDatagram;
 
+use tw_testkit::mmdb::{Mmdb, country};
 use tw_testkit::origin::origin;
 use tw_testkit::{Client, Lacks, Server, TempDir, leave_out, wait};
 
@@ -270,6 +271,112 @@ fn configuration_test_lists_writable_paths() {
         )]
     );
     assert_eq!(tested("sandbox off;", ""), Vec::<String>::new());
+}
+
+/// Directive, the configuration that uses it, and the directory that it opens.
+type Place = (&'static str, &'static str, &'static str);
+
+const WRITABLE: &[Place] = &[
+    ("client_body_temp_path", "", "body"),
+    ("proxy_temp_path", "proxy_temp_path p/proxy; location /a { proxy_pass http://127.0.0.1:1; }", "proxy"),
+    (
+        "fastcgi_temp_path",
+        "fastcgi_temp_path p/fastcgi; location /b { fastcgi_pass 127.0.0.1:1; }",
+        "fastcgi",
+    ),
+    ("uwsgi_temp_path", "uwsgi_temp_path p/uwsgi; location /c { uwsgi_pass 127.0.0.1:1; }", "uwsgi"),
+    ("scgi_temp_path", "scgi_temp_path p/scgi; location /d { scgi_pass 127.0.0.1:1; }", "scgi"),
+    ("proxy_cache_path", "location /e { proxy_pass http://127.0.0.1:1; proxy_cache c; }", "cache"),
+    ("proxy_store", "location /f { proxy_pass http://127.0.0.1:1; proxy_store p/store/$uri; }", "store"),
+    ("dav_methods", "location /g { root p/dav; dav_methods PUT; }", "dav"),
+    ("dav_ext_methods", "location /h { root p/locks; dav_ext_methods LOCK; dav_ext_lock zone=l; }", "locks"),
+    ("state", "location /i { proxy_pass http://u; }", "state"),
+    ("keyval_zone", "", "keyval"),
+    ("state_path", "", "acme"),
+    ("state_directory", "", "fleet"),
+    ("access_log", "access_log p/logs/$host.log;", "logs"),
+    ("quic_log", "location /j { return 204; }", "qlog"),
+    ("worker_rlimit_core", "", "core"),
+];
+
+const READABLE: &[Place] = &[
+    ("root", "location /k { root p/root; }", "root"),
+    ("alias", "location /l/ { alias p/alias/; }", "alias"),
+    ("auth_basic_user_file", "location /m { auth_basic x; auth_basic_user_file p/users/file; }", "users"),
+    ("auth_jwt_key_file", "location /n { auth_jwt x; auth_jwt_key_file p/keys/$host; }", "keys"),
+    ("geoip2", "", "geoip2"),
+    ("fancyindex_header", "location /o { fancyindex on; fancyindex_header p/header/file local; }", "header"),
+    (
+        "ssl_certificate",
+        "ssl_certificate p/certs/$ssl_server_name; ssl_certificate_key p/certs/$ssl_server_name;",
+        "certs",
+    ),
+];
+
+/// Directives in the tables of the guide: that of writable places, and that of readable ones.
+fn documented_places() -> [Vec<String>; 2] {
+    let page = include_str!("../../../../../docs/sandbox.md");
+    let section = page.split_once("\n## Readable and writable places\n").unwrap().1;
+    let section = section.split("\n## ").next().unwrap();
+    let tables: Vec<_> = section.split("|---|---|\n").skip(1).collect();
+    assert_eq!(tables.len(), 2);
+    [tables[0], tables[1]].map(|table| {
+        let rows = table.lines().take_while(|line| line.starts_with('|'));
+        rows.map(|row| row.split('`').nth(1).unwrap().to_owned()).collect()
+    })
+}
+
+#[test]
+fn places_of_the_guide_are_those_of_the_configuration_test() {
+    let names = |places: &[Place]| places.iter().map(|(name, ..)| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(documented_places(), [names(WRITABLE), names(READABLE)]);
+
+    let dir = TempDir::new("places").unwrap();
+    for (.., place) in WRITABLE.iter().chain(READABLE) {
+        fs::create_dir_all(dir.join("p").join(place)).unwrap();
+    }
+    let countries = Mmdb::v4(24).network("127.0.0.0/8", &country("SE", "Sweden"));
+    fs::write(dir.join("p/geoip2/file.mmdb"), countries.encode()).unwrap();
+    let server: String = WRITABLE.iter().chain(READABLE).map(|(_, text, _)| *text).collect();
+    let conf = format!(
+        "sandbox on; worker_rlimit_core 1m; working_directory {dir}/p/core; events {{ }}
+         fleet edge {{ node n; engine nats://127.0.0.1:1; state_directory p/fleet; }}
+         http {{
+             acme_issuer a {{ uri https://acme.test/d; state_path p/acme; accept_terms_of_service; }}
+             client_body_temp_path p/body; proxy_cache_path p/cache keys_zone=c:1m; dav_ext_lock_zone zone=l:1m;
+             keyval_zone zone=k:64k state=p/keyval/file; keyval $uri $of_uri zone=k;
+             geoip2 p/geoip2/file.mmdb {{ auto_reload 1m; $country country iso_code; }}
+             upstream u {{ state p/state/file; }}
+             server {{ listen 127.0.0.1:1 ssl; {server} }}
+             server {{ listen 127.0.0.1:2 ssl; listen 127.0.0.1:2 quic; server_name a.test; quic_log p/qlog; access_log off;
+                 acme_certificate a; ssl_certificate $acme_certificate; ssl_certificate_key $acme_certificate_key; }}
+         }}",
+        dir = dir.path().display()
+    );
+    // Names of files are relative to the configuration or to the prefix, whichever the directive says.
+    dir.write("nginx.conf", conf).unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tailwater"));
+    let output = command.args(["-t", "-c", "nginx.conf", "-p"]).arg(dir.path()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    let real = fs::canonicalize(dir.path()).unwrap();
+    let (_, places) = said.split_once(" lets the running server read only in ").unwrap_or_else(|| panic!("{said}"));
+    let (read, written) = places.split_once(", and write only in ").unwrap();
+    let listed = |places: &str| places.split(", ").map(str::to_owned).collect::<Vec<_>>();
+    let (read, written) = (listed(read), listed(written.split(';').next().unwrap()));
+    for (name, _, place) in WRITABLE {
+        let path = real.join("p").join(place).display().to_string();
+        assert!(written.contains(&path), "{name}: {path} is not in {written:?}");
+        let is_read = !matches!(*name, "access_log" | "quic_log" | "worker_rlimit_core");
+        assert_eq!(read.contains(&path), is_read, "{name}: {read:?}");
+    }
+    for (name, _, place) in READABLE {
+        let path = real.join("p").join(place).display().to_string();
+        assert!(read.contains(&path) && !written.contains(&path), "{name}: {path} is not in {read:?}");
+    }
+    // No place is writable that the table does not have.
+    let others: Vec<_> = written.iter().filter(|path| !path.starts_with(real.to_str().unwrap())).collect();
+    assert_eq!((written.len(), others.len()), (WRITABLE.len(), 0), "{written:?}");
 }
 
 /// True if the kernel has Landlock; leaves the test out if not.
