@@ -9,7 +9,7 @@ use crate::dist::files::{Content, Entry, Role};
 use crate::dist::layout::{Layout, Parts, Tools};
 use crate::{Failure, notices};
 
-const USAGE: &str = "usage: cargo xtask install --prefix DIRECTORY [OPTIONS]
+pub(crate) const USAGE: &str = "usage: cargo xtask install --prefix DIRECTORY [OPTIONS]
 --prefix DIRECTORY   for example /usr/local
 --binary FILE        install this binary as well, as PREFIX/bin/tailwater, with the programs that are beside it:
                      tailwater-top, tailwater-slowdisk, tailwater-ingress

@@ -98,7 +98,7 @@ const OTHERS: &[(&str, Run)] = &[
     (instructions::WORKER, instructions::work),
 ];
 
-const USAGE: &str = "usage: cargo xtask bench all | report | hit-ratio | pools | open | sharding | accept | static | filters | disk | idle | reload | proxy |
+pub(crate) const USAGE: &str = "usage: cargo xtask bench all | report | hit-ratio | pools | open | sharding | accept | static | filters | disk | idle | reload | proxy |
        gateways | cache | tls | grpc | h2 | h3 | stream | instructions [OPTIONS]
 
 common   --ours PATH      server under test              target/release/tailwater

@@ -30,7 +30,7 @@ use crate::{Failure, ci, notices, root, target};
 /// Oldest glibc that binaries should need: that of Debian 11 and Ubuntu 20.04.
 const GLIBC_WANTED: (u32, u32) = (2, 31);
 
-const USAGE: &str = "usage: cargo xtask dist [OPTIONS]
+pub(crate) const USAGE: &str = "usage: cargo xtask dist [OPTIONS]
 --target TRIPLE   target, may stand several times     the host, with glibc
 --glibc VERSION   oldest glibc that it shall run with  the one of this system (others need zig)
 --plain           without profile-guided optimisation
