@@ -13,34 +13,34 @@ pub(crate) const MAIN: &[Opt] = &[
     flag(&["-v", "--version"], "show version and exit", ""),
     flag(
         &["-V"],
-        "show version and what is built in, then exit",
-        "The last line is in the words of nginx's configure script; programs that ask nginx for it understand it.",
+        "show version and built-in modules, then exit",
+        "The last line has the form of the options of nginx's configure script, for programs that parse it.",
     ),
     flag(
         &["-t"],
-        "test configuration and exit; changes nothing, needs no privileges",
+        "test configuration and exit; changes nothing and needs no privileges",
         "Status 0 if a server would start with it. Every error is reported, with suggestions.",
     ),
     flag(&["-T"], "test configuration, dump it and exit", "All files are written to standard output."),
     with(
         &["--explain"],
         ("URL", Kind::Text),
-        "test configuration, tell which server, location and handlers would answer a request (or a session, tcp://host:port, udp://host:port or tls://name:port), and exit",
+        "test configuration, show which server, location and handlers would answer a request (or a session: tcp://host:port, udp://host:port or tls://name:port), and exit",
         "A path alone, such as /index.html, is for the only server, or the default server of the first address.",
     ),
     flag(&["-q"], "suppress non-error messages during configuration testing", ""),
     with(
         &["-s"],
         ("signal", Kind::Words(&["stop", "quit", "reopen", "reload"])),
-        "tell the running server to: stop, quit, reopen, reload",
-        "The server is found by its pid file. For a reload the command waits, and says what the server says about the \
-         new configuration; status 1 if that is not taken over.",
+        "send a signal to the running server: stop, quit, reopen, reload",
+        "The server is found by its pid file. A reload waits for the server and prints its messages about the new \
+         configuration; the status is 1 if the configuration is refused.",
     ),
-    with(&["-p"], ("prefix", Kind::Directory), "where relative names begin (default: {prefix})", ""),
+    with(&["-p"], ("prefix", Kind::Directory), "directory of relative names (default: {prefix})", ""),
     with(
         &["-e"],
         ("filename", Kind::File),
-        "error log if the configuration names none (default: logs/error.log)",
+        "error log of a configuration without one (default: logs/error.log)",
         "stderr is standard error.",
     ),
     with(&["-c"], ("filename", Kind::File), "configuration file (default: {file})", ""),
@@ -60,12 +60,12 @@ pub(crate) const MAIN: &[Opt] = &[
     with(
         &["--control-token"],
         ("file", Kind::File),
-        "token that clients of the control API have to send (Authorization: Bearer)",
-        "The first line of the file, which only its owner may read.",
+        "file with the token that clients of the control API must send (Authorization: Bearer)",
+        "The token is the first line of the file, which only its owner may read.",
     ),
     flag(
         &["--enable-fault-injection"],
-        "let debug_disk_fault in the configuration make disk operations slow or fail, on purpose",
+        "allow debug_disk_fault in the configuration, which makes disk operations slow or fail",
         "Without this option the directive is an error. For rehearsals, not for production.",
     ),
 ];
@@ -74,24 +74,24 @@ pub(crate) const MAIN: &[Opt] = &[
 const TLS: Opt = with(
     &["--tls"],
     ("name", Kind::Text),
-    "listen with TLS as this host, on 443 of all addresses if nothing else is said; may stand several times",
-    "The certificate is ordered, kept in the user's state directory ($XDG_STATE_HOME/tailwater/acme) and replaced in \
-     time. The authority comes to port 443 of the name to see whose it is. For names and addresses of this machine and of \
-     private networks (localhost, app.test, 192.168.0.2) the local authority of the user issues it, which tailwater trust \
-     makes trusted; it listens on 127.0.0.1:8443, or the next free port, then.",
+    "listen with TLS as this host, by default on port 443 of all addresses; may be repeated",
+    "The certificate is requested, stored in the user's state directory ($XDG_STATE_HOME/tailwater/acme) and renewed in \
+     time. The authority connects to port 443 of the name to verify it. For names and addresses of this machine and of \
+     private networks (localhost, app.test, 192.168.0.2), the local authority of the user issues the certificate; tailwater trust \
+     makes the system trust it. The default is then 127.0.0.1:8443, or the next free port.",
 );
 const ACCEPT_TERMS: Opt =
     flag(&["--accept-terms"], "accept the terms of service of the authority that issues the certificate", "");
 const ACME_DIRECTORY: Opt = with(
     &["--acme-directory"],
     ("url", Kind::Text),
-    "order from this authority (default: Let's Encrypt)",
+    "request certificates from this authority (default: Let's Encrypt)",
     "",
 );
 const ACME_CA: Opt = with(
     &["--acme-ca"],
     ("file", Kind::File),
-    "trust these certificates (PEM) that it is the authority, for one of your own",
+    "trust these certificates (PEM) of the authority, for a private one",
     "",
 );
 
@@ -107,18 +107,18 @@ pub(crate) const SERVE: &[Opt] = &[
         "port, address or address:port (default: 127.0.0.1:8080, or the next free port)",
         "A port alone is on the loopback interface; 0.0.0.0 opens it to other machines.",
     ),
-    flag(&["--spa"], "answer with index.html for paths that are not there", ""),
+    flag(&["--spa"], "serve index.html for paths that do not exist", ""),
     with(
         &["--php"],
         ("address", Kind::Text),
-        "run .php files with the PHP at unix:path or host:port, and index.php for paths that are not there",
-        "Listings are off then. Nothing is passed on that is no file in the directory.",
+        "run .php files with the PHP at unix:path or host:port, and index.php for paths that do not exist",
+        "Listings are off then. Only paths of existing files are passed to PHP.",
     ),
-    flag(&["--compress"], "compress text with what the client takes (gzip, br, zstd)", ""),
+    flag(&["--compress"], "compress text with a coding that the client accepts (gzip, br, zstd)", ""),
     with(
         &["--auth"],
         ("user:password", Kind::Text),
-        "ask for a name and a password; - reads them from standard input, because others can see command lines",
+        "require a name and a password; - reads them from standard input, because other users can see command lines",
         "",
     ),
     TLS,
@@ -130,9 +130,9 @@ pub(crate) const SERVE: &[Opt] = &[
 
 /// Purpose of `proxy`, after its usage.
 pub(crate) const PROXY_ABOUT: &str = "Passes requests on to the servers at these URLs (http://host:port, \
-     https://host:port, host:port, a port of this machine, or unix:path) until Ctrl-C. Several are asked in turn, and one that fails is left out for a second. \
-     They get the Host of the client, X-Forwarded-For, X-Forwarded-Proto, X-Forwarded-Host and X-Real-IP; WebSockets \
-     pass. What is wrong with a server is said on standard error.";
+     https://host:port, host:port, a port of this machine, or unix:path) until Ctrl-C. Several servers take turns, and one that fails is left out for a second. \
+     They get the Host of the client, X-Forwarded-For, X-Forwarded-Proto, X-Forwarded-Host and X-Real-IP. WebSockets \
+     work. Errors of servers are written to standard error.";
 
 /// The options of `tailwater proxy URL...`.
 pub(crate) const PROXY: &[Opt] = &[
@@ -144,30 +144,30 @@ pub(crate) const PROXY: &[Opt] = &[
     ),
     flag(
         &["--change-host"],
-        "send the host of the URL as Host, for servers that look at it",
-        "The client's is still in X-Forwarded-Host. Redirections to the URL lead here. Servers of https get it without \
-         being asked: it is what their certificates are for.",
+        "send the host of the URL as Host, for servers that require it",
+        "The Host of the client is still in X-Forwarded-Host. Redirections to the URL are changed to lead here. This is the default for \
+         https servers, whose certificates are for that host.",
     ),
     flag(
         &["--insecure"],
-        "take any certificate of https servers, unchecked",
-        "Else it has to be of an authority that the system trusts, or of the local one, and for the host of the URL.",
+        "accept any certificate of https servers",
+        "Without it, the certificate must be for the host of the URL, and from an authority that the system trusts or from the local one.",
     ),
     with(
         &["--timeout"],
         ("time", Kind::Text),
-        "how long a server may be silent (default: 60s); tunnels, as of WebSockets: an hour",
-        "A number is of seconds; 500ms, 5m and 1h are other units.",
+        "longest time without data from a server (default: 60s; tunnels, such as WebSockets: one hour)",
+        "A plain number means seconds; other units are 500ms, 5m and 1h.",
     ),
     with(
         &["--cache"],
         ("directory", Kind::Directory),
-        "keep responses there, for as long as they say that they are valid; it is made if it is missing",
-        "Many who ask for the same at once are one request. While a server fails or is asked anew, what is no longer \
-         valid answers; X-Cache-Status says what the cache had. Whoever has to say who they are (Authorization) is \
-         answered by the servers.",
+        "cache responses in this directory for as long as they are valid; it is created if it is missing",
+        "Concurrent requests for the same response become one. While a server fails, or while the cache updates a response, the expired \
+         response is used; X-Cache-Status shows what happened. Requests with Authorization are not answered from the \
+         cache.",
     ),
-    with(&["--cache-size"], ("size", Kind::Text), "how much is kept at most (default: 10g)", ""),
+    with(&["--cache-size"], ("size", Kind::Text), "largest size of the cache (default: 10g)", ""),
     TLS,
     ACCEPT_TERMS,
     ACME_DIRECTORY,
@@ -176,10 +176,10 @@ pub(crate) const PROXY: &[Opt] = &[
 ];
 
 /// Purpose of `purge`, after its usage.
-pub(crate) const PURGE_ABOUT: &str = "Removes from a cache of the running server what has this key, with all its variants; a * \
-     at the end stands for all keys that begin like it. It is not used again from the moment in which the command ends, and \
-     a restart does not bring it back. The server is found by its pid file, as by -s; only root and the user who runs it \
-     may order this. The key is the text that proxy_cache_key makes of a request; tailwater --explain URL tells it.";
+pub(crate) const PURGE_ABOUT: &str = "Removes the responses with this key, with all variants, from a cache of the running server; a * \
+     at the end stands for all keys that begin with the text in front of it. They are not used any more when the command ends, and \
+     a restart does not bring them back. The server is found by its pid file, as with -s; only root and the user of the server \
+     may purge. The key is the value of proxy_cache_key for a request; tailwater --explain URL shows it.";
 
 /// The options of `tailwater purge KEY`.
 pub(crate) const PURGE: &[Opt] = &[
@@ -187,25 +187,25 @@ pub(crate) const PURGE: &[Opt] = &[
     with(
         &["--tag"],
         ("tag", Kind::Text),
-        "in the place of a key: all responses with this tag (proxy_cache_tag)",
+        "instead of a key: all responses with this tag (proxy_cache_tag)",
         "",
     ),
     flag(
         &["--soft"],
-        "make it stale: it answers while the server behind cannot, or has yet to",
+        "make the responses stale: they are used until the upstream server has responded, or if it fails",
         "As far as proxy_cache_use_stale allows that.",
     ),
     with(&["-c"], ("filename", Kind::File), "configuration file of the server (default: {file})", ""),
-    with(&["-p"], ("prefix", Kind::Directory), "where relative names begin (default: {prefix})", ""),
+    with(&["-p"], ("prefix", Kind::Directory), "directory of relative names (default: {prefix})", ""),
     with(&["-g"], ("directives", Kind::Text), "directives before those of the configuration file", ""),
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
 
 /// Purpose of `cache`, after its usage.
-pub(crate) const CACHE_ABOUT: &str = "Looks into directories of caches (proxy_cache_path, and each member of one), whether their server runs or \
-     not, with store=files and store=log. Nothing is changed, unless --remove says so. stat shows number, size and age of the responses, how much of the segments is in use, the age of \
-     the snapshot, and the purges. check compares every checksum and lists what is damaged, with path, offset and key. export writes \
-     responses into an archive, or a list of them; damaged and purged ones are left out. format prepares a block device, or a file of the wanted \
+pub(crate) const CACHE_ABOUT: &str = "Reads directories of caches (proxy_cache_path and its members), with store=files and store=log, whether the server runs or \
+     not. Nothing is changed without --remove. stat shows number, size and age of the responses, the used part of the segments, the age of \
+     the snapshot, and the purges. check compares every checksum and lists damaged responses with path, offset and key. export writes \
+     an archive or a list of responses; damaged and purged ones are left out. format prepares a block device, or a file of the right \
      size, for the segments of a cache with store=log device=DEVICE; the device has to be empty: a file system or a partition table on it is \
      never overwritten.";
 
@@ -213,8 +213,8 @@ const CACHE_JSON: Opt = flag(&["--json"], "JSON: an object for each directory, o
 const CACHE_RATE: Opt = with(
     &["--rate"],
     ("size", Kind::Text),
-    "read no more than so many bytes of bodies in a second, such as 50m",
-    "For all threads together.",
+    "read at most this many bytes of bodies in a second, such as 50m",
+    "The limit is for all threads together.",
 );
 const HELP: Opt = flag(&["-?", "-h", "--help"], "this help", "");
 
@@ -223,7 +223,7 @@ pub(crate) const CACHE_STAT: &[Opt] = &[
     flag(
         &["--quick"],
         "do not read the heads of responses in segments",
-        "What was removed of them and their ages are unknown then.",
+        "Their ages, and which of them were removed, are not shown then.",
     ),
     CACHE_JSON,
     HELP,
@@ -236,7 +236,7 @@ pub(crate) const CACHE_CHECK: &[Opt] = &[
     flag(
         &["--remove"],
         "remove damaged responses, so that they are fetched again",
-        "A running server takes them for misses.",
+        "A running server treats them as misses.",
     ),
     HELP,
 ];
@@ -246,8 +246,8 @@ pub(crate) const CACHE_EXPORT: &[Opt] = &[
     with(
         &["--key-prefix"],
         ("text", Kind::Text),
-        "only responses whose keys begin like this",
-        "The key is the text that proxy_cache_key makes.",
+        "only responses whose keys begin with this text",
+        "The key is the value of proxy_cache_key.",
     ),
     with(
         &["--to"],
@@ -269,22 +269,22 @@ pub(crate) const CACHE_FORMAT: &[Opt] = &[
         "size of segments (4m to 1g; default: by the size of the device)",
         "",
     ),
-    flag(&["--again"], "format a device that has segments of a cache; they are lost", ""),
+    flag(&["--again"], "format a device that has segments of a cache, whose responses are lost", ""),
     HELP,
 ];
 
 /// Purpose of `fleet`, after its usage.
-pub(crate) const FLEET_ABOUT: &str = "status shows the fleets of the running server: the connection to the engine, and of each node the sequence up to \
-     which it has applied purges, how many it lacks, how many wait on its disk, its version, and its configuration. The server is found by \
-     its pid file, as by -s; only root and the user who runs it may ask. key makes the key that signs configurations. push stores the \
-     configuration file and its includes as a version, diff compares them with one. rollout orders the nodes, wave by wave, to take a \
-     version over, and rolls it back if a node refuses it or is not healthy; rollback orders all nodes back to what they had before. \
-     follow runs on a node, beside the server: it tests a version, switches to it, and has the server reload.";
+pub(crate) const FLEET_ABOUT: &str = "status shows the fleets of the running server: the connection to the engine, and for each node the sequence number of its latest \
+     purge, the number of missing purges, the number of purges that wait on its disk, its version and its configuration. The server is found by \
+     its pid file, as with -s; only root and the user of the server may use it. key generates the key that signs configurations. push stores the \
+     configuration file and its includes as a version, diff compares them with a version. rollout makes the nodes use a version, wave by wave, \
+     and rolls it back if a node refuses it or is not healthy; rollback makes all nodes return to their configuration before. \
+     follow runs on a node, beside the server: it tests a version, switches to it, and reloads the server.";
 
 /// The options of `tailwater fleet`.
 pub(crate) const FLEET: &[Opt] = &[
     with(&["-c"], ("filename", Kind::File), "configuration file of the server (default: {file})", ""),
-    with(&["-p"], ("prefix", Kind::Directory), "where relative names begin (default: {prefix})", ""),
+    with(&["-p"], ("prefix", Kind::Directory), "directory of relative names (default: {prefix})", ""),
     with(&["-g"], ("directives", Kind::Text), "directives before those of the configuration file", ""),
     with(
         &["--key"],
@@ -292,7 +292,12 @@ pub(crate) const FLEET: &[Opt] = &[
         "private key that signs versions and orders",
         "The public key is in the file beside it, with .pub.",
     ),
-    with(&["--trust"], ("file", Kind::File), "follow: public key whose orders the node obeys", ""),
+    with(
+        &["--trust"],
+        ("file", Kind::File),
+        "follow: public key that must have signed the orders for the node",
+        "",
+    ),
     with(
         &["--directory"],
         ("path", Kind::Directory),
@@ -302,10 +307,10 @@ pub(crate) const FLEET: &[Opt] = &[
     with(
         &["--metrics"],
         ("URL", Kind::Text),
-        "follow: metrics of the node, as http://127.0.0.1:8080/metrics",
+        "follow: URL of the metrics of the node, such as http://127.0.0.1:8080/metrics",
         "",
     ),
-    with(&["--author"], ("name", Kind::Text), "push: who pushes (default: the user)", ""),
+    with(&["--author"], ("name", Kind::Text), "push: name of the author (default: the user)", ""),
     with(
         &["--waves"],
         ("list", Kind::Text),
@@ -321,7 +326,7 @@ pub(crate) const FLEET: &[Opt] = &[
     with(
         &["--max-errors"],
         ("percent", Kind::Text),
-        "rollout: responses 5xx of a healthy node (default: 5)",
+        "rollout: highest share of 5xx responses of a healthy node (default: 5)",
         "",
     ),
     flag(&["-?", "-h", "--help"], "this help", ""),
@@ -329,27 +334,27 @@ pub(crate) const FLEET: &[Opt] = &[
 
 /// Purpose of `trust`, behind its usage.
 pub(crate) const TRUST_ABOUT: &str = "Makes the system trust the local authority of this user, which issues the certificates of \
-     --tls for names of this machine and of private networks, and for no others. It is made if there is none, and kept in \
+     --tls only for names of this machine and of private networks. The authority is created if it does not exist, and stored in \
      the user's data directory ($XDG_DATA_HOME/tailwater/authority). If this user may not change the store of the system, the \
-     command for who may is told.";
+     command for an administrator is printed.";
 
 /// The options of `tailwater trust`.
 pub(crate) const TRUST: &[Opt] = &[
-    flag(&["--remove"], "do not trust it any more", ""),
+    flag(&["--remove"], "remove the authority from the trusted ones", ""),
     with(
         &["--store"],
         ("directory", Kind::Directory),
-        "put its certificate into this directory instead of the store of the system",
-        "Nothing else is done then: no command makes it known.",
+        "write its certificate into this directory instead of the store of the system",
+        "No command that updates the store is run then.",
     ),
     flag(&["-?", "-h", "--help"], "this help", ""),
 ];
 
 /// Purpose of `hash-password`, after its usage.
-pub(crate) const HASH_PASSWORD_ABOUT: &str = "Reads a password from standard input, twice and without showing it on a terminal, one line \
-     otherwise, and prints its hash (yescrypt) with a new salt: with a user a line for the file of auth_basic_user_file, as \
-     tailwater hash-password alice >> users, without one the hash alone. A password is never taken from the command line, \
-     which all users of the machine can read.";
+pub(crate) const HASH_PASSWORD_ABOUT: &str = "Reads a password from standard input (twice and hidden on a terminal, otherwise one line) \
+     and prints its hash (yescrypt) with a new salt. With a user it prints a line for the file of auth_basic_user_file: \
+     tailwater hash-password alice >> users. The command line cannot contain the password, because \
+     all users of the machine can read it.";
 
 /// The options of `tailwater hash-password`.
 pub(crate) const HASH_PASSWORD: &[Opt] = &[flag(&["-?", "-h", "--help"], "this help", "")];

@@ -157,7 +157,7 @@ fn trusted() -> Result<MemoryFile, Fault> {
 
 fn greeting(origins: &[Origin], addresses: &[Addr], own: &[IpAddr]) -> String {
     let line = |url: &str| format!("Passing {url} on to {}", all(origins));
-    session::greeting(addresses, own, line, "Everybody who reaches this machine can ask them.")
+    session::greeting(addresses, own, line, "Everyone who can reach this machine can send requests to them.")
 }
 
 /// List of the servers, for a message.
@@ -574,7 +574,7 @@ mod tests {
         assert_eq!(
             said(&["127.0.0.1:1", "unix:/a", "127.0.0.1:3"], "0.0.0.0:2"),
             "Passing http://127.0.0.1:2/ on to http://127.0.0.1:1, unix:/a and http://127.0.0.1:3\n    \
-             from other machines at http://192.0.2.7:2/\nEverybody who reaches this machine can ask them.\n"
+             from other machines at http://192.0.2.7:2/\nEveryone who can reach this machine can send requests to them.\n"
         );
     }
 }

@@ -63,9 +63,9 @@ fn greeting(directory: &Path, addresses: &[Addr], own: &[IpAddr], options: &Serv
         own,
         line,
         match options.auth {
-            None => "Everybody who reaches this machine can read it.",
+            None => "Everyone who can reach this machine can read it.",
             Some(_) => {
-                "Everybody who reaches this machine and has the password can read it; http does not hide either."
+                "Everyone who can reach this machine and knows the password can read it; http encrypts neither."
             }
         },
     )
@@ -242,7 +242,7 @@ mod tests {
             let address: std::net::SocketAddr = address.parse().unwrap();
             greeting(Path::new("/d"), &[address.into()], &own, &options)
         };
-        let open = "Everybody who reaches this machine can read it.\n";
+        let open = "Everyone who can reach this machine can read it.\n";
         assert_eq!(said("127.0.0.1:1", None), "Serving /d at http://127.0.0.1:1/\n");
         assert_eq!(
             said("0.0.0.0:1", None),
@@ -257,7 +257,7 @@ mod tests {
             )
         );
         assert_eq!(said("192.0.2.7:1", None), format!("Serving /d at http://192.0.2.7:1/\n{open}"));
-        assert!(said("192.0.2.7:1", Some("a:b")).contains("and has the password"));
+        assert!(said("192.0.2.7:1", Some("a:b")).contains("and knows the password"));
     }
 
     #[test]

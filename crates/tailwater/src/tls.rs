@@ -29,7 +29,7 @@ const HTTP_PORT: u16 = 80;
 const LOCAL_PORT: u16 = 8443;
 /// The note about a certificate of a public authority.
 const ORDERED: &str =
-    "The certificate comes by itself; until it is there, nobody trusts the one that is shown.\n";
+    "A certificate is requested automatically. Until it arrives, clients do not trust the temporary one.\n";
 
 /// Address to listen on, and its names; plain HTTP without names.
 #[derive(Debug)]

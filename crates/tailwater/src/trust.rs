@@ -53,7 +53,7 @@ fn change(store: &Store, change: Change) -> Result<String, Fault> {
         }
         Change::Removed => {
             store.remove(&authority.name())?;
-            Ok(format!("The local authority is not trusted any more: {} is gone\n", path.display()))
+            Ok(format!("The local authority is not trusted any more: {} was removed\n", path.display()))
         }
     }
 }

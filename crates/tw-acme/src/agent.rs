@@ -171,7 +171,7 @@ fn start(work: &IssuerConfig, job: &AcmeConfig, log: &LogFn, accounts: &Accounts
                 (log.borrow())(
                     Level::Alert,
                     format_args!(
-                        "acme: issuer \"{name}\" met a fault of this program, it is asked again in {} s",
+                        "acme: issuer \"{name}\" failed because of an internal error, next attempt in {} s",
                         AFTER_FAULT.as_secs()
                     ),
                 );
@@ -271,7 +271,7 @@ mod tests {
         let (first, said) = begun(work(&dir.join("state")));
         assert!(wait::until(within, || said.lock().contains("next attempt in 6")), "{}", *said.lock());
         let line = said.lock().clone();
-        assert!(line.starts_with("acme: no certificate \"example.com\" from issuer \"one\": \"127.0.0.1\" cannot be asked: connect() failed (111: Connection refused) to 127.0.0.1:1; a temporary one is used"), "{line}");
+        assert!(line.starts_with("acme: no certificate \"example.com\" from issuer \"one\": \"127.0.0.1\" cannot be asked: connect() failed (111: Connection refused) to 127.0.0.1:1; a temporary certificate is used"), "{line}");
         let (_second, other) = begun(work(&dir.join("state")));
         drop(first);
         // It asks only now.

@@ -269,7 +269,7 @@ impl Task {
                     Some(issued) => {
                         format!("the one that is used is good until {}", date_of(issued.validity().1))
                     }
-                    None => "a temporary one is used, which nobody trusts".to_owned(),
+                    None => "a temporary certificate is used, which clients do not trust".to_owned(),
                 };
                 let (name, issuer, next) = (plan.wanted.name(), &self.work.issuer.name, span.as_secs());
                 self.log(
@@ -301,7 +301,7 @@ impl Task {
     fn report_fleet(&self, plan: &Plan, error: &Error) {
         let end = match plan.wanted.slot.issued() {
             Some(issued) => format!("the one that is used is good until {}", date_of(issued.validity().1)),
-            None => "a temporary one is used, which nobody trusts".to_owned(),
+            None => "a temporary certificate is used, which clients do not trust".to_owned(),
         };
         if self.fleet_reported.get().is_none_or(|last| last.elapsed() >= FLEET_REPORT) {
             self.fleet_reported.set(Some(Instant::now()));
@@ -381,7 +381,7 @@ impl Task {
                 let (name, issuer) = (plan.wanted.name(), &self.work.issuer.name);
                 self.log(
                     Level::Warn,
-                    format_args!("acme: when to replace certificate \"{name}\" from issuer \"{issuer}\" is not known: {error}; it will be by its lifetime"),
+                    format_args!("acme: the renewal time of certificate \"{name}\" from issuer \"{issuer}\" is not known, so it follows from the lifetime: {error}"),
                 );
                 renewal_info_interval(None)
             }

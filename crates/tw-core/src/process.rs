@@ -433,7 +433,7 @@ pub const DIRECTIVES: &[Directive<RawMainSettings>] = &[
     without_effect("timer_resolution", "interval", MAIN),
     without_effect("pcre_jit", "on | off", MAIN),
     without_effect("lock_file", "file", MAIN),
-    warned_of("ssl_object_cache_inheritable", "on | off", "Every reload reads certificates anew."),
+    warned_of("ssl_object_cache_inheritable", "on | off", "Every reload reads certificates again."),
     warned_of("ssl_engine", "device", "There is no OpenSSL here that could use an engine."),
     warned_of("quic_bpf", "on | off", "Datagrams find their connection without BPF."),
     warned_of("debug_points", "abort | stop", "There are no such points here."),
@@ -475,7 +475,7 @@ const fn warned_of(
             b"ssl_engine" => "there is no OpenSSL here that could use an engine",
             b"debug_points" => "there are no such points here",
             b"quic_bpf" => "datagrams find their connection without BPF",
-            _ => "every reload reads certificates anew",
+            _ => "every reload reads certificates again",
         };
         cx.warn(node.span, format!("\"{}\" has no effect: {reason}", node.name));
         raw.without_effect.set_once(node)

@@ -107,7 +107,7 @@ impl<E: Engine + 'static> Node<E> {
             let payload = self.record(id.clone(), RecordKind::Lost).encode();
             match session.append(&id, &payload).await {
                 Err(EngineError::Lost(why)) => return Err(EngineError::Lost(why)),
-                Err(error) => self.log(Level::Error, format_args!("other nodes cannot be told: {error}")),
+                Err(error) => self.log(Level::Error, format_args!("other nodes cannot be notified: {error}")),
                 Ok(at) => {
                     self.recent.borrow_mut().insert(&id);
                     let lost = self.unconfirmed.borrow_mut().take_all();

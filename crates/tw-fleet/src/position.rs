@@ -63,7 +63,7 @@ impl Continuity {
             Self::FirstTime => Some("this node has not followed the log before"),
             Self::Gap => Some("the log has dropped records that this node has not read"),
             Self::WentBack => Some("the log has lost records that this node has read"),
-            Self::OtherLog => Some("the log was made anew"),
+            Self::OtherLog => Some("the log was created again"),
         }
     }
 

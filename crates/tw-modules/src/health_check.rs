@@ -165,7 +165,7 @@ impl RawCheck {
             PassTarget::To(of) => of,
             PassTarget::Nowhere => {
                 return fail(
-                    "there is nobody to check: no \"proxy_pass\" or its like stands in this location"
+                    "there is no server to check: this location has no \"proxy_pass\" or similar directive"
                         .to_owned(),
                     "it stands beside the \"proxy_pass\", \"fastcgi_pass\", \"uwsgi_pass\", \"scgi_pass\" or \"memcached_pass\" to the group whose servers are checked",
                 );

@@ -137,7 +137,7 @@ impl RawCheck {
             Passing::To(target) => target,
             Passing::Nowhere => {
                 return fail(
-                    "there is nobody to check: no \"proxy_pass\" stands in this server".to_owned(),
+                    "there is no server to check: this server has no \"proxy_pass\"".to_owned(),
                     "it stands beside the \"proxy_pass\" to the group whose servers are checked",
                 );
             }

@@ -166,7 +166,10 @@ impl Follower {
                     continue;
                 }
                 Err(error) if error.is_gone() => {
-                    self.journal.line(&format!("{}: versions are gone, listing again", self.path));
+                    self.journal.line(&format!(
+                        "{}: old versions are not available any more, listing again",
+                        self.path
+                    ));
                     version = None;
                 }
                 Err(ApiError::Status(status @ (403 | 404), _)) if self.is_optional => {

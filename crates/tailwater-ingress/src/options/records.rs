@@ -78,7 +78,7 @@ pub const OPTIONS: &[Opt] = &[
     flag(
         &["--allow-snippets"],
         "allow parts of the configuration in annotations",
-        "Whoever may write an Ingress can then read all secrets of the controller.",
+        "Everyone who may write an Ingress can then read all secrets of the controller.",
     ),
     flag(
         &["--allow-cross-namespace"],

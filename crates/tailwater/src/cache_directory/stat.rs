@@ -258,7 +258,7 @@ impl Summary {
         }
         row("purges", purges_text(dir));
         if self.strangers > 0 {
-            row("others", format!("{} files that are none of a cache", text::count(self.strangers)));
+            row("others", format!("{} files that do not belong to a cache", text::count(self.strangers)));
         }
         out.push('\n');
         out

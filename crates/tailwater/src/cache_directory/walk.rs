@@ -43,7 +43,7 @@ pub(super) struct ResponseFile {
     pub(super) changed: i64,
 }
 
-/// Number of files that are none of a cache.
+/// Number of files that do not belong to a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Strangers(pub(super) u64);
 

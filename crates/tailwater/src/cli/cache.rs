@@ -152,7 +152,7 @@ fn parse_export(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Option<Cache
         (None, true) => ExportTarget::List,
         (Some(to), false) => ExportTarget::Tar(to),
         (Some(_), true) => return Err(UsageError::new("either --to or --list, not both")),
-        (None, false) => return Err(UsageError::new("no --to and no --list: what is to be written?")),
+        (None, false) => return Err(UsageError::new("cache export needs --to or --list")),
     };
     if is_json && target != ExportTarget::List {
         return Err(UsageError::new("\"--json\" requires \"--list\""));

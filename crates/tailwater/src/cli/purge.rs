@@ -43,7 +43,7 @@ pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command,
             return Err(UsageError::new(format!("\"{tag}\" is no tag: tags have neither spaces nor commas")));
         }
         (Some(_), Some(_)) => return Err(UsageError::new("either a key or a tag is purged, not both")),
-        (None, None) => return Err(UsageError::new("no key and no tag: what is to be purged?")),
+        (None, None) => return Err(UsageError::new("purge needs a key or --tag")),
     };
     Ok(Command::Purge(PurgeOptions { main, order: Purge { cache, named, mode } }))
 }

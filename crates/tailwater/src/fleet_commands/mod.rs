@@ -175,7 +175,7 @@ fn push(options: &FleetOptions, console: &Console) -> Result<(), Fault> {
     let value = version.sign(&key).map_err(|why| Fault::emerg(why.to_string()))?;
     match client.set(&format!("{VERSION}{number}"), &value, Some(0)) {
         Err(EngineError::Conflict) => {
-            return Err(Fault::emerg(format!("somebody else has pushed version {number} meanwhile")));
+            return Err(Fault::emerg(format!("another user has pushed version {number} in the meantime")));
         }
         done => done.map_err(|error| failed(&error))?,
     }

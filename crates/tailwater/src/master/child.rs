@@ -177,7 +177,11 @@ impl Child {
         match self.order(&WorkerCommand::Purge(self.last_purge, order), &[]) {
             Ok(()) => drop(self.purges.insert(self.last_purge, client)),
             Err(error) => {
-                let text = format!("worker process {} cannot be told ({})", self.pid, Errno::from(&error));
+                let text = format!(
+                    "no message can be sent to worker process {} ({})",
+                    self.pid,
+                    Errno::from(&error)
+                );
                 client.respond(false, &[Fault::emerg(text)]);
             }
         }
@@ -198,7 +202,7 @@ impl Child {
         let pid = self.pid;
         self.order(&WorkerCommand::Begin, &[]).map_err(|error| {
             let errno = Errno::from(&error);
-            Failure::Lost(Fault::emerg(format!("worker process {pid} cannot be told to begin ({errno})")))
+            Failure::Lost(Fault::emerg(format!("worker process {pid} cannot be started ({errno})")))
         })?;
         self.serves = true;
         Ok(())

@@ -165,14 +165,14 @@ pub(super) fn order_purge(master: Pid, order: &Purge) -> Result<Vec<Fault>, Vec<
         Err(error) => return refused(format!("the order cannot be written: {error}")),
     };
     if request.len() as u64 > WISH_MAX {
-        return refused(format!("what is to be purged has too long a name: {} bytes", request.len()));
+        return refused(format!("the key or tag to purge is too long: {} bytes", request.len()));
     }
-    send(master, &request, "the server ended before it said what came of the purge")
+    send(master, &request, "the server ended before it reported the result of the purge")
 }
 
 /// Requests the state of the fleets, and returns it line by line.
 pub(super) fn request_fleet_status(master: Pid) -> Result<Vec<Fault>, Vec<Fault>> {
-    send(master, FLEET_STATUS.as_bytes(), "the server ended before it said how its fleets are")
+    send(master, FLEET_STATUS.as_bytes(), "the server ended before it reported the state of its fleets")
 }
 
 /// Sends a request and waits for the response. `ended` is the message for a connection that ends without one.

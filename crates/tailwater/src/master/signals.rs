@@ -212,7 +212,7 @@ impl Master {
                 return;
             }
             ClientRequest::Nonsense => {
-                let text = "the server does not understand what it is told: is it of another version?";
+                let text = "the server does not understand the command: is it another version?";
                 return client.respond(false, &[Fault::emerg(text)]);
             }
         }

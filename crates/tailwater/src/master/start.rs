@@ -306,7 +306,7 @@ impl Start {
         let why = match is_init() {
             true => "process 1 cannot go to the background",
             false if notify::is_awaited(self.old.is_some()) => {
-                "a service that tells when it is ready cannot go to the background"
+                "a service that reports when it is ready cannot go to the background"
             }
             false => return false,
         };

@@ -104,7 +104,7 @@ impl Master {
     pub(super) fn change_binary(&mut self) {
         let mut words = args_os();
         let Some(program) = words.next() else {
-            return self.alert("the command line does not say which program this is".to_owned());
+            return self.alert("the command line does not name the program".to_owned());
         };
         let shown = program.to_string_lossy().into_owned();
         if let Some(Err(message)) = self.pid.as_mut().map(|pid| pid.step_aside()) {

@@ -212,7 +212,10 @@ impl Workers {
         let Some(child) = &self.current else { return };
         if let Err(error) = child.order(&WorkerCommand::Renew(texts(files)), &[]) {
             let (pid, errno) = (child.pid(), Errno::from(&error));
-            console.report(Level::Alert, format_args!("worker process {pid} cannot be told ({errno})"));
+            console.report(
+                Level::Alert,
+                format_args!("no message can be sent to worker process {pid} ({errno})"),
+            );
             self.remove_current(|child| child.hang_up(), console);
         }
     }
@@ -258,7 +261,10 @@ impl Workers {
         for child in self.leaving.iter().chain(&self.current) {
             if let Err(error) = child.order_until(until, &order, &fds) {
                 let (pid, errno) = (child.pid(), Errno::from(&error));
-                console.report(Level::Alert, format_args!("worker process {pid} cannot be told ({errno})"));
+                console.report(
+                    Level::Alert,
+                    format_args!("no message can be sent to worker process {pid} ({errno})"),
+                );
                 is_lost = self.current.as_ref().is_some_and(|current| current.pid() == pid);
             }
         }

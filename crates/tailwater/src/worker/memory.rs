@@ -65,8 +65,8 @@ pub(crate) fn lock(config: &Config, copier: Option<&Copier>, console: &Console) 
         Ok(copied) => console.report(
             level,
             format_args!(
-                "\"worker_memory_lock {word}\": {} KB of the program are kept as a copy, which only swap could take away, \
-                 because {}",
+                "\"worker_memory_lock {word}\": {} KB of the program are copied into memory and not locked, so only swapping \
+                 can remove them, because {}",
                 copied >> 10,
                 limit()
             ),

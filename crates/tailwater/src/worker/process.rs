@@ -431,7 +431,7 @@ impl Worker {
                 self.drain();
             }
             Ok(Some((WorkerCommand::Stop, _))) => self.state = State::Ended,
-            Ok(None) => self.shut_down_without_master("the master process is gone"),
+            Ok(None) => self.shut_down_without_master("the master process has ended"),
             Err(error) if Errno::from(&error) == MFILE => {
                 answer(master, &self.say_full(&format!("recvmsg() failed ({MFILE})")));
             }
@@ -494,7 +494,7 @@ impl Worker {
 
     /// Connections may take all descriptors there are. Another process has some left.
     fn say_full(&self, message: &str) -> WorkerReply {
-        let text = format_args!("{message}, another worker process has to do what the master ordered");
+        let text = format_args!("{message}, so another worker process is needed");
         self.console.report(Level::Alert, text);
         WorkerReply::Full
     }

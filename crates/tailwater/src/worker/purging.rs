@@ -68,7 +68,7 @@ impl PendingAnswer {
 impl Drop for PendingAnswer {
     fn drop(&mut self) {
         if let Some(answer) = self.0.take() {
-            answer(PurgeOutcome::refused("the purge has failed: the error log may tell why"));
+            answer(PurgeOutcome::refused("the purge has failed: see the error log"));
         }
     }
 }
@@ -104,7 +104,7 @@ async fn purge(generation: &Generation, order: &Purge) -> PurgeOutcome {
             ),
         },
         Ok(cache::PurgeOutcome::Unpublished) => PurgeOutcome::refused(
-            "it is purged on this node only: other nodes of the fleet could not be told, the error log has the reason",
+            "it is purged on this node only, because other nodes of the fleet could not be notified, the error log has the reason",
         ),
         Err(error) => {
             log(Level::Crit, format_args!("{error} while purging, cache \"{name}\""));

@@ -270,7 +270,8 @@ fn certificates<P: SecureProtocol>(
         if are_dynamic {
             if current.is_some() {
                 return fail(
-                    "a certificate that comes by itself stands beside those that variables name".into(),
+                    "an automatic certificate cannot be combined with certificates that variables name"
+                        .into(),
                 );
             }
             let cache = written.certificate_cache.clone();

@@ -86,7 +86,7 @@ impl TlsParameters<'_> {
                     if selected.chosen.contains(&(Flag::Ktls, Switch::On)) {
                         cx.warn(
                             value.span,
-                            "\"KTLS\" has no effect: what is sent is encrypted here, not by the kernel",
+                            "\"KTLS\" has no effect: the server encrypts itself, the kernel does not",
                         );
                     }
                     selected.chosen.into_iter().for_each(|(flag, to)| switch(flag, to));

@@ -101,7 +101,8 @@ pub(super) async fn purge(r: &mut Request, name: &str) -> Result<ApiResponse, Ap
             Ok(ApiResponse { status: 202, ..ApiResponse::ok(json(&Done { purged: true, queued: true })) })
         }
         Ok(PurgeOutcome::Unpublished) => {
-            let text = "it is purged on this node only: other nodes of the fleet could not be told";
+            let text =
+                "it is purged on this node only, because other nodes of the fleet could not be notified";
             Err(ApiError::new(503, "PurgeNotPublished", text).into())
         }
         Ok(PurgeOutcome::Nothing) => {
@@ -126,7 +127,7 @@ fn parse(body: &[u8]) -> Result<(PurgeScope, Purge), ApiError> {
         (None, None, Some(_)) => {
             Err(refuse("a \"tag\" has letters, and neither spaces nor commas".to_owned()))
         }
-        _ => Err(refuse("one of \"key\", \"prefix\" and \"tag\" says what is to be purged".to_owned())),
+        _ => Err(refuse("one of \"key\", \"prefix\" and \"tag\" is required".to_owned())),
     }
 }
 

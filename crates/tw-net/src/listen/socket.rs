@@ -392,7 +392,7 @@ fn bind_hint(addr: &Addr, error: &io::Error) -> Option<&'static str> {
         (Addr::Inet(_), Os::ADDRINUSE) => Some("another process listens there"),
         (Addr::Inet(_), Os::ADDRNOTAVAIL) => Some("no interface of this machine has that address"),
         (Addr::Unix(Some(path)), Os::ADDRINUSE) if nobody_listens(path) => {
-            Some("the file exists but nobody listens on it: a process that was killed left it, remove it")
+            Some("no process listens on this socket file: it was left by a killed process, remove it")
         }
         (Addr::Unix(_), Os::ADDRINUSE) => Some("another process listens there"),
         _ => None,

@@ -191,7 +191,7 @@ impl Workers {
                 | WorkerReply::Keys(_),
             )
             | ReadResult::Nonsense => {
-                alert("says what no worker process says, killing it");
+                alert("sent an invalid message, killing it");
                 self.remove_current(|child| child.kill(), console);
             }
         }

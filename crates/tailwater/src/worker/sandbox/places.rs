@@ -257,7 +257,11 @@ impl fmt::Display for PathRules {
         let count = |what: &str| self.iter().filter(|place| place.purpose() == what).count();
         let (written, read) = (count("writing in"), count("reading"));
         let plural = if written == 1 { "" } else { "s" };
-        write!(f, "{written} place{plural} may be written to")?;
-        if read > 0 { write!(f, ", {read} more be read") } else { f.write_str(", reading is free") }
+        write!(f, "files may be written in {written} place{plural}")?;
+        if read > 0 {
+            write!(f, " and read in {read} more")
+        } else {
+            f.write_str(", reading is not restricted")
+        }
     }
 }

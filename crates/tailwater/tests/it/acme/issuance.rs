@@ -246,7 +246,8 @@ fn faults_of_the_authority_are_logged_once_and_issue_nothing() {
         let [line] = &lines[..] else { panic!("{lines:?}") };
         assert!(line.contains("acme: no certificate \"example.com\" from issuer \"ca\": "), "{line}");
         assert!(
-            line.contains(reason) && line.contains("a temporary one is used, which nobody trusts"),
+            line.contains(reason)
+                && line.contains("a temporary certificate is used, which clients do not trust"),
             "{line}"
         );
         assert!(!is_trusted(ca, server, "example.com"));

@@ -184,7 +184,7 @@ fn authority_goes_into_a_store_and_out_of_it() {
     // Once more changes nothing.
     assert_eq!(run(&["trust", "--store", place]).1, said);
     let (code, said, _) = run(&["trust", "--remove", "--store", place]);
-    assert!(code == Some(0) && said.ends_with(&format!("{} is gone\n", file.display())), "{said}");
+    assert!(code == Some(0) && said.ends_with(&format!("{} was removed\n", file.display())), "{said}");
     assert!(files().is_empty());
 
     // Who may not do it is told how.

@@ -168,7 +168,7 @@ fn worker_of_a_killed_master_finishes_and_exits() {
     let (port, worker) = (server.addr().port(), worker(&server));
     let mut download = begin_download(&server);
     server.signal(Signal::KILL).unwrap();
-    server.wait_error_log("the master process is gone, shutting down").unwrap();
+    server.wait_error_log("the master process has ended, shutting down").unwrap();
 
     // Another server may start at once, on the same port.
     let conf = format!(

@@ -96,7 +96,7 @@ fn worker_out_of_descriptors_is_replaced_without_loss() {
         "1",
     );
     assert!(!is_gone(before), "{}", server.error_log());
-    server.wait_error_log("another worker process has to do what the master ordered").unwrap();
+    server.wait_error_log("so another worker process is needed").unwrap();
     complete_requests(begun);
     assert!(wait::until(wait::TIMEOUT, || is_gone(before)), "{}", server.error_log());
     assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());

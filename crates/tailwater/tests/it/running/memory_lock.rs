@@ -100,8 +100,7 @@ fn count_complaints(server: &Server) -> usize {
 }
 
 /// Log text about a program that is copied because the limit is too small.
-const COPIED: &str =
-    " KB of the program are kept as a copy, which only swap could take away, because RLIMIT_MEMLOCK is ";
+const COPIED: &str = " KB of the program are copied into memory and not locked, so only swapping can remove them, because RLIMIT_MEMLOCK is ";
 
 #[test]
 fn program_stays_in_memory_and_a_missing_lock_is_logged() {

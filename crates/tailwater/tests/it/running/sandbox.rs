@@ -360,7 +360,8 @@ fn places_of_the_guide_are_those_of_the_configuration_test() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{said}");
     let real = fs::canonicalize(dir.path()).unwrap();
-    let (_, places) = said.split_once(" lets the running server read only in ").unwrap_or_else(|| panic!("{said}"));
+    let (_, places) =
+        said.split_once(" lets the running server read only in ").unwrap_or_else(|| panic!("{said}"));
     let (read, written) = places.split_once(", and write only in ").unwrap();
     let listed = |places: &str| places.split(", ").map(str::to_owned).collect::<Vec<_>>();
     let (read, written) = (listed(read), listed(written.split(';').next().unwrap()));

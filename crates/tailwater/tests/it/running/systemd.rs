@@ -235,6 +235,6 @@ fn notify_service_stays_in_the_foreground() {
     let mut server = builder.start(HTTP).unwrap();
     let ready = manager.wait_for("READY=1");
     assert!(ready.contains(&format!("MAINPID={}\n", server.pid())), "{ready}");
-    server.wait_error_log("a service that tells when it is ready cannot go to the background").unwrap();
+    server.wait_error_log("a service that reports when it is ready cannot go to the background").unwrap();
     assert!(server.stop().unwrap().success());
 }

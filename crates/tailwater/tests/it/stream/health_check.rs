@@ -205,7 +205,7 @@ fn mistakes() {
     for (conf, expected) in [
         (
             "server { listen 127.0.0.1:{port}; health_check; }",
-            "there is nobody to check: no \"proxy_pass\" stands in this server",
+            "there is no server to check: this server has no \"proxy_pass\"",
         ),
         (
             "server { listen 127.0.0.1:{port}; proxy_pass 127.0.0.1:9; health_check; }",

@@ -470,7 +470,7 @@ fn malformed_directives_are_refused() {
     for (said, expected) in [
         (
             "location / { health_check; }",
-            "there is nobody to check: no \"proxy_pass\" or its like stands in this location",
+            "there is no server to check: this location has no \"proxy_pass\" or similar directive",
         ),
         ("location / { proxy_pass http://$host; health_check; }", "needs an address without variables"),
         ("location / { proxy_pass http://127.0.0.1:1; health_check; }", "\"127.0.0.1:1\" is no \"upstream\""),

@@ -152,7 +152,7 @@ fn a_unix_socket_is_open_to_everybody_and_its_file_stays_until_removed() {
     drop(listening);
     // A process that another test starts at this moment has a copy of it until its own program begins.
     let stale = || ListenSocket::open(&addr, &options, &mut no_reports).unwrap_err().to_string();
-    assert!(until(TIMEOUT, || stale().contains("nobody listens on it")), "{}", stale());
+    assert!(until(TIMEOUT, || stale().contains("no process listens on this socket file")), "{}", stale());
 
     std::fs::remove_file(&path).unwrap();
     let listening = ListenSocket::open(&addr, &options, &mut no_reports).unwrap();

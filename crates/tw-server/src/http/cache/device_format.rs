@@ -93,7 +93,7 @@ pub fn format_device(
         DeviceContent::Empty => {}
         DeviceContent::Segments(_) | DeviceContent::Damaged(_) if is_again => {}
         DeviceContent::Segments(_) | DeviceContent::Damaged(_) => {
-            let advice = "--again formats it anew, and all responses in it are lost".to_owned();
+            let advice = "--again formats it, and all responses in it are lost".to_owned();
             return Err((format!("\"{shown}\" has segments of a cache on it"), advice));
         }
         DeviceContent::Foreign(name) => {

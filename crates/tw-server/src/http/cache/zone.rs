@@ -228,7 +228,7 @@ impl Cache {
                     || place.members.is_empty() && before.place.device != place.device)
         };
         if previous.iter().flat_map(|before| before.parts()).any(is_other_store) {
-            cx.warn(span, "a change of \"store\" or \"device\" takes effect when the server is started anew");
+            cx.warn(span, "a change of \"store\" or \"device\" takes effect after a restart of the server");
         }
         // Made at the start, as directories of temporary files are.
         match &*place.members {

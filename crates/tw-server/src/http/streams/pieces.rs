@@ -102,7 +102,7 @@ pub(crate) fn response_body(
     }
     // To a client that has asked for another protocol, a 2xx would mean that this is one.
     if intent == Intent::Tunnel && (200..300).contains(&r.out.status) {
-        r.log(Level::Info, format_args!("nobody has switched to the protocol that the client has asked for"));
+        r.log(Level::Info, format_args!("no handler has switched to the protocol that the client requested"));
         r.out.reset(NOT_IMPLEMENTED);
         r.out.content_length = Some(0);
         body = Body::Empty;

@@ -294,7 +294,7 @@ async fn state(r: &mut Request, explanation: &mut Explanation) {
                             explain_location(r, explanation);
                         } else if generation.plan(r.route.plan).core.visibility == Visibility::Internal {
                             explain_location(r, explanation);
-                            explanation.add("", "internal: nobody may ask for it from outside", None);
+                            explanation.add("", "internal: requests of clients get 404", None);
                         }
                         continue;
                     }
