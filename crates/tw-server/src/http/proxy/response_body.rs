@@ -6,7 +6,7 @@ use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tw_base::memory::{self, Holder};
@@ -50,6 +50,8 @@ pub(super) struct ResponseBody<C: Codec> {
     ahead: Option<ReadAhead>,
     /// Time of the next look at the memory, while nothing is read for want of it.
     next_look: Deadline,
+    /// Begin of that time.
+    paused_since: Option<Instant>,
     /// Memory of a response that goes into a cache.
     fill: Option<FillMemory>,
     trailers: UpstreamResponse,
@@ -69,6 +71,8 @@ struct ExchangeEnd {
 
 /// Time between two looks at the memory while nothing is read for want of it.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Longest time without a read for want of memory.
+const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Bytes of one read while memory is tight.
 const READ_TIGHT: usize = 16 << 10;
 /// Bytes of one read while it is less than that.
@@ -145,6 +149,7 @@ impl<C: Codec> ResponseBody<C> {
             rate,
             ahead,
             next_look: Deadline::new(),
+            paused_since: None,
             fill: None,
             trailers,
         }
@@ -239,6 +244,22 @@ impl<C: Codec> ResponseBody<C> {
                 Poll::Ready(None)
             }
         }
+    }
+
+    /// Ready unless memory is exhausted. After some time it is ready all the same: a response without progress would never give its
+    /// memory back.
+    fn poll_memory(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let now = tw_rt::clock::now();
+        let since = *self.paused_since.get_or_insert(now);
+        let is_over = now.saturating_duration_since(since) >= PAUSE_MAX;
+        if is_over || memory::level() < memory::Level::Exhausted {
+            self.paused_since = None;
+            return Poll::Ready(());
+        }
+        self.next_look.set(LOOK_EVERY);
+        // It has just been set: the task is woken then.
+        let _ = self.next_look.poll_elapsed(cx);
+        Poll::Pending
     }
 
     /// Takes the warnings collected since the last call.
@@ -351,12 +372,10 @@ impl<C: Codec> Pull for ResponseBody<C> {
 impl<C: Codec> BodyOrigin for ResponseBody<C> {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         self.fill.get_or_insert_with(FillMemory::new);
-        if self.exchange.is_some() && memory::level() == memory::Level::Exhausted {
-            // What is read for a cache is read ahead of its clients. The server is not late meanwhile.
+        // What is read for a cache is read ahead of its clients.
+        if self.exchange.is_some() && self.poll_memory(cx).is_pending() {
+            // The server is not late meanwhile.
             self.is_awaited = false;
-            self.next_look.set(LOOK_EVERY);
-            // It has just been set: the task is woken then.
-            let _ = self.next_look.poll_elapsed(cx);
             return Poll::Pending;
         }
         if !std::mem::replace(&mut self.is_awaited, true)
