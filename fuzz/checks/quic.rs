@@ -73,7 +73,12 @@ impl Server {
 
     /// Takes a datagram, lets all tasks go on, and returns the answers.
     pub(crate) fn exchange(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
-        let peer = SocketAddr::from(([192, 0, 2, 7], 4433));
+        let all = self.exchange_from(SocketAddr::from(([192, 0, 2, 7], 4433)), bytes);
+        all.into_iter().map(|(_, datagram)| datagram).collect()
+    }
+
+    /// Takes a datagram of this address, lets all tasks go on, and returns the answers with their receivers.
+    pub(crate) fn exchange_from(&mut self, peer: SocketAddr, bytes: &[u8]) -> Vec<(SocketAddr, Vec<u8>)> {
         self.received += bytes.len();
         if let Received::Connecting(incoming) =
             self.endpoint.receive(self.now, &Datagram { bytes, peer, local: None, ecn: 0 })
@@ -87,7 +92,7 @@ impl Server {
         self.answers()
     }
 
-    fn answers(&mut self) -> Vec<Vec<u8>> {
+    fn answers(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
         let (mut batch, mut all) = (TransmitBatch::default(), Vec::new());
         loop {
             self.endpoint.fill(self.now, &mut batch);
@@ -96,11 +101,12 @@ impl Server {
             }
             for message in batch.messages() {
                 let size = message.segment.map_or(message.bytes.len(), usize::from).max(1);
-                all.extend(message.bytes.chunks(size).map(<[u8]>::to_vec));
+                let datagrams = message.bytes.chunks(size);
+                all.extend(datagrams.map(|datagram| (message.peer, datagram.to_vec())));
             }
             batch.remove(usize::MAX);
         }
-        self.sent += all.iter().map(Vec::len).sum::<usize>();
+        self.sent += all.iter().map(|(_, datagram)| datagram.len()).sum::<usize>();
         self.is_proved |= self.connections.iter().any(|connection| !connection.is_handshaking());
         if !self.is_proved {
             assert!(self.sent <= self.received * 3, "{} for {}", self.sent, self.received);

@@ -8,6 +8,7 @@ use tw_base::Limit;
 
 use crate::hello;
 use crate::keys::{HostKeys, Origin, TokenKey};
+use crate::peer_address::UNVALIDATED_ADDRESSES_MAX;
 use crate::qlog::{FRAMES_MAX, RANGES_MAX};
 use crate::silence::SILENCE_MAX;
 
@@ -134,6 +135,12 @@ pub const LIMITS: &[Limit] = &[
         CONNECTION_IDS_MAX,
         "Connection IDs of a client that are stored, or fewer by quic_active_connection_id_limit",
         "the connection is closed",
+    ),
+    Limit::count(
+        "UNVALIDATED_ADDRESSES_MAX",
+        UNVALIDATED_ADDRESSES_MAX as u64,
+        "Addresses of a QUIC connection that are not validated and whose bytes are counted",
+        "the oldest but the current one is forgotten, and gets nothing until it sends again",
     ),
     Limit::count(
         "FRAMES_MAX",

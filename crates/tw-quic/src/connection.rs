@@ -393,7 +393,7 @@ impl Connection {
 
     /// Address of the client. Changes when the client has moved and the new path is validated.
     pub fn peer(&self) -> SocketAddr {
-        self.0.peer.get().validated
+        self.0.peer.borrow().validated()
     }
 
     /// Address of this side, as the first datagram named it; `None` if the socket does not tell.

@@ -66,7 +66,10 @@ pub struct IncomingConnection {
     pub(crate) hello: Vec<u8>,
     /// Connection ID that the client has sent to.
     pub(crate) destination: Box<[u8]>,
+    /// Length of the first datagram.
     pub(crate) first_len: u64,
+    /// Bytes that have come from the client's address with its hello.
+    pub(crate) received: u64,
     /// Recorder of the connection, if it is recorded.
     pub(crate) recorder: Option<Arc<Recorder>>,
     pub(crate) epoch: u64,
@@ -207,7 +210,7 @@ impl IncomingConnection {
         let outcome = endpoint.guard(|| {
             let mut driver = endpoint.driver.borrow_mut();
             let incoming = self.take(&mut driver).ok_or(ConnectionError::EngineFailed)?;
-            let (is_proved, first_len) = (incoming.remote_address_validated(), self.first_len);
+            let is_proved = incoming.remote_address_validated();
             let mut out = Vec::new();
             match driver
                 .with_engine(|engine| engine.accept(incoming, now, &mut out, Some(config)).map_err(Box::new))
@@ -216,7 +219,7 @@ impl IncomingConnection {
                     let recorder = self.recorder.take();
                     let shared = endpoint.add(&mut driver, (handle, engine), settings, recorder);
                     if !is_proved {
-                        shared.set_unproved(first_len);
+                        shared.peer.borrow_mut().set_unproved(self.received);
                     }
                     Ok(shared)
                 }

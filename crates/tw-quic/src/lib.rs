@@ -19,6 +19,7 @@ mod incoming;
 mod keys;
 mod next_key;
 mod path_watch;
+mod peer_address;
 mod qlog;
 mod shared;
 mod silence;

@@ -1,17 +1,26 @@
 //! Proof that a client which has moved receives at its new address (RFC 9000, section 8.2). The engine validates paths, too, but does not
 //! tell when; so the token of its PATH_CHALLENGE is seen where packets are encrypted, and the PATH_RESPONSE where they are decrypted.
+//!
+//! Packets for an address that may receive little are made small here, too. The engine makes each as large as a datagram, but leaves room for
+//! the tag of the key, whose length it asks for: a longer one leaves less for frames. The part of the room that the real tag does not take is
+//! cut off the datagram, which nobody misses: a packet with a short header ends where its datagram does.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use bytes::BytesMut;
 use engine::crypto::{CryptoError, PacketKey};
 use quinn_proto as engine;
 
+use crate::peer_address::DATAGRAM_MIN;
 use crate::tls::read_varint;
 
+const PING: u8 = 0x01;
+const IMMEDIATE_ACK: u8 = 0x1f;
 const PATH_CHALLENGE: u64 = 0x1a;
 const PATH_RESPONSE: u8 = 0x1b;
+/// Length of a PATH_RESPONSE.
+const RESPONSE_LEN: usize = 9;
 
 /// Watch over the packets of one connection.
 #[derive(Default)]
@@ -23,6 +32,21 @@ pub(crate) struct PathWatch {
     /// Token that was sent to the new address; 0 for none.
     expected: AtomicU64,
     is_proved: AtomicBool,
+    /// Bytes of a datagram of [`DATAGRAM_MIN`] that its packet may not take.
+    reserved: AtomicUsize,
+    /// True if a packet with nothing but a PATH_RESPONSE has to be small.
+    limits_responses: AtomicBool,
+    /// Bytes at the end of the last datagram that are not part of its packet.
+    surplus: AtomicUsize,
+}
+
+/// Limits of the packets that the engine makes next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PacketLimits {
+    /// Size of a packet on the current path, less than [`DATAGRAM_MIN`], which is the size of its datagrams.
+    pub(crate) size: Option<usize>,
+    /// True if a packet with nothing but a PATH_RESPONSE has to be small.
+    pub(crate) small_responses: bool,
 }
 
 impl PathWatch {
@@ -50,6 +74,36 @@ impl PathWatch {
             if receiver == Receiver::NewAddress && token != 0 {
                 self.expected.store(token, Relaxed);
             }
+        }
+    }
+
+    /// Sets the limits of the packets that the engine makes next.
+    pub(crate) fn limit(&self, limits: PacketLimits) {
+        let reserved = limits.size.map_or(0, |size| DATAGRAM_MIN.saturating_sub(size));
+        self.reserved.store(reserved, Relaxed);
+        self.limits_responses.store(limits.small_responses, Relaxed);
+    }
+
+    /// Takes the number of bytes at the end of the last datagram that are not part of its packet.
+    pub(crate) fn take_surplus(&self) -> usize {
+        self.surplus.swap(0, Relaxed)
+    }
+
+    /// Bytes of frames and padding to be encrypted, of those that the engine has written and `reserved` ones of its padding.
+    fn payload_len(&self, written: &[u8], reserved: usize) -> usize {
+        let is_padding = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+        match written {
+            // A probe of the path's MTU is of no use with another size.
+            [PING, IMMEDIATE_ACK, padding @ ..] | [PING, padding @ ..] if is_padding(padding) => {
+                written.len() + reserved
+            }
+            [PATH_RESPONSE, rest @ ..]
+                if self.limits_responses.load(Relaxed)
+                    && rest.get(RESPONSE_LEN - 1..).is_some_and(is_padding) =>
+            {
+                RESPONSE_LEN
+            }
+            _ => written.len(),
         }
     }
 
@@ -127,8 +181,16 @@ impl WatchedKey {
 
 impl PacketKey for WatchedKey {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
-        self.watch.on_encrypt(buf.get(header_len..).unwrap_or_default());
-        self.key.encrypt(packet, buf, header_len);
+        let watch = &self.watch;
+        let reserved = watch.reserved.load(Relaxed);
+        let written = buf.get(header_len..buf.len().saturating_sub(self.tag_len())).unwrap_or_default();
+        watch.on_encrypt(written);
+        if reserved == 0 && !watch.limits_responses.load(Relaxed) {
+            return self.key.encrypt(packet, buf, header_len);
+        }
+        let end = header_len + watch.payload_len(written, reserved) + self.key.tag_len();
+        watch.surplus.store(buf.len().saturating_sub(end), Relaxed);
+        self.key.encrypt(packet, buf.get_mut(..end).unwrap_or_default(), header_len);
     }
 
     fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
@@ -138,7 +200,7 @@ impl PacketKey for WatchedKey {
     }
 
     fn tag_len(&self) -> usize {
-        self.key.tag_len()
+        self.key.tag_len() + self.watch.reserved.load(Relaxed)
     }
 
     fn confidentiality_limit(&self) -> u64 {

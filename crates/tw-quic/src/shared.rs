@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -18,13 +18,11 @@ use crate::config::{SEND_WINDOW_LOW, SEND_WINDOW_MAX, SEND_WINDOW_MIN, STREAMS_G
 use crate::connection::remember;
 use crate::endpoint::{Driver, EndpointState};
 use crate::error::ConnectionError;
-use crate::path_watch::{PathWatch, Receiver};
+use crate::path_watch::{PacketLimits, PathWatch, Receiver};
+use crate::peer_address::{DATAGRAM_MIN, PeerAddress, Room};
 use crate::qlog::{Migration, Recorder};
 use crate::silence::SilenceWatch;
 use crate::stream_id::StreamId;
-
-/// Bytes for a client without a proved address, for each byte of it.
-const AMPLIFICATION_MAX: u64 = 3;
 
 /// State of a connection, which its handles and the endpoint share.
 pub(crate) struct Shared {
@@ -51,9 +49,7 @@ pub(crate) struct Shared {
     pub(crate) is_handshaking: Rc<Cell<bool>>,
     /// True while the endpoint counts its handshake.
     pub(crate) is_counted: Cell<bool>,
-    /// Length of the first datagram, if the client did not prove its address before the handshake.
-    unproved: Cell<Option<u64>>,
-    pub(crate) peer: Cell<PeerAddress>,
+    pub(crate) peer: RefCell<PeerAddress>,
     watch: Arc<PathWatch>,
     /// Recorder, if the connection is recorded.
     recorder: Option<Arc<Recorder>>,
@@ -68,6 +64,15 @@ pub(crate) struct Shared {
     silence: Cell<SilenceWatch>,
 }
 
+/// Result of letting the engine make a message.
+pub(crate) enum Made {
+    Message(engine::Transmit),
+    /// It is more than the receiver may get. To the engine, it is lost in the network.
+    Dropped,
+    /// There is nothing to send, or nothing may be sent now.
+    Nothing,
+}
+
 /// Progress of the close of this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Closing {
@@ -77,22 +82,6 @@ pub(crate) enum Closing {
     Ordered,
     /// The engine makes its packets.
     Executed,
-}
-
-/// Address of the client, as far as it is proved.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PeerAddress {
-    /// Address that the client has proved to receive at.
-    pub(crate) validated: SocketAddr,
-    /// Address it uses now, if that is another one.
-    candidate: Option<SocketAddr>,
-}
-
-impl PeerAddress {
-    /// Returns true if the client has not used this address before.
-    pub(crate) fn is_new(self, address: SocketAddr) -> bool {
-        address != self.validated && Some(address) != self.candidate
-    }
 }
 
 /// Tasks that wait.
@@ -127,7 +116,7 @@ impl Shared {
         (bidi_streams_max, watch): (u64, Arc<PathWatch>),
         recorder: Option<Arc<Recorder>>,
     ) -> Rc<Self> {
-        let peer = PeerAddress { validated: engine.remote_address(), candidate: None };
+        let peer = PeerAddress::new(engine.remote_address());
         Rc::new(Self {
             handle,
             serial,
@@ -144,8 +133,7 @@ impl Shared {
             handles: Cell::new(0),
             is_handshaking: Rc::new(Cell::new(true)),
             is_counted: Cell::new(true),
-            unproved: Cell::new(None),
-            peer: Cell::new(peer),
+            peer: RefCell::new(peer),
             watch,
             recorder,
             bidi_streams_max,
@@ -201,27 +189,53 @@ impl Shared {
         !self.is_handshaking.get()
     }
 
-    /// Records that the client did not prove its address, and the length of its first datagram.
-    pub(crate) fn set_unproved(&self, first_len: u64) {
-        self.unproved.set(Some(first_len));
-    }
-
-    /// True as long as the client may have a forged address.
-    pub(crate) fn is_unproved(&self) -> bool {
-        self.unproved.get().is_some() && !self.is_established()
-    }
-
-    /// Returns true if one more datagram is no more than three times what the client has sent (RFC 9000, section 8.1). The engine exceeds
-    /// that by a part of a datagram.
-    pub(crate) fn may_send(&self, engine: &engine::Connection) -> bool {
-        let Some(first_len) = self.unproved.get().filter(|_| !self.is_established()) else { return true };
-        let all = engine.stats();
-        let received = first_len.saturating_add(all.udp_rx.bytes);
-        all.udp_tx.bytes + u64::from(all.path.current_mtu) <= received.saturating_mul(AMPLIFICATION_MAX)
+    /// Makes one message of up to `segments_max` datagrams in `buffer`, if there is something to send and room for it.
+    pub(crate) fn make_message(
+        &self,
+        engine: &mut engine::Connection,
+        now: Instant,
+        segments_max: usize,
+        buffer: &mut Vec<u8>,
+    ) -> Made {
+        let mtu = |engine: &engine::Connection| usize::from(engine.stats().path.current_mtu);
+        let (mut room, limits_responses) = {
+            let mut peer = self.peer.borrow_mut();
+            (peer.room(|| mtu(engine)), peer.limits_responses())
+        };
+        if let Room::Packet(size) = room
+            && mtu(engine) > DATAGRAM_MIN
+        {
+            // The port has changed, not the address, so the engine goes on with the MTU of the old path, of which nothing is known here.
+            engine.path_changed(now);
+            if size >= DATAGRAM_MIN {
+                room = Room::Datagram;
+            }
+        }
+        let (segments, size) = match room {
+            Room::Closed => return Made::Nothing,
+            Room::Packet(size) => (1, Some(size)),
+            Room::Datagram => (1, None),
+            Room::Open => (segments_max, None),
+        };
+        self.watch.limit(PacketLimits { size, small_responses: limits_responses });
+        let transmit = engine.poll_transmit(now, segments, buffer);
+        self.watch.limit(PacketLimits::default());
+        let Some(mut transmit) = transmit else { return Made::Nothing };
+        transmit.size -= self.watch.take_surplus().min(transmit.size);
+        let mut peer = self.peer.borrow_mut();
+        if let Some(candidate) = peer.candidate() {
+            let is_new = transmit.destination == candidate;
+            self.watch.packets_made(if is_new { Receiver::NewAddress } else { Receiver::Other });
+        }
+        match peer.take(transmit.destination, transmit.size as u64) {
+            true => Made::Message(transmit),
+            false => Made::Dropped,
+        }
     }
 
     /// Frees memory that an idle connection does not need.
     pub(crate) fn shrink(&self) {
+        self.peer.borrow_mut().shrink();
         self.waiters.borrow_mut().shrink();
         self.writable.take();
     }
@@ -414,6 +428,7 @@ impl Shared {
             Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
             Event::Connected => {
                 self.is_handshaking.set(false);
+                self.peer.borrow_mut().prove_first();
                 self.record(Recorder::established);
                 wake(waiters.established.take());
             }
@@ -443,33 +458,14 @@ impl Shared {
 
     /// Records an address of the client that has been validated.
     fn update_peer(&self, engine: &engine::Connection) {
-        let PeerAddress { validated, candidate } = self.peer.get();
         let current = engine.remote_address();
-        let (peer, migration) = if current == validated {
-            if candidate.is_none() {
-                return;
-            }
-            self.watch.stop();
-            (PeerAddress { validated, candidate: None }, Migration::Abandoned)
-        } else if candidate != Some(current) {
-            self.watch.start();
-            (PeerAddress { validated, candidate: Some(current) }, Migration::Started)
-        } else if self.watch.is_proved() {
-            self.watch.stop();
-            (PeerAddress { validated: current, candidate: None }, Migration::Complete)
-        } else {
-            return;
-        };
-        self.record(|recorder| recorder.migration(migration, current));
-        self.peer.set(peer);
-    }
-
-    /// Notes that the engine has made packets for this receiver.
-    pub(crate) fn packets_made(&self, receiver: SocketAddr) {
-        if let Some(candidate) = self.peer.get().candidate {
-            let is_new = receiver == candidate;
-            self.watch.packets_made(if is_new { Receiver::NewAddress } else { Receiver::Other });
+        let followed = self.peer.borrow_mut().follow(current, self.watch.is_proved());
+        let Some(migration) = followed else { return };
+        match migration {
+            Migration::Started => self.watch.start(),
+            Migration::Abandoned | Migration::Complete => self.watch.stop(),
         }
+        self.record(|recorder| recorder.migration(migration, current));
     }
 }
 

@@ -367,7 +367,14 @@ fn client_without_proved_address_gets_three_times_its_bytes_at_most() {
         let mut tls = (*Authority::server(&[&TLS13], &authority.certify(&names))).clone();
         tls.alpn_protocols = vec![b"echo".to_vec()];
         net.server.tls = Arc::new(tls);
+        let hello = net.client.datagrams(net.now);
+        let (client, other) = (net.client_address, "203.0.113.1:1000".parse().unwrap());
+        hello.iter().for_each(|datagram| net.send(To::Server, client, datagram.clone()));
         for _ in 0..200 {
+            // What comes from elsewhere pays for nothing.
+            if !net.server.connections.is_empty() {
+                hello.iter().for_each(|datagram| net.server.receive(net.now, other, datagram));
+            }
             if !net.step() || net.server.connections.iter().any(|one| !one.connection.is_handshaking()) {
                 break;
             }
@@ -526,6 +533,89 @@ fn forged_address_is_not_believed() {
         assert_eq!(connection.peer(), real);
     }
     assert!(!net.stray.is_empty(), "the new path is probed");
+}
+
+/// A connection whose server has much to send, and whose client has received a part of it.
+fn download(seed: u64) -> (Net, Connection, impl FnMut(&mut Net, usize)) {
+    let mut net = Net::new(seed, Faults::default(), RetryPolicy::UnderLoad);
+    let connection = net.connected().clone();
+    let cx = &mut Context::from_waker(Waker::noop());
+    let Poll::Ready(Ok(stream)) = connection.poll_open_uni(cx) else { panic!("a stream is allowed") };
+    let (writer, mut rest) = (connection.clone(), [Bytes::from(vec![7; 300_000])]);
+    let mut receive = move |net: &mut Net, len: usize| {
+        net.until("download", |net| {
+            let cx = &mut Context::from_waker(Waker::noop());
+            while let Poll::Ready(Ok(1..)) = writer.poll_write(stream, cx, &mut rest) {}
+            net.client.received.get(&stream.value()).is_some_and(|bytes| bytes.len() >= len)
+        });
+    };
+    receive(&mut net, 50_000);
+    (net, connection, receive)
+}
+
+/// The only datagram of a client that has something to say.
+fn ping(net: &mut Net) -> Vec<u8> {
+    net.client.engine.connection.ping();
+    let [datagram] = &net.client.datagrams(net.now)[..] else { panic!("one datagram") };
+    assert!(datagram.len() < 60, "{}", datagram.len());
+    datagram.clone()
+}
+
+#[test]
+fn moved_client_gets_three_times_its_bytes_until_it_has_answered() {
+    // Another port, and another network, of whose path nothing is known.
+    for (seed, moved) in [(31, "198.51.100.7:50001"), (32, "203.0.113.9:50000")] {
+        let (mut net, connection, mut receive) = download(seed);
+        // All that is under way is lost with the old path.
+        net.flying.clear();
+        let datagram = ping(&mut net);
+        net.client_address = moved.parse().unwrap();
+        net.server.receive(net.now, net.client_address, &datagram);
+        (net.received, net.answered) = (datagram.len(), 0);
+        net.flush();
+        assert!(net.answered > 0, "the client is asked for its proof");
+        while connection.peer() != net.client_address {
+            assert!(net.answered <= 3 * net.received, "{} for {}", net.answered, net.received);
+            assert!(net.step() && net.client.lost.is_none());
+        }
+        receive(&mut net, 300_000);
+    }
+}
+
+#[test]
+fn hundred_addresses_get_three_times_their_bytes_each() {
+    let (mut net, connection, mut receive) = download(33);
+    for host in 0..100 {
+        let datagram = ping(&mut net);
+        let (real, forged) = (net.client_address, SocketAddr::from(([203, 0, 113, host], 443)));
+        net.server.receive(net.now, forged, &datagram);
+        for _ in 0..1 + host % 3 {
+            net.flush();
+            net.now += Duration::from_millis(1);
+            net.server.endpoint.on_timeout(net.now);
+        }
+        let sent: usize =
+            net.stray.iter().filter(|(to, _)| *to == forged).map(|(_, datagram)| datagram.len()).sum();
+        assert!(sent > 0 && sent <= 3 * datagram.len(), "{sent} for {}", datagram.len());
+        assert_eq!(connection.peer(), real);
+    }
+    // The client itself goes on.
+    receive(&mut net, 300_000);
+    assert!(net.stray.iter().map(|(_, datagram)| datagram.len()).sum::<usize>() < 100 * 3 * 60);
+}
+
+#[test]
+fn forged_addresses_get_nothing_later() {
+    let (mut net, _connection, _) = download(34);
+    let datagram = ping(&mut net);
+    let forged: SocketAddr = "192.0.2.66:1".parse().unwrap();
+    net.server.receive(net.now, forged, &datagram);
+    // The client is gone: nothing else arrives until the server gives up.
+    net.faults.lost = 100;
+    net.until("end", |net| net.server.endpoint.connections() == 0);
+    let sent: usize =
+        net.stray.iter().filter(|(to, _)| *to == forged).map(|(_, datagram)| datagram.len()).sum();
+    assert!(sent > 0 && sent <= 3 * datagram.len(), "{sent} for {}", datagram.len());
 }
 
 #[test]

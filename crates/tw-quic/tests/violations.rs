@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 #[path = "../../../fuzz/checks/quic.rs"]
@@ -319,6 +320,35 @@ fn floods_of_frames_cost_no_more_than_they_send() {
     let gaps = |at: usize, _: &mut RawClient| stream(0xe, &[0, at as u64 * 2, 1], b"x");
     let (_, server, _) = flood(2000, gaps);
     assert_eq!(server.endpoint.statistics().panics, 0);
+}
+
+#[test]
+fn path_challenge_from_another_address_gets_three_times_its_bytes() {
+    let (mut server, mut client) = (Server::new(), client());
+    shake_hands(&mut server, &mut client);
+    for at in 0..100 {
+        let challenge = [vec![0x1a], vec![at; 8]].concat();
+        // A client that may have forged the address, and one that does as it should.
+        for padding in [0, 1200] {
+            // What is not acknowledged would be in the way of the next answer.
+            let acknowledgement = client.acknowledgement(Level::Application);
+            let datagram = client.datagram(Level::Application, &acknowledgement).unwrap();
+            server.exchange(&datagram);
+            let frames = [challenge.clone(), vec![0; padding]].concat();
+            let datagram = client.datagram(Level::Application, &frames).unwrap();
+            let other = SocketAddr::from(([203, 0, 113, at], 443));
+            let answers = server.exchange_from(other, &datagram);
+            let sent: Vec<_> = answers.into_iter().filter(|(to, _)| *to == other).collect();
+            let [(_, answer)] = &sent[..] else { panic!("one answer") };
+            assert!(answer.len() <= 3 * datagram.len(), "{} for {}", answer.len(), datagram.len());
+            assert!(answer.len() >= padding, "{}", answer.len());
+            client.frames.clear();
+            client.receive(answer);
+            let response = client.frames.iter().find(|(_, kind, _)| *kind == 0x1b);
+            assert_eq!(response.map(|(_, _, token)| &token[..]), Some(&[at; 8][..]));
+            server.pass(Duration::from_millis(10));
+        }
+    }
 }
 
 #[test]

@@ -59,6 +59,8 @@ pub(super) struct PendingHello {
     pub(super) reader: HelloReader,
     /// Length of the first datagram.
     pub(super) first_len: u64,
+    /// Bytes that have come from the address of the first datagram.
+    pub(super) received: u64,
 }
 
 impl Driver {

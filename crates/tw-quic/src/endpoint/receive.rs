@@ -31,7 +31,12 @@ impl EndpointState {
         };
         // The engine takes what it is given; the hello is read from a copy.
         let pending = destination.and_then(|id| driver.hellos.get_mut(id));
-        let progress = pending.map(|pending| pending.reader.read(datagram.bytes));
+        let progress = pending.map(|pending| {
+            if pending.incoming.remote_address() == datagram.peer {
+                pending.received += datagram.bytes.len() as u64;
+            }
+            pending.reader.read(datagram.bytes)
+        });
         let mut out = Vec::new();
         let ecn = EcnCodepoint::from_bits(datagram.ecn & 3);
         let bytes = BytesMut::from(datagram.bytes);
@@ -57,7 +62,12 @@ impl EndpointState {
                     recorder.set_time(now);
                     recorder.datagrams(Direction::Received, datagram.bytes.len(), None, datagram.ecn);
                 });
-                if shared.peer.get().is_new(datagram.peer) {
+                let is_new = {
+                    let mut known = shared.peer.borrow_mut();
+                    known.note_received(datagram.peer, datagram.bytes.len() as u64);
+                    known.is_new(datagram.peer)
+                };
+                if is_new {
                     // Before the tasks that the datagram wakes.
                     self.has_moved_client.set(true);
                     self.queue(shared.handle, shared.serial);
@@ -114,7 +124,8 @@ impl EndpointState {
         }
         let mut reader = HelloReader::new(destination);
         let progress = reader.read(bytes);
-        let pending = PendingHello { incoming, reader, first_len: bytes.len() as u64 };
+        let first_len = bytes.len() as u64;
+        let pending = PendingHello { incoming, reader, first_len, received: first_len };
         if progress == Progress::Whole {
             return Received::Connecting(self.incoming(driver, pending));
         }
@@ -128,12 +139,13 @@ impl EndpointState {
     }
 
     fn incoming(self: &Rc<Self>, driver: &mut Driver, pending: PendingHello) -> IncomingConnection {
-        let PendingHello { incoming, reader, first_len } = pending;
+        let PendingHello { incoming, reader, first_len, received } = pending;
         driver.handshakes += 1;
         let destination = reader.destination().into();
         IncomingConnection {
             destination,
             first_len,
+            received,
             peer: incoming.remote_address(),
             local: incoming.local_ip(),
             incoming: Some(incoming),

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::EndpointState;
 use crate::qlog::Direction;
-use crate::shared::{Closing, Shared};
+use crate::shared::{Closing, Made, Shared};
 use crate::transmit::{Outgoing, TransmitBatch};
 
 /// Datagrams of one message. Longer ones would hold up those of other connections.
@@ -36,15 +36,9 @@ impl EndpointState {
             shared.execute_close(engine, now);
             let (mut visit, mut made) = (Visit::Cut, 0);
             while made < DATAGRAMS_OF_VISIT && !batch.is_full() {
-                if !shared.may_send(engine) {
-                    visit = Visit::Whole;
-                    break;
-                }
                 let mut buffer = batch.buffer();
-                let segments = if shared.is_unproved() { 1 } else { SEGMENTS_MAX };
-                match engine.poll_transmit(now, segments, &mut buffer) {
-                    Some(transmit) => {
-                        shared.packets_made(transmit.destination);
+                match shared.make_message(engine, now, SEGMENTS_MAX, &mut buffer) {
+                    Made::Message(transmit) => {
                         let message = Outgoing::new(buffer, transmit);
                         made += message.datagrams();
                         let Outgoing { bytes, segment, ecn, .. } = &message;
@@ -53,7 +47,11 @@ impl EndpointState {
                         });
                         batch.push(message);
                     }
-                    None => {
+                    Made::Dropped => {
+                        batch.give_back(buffer);
+                        made += 1;
+                    }
+                    Made::Nothing => {
                         batch.give_back(buffer);
                         visit = Visit::Whole;
                         break;
