@@ -37,6 +37,11 @@ pub struct UpstreamGroup<P: ConnectingProtocol> {
 }
 
 impl<P: ConnectingProtocol> UpstreamGroup<P> {
+    /// Returns true if servers have names, or may get some from a `state` file.
+    pub fn may_have_names(&self) -> bool {
+        self.peers.has_host_names() || self.state.is_some()
+    }
+
     /// Creates a group of the servers of an address in a directive, which has no `upstream` block. As in nginx, its connections are not
     /// used again: there is nowhere to configure that, and a server that serves one connection at a time would wait for the next request
     /// on one of them.

@@ -32,7 +32,9 @@ use tw_conf::{Args, ConfError, Directive, LOCATION, Setting, record};
 use tw_connect::upstream_block::{Groups, configured_groups};
 use tw_connect::{ConnectingProtocol, UpstreamGroup};
 use tw_core::module::Settings;
+use tw_core::reach::Reach;
 use tw_http::{Method, RequestHead};
+use tw_server::config::location::Location;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
 use tw_server::http::plan::{Handler, Outcome, Phase, Plan, Step};
@@ -121,6 +123,13 @@ impl Settings<Http> for Api {
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         if let Some(here) = &self.here {
             plan.add(Phase::Content, Arc::new(here.clone()));
+        }
+    }
+
+    fn reach(&self, _: &Location, reach: &mut Reach) {
+        // A server that is added may have a name.
+        if self.here.as_ref().is_some_and(|here| here.mode == Mode::Write) {
+            tw_connect::resolving::reach(reach);
         }
     }
 }

@@ -249,6 +249,10 @@ impl<L: Language> PassModule for CgiGateway<L> {
     fn passes(&self) -> bool {
         self.target.is_some()
     }
+
+    fn has_names(&self) -> bool {
+        self.target.as_ref().is_some_and(PassAddress::has_names)
+    }
 }
 
 impl<L: Language> Handler for CgiGateway<L> {

@@ -159,6 +159,10 @@ impl PassModule for Grpc {
     fn passes(&self) -> bool {
         self.target.is_some()
     }
+
+    fn has_names(&self) -> bool {
+        self.target.as_ref().is_some_and(PassAddress::has_names)
+    }
 }
 
 impl Handler for Grpc {

@@ -141,6 +141,10 @@ impl PassModule for MemcachedPass {
     fn passes(&self) -> bool {
         self.passed.is_some()
     }
+
+    fn has_names(&self) -> bool {
+        self.passed.as_ref().is_some_and(|(target, _)| target.has_names())
+    }
 }
 
 impl Handler for MemcachedPass {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tw_connect::resolving;
 use tw_core::reach::Reach;
 use tw_server::config::location::Location;
 use tw_server::http::plan::{Handler, Plan};
@@ -18,6 +19,9 @@ pub(crate) trait PassModule: Handler {
 
     /// Returns `true` if the location passes requests on.
     fn passes(&self) -> bool;
+
+    /// Returns `true` if requests may need the address of a name.
+    fn has_names(&self) -> bool;
 }
 
 /// See [`Settings::are_shared`](tw_core::module::Settings::are_shared).
@@ -43,5 +47,8 @@ pub(crate) fn is_rebuilt(r: &Request, settings: &ProxySettings) -> bool {
 pub(crate) fn reach(pass_module: &impl PassModule, core: &Location, reach: &mut Reach) {
     if pass_module.passes() {
         pass_module.settings().reach(core, reach);
+        if pass_module.has_names() {
+            resolving::reach(reach);
+        }
     }
 }

@@ -326,6 +326,10 @@ impl PassModule for Proxy {
     fn passes(&self) -> bool {
         self.target.is_some()
     }
+
+    fn has_names(&self) -> bool {
+        self.target.as_ref().is_some_and(PassUrl::has_names)
+    }
 }
 
 impl Handler for Proxy {

@@ -65,8 +65,11 @@ impl Settings<Stream> for StreamProxy {
     }
 
     fn reach(&self, _: &ServerSettings, reach: &mut Reach) {
-        if self.target.is_some() {
+        if let Some(target) = &self.target {
             self.settings.reach(reach);
+            if target.has_names() {
+                tw_connect::resolving::reach(reach);
+            }
         }
     }
 }

@@ -195,6 +195,9 @@ impl Settings<Http> for TunnelPass {
         if self.target.is_some() || self.connect.is_some() {
             self.settings.reach(reach);
         }
+        if self.connect.is_some() || self.target.as_ref().is_some_and(PassAddress::has_names) {
+            tw_connect::resolving::reach(reach);
+        }
     }
 }
 

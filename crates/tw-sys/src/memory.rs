@@ -85,6 +85,19 @@ pub fn may_lock(len: usize) -> bool {
     locked.is_ok()
 }
 
+/// Maps the first page of a file so that it could be run, and unmaps it, to try if that is allowed.
+///
+/// Errors: those of `mmap`; `EPERM` in the sandbox.
+pub fn try_map_executable(file: BorrowedFd<'_>) -> io::Result<()> {
+    const PAGE: usize = 4096;
+    let protection = ProtFlags::READ | ProtFlags::EXEC;
+    // SAFETY: a new mapping at an address where nothing is, which nobody gets to know.
+    let start =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE, protection, MapFlags::PRIVATE, file, 0) }?;
+    // SAFETY: the mapping that was made here, with its length; nothing refers to it.
+    Ok(unsafe { rustix::mm::munmap(start, PAGE) }?)
+}
+
 /// Mapping of a file that keeps its pages in memory once they are locked. It cannot be read, so a file that became shorter
 /// cannot cause a fault.
 #[derive(Debug)]

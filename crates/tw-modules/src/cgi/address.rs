@@ -164,6 +164,11 @@ impl PassAddress {
     /// The target, if it does not depend on the request.
     pub(crate) fn fixed(&self) -> Option<&Arc<FixedAddress>> {
         match self {
+    /// Returns `true` if requests may need the address of a name.
+    pub(crate) fn has_names(&self) -> bool {
+        self.fixed().is_none_or(|fixed| fixed.group.may_have_names())
+    }
+
             Self::Fixed(fixed) => Some(fixed),
             Self::Variable { .. } => None,
         }

@@ -213,6 +213,11 @@ impl PassUrl {
     /// The target, if it does not depend on the request.
     pub(super) fn fixed(&self) -> Option<&Arc<FixedUrl>> {
         match self {
+    /// Returns `true` if requests may need the address of a name.
+    pub(super) fn has_names(&self) -> bool {
+        self.fixed().is_none_or(|fixed| fixed.group.may_have_names())
+    }
+
             Self::Fixed(fixed) => Some(fixed),
             Self::Variable { .. } => None,
         }

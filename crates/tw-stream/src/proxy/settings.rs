@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tw_conf::{ConfError, Setting, Word};
-use tw_connect::resolving;
 use tw_connect::settings::{ConnectionSettings, RawConnection};
 use tw_connect::tls_settings::TlsSettings;
 use tw_connect::upstream_tls::{RawUpstreamTls, TlsProtocol, UpstreamTls};
@@ -161,10 +160,9 @@ impl ProxySettings {
         if self.ssl { self.tls.enable("proxy_", TlsProtocol::Any, cx) } else { Ok(()) }
     }
 
-    /// Adds to `reach` what the sandbox must allow.
+    /// Adds to `reach` what the sandbox must allow, but for names of servers.
     pub fn reach(&self, reach: &mut Reach) {
         reach.connects();
-        resolving::reach(reach);
         self.connection.reach(reach);
         self.tls.reach(reach);
     }

@@ -41,6 +41,14 @@ impl PassTarget {
         Ok(Self::Variable { address: cx.template(word)?, groups: cx.block.upstream.any_group() })
     }
 
+    /// Returns true if sessions may need the address of a name.
+    pub fn has_names(&self) -> bool {
+        match self {
+            Self::Fixed(group) => group.may_have_names(),
+            Self::Variable { .. } => true,
+        }
+    }
+
     /// Describes the servers for `--explain`.
     pub fn explain(&self) -> Vec<(&'static str, String)> {
         let Self::Fixed(group) = self else {

@@ -1,7 +1,9 @@
 //! Rules are compared here, and enforced in child processes that then try what an attacker would.
 
 use std::fs::File;
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -87,6 +89,27 @@ fn rules_are_compared() {
 }
 
 #[test]
+fn only_names_need_the_files_of_the_resolver() {
+    let dir = site();
+    for (blocks, expected) in [
+        ("http { server { location / { proxy_pass http://127.0.0.1:1; } } }", false),
+        ("http { server { location / { fastcgi_pass unix:/run/x; } } }", false),
+        ("http { upstream u { server 127.0.0.1:1; } server { location / { proxy_pass http://u; } } }", false),
+        ("http { server { location / { api; } } }", false),
+        ("stream { server { listen 127.0.0.1:1; proxy_pass 127.0.0.1:1; } }", false),
+        ("http { server { location / { proxy_pass http://localhost; } } }", true),
+        ("http { server { location / { proxy_pass http://$host; } } }", true),
+        ("http { upstream u { server localhost:1; } server { location / { grpc_pass u; } } }", true),
+        ("http { server { location / { api write=on; } } }", true),
+        ("stream { server { listen 127.0.0.1:1; proxy_pass localhost:1; } }", true),
+    ] {
+        let config = config(&dir, &format!("sandbox on; error_log logs/error.log; {blocks}"));
+        let allowed = SandboxRules::of(&config, ProcessRole::Worker).allowed().reading.unwrap();
+        assert_eq!(allowed.iter().any(|path| path == Path::new("/etc")), expected, "{blocks} {allowed:?}");
+    }
+}
+
+#[test]
 fn kernel_without_landlock_is_a_notice_or_an_error() {
     let dir = site();
     let judged = |main: &str, status| {
@@ -136,7 +159,10 @@ const FASTOPEN: u32 = 0x2000_0000;
 /// `AF_ALG`
 const ALG: u16 = 38;
 
-const EXPECTED: [Expected; 33] = [
+/// `AF_NETLINK`
+const NETLINK: u16 = 16;
+
+const EXPECTED: [Expected; 36] = [
     Expected("read the site", Some(0), 0, 0),
     Expected("read names of hosts", Some(0), 0, 0),
     Expected("read about itself", Some(0), 0, 0),
@@ -163,6 +189,9 @@ const EXPECTED: [Expected; 33] = [
     Expected("connect by sending", None, EPERM, EPERM),
     Expected("connect over several paths", None, EPERM, EPERM),
     Expected("talk to the kernel's cryptography", None, EPERM, EPERM),
+    Expected("ask the kernel for its interfaces", None, EPERM, EPERM),
+    Expected("run what it has written into memory", Some(0), EPERM, EPERM),
+    Expected("run what it has written into a collection", None, EPERM, EPERM),
     Expected("make a ring", None, EPERM, EPERM),
     Expected("signal the master", None, EPERM, EPERM),
     Expected("hold the master", Some(0), EPERM, EPERM),
@@ -330,6 +359,21 @@ fn attempt(name: &str, dir: &Path, port: &str) -> io::Result<()> {
             let family = rustix::net::AddressFamily::from_raw(ALG);
             let kind = rustix::net::SocketType::SEQPACKET;
             Ok(rustix::net::socket(family, kind, None).map(drop)?)
+        }
+        "ask the kernel for its interfaces" => {
+            let (family, kind) =
+                (rustix::net::AddressFamily::from_raw(NETLINK), rustix::net::SocketType::RAW);
+            rustix::net::socket(family, kind, None)?;
+            Ok(rustix::net::socket(family, rustix::net::SocketType::DGRAM, None).map(drop)?)
+        }
+        "run what it has written into memory" => {
+            let mut file = File::from(rustix::fs::memfd_create("code", rustix::fs::MemfdFlags::CLOEXEC)?);
+            file.write_all(&[0xc3; 4096])?;
+            tw_sys::memory::try_map_executable(file.as_fd())
+        }
+        "run what it has written into a collection" => {
+            fs::write(dir.join("a/code"), [0xc3; 4096])?;
+            tw_sys::memory::try_map_executable(File::open(dir.join("a/code"))?.as_fd())
         }
         "make a ring" => tw_sys::uring::Ring::<File, ()>::new(8).map(drop),
         "signal the master" => Ok(rustix::process::test_kill_process(master())?),

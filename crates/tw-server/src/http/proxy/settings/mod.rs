@@ -131,7 +131,7 @@ impl ProxySettings {
         }
     }
 
-    /// Adds to `reach` what the sandbox must allow.
+    /// Adds to `reach` what the sandbox must allow, but for names of servers.
     pub fn reach(&self, core: &Location, reach: &mut Reach) {
         self.upstream.reach(reach);
         if let Some(temp) = &self.buffers.temp_path {

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tw_conf::{ConfError, Setting};
-use tw_connect::resolving;
 use tw_connect::settings::{ConnectionSettings, RawConnection, RawTimeouts, Timeouts};
 use tw_connect::tls_settings::TlsSettings;
 use tw_connect::upstream_tls::RawUpstreamTls;
@@ -95,10 +94,9 @@ impl UpstreamSettings {
         })
     }
 
-    /// Adds to `reach` what the sandbox must allow.
+    /// Adds to `reach` what the sandbox must allow, but for names of servers.
     pub fn reach(&self, reach: &mut Reach) {
         reach.connects();
-        resolving::reach(reach);
         self.connection.reach(reach);
         self.tls.reach(reach);
     }
