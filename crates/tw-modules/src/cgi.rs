@@ -20,7 +20,7 @@ use tw_http::{Framing, Method};
 use tw_log::{Level, Text};
 use tw_server::config::location::Location;
 use tw_server::http::Http;
-use tw_server::http::cache::{self, Lookup};
+use tw_server::http::cache::{self, Lookup, SentBody};
 use tw_server::http::forward_head::RewriteFields;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::proxy::codec::{BodyFraming, Codec};
@@ -281,11 +281,12 @@ impl<L: Language> CgiGateway<L> {
             return Outcome::Status(status);
         }
         let key = |r: &Request, key: &mut Vec<u8>| self.usual_key.eval(r, key);
-        let lookup =
-            match cache::look_up(r, &self.settings.cache, &self.settings.response.forward, self, key).await {
-                Ok(lookup) => lookup,
-                Err(answer) => return answer,
-            };
+        let sent = if self.settings.request.pass_body { SentBody::Client } else { SentBody::None };
+        let forward = &self.settings.response.forward;
+        let lookup = match cache::look_up(r, &self.settings.cache, forward, self, sent, key).await {
+            Ok(lookup) => lookup,
+            Err(answer) => return answer,
+        };
         // DIFF(nginx): GET cannot be asked in the place of HEAD, and what answers HEAD would answer GET from then on.
         let lookup = lookup.filter(|lookup| !(r.method() == Method::Head && lookup.leads()));
         r.set_upstream_url(to.scheme.text, |_, _| {});

@@ -26,7 +26,7 @@ use tw_http::{Framing, Version};
 use tw_log::{Level, Text};
 use tw_server::config::location::Location;
 use tw_server::http::Http;
-use tw_server::http::cache::{self, Lookup};
+use tw_server::http::cache::{self, Lookup, SentBody};
 use tw_server::http::forward_head::RewriteFields;
 use tw_server::http::plan::{Handler, Outcome, Plan, Step, UPSTREAM};
 use tw_server::http::proxy::codec::BodyFraming;
@@ -377,11 +377,12 @@ impl Proxy {
             return Outcome::Status(500);
         }
         let key = |r: &Request, key: &mut Vec<u8>| usual_key(&to, &r.facts.upstream.url.path, key);
-        let lookup =
-            match cache::look_up(r, &self.settings.cache, &self.settings.response.forward, self, key).await {
-                Ok(lookup) => lookup,
-                Err(answer) => return answer,
-            };
+        let sent = if sends_client_body { SentBody::Client } else { SentBody::None };
+        let forward = &self.settings.response.forward;
+        let lookup = match cache::look_up(r, &self.settings.cache, forward, self, sent, key).await {
+            Ok(lookup) => lookup,
+            Err(answer) => return answer,
+        };
         let (announced, body) = match sends_client_body {
             true => (r.body.framing(r.head.framing()), UpstreamRequestBody::Client),
             false => (Framing::None, UpstreamRequestBody::Nothing),

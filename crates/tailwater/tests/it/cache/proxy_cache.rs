@@ -2,6 +2,7 @@
 //! `proxy_cache_purge`.
 
 use std::fs;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -95,6 +96,51 @@ fn second_request_is_a_hit() {
     let place = format!("cache/{}/{}/{key}", &key[31..], &key[29..31]);
     assert!(found.contains(&server.prefix().join(&place)), "{place} {found:?}");
     assert_eq!(server.access_log(3).unwrap(), ["GET /a 200 MISS -", "GET /a 200 HIT -", "GET /b 200 MISS -"]);
+}
+
+#[test]
+fn get_with_a_body_is_cached_only_where_that_is_said() {
+    let origin = Counting::answering(|conn, head, nth| {
+        let mut body = [0; 1];
+        let has_body = head.contains("Content-Length: 1\r\n");
+        if has_body {
+            conn.reader.read_exact(&mut body).unwrap();
+        }
+        let body = String::from_utf8_lossy(if has_body { &body } else { b"-" });
+        conn.answer("", format!("{body} {nth}"));
+    });
+    let to = origin.addr;
+    let server = origin.cached(&format!(
+        "location /key/ {{ proxy_pass http://{to}; proxy_cache_key $uri$request_body; }}
+         location /post/ {{ proxy_pass http://{to}; proxy_cache_methods GET POST; }}
+         location /off/ {{ proxy_pass http://{to}; proxy_pass_request_body off; proxy_set_header Content-Length ''; }}"
+    ));
+    let ask = |target: &str, body: &str| {
+        let mut client = server.connect().unwrap();
+        let length = body.len();
+        let head = format!("GET {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}");
+        client.send(head).unwrap();
+        client.read_response().unwrap().text()
+    };
+    assert_eq!(ask("/a", "1"), "1 0");
+    assert_eq!(ask("/a", "2"), "2 1");
+    assert_eq!(ask("/a", ""), "- 2", "nothing is stored");
+    wait_stored(&server, 1);
+    assert_eq!(ask("/a", ""), "- 2");
+    assert_eq!(ask("/a", "1"), "1 3", "what is stored is not for a request with a body");
+    let mut client = server.connect().unwrap();
+    client
+        .send("GET /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n4\r\n0\r\n\r\n")
+        .unwrap();
+    assert_eq!(client.read_response().unwrap().text(), "4 4");
+    // The key has the body, the configuration caches POST, or the server does not get the body.
+    assert_eq!((ask("/key/", "1"), ask("/key/", "2")), ("1 5".into(), "2 6".into()));
+    assert_eq!((ask("/post/", "1"), ask("/off/", "1")), ("1 7".into(), "- 8".into()));
+    wait_stored(&server, 5);
+    assert_eq!((ask("/key/", "1"), ask("/key/", "2")), ("1 5".into(), "2 6".into()));
+    assert_eq!((ask("/post/", "2"), ask("/off/", "2")), ("1 7".into(), "- 8".into()));
+    let lines = server.access_log(14).unwrap();
+    assert_eq!(lines[..3], ["GET /a 200 - request-body", "GET /a 200 - request-body", "GET /a 200 MISS -"]);
 }
 
 /// MD5 in hexadecimal, by `md5sum`.

@@ -4,7 +4,7 @@ use tw_cache::{Key, Purge};
 use tw_log::Text;
 
 use super::purge_rule::PurgeTarget;
-use super::settings::CacheSettings;
+use super::settings::{CacheSettings, SentBody};
 use crate::http::request::Request;
 
 impl CacheSettings {
@@ -36,6 +36,7 @@ impl CacheSettings {
             Some(Purge::Hard) => "purged, ",
             Some(Purge::Soft) => "made stale, ",
             None if !self.stores_method(r.method()) => "not asked for this method, ",
+            None if !self.serves_body(r, SentBody::Client) => "not asked because of the body, ",
             None if self.is_bypassed(r) => "bypassed, ",
             None => "",
         };

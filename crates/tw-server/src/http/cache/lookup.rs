@@ -25,7 +25,7 @@ use super::open_entries::OpenEntry;
 use super::purge;
 use super::purge_rule::PurgeTarget;
 use super::serve_hit::serve_hit;
-use super::settings::CacheSettings;
+use super::settings::{CacheSettings, SentBody};
 use super::stats::begin_hit;
 use super::zone::{Cache, CacheUser, FillLead, JoinOutcome};
 use crate::http::background_subrequest::{self, By, Copied};
@@ -83,20 +83,21 @@ pub(super) struct StorePermit {
 }
 
 /// Looks `r` up in the cache of `settings`, if there is one. Returns the lookup with which the upstream server is asked; the error
-/// is the outcome without it, a hit for example. `default_key` is used where no `cache_key` is configured. Waits for the disk, and
-/// for other requests that fetch the same response.
+/// is the outcome without it, a hit for example. `default_key` is used where no `cache_key` is configured, `sent` is the body that the
+/// server would get. Waits for the disk, and for other requests that fetch the same response.
 pub async fn look_up(
     r: &mut Request,
     settings: &CacheSettings,
     rules: &ForwardRules,
     rewrite: &dyn RewriteFields,
+    sent: SentBody,
     default_key: impl FnOnce(&Request, &mut Vec<u8>),
 ) -> Result<Option<Box<Lookup>>, Outcome> {
     if !settings.is_on() {
         return Ok(None);
     }
     let began = r.lookup_began();
-    let result = Box::pin(Lookup::begin(r, settings, default_key)).await;
+    let result = Box::pin(Lookup::begin(r, settings, sent, default_key)).await;
     if let Some(began) = began {
         r.record_lookup(began);
     }
@@ -114,6 +115,7 @@ impl Lookup {
     async fn begin(
         r: &mut Request,
         settings: &CacheSettings,
+        sent: SentBody,
         default_key: impl FnOnce(&Request, &mut Vec<u8>),
     ) -> LookupResult {
         let purge = match settings.purge.purge_target(r) {
@@ -132,6 +134,13 @@ impl Lookup {
                 return LookupResult::Status(500);
             }
         };
+        // DIFF(nginx): a response to a request with a body is not stored where the next request, with another body, would get it.
+        if purge.is_none() && !settings.serves_body(r, sent) {
+            let facts = &mut r.facts.upstream.cache;
+            facts.cache = Some(cache as Arc<dyn UsedCache>);
+            (facts.forward, facts.why) = (Some(ForwardReason::Bypass), Some(MissReason::RequestBody));
+            return LookupResult::None;
+        }
         let mut text = Vec::with_capacity(KEY_ROOM);
         r.facts.upstream.cache.part.set(None);
         match &settings.key {

@@ -38,6 +38,8 @@ pub enum MissReason {
     BackgroundMax,
     /// `cache_quota`: the response is larger than the quota.
     Quota,
+    /// The request has a body that is not in the key.
+    RequestBody,
 }
 
 impl MissReason {
@@ -58,6 +60,7 @@ impl MissReason {
             Self::Hedged,
             Self::BackgroundMax,
             Self::Quota,
+            Self::RequestBody,
         ];
         let policy = NoStoreReason::ALL.into_iter().map(Self::Policy);
         // What has no room gets a new file, and two may have one word.
@@ -84,6 +87,7 @@ impl MissReason {
             Self::Hedged => "hedged",
             Self::BackgroundMax => "background-max",
             Self::Quota => "quota",
+            Self::RequestBody => "request-body",
         }
     }
 }

@@ -78,7 +78,7 @@ pub use purge::{PURGES_MAX, PurgeOutcome, PurgeScope};
 pub use quota::RawQuota;
 pub use refresh_ahead::RefreshAhead;
 pub(crate) use serve_hit::{evaluate_conditions, head_body, serve_hit};
-pub use settings::CacheSettings;
+pub use settings::{CacheSettings, SentBody};
 pub(crate) use store_response::StoreDecision;
 pub use tw_cache::Purge;
 pub(crate) use writer::{BodyOrigin, BodyReport};

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use tw_cache::policy::{IgnoredFields, Rules, Ruleset, StoreSettings};
 use tw_conf::{ConfError, Node, Setting, Word, units};
 use tw_core::reach::Reach;
-use tw_http::Method;
 use tw_http::fields::is_name;
+use tw_http::{Framing, Method};
 
 use super::background::BACKGROUND_MAX;
 use super::cache_path::RawCachePath;
@@ -19,7 +19,7 @@ use super::zone::{self, Cache, Caches};
 use crate::http::request::Request;
 use crate::http::retry_conditions::RetryOn;
 use crate::load::Resolve;
-use crate::vars::Template;
+use crate::vars::{Template, names_in};
 
 /// `cache_valid` without codes.
 const USUALLY_VALID: [u16; 3] = [200, 301, 302];
@@ -173,6 +173,8 @@ pub struct CacheSettings {
     which: CacheChoice,
     caches: Arc<Caches>,
     pub(super) key: Option<Template>,
+    /// True if the key contains the body of the request.
+    is_key_of_body: bool,
     valid: Arc<[CacheValid]>,
     posts: bool,
     pub(super) min_uses: u64,
@@ -233,9 +235,12 @@ impl CacheSettings {
             },
             None => outer.map_or(CacheChoice::Off, |o| o.which.clone()),
         };
-        let key = match raw.key.take() {
-            Some(word) => Some(cx.template(&word)?),
-            None => outer.and_then(|o| o.key.clone()),
+        let (key, is_key_of_body) = match raw.key.take() {
+            Some(word) => {
+                let names_body = names_in(&word.bytes).any(|name| name.starts_with("request_body"));
+                (Some(cx.template(&word)?), names_body)
+            }
+            None => (outer.and_then(|o| o.key.clone()), outer.is_some_and(|o| o.is_key_of_body)),
         };
         let mut templates = |words: Setting<Vec<Word>>, outer: Option<&Arc<[Template]>>| match words.take() {
             Some(words) => words.iter().map(|word| cx.template(word)).collect::<Result<Arc<[_]>, _>>(),
@@ -279,6 +284,7 @@ impl CacheSettings {
             which,
             caches,
             key,
+            is_key_of_body,
             valid: raw.valid.take().map(Into::into).or(outer.map(|o| o.valid.clone())).unwrap_or_default(),
             posts: raw.methods.take().map(|bits| bits & 4 != 0).or(outer.map(|o| o.posts)).unwrap_or(false),
             min_uses: raw.min_uses.or(outer.map(|o| o.min_uses), 1),
@@ -342,6 +348,13 @@ impl CacheSettings {
         matches!(method, Method::Get | Method::Head) || method == Method::Post && may_post
     }
 
+    /// Returns true if the cache is for `r`, whose body is `sent` to the upstream server or not. A response that depends on a body is
+    /// another one for the next request with the same key, unless the key has the body in it or the configuration caches POST.
+    pub(super) fn serves_body(&self, r: &Request, sent: SentBody) -> bool {
+        let has_none = || matches!(r.body.framing(r.head.framing()), Framing::None | Framing::Length(0));
+        sent == SentBody::None || self.posts || self.is_key_of_body || has_none()
+    }
+
     /// Returns true if stale entries are validated by conditional requests.
     pub(super) fn validates(&self) -> bool {
         self.revalidate || self.is_rfc9111()
@@ -397,6 +410,15 @@ impl CacheSettings {
             CacheChoice::Named(_) => self.caches.values().for_each(|cache| changes(cache)),
         }
     }
+}
+
+/// Body of the request to the upstream server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SentBody {
+    /// None, or one that the configuration says.
+    None,
+    /// That of the client, if it has sent one.
+    Client,
 }
 
 /// Rules of a location; nginx's are the default.
