@@ -543,16 +543,20 @@ pub fn named<P: ConnectingProtocol>(
 }
 
 /// Makes a group of a URL that is known only now. It lives as long as its request. A name is asked of `resolver`: what has a
-/// variable in it may be anything.
+/// variable in it may be anything. `is_given` says if its first byte is not of the configuration.
 ///
 /// # Errors
-/// No address and no name.
-pub fn alone<P: ConnectingProtocol>(text: &str, usual: Option<u16>) -> Result<Arc<UpstreamGroup<P>>, String> {
-    let mut place = server::place(text, usual)?;
-    if let ServerAddress::Named { follows, .. } = &mut place {
-        *follows = true;
+/// No address and no name of a host, or the path of a socket that is given.
+pub fn alone<P: ConnectingProtocol>(
+    text: &str,
+    usual: Option<u16>,
+    is_given: impl FnOnce() -> bool,
+) -> Result<Arc<UpstreamGroup<P>>, String> {
+    // DIFF(nginx): who sends a name does not choose a socket of this machine, which has no other protection than its path.
+    if server::is_unix(text) && is_given() {
+        return Err("Unix socket that the configuration does not name".to_owned());
     }
-    let server = Server { name: text.into(), address: place, params: PeerParams::default() };
+    let server = server::named(text, None, usual)?;
     let peers = Arc::new(Group::new(text, BalanceMethod::RoundRobin, vec![server], None));
     Ok(Arc::new(UpstreamGroup::plain(peers)))
 }

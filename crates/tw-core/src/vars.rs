@@ -163,6 +163,18 @@ impl<S: Session> Var<S> {
         }
     }
 
+    /// Returns `true` if the configuration has not defined the value for `s`, neither as `map` does nor by `set`.
+    fn is_given(&self, s: &S) -> bool {
+        match self {
+            Var::One(_) | Var::Family(_, _, None) => true,
+            Var::Family(_, _, Some(slot)) => match s.slots().kinds.get(usize::from(*slot)) {
+                Some(SlotKind::Computed(_) | SlotKind::Volatile(_)) => false,
+                _ => s.stored(*slot, &mut Vec::new()).is_none(),
+            },
+            Var::Slot(_) => false,
+        }
+    }
+
     /// Returns `true` if the value for `s` is neither empty nor `0`. Allocates only to grow the session's scratch buffer.
     pub fn is_set(&self, s: &S) -> bool {
         let mut value = s.scratch().take();

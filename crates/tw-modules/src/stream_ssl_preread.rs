@@ -46,8 +46,8 @@ impl Settings<Stream> for StreamSslPreread {
         ),
         VarDef::one(
             "ssl_preread_server_name",
-            |s, out| of(s, out, |hello, out| put(out, &hello.server_name)),
-            "Server name of the client hello (SNI).",
+            |s, out| of(s, out, |hello, out| put(out, hello.host_name())),
+            "Server name of the client hello (SNI); empty if it is no name of a host.",
         ),
         VarDef::one(
             "ssl_preread_alpn_protocols",
@@ -113,7 +113,7 @@ impl PrereadHandler for StreamSslPreread {
                 {
                     s.hold(Rc::new(fingerprint));
                 }
-                choose_server(s, &hello.server_name);
+                choose_server(s, hello.host_name());
                 PrereadStep::Done
             }
         }

@@ -13,6 +13,9 @@ pub(crate) const RANDOM: usize = 32;
 const SERVER_NAME: u16 = 0;
 const ALPN: u16 = 16;
 const SUPPORTED_VERSIONS: u16 = 43;
+/// Length of a name of a host, without the dot at its end, and of its parts (RFC 1035, section 2.3.4).
+const NAME_MAX: usize = 253;
+const LABEL_MAX: usize = 63;
 /// TLSv1.3, as versions are written.
 const TLS_1_3: [u8; 2] = [3, 4];
 
@@ -32,13 +35,31 @@ pub enum FirstBytes {
 pub struct PeekedHello {
     /// Highest version that the client can do: major and minor number.
     pub version: [u8; 2],
-    /// Server name (SNI); empty if there is none.
+    /// Server name (SNI) as it was sent; empty if there is none.
     pub server_name: Vec<u8>,
     /// Protocols that the client offers (ALPN).
     pub alpn: Vec<Vec<u8>>,
 }
 
 impl PeekedHello {
+    // DIFF(nginx): what is no name of a host, such as `unix:/run/x` or `a b`, is as none. It may become an address, or part of one.
+    /// Server name, if it is one of a host: letters, digits, `-`, `_` and dots, and no IPv4 address (RFC 6066, section 3); else empty.
+    pub fn host_name(&self) -> &[u8] {
+        let name = self.server_name.as_slice();
+        let labels = name.strip_suffix(b".").unwrap_or(name);
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        let is_label = |label: &[u8]| (1..=LABEL_MAX).contains(&label.len()) && label.iter().all(is_plain);
+        let last = labels.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
+        // No top-level domain is a number, but the last part of an address is, in any of the notations that systems understand.
+        let is_number = last.first().is_some_and(u8::is_ascii_digit)
+            && (last.iter().all(u8::is_ascii_digit)
+                || last.get(1).is_some_and(|x| x.eq_ignore_ascii_case(&b'x')));
+        match labels.len() <= NAME_MAX && labels.split(|byte| *byte == b'.').all(is_label) && !is_number {
+            true => name,
+            false => b"",
+        }
+    }
+
     /// Name of the version as OpenSSL writes it; `None` for an unknown one.
     pub fn version_name(&self) -> Option<&'static str> {
         Some(match self.version {
@@ -228,6 +249,47 @@ mod tests {
     fn hello_of_a_name_is_read() {
         let FirstBytes::ClientHello(hello) = peek(&of_name("a.example")) else { panic!("no client hello") };
         assert_eq!((&*hello.server_name, hello.version_name()), (&b"a.example"[..], Some("TLSv1.2")));
+    }
+
+    #[test]
+    fn host_name_is_letters_digits_and_dots() {
+        let long = "x".repeat(64);
+        let name_of = |name: &str| {
+            let server_name = name.as_bytes().to_vec();
+            PeekedHello { server_name, ..PeekedHello::default() }.host_name().to_vec()
+        };
+        for name in
+            ["localhost", "A.example", "a_b-c.example.", "1.example", "xn--bcher-kva.example", "0x.example"]
+        {
+            assert_eq!(name_of(name), name.as_bytes());
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "a..b",
+            ".a",
+            "unix:/run/x",
+            "a b",
+            "a\0",
+            "a\r\n",
+            "a:443",
+            "[::1]",
+            "::1",
+            "a/b",
+            "*.a",
+            "127.0.0.1",
+            "127.0.0.1.",
+            "127.1",
+            "0x7f.1",
+            "0x7f000001",
+            "2130706433",
+            "b\u{fc}cher.example",
+            &long,
+        ] {
+            assert_eq!(name_of(name), b"", "{name}");
+        }
+        assert_eq!(name_of(&["abcdefghi"; 30].join(".")), b"");
     }
 
     #[test]

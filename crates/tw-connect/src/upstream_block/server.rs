@@ -106,7 +106,8 @@ fn without_path(text: &str) -> &str {
     }
 }
 
-fn is_unix(text: &str) -> bool {
+/// Returns true if `text` is the path of a socket.
+pub(super) fn is_unix(text: &str) -> bool {
     text.get(..5).is_some_and(|unix| unix.eq_ignore_ascii_case("unix:"))
 }
 

@@ -163,6 +163,28 @@ impl<S: Session> Template<S> {
         }
     }
 
+    /// Returns `true` if the byte at `at` of the text for `s` is not of the configuration: it comes from a capture, or from a variable that
+    /// the configuration does not define, such as a field of the request. Evaluates the text again.
+    pub fn is_given(&self, s: &S, at: usize) -> bool {
+        let mut out = Vec::new();
+        let is_behind = |part: &&Part<S>| {
+            match part {
+                Part::Text(text) => out.extend_from_slice(text),
+                Part::Var(var) => _ = var.eval(s, &mut out),
+                Part::Capture(n) => {
+                    let captures = s.bindings().captures.borrow();
+                    out.extend_from_slice(captures.group(usize::from(*n)).unwrap_or_default());
+                }
+            }
+            out.len() > at
+        };
+        match self.parts.iter().find(is_behind) {
+            Some(Part::Var(var)) => var.is_given(s),
+            Some(Part::Capture(_)) => true,
+            Some(Part::Text(_)) | None => false,
+        }
+    }
+
     /// Returns `true` if the text for `s` is neither empty nor `0`.
     pub fn is_set(&self, s: &S) -> bool {
         !matches!(&*self.value(s), b"" | b"0")

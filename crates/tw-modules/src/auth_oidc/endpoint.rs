@@ -79,7 +79,7 @@ impl Endpoint {
     pub(super) fn new(text: &str, tls: &TlsSettings<Request>) -> Result<Self, String> {
         let url =
             ProviderUrl::parse(text).ok_or_else(|| format!("invalid URL \"{}\"", Text(text.as_bytes())))?;
-        let group = upstream_block::alone(&url.authority, Some(443))
+        let group = upstream_block::alone(&url.authority, Some(443), || true)
             .map_err(|error| format!("{error} in \"{}\"", Text(text.as_bytes())))?;
         let secured = tls.for_server(url.authority.as_bytes());
         let server = OwnServer { group, secured, protocol: OwnProtocol::Http1, head_max: RESPONSE_HEAD_MAX };

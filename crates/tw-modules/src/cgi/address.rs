@@ -148,12 +148,15 @@ impl PassAddress {
                 group: fixed.group.clone(),
             }),
             Self::Variable { address, groups } => {
-                let address = address.value(r);
+                let written = address;
+                let address = written.value(r);
                 let (scheme, host) = split(schemes, &address);
                 let text = String::from_utf8_lossy(host);
                 let group = match groups.find(&text) {
                     Some(group) => Ok(group.clone()),
-                    None => upstream_block::alone(&text, None),
+                    None => {
+                        upstream_block::alone(&text, None, || written.is_given(r, address.len() - host.len()))
+                    }
                 };
                 let group = group.map_err(|error| format!("{error} in upstream \"{text}\""))?;
                 Ok(AddressDestination { scheme, host: Cow::Owned(host.into()), group })
@@ -161,14 +164,14 @@ impl PassAddress {
         }
     }
 
-    /// The target, if it does not depend on the request.
-    pub(crate) fn fixed(&self) -> Option<&Arc<FixedAddress>> {
-        match self {
     /// Returns `true` if requests may need the address of a name.
     pub(crate) fn has_names(&self) -> bool {
         self.fixed().is_none_or(|fixed| fixed.group.may_have_names())
     }
 
+    /// The target, if it does not depend on the request.
+    pub(crate) fn fixed(&self) -> Option<&Arc<FixedAddress>> {
+        match self {
             Self::Fixed(fixed) => Some(fixed),
             Self::Variable { .. } => None,
         }

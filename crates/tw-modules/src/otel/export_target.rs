@@ -130,7 +130,7 @@ impl RawExporter {
         let text = word.lossy();
         let endpoint = Endpoint::parse(&text);
         let usual = if endpoint.is_secured { 443 } else { 80 };
-        let group = upstream_block::alone(endpoint.authority, Some(usual))
+        let group = upstream_block::alone(endpoint.authority, Some(usual), || false)
             .map_err(|error| node.fail(format!("{error} in \"endpoint {word}\"")).at(word.span))?;
         let (transport, protocol) = match endpoint.path {
             Some(_) => (Transport::Http, OwnProtocol::Http1),
@@ -184,7 +184,7 @@ impl ExportTarget {
 impl ExportTarget {
     /// A destination that is never asked.
     pub(super) fn for_tests(batch_size: usize, batch_count: usize) -> Self {
-        let group = upstream_block::alone("127.0.0.1:1", None).expect("an address");
+        let group = upstream_block::alone("127.0.0.1:1", None, || false).expect("an address");
         Self {
             endpoint: "".into(),
             transport: Transport::Grpc,

@@ -183,13 +183,16 @@ impl PassUrl {
                 },
             }),
             Self::Variable { url, groups } => {
-                let url = url.value(r);
+                let written = url;
+                let url = written.value(r);
                 let Parts { scheme, host, path } = parts(&url)?;
                 let text = String::from_utf8_lossy(host);
                 let group = match groups.find(&text) {
                     Some(group) => group.clone(),
-                    None => upstream_block::alone(&text, Some(scheme.port()))
-                        .map_err(|error| format!("{error} in upstream \"{text}\""))?,
+                    None => upstream_block::alone(&text, Some(scheme.port()), || {
+                        written.is_given(r, scheme.text().len())
+                    })
+                    .map_err(|error| format!("{error} in upstream \"{text}\""))?,
                 };
                 let (host, port) = shown(host, scheme);
                 let (host, port) = (Cow::Owned(host.into()), Cow::Owned(port.into()));
@@ -210,14 +213,14 @@ impl PassUrl {
         }
     }
 
-    /// The target, if it does not depend on the request.
-    pub(super) fn fixed(&self) -> Option<&Arc<FixedUrl>> {
-        match self {
     /// Returns `true` if requests may need the address of a name.
     pub(super) fn has_names(&self) -> bool {
         self.fixed().is_none_or(|fixed| fixed.group.may_have_names())
     }
 
+    /// The target, if it does not depend on the request.
+    pub(super) fn fixed(&self) -> Option<&Arc<FixedUrl>> {
+        match self {
             Self::Fixed(fixed) => Some(fixed),
             Self::Variable { .. } => None,
         }

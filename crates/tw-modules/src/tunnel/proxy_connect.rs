@@ -120,7 +120,7 @@ impl RawProxyConnect {
         cx.block.opens_tunnels = true;
         let address = match self.address.take().filter(|word| !is_off(&word.bytes)) {
             Some(word) if !word.bytes.contains(&b'$') => {
-                address_of(&word.bytes, DEFAULT_PORTS[0])
+                address_of(&word.bytes, DEFAULT_PORTS[0], || false)
                     .map_err(|error| ConfError::new(error).at(word.span))?;
                 ConnectAddress::Fixed(word.bytes)
             }
@@ -178,19 +178,23 @@ impl ConnectAddress {
         let port = r.head.host_port().unwrap_or_default();
         match self {
             Self::Requested(requested) => requested.of(r, SCHEMES),
-            Self::Fixed(address) => address_of(address, port),
-            Self::Variable(address, requested) => match address.value(r) {
+            Self::Fixed(address) => address_of(address, port, || false),
+            Self::Variable(written, requested) => match written.value(r) {
                 address if is_off(&address) => requested.of(r, SCHEMES),
-                address => address_of(&address, port),
+                address => address_of(&address, port, || written.is_given(r, 0)),
             },
         }
     }
 }
 
-/// The server at `address`, at `port` if it names none. The error is for the log.
-fn address_of(address: &[u8], port: u16) -> Result<AddressDestination<'static>, String> {
+/// The server at `address`, at `port` if it names none. `is_given` is that of [`upstream_block::alone`]. The error is for the log.
+fn address_of(
+    address: &[u8],
+    port: u16,
+    is_given: impl FnOnce() -> bool,
+) -> Result<AddressDestination<'static>, String> {
     let text = String::from_utf8_lossy(address);
-    let group = upstream_block::alone(&text, Some(port))
+    let group = upstream_block::alone(&text, Some(port), is_given)
         .map_err(|error| format!("{error} in \"proxy_connect_address\" \"{text}\""))?;
     Ok(AddressDestination { scheme: &SCHEMES[0], host: Cow::Owned(address.to_vec()), group })
 }

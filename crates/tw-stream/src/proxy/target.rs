@@ -83,7 +83,7 @@ impl PassTarget {
         let found = match std::str::from_utf8(&text) {
             Ok(text) => match groups.find(text) {
                 Some(group) => return Ok(group.clone()),
-                None => upstream_block::alone(text, None),
+                None => upstream_block::alone(text, None, || address.is_given(s, 0)),
             },
             Err(_) => Err("invalid host".to_owned()),
         };

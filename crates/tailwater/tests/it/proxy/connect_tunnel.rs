@@ -124,7 +124,9 @@ fn refused_connect_closes_the_connection() {
     let body = "CONNECT refused:80 HTTP/1.1\r\nHost: refused\r\nContent-Length: 1\r\n\r\nx";
     assert!(raw(&server, body).starts_with("HTTP/1.1 400 "));
     assert_eq!(request_count.load(SeqCst), 0);
-    server.wait_error_log("invalid host in upstream \"unix:80\"").unwrap();
+    server
+        .wait_error_log("Unix socket that the configuration does not name in upstream \"unix:80\"")
+        .unwrap();
 }
 
 /// A server that counts connections, and an allowed one: on the same port of two loopback addresses, so that only the

@@ -10,7 +10,7 @@ use tw_testkit::{Server, wait};
 
 use crate::support::cache::wait_stored;
 use crate::support::origin::mirror;
-use crate::support::{get, server, start};
+use crate::support::{get, request, server, start};
 
 /// A server that passes everything to `addr`.
 fn start_proxy(addr: SocketAddr, more: &str) -> Server {
@@ -128,6 +128,49 @@ fn bodies_are_passed_with_length_or_chunked() {
         let text = client.read_response().unwrap().text();
         assert!(text.contains(chunked) && text.ends_with("300000 bytes"), "{text}");
     }
+}
+
+#[test]
+fn client_names_no_socket_of_this_machine() {
+    let server = start(
+        server(),
+        "map $arg_to $mapped { one unix:{prefix}/hidden; default $arg_to; }
+         server { listen unix:{prefix}/hidden; return 200 hidden; }
+         server { listen 127.0.0.1:{port};
+             location = /written { proxy_pass http://unix:{prefix}/$arg_to:/; }
+             location = /mapped { proxy_pass http://$mapped:/; }
+             location = /set { set $to unix:{prefix}/hidden; proxy_pass http://$to:/; }
+             location = /argument { proxy_pass http://$arg_to:/; }
+             location = /field { proxy_pass http://$http_x_to:/; }
+             location = /url { proxy_pass $http_x_to; }
+             location = /fastcgi { fastcgi_pass $http_x_to; }
+             location ~ ^/capture/(.*) { proxy_pass http://$1:/; } }",
+    );
+    let unix = format!("unix:{}/hidden", server.prefix().display());
+    for (target, expected) in [
+        ("/written?to=hidden".to_owned(), (200, "hidden")),
+        ("/mapped?to=one".to_owned(), (200, "hidden")),
+        ("/set".to_owned(), (200, "hidden")),
+        (format!("/argument?to={unix}"), (500, "")),
+        (format!("/capture/{unix}"), (500, "")),
+        ("/argument?to=a%20b".to_owned(), (500, "")),
+        ("/argument?to=a$b".to_owned(), (500, "")),
+    ] {
+        let response = get(&server, &target);
+        assert_eq!(response.status, expected.0, "{target}");
+        assert!(expected.1.is_empty() || response.text() == expected.1, "{target}");
+    }
+    for (target, to) in
+        [("/field", unix.clone()), ("/url", format!("http://{unix}:/")), ("/fastcgi", unix.clone())]
+    {
+        assert_eq!(
+            request(&server, &format!("GET {target}"), &[&format!("X-To: {to}")]).status,
+            500,
+            "{target}"
+        );
+    }
+    let line = format!("Unix socket that the configuration does not name in upstream \"{unix}\"");
+    server.wait_error_log(&line).unwrap();
 }
 
 #[test]
