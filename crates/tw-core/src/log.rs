@@ -2,18 +2,20 @@
 
 mod session_log;
 mod syslog;
+mod tag;
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use tw_conf::{ConfError, Cx, Node, Word, units};
 use tw_log::{
-    Batch, ErrorLog, ErrorTarget, Level, MEMORY_SIZE_MIN, Memory, OpenError, OpenFailure, Opener,
-    RING_SIZE_DEFAULT, Sink, SinkConfig, Sinks, SyslogHead, Target,
+    Batch, ErrorLog, ErrorTarget, JSON_LINE_MAX, LINE_MAX, Level, LineFormat, MEMORY_SIZE_MIN, Memory,
+    OpenError, OpenFailure, Opener, RING_SIZE_DEFAULT, Sink, SinkConfig, Sinks, SyslogHead, Target,
 };
 
 pub use session_log::{LogPlan, LoggedSession, SessionLogger};
 pub use syslog::Syslog;
+pub use tag::{LogTag, LogTags, RawLogTag, visit_tags};
 
 /// One `error_log`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,29 +26,42 @@ pub struct LogTarget {
     pub level: Level,
     /// Header of each message, if the target is a syslog server.
     pub syslog: Option<SyslogHead>,
+    /// Format of the lines.
+    pub format: LineFormat,
 }
 
 impl LogTarget {
-    /// Reads `file [level]`.
+    /// Reads `file [level] [json]`.
     pub fn parse(node: &Node, cx: &Cx<'_>) -> Result<Self, ConfError> {
         let file = node.arg(0)?;
-        let level = read_level(&node.args[1..])?;
+        let (formats, levels): (Vec<_>, Vec<_>) =
+            node.args.iter().skip(1).cloned().partition(|word| word.is("json"));
+        let format = match &formats[..] {
+            [] => LineFormat::Text,
+            [_] => LineFormat::Json,
+            [_, again, ..] => return Err(node.fail("duplicate log format \"json\"").at(again.span)),
+        };
+        let level = read_level(&levels)?;
         if let Some(text) = file.bytes.strip_prefix(b"syslog:") {
             let Syslog { server, head, .. } = Syslog::parse(text).map_err(|message| node.fail(message))?;
-            return Ok(Self { target: Target::Syslog(server), level, syslog: Some(head) });
+            return Ok(Self { target: Target::Syslog(server), level, syslog: Some(head), format });
         }
         let Some(size) = file.bytes.strip_prefix(b"memory:") else {
-            return Ok(Self::new(&file.bytes, level, cx));
+            return Ok(Self { format, ..Self::new(&file.bytes, level, cx) });
         };
         // DIFF(nginx): the buffer is a file in memory: it is read through /proc while the server runs, without a debugger.
         let bytes = units::size(size).and_then(|size| usize::try_from(size).ok());
-        let bytes = bytes.filter(|size| *size >= MEMORY_SIZE_MIN).ok_or_else(|| {
+        // A line has room.
+        let least = match format {
+            LineFormat::Text => MEMORY_SIZE_MIN,
+            LineFormat::Json => MEMORY_SIZE_MIN - LINE_MAX + JSON_LINE_MAX,
+        };
+        let bytes = bytes.filter(|size| *size >= least).ok_or_else(|| {
             let size = String::from_utf8_lossy(size);
-            node.fail(format!("invalid buffer size \"{size}\""))
-                .hint(format!("at least {MEMORY_SIZE_MIN} bytes"))
+            node.fail(format!("invalid buffer size \"{size}\"")).hint(format!("at least {least} bytes"))
         })?;
         let name = format!("error_log memory{}", cx.sources.tail(node.span));
-        Ok(Self { target: Target::Memory(Memory { name, size: bytes }), level, syslog: None })
+        Ok(Self { target: Target::Memory(Memory { name, size: bytes }), level, syslog: None, format })
     }
 
     /// A file, relative to the prefix, or `stderr`.
@@ -55,7 +70,12 @@ impl LogTarget {
             b"stderr" => Target::Stderr,
             file => Target::File(cx.full_path(file)),
         };
-        Self { target, level, syslog: None }
+        Self { target, level, syslog: None, format: LineFormat::Text }
+    }
+
+    /// The target as an error log writes to it.
+    pub fn with_sink(&self, sink: Sink) -> ErrorTarget {
+        ErrorTarget { sink, level: self.level, syslog: self.syslog.clone(), format: self.format }
     }
 
     /// Returns true for a file or standard error, as opposed to targets that may lose all lines.
@@ -228,7 +248,7 @@ impl Logs {
         for log in &self.error_logs {
             let open = |(sink, target): &(SinkRef, LogTarget)| {
                 let sink = sink.sink()?.clone();
-                Some(ErrorTarget { sink, level: target.level, syslog: target.syslog.clone() })
+                Some(target.with_sink(sink))
             };
             let _ = log.0.log.set(ErrorLog::to(log.0.targets.iter().filter_map(open).collect()));
         }

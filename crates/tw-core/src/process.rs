@@ -341,9 +341,9 @@ pub const DIRECTIVES: &[Directive<RawMainSettings>] = &[
         raw.thread_pool.push(node, pool);
         Ok(())
     }),
-    record::new("error_log", "file | stderr | syslog:… | memory:size [level]", MAIN, Args::at_least(1))
+    record::new("error_log", "file | stderr | syslog:… | memory:size [level] [json]", MAIN, Args::at_least(1))
     .default("logs/error.log error")
-    .doc("Log file or syslog server for errors, and the minimum level.").set(|raw, node, cx| {
+    .doc("Log file or syslog server for errors, and the minimum level; with json, each line is an object.").set(|raw, node, cx| {
         let target = LogTarget::parse(node, cx)?;
         raw.error_log.push(node, target);
         Ok(())

@@ -6,14 +6,18 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use tw_base::Limit;
 
+use crate::context::{ContextText, LineContext};
+use crate::json_line::{self, JsonLine, LineTime};
 use crate::sink::Shared;
 use crate::{Level, Sink, SyslogHead, time};
 
 /// Longest line in bytes, with its line feed, as in nginx; longer ones are cut.
 pub const LINE_MAX: usize = 2048;
 
-pub(crate) const LIMITS: &[Limit] =
-    &[Limit::bytes("LINE_MAX", LINE_MAX as u64, "Bytes of one line of an error log", "the line is cut")];
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::bytes("LINE_MAX", LINE_MAX as u64, "Bytes of one line of an error log", "the line is cut"),
+    json_line::LIMIT,
+];
 
 /// Error log of one location: its targets with their levels. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -31,6 +35,18 @@ pub struct ErrorTarget {
     pub level: Level,
     /// Header before each message, if the sink is a syslog server.
     pub syslog: Option<SyslogHead>,
+    /// Format of the lines.
+    pub format: LineFormat,
+}
+
+/// Format of the lines of an error log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LineFormat {
+    /// Format of nginx.
+    #[default]
+    Text,
+    /// `json`: an object in each line.
+    Json,
 }
 
 /// Targets that get a line.
@@ -46,7 +62,7 @@ impl ErrorLog {
     /// A log that writes each line to every target whose level admits it.
     #[must_use]
     pub fn new(targets: Vec<(Sink, Level)>) -> Self {
-        let target = |(sink, level)| ErrorTarget { sink, level, syslog: None };
+        let target = |(sink, level)| ErrorTarget { sink, level, syslog: None, format: LineFormat::Text };
         Self::to(targets.into_iter().map(target).collect())
     }
 
@@ -77,13 +93,32 @@ impl ErrorLog {
     /// first.
     pub fn write(&self, level: Level, connection: Option<u64>, message: fmt::Arguments<'_>) {
         if self.enabled(level) {
-            self.write_to(LineTargets::Admitting, level, connection, message);
+            self.write_to(LineTargets::Admitting, level, connection, message, None);
+        }
+    }
+
+    /// Writes a line as [`write`](Self::write) does, with the facts of `context` behind the message.
+    pub fn write_about(
+        &self,
+        level: Level,
+        connection: Option<u64>,
+        message: fmt::Arguments<'_>,
+        context: Option<&dyn LineContext>,
+    ) {
+        if self.enabled(level) {
+            self.write_to(LineTargets::Admitting, level, connection, message, context);
         }
     }
 
     /// Writes a line to every target, whatever its level: for `debug_connection`.
-    pub fn write_to_all(&self, level: Level, connection: Option<u64>, message: fmt::Arguments<'_>) {
-        self.write_to(LineTargets::All, level, connection, message);
+    pub fn write_to_all(
+        &self,
+        level: Level,
+        connection: Option<u64>,
+        message: fmt::Arguments<'_>,
+        context: Option<&dyn LineContext>,
+    ) {
+        self.write_to(LineTargets::All, level, connection, message, context);
     }
 
     fn write_to(
@@ -92,22 +127,48 @@ impl ErrorLog {
         level: Level,
         connection: Option<u64>,
         message: fmt::Arguments<'_>,
+        context: Option<&dyn LineContext>,
     ) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let unix_s = now.as_secs().cast_signed();
-        let line = Line::new(unix_s, level, connection, message);
-        for target in self.targets.iter().filter(|target| whom == LineTargets::All || level <= target.level) {
-            // A dropped line is counted by its sink; there is nobody else to tell.
-            let _ = match &target.syslog {
-                None => target.sink.push_urgent(&[line.bytes()]),
-                Some(head) => target.sink.push_parts(&[&syslog_head(head, level, unix_s), line.text()]),
+        let time = LineTime { unix_s: now.as_secs().cast_signed(), ms: now.subsec_millis() };
+        let admits = |target: &&ErrorTarget| whom == LineTargets::All || level <= target.level;
+        let of_format =
+            |format| self.targets.iter().filter(admits).filter(move |target| target.format == format);
+        let mut texts = of_format(LineFormat::Text).peekable();
+        if texts.peek().is_some() {
+            let line = match context {
+                None => Line::new(time.unix_s, level, connection, message),
+                Some(context) => {
+                    let message = format_args!("{message}{}", ContextText(context));
+                    Line::new(time.unix_s, level, connection, message)
+                }
             };
+            texts.for_each(|target| target.push(line.bytes(), level, time));
+        }
+        let mut objects = of_format(LineFormat::Json).peekable();
+        if objects.peek().is_some() {
+            let line = JsonLine::new(time, level, connection, message, context);
+            objects.for_each(|target| target.push(line.bytes(), level, time));
         }
     }
 
     /// Clone of the log without this sink.
     pub(crate) fn without(&self, shared: &Shared) -> Self {
         Self::to(self.targets.iter().filter(|target| !target.sink.is(shared)).cloned().collect())
+    }
+}
+
+impl ErrorTarget {
+    /// Queues a line, which ends with a line feed.
+    fn push(&self, line: &[u8], level: Level, time: LineTime) {
+        // A dropped line is counted by its sink; there is nobody else to tell.
+        let _ = match &self.syslog {
+            None => self.sink.push_urgent(&[line]),
+            Some(head) => {
+                let text = line.strip_suffix(b"\n").unwrap_or(line);
+                self.sink.push_parts(&[&syslog_head(head, level, time.unix_s), text])
+            }
+        };
     }
 }
 
@@ -168,11 +229,6 @@ impl Line {
 
     fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
-    }
-
-    /// Without the line feed.
-    fn text(&self) -> &[u8] {
-        &self.bytes[..self.len - 1]
     }
 }
 

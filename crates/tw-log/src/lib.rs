@@ -24,11 +24,13 @@
 //! ```
 
 mod commands;
+mod context;
 mod error_log;
 pub mod escape;
 mod files;
 mod frame;
 mod gzip;
+mod json_line;
 mod level;
 mod memory;
 mod open_error;
@@ -45,7 +47,9 @@ mod writer;
 pub const LIMITS: &[&[tw_base::Limit]] = &[ring::LIMITS, error_log::LIMITS];
 
 pub use commands::CloseResult;
-pub use error_log::{ErrorLog, ErrorTarget, LINE_MAX, Text};
+pub use context::{ContextText, ContextVisitor, LineContext};
+pub use error_log::{ErrorLog, ErrorTarget, LINE_MAX, LineFormat, Text};
+pub use json_line::JSON_LINE_MAX;
 pub use level::Level;
 pub use memory::SIZE_MIN as MEMORY_SIZE_MIN;
 pub use open_error::OpenError;

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::pipe::fcntl_setpipe_size;
 use tw_log::{
-    Batch, CacheConfig, CloseResult, ErrorLog, ErrorTarget, Facility, Level, Links, Memory, NamedFiles,
-    Opener, PushResult, RING_SIZE_MIN, Sink, SinkConfig, Sinks, SyslogHead, SyslogServer, Target, debug,
-    error, warn,
+    Batch, CacheConfig, CloseResult, ErrorLog, ErrorTarget, Facility, Level, LineFormat, Links, Memory,
+    NamedFiles, Opener, PushResult, RING_SIZE_MIN, Sink, SinkConfig, Sinks, SyslogHead, SyslogServer, Target,
+    debug, error, warn,
 };
 use tw_testkit::wait::{TIMEOUT, until};
 use tw_testkit::{Lacks, TempDir, leave_out};
@@ -512,8 +512,8 @@ fn failure_of_the_error_log_has_details() {
     let head = SyslogHead::new(Facility::LOCAL7, None, "nginx");
     let file = sinks.open(&errors, SMALL).unwrap();
     let log = ErrorLog::to(vec![
-        ErrorTarget { sink: syslog, level: Level::Error, syslog: Some(head) },
-        ErrorTarget { sink: file, level: Level::Error, syslog: None },
+        ErrorTarget { sink: syslog, level: Level::Error, syslog: Some(head), format: LineFormat::Text },
+        ErrorTarget { sink: file, level: Level::Error, syslog: None, format: LineFormat::Text },
     ]);
     sinks.report_to(log.clone());
     error!(log, "message");

@@ -11,6 +11,8 @@ pub(crate) const NAMED_BODY_FILE: Preparations = Preparations(2);
 
 /// Text with variables of a request.
 pub type Template = tw_core::vars::Template<Request>;
+/// Tags of lines of the error log.
+pub type LogTags = tw_core::log::LogTags<Request>;
 /// A variable of requests as a module declares it.
 pub type VarDef = tw_core::vars::VarDef<Request>;
 /// Function of a computed variable.

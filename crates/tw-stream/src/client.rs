@@ -8,7 +8,7 @@ use std::time::Instant;
 use tw_accept::{Host, TlsInfo};
 use tw_core::event_loop::{ClientInfo, ConnectionSlot, EvictableConnection, Tally};
 use tw_core::generation::DebugLines;
-use tw_log::{ErrorLog, Level};
+use tw_log::{ContextVisitor, ErrorLog, Level, LineContext};
 use tw_net::listen::SocketKind;
 use tw_net::{Addr, proxy_protocol};
 
@@ -223,10 +223,20 @@ impl Client {
 
     /// Writes a line into the error log of its server, without client and server at its end.
     pub(crate) fn write(&self, level: Level, message: fmt::Arguments<'_>) {
+        self.write_about(level, message, None);
+    }
+
+    /// Writes a line with the facts of `context` behind the message.
+    pub(crate) fn write_about(
+        &self,
+        level: Level,
+        message: fmt::Arguments<'_>,
+        context: Option<&dyn LineContext>,
+    ) {
         let log: &ErrorLog = &self.server().settings.error_log;
         match self.verbosity {
-            Verbosity::AsLogsSay => log.write(level, Some(self.id), message),
-            Verbosity::Everything => log.write_to_all(level, Some(self.id), message),
+            Verbosity::AsLogsSay => log.write_about(level, Some(self.id), message, context),
+            Verbosity::Everything => log.write_to_all(level, Some(self.id), message, context),
         }
     }
 
@@ -263,7 +273,7 @@ impl Host for Client {
     }
 
     fn log(&self, level: Level, message: fmt::Arguments<'_>) {
-        self.write(level, format_args!("{message}{}", ClientContext(self)));
+        self.write_about(level, message, Some(&ClientContext(self)));
     }
 
     fn evictable(&self) -> EvictableConnection<'_> {
@@ -289,9 +299,11 @@ impl ClientInfo for Client {
 /// End of a line of the error log: `, client: …, server: …`, or `, udp client: …`.
 pub(crate) struct ClientContext<'a>(pub(crate) &'a Client);
 
-impl fmt::Display for ClientContext<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl LineContext for ClientContext<'_> {
+    fn visit(&self, visitor: &mut dyn ContextVisitor) {
         let client = self.0;
-        write!(f, ", {}client: {}, server: {}", client.log_prefix(), client.addr_text(), client.listen)
+        visitor.text(format_args!(", {}client: {}", client.log_prefix(), client.addr_text()));
+        visitor.member("client", format_args!("{}", client.addr_text()));
+        visitor.bare("server", format_args!("{}", client.listen));
     }
 }

@@ -11,12 +11,13 @@ use tw_conf::{
 use tw_connect::Resolving;
 use tw_connect::resolving::RawResolving;
 use tw_core::load::Resolve;
-use tw_core::log::{LogTarget, SharedErrorLog};
+use tw_core::log::{LogTags, LogTarget, RawLogTag, SharedErrorLog};
 use tw_core::module::Settings;
 use tw_core::server_names::{ServerName, display_name};
 use tw_net::listen::SocketKind;
 
 use crate::protocol::Stream;
+use crate::session::StreamSession;
 
 const ALL: u32 = STREAM | STREAM_SERVER;
 
@@ -46,6 +47,8 @@ pub struct ServerSettings {
     pub name_spans: Vec<Span>,
     /// `error_log`
     pub error_log: SharedErrorLog,
+    /// `error_log_tag`
+    pub error_log_tags: LogTags<StreamSession>,
     /// Name resolution while sessions are served.
     pub resolving: Resolving,
     /// `tcp_nodelay`
@@ -64,6 +67,7 @@ pub struct Raw {
     server_name: Setting<Vec<Word>>,
     listen: Setting<Vec<Listen>>,
     error_log: Setting<Vec<LogTarget>>,
+    error_log_tags: Setting<Vec<RawLogTag>>,
     resolving: RawResolving,
     tcp_nodelay: Setting<bool>,
     proxy_protocol_timeout: Setting<Duration>,
@@ -98,14 +102,18 @@ impl Settings<Stream> for ServerSettings {
                 }
                 Ok(())
             }),
-        record::new("error_log", "file | stderr | syslog:… | memory:size [level]", ALL, Args::at_least(1))
+        record::new("error_log", "file | stderr | syslog:… | memory:size [level] [json]", ALL, Args::at_least(1))
             .default("logs/error.log error")
-            .doc("Log file or syslog server for errors of sessions, and the minimum level.")
+            .doc("Log file or syslog server for errors of sessions, and the minimum level; with json, each line is an object.")
             .set(|raw, node, cx| {
                 let target = LogTarget::parse(node, cx)?;
                 raw.error_log.push(node, target);
                 Ok(())
             }),
+        record::new("error_log_tag", "name value", ALL, Args::exact(2))
+            .since("Tailwater 0.2")
+            .doc("Adds a name and a value, which may hold variables, to the tags of lines in an error log in JSON. Inherited if the block has none of its own.")
+            .set(|raw, node, _| RawLogTag::read(&mut raw.error_log_tags, node)),
         record::new("resolver", "address … [valid=time] [ipv4=on|off] [ipv6=on|off]", ALL, Args::at_least(1))
             .since("1.11.3")
             .doc("Name servers, for names that are not known before a session needs them.")
@@ -154,6 +162,7 @@ impl Settings<Stream> for ServerSettings {
             name: display_name(&words, cx),
             name_spans: words.iter().map(|word| word.span).collect(),
             error_log,
+            error_log_tags: RawLogTag::resolve(raw.error_log_tags, outer.map(|o| &o.error_log_tags), cx)?,
             resolving: Resolving::resolve(raw.resolving, outer.map(|o| &o.resolving), cx),
             tcp_nodelay: raw.tcp_nodelay.or(outer.map(|o| o.tcp_nodelay), true),
             proxy_protocol_timeout: raw

@@ -15,10 +15,10 @@ use bytes::Bytes;
 use tw_accept::{TlsInfo, TlsSession};
 use tw_connect::PassedSession;
 use tw_core::event_loop::PassedConnection;
-use tw_core::log::LoggedSession;
+use tw_core::log::{LoggedSession, visit_tags};
 use tw_core::session::Session;
 use tw_core::vars::{Bindings, ServedSession, Slots};
-use tw_log::{Level, PushResult, Sink};
+use tw_log::{ContextVisitor, Level, LineContext, PushResult, Sink};
 use tw_net::{Addr, Transport, proxy_protocol};
 use tw_rt::Deadline;
 
@@ -297,7 +297,7 @@ impl Session for StreamSession {
     }
 
     fn log(&self, level: Level, message: fmt::Arguments<'_>) {
-        self.client.write(level, format_args!("{message}{}", Context(self)));
+        self.client.write_about(level, message, Some(&Context(self)));
     }
 
     fn slots(&self) -> &Slots<Self> {
@@ -370,13 +370,13 @@ impl LoggedSession for StreamSession {
 /// End of a line of the error log: client, server, and upstream server with the bytes of both.
 struct Context<'a>(&'a StreamSession);
 
-impl fmt::Display for Context<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl LineContext for Context<'_> {
+    fn visit(&self, visitor: &mut dyn ContextVisitor) {
         let s = self.0;
-        ClientContext(&s.client).fmt(f)?;
-        match &s.upstream {
-            None => Ok(()),
-            Some(upstream) => UpstreamContext { upstream, received: s.received, sent: s.sent }.fmt(f),
+        ClientContext(&s.client).visit(visitor);
+        if let Some(upstream) = &s.upstream {
+            UpstreamContext { upstream, received: s.received, sent: s.sent }.visit(visitor);
         }
+        visit_tags(&s.client.server().settings.error_log_tags, s, visitor);
     }
 }

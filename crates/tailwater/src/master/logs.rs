@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tw_app::Config;
 use tw_core::log::LogTarget;
-use tw_log::{ErrorLog, ErrorTarget, OpenError, SinkConfig, Sinks, open_log};
+use tw_log::{ErrorLog, OpenError, SinkConfig, Sinks, open_log};
 
 use crate::console::Fault;
 use crate::created_files::CreatedFile;
@@ -35,7 +35,7 @@ pub(super) fn of_master(targets: &[LogTarget], files: &LogFiles, sinks: &Sinks) 
     sinks.hand_over(shared.map_err(|error| Fault::call("dup()", "error log", &error))?);
     let open = |target: &LogTarget| {
         let sink = sinks.get(&target.target, SinkConfig::default())?;
-        Ok(ErrorTarget { sink, level: target.level, syslog: target.syslog.clone() })
+        Ok(target.with_sink(sink))
     };
     let open = targets.map(open).collect::<Result<_, OpenError>>();
     open.map(ErrorLog::to).map_err(|error| refused(&error))

@@ -24,6 +24,8 @@ pub struct Bindings {
     shared: Option<Rc<RefCell<Values>>>,
     /// Set to `Failed` by an evaluation that could not report its error.
     eval_status: Cell<EvalStatus>,
+    /// True while [`peek`](Self::peek) runs.
+    is_peeking: Cell<bool>,
 }
 
 /// Success of the evaluations in a session since it was last asked for.
@@ -45,6 +47,7 @@ impl Bindings {
         self.values.get_mut().clear();
         self.shared = None;
         self.eval_status.set(EvalStatus::Ok);
+        self.is_peeking.set(false);
     }
 
     /// Gives back the memory for more values: a session that lasts long stores few.
@@ -85,6 +88,22 @@ impl Bindings {
             }
         }
         Self { values: RefCell::new(values), ..Self::default() }
+    }
+
+    /// Runs `evaluate`, which may evaluate variables, and forgets everything that it has computed, matched or failed at. Does nothing
+    /// while an evaluation has the captures, or within another call: what a log line evaluates may log.
+    pub fn peek(&self, evaluate: impl FnOnce()) {
+        let Ok(captures) = self.captures.try_borrow_mut().map(|captures| captures.clone()) else { return };
+        let Ok(values) = self.values().try_borrow_mut().map(|values| values.clone()) else { return };
+        if self.is_peeking.replace(true) {
+            return;
+        }
+        let status = self.eval_status.get();
+        evaluate();
+        self.eval_status.set(status);
+        *self.values().borrow_mut() = values;
+        *self.captures.borrow_mut() = captures;
+        self.is_peeking.set(false);
     }
 
     /// Drops computed values so that they are computed anew, after something that they depend on has changed. Stored

@@ -26,7 +26,7 @@ use tw_conf::{
 };
 use tw_connect::Resolving;
 use tw_connect::resolving::RawResolving;
-use tw_core::log::{LogTarget, SharedErrorLog};
+use tw_core::log::{LogTarget, RawLogTag, SharedErrorLog};
 use tw_core::metrics::Metric;
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
@@ -35,7 +35,7 @@ use super::error_page::{ErrorPage, RawErrorPage};
 use super::media_types::MediaTypes;
 use crate::http::Http;
 use crate::load::Resolve;
-use crate::vars::Template;
+use crate::vars::{LogTags, Template};
 
 pub use access::{Access, Satisfy};
 pub use client_body::{ClientBody, InFileOnly, TempPath};
@@ -88,6 +88,8 @@ pub struct Location {
     pub files: FileSettings,
     /// `error_log`.
     pub error_log: SharedErrorLog,
+    /// `error_log_tag`
+    pub error_log_tags: LogTags,
     /// `log_not_found`.
     pub log_not_found: bool,
     /// `error_log_request_id`: lines of the error log name the request and its trace.
@@ -189,6 +191,7 @@ pub struct Raw {
     port_in_redirect: Setting<bool>,
     server_name_in_redirect: Setting<bool>,
     error_log: Setting<Vec<LogTarget>>,
+    error_log_tags: Setting<Vec<RawLogTag>>,
     log_not_found: Setting<bool>,
     error_log_request_id: Setting<bool>,
     log_subrequest: Setting<bool>,
@@ -301,14 +304,18 @@ const DIRECTIVES: &[Directive<Raw>] = &[
         .default("off")
         .doc("Absolute redirects use the first server_name instead of the request's host.")
         .set(|raw, node, _| raw.server_name_in_redirect.set_flag(node)),
-    record::new("error_log", "file | stderr | syslog:… | memory:size [level]", MAIN | ALL, Args::at_least(1))
+    record::new("error_log", "file | stderr | syslog:… | memory:size [level] [json]", MAIN | ALL, Args::at_least(1))
         .default("logs/error.log error")
-        .doc("Log file or syslog server for errors, and the minimum level.")
+        .doc("Log file or syslog server for errors, and the minimum level; with json, each line is an object.")
         .set(|raw, node, cx| {
             let target = LogTarget::parse(node, cx)?;
             raw.error_log.push(node, target);
             Ok(())
         }),
+    record::new("error_log_tag", "name value", ALL, Args::exact(2))
+        .since("1.29.8")
+        .doc("Adds a name and a value, which may hold variables, to the tags of lines in an error log in JSON. Inherited if the block has none of its own.")
+        .set(|raw, node, _| RawLogTag::read(&mut raw.error_log_tags, node)),
     record::flag("log_not_found", ALL)
         .default("on")
         .doc("Logs missing files to the error log.")
@@ -419,6 +426,7 @@ impl Settings<Http> for Location {
             },
             files: FileSettings::resolve(raw.files, outer.map(|o| &o.files), cx)?,
             error_log,
+            error_log_tags: RawLogTag::resolve(raw.error_log_tags, outer.map(|o| &o.error_log_tags), cx)?,
             log_not_found: raw.log_not_found.or(outer.map(|o| o.log_not_found), true),
             error_log_request_id: raw.error_log_request_id.or(outer.map(|o| o.error_log_request_id), false),
             log_subrequest: raw.log_subrequest.or(outer.map(|o| o.log_subrequest), false),

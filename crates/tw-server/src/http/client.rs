@@ -9,7 +9,7 @@ use tw_accept::TlsInfo;
 use tw_base::memory::{self, Holder};
 use tw_core::event_loop::{ClientInfo, ConnectionSlot, EvictableConnection, PassedConnection};
 use tw_core::generation::DebugLines;
-use tw_log::{ErrorLog, Level};
+use tw_log::{ContextVisitor, ErrorLog, Level, LineContext};
 use tw_net::listen::SocketKind;
 use tw_net::{Addr, proxy_protocol};
 
@@ -224,25 +224,44 @@ impl Client {
     /// Writes a line into the main error log for a client whose address as text is `peer` by now.
     pub(crate) fn log_as(&self, peer: &str, level: Level, message: fmt::Arguments<'_>) {
         let generation = self.home.generation();
-        let message = format_args!("{message}, client: {peer}, server: {}", self.listen);
-        self.write(&generation.process.error_log, level, message);
+        let context = ConnectionContext { peer, listen: &self.listen };
+        self.write(&generation.process.error_log, level, message, Some(&context));
     }
 
     /// Writes a debug line into the main error log, if a log has level `debug`.
     pub(crate) fn debug(&self, message: fmt::Arguments<'_>) {
         let generation = self.home.generation();
         if generation.process.debug_lines == DebugLines::Possible {
-            self.write(&generation.process.error_log, Level::Debug, message);
+            self.write(&generation.process.error_log, Level::Debug, message, None);
         }
     }
 
     /// Writes a line into a log that admits it, or into any for a client of `debug_connection`.
-    pub(crate) fn write(&self, log: &ErrorLog, level: Level, message: fmt::Arguments<'_>) {
+    pub(crate) fn write(
+        &self,
+        log: &ErrorLog,
+        level: Level,
+        message: fmt::Arguments<'_>,
+        context: Option<&dyn LineContext>,
+    ) {
         match self.verbosity {
-            Verbosity::AsLogsSay => log.write(level, Some(self.id), message),
-            Verbosity::Quiet => log.write(level.max(Level::Info), Some(self.id), message),
-            Verbosity::Everything => log.write_to_all(level, Some(self.id), message),
+            Verbosity::AsLogsSay => log.write_about(level, Some(self.id), message, context),
+            Verbosity::Quiet => log.write_about(level.max(Level::Info), Some(self.id), message, context),
+            Verbosity::Everything => log.write_to_all(level, Some(self.id), message, context),
         }
+    }
+}
+
+/// End of a line about a connection: `, client: …, server: …`.
+struct ConnectionContext<'a> {
+    peer: &'a str,
+    listen: &'a Addr,
+}
+
+impl LineContext for ConnectionContext<'_> {
+    fn visit(&self, visitor: &mut dyn ContextVisitor) {
+        visitor.bare("client", format_args!("{}", self.peer));
+        visitor.bare("server", format_args!("{}", self.listen));
     }
 }
 

@@ -158,20 +158,23 @@ impl UpstreamState {
     }
 }
 
-/// `, upstream: "http://192.0.2.1:80/path"`, for the error log.
-pub(crate) struct UpstreamUrlText<'a>(pub(crate) &'a UpstreamState);
+/// `http://192.0.2.1:80/path`, for the error log.
+struct UpstreamUrlText<'a>(&'a UpstreamUrl, &'a Attempt);
+
+impl UpstreamState {
+    /// URL of the last upstream request; `None` if there is none.
+    pub(crate) fn url_text(&self) -> Option<impl fmt::Display> {
+        let attempt = self.last()?;
+        (!self.url.scheme.is_empty()).then_some(UpstreamUrlText(&self.url, attempt))
+    }
+}
 
 impl fmt::Display for UpstreamUrlText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (UpstreamUrl { scheme, path }, Some(attempt)) = (&self.0.url, self.0.last()) else {
-            return Ok(());
-        };
-        if scheme.is_empty() {
-            return Ok(());
-        }
+        let Self(UpstreamUrl { scheme, path }, attempt) = self;
         let text = attempt.to.text();
         // A path of a socket and one of a URL need something between them.
         let gap = if text.starts_with("unix:") { ":" } else { "" };
-        write!(f, ", upstream: \"{scheme}{text}{gap}{}\"", tw_log::Text(path))
+        write!(f, "{scheme}{text}{gap}{}", tw_log::Text(path))
     }
 }

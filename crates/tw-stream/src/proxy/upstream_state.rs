@@ -1,9 +1,9 @@
 //! Upstream state of a session: source of the `$upstream_*` variables, and of the end of error log lines. Plain data.
 
-use std::fmt;
 use std::time::Duration;
 
 use tw_connect::{AttemptPeer, UpstreamAttempt};
+use tw_log::{ContextVisitor, LineContext};
 
 /// Upstream servers that a session was passed to, in order.
 #[derive(Default)]
@@ -44,26 +44,38 @@ pub(crate) struct UpstreamContext<'a> {
     pub(crate) sent: u64,
 }
 
-impl fmt::Display for UpstreamContext<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl LineContext for UpstreamContext<'_> {
+    fn visit(&self, visitor: &mut dyn ContextVisitor) {
         let attempt = self.upstream.attempts.last();
         if let Some(attempt) = attempt {
-            write!(f, ", upstream: \"{}\"", attempt.to.text())?;
+            visitor.quoted("upstream", format_args!("{}", attempt.to.text()));
         }
         let (received, sent) = attempt.map_or((0, 0), |attempt| (attempt.received, attempt.sent));
-        write!(f, ", bytes from/to client:{}/{}", self.received, self.sent)?;
-        write!(f, ", bytes from/to upstream:{received}/{sent}")
+        visitor.text(format_args!(", bytes from/to client:{}/{}", self.received, self.sent));
+        visitor.text(format_args!(", bytes from/to upstream:{received}/{sent}"));
+        for (name, bytes) in [
+            ("bytes_from_client", self.received),
+            ("bytes_to_client", self.sent),
+            ("bytes_from_upstream", received),
+            ("bytes_to_upstream", sent),
+        ] {
+            visitor.member(name, format_args!("{bytes}"));
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tw_log::ContextText;
+
     use super::*;
 
     #[test]
     fn context_names_the_server_tried_last() {
         let mut upstream = UpstreamState::default();
-        let text = |upstream: &UpstreamState| UpstreamContext { upstream, received: 1, sent: 2 }.to_string();
+        let text = |upstream: &UpstreamState| {
+            ContextText(&UpstreamContext { upstream, received: 1, sent: 2 }).to_string()
+        };
         let none = ", bytes from/to client:1/2, bytes from/to upstream:0/0";
         assert_eq!(text(&upstream), none);
         upstream.begin(AttemptPeer::Nobody("one".into()));

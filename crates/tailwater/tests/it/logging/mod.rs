@@ -4,5 +4,6 @@ mod access_log;
 mod debug_log;
 mod destinations;
 mod error_log;
+mod error_log_json;
 mod session_log;
 mod variable_paths;
