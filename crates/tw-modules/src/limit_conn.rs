@@ -171,8 +171,8 @@ where
         };
         let outer_limits = outer.map(|o| &o.limits);
         let limits =
-            zone::resolve_limits(raw.limits, outer_limits, (&zones, "limit_conn"), cx, |zone, most| {
-                ConnLimit { zone, most }
+            zone::resolve_limits(raw.limits, outer_limits, (&zones, "limit_conn"), cx, |zone, most, _| {
+                Ok(ConnLimit { zone, most })
             })?;
         Ok(Self {
             zones,

@@ -1,9 +1,11 @@
 //! `limit_req`: rate of requests with the same key (nginx: ngx_http_limit_req_module). Preaccess phase.
 //!
 //! A leaky bucket for each key: requests beyond the rate are its excess, in thousandths of a request. Up to `delay=` a
-//! request is served at once, up to `burst=` after a delay, beyond that it is refused.
+//! request is served at once, up to `burst=` after a delay, beyond that it is refused. With `cost=`, a request is admitted while
+//! the excess is not beyond `burst=`, and its cost is added in the log phase.
 
 mod bucket;
+mod cost;
 mod fleet;
 
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use tw_server::load::Resolve;
 use tw_server::vars::VarDef;
 
 use self::bucket::{Bucket, BucketDecision, HeldBucket, REQUEST, Rate};
+use self::cost::PendingCosts;
 use crate::refusal::{self, HasRefusal, LimitRefusal};
 use crate::zone::{self, RawLimit, Zone, ZoneCounters, ZoneMessages, ZoneParameter, Zones};
 
@@ -43,9 +46,17 @@ const WORDS: ZoneMessages =
 #[derive(Default)]
 pub(crate) struct Raw {
     zones: Vec<RawZone>,
-    /// `burst` and `delay` of each, in thousandths of a request.
-    limits: Setting<Vec<RawLimit<(i64, i64)>>>,
+    limits: Setting<Vec<RawLimit<RawValues>>>,
     refusal: refusal::Raw,
+}
+
+/// Parameters of `limit_req` besides its zone, as written.
+struct RawValues {
+    /// `burst` in thousandths of a request.
+    burst: i64,
+    /// `delay` in thousandths of a request.
+    delay: i64,
+    cost: Option<Word>,
 }
 
 /// `limit_req_zone` as written.
@@ -80,6 +91,8 @@ struct Buckets {
     zone: Zone<Bucket>,
     delayed: Counter,
     rejected: Counter,
+    /// Costs, in thousandths of a request.
+    charged: Counter,
 }
 
 impl HasRefusal for Raw {
@@ -103,6 +116,8 @@ struct ReqLimit<S> {
     burst: i64,
     /// Highest excess that is served at once.
     delay: i64,
+    /// `cost`, known in the log phase. Without it, a request costs one when it is admitted.
+    cost: Option<Template<S>>,
 }
 
 /// Decision of the limits.
@@ -129,6 +144,12 @@ impl Settings<Http> for LimitReq {
             "the one counted longest ago is forgotten; if that is too little, the request is rejected",
         ),
         zone::key_limit(KEY_MAX),
+        tw_base::Limit::count(
+            "COST_MAX",
+            cost::COST_MAX.unsigned_abs(),
+            "Cost of one request (`limit_req … cost=`)",
+            "a higher one counts as this",
+        ),
     ];
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
@@ -141,8 +162,17 @@ impl Settings<Http> for LimitReq {
                 raw.zones.push(RawZone::read(node)?);
                 Ok(())
             }),
-        record::new("limit_req", "zone=name [burst=number] [nodelay | delay=number]", ALL, Args::range(1, 3))
-            .doc("Limits requests: up to burst more than the rate allows are delayed, the others refused.")
+        record::new(
+            "limit_req",
+            "zone=name [burst=number] [nodelay | delay=number | cost=$variable]",
+            ALL,
+            Args::range(1, 4),
+        )
+            .doc(
+                "Limits requests: up to burst more than the rate allows are delayed, the others refused. With cost=, a request is \
+                 admitted while the costs of those before are not beyond burst, and its own cost is charged when it is over: the number \
+                 that the variable has then.",
+            )
             .set(|raw, node, _| {
                 let limit = read_limit(node)?;
                 RawLimit::refuse_duplicate(&raw.limits, &limit.zone, node)?;
@@ -186,6 +216,15 @@ impl Settings<Http> for LimitReq {
             doc: "Requests that limit_req refused; with dry run: would have refused.",
             read: |scrape, out| zone::values::<Buckets>(scrape, out, |b| b.rejected.value()),
         },
+        Metric {
+            name: "limit_req_cost_total",
+            kind: MetricKind::Counter,
+            labels: &["zone"],
+            doc: "Costs that limit_req has charged (cost=), in whole numbers.",
+            read: |scrape, out| {
+                zone::values::<Buckets>(scrape, out, |b| b.charged.value() / REQUEST.unsigned_abs());
+            },
+        },
         fleet::SHARED,
         fleet::NODES,
         fleet::AWAY,
@@ -203,7 +242,10 @@ impl Settings<Http> for LimitReq {
             outer_limits,
             (&zones, "limit_req"),
             cx,
-            |zone, (burst, delay)| ReqLimit { zone, burst, delay },
+            |zone, RawValues { burst, delay, cost }, cx| {
+                let cost = cost.map(|word| cost::resolve(&word, &zone, cx)).transpose()?;
+                Ok(ReqLimit { zone, burst, delay, cost })
+            },
         )?;
         Ok(Self {
             zones,
@@ -229,7 +271,12 @@ fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones<ReqZone<Requ
     let mut zones: Zones<ReqZone<_>> = Zones::new();
     for RawZone { key, zone: written, rate, fleet, span } in raw {
         let known = zones.get(&written.name).map(|known| &*known.buckets);
-        let make = |zone| Buckets { zone, delayed: Counter::default(), rejected: Counter::default() };
+        let make = |zone| Buckets {
+            zone,
+            delayed: Counter::default(),
+            rejected: Counter::default(),
+            charged: Counter::default(),
+        };
         let (key, buckets) = zone::declare(cx, &WORDS, (&key, &written, span), known, make)?;
         let shared = fleet.map(|fleet| fleet::share(&written.name, rate, &fleet, cx)).transpose()?;
         zones.insert(written.name, Arc::new(ReqZone { key, rate, buckets, shared }));
@@ -261,8 +308,8 @@ impl RawZone {
 }
 
 /// Reads `limit_req`.
-fn read_limit(node: &Node) -> Result<RawLimit<(i64, i64)>, ConfError> {
-    let (mut zone, mut burst, mut delay) = (None, 0, 0);
+fn read_limit(node: &Node) -> Result<RawLimit<RawValues>, ConfError> {
+    let (mut zone, mut burst, mut delay, mut cost) = (None, 0, 0, None);
     for word in &node.args {
         let invalid = |what: &str| node.fail(format!("invalid {what} value \"{word}\"")).at(word.span);
         if let Some(name) = word.param("zone") {
@@ -273,12 +320,21 @@ fn read_limit(node: &Node) -> Result<RawLimit<(i64, i64)>, ConfError> {
             delay = thousandths(value).ok_or_else(|| invalid("delay"))?;
         } else if word.is("nodelay") {
             delay = i64::MAX;
+        } else if let Some(value) = word.param("cost") {
+            cost = Some(Word { bytes: value.into(), ..word.clone() });
         } else {
             return Err(node.invalid_parameter(word));
         }
     }
+    if let Some(cost) = &cost
+        && node.args.iter().any(|word| word.param("delay").is_some())
+    {
+        return Err(node.fail("\"delay\" cannot be combined with \"cost\"").at(cost.span).hint(
+            "the cost of a request is known when it is over: it is admitted at once or refused, never delayed",
+        ));
+    }
     let zone = zone.ok_or_else(|| zone::missing(node))?;
-    Ok(RawLimit { zone, values: (burst, delay), span: node.span })
+    Ok(RawLimit { zone, values: RawValues { burst, delay, cost }, span: node.span })
 }
 
 /// A number of requests above 0, in thousandths.
@@ -291,6 +347,9 @@ impl Handler for LimitReq {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let decide = |r: &Request, key: &mut Vec<u8>| decide(r, &self.limits, key);
         let Some(decision) = refusal::decide_once(r, self.slot, decide) else { return Step::PASS };
+        if self.refusal.dry_run || !matches!(decision, ReqDecision::Rejected(..) | ReqDecision::Full(_)) {
+            PendingCosts::begin(&self.limits, r);
+        }
         let dry_run = if self.refusal.dry_run { ", dry run" } else { "" };
         let (status, decision) = match decision {
             ReqDecision::NotCounted => return Step::PASS,
@@ -361,7 +420,12 @@ fn decide<'l, S: Session>(s: &S, limits: &'l [ReqLimit<S>], key: &mut Vec<u8>) -
             Some(shared) => rate.with_share(shared.count(RateKey::of(key), tw_rt::clock::millis())),
         };
         let is_last = at + 1 == limits.len();
-        match bucket::take(&buckets.zone, key, rate, limit.burst, now, is_last) {
+        let decision = match &limit.cost {
+            None => bucket::take(&buckets.zone, key, rate, limit.burst, now, is_last),
+            Some(_) => bucket::look(&buckets.zone, key, rate, limit.burst, now),
+        };
+        match decision {
+            BucketDecision::Admitted => {}
             BucketDecision::Counted(excess) => worst = Some((limit, excess, rate)),
             BucketDecision::Held(one) => held.push((limit, one, rate)),
             BucketDecision::Refused(excess) => {

@@ -197,17 +197,17 @@ impl<V> RawLimit<V> {
 /// Limits of one block: its own, made by `make` for the zone of each, or those of the enclosing block.
 ///
 /// # Errors
-/// No directive declares the zone.
+/// No directive declares the zone, or those of `make`.
 pub(crate) fn resolve_limits<P: Protocol, Z, V, L>(
     raw: Setting<Vec<RawLimit<V>>>,
     outer: Option<&Arc<[L]>>,
     (zones, owner): (&Zones<Z>, &'static str),
     cx: &mut Resolve<'_, P>,
-    make: impl Fn(Arc<Z>, V) -> L,
+    make: impl Fn(Arc<Z>, V, &mut Resolve<'_, P>) -> Result<L, ConfError>,
 ) -> Result<Arc<[L]>, ConfError> {
     let Some(limits) = raw.take() else { return Ok(outer.cloned().unwrap_or_else(|| [].into())) };
     let used = |limit: RawLimit<V>| match zones.get(&limit.zone) {
-        Some(zone) => Ok(make(zone.clone(), limit.values)),
+        Some(zone) => make(zone.clone(), limit.values, cx),
         None => {
             claim(cx, &limit.zone, owner)?;
             Err(undeclared(&limit.zone, limit.span))

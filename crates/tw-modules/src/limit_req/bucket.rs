@@ -102,13 +102,25 @@ pub(super) struct Bucket {
 impl Bucket {
     /// Excess with one more request at `now`, and the milliseconds since the last one.
     fn with_one(&self, rate: Rate, now: i64) -> (i64, i64) {
+        let (left, ms) = self.left(rate, now);
+        (left.saturating_add(REQUEST).max(0), ms)
+    }
+
+    /// Excess with a cost that is due at `now`, and the milliseconds since the last request.
+    fn with_cost(&self, cost: i64, rate: Rate, now: i64) -> (i64, i64) {
+        let (left, ms) = self.left(rate, now);
+        // The time before, however long, has not paid for it.
+        (left.max(0).saturating_add(cost), ms)
+    }
+
+    /// Excess that is left at `now`, less than 0 if more could have run off, and the milliseconds since the last request.
+    fn left(&self, rate: Rate, now: i64) -> (i64, i64) {
         // Loops see time in turns of their own, so it may run backwards a little.
         let ms = match now.saturating_sub(self.last) {
             ms if ms < -IDLE_MS => 1,
             ms => ms.max(0),
         };
-        let excess = self.excess.saturating_sub(rate.outflow(ms)).saturating_add(REQUEST);
-        (excess.max(0), ms)
+        (self.excess.saturating_sub(rate.outflow(ms)), ms)
     }
 
     fn count(&mut self, excess: i64, ms: i64, now: i64) {
@@ -125,6 +137,8 @@ pub(super) enum BucketDecision<'z> {
     Counted(i64),
     /// Within the limit; counted when all zones agree.
     Held(HeldBucket<'z>),
+    /// Within the limit; its cost is counted when it is known.
+    Admitted,
     /// Above the limit; the excess with it.
     Refused(i64),
     /// There is no room.
@@ -203,6 +217,48 @@ pub(super) fn take<'z>(
     }
     bucket.held += 1;
     BucketDecision::Held(HeldBucket { zone, shard, id })
+}
+
+/// Asks the bucket of `key` whether a request is admitted whose cost is known later. Counts nothing; locks a part of the zone.
+pub(super) fn look<'z>(
+    zone: &'z Zone<Bucket>,
+    key: &[u8],
+    rate: Rate,
+    burst: i64,
+    now: Instant,
+) -> BucketDecision<'z> {
+    let mut table = zone.lock(zone.shard_of(key));
+    let Some(id) = table.find(key) else { return BucketDecision::Admitted };
+    table.touch(id);
+    match table.get(id).left(rate, millis(now)) {
+        (excess, _) if excess > burst => BucketDecision::Refused(excess),
+        _ => BucketDecision::Admitted,
+    }
+}
+
+/// The zone has no room for the key of a cost.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NoRoom;
+
+/// Adds the cost of a request that is over to the bucket of `key`; returns the excess with it. Locks a part of the zone.
+pub(super) fn charge(
+    zone: &Zone<Bucket>,
+    key: &[u8],
+    rate: Rate,
+    cost: i64,
+    now: Instant,
+) -> Result<i64, NoRoom> {
+    let now = millis(now);
+    let mut table = zone.lock(zone.shard_of(key));
+    let Some(id) = table.find(key) else {
+        let bucket = Bucket { last: now, excess: cost, held: 0 };
+        return add(zone, &mut table, key, bucket, rate, now).map(|_| cost).ok_or(NoRoom);
+    };
+    table.touch(id);
+    let bucket = table.get(id);
+    let (excess, ms) = bucket.with_cost(cost, rate, now);
+    bucket.count(excess, ms, now);
+    Ok(excess)
 }
 
 /// Adds a bucket, for which idle ones make room, and the oldest if need be.
@@ -302,6 +358,7 @@ mod tests {
             BucketDecision::Counted(excess) => Ok(excess),
             BucketDecision::Refused(_) => Err("refused"),
             BucketDecision::Held(_) => Err("held"),
+            BucketDecision::Admitted => Err("admitted"),
             BucketDecision::Full => Err("full"),
         }
     }
@@ -323,6 +380,32 @@ mod tests {
             assert_eq!(excess_after(&zone, b"k", 2000, start + Duration::from_millis(ms)), expected, "{ms}");
         }
         assert_eq!(zone.entries.value(), 1);
+    }
+
+    #[test]
+    fn costs_are_charged_afterwards() {
+        let zone = Zone::new(b"a", 32 << 10, "$key");
+        let start = Instant::now();
+        let rate = Rate::per_second(10);
+        let at = |ms| start + Duration::from_millis(ms);
+        let is_admitted =
+            |burst, ms| matches!(look(&zone, b"k", rate, burst, at(ms)), BucketDecision::Admitted);
+        assert!(is_admitted(0, 0));
+        assert_eq!(zone.entries.value(), 0, "a key that owes nothing takes no room");
+        assert_eq!(charge(&zone, b"k", rate, 5000, at(0)), Ok(5000));
+        assert!(!is_admitted(0, 0) && !is_admitted(4999, 0) && is_admitted(5000, 0));
+        assert_eq!(charge(&zone, b"k", rate, 2500, at(100)), Ok(6500));
+        assert!(!is_admitted(0, 749) && is_admitted(0, 750));
+        // An hour without a request is no credit.
+        assert_eq!(charge(&zone, b"k", rate, 7000, at(3_600_000)), Ok(7000));
+        assert_eq!(charge(&zone, b"k", rate, i64::MAX, at(3_600_000)), Ok(i64::MAX));
+        assert!(!is_admitted(i64::MAX - 1, 3_600_000));
+        // The same bucket serves limits that count requests.
+        assert!(matches!(
+            take(&zone, b"k", rate, 1000, at(3_600_000), true),
+            BucketDecision::Refused(i64::MAX)
+        ));
+        assert_eq!(charge(&zone, &[b'x'; 40_000], rate, 1000, at(0)), Err(NoRoom));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub(crate) use self::facts::SubrequestPosition;
 pub use self::facts::{Facts, RequestArrival, Started};
 use self::generation::{LoopGeneration, PlanId, ServerId};
 pub use self::parts::Parts;
-use self::plan::Plan;
+use self::plan::{LogHandler, Plan};
 pub use self::state::{
     After, AliasEnd, ConditionCheck, ErrorPages, Ranges, RequestOrigin, RequestState, Rewritten,
 };
@@ -143,6 +143,7 @@ impl Request {
                 states: Extensions::default(),
                 upstream: UpstreamState::default(),
                 trace: OnceCell::new(),
+                log_handlers: Vec::new(),
             },
             costs: Costs::default(),
         }
@@ -346,6 +347,7 @@ impl Request {
         self.facts.real_client_addr = None;
         self.facts.moved_peer = None;
         self.facts.position = None;
+        self.facts.log_handlers.clear();
     }
 
     /// Current plan.
@@ -430,6 +432,16 @@ impl Request {
     /// Memory that the client of the request holds; `None` without a client, or while nothing is counted.
     pub(crate) fn memory_share(&self) -> Option<&Rc<MemoryShare>> {
         self.client().memory_share(self.wire().holder()?)
+    }
+
+    /// Runs `handler` in the log phase of this request, behind those of the location that it ends in. A subrequest has none.
+    pub fn add_log_handler(&mut self, handler: impl LogHandler + 'static) {
+        self.facts.log_handlers.push(Box::new(handler));
+    }
+
+    /// Takes the handlers of [`add_log_handler`](Self::add_log_handler).
+    pub(crate) fn take_log_handlers(&mut self) -> Vec<Box<dyn LogHandler>> {
+        std::mem::take(&mut self.facts.log_handlers)
     }
 
     /// Seconds since the request began.

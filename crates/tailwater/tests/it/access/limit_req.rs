@@ -104,7 +104,7 @@ fn zones_outlive_a_reload_and_are_measured() {
     let http = |rate: &str, size: &str| {
         format!(
             "http {{ limit_req_zone $arg_k zone=one:{size} rate={rate}; server {{ listen 127.0.0.1:{{port}};
-                 location / {{ limit_req zone=one; try_files /x =204; }} location /m {{ metrics; }} }} }}"
+                 location / {{ limit_req zone=one; try_files /x =204; }} location = /m {{ metrics; }} }} }}"
         )
     };
     let mut server = server().start(&http("1r/m", "1m")).unwrap();
@@ -275,4 +275,111 @@ fn refusal_says_when_to_try_again() {
     assert_eq!((own.status, own.field("Retry-After")), (429, Some("7")));
     let refused = refused("", "limit_req_retry_after maybe;");
     assert!(refused.contains("invalid value \"maybe\" in \"limit_req_retry_after\" directive"), "{refused}");
+}
+
+/// Origin whose responses cost what the path says, and a page of their own of nothing.
+fn costly() -> std::net::SocketAddr {
+    tw_testkit::origin::origin(|mut conn| {
+        while let Some(head) = conn.head() {
+            let cost = head.split(['/', ' ', '?']).nth(2).unwrap_or_default().to_owned();
+            conn.answer(&format!("X-Tokens: {cost}\r\n"), "answer");
+        }
+    })
+}
+
+#[test]
+fn cost_is_charged_when_the_request_is_over() {
+    let origin = costly();
+    // On one loop, the log phase of a request comes before the next request.
+    let server = server()
+        .start(&format!(
+            "worker_processes 1; http {{ limit_req_zone $arg_k zone=tokens:1m rate=1r/m; limit_req_zone $arg_k zone=bytes:1m rate=1r/m;
+             limit_req_zone $arg_k zone=fast:1m rate=1000r/s;
+             limit_req_status 429; log_format s '$uri $status $limit_req_status'; access_log logs/access.log s;
+             server {{ listen 127.0.0.1:{{port}}; error_log logs/error.log warn; http2 on;
+                 location / {{ limit_req zone=tokens burst=100 nodelay cost=$upstream_http_x_tokens; proxy_pass http://{origin}; }}
+                 location /dry/ {{ limit_req zone=tokens cost=$upstream_http_x_tokens; limit_req_dry_run on;
+                     proxy_pass http://{origin}/; }}
+                 location /bytes {{ limit_req zone=bytes cost=$body_bytes_sent; try_files /x =404; error_page 404 /sorry; }}
+                 location /sorry {{ return 404 nothing; }}
+                 location /fast/ {{ limit_req zone=fast cost=$upstream_http_x_tokens; proxy_pass http://{origin}/; }}
+                 location /both/ {{ limit_req zone=tokens cost=$upstream_http_x_tokens; limit_req zone=bytes burst=1 nodelay;
+                     proxy_pass http://{origin}/; }}
+                 location /m {{ metrics; }} }} }}"
+        ))
+        .unwrap();
+    let status = |target: &str| get(&server, target).status;
+    // Each is admitted as long as those before it have not cost more than 100.
+    for (target, expected) in [
+        ("/60?k=1", 200),
+        ("/40?k=1", 200),
+        ("/500?k=1", 200),
+        ("/1?k=1", 429),
+        // Other keys owe nothing, and an empty one counts nowhere.
+        ("/101?k=2", 200),
+        ("/1?k=2", 429),
+        ("/1000?k=", 200),
+        ("/1000?k=", 200),
+        // What is no number costs nothing.
+        ("/many?k=3", 200),
+        ("/-5?k=3", 200),
+        ("/?k=3", 200),
+        ("/99999999999999999999?k=3", 200),
+        ("/1?k=3", 429),
+        ("/dry/7?k=4", 200),
+        ("/dry/7?k=4", 200),
+        // The other location has another burst for the same bucket, which owes 14.
+        ("/both/1?k=4", 429),
+        // What one refuses the other has not counted: two of three pass.
+        ("/both/0?k=5", 200),
+        ("/both/0?k=5", 200),
+        ("/both/0?k=5", 429),
+        // The cost is that of the page that was sent in the end.
+        ("/bytes?k=6", 404),
+        ("/bytes?k=6", 429),
+    ] {
+        assert_eq!(status(target), expected, "{target}");
+    }
+    for line in [
+        "[error] limiting requests, excess: ",
+        "[warn] cost \"many\" for limit_req zone \"tokens\" is no number",
+        "[warn] cost \"-5\" for limit_req zone \"tokens\" is no number",
+    ] {
+        let (level, text) = line.split_at(line.find(' ').unwrap());
+        let is_said =
+            || server.error_log().lines().any(|l| l.contains(level) && l.contains(text.trim_start()));
+        assert!(wait::until(wait::TIMEOUT, is_said), "{line}\n{}", server.error_log());
+    }
+    let response = get(&server, "/1?k=1");
+    let seconds: u64 = response.field("Retry-After").unwrap().parse().unwrap();
+    assert!(
+        (31_000..31_500).contains(&seconds),
+        "500 beyond the burst at 16 thousandths a second: {seconds}"
+    );
+    // What was owed runs off.
+    assert_eq!(status("/fast/300?k=7"), 200);
+    assert!(wait::until(wait::TIMEOUT, || status("/fast/0?k=7") == 200));
+    // A client that goes away pays, too, as does one over HTTP/2.
+    assert_eq!(crate::support::http2::connect(&server).get("/200?k=8").unwrap().status, 200);
+    assert_eq!(status("/1?k=8"), 429);
+    let lines = server.access_log(5).unwrap();
+    assert_eq!(lines[3], "/1 429 REJECTED");
+    let is_dry = || server.access_log(15).unwrap().contains(&"/dry/7 200 REJECTED_DRY_RUN".to_owned());
+    assert!(is_dry(), "{:?}", server.access_log(15));
+    let (_, text) = page(&server, "/m");
+    assert!(text.contains("tailwater_limit_req_cost_total{zone=\"bytes\"} 7\n"), "{text}");
+}
+
+#[test]
+fn cost_that_cannot_work_is_refused() {
+    const ZONE: &str = "limit_req_zone $arg_k zone=z:1m rate=1r/s;";
+    for (limit, expected) in [
+        ("limit_req zone=z cost=5;", "invalid cost value \"5\""),
+        ("limit_req zone=z cost=;", "invalid cost value \"\""),
+        ("limit_req zone=z cost=$arg_c delay=5;", "\"delay\" cannot be combined with \"cost\""),
+        ("limit_req zone=z cost=$nothing;", "unknown \"nothing\" variable"),
+    ] {
+        let error = refused(ZONE, limit);
+        assert!(error.contains(expected), "{limit}: {error}");
+    }
 }

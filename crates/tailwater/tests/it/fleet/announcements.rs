@@ -111,6 +111,11 @@ fn engines_and_directives_that_cannot_share_are_refused() {
             "nodes share rates, not numbers of connections",
         ),
         (
+            "nats://127.0.0.1:1",
+            "limit_req_zone $uri zone=a:1m rate=1r/s fleet=edge; limit_req zone=a cost=$arg_c;",
+            "\"cost\" cannot be used with zone \"a\", whose rate a fleet shares",
+        ),
+        (
             "etcd://127.0.0.1:1",
             "upstream b { zone b 64k fleet=edge; server 127.0.0.1:1; }",
             "which cannot share the health of upstream servers",

@@ -8,6 +8,7 @@ use tw_net::Addr;
 use tw_rt::clock::UnixTime;
 
 use super::Extensions;
+use super::plan::LogHandler;
 use super::trace::RequestTrace;
 use crate::http::upstream_state::UpstreamState;
 
@@ -31,6 +32,8 @@ pub struct Facts {
     pub upstream: UpstreamState,
     /// Trace, made on first use.
     pub trace: OnceCell<Box<RequestTrace>>,
+    /// Handlers of its log phase besides those of its location, in whatever location it ends.
+    pub(super) log_handlers: Vec<Box<dyn LogHandler>>,
 }
 
 /// Address of the client from `real_ip_header` or its like, or after a migration.

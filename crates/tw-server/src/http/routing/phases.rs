@@ -276,6 +276,7 @@ pub(crate) fn log(r: &mut Request) {
     r.count_cache_use();
     let generation = r.generation().clone();
     generation.plan(r.route.plan).log_handlers().iter().for_each(|handler| handler.log(r));
+    r.take_log_handlers().iter().for_each(|handler| handler.log(r));
 }
 
 fn locate(r: &mut Request, generation: &Rc<LoopGeneration>) -> NextStep {
