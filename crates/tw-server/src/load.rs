@@ -213,6 +213,7 @@ impl ProtocolBlocks for HttpBlocks {
         {
             mistakes.add_later(error);
         }
+        let has_request_timeouts = plans.iter().any(|plan| plan.core.request_timeout.is_some());
         let own = HttpConfig {
             parts: modules,
             memory,
@@ -223,6 +224,7 @@ impl ProtocolBlocks for HttpBlocks {
             slots: self.vars.finish(),
             temp_paths: self.temp_paths,
             directories: self.directories,
+            has_request_timeouts,
             acme: Arc::new(self.acme),
         };
         let assemble = Box::new(move |process| Config { process, own });

@@ -1,4 +1,4 @@
-//! All annotations of ingress-nginx, with what becomes of each. The table of `docs/kubernetes.md` is made of it.
+//! All annotations of ingress-nginx and `request-timeout`, which is our own, with what becomes of each. The table of `docs/kubernetes.md` is made of it.
 
 use super::value::ValueKind::{
     self, AnyOf, Ciphers, Count, Kilobytes, OneOf, Seconds, Size, Switch, Text, TwoTexts,
@@ -182,6 +182,7 @@ pub const ANNOTATIONS: &[Annotation] = &[
     a("proxy-ssl-verify", Location("proxy_ssl_verify", Switch)),
     a("proxy-ssl-verify-depth", Location("proxy_ssl_verify_depth", Count)),
     a("relative-redirects", Built("`absolute_redirect off`")),
+    a("request-timeout", Location("request_timeout", Seconds)),
     a("rewrite-target", Built("`rewrite … break`")),
     a("satisfy", Location("satisfy", OneOf(&["any", "all"]))),
     a("server-alias", Built("`server_name`")),

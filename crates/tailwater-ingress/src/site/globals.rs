@@ -122,6 +122,7 @@ const DIRECTIVES: &[(&str, Block, &str, ValueKind)] = &[
     ("proxy-stream-next-upstream-tries", Block::Stream, "proxy_next_upstream_tries", Count),
     ("proxy-stream-responses", Block::Stream, "proxy_responses", Count),
     ("proxy-stream-timeout", Block::Stream, "proxy_timeout", Seconds),
+    ("request-timeout", Block::Http, "request_timeout", Seconds),
     ("server-tokens", Block::Http, "server_tokens", Switch),
     ("ssl-ciphers", Block::Http, "ssl_ciphers", Ciphers),
     ("ssl-protocols", Block::Http, "ssl_protocols", AnyOf(crate::annotation::table::PROTOCOLS)),

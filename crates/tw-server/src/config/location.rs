@@ -17,12 +17,13 @@ mod root;
 mod send;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tw_base::Limit;
 use tw_conf::{
     Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IF_IN_SERVER, IneffectiveDirectives, LOCATION, MAIN,
-    SERVER, Setting, Word, record,
+    Node, SERVER, Setting, Word, record,
 };
 use tw_connect::Resolving;
 use tw_connect::resolving::RawResolving;
@@ -100,6 +101,8 @@ pub struct Location {
     pub subrequest_buffer_size: usize,
     /// `uninitialized_variable_warn`
     pub uninitialized_variable_warn: bool,
+    /// `request_timeout`: time of a whole request from its begin; `None` means no limit.
+    pub request_timeout: Option<Duration>,
     /// Keep-alive.
     pub keepalive: KeepAlive,
     /// Sending.
@@ -197,13 +200,21 @@ pub struct Raw {
     log_subrequest: Setting<bool>,
     subrequest_buffer_size: Setting<usize>,
     uninitialized_variable_warn: Setting<bool>,
+    request_timeout: Setting<Option<Duration>>,
     without_effect: IneffectiveDirectives,
 }
 
 /// The limits of all parts of a location.
 pub(crate) const LIMITS: &[&[Limit]] = &[
     client_body::LIMITS,
-    &[Limit::directive("max_ranges", "Ranges of one request", "the whole file is sent")],
+    &[
+        Limit::directive("max_ranges", "Ranges of one request", "the whole file is sent"),
+        Limit::directive(
+            "request_timeout",
+            "Time of a whole request, with its retries, internal redirects and subrequests",
+            "408 while the client sends the request, 504 before the response begins; then the connection or the stream is reset",
+        ),
+    ],
     send::LIMITS,
     keepalive::LIMITS,
     lingering::LIMITS,
@@ -329,6 +340,11 @@ const DIRECTIVES: &[Directive<Raw>] = &[
         .default("off")
         .doc("Logs subrequests to the access log.")
         .set(|raw, node, _| raw.log_subrequest.set_flag(node)),
+    record::new("request_timeout", "time | off", ALL, Args::exact(1))
+        .default("off")
+        .since("Tailwater 0.2")
+        .doc("Time from the first byte of a request to the last one of its response, with all retries, internal redirects and subrequests. Then the client gets 408 if it is still sending the request, 504 if the response has not begun; else the connection or the stream is reset. A switch to another protocol (WebSocket) ends the limit.")
+        .set(|raw, node, _| raw.request_timeout.set_with(node, read_request_timeout)),
     record::new("early_hints", "string …", ALL, Args::at_least(1))
         .since("1.29.0")
         .doc("When early hints (103) of an upstream are passed on: if no string is empty or 0.")
@@ -436,6 +452,7 @@ impl Settings<Http> for Location {
             uninitialized_variable_warn: raw
                 .uninitialized_variable_warn
                 .or(outer.map(|o| o.uninitialized_variable_warn), true),
+            request_timeout: raw.request_timeout.or(outer.map(|o| o.request_timeout), None),
             keepalive: KeepAlive::resolve(raw.keepalive, outer.map(|o| &o.keepalive)),
             send: Send::resolve(raw.send, outer.map(|o| &o.send), cx)?,
             client_body: ClientBody::resolve(raw.client_body, outer.map(|o| &o.client_body), cx),
@@ -455,6 +472,14 @@ impl Settings<Http> for Location {
         reach.reads(&self.root.path, self.root.at);
         reach.changes(&Template::text(self.client_body.temp_path.path.to_bytes()), None);
     }
+}
+
+/// Reads `off` or a time above 0.
+fn read_request_timeout(node: &Node) -> Result<Option<Duration>, ConfError> {
+    if node.arg(0)?.is("off") {
+        return Ok(None);
+    }
+    Ok(Some(node.msec()?).filter(|time| !time.is_zero()))
 }
 
 const fn without_effect(name: &'static str, syntax: &'static str) -> Directive<Raw> {

@@ -7,12 +7,15 @@
 //! ```
 //! The protocol reads the head and attaches the body; [`serve`] does the rest. The response leaves through the request's [`Wire`].
 
+mod request_timeout;
+
 use std::rc::Rc;
 use std::thread;
 
 use tw_base::Limit;
 use tw_core::event_loop::SlowRequest;
 
+use super::body::Body;
 use super::client::Client;
 use super::memory_share::Hold;
 use super::phases;
@@ -29,12 +32,15 @@ use crate::metrics::HttpVersion;
 /// Bytes of the host and of the line that are remembered of a slow request.
 const SLOW_TEXT_MAX: usize = 256;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
-    "SLOW_TEXT_MAX",
-    SLOW_TEXT_MAX as u64,
-    "Bytes of a host, or of a method and path, that are remembered of a slow request",
-    "the rest is left out",
-)];
+pub(crate) const LIMITS: &[Limit] = &[
+    Limit::bytes(
+        "SLOW_TEXT_MAX",
+        SLOW_TEXT_MAX as u64,
+        "Bytes of a host, or of a method and path, that are remembered of a slow request",
+        "the rest is left out",
+    ),
+    request_timeout::ERROR_LIMIT,
+];
 
 /// Request of a client in memory of its loop. A drop before [`finish`](Self::finish), as by `worker_shutdown_timeout`, writes the
 /// access log line of a request that has begun.
@@ -88,6 +94,19 @@ pub(crate) fn count_request(client: &Client, version: HttpVersion) {
 /// is malformed.
 pub(crate) async fn serve(r: &mut Request, head: Result<(), u16>) {
     r.state.is_log_due = true;
+    if r.generation().has_request_timeouts {
+        Box::pin(request_timeout::respond(r, head)).await;
+    } else {
+        respond(r, head).await;
+    }
+    if r.plan().core.post_action.is_some() && !r.uri.path.is_empty() {
+        Box::pin(post_action::run(r)).await;
+    }
+    log(r);
+}
+
+/// Answers a request up to the last byte of its response.
+async fn respond(r: &mut Request, head: Result<(), u16>) {
     let admitted = match head.and_then(|()| admit(r)) {
         Ok(()) => request_body::read::read_early(r).await,
         Err(status) => Err(status),
@@ -96,11 +115,11 @@ pub(crate) async fn serve(r: &mut Request, head: Result<(), u16>) {
         Ok(()) => phases::run(r).await,
         Err(status) => phases::fail(r, status).await,
     };
-    send_response::send(r, body).await;
-    if r.plan().core.post_action.is_some() && !r.uri.path.is_empty() {
-        Box::pin(post_action::run(r)).await;
+    if let (Body::Upgraded(_), Some(deadline)) = (&body, &r.facts.deadline) {
+        // The time of a tunnel is that of the session in it.
+        deadline.set(None);
     }
-    log(r);
+    send_response::send(r, body).await;
 }
 
 /// Ends a request whose client went away before its head was complete: only the access log gets `status`.

@@ -40,6 +40,7 @@ pub mod proxy;
 mod random_id;
 pub mod request;
 pub mod request_body;
+mod request_deadline;
 mod response;
 pub mod retry_conditions;
 mod routing;

@@ -144,6 +144,7 @@ impl Request {
                 upstream: UpstreamState::default(),
                 trace: OnceCell::new(),
                 log_handlers: Vec::new(),
+                deadline: None,
             },
             costs: Costs::default(),
         }
@@ -348,6 +349,7 @@ impl Request {
         self.facts.moved_peer = None;
         self.facts.position = None;
         self.facts.log_handlers.clear();
+        self.facts.deadline = None;
     }
 
     /// Current plan.

@@ -11,6 +11,7 @@ mod progress;
 pub mod read;
 
 use std::ffi::CStr;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use tw_disk::{Account, File, JobClass, JobSource};
@@ -21,6 +22,7 @@ pub use self::progress::BodyProgress;
 use super::body_buffer::{BodyBuffer, Reader};
 use super::file_reads::Pieces;
 use super::h1::Http1Body;
+use super::request_deadline::RequestDeadline;
 use super::streams::StreamBody;
 
 /// Body of a request.
@@ -261,6 +263,15 @@ impl RequestBody {
         match &mut self.source {
             Source::H1(input) => input.note_progress(progress),
             Source::Stream(input) => input.note_progress(progress),
+            Source::None | Source::Stored(_) | Source::Taken => {}
+        }
+    }
+
+    /// Notes in `deadline` from now on whether the body waits for the client.
+    pub(crate) fn note_waits(&mut self, deadline: &Rc<RequestDeadline>) {
+        match &mut self.source {
+            Source::H1(input) => input.note_waits(deadline.clone()),
+            Source::Stream(input) => input.note_waits(deadline.clone()),
             Source::None | Source::Stored(_) | Source::Taken => {}
         }
     }

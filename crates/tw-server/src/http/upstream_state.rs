@@ -139,6 +139,15 @@ impl UpstreamState {
         }
     }
 
+    /// Ends an attempt that has no response when the time of its request is over.
+    pub(crate) fn time_out(&mut self) {
+        if let Some(attempt) = self.current().filter(|attempt| attempt.status == 0) {
+            attempt.end();
+            attempt.status = 504;
+            attempt.failure = Some("request timed out".into());
+        }
+    }
+
     /// Ends the last attempt together with its request.
     pub(crate) fn close(&mut self) {
         if let Some(attempt) = self.current() {

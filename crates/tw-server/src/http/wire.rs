@@ -79,6 +79,14 @@ impl Wire {
         }
     }
 
+    /// Makes the close of the connection a reset, if the request has it for itself. Streams are reset anyway.
+    pub(crate) fn reset_on_close(&self) {
+        if let Self::H1(conn) = self {
+            // A plain close does as well, only that a body without a length seems complete.
+            let _ = conn.transport.socket().reset_on_close();
+        }
+    }
+
     /// Status in the access log of a request whose connection was cut before a head was sent. As in nginx, a stream counts
     /// as closed by its client.
     pub(crate) fn status_if_cut(&self) -> u16 {

@@ -48,8 +48,10 @@ pub struct RouteRule {
     pub filters: Vec<Filter>,
     /// Destinations.
     pub backends: Vec<RouteBackend>,
-    /// Time for the response, in milliseconds; 0 for no limit.
-    pub timeout: Option<u64>,
+    /// Time of the whole request, in milliseconds; 0 for no limit.
+    pub request_timeout: Option<u64>,
+    /// Time without a byte from a backend, in milliseconds; 0 for no limit.
+    pub backend_timeout: Option<u64>,
     /// Parts that are not known.
     pub unsupported: Vec<String>,
 }
@@ -237,22 +239,18 @@ impl RouteRule {
                 rule.unsupported.push(format!("\"{part}\""));
             }
         }
-        let timeouts = &json["timeouts"];
-        for name in ["request", "backendRequest"] {
-            if let Some(written) = timeouts[name].as_str() {
+        for (name, place) in
+            [("request", &mut rule.request_timeout), ("backendRequest", &mut rule.backend_timeout)]
+        {
+            if let Some(written) = json["timeouts"][name].as_str() {
                 match duration(written) {
-                    // The shorter one ends the request.
-                    Some(time) => {
-                        let before = rule.timeout.filter(|before| *before > 0);
-                        rule.timeout = Some(before.map_or(time, |before| match time {
-                            0 => before,
-                            time => time.min(before),
-                        }));
-                    }
+                    Some(time) => *place = Some(time),
                     None => rule.unsupported.push(format!("timeout \"{written}\"")),
                 }
             }
         }
+        // A request may take as long without a byte as it may take at all.
+        rule.backend_timeout = rule.backend_timeout.or(rule.request_timeout);
         rule
     }
 }

@@ -116,7 +116,11 @@ pub(super) fn write(
         }
         own_fields.push(("Host".to_owned(), host));
     }
-    if let Some(time) = entry.rule.timeout {
+    if let Some(time) = entry.rule.request_timeout {
+        written.location.retain(|line| !line.starts_with("request_timeout "));
+        written.location.push(format!("request_timeout {time}ms;"));
+    }
+    if let Some(time) = entry.rule.backend_timeout {
         let time = if time == 0 { TIMEOUT_MAX } else { time };
         let inherited = [format!("{family}_read_timeout "), format!("{family}_next_upstream_timeout ")];
         written.location.retain(|line| !inherited.iter().any(|begin| line.starts_with(begin)));

@@ -5,3 +5,4 @@ mod connection_limits;
 mod fairness;
 mod limits_and_timeouts;
 mod listen;
+mod request_timeout;

@@ -17,6 +17,7 @@ use super::Http1Connection;
 use super::conn::SocketWaitError;
 use crate::http::client_wait::{ClientWait, WaitLimits};
 use crate::http::request_body::{BodyLimits, BodyProgress, Drained, InputError};
+use crate::http::request_deadline::RequestDeadline;
 
 /// Size of one read of a chunked body. A body of known length has no framing, so larger reads pass on without a copy.
 const READ_SIZE: usize = 16 << 10;
@@ -35,6 +36,8 @@ pub struct Http1Body {
     progress: Option<BodyProgress>,
     wire: u64,
     waits: ClientWait,
+    /// Learns when the body waits for the client.
+    deadline: Option<Rc<RequestDeadline>>,
 }
 
 enum Stage {
@@ -101,6 +104,7 @@ impl Http1Body {
             progress: None,
             wire: 0,
             waits: ClientWait::default(),
+            deadline: None,
         })
     }
 
@@ -113,6 +117,11 @@ impl Http1Body {
     pub(crate) fn note_progress(&mut self, progress: BodyProgress) {
         progress.set(self.received);
         self.progress = Some(progress);
+    }
+
+    /// Notes in `deadline` from now on whether the body waits for the client.
+    pub(crate) fn note_waits(&mut self, deadline: Rc<RequestDeadline>) {
+        self.deadline = Some(deadline);
     }
 
     /// Bytes received, with the framing of a chunked body.
@@ -307,13 +316,22 @@ impl Http1Body {
         while self.read()? == Read::Nothing {
             let came = self.wire + (self.buffer.len() - self.taken) as u64;
             let waiting = self.waits.begin(limits, came)?;
-            match self.conn.readable(waiting.timeout()).await {
+            self.note_wait(true);
+            let ready = self.conn.readable(waiting.timeout()).await;
+            self.note_wait(false);
+            match ready {
                 Ok(()) => {}
                 Err(SocketWaitError::Timeout) => return Err(waiting.end().into()),
                 Err(SocketWaitError::Io(_)) => return Err(InputError::Failed),
             }
         }
         Ok(())
+    }
+
+    fn note_wait(&self, waits: bool) {
+        if let Some(deadline) = &self.deadline {
+            deadline.set_awaits_body(waits);
+        }
     }
 
     /// Reads once.

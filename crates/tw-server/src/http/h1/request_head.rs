@@ -2,6 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tw_core::event_loop::LevelGuard;
 use tw_http::{HeadError, Progress};
@@ -45,7 +46,9 @@ pub(super) async fn read(conn: &Rc<Http1Connection>, r: &mut Request) -> ReadHea
     let server = generation.server(r.route.server);
     r.route.plan = server.plan;
     let mut choice = ServerChoice::Default;
-    let until = tw_rt::clock::now() + conn.client.left_of_head(server.settings.client_header_timeout);
+    let timeout = conn.client.left_of_head(server.settings.client_header_timeout);
+    let timeout = timeout.min(r.plan().core.request_timeout.unwrap_or(Duration::MAX));
+    let until = tw_rt::clock::now() + timeout;
     let mut begun = !r.head.is_idle();
     let mut is_untouched = true;
     loop {

@@ -1,6 +1,7 @@
 //! Data of a request besides its head: times, identifier, client address, values of modules, upstream state.
 
 use std::cell::{Cell, OnceCell};
+use std::rc::Rc;
 use std::time::Instant;
 
 use tw_http::Method;
@@ -10,6 +11,7 @@ use tw_rt::clock::UnixTime;
 use super::Extensions;
 use super::plan::LogHandler;
 use super::trace::RequestTrace;
+use crate::http::request_deadline::RequestDeadline;
 use crate::http::upstream_state::UpstreamState;
 
 /// Data of a request besides its head.
@@ -34,6 +36,8 @@ pub struct Facts {
     pub trace: OnceCell<Box<RequestTrace>>,
     /// Handlers of its log phase besides those of its location, in whatever location it ends.
     pub(super) log_handlers: Vec<Box<dyn LogHandler>>,
+    /// Deadline of a client's request, if the configuration uses `request_timeout`.
+    pub(crate) deadline: Option<Rc<RequestDeadline>>,
 }
 
 /// Address of the client from `real_ip_header` or its like, or after a migration.

@@ -59,6 +59,8 @@ pub struct HttpConfig {
     pub temp_paths: Vec<Arc<TempPath>>,
     /// Directories with their purpose and the places that name them.
     pub directories: Vec<Directory>,
+    /// True if a plan has `request_timeout`: then every request has a deadline, which may be unlimited.
+    pub(crate) has_request_timeouts: bool,
     /// Certificates that come by themselves.
     pub acme: Arc<tw_acme::AcmeConfig>,
 }

@@ -70,6 +70,7 @@ async fn run_from(r: &mut Request, mut next: NextStep, mut first: &[Phase]) -> B
             NextStep::Respond(body) => return body,
             NextStep::Locate => {
                 r.route.plan = generation.server(r.route.server).plan;
+                set_deadline(r);
                 let before = std::mem::replace(&mut first, AGAIN);
                 match phases(r, &generation, before).await {
                     Outcome::Pass | Outcome::PhaseDone | Outcome::Rewritten => locate(r, &generation),
@@ -346,10 +347,18 @@ impl LocationTests for RequestTests<'_> {
     }
 }
 
+/// Sets the deadline of `r` by `request_timeout` of its plan, if the configuration uses that.
+fn set_deadline(r: &Request) {
+    if let Some(deadline) = &r.facts.deadline {
+        deadline.set(r.plan().core.request_timeout);
+    }
+}
+
 /// Puts `r` into the location of `plan`.
 pub(super) fn enter(r: &mut Request, generation: &Rc<LoopGeneration>, plan: PlanId) -> NextStep {
     r.route.plan = plan;
     r.route.content_plan = None;
+    set_deadline(r);
     let found = generation.plan(plan);
     r.debug(format_args!("using configuration \"{}\"", tw_log::Text(&found.name)));
     if found.core.visibility == Visibility::Internal && r.state.origin == RequestOrigin::Client {

@@ -14,6 +14,7 @@ use crate::http::client_wait::ClientWait;
 use crate::http::h2::Http2Stream;
 use crate::http::h3::Http3Stream;
 use crate::http::request_body::{BodyLimits, BodyProgress, InputError};
+use crate::http::request_deadline::RequestDeadline;
 
 /// RFC 9110 section 15.2.1.
 const CONTINUE: u16 = 100;
@@ -98,6 +99,8 @@ pub struct StreamBody {
     /// Until when the client may pause.
     deadline: Deadline,
     waits: ClientWait,
+    /// Learns when the body waits for the client.
+    request_deadline: Option<Rc<RequestDeadline>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -130,6 +133,7 @@ impl StreamBody {
             progress: None,
             deadline: Deadline::new(),
             waits: ClientWait::default(),
+            request_deadline: None,
         }
     }
 
@@ -142,6 +146,17 @@ impl StreamBody {
     pub(crate) fn note_progress(&mut self, progress: BodyProgress) {
         progress.set(self.received);
         self.progress = Some(progress);
+    }
+
+    /// Notes in `deadline` from now on whether the body waits for the client.
+    pub(crate) fn note_waits(&mut self, deadline: Rc<RequestDeadline>) {
+        self.request_deadline = Some(deadline);
+    }
+
+    fn note_wait(&self, waits: bool) {
+        if let Some(deadline) = &self.request_deadline {
+            deadline.set_awaits_body(waits);
+        }
     }
 
     /// Bytes of the body that have arrived.
@@ -167,11 +182,14 @@ impl StreamBody {
         self.invite();
         let waiting = self.waits.begin(terms.wait(), self.arrived())?;
         self.deadline.set(waiting.timeout());
-        poll_fn(|cx| match self.poll_next(want, terms, cx) {
+        self.note_wait(true);
+        let next = poll_fn(|cx| match self.poll_next(want, terms, cx) {
             Poll::Ready(next) => Poll::Ready(next),
             Poll::Pending => self.deadline.poll_elapsed(cx).map(|()| Err(waiting.end().into())),
         })
-        .await
+        .await;
+        self.note_wait(false);
+        next
     }
 
     /// Returns the next piece without waiting, else `None`.

@@ -557,12 +557,14 @@ fn explain_limits(r: &Request, core: &Location, explanation: &mut Explanation) {
         bytes => size(bytes),
     };
     let times = [
-        ("client_header_timeout", server.client_header_timeout),
-        ("client_body_timeout", core.client_body.timeout),
-        ("send_timeout", core.send.timeout),
-        ("keepalive_timeout", core.keepalive.timeout),
+        ("client_header_timeout", Some(server.client_header_timeout)),
+        ("client_body_timeout", Some(core.client_body.timeout)),
+        ("send_timeout", Some(core.send.timeout)),
+        ("keepalive_timeout", Some(core.keepalive.timeout)),
+        ("request_timeout", core.request_timeout),
     ];
-    let times: Vec<_> = times.iter().map(|(name, time)| format!("{name} {}", time_of(*time))).collect();
+    let written = |(name, time): &(&str, Option<Duration>)| Some(format!("{name} {}", time_of((*time)?)));
+    let times: Vec<_> = times.iter().filter_map(written).collect();
     explanation.add("limits", format!("client_max_body_size {size}, {}", times.join(", ")), None);
     if let Some(rate) = &core.send.limit_rate {
         explanation.add("", format!("limit_rate {} bytes a second", text(&rate.value(r))), None);
