@@ -48,6 +48,7 @@ mod jose;
 mod json;
 mod keyval;
 mod limit_conn;
+mod limit_rate;
 mod limit_req;
 mod log;
 mod map;
@@ -143,6 +144,7 @@ pub static MODULES: &[Module] = &[
     Module::of::<slice::Slice>("slice"),
     Module::of::<limit_req::LimitReq>("limit_req"),
     Module::of::<limit_conn::LimitConn<Request>>("limit_conn"),
+    Module::of::<limit_rate::LimitRate>("limit_rate"),
     Module::of::<upload_progress::UploadProgress>("upload_progress"),
     // Access.
     Module::of::<access::Access>("access"),

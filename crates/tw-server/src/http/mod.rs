@@ -48,6 +48,7 @@ mod send_error;
 mod send_rate;
 mod sent_bytes;
 mod session;
+pub mod shared_rate;
 pub mod streams;
 pub(crate) mod synthetic_request;
 pub mod tunnel_end;

@@ -1,18 +1,55 @@
-//! `limit_rate`: how much may be sent by now.
+//! Rates of a response: how much of it may be sent by now.
 
 use std::time::{Duration, Instant};
 
 use super::request::Request;
+use super::shared_rate::{Reservation, SharedRate};
 use super::wire::ClientGone;
 use crate::vars::Template;
 
 const SECOND: Duration = Duration::from_secs(1);
 
+/// Rates of one response: its own, and those that it shares with others.
+pub(crate) struct SendRate {
+    own: Option<OwnRate>,
+    shared: Vec<SharedUse>,
+}
+
+impl SendRate {
+    /// The rates of `r`, whose head was framed; `None` if it has none.
+    pub(crate) fn new(r: &Request) -> Option<Self> {
+        let own = OwnRate::new(r);
+        let shared: Vec<_> =
+            r.costs.shared_rates.iter().map(|rate| SharedUse::begin(rate, r.costs.sent.head)).collect();
+        (own.is_some() || !shared.is_empty()).then_some(Self { own, shared })
+    }
+
+    /// Returns true if the response has rates.
+    pub(crate) fn limits(r: &Request) -> bool {
+        r.costs.limit_rate.is_some()
+            || r.plan().core.send.limit_rate.is_some()
+            || !r.costs.shared_rates.is_empty()
+    }
+
+    /// Waits until something of the next `want` bytes may be sent, and returns how much: at least one byte. The error: the client is
+    /// gone.
+    pub(crate) async fn allowance(&mut self, r: &Request, want: usize) -> Result<usize, ClientGone> {
+        let mut room = want.max(1) as u64;
+        if let Some(own) = &mut self.own {
+            room = room.min(own.allowance(r).await?);
+        }
+        for shared in &mut self.shared {
+            room = room.min(shared.allowance(r, room).await?);
+        }
+        Ok(usize::try_from(room).unwrap_or(usize::MAX))
+    }
+}
+
 /// `limit_rate`: bytes per second from the start of the response, after `limit_rate_after`.
 ///
 /// As in nginx, the first second's bytes may leave at once, and what was sent has the time that it is worth before more is:
 /// bytes leave in pieces that are worth sending.
-pub(crate) struct SendRate {
+struct OwnRate {
     rate: u64,
     after: u64,
     start: Instant,
@@ -20,8 +57,8 @@ pub(crate) struct SendRate {
     head: Option<u64>,
 }
 
-impl SendRate {
-    pub(crate) fn new(r: &Request) -> Option<Self> {
+impl OwnRate {
+    fn new(r: &Request) -> Option<Self> {
         let send = &r.plan().core.send;
         let value = |template: &Option<Template>| {
             template.as_ref().and_then(|t| tw_conf::units::size(&t.value(r))).unwrap_or(0)
@@ -32,10 +69,10 @@ impl SendRate {
     }
 
     /// Waits until something may be sent and returns how much: at least one byte. The error: the client is gone.
-    pub(crate) async fn allowance(&mut self, r: &Request) -> Result<usize, ClientGone> {
+    async fn allowance(&mut self, r: &Request) -> Result<u64, ClientGone> {
         loop {
             match self.look(r.costs.sent.bytes, tw_rt::clock::now()) {
-                Ok(room) => return Ok(usize::try_from(room).unwrap_or(usize::MAX)),
+                Ok(room) => return Ok(room),
                 Err(wait) => r.wire().sleep(wait).await?,
             }
         }
@@ -66,6 +103,37 @@ impl SendRate {
     }
 }
 
+/// Use of a shared rate by one response.
+struct SharedUse {
+    rate: SharedRate,
+    /// Bytes of the response that may have been sent.
+    granted: u64,
+}
+
+impl SharedUse {
+    /// Begins a response whose head has so many bytes. They count, but do not wait.
+    fn begin(rate: &SharedRate, head: u64) -> Self {
+        Reservation::new(rate, head, tw_rt::clock::now()).take();
+        Self { rate: rate.clone(), granted: 0 }
+    }
+
+    /// Waits until something of the next `want` bytes may be sent and returns how much: at least one byte. The error: the client is
+    /// gone.
+    async fn allowance(&mut self, r: &Request, want: u64) -> Result<u64, ClientGone> {
+        let sent = r.costs.sent.bytes;
+        if self.granted <= sent {
+            let bytes = want.min(self.rate.piece());
+            let reservation = Reservation::new(&self.rate, bytes, tw_rt::clock::now());
+            if !reservation.wait.is_zero() {
+                r.wire().sleep(reservation.wait).await?;
+            }
+            reservation.take();
+            self.granted = sent + bytes;
+        }
+        Ok(self.granted - sent)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,7 +142,7 @@ mod tests {
     /// before them.
     fn leaves(rate: u64, after: u64, size: u64, taken: u64) -> Vec<(u128, u64)> {
         let start = Instant::now();
-        let mut pace = SendRate { rate, after, start, head: None };
+        let mut pace = OwnRate { rate, after, start, head: None };
         let (mut now, mut sent, mut left) = (start, 100, Vec::new());
         while sent < 100 + size {
             match pace.look(sent, now) {

@@ -3,6 +3,7 @@
 mod accept;
 mod connection_limits;
 mod fairness;
+mod limit_rate_shared;
 mod limits_and_timeouts;
 mod listen;
 mod request_timeout;

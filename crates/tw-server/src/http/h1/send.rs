@@ -149,7 +149,7 @@ fn first(
     let mut head = home.buffers.head_out.borrow_mut();
     let head_len = r.costs.sent.head as usize;
     head.truncate(head_len);
-    let is_limited = r.costs.limit_rate.is_some() || r.plan().core.send.limit_rate.is_some();
+    let is_limited = SendRate::limits(r);
     let written = match &mut body {
         _ if is_limited || delimiter == Delimiter::Chunked => 0,
         Body::Empty => accept(write_now(conn, &head))?,
@@ -450,7 +450,7 @@ pub(super) async fn write_all(
         }
         let mut want = bytes.len().min(SCRATCH_SIZE);
         if let Some(pace) = pace.as_deref_mut() {
-            want = want.min(pace.allowance(r).await?);
+            want = pace.allowance(r, want).await?;
         }
         let n = accept(write_now(conn, &bytes[..want]))?;
         r.count_sent(n);

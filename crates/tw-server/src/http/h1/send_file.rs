@@ -145,7 +145,7 @@ pub(super) async fn send_file(
     while span.len > 0 {
         let len = usize::try_from(span.len).unwrap_or(usize::MAX);
         let allowed = match pace.as_deref_mut() {
-            Some(pace) => len.min(pace.allowance(r).await?),
+            Some(pace) => pace.allowance(r, len).await?,
             None => len,
         };
         if !std::mem::take(&mut keeps_turn) {

@@ -3,6 +3,7 @@
 use tw_disk::{Account, JobClass, JobSource};
 
 use crate::http::client_wait::ClientWait;
+use crate::http::shared_rate::SharedRate;
 
 /// Resources that a request has used.
 pub struct Costs {
@@ -12,6 +13,8 @@ pub struct Costs {
     pub account: Account,
     /// `$limit_rate` in bytes per second, if set by other means than `limit_rate`.
     pub limit_rate: Option<u64>,
+    /// Rates that the response shares with others.
+    pub shared_rates: Vec<SharedRate>,
     /// Waits for the client to take the response.
     pub(crate) waits: ClientWait,
 }
@@ -19,7 +22,13 @@ pub struct Costs {
 impl Default for Costs {
     fn default() -> Self {
         let account = Account::new(JobClass::Hit, JobSource::NONE);
-        Self { sent: Sent::default(), account, limit_rate: None, waits: ClientWait::default() }
+        Self {
+            sent: Sent::default(),
+            account,
+            limit_rate: None,
+            shared_rates: Vec::new(),
+            waits: ClientWait::default(),
+        }
     }
 }
 

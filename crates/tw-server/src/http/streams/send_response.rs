@@ -290,7 +290,7 @@ impl<S: RequestStream> Sending<S> {
             let mut want = bytes.len();
             if let Some(pace) = &mut self.pace {
                 permit = None;
-                want = want.min(pace.allowance(r).await?);
+                want = pace.allowance(r, want).await?;
             }
             let room = ahead(body, self.stream.wait_for_room(&mut permit, want, size)).await?;
             if room == 0 {
