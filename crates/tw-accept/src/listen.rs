@@ -110,6 +110,10 @@ impl Listen {
             Some("reuseport") if tcp => options.reuseport = true,
             Some("reuseport") => return Err(node.fail("reuseport is not supported for unix domain sockets")),
             Some("multipath") => options.multipath = true,
+            Some("transparent") if tcp => options.transparent = true,
+            Some("transparent") => {
+                return Err(node.fail("transparent is not supported for unix domain sockets"));
+            }
             _ if word.param("accept_filter").is_some() => {
                 let message =
                     format!("accept filters \"{word}\" are not supported on this platform, ignored");
@@ -346,6 +350,7 @@ impl ServersByAddress {
         for address in &table.addresses {
             if let (Some(ip), Some(span)) = (address.address.inet().map(|inet| inet.ip()), address.span)
                 && !ip.is_unspecified()
+                && !address.options.transparent
             {
                 diagnostics.expect(MachineSubject::Address(ip), || {
                     ConfError::warn(format!("no interface of this machine has the address {ip}"))

@@ -201,8 +201,16 @@ fn read_listen(node: &Node, cx: &mut Cx<'_>) -> Result<Listen, ConfError> {
 
 /// Refuses parameters beside `udp` that mean connections.
 fn refuse_options_of_connections(node: &Node) -> Result<(), ConfError> {
-    const OF_CONNECTIONS: [&str; 7] =
-        ["ssl", "proxy_protocol", "fastopen", "backlog", "deferred", "multipath", "so_keepalive"];
+    const OF_CONNECTIONS: [&str; 8] = [
+        "ssl",
+        "proxy_protocol",
+        "fastopen",
+        "backlog",
+        "deferred",
+        "multipath",
+        "so_keepalive",
+        "transparent",
+    ];
     for word in node.args.iter().skip(1) {
         let has_name = |name: &&str| word.is(name) || word.param(name).is_some();
         if let Some(name) = OF_CONNECTIONS.iter().find(|name| has_name(name)) {

@@ -76,6 +76,8 @@ pub struct ListenOptions {
     pub ipv6only: bool,
     /// `multipath`: Multipath TCP.
     pub multipath: bool,
+    /// `transparent`: connections to addresses of others, which the kernel redirects here (`IP_TRANSPARENT`).
+    pub transparent: bool,
     /// Use of datagrams by the protocol.
     pub datagrams: DatagramUse,
 }
@@ -103,6 +105,7 @@ impl Default for ListenOptions {
             fastopen: None,
             ipv6only: true,
             multipath: false,
+            transparent: false,
             datagrams: DatagramUse::Plain,
         }
     }

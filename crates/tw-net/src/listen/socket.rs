@@ -292,6 +292,11 @@ impl ListenSocket {
                 }
             }
         }
+        if options.transparent != is_transparent(socket, &self.addr) {
+            let (value, result) =
+                (u8::from(options.transparent), set_transparent(socket, &self.addr, options.transparent));
+            set(format_args!("IP_TRANSPARENT, {value}"), result);
+        }
         if let Some(queue) = options.fastopen {
             set(format_args!("TCP_FASTOPEN, {queue}"), tw_sys::sockopt::set_tcp_fastopen(socket, queue));
         }
@@ -363,6 +368,12 @@ impl ListenSocket {
         {
             report(ListenReport::Ignored(step("setsockopt(IPV6_V6ONLY)", e)));
         }
+        if options.transparent {
+            set_transparent(&socket, addr, true).map_err(|e| {
+                let hint = (Os::from_io_error(&e) == Some(Os::PERM)).then_some(TRANSPARENT_HINT);
+                ListenError { hint, ..step("setsockopt(IP_TRANSPARENT)", e) }
+            })?;
+        }
         socket.bind(&to).map_err(|e| {
             let hint = bind_hint(addr, &e);
             ListenError { hint, ..step("bind() to", e) }
@@ -380,6 +391,29 @@ impl ListenSocket {
 #[expect(clippy::disallowed_methods, reason = "the main thread at start or reload; it runs no loop")]
 fn pause() {
     std::thread::sleep(PAUSE);
+}
+
+/// Explains a socket that may not be transparent.
+const TRANSPARENT_HINT: &str =
+    "\"transparent\" needs root or the capability CAP_NET_ADMIN in the process that opens the sockets";
+
+/// Lets a socket have addresses that no interface of this machine has, or no longer.
+fn set_transparent(socket: &Socket, addr: &Addr, is_on: bool) -> io::Result<()> {
+    match addr.inet() {
+        Some(addr) if addr.is_ipv6() => socket.set_ip_transparent_v6(is_on),
+        Some(_) => socket.set_ip_transparent_v4(is_on),
+        None => Ok(()),
+    }
+}
+
+/// Returns true if a socket may have addresses of others.
+fn is_transparent(socket: &Socket, addr: &Addr) -> bool {
+    let is_transparent = match addr.inet() {
+        Some(addr) if addr.is_ipv6() => socket.ip_transparent_v6(),
+        Some(_) => socket.ip_transparent_v4(),
+        None => Ok(false),
+    };
+    is_transparent.unwrap_or(false)
 }
 
 /// Explains a failed `bind()` by its most likely cause.

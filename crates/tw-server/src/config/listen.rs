@@ -76,8 +76,17 @@ impl Listen {
 
 /// Refuses parameters beside `quic` that mean connections of TCP.
 fn refuse_options_of_connections(node: &Node) -> Result<(), ConfError> {
-    const OF_CONNECTIONS: [&str; 8] =
-        ["ssl", "http2", "proxy_protocol", "fastopen", "backlog", "deferred", "multipath", "so_keepalive"];
+    const OF_CONNECTIONS: [&str; 9] = [
+        "ssl",
+        "http2",
+        "proxy_protocol",
+        "fastopen",
+        "backlog",
+        "deferred",
+        "multipath",
+        "so_keepalive",
+        "transparent",
+    ];
     for word in node.args.iter().skip(1) {
         let has_name = |name: &&str| word.is(name) || word.param(name).is_some();
         if let Some(name) = OF_CONNECTIONS.iter().find(|name| has_name(name)) {

@@ -6,4 +6,5 @@ mod fairness;
 mod limit_rate_shared;
 mod limits_and_timeouts;
 mod listen;
+mod listen_transparent;
 mod request_timeout;
