@@ -59,6 +59,7 @@ mod mirror;
 mod mp4;
 mod num_map;
 mod otel;
+mod overload;
 mod pass_module;
 mod precompressed;
 mod proxy;
@@ -142,6 +143,8 @@ pub static MODULES: &[Module] = &[
     // Post-read and preaccess.
     Module::of::<real_ip::RealIp>("real_ip"),
     Module::of::<slice::Slice>("slice"),
+    // Before the limits, so that a request that is refused uses none of their rates.
+    Module::of::<overload::Overload>("overload"),
     Module::of::<limit_req::LimitReq>("limit_req"),
     Module::of::<limit_conn::LimitConn<Request>>("limit_conn"),
     Module::of::<limit_rate::LimitRate>("limit_rate"),

@@ -38,16 +38,33 @@ use crate::event_loop::Loop;
 pub(crate) use self::spare_requests::LIMITS;
 use self::spare_requests::SpareRequests;
 
-/// Task of a module, which the first loop runs as long as its requests are served by the configuration that has it: a shared
-/// object of that configuration.
-pub struct BackgroundTask(Box<StartTask>);
+/// Task of a module, which the first loop or every loop runs as long as its requests are served by the configuration that has it: a
+/// shared object of that configuration.
+pub struct BackgroundTask {
+    start: Box<StartTask>,
+    loops: TaskLoops,
+}
+
+/// Loops that run a task.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TaskLoops {
+    First,
+    All,
+}
 
 type StartTask = dyn Fn(Rc<Loop>) -> LocalFuture<'static, ()> + Send + Sync;
 
 impl BackgroundTask {
-    /// The task that `start` starts.
+    /// The task that `start` starts on the first loop.
     pub fn new(start: impl Fn(Rc<Loop>) -> LocalFuture<'static, ()> + Send + Sync + 'static) -> Self {
-        Self(Box::new(start))
+        Self { start: Box::new(start), loops: TaskLoops::First }
+    }
+
+    /// The task that `start` starts on each loop.
+    pub fn on_every_loop(
+        start: impl Fn(Rc<Loop>) -> LocalFuture<'static, ()> + Send + Sync + 'static,
+    ) -> Self {
+        Self { start: Box::new(start), loops: TaskLoops::All }
     }
 }
 
@@ -159,8 +176,8 @@ impl Application for Loop {
         background_tasks.spawn((), subject("caches"), cache::manage(self.clone()));
         let generation = self.generation();
         for (_, task) in generation.process.shared_objects.of_type::<BackgroundTask>() {
-            if self.index == 0 {
-                background_tasks.spawn((), subject("module"), (task.0)(self.clone()));
+            if self.index == 0 || task.loops == TaskLoops::All {
+                background_tasks.spawn((), subject("module"), (task.start)(self.clone()));
             }
         }
         while let ((), Ok(())) = poll_fn(|cx| background_tasks.poll_ended(cx)).await {}

@@ -9,6 +9,7 @@ mod master;
 mod memory_cgroup;
 mod memory_lock;
 mod memory_use;
+mod overload;
 mod packaging;
 mod panics_and_hangs;
 mod reload;

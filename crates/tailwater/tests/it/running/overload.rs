@@ -1,0 +1,87 @@
+//! `overload`: requests are refused while a loop has more to do than it can, and no longer.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use tw_testkit::{Client, Server, wait};
+
+use crate::support::metrics::metric;
+use crate::support::{get, refusal, server};
+
+/// Connections that always have requests for the loop.
+const CONNECTIONS: usize = 64;
+/// Requests that each of them sends before it reads.
+const PIPELINED: usize = 50;
+
+/// Keeps the loop of `server` busy until `is_over`; panics if a location without the limit refuses a request.
+fn flood(server: &Server, is_over: &AtomicBool) {
+    let connect = || Client::connect(server.addr()).unwrap();
+    let mut clients: Vec<_> = (0..CONNECTIONS).map(|_| connect()).collect();
+    let requests = "GET /unlimited HTTP/1.1\r\nHost: x\r\n\r\n".repeat(PIPELINED);
+    while !is_over.load(Relaxed) {
+        clients.iter_mut().for_each(|client| client.send(&requests).unwrap());
+        for client in &mut clients {
+            for _ in 0..PIPELINED {
+                assert_eq!(client.read_response().unwrap().status, 200);
+            }
+        }
+    }
+}
+
+#[test]
+fn overloaded_loop_refuses_requests_until_the_load_is_over() {
+    let server = server()
+        .start(
+            "worker_processes 1; http { log_format status '$status $overload_status'; keepalive_requests 1000000;
+             overload delay=5ms;
+             server { listen 127.0.0.1:{port}; access_log logs/access.log status;
+                 location / { error_page 503 /busy; return 200 served; }
+                 location /busy { internal; return 200 busy; }
+                 location /teapot { overload delay=5ms status=429; return 200 served; }
+                 location /unlimited { overload off; access_log off; return 200 unlimited; }
+                 location /metrics { overload off; access_log off; metrics; } } }",
+        )
+        .unwrap();
+    assert_eq!(get(&server, "/").text(), "served");
+    let refused = || metric(&server, "overload_refused_total{delay=\"5\"}");
+    assert_eq!(refused(), 0);
+    let is_over = AtomicBool::new(false);
+    let (plain, teapot) = thread::scope(|scope| {
+        scope.spawn(|| flood(&server, &is_over));
+        let look = |target: &str, is_it: fn(u16, &str) -> bool| {
+            wait::some(wait::TIMEOUT, || {
+                let response = get(&server, target);
+                is_it(response.status, &response.text()).then_some(response)
+            })
+        };
+        // The page of the refusal is in a location with the limit, too, and is not refused once more.
+        let plain = look("/", |status, text| status == 503 && text == "busy");
+        let teapot = look("/teapot", |status, _| status == 429);
+        is_over.store(true, Relaxed);
+        (plain, teapot)
+    });
+    let plain = plain.expect("no request was refused");
+    assert_eq!(plain.field("Retry-After"), Some("1"));
+    assert!(teapot.is_some(), "no request was refused with the status of its location");
+    assert!(refused() >= 2);
+    assert!(server.access_log(3).unwrap().iter().any(|line| line == "503 REJECTED"));
+    let percent = || metric(&server, "overload_refused_percent{delay=\"5\",worker=\"0\"}");
+    assert!(wait::until(wait::TIMEOUT, || percent() == 0), "the load is over, and requests are refused still");
+    let before = refused();
+    assert_eq!(get(&server, "/").text(), "served");
+    assert_eq!(refused(), before);
+}
+
+#[test]
+fn invalid_parameters_are_refused() {
+    for (parameters, message) in [
+        ("on", "invalid parameter \"on\""),
+        ("delay=1ms", "invalid parameter \"delay=1ms\""),
+        ("delay=50ms status=200", "invalid parameter \"status=200\""),
+        ("status=503", "must have \"delay\" parameter"),
+        ("delay=50ms off", "invalid parameter \"off\""),
+    ] {
+        let text = refusal(&format!("overload {parameters};"));
+        assert!(text.contains(message), "{parameters}: {text}");
+    }
+}
