@@ -161,7 +161,7 @@ impl Settings<Http> for Overload {
 fn read(node: &Node) -> Result<Option<Threshold>, ConfError> {
     let (mut delay, mut status) = (None, 503);
     for word in &node.args {
-        if word.bytes == *b"off" && node.args.len() == 1 {
+        if *word.bytes == *b"off" && node.args.len() == 1 {
             return Ok(None);
         }
         if let Some(value) = word.param("delay") {

@@ -15,6 +15,7 @@ use crate::peer::{Peer, PeerId, ServerId};
 use crate::peer_list::PeerList;
 use crate::peer_state::{Health, PeerState, signed};
 use crate::queue::{QueuedRequest, RequestQueue};
+use crate::retry_budget::{Retries, RetryBudget, RetryPermit};
 use crate::selection::{BalanceKey, PeerSelection, PeerTier};
 use crate::server::{PeerParams, ResolvedAddress, Server, ServerAddress};
 use tw_base::Rng;
@@ -30,6 +31,7 @@ pub struct Group {
     /// Locked while another list is made, which may take longer.
     ids: FatalMutex<Ids>,
     queue: Arc<RequestQueue>,
+    retries: Arc<Retries>,
     /// True if some server has a host name that DNS resolves.
     has_host_names: AtomicBool,
     /// Configuration whose health checks count; locked while one reports.
@@ -68,8 +70,10 @@ impl Group {
     ///
     /// Computes the ring of `hash … consistent`: not on a loop.
     pub fn new(name: &str, method: BalanceMethod, servers: Vec<Server>, old: Option<&Group>) -> Self {
-        let (queue, term, mut ids) = match old {
-            Some(old) => (old.queue.clone(), old.term.clone(), old.ids.lock().clone()),
+        let (queue, retries, term, mut ids) = match old {
+            Some(old) => {
+                (old.queue.clone(), old.retries.clone(), old.term.clone(), old.ids.lock().clone())
+            }
             None => Default::default(),
         };
         let first_new = PeerId(ids.next);
@@ -90,6 +94,7 @@ impl Group {
             list: FatalMutex::new(Arc::new(list)),
             ids: FatalMutex::new(ids),
             queue,
+            retries,
             term,
             requires_checks: AtomicBool::new(false),
             first_new,
@@ -205,6 +210,23 @@ impl Group {
     /// Number of requests in the queue.
     pub fn queue_len(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Begins a retry of a request that a server of the group has failed, if `budget` allows one more beside the requests under way. Takes
+    /// the lock of the group to clone a reference, and reads a counter of each peer: for requests that have failed only.
+    pub fn begin_retry(&self, budget: RetryBudget) -> Option<RetryPermit> {
+        let requests = self.list().peers().map(|peer| u64::from(peer.state.connections())).sum();
+        self.retries.begin(budget, requests)
+    }
+
+    /// Number of retries under way that have a permit.
+    pub fn active_retries(&self) -> u32 {
+        self.retries.active()
+    }
+
+    /// Number of retries that a budget has refused.
+    pub fn refused_retries(&self) -> u64 {
+        self.retries.refused.value()
     }
 
     /// Time at which the next peer that is out because of failures may be tried again. The queue is not woken by

@@ -24,6 +24,28 @@ pub(super) const METRICS: &[Metric] = &[
         },
     },
     Metric {
+        name: "upstream_retries_active",
+        kind: MetricKind::Gauge,
+        labels: &["protocol", "upstream"],
+        doc: "Requests under way to a group that are retries within a budget (next_upstream_budget).",
+        read: |scrape, out| {
+            for (protocol, group) in groups(scrape) {
+                out.value(&[protocol, group.name()], group.active_retries().into());
+            }
+        },
+    },
+    Metric {
+        name: "upstream_retries_refused_total",
+        kind: MetricKind::Counter,
+        labels: &["protocol", "upstream"],
+        doc: "Retries that were not made because the budget of a group was used up (next_upstream_budget).",
+        read: |scrape, out| {
+            for (protocol, group) in groups(scrape) {
+                out.value(&[protocol, group.name()], group.refused_retries());
+            }
+        },
+    },
+    Metric {
         name: "upstream_peer_info",
         kind: MetricKind::Gauge,
         labels: &["protocol", "upstream", "peer", "server", "id", "state", "role"],

@@ -280,6 +280,7 @@ fn begin_exchange<C: Codec + Clone>(
         keepalive: request.group.keepalive,
         begun,
         session: None,
+        retry: None,
     });
     if exchange.codec.is_connect() {
         r.facts.upstream.answer.status = 200;

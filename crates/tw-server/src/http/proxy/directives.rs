@@ -9,7 +9,8 @@
 //! | `gateway_directives`, `cache_directives` | those of them that keep bodies |
 //! | `gateway_tls_directives` | those that may reach their servers over TLS |
 
-use tw_conf::{ConfError, Node, Word};
+use tw_conf::{ConfError, Node, Word, units};
+use tw_upstream::RetryBudget;
 
 /// Number of entries at the head of [`gateway_limits`](crate::gateway_limits) that are about connections, which every module
 /// has.
@@ -87,6 +88,7 @@ macro_rules! connection_directives {
     };
     ($prefix:literal, $size:literal, $doc:literal) => {{
         use tw_conf::{Args, HTTP, LOCATION, SERVER, record};
+        use $crate::http::proxy::directives::read_retry_budget;
         use $crate::http::proxy::read_bind;
         use $crate::http::proxy::settings::HasUpstream;
         const ALL: u32 = HTTP | SERVER | LOCATION;
@@ -113,6 +115,16 @@ macro_rules! connection_directives {
                 .since("1.7.5")
                 .doc("Time in which a request may go to a next server; 0 means no limit.")
                 .set(|raw, node, _| raw.upstream().retry.timeout.set_msec(node)),
+            record::new(
+                concat!($prefix, "next_upstream_budget"),
+                "percent% [min=number] | off",
+                ALL,
+                Args::range(1, 2),
+            )
+            .default("off")
+            .since("Tailwater 0.2")
+            .doc("Requests under way to a group of servers that may be retries, in percent of all, and as many as min at least (3). A request beyond that is not retried: its client gets the response or error there is.")
+            .set(|raw, node, _| raw.upstream().retry.budget.set_with(node, read_retry_budget)),
             record::size(concat!($prefix, "buffer_size"), ALL)
                 .default($size)
                 .doc($doc)
@@ -316,6 +328,36 @@ macro_rules! gateway_tls_directives {
         use $crate::http::proxy::settings::HasUpstream;
         tw_connect::upstream_tls_directives!($prefix, $module, $name, HTTP | SERVER | LOCATION, raw => raw.upstream().tls)
     }};
+}
+
+/// Retries under way that a budget allows at least, unless `min` says otherwise: those of a single request that fails twice must not
+/// depend on others.
+const RETRIES_MIN: u32 = 3;
+
+/// Reads `next_upstream_budget`.
+pub fn read_retry_budget(node: &Node) -> Result<Option<RetryBudget>, ConfError> {
+    let word = node.arg(0)?;
+    let min = node.args.get(1);
+    if *word.bytes == *b"off" {
+        return match min {
+            None => Ok(None),
+            Some(min) => Err(node.invalid_parameter(min)),
+        };
+    }
+    let percent = word.bytes.strip_suffix(b"%").and_then(units::number).filter(|percent| *percent <= 100);
+    let percent = percent.ok_or_else(|| {
+        node.fail(format!("invalid budget \"{word}\"")).at(word.span).hint("a budget is a number of percent, such as 20%")
+    })?;
+    let min = match min {
+        None => RETRIES_MIN,
+        Some(word) => word
+            .param("min")
+            .and_then(units::number)
+            .and_then(|min| u32::try_from(min).ok())
+            .ok_or_else(|| node.invalid_parameter(word))?,
+    };
+    // At most 100.
+    Ok(Some(RetryBudget { percent: percent as u32, min }))
 }
 
 /// Reads a rate, which may hold variables: checked now if it does not.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use tw_connect::keepalive_pool::{KeepaliveSettings, PoolKey};
 use tw_connect::upstream_connection::UpstreamConnection;
-use tw_upstream::Lease;
+use tw_upstream::{Lease, RetryPermit};
 
 use super::send_request::RequestSender;
 use super::sticky::PendingSession;
@@ -27,4 +27,6 @@ pub(super) struct Exchange<C> {
     pub(super) begun: Instant,
     /// Session of `sticky learn` to be stored when the exchange ends.
     pub(super) session: Option<Box<PendingSession>>,
+    /// Permit of a retry, which lasts as long as the exchange.
+    pub(super) retry: Option<RetryPermit>,
 }

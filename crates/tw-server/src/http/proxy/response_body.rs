@@ -522,13 +522,15 @@ pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
 
 /// Ends an exchange: if its response is complete, its connection may serve the next one.
 fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, result: Result<(), UpstreamFailure>) -> ExchangeEnd {
-    let Exchange { connection, lease, codec, input, sending, pool_key, keepalive, begun, session } = exchange;
+    let Exchange { connection, lease, codec, input, sending, pool_key, keepalive, begun, session, retry } =
+        exchange;
     let (sent, received) = (connection.sent.get(), connection.received.get());
     lease.sent(sent);
     lease.received(received);
     let peer = lease.peer().id();
     let has_failed = result.as_ref().is_err_and(|failure| !failure.is_local());
     let _ = lease.done(if has_failed { PeerOutcome::Failed } else { PeerOutcome::Success }, now_ms());
+    drop(retry);
     let (is_sent, excess) = (sending.is_sent(), result.is_ok() && !input.is_empty());
     let body = sending.end();
     if result.is_err()

@@ -9,7 +9,7 @@ use tw_connect::group::now_ms;
 use tw_connect::upstream_names;
 use tw_http::Method;
 use tw_log::Level;
-use tw_upstream::{BalanceKey, KeyKind, Lease, PeerChange, PeerOutcome, PeerSelection};
+use tw_upstream::{BalanceKey, KeyKind, Lease, PeerChange, PeerOutcome, PeerSelection, RetryPermit};
 
 use super::attempt::{self, AttemptContext, AttemptError, ConnectionUse, FailedAttempt, RequestProgress};
 use super::codec::Codec;
@@ -53,6 +53,34 @@ enum Counting {
     Excused,
 }
 
+/// Permission to send a request to another server.
+enum RetryGrant {
+    /// The location has no budget, or the failed server did not process the request.
+    Free,
+    /// The retry is one of those that the budget allows.
+    Budgeted(RetryPermit),
+}
+
+impl RetryGrant {
+    /// Grants a retry within the budget; `None` if that is used up.
+    fn within_budget<C>(r: &Request, request: &UpstreamRequest<'_, C>) -> Option<Self> {
+        let Some(budget) = request.settings.retry.budget else { return Some(Self::Free) };
+        let permit = request.group.peers.begin_retry(budget);
+        if permit.is_none() {
+            let group = request.group.peers.name();
+            r.log(Level::Info, format_args!("retry budget of upstream \"{group}\" is used up"));
+        }
+        permit.map(Self::Budgeted)
+    }
+
+    fn permit(self) -> Option<RetryPermit> {
+        match self {
+            Self::Free => None,
+            Self::Budgeted(permit) => Some(permit),
+        }
+    }
+}
+
 /// Runs attempts until a server responds. `exchange` is that of the attempt under way, and then of the response.
 pub(super) async fn try_upstreams<C: Codec + Clone>(
     r: &mut Request,
@@ -66,14 +94,21 @@ pub(super) async fn try_upstreams<C: Codec + Clone>(
     }
     let mut attempts = begin(r, request);
     let mut refusals = 0;
+    let mut retry: Option<RetryPermit> = None;
     loop {
         *exchange = None;
+        let mut grant = None;
         let failed = match attempt::run(r, request, &mut attempts, exchange).await {
             Ok(()) => {
                 let retried = retried_status(r, request, &attempts.selection, began);
+                grant = retried.as_ref().and_then(|_| RetryGrant::within_budget(r, request));
+                let retried = retried.filter(|_| grant.is_some());
                 let Some((failure, answered)) = retried.and_then(|failure| Some((failure, exchange.take()?)))
                 else {
                     begin_session(r, request, attempts, exchange);
+                    if let Some(exchange) = exchange {
+                        exchange.retry = retry;
+                    }
                     return Ok(());
                 };
                 FailedAttempt::after_head(r, answered, failure)
@@ -96,11 +131,17 @@ pub(super) async fn try_upstreams<C: Codec + Clone>(
         }
         if counting == Counting::Excused {
             attempts.selection.grant_try();
+            grant = Some(RetryGrant::Free);
         }
-        if !may_retry || attempts.selection.tries_left() == 0 {
+        let may_retry = may_retry && attempts.selection.tries_left() > 0;
+        if may_retry && grant.is_none() {
+            grant = RetryGrant::within_budget(r, request);
+        }
+        let Some(grant) = grant.filter(|_| may_retry) else {
             let cause = &failed.failure.cause;
             return Err(NoResponse { status: cause.status(), failure: RetryOn::stale_of_failure(cause) });
-        }
+        };
+        retry = grant.permit();
     }
 }
 

@@ -8,6 +8,7 @@ use tw_connect::settings::{ConnectionSettings, RawConnection, RawTimeouts, Timeo
 use tw_connect::tls_settings::TlsSettings;
 use tw_connect::upstream_tls::RawUpstreamTls;
 use tw_core::reach::Reach;
+use tw_upstream::RetryBudget;
 
 use crate::http::request::Request;
 use crate::http::retry_conditions::RetryOn;
@@ -39,6 +40,8 @@ pub struct RetryPolicy {
     pub tries: u64,
     /// `next_upstream_timeout`; zero is no limit.
     pub timeout: Duration,
+    /// `next_upstream_budget`; `None` is no limit.
+    pub budget: Option<RetryBudget>,
 }
 
 /// Directives of [`UpstreamSettings`] as written.
@@ -65,6 +68,8 @@ pub struct RawRetryPolicy {
     pub tries: Setting<u64>,
     /// `next_upstream_timeout`
     pub timeout: Setting<Duration>,
+    /// `next_upstream_budget`
+    pub budget: Setting<Option<RetryBudget>>,
 }
 
 /// Module settings as written that contain those of [`UpstreamSettings`].
@@ -109,6 +114,7 @@ impl RetryPolicy {
             on: on.unwrap_or(RetryOn::ERROR.and(RetryOn::TIMEOUT)),
             tries: raw.tries.or(outer.map(|o| o.tries), 0),
             timeout: raw.timeout.or(outer.map(|o| o.timeout), Duration::ZERO),
+            budget: raw.budget.or(outer.map(|o| o.budget), None),
         }
     }
 }
