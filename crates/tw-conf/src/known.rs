@@ -1,5 +1,6 @@
 //! Directives, variables and modules that nginx has, so that a missing one is reported as such.
 
+mod definable;
 mod foreign;
 mod modules;
 mod table;
@@ -11,6 +12,7 @@ use crate::error::{ConfError, MissingFeature};
 use crate::suggest::{Guess, nearest, nearest_with_distance};
 use crate::tree::Node;
 
+pub use definable::NginxVariables;
 pub(crate) use foreign::hint_for_module;
 pub use modules::{is_built_in, missing_module, module_of_file};
 

@@ -37,8 +37,8 @@ pub use diagnostic::Diagnostic;
 pub use directive::{Args, Cx, Directive, DirectiveInfo, Setter, check, full_name, record};
 pub use error::{ConfError, Diagnostics, Level, MachineCheck, MachineSubject, MissingFeature, said_once};
 pub use known::{
-    NginxDirective, is_built_in, known, known_variables, missing_directive, missing_module, missing_variable,
-    module_of, module_of_file, reject,
+    NginxDirective, NginxVariables, is_built_in, known, known_variables, missing_directive, missing_module,
+    missing_variable, module_of, module_of_file, reject,
 };
 pub use lexer::MAX_PARAMETER_SIZE;
 pub use missing::MissingList;

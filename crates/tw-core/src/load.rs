@@ -28,7 +28,7 @@ use crate::module::Protocol;
 use crate::pools::PoolSettings;
 use crate::regex::{Caseless, Regex, Regexes};
 use crate::shared_objects::SharedObjects;
-use crate::vars::{SlotKind, Template, VarTable};
+use crate::vars::{Template, VarTable};
 
 pub use block_scope::BlockScope;
 pub use config_builder::{ConfigBuilder, ProtocolParts};
@@ -125,6 +125,11 @@ impl<P: Protocol> Resolve<'_, P> {
         Template::compile(text, at, self.vars)
     }
 
+    /// Compiles a text of the program itself, whose variables are those that modules declare, whatever the configuration defines.
+    pub fn own_template(&mut self, text: &str) -> Result<Template<P::Session>, ConfError> {
+        Template::compile_own(text, self.vars)
+    }
+
     /// Compiles a regular expression, or finds it if it was compiled before. The error is the compiler's text.
     pub fn regex(&mut self, pattern: &[u8], caseless: Caseless) -> Result<Arc<Regex>, String> {
         self.shared.regexes.compile(pattern, caseless)
@@ -145,7 +150,7 @@ impl<P: Protocol> Resolve<'_, P> {
             ConfError::new(format!("regex compilation failed: {error} in \"{shown}\"")).at(at)
         })?;
         for (_, name) in regex.names() {
-            self.vars.capture(name).map_err(|error| error.at(at))?;
+            self.vars.capture(name, at)?;
         }
         Ok(regex)
     }
@@ -185,8 +190,14 @@ impl<P: Protocol> Resolve<'_, P> {
     }
 
     /// The slot of a variable that a module declares with [`VarDef::stored`](crate::vars::VarDef::stored).
-    pub fn slot(&mut self, name: &str) -> u16 {
-        self.vars.define(name, SlotKind::Stored)
+    pub fn slot(&mut self, name: &'static str) -> u16 {
+        self.vars.slot_of_module(name)
+    }
+
+    /// Keeps the notes about variables that the configuration hides.
+    pub fn report_hidden_variables(&mut self) {
+        let notes = self.vars.take_notes();
+        notes.into_iter().for_each(|note| self.report(note));
     }
 
     /// Keeps a message, with its hint.

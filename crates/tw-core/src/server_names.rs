@@ -63,7 +63,7 @@ impl ServerName {
                 ConfError::new(format!("regex compilation failed: {e} in \"{word}\"")).at(word.span)
             })?;
             for (_, name) in regex.names() {
-                cx.vars.capture(name).map_err(|error| error.at(word.span))?;
+                cx.vars.capture(name, word.span)?;
             }
             return Ok(Self::Regex(regex));
         }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tw_conf::{Cx, Diagnostics, Sources};
+use tw_conf::{Cx, Diagnostics, NginxVariables, Sources};
 use tw_disk::Pool;
 use tw_log::Level;
 use tw_net::Addr;
@@ -77,6 +77,9 @@ static SOME: &[VarDef<Plain>] = &[
     VarDef::one("slow", |_, _| Value::Missing, "").prepared(Preparations(1)),
     VarDef::one("late", |_, _| Value::Missing, "").prepared(Preparations(4)),
     VarDef::family("in_", |_, suffix, out| put(out, suffix), ""),
+    VarDef::one("own", |_, out| put(out, b"o"), ""),
+    VarDef::one("changeable", |_, out| put(out, b"c"), ""),
+    VarDef::stored("kept", ""),
     VarDef::family("in_deep_", |_, suffix, out| put(out, &[b"deep ", suffix].concat()), ""),
 ];
 
@@ -87,7 +90,7 @@ fn put(out: &mut Vec<u8>, value: &[u8]) -> Value {
 
 /// The names of some variables.
 pub(crate) fn table() -> VarTable<Plain> {
-    let mut vars = VarTable::default();
+    let mut vars = VarTable::new(NginxVariables::new("found missing slow late in_fixed", "changeable open"));
     vars.declare(SOME);
     vars
 }

@@ -2,6 +2,9 @@
 //!
 //! A name is bound once, at load: to a function of the session, to a family (`http_`, `arg_` …) with its suffix, or to a
 //! slot that `set`, a named capture or a module fills. Evaluating a [`Template`] is a walk over its parts and never waits.
+//!
+//! A configuration may define a variable whose name a module has declared, unless nginx has it and refuses that. Then the name
+//! has a slot of the configuration, while the slot of the module, and whoever asks for that, stay as they are.
 
 pub(crate) mod bindings;
 mod session_variables;
@@ -140,26 +143,49 @@ impl<S> VarDef<S> {
 
 /// A variable bound at load.
 pub enum Var<S> {
-    /// A function of the session.
-    One(Eval<S>),
-    /// A family and the suffix; and the slot of the name, if something in the configuration may store a value for it.
-    Family(EvalFamily<S>, Box<[u8]>, Option<u16>),
+    /// A variable of a module, whose name the configuration cannot define.
+    Declared(DeclaredVar<S>),
     /// A slot ([`Session::slot`]).
     Slot(u16),
+    /// A variable of a module, unless the configuration defines the slot of its name.
+    Definable(DeclaredVar<S>, u16),
+}
+
+/// A variable that a module declares.
+pub enum DeclaredVar<S> {
+    /// A function of the session.
+    One(Eval<S>),
+    /// A family and the suffix.
+    Family(EvalFamily<S>, Box<[u8]>),
+    /// A slot that nothing but the module fills.
+    Slot(u16),
+}
+
+impl<S: Session> DeclaredVar<S> {
+    /// Appends the value for `s` to `out`.
+    pub(crate) fn eval(&self, s: &S, out: &mut Vec<u8>) -> Value {
+        match self {
+            Self::One(eval) => eval(s, out),
+            Self::Family(eval, suffix) => eval(s, suffix, out),
+            Self::Slot(slot) => s.slot(*slot, out),
+        }
+    }
 }
 
 impl<S: Session> Var<S> {
     /// Appends the value for `s` to `out`.
     pub fn eval(&self, s: &S, out: &mut Vec<u8>) -> Value {
         match self {
-            Var::One(eval) => eval(s, out),
-            Var::Family(eval, suffix, None) => eval(s, suffix, out),
-            Var::Family(eval, suffix, Some(slot)) => match s.slots().kinds.get(usize::from(*slot)) {
-                // What was bound before a `map` defined it.
-                Some(SlotKind::Computed(_) | SlotKind::Volatile(_)) => s.slot(*slot, out),
-                _ => s.stored(*slot, out).unwrap_or_else(|| eval(s, suffix, out)),
-            },
+            Var::Declared(declared) => declared.eval(s, out),
             Var::Slot(slot) => s.slot(*slot, out),
+            // What is bound now may be defined further down, so the kind of the slot is known only later.
+            Var::Definable(declared, slot) => match s.slots().kinds.get(usize::from(*slot)) {
+                None | Some(SlotKind::Declared(_)) => declared.eval(s, out),
+                Some(SlotKind::Changeable(_)) => {
+                    s.stored(*slot, out).unwrap_or_else(|| declared.eval(s, out))
+                }
+                Some(_) => s.slot(*slot, out),
+            },
         }
     }
 
@@ -199,51 +225,54 @@ pub enum SlotKind<S> {
     Computed(Computed<S>),
     /// Computed on each use, unless a value is stored.
     Volatile(Computed<S>),
-    /// Member of a family, unless a value is stored.
-    Family(EvalFamily<S>, Box<[u8]>),
+    /// The variable of a module, which nothing defines.
+    Declared(DeclaredVar<S>),
+    /// The variable of a module, unless `set` has stored a value.
+    Changeable(DeclaredVar<S>),
 }
 
 /// The slots of a configuration.
 pub struct Slots<S> {
     /// Source of each slot's value.
     pub kinds: Box<[SlotKind<S>]>,
-    /// Slots by name.
-    pub names: HashMap<Box<str>, u16>,
     /// Preparations that some block needs.
     pub prepared: Preparations,
-    one: HashMap<&'static str, Eval<S>>,
+    /// Slots by the name that the configuration has for them.
+    by_name: HashMap<Box<str>, u16>,
+    /// Name of each slot. A slot of a module may have the name of a slot that the configuration defines.
+    names: Box<[Box<str>]>,
+    declared: HashMap<&'static str, DeclaredVar<S>>,
     families: Vec<(&'static str, EvalFamily<S>)>,
 }
 
 impl<S> Slots<S> {
     /// The variable of a name that is known only now, as in a command of SSI; the name is in lower case.
     pub fn find(&self, name: &str) -> Option<Var<S>> {
-        if let Some(slot) = self.names.get(name) {
+        if let Some(slot) = self.by_name.get(name) {
             return Some(Var::Slot(*slot));
         }
-        if let Some(eval) = self.one.get(name) {
-            return Some(Var::One(*eval));
+        if let Some(declared) = self.declared.get(name) {
+            return Some(Var::Declared(declared.clone()));
         }
-        let (eval, suffix) = family(&self.families, name)?;
-        Some(Var::Family(eval, suffix, None))
+        family(&self.families, name).map(Var::Declared)
     }
 
     /// The slot of a name that has one.
     pub fn of(&self, name: &str) -> Option<u16> {
-        self.names.get(name).copied()
+        self.by_name.get(name).copied()
     }
 
     /// The name of a slot, for messages.
     pub fn name(&self, slot: u16) -> &str {
-        self.names.iter().find(|(_, at)| **at == slot).map_or("", |(name, _)| name)
+        self.names.get(usize::from(slot)).map_or("", |name| name)
     }
 }
 
-/// The family a name belongs to: the one with the longest prefix; and what follows the prefix.
-fn family<S>(families: &[(&'static str, EvalFamily<S>)], name: &str) -> Option<(EvalFamily<S>, Box<[u8]>)> {
+/// The member of a family that has this name: of the family with the longest prefix.
+fn family<S>(families: &[(&'static str, EvalFamily<S>)], name: &str) -> Option<DeclaredVar<S>> {
     let families = families.iter().filter(|(prefix, _)| name.starts_with(prefix));
     let (prefix, eval) = families.max_by_key(|(prefix, _)| prefix.len())?;
-    Some((*eval, name.as_bytes()[prefix.len()..].into()))
+    Some(DeclaredVar::Family(*eval, name.as_bytes()[prefix.len()..].into()))
 }
 
 /// Target of a new value (`set` and the like).
@@ -282,12 +311,22 @@ impl<S> Clone for VarTarget<S> {
 
 impl<S> Copy for VarTarget<S> {}
 
-impl<S> Clone for Var<S> {
+impl<S> Clone for DeclaredVar<S> {
     fn clone(&self) -> Self {
         match self {
             Self::One(eval) => Self::One(*eval),
-            Self::Family(eval, suffix, slot) => Self::Family(*eval, suffix.clone(), *slot),
+            Self::Family(eval, suffix) => Self::Family(*eval, suffix.clone()),
             Self::Slot(slot) => Self::Slot(*slot),
+        }
+    }
+}
+
+impl<S> Clone for Var<S> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Declared(declared) => Self::Declared(declared.clone()),
+            Self::Slot(slot) => Self::Slot(*slot),
+            Self::Definable(declared, slot) => Self::Definable(declared.clone(), *slot),
         }
     }
 }

@@ -78,7 +78,7 @@ impl Settings<Http> for AuthRequest {
             Some(written) => {
                 let mut set = Vec::new();
                 for (variable, name, value) in written {
-                    let place = cx.vars.target(&name).map_err(|error| error.at(variable.span))?;
+                    let place = cx.vars.target(&name, variable.span)?;
                     set.push((place, cx.template(&value)?));
                 }
                 set.into()

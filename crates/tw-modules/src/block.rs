@@ -33,7 +33,7 @@ pub(crate) fn define<P: Protocol>(
 ) -> Result<(), ConfError> {
     let name = variable.lossy();
     let name = name.strip_prefix('$').unwrap_or(&name);
-    cx.vars.compute(name, kind).map_err(|error| error.at(variable.span))?;
+    cx.vars.compute(name, kind, variable.span)?;
     // Those of a large table are not worth their memory.
     if let Some(values) = values.filter(|values| values.len() <= KNOWN_VALUES_MAX) {
         cx.vars.set_possible_values(name, values);

@@ -52,11 +52,8 @@ impl Settings<Http> for Brotli {
             }),
     ];
 
-    const VARIABLES: &'static [VarDef] = &[VarDef::one(
-        RATIO,
-        |r, out| coding::find_ratio(RATIO, r, out),
-        "How many times smaller brotli made the response.",
-    )];
+    const VARIABLES: &'static [VarDef] =
+        &[VarDef::stored(RATIO, "How many times smaller brotli made the response.")];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let quality = raw.quality.or(outer.map(|o| o.quality), 6);

@@ -18,5 +18,4 @@ mod zstd;
 pub(crate) use budget::METRICS;
 pub(crate) use codec::Spec;
 pub(crate) use compress::{CompressionRules, LIMITS};
-pub(crate) use ratio::find as find_ratio;
 pub(crate) use settings::{Raw, TYPES, directives};

@@ -157,7 +157,7 @@ impl RawMap {
     fn define<P: Protocol>(self, cx: &mut Resolve<'_, P>) -> Result<(), ConfError> {
         for (regex, _, span) in &self.regexes {
             for (_, name) in regex.names() {
-                cx.vars.capture(name).map_err(|error| error.at(*span))?;
+                cx.vars.capture(name, *span)?;
             }
         }
         let (possible, source) = (self.values.possible(), cx.template(&self.source)?);

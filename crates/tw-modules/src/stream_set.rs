@@ -37,7 +37,7 @@ impl Settings<Stream> for StreamSet {
 
     fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_, Stream>) -> Result<Self, ConfError> {
         let assign = |(name, value): (String, Word)| {
-            let target = cx.vars.set_target(&name).map_err(|error| error.at(value.span))?;
+            let target = cx.vars.set_target(&name, value.span)?;
             Ok((target, cx.template(&value)?))
         };
         Ok(Self { assignments: raw.assignments.into_iter().map(assign).collect::<Result<_, _>>()? })

@@ -28,7 +28,7 @@ use tw_server::http::Http;
 use tw_server::http::plan::{LogHandler, Phase, Plan};
 use tw_server::http::request::Request;
 use tw_server::load::Resolve;
-use tw_server::vars::{Computed, SlotKind, Template, Value, VarDef, VarTarget};
+use tw_server::vars::{Computed, SlotKind, Template, Value, VarDef};
 
 pub(crate) use self::directives::Raw;
 use self::directives::{RawFilter, RawSet};
@@ -263,14 +263,10 @@ impl Vts {
         let outer = self.set.iter().map(|set| SetVariable { slot: set.slot, compute: set.compute.clone() });
         let mut all: Vec<_> = outer.collect();
         for RawSet { variable, node, is_filter, stat } in raw {
-            let at = |error: ConfError| error.at(variable.span);
             let name = variable.lossy();
             let name = name.strip_prefix('$').unwrap_or(&name);
-            let VarTarget::Slot(slot) = cx.vars.target(name).map_err(at)? else {
-                return Err(at(ConfError::new(format!("the duplicate \"{name}\" variable"))));
-            };
             // Blocks without the directive have no value.
-            cx.vars.compute(name, SlotKind::Volatile(Arc::new(missing))).map_err(at)?;
+            let slot = cx.vars.compute(name, SlotKind::Volatile(Arc::new(missing)), variable.span)?;
             let (template, zone, average) = (cx.template(&node)?, zone.clone(), self.average);
             let compute = move |r: &Request, out: &mut Vec<u8>| {
                 let (mut text, mut key) = (Vec::new(), Vec::new());

@@ -51,11 +51,8 @@ impl Settings<Http> for Zstd {
             }),
     ];
 
-    const VARIABLES: &'static [VarDef] = &[VarDef::one(
-        RATIO,
-        |r, out| coding::find_ratio(RATIO, r, out),
-        "How many times smaller zstd made the response.",
-    )];
+    const VARIABLES: &'static [VarDef] =
+        &[VarDef::stored(RATIO, "How many times smaller zstd made the response.")];
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let level = raw.level.or(outer.map(|o| o.level), 1);

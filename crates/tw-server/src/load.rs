@@ -104,7 +104,7 @@ impl HttpBlocks {
     /// HTTP with these modules besides those of its core.
     pub fn new(modules: &'static [Module]) -> Self {
         let table = table(modules);
-        let mut vars = VarTable::default();
+        let mut vars = VarTable::new(tw_conf::NginxVariables::HTTP);
         for variables in crate::http::variables::VARIABLES {
             vars.declare(variables);
         }
@@ -156,6 +156,7 @@ impl ProtocolBlocks for HttpBlocks {
                 Ok(built) => self.built = built,
                 Err(error) => cx.mistakes.add(error),
             }
+            cx.report_hidden_variables();
             later = cx.mistakes;
             self.secures_upstreams = cx.block.upstream.uses_tls;
             self.acme = std::mem::take(&mut cx.block.acme).job(cx.block.upstream.resolving.as_ref());

@@ -105,7 +105,7 @@ pub(crate) fn with_request_of<T: Send + 'static>(
 
 /// The text of a template of the core's variables, with `-` for a missing value.
 pub(crate) fn eval(r: &Request, template: &str) -> String {
-    let mut vars = VarTable::default();
+    let mut vars = VarTable::new(tw_conf::NginxVariables::HTTP);
     crate::http::variables::VARIABLES.iter().for_each(|variables| vars.declare(variables));
     let template = Template::compile(template.as_bytes(), None, &mut vars).unwrap();
     vars.check().unwrap_or_else(|error| panic!("{}", error.message));

@@ -53,7 +53,7 @@ impl StreamBlocks {
     /// `stream` with these modules besides those of its core.
     pub fn new(modules: &'static [Module]) -> Self {
         let table = table(modules);
-        let mut vars = VarTable::default();
+        let mut vars = VarTable::new(tw_conf::NginxVariables::STREAM);
         for variables in variables::VARIABLES {
             vars.declare(variables);
         }
@@ -86,6 +86,7 @@ impl ProtocolBlocks for StreamBlocks {
             Ok(loaded) => self.loaded = Some(loaded),
             Err(error) => cx.mistakes.add(error),
         }
+        cx.report_hidden_variables();
         let later = cx.mistakes;
         mistakes.follow(later, &self.vars, Self::CONTEXTS);
     }

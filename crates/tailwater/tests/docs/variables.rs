@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use tw_conf::NginxVariables;
 use tw_core::vars::{VarDef, VarKind};
 
 use crate::{cell, check, names, rows};
@@ -16,6 +17,8 @@ All variables by module. Write `$name` or `${name}` in every directive whose arg
 - A name that ends in *name* stands for many variables: `$http_`*name* is any request field, such as `$http_user_agent`.
 - *Settable* variables can be changed with `set` and similar directives.
 - You can define more variables with `set`, `map` and similar directives, and with named groups in regular expressions.
+- If you define a variable that does not exist in nginx, your definition hides the built-in one in all of the `http` or `stream` block.
+  `tailwater -t` notes this.
 ";
 
 /// A variable of any protocol.
@@ -29,7 +32,9 @@ struct Variable {
 impl Variable {
     fn of<S>(def: &'static VarDef<S>) -> Self {
         let is_family = matches!(def.get, VarKind::Family(_));
-        Self { name: def.name, is_family, is_settable: def.assign.is_some(), doc: def.doc }
+        let mut changeable = NginxVariables::HTTP.changeable().chain(NginxVariables::STREAM.changeable());
+        let is_settable = def.assign.is_some() || changeable.any(|name| name == def.name);
+        Self { name: def.name, is_family, is_settable, doc: def.doc }
     }
 }
 

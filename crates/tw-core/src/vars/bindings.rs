@@ -83,7 +83,7 @@ impl Bindings {
     pub fn without_computed<S>(&self, slots: &Slots<S>) -> Self {
         let mut values = self.values().borrow().clone();
         for (slot, kind) in (0..).zip(&slots.kinds) {
-            if matches!(kind, SlotKind::Computed(_) | SlotKind::Family(..)) {
+            if matches!(kind, SlotKind::Computed(_)) {
                 values.forget(slot);
             }
         }
@@ -136,7 +136,9 @@ pub(crate) fn slot<S: Session>(s: &S, slot: u16, out: &mut Vec<u8>) -> Value {
         (None, SlotKind::Computed(compute) | SlotKind::Volatile(compute)) => compute,
         (None, SlotKind::Stored) => return Value::Missing,
         (None, SlotKind::Set) => return uninitialized(s, slot),
-        (None, SlotKind::Family(eval, suffix)) => return eval(s, suffix, out),
+        (None, SlotKind::Declared(declared) | SlotKind::Changeable(declared)) => {
+            return declared.eval(s, out);
+        }
     };
     // The log may ask for values again: nothing is borrowed meanwhile.
     let begun = bindings.values().borrow_mut().begin(slot);
@@ -152,10 +154,8 @@ pub(crate) fn slot<S: Session>(s: &S, slot: u16, out: &mut Vec<u8>) -> Value {
     let value = compute(s, out);
     let mut values = bindings.values().borrow_mut();
     match kind {
-        SlotKind::Computed(_) | SlotKind::Stored | SlotKind::Set | SlotKind::Family(..) => {
-            values.computed(slot, value, out.get(start..).unwrap_or_default());
-        }
         SlotKind::Volatile(_) => values.dropped(slot),
+        _ => values.computed(slot, value, out.get(start..).unwrap_or_default()),
     }
     value
 }
@@ -229,6 +229,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+    use tw_conf::Span;
+
     use super::*;
     use crate::regex::Caseless;
     use crate::testing::{Plain, table};
@@ -245,7 +247,7 @@ mod tests {
             out.extend_from_slice((count.fetch_add(1, Relaxed) + 1).to_string().as_bytes());
             Value::Found
         };
-        vars.compute(name, kind(Arc::new(compute))).unwrap();
+        vars.compute(name, kind(Arc::new(compute)), Span::default()).unwrap();
     }
 
     #[test]
@@ -253,8 +255,8 @@ mod tests {
         let mut vars = table();
         counted(&mut vars, "kept", SlotKind::Computed);
         counted(&mut vars, "volatile", SlotKind::Volatile);
-        vars.set_target("set").unwrap();
-        vars.set_target("in_x").unwrap();
+        vars.set_target("set", Span::default()).unwrap();
+        vars.set_target("in_x", Span::default()).unwrap();
         let text =
             Template::compile(b"$kept$kept $volatile$volatile <$set$set> $in_x", None, &mut vars).unwrap();
         let mut s = Plain::new(vars);
@@ -316,7 +318,7 @@ mod tests {
         let mut vars = table();
         let slot = vars.define("a", SlotKind::Stored);
         let compute = Arc::new(move |s: &Plain, out: &mut Vec<u8>| s.slot(slot, out));
-        vars.compute("a", SlotKind::Computed(compute)).unwrap();
+        vars.compute("a", SlotKind::Computed(compute), Span::default()).unwrap();
         let s = Plain::new(vars);
         assert_eq!(s.slot(slot, &mut Vec::new()), Value::Missing);
         assert_eq!(s.logged.take(), ["error: cycle while evaluating variable \"a\""]);
@@ -326,7 +328,7 @@ mod tests {
     #[test]
     fn match_sets_groups_and_named_variables() {
         let mut vars = table();
-        vars.capture("Rest").unwrap();
+        vars.capture("Rest", Span::default()).unwrap();
         let text = Template::compile(b"$1 $rest", None, &mut vars).unwrap();
         let s = Plain::new(vars);
         let regex = |pattern: &[u8]| Regex::new(pattern, Caseless::No).unwrap();

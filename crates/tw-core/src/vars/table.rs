@@ -4,19 +4,23 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
-use tw_conf::{ConfError, Span};
+use tw_conf::{ConfError, Level, NginxVariables, Span};
 
 use super::{
-    Assign, Availability, Eval, EvalFamily, Preparations, SlotKind, Slots, Var, VarDef, VarKind, VarTarget,
-    family,
+    Assign, Availability, DeclaredVar, EvalFamily, Preparations, SlotKind, Slots, Var, VarDef, VarKind,
+    VarTarget, family,
 };
 
 /// All names known while a configuration is loaded.
 pub struct VarTable<S> {
-    one: HashMap<&'static str, One<S>>,
+    /// Variables of modules with one name.
+    declared: HashMap<&'static str, Declaration<S>>,
     families: Vec<(&'static str, EvalFamily<S>)>,
-    /// Stored variables of modules, which nothing else may change.
+    /// Names that nginx lets no configuration define.
     fixed: HashSet<&'static str>,
+    /// Names of nginx that a configuration may define.
+    changeable: HashSet<&'static str>,
+    /// Slots of the names that the configuration defines, or may yet define.
     slots: HashMap<Box<str>, u16>,
     kinds: Vec<Option<SlotKind<S>>>,
     /// The names of the slots.
@@ -25,6 +29,8 @@ pub struct VarTable<S> {
     values: HashMap<Box<str>, Vec<Box<[u8]>>>,
     /// Slots that were used before they were defined, for messages about unknown variables.
     open: Vec<(u16, Option<Span>)>,
+    /// Variables of modules that the configuration has hidden by its own definition, which nginx does not have.
+    hidden: Vec<(&'static str, &'static str, Span)>,
     /// Preparations that the bound variables need ([`Availability::Prepared`]). The loader resets it at the end of a
     /// block.
     pub prepared: Preparations,
@@ -32,35 +38,65 @@ pub struct VarTable<S> {
     prepared_anywhere: Preparations,
 }
 
-/// A variable with one name.
-struct One<S> {
-    eval: Eval<S>,
+/// A variable of a module with one name.
+struct Declaration<S> {
+    variable: DeclaredVar<S>,
     assign: Option<Assign<S>>,
     when: Availability,
+    doc: &'static str,
 }
 
 impl<S: 'static> VarTable<S> {
+    /// Names of a protocol in which nginx has the variables `nginx`.
+    pub fn new(nginx: NginxVariables) -> Self {
+        Self {
+            declared: HashMap::new(),
+            families: Vec::new(),
+            fixed: nginx.fixed().collect(),
+            changeable: nginx.changeable().collect(),
+            slots: HashMap::new(),
+            kinds: Vec::new(),
+            names: Vec::new(),
+            values: HashMap::new(),
+            open: Vec::new(),
+            hidden: Vec::new(),
+            prepared: Preparations::default(),
+            prepared_anywhere: Preparations::default(),
+        }
+    }
+
     /// Adds the variables of one module.
     pub fn declare(&mut self, defs: &'static [VarDef<S>]) {
         for def in defs {
-            match def.get {
-                VarKind::One(eval) => {
-                    self.one.insert(def.name, One { eval, assign: def.assign, when: def.when });
+            let variable = match def.get {
+                VarKind::Family(eval) => {
+                    self.families.push((def.name, eval));
+                    continue;
                 }
-                VarKind::Family(eval) => self.families.push((def.name, eval)),
-                VarKind::Cached(eval) => {
-                    self.define(def.name, SlotKind::Computed(Arc::new(eval)));
-                }
-                VarKind::Volatile(eval) => {
-                    self.define(def.name, SlotKind::Volatile(Arc::new(eval)));
-                    self.fixed.insert(def.name);
-                }
-                VarKind::Stored => {
-                    self.define(def.name, SlotKind::Stored);
-                    self.fixed.insert(def.name);
-                }
-            }
+                VarKind::One(eval) => DeclaredVar::One(eval),
+                VarKind::Cached(eval) => self.module_slot(def.name, SlotKind::Computed(Arc::new(eval))),
+                VarKind::Volatile(eval) => self.module_slot(def.name, SlotKind::Volatile(Arc::new(eval))),
+                VarKind::Stored => self.module_slot(def.name, SlotKind::Stored),
+            };
+            let declaration = Declaration { variable, assign: def.assign, when: def.when, doc: def.doc };
+            self.declared.insert(def.name, declaration);
         }
+    }
+
+    fn module_slot(&mut self, name: &str, kind: SlotKind<S>) -> DeclaredVar<S> {
+        DeclaredVar::Slot(self.add_slot(name, Some(kind)))
+    }
+
+    /// The slot of a variable that a module has declared as one with a slot, whatever the configuration defines.
+    pub fn slot_of_module(&mut self, name: &'static str) -> u16 {
+        if let Some(Declaration { variable: DeclaredVar::Slot(slot), .. }) = self.declared.get(name) {
+            return *slot;
+        }
+        let slot = self.add_slot(name, Some(SlotKind::Stored));
+        let variable = DeclaredVar::Slot(slot);
+        let declaration = Declaration { variable, assign: None, when: Availability::Always, doc: "" };
+        self.declared.insert(name, declaration);
+        slot
     }
 
     /// Records all values that a computed variable can have.
@@ -98,7 +134,11 @@ impl<S: 'static> VarTable<S> {
         let name = name.to_ascii_lowercase();
         if let Some(&slot) = self.slots.get(name.as_str()) {
             return match &self.kinds[usize::from(slot)] {
-                Some(SlotKind::Family(eval, suffix)) => Var::Family(*eval, suffix.clone(), Some(slot)),
+                Some(SlotKind::Declared(declared) | SlotKind::Changeable(declared)) => {
+                    let declared = declared.clone();
+                    self.prepare(&name);
+                    Var::Definable(declared, slot)
+                }
                 Some(_) => Var::Slot(slot),
                 None => {
                     self.open.push((slot, at));
@@ -106,51 +146,81 @@ impl<S: 'static> VarTable<S> {
                 }
             };
         }
-        if let Some(one) = self.one.get(name.as_str()) {
-            if let Availability::Prepared(by) = one.when {
-                self.prepared.0 |= by.0;
-                self.prepared_anywhere.0 |= by.0;
-            }
-            return Var::One(one.eval);
+        let Some(declared) = self.find_declared(&name) else {
+            let slot = self.slot(&name);
+            self.open.push((slot, at));
+            return Var::Slot(slot);
+        };
+        self.prepare(&name);
+        if self.fixed.contains(name.as_str()) {
+            return Var::Declared(declared);
         }
-        if let Some((eval, suffix)) = family(&self.families, &name) {
-            // A `set` that is read later may still give it a value.
-            let slot = self.define(&name, SlotKind::Family(eval, suffix.clone()));
-            return Var::Family(eval, suffix, Some(slot));
-        }
-        let slot = self.slot(&name);
-        self.open.push((slot, at));
-        Var::Slot(slot)
+        // A definition that is read later may still give it another value.
+        let slot = self.define(&name, SlotKind::Declared(declared.clone()));
+        Var::Definable(declared, slot)
     }
 
-    /// Target for new values of `name`, which becomes a stored variable if it is not declared. Fails with nginx's
-    /// error if the variable cannot be changed.
-    pub fn target(&mut self, name: &str) -> Result<VarTarget<S>, ConfError> {
-        self.place_as(name, SlotKind::Stored)
+    /// Binds a name as the program itself uses it: to the variable that a module has declared, whatever the configuration defines.
+    pub fn bind_declared(&mut self, name: &str) -> Var<S> {
+        match self.find_declared(name) {
+            Some(declared) => {
+                self.prepare(name);
+                Var::Declared(declared)
+            }
+            None => self.bind(name, None),
+        }
+    }
+
+    /// The variable of a module, by a name in lower case.
+    fn find_declared(&self, name: &str) -> Option<DeclaredVar<S>> {
+        match self.declared.get(name) {
+            Some(declaration) => Some(declaration.variable.clone()),
+            None => family(&self.families, name),
+        }
+    }
+
+    /// Adds the preparations that a variable of a module needs.
+    fn prepare(&mut self, name: &str) {
+        if let Some(Declaration { when: Availability::Prepared(by), .. }) = self.declared.get(name) {
+            self.prepared.0 |= by.0;
+            self.prepared_anywhere.0 |= by.0;
+        }
+    }
+
+    /// Target for new values of `name`, which becomes a stored variable if it is not declared.
+    ///
+    /// # Errors
+    /// nginx's: the variable is one that nothing may change.
+    pub fn target(&mut self, name: &str, at: Span) -> Result<VarTarget<S>, ConfError> {
+        self.place(name, SlotKind::Stored, at)
     }
 
     /// Target for `set`, see [`target`](Self::target).
     ///
     /// A name of a family that was not set keeps the value that it has without `set`.
-    pub fn set_target(&mut self, name: &str) -> Result<VarTarget<S>, ConfError> {
-        match family(&self.families, &name.to_ascii_lowercase()) {
-            Some((eval, suffix)) => self.place_as(name, SlotKind::Family(eval, suffix)),
-            None => self.place_as(name, SlotKind::Set),
-        }
+    ///
+    /// # Errors
+    /// As [`target`](Self::target).
+    pub fn set_target(&mut self, name: &str, at: Span) -> Result<VarTarget<S>, ConfError> {
+        let kind = match family(&self.families, &name.to_ascii_lowercase()) {
+            Some(member) => SlotKind::Changeable(member),
+            None => SlotKind::Set,
+        };
+        self.place(name, kind, at)
     }
 
-    fn place_as(&mut self, name: &str, kind: SlotKind<S>) -> Result<VarTarget<S>, ConfError> {
+    fn place(&mut self, name: &str, kind: SlotKind<S>, at: Span) -> Result<VarTarget<S>, ConfError> {
+        self.check_definable(name, at)?;
         let lower = name.to_ascii_lowercase();
-        match self.one.get(lower.as_str()) {
-            None if self.fixed.contains(lower.as_str()) => {
-                Err(ConfError::new(format!("the duplicate \"{name}\" variable")))
+        let kind = match self.declared.get(lower.as_str()) {
+            Some(Declaration { assign: Some(assign), .. }) => return Ok(VarTarget::Assign(*assign)),
+            // As in nginx, its variable has its value where none is stored.
+            Some(declaration) if self.changeable.contains(lower.as_str()) => {
+                SlotKind::Changeable(declaration.variable.clone())
             }
-            Some(One { assign: Some(assign), .. }) => Ok(VarTarget::Assign(*assign)),
-            Some(One { assign: None, .. }) => {
-                Err(ConfError::new(format!("the duplicate \"{name}\" variable")))
-            }
-            None => Ok(VarTarget::Slot(self.define(name, kind))),
-        }
+            _ => kind,
+        };
+        Ok(VarTarget::Slot(self.define_at(&lower, kind, at)))
     }
 
     /// Makes `name` a stored variable that a named group of a regular expression fills. A variable that `set` may change
@@ -158,22 +228,45 @@ impl<S: 'static> VarTable<S> {
     ///
     /// # Errors
     /// nginx's: the variable is one that nothing may change.
-    pub fn capture(&mut self, name: &str) -> Result<(), ConfError> {
-        if let VarTarget::Assign(_) = self.target(name)? {
-            self.define(name, SlotKind::Stored);
-        }
+    pub fn capture(&mut self, name: &str, at: Span) -> Result<(), ConfError> {
+        self.check_definable(name, at)?;
+        self.define_at(&name.to_ascii_lowercase(), SlotKind::Stored, at);
         Ok(())
     }
 
-    /// Makes `name` a variable that is computed, as `map` does. It hides one that `set` may change; of two definitions the
-    /// later one holds.
+    /// Makes `name` a variable that is computed, as `map` does, and returns its slot. It hides one that `set` may change; of two
+    /// definitions the later one holds.
     ///
     /// # Errors
     /// nginx's: the variable is one that nothing may change.
-    pub fn compute(&mut self, name: &str, kind: SlotKind<S>) -> Result<(), ConfError> {
-        self.target(name)?;
-        self.define(name, kind);
-        Ok(())
+    pub fn compute(&mut self, name: &str, kind: SlotKind<S>, at: Span) -> Result<u16, ConfError> {
+        self.check_definable(name, at)?;
+        Ok(self.define_at(&name.to_ascii_lowercase(), kind, at))
+    }
+
+    // DIFF(nginx): variables that nginx does not have, such as those of modules that others have written for it, can be defined.
+    fn check_definable(&self, name: &str, at: Span) -> Result<(), ConfError> {
+        let lower = name.to_ascii_lowercase();
+        match self.fixed.contains(lower.as_str()) && self.find_declared(&lower).is_some() {
+            true => Err(ConfError::new(format!("the duplicate \"{name}\" variable")).at(at)),
+            false => Ok(()),
+        }
+    }
+
+    /// Defines a name in lower case that the configuration has at this place.
+    fn define_at(&mut self, name: &str, kind: SlotKind<S>, at: Span) -> u16 {
+        let hides = !matches!(kind, SlotKind::Declared(_) | SlotKind::Changeable(_));
+        let is_hidden = self.slots.get(name).is_some_and(|slot| {
+            !matches!(self.kinds[usize::from(*slot)], Some(SlotKind::Declared(_) | SlotKind::Changeable(_)))
+        });
+        if let Some((known, declaration)) = self.declared.get_key_value(name)
+            && hides
+            && !is_hidden
+            && !self.changeable.contains(name)
+        {
+            self.hidden.push((known, declaration.doc, at));
+        }
+        self.define(name, kind)
     }
 
     /// Defines a name as a slot and says how it is filled. A stored slot does not replace a computed one.
@@ -181,14 +274,27 @@ impl<S: 'static> VarTable<S> {
         let slot = self.slot(&name.to_ascii_lowercase());
         let known = &mut self.kinds[slot as usize];
         let is_replaced = match (&known, &kind) {
-            (None | Some(SlotKind::Family(..)), _) => true,
-            (_, SlotKind::Stored | SlotKind::Set | SlotKind::Family(..)) => false,
+            (None | Some(SlotKind::Declared(_)), _) => true,
+            (Some(SlotKind::Changeable(_)), kind) => !matches!(kind, SlotKind::Declared(_)),
+            (_, SlotKind::Stored | SlotKind::Set | SlotKind::Declared(_) | SlotKind::Changeable(_)) => false,
             (_, SlotKind::Computed(_) | SlotKind::Volatile(_)) => true,
         };
         if is_replaced {
             *known = Some(kind);
         }
         slot
+    }
+
+    /// Notes about variables of modules that the configuration has hidden by definitions of its own. Variables of nginx are not
+    /// among them.
+    pub fn take_notes(&mut self) -> Vec<ConfError> {
+        let note = |(name, doc, at): (&str, &str, Span)| {
+            let message = format!("\"${name}\" hides the variable of that name that Tailwater has");
+            let error = ConfError::new(message).at(at);
+            let error = if doc.is_empty() { error } else { error.hint(format!("that one is: {doc}")) };
+            ConfError { level: Level::Notice, ..error }
+        };
+        self.hidden.drain(..).map(note).collect()
     }
 
     /// Every use of an undefined name.
@@ -200,12 +306,12 @@ impl<S: 'static> VarTable<S> {
     /// Returns true if a name, in lower case, has a value.
     pub fn is_defined(&self, name: &str) -> bool {
         let has_slot = || self.slots.get(name).is_some_and(|slot| self.kinds[usize::from(*slot)].is_some());
-        self.one.contains_key(name) || has_slot() || family(&self.families, name).is_some()
+        has_slot() || self.find_declared(name).is_some()
     }
 
     /// The name that is nearest to one that has no value.
     pub fn nearest(&self, name: &str) -> Option<&str> {
-        let mut names: Vec<&str> = self.one.keys().copied().collect();
+        let mut names: Vec<&str> = self.declared.keys().copied().collect();
         names.extend(self.slots.keys().map(|name| &**name).filter(|name| self.is_defined(name)));
         names.sort_unstable();
         tw_conf::nearest(name, names)
@@ -224,39 +330,38 @@ impl<S: 'static> VarTable<S> {
 
     /// Ends loading. Undefined slots, which [`check`](Self::check) refuses, have no value.
     pub fn finish(self) -> Slots<S> {
-        let kinds = self.kinds.into_iter().map(|kind| kind.unwrap_or(SlotKind::Stored)).collect();
-        let one = self.one.into_iter().map(|(name, one)| (name, one.eval)).collect();
-        let prepared = self.prepared_anywhere;
-        Slots { kinds, names: self.slots, prepared, one, families: self.families }
+        let declared = self.declared.into_iter().map(|(name, declaration)| (name, declaration.variable));
+        Slots {
+            kinds: self.kinds.into_iter().map(|kind| kind.unwrap_or(SlotKind::Stored)).collect(),
+            prepared: self.prepared_anywhere,
+            by_name: self.slots,
+            names: self.names.into(),
+            declared: declared.collect(),
+            families: self.families,
+        }
     }
 
     fn slot(&mut self, name: &str) -> u16 {
         if let Some(&slot) = self.slots.get(name) {
             return slot;
         }
-        // `finish` refuses more than there are numbers.
-        let slot = u16::try_from(self.kinds.len()).unwrap_or(u16::MAX);
+        let slot = self.add_slot(name, None);
         self.slots.insert(name.into(), slot);
-        self.kinds.push(None);
+        slot
+    }
+
+    fn add_slot(&mut self, name: &str, kind: Option<SlotKind<S>>) -> u16 {
+        // `check` refuses more than there are numbers.
+        let slot = u16::try_from(self.kinds.len()).unwrap_or(u16::MAX);
+        self.kinds.push(kind);
         self.names.push(name.into());
         slot
     }
 }
 
-impl<S> Default for VarTable<S> {
+impl<S: 'static> Default for VarTable<S> {
     fn default() -> Self {
-        Self {
-            one: HashMap::new(),
-            families: Vec::new(),
-            fixed: HashSet::new(),
-            slots: HashMap::new(),
-            kinds: Vec::new(),
-            names: Vec::new(),
-            values: HashMap::new(),
-            open: Vec::new(),
-            prepared: Preparations::default(),
-            prepared_anywhere: Preparations::default(),
-        }
+        Self::new(NginxVariables::default())
     }
 }
 
@@ -271,22 +376,31 @@ pub(super) fn located(error: ConfError, at: Option<Span>) -> ConfError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::table;
+    use crate::session::Session;
+    use crate::testing::{Plain, table};
+    use crate::vars::{Template, Value};
 
     #[test]
     fn assignment_targets() {
         let mut vars = table();
-        let place = |vars: &mut VarTable<_>, name: &str| match vars.target(name) {
-            Ok(VarTarget::Slot(slot)) => slot.to_string(),
+        let place = |vars: &mut VarTable<_>, name: &str| match vars.target(name, Span::default()) {
+            Ok(VarTarget::Slot(slot)) => vars.names[usize::from(slot)].to_string(),
             Ok(VarTarget::Assign(_)) => "assign".to_owned(),
             Err(error) => error.message,
         };
-        assert_eq!(place(&mut vars, "new"), "0");
-        assert_eq!(place(&mut vars, "NEW"), "0");
-        assert_eq!(place(&mut vars, "other"), "1");
-        assert_eq!(place(&mut vars, "Open"), "assign");
-        assert_eq!(place(&mut vars, "found"), "the duplicate \"found\" variable");
-        assert!(matches!(vars.bind("new", None), Var::Slot(0)));
+        for (name, expected) in [
+            ("new", "new"),
+            ("NEW", "new"),
+            ("other", "other"),
+            ("Open", "assign"),
+            ("found", "the duplicate \"found\" variable"),
+            ("in_fixed", "the duplicate \"in_fixed\" variable"),
+            ("own", "own"),
+        ] {
+            assert_eq!(place(&mut vars, name), expected);
+        }
+        let slot = vars.slots["new"];
+        assert!(matches!(vars.bind("new", None), Var::Slot(bound) if bound == slot));
     }
 
     #[test]
@@ -302,16 +416,56 @@ mod tests {
     #[test]
     fn named_groups_as_variables() {
         let mut vars = table();
-        let mut capture = |name: &str| vars.capture(name).map_err(|error| error.message);
-        for name in ["new", "new", "in_family", "Open"] {
+        let mut capture = |name: &str| vars.capture(name, Span::default()).map_err(|error| error.message);
+        for name in ["new", "new", "in_family", "Open", "own", "changeable"] {
             assert_eq!(capture(name), Ok(()), "{name}");
         }
         for name in ["found", "Found"] {
             assert_eq!(capture(name), Err(format!("the duplicate \"{name}\" variable")));
         }
-        for (name, slot) in [("new", 0), ("in_FAMILY", 1), ("open", 2)] {
+        for name in ["new", "in_FAMILY", "open", "own", "changeable"] {
+            let slot = vars.slots[&*name.to_ascii_lowercase()];
             assert!(matches!(vars.bind(name, None), Var::Slot(bound) if bound == slot), "{name}");
         }
-        assert!(matches!(vars.target("open"), Ok(VarTarget::Assign(_))), "`set` changes what is hidden");
+        let target = vars.target("open", Span::default());
+        assert!(matches!(target, Ok(VarTarget::Assign(_))), "`set` changes what is hidden");
+    }
+
+    #[test]
+    fn definitions_hide_variables_of_modules() {
+        let text = b"$own $kept $changeable $in_x $found";
+        let hidden = |define: fn(&mut VarTable<Plain>, &str)| {
+            let mut vars = table();
+            // What is bound before the definition has the value of the definition, too.
+            let before = Template::compile(text, None, &mut vars).unwrap();
+            let own = Template::compile_own("$own $kept $changeable", &mut vars).unwrap();
+            let slot = vars.slot_of_module("kept");
+            for name in ["Own", "kept", "changeable", "in_x"] {
+                define(&mut vars, name);
+            }
+            let notes: Vec<_> = vars.take_notes().into_iter().map(|note| note.message).collect();
+            let after = Template::compile(text, None, &mut vars).unwrap();
+            let s = Plain::new(vars);
+            assert_eq!(before.value(&s), after.value(&s));
+            s.bindings().store(slot, b"stored");
+            assert_eq!(own.value(&s), b"o stored c");
+            let value = String::from_utf8(before.value(&s)).unwrap();
+            assert_eq!(s.slots().find("own").unwrap().eval(&s, &mut Vec::new()), Value::Found);
+            (value, notes)
+        };
+        let note = |name| format!("\"${name}\" hides the variable of that name that Tailwater has");
+        let both = vec![note("own"), note("kept")];
+        let computed = hidden(|vars, name| {
+            let compute = |_: &Plain, out: &mut Vec<u8>| {
+                out.push(b'=');
+                Value::Found
+            };
+            vars.compute(name, SlotKind::Computed(Arc::new(compute)), Span::default()).unwrap();
+        });
+        assert_eq!(computed, ("= = = = f".to_owned(), both.clone()));
+        let set = hidden(|vars, name| {
+            vars.set_target(name, Span::default()).unwrap();
+        });
+        assert_eq!(set, ("  c x f".to_owned(), both.clone()));
     }
 }

@@ -41,6 +41,19 @@ enum Part<S> {
 impl<S: 'static> Template<S> {
     /// Compiles `text`. Errors are nginx's (`invalid variable name`).
     pub fn compile(text: &[u8], at: Option<Span>, vars: &mut VarTable<S>) -> Result<Self, ConfError> {
+        Self::compile_with(text, at, |name| vars.bind(name, at))
+    }
+
+    /// Compiles a text of the program itself: its variables are those that modules declare, whatever the configuration defines.
+    pub fn compile_own(text: &str, vars: &mut VarTable<S>) -> Result<Self, ConfError> {
+        Self::compile_with(text.as_bytes(), None, |name| vars.bind_declared(name))
+    }
+
+    fn compile_with(
+        text: &[u8],
+        at: Option<Span>,
+        mut bind: impl FnMut(&str) -> Var<S>,
+    ) -> Result<Self, ConfError> {
         let fail = |message: String| located(ConfError::new(message), at);
         let mut parts = Vec::new();
         let mut literal = Vec::new();
@@ -70,7 +83,7 @@ impl<S: 'static> Template<S> {
             flush(&mut literal, &mut parts);
             parts.push(match name.as_bytes() {
                 [digit @ b'0'..=b'9'] => Part::Capture(digit - b'0'),
-                _ => Part::Var(vars.bind(&name, at)),
+                _ => Part::Var(bind(&name)),
             });
         }
         literal.extend_from_slice(rest);

@@ -1,20 +1,5 @@
 //! `$gzip_ratio` and its counterparts: the compression ratio, known at the end of the body.
 
-use tw_core::session::Session;
-use tw_server::http::request::Request;
-use tw_server::load::Resolve;
-use tw_server::vars::{SlotKind, Value};
-
-/// The slot of the variable, for the filter that fills it.
-pub(crate) fn slot(name: &str, cx: &mut Resolve<'_>) -> u16 {
-    cx.vars.define(name, SlotKind::Stored)
-}
-
-/// Appends the value of the variable.
-pub(crate) fn find(name: &str, r: &Request, out: &mut Vec<u8>) -> Value {
-    r.generation().slots.of(name).map_or(Value::Missing, |slot| r.slot(slot, out))
-}
-
 /// Bytes before and after as nginx writes them: two digits, rounded. `None` if nothing came out.
 pub(super) fn text(before: u64, after: u64) -> Option<String> {
     let thousandths = before.saturating_mul(1000).checked_div(after)?;

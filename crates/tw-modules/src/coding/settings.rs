@@ -6,7 +6,6 @@ use tw_server::load::Resolve;
 use super::budget::Budget;
 use super::codec::Spec;
 use super::compress::CompressionRules;
-use super::ratio;
 use crate::types::{RawTypes, Types};
 
 /// Media types that are compressed in any case.
@@ -60,7 +59,7 @@ impl CompressionRules {
         raw: Raw,
         outer: Option<&Self>,
         spec: Spec,
-        ratio: &str,
+        ratio: &'static str,
         cx: &mut Resolve<'_>,
     ) -> Self {
         Self {
@@ -69,7 +68,7 @@ impl CompressionRules {
             min_length: raw.min_length.or(outer.map(|o| o.min_length), MIN_LENGTH),
             buffers: raw.buffers.or(outer.map(|o| o.buffers), BUFFERS),
             spec,
-            ratio: ratio::slot(ratio, cx),
+            ratio: cx.slot(ratio),
             budget: Budget::keep(cx),
         }
     }

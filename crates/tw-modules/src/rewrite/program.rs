@@ -136,8 +136,7 @@ impl Compiler<'_> {
 /// Target of the values of `$variable`.
 fn target(variable: &Word, cx: &mut Resolve<'_>) -> Result<VarTarget, ConfError> {
     let name = variable.lossy();
-    let target = cx.vars.set_target(name.strip_prefix('$').unwrap_or(&name));
-    target.map_err(|error| error.at(variable.span))
+    cx.vars.set_target(name.strip_prefix('$').unwrap_or(&name), variable.span)
 }
 
 fn compile_rewrite(rewrite: RewriteDirective, cx: &mut Resolve<'_>) -> Result<Operation, ConfError> {

@@ -97,7 +97,7 @@ pub(super) fn resolve(
         (None, Some(outer)) => outer.clone(),
         (format, _) => {
             let format = format.unwrap_or(OutputFormat::Java);
-            let mut compile = |text: &str| cx.template_text(text.as_bytes(), None).map(Arc::new);
+            let mut compile = |text: &str| cx.own_template(text).map(Arc::new);
             let [starting, uploading, error, done] = format.texts();
             let templates = [compile(starting)?, compile(uploading)?, compile(error)?, compile(done)?];
             Output { templates, content_type: format.content_type().as_bytes().into() }

@@ -179,7 +179,7 @@ impl HttpBlocks {
                     .compile(uri, caseless)
                     .map_err(|e| node.fail(format!("regex compilation failed: {e} in \"{shown}\"")))?;
                 for (_, name) in regex.names() {
-                    self.vars.capture(name).map_err(|error| node.fail(error.message))?;
+                    self.vars.capture(name, node.span).map_err(|error| node.fail(error.message))?;
                 }
                 Pattern::Regex(regex)
             }

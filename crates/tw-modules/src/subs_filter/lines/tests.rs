@@ -59,7 +59,7 @@ fn lines(conf: &str, line_max: usize) -> (Lines<TestSession>, TestSession) {
     Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"n", conf.as_bytes()).unwrap();
     let mut vars = VarTable::default();
     vars.declare(VARIABLES);
-    vars.capture("name").unwrap();
+    vars.capture("name", tw_conf::Span::default()).unwrap();
     let rules = tree.nodes.iter().map(|node| RawRule::read(node).unwrap().compile(&mut vars)).collect();
     let s = TestSession {
         slots: vars.finish(),

@@ -282,10 +282,12 @@ fn location_field_is_absolute_after_the_head_is_sent() {
 #[test]
 fn changeable_variables() {
     with_request(CONF, "GET /?a=1 HTTP/1.1\r\nHost: a\r\n\r\n", |r| {
-        let mut vars = VarTable::default();
+        let mut vars = VarTable::new(tw_conf::NginxVariables::HTTP);
         VARIABLES.iter().for_each(|variables| vars.declare(variables));
         let mut set = |r: &mut Request, name: &str, value: &str| {
-            vars.target(name).map(|place| place.store(r, value.into())).map_err(|error| error.message)
+            vars.target(name, tw_conf::Span::default())
+                .map(|place| place.store(r, value.into()))
+                .map_err(|error| error.message)
         };
         assert_eq!(set(r, "args", "b=2"), Ok(()));
         assert_eq!(eval(r, "$args $arg_b $query_string $request_uri"), "b=2 2 b=2 /?a=1");
