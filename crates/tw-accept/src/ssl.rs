@@ -13,6 +13,8 @@ mod client_ocsp;
 mod dynamic_certificate;
 pub mod fleet_secrets;
 mod key_log;
+mod late_key;
+mod preloaded_keys;
 mod server_tls;
 mod session_cache;
 mod sign_pool;
@@ -48,6 +50,7 @@ pub use dynamic_certificate::{
     CertificateCache, CertificateNames, CertificateReader, DynamicCertificate, is_dynamic,
 };
 pub use key_log::KeyLogFile;
+pub use preloaded_keys::preload_keys;
 pub use server_tls::{ServerTls, warm_up};
 pub use sign_pool::{POOL, SignPool, default_pool, pool_settings};
 pub use stapling::Stapling;

@@ -9,8 +9,8 @@ use aws_lc_rs::signature::{
     EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair,
 };
 use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
+use tw_tls::Key;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
@@ -49,10 +49,10 @@ impl AccountKey {
     /// # Errors
     /// There is none of these.
     pub fn read(text: &[u8]) -> Result<Self, Error> {
-        let der = PrivateKeyDer::from_pem_slice(text)
-            .map_err(|error| Error::Crypto(format!("an account key cannot be read: {error:?}")))?;
+        let der = Key::read_der(text)
+            .map_err(|error| Error::Crypto(format!("an account key cannot be read: {error}")))?;
         for (curve, algorithm, size, signing) in CURVES {
-            let pair = match &der {
+            let pair = match &*der {
                 PrivateKeyDer::Pkcs8(key) => EcdsaKeyPair::from_pkcs8(signing, key.secret_pkcs8_der()).ok(),
                 PrivateKeyDer::Sec1(key) => {
                     EcdsaKeyPair::from_private_key_der(signing, key.secret_sec1_der()).ok()
@@ -66,7 +66,7 @@ impl AccountKey {
             let jwk = json!({ "crv": curve, "kty": "EC", "x": base64url(x), "y": base64url(y) });
             return Ok(Self { pair: Pair::Ecdsa(Box::new(pair)), algorithm, jwk });
         }
-        let pair = match &der {
+        let pair = match &*der {
             PrivateKeyDer::Pkcs8(key) => RsaKeyPair::from_pkcs8(key.secret_pkcs8_der()).ok(),
             PrivateKeyDer::Pkcs1(key) => RsaKeyPair::from_der(key.secret_pkcs1_der()).ok(),
             _ => None,

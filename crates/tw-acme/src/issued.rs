@@ -40,8 +40,8 @@ impl Issued {
     fn read(text: &str, key: &str) -> Result<Self, Error> {
         let unusable = |why: String| Error::Unusable(why);
         let certificates = chain(text.as_bytes()).map_err(|error| unusable(error.to_string()))?;
-        let private = secret::within(|| Key::read(key.as_bytes(), &Passwords::default()))
-            .map_err(|error| unusable(error.to_string()))?;
+        let read = || Key::read(key.as_bytes(), &Passwords::default()).inspect(Key::make_first_signature);
+        let private = secret::within(read).map_err(|error| unusable(error.to_string()))?;
         // Only what was understood is kept and shown.
         let pem: String =
             certificates.iter().filter_map(CertificateFields::of).map(|facts| facts.pem()).collect();

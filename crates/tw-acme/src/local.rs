@@ -12,9 +12,8 @@ use rcgen::{
     GeneralSubtree, IsCa, Issuer, KeyPair, KeyUsagePurpose, NameConstraints, PublicKeyData, date_time_ymd,
 };
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use tw_tls::Identity;
 use tw_tls::certificate::CertificateFields;
+use tw_tls::{Identity, Key, chain};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
@@ -77,10 +76,13 @@ impl LocalAuthority {
     /// One of them is something else, or they do not belong together.
     pub fn read(certificate: &[u8], key: &str) -> Result<Self, Error> {
         let unusable = |what: &str, why: &dyn std::fmt::Display| Error::Crypto(format!("{what}: {why}"));
-        let certificate = CertificateDer::from_pem_slice(certificate)
-            .map_err(|error| unusable("the certificate of the local authority", &error))?;
+        let mut certificates =
+            chain(certificate).map_err(|error| unusable("the certificate of the local authority", &error))?;
+        let certificate = certificates.swap_remove(0);
+        let key = Key::read_der(key.as_bytes())
+            .map_err(|error| unusable("the key of the local authority", &error))?;
         let key =
-            KeyPair::from_pem(key).map_err(|error| unusable("the key of the local authority", &error))?;
+            KeyPair::try_from(&*key).map_err(|error| unusable("the key of the local authority", &error))?;
         Identity::new(vec![certificate.clone()], read(&key)?)
             .map_err(|error| unusable("the local authority", &error))?;
         Ok(Self { key, certificate })
@@ -246,7 +248,7 @@ mod tests {
         let made = LocalAuthority::new(NOW).unwrap();
         let all = names(&["localhost", "*.app.test", "192.168.1.2", "::1"]);
         let issued = made.issue(&all, NOW).unwrap();
-        let leaf = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap();
+        let leaf = chain(issued.certificate.as_bytes()).unwrap().swap_remove(0);
         crate::issued::check(&leaf, &all, NOW).unwrap();
         assert!(crate::issued::check(&leaf, &names(&["other.test"]), NOW).is_err());
         let facts = CertificateFields::of(&leaf).unwrap();

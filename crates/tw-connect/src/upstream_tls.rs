@@ -18,7 +18,7 @@ use rustls::client::{ClientSessionMemoryCache, Resumption};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tw_accept::ssl::{
     self, CertificateCache, CertificateNames, CertificateReader, DynamicCertificate, KeyLogFile,
-    TlsParameters, certificate_file, is_dynamic,
+    TlsParameters, certificate_file, certificate_file::FirstSignature, is_dynamic,
 };
 use tw_base::{FatalMutex, Limit};
 use tw_conf::{ConfError, Setting, Word};
@@ -269,7 +269,7 @@ impl<S: Session> TlsDirectives<S> {
     fn trust<P: ConnectingProtocol<Session = S>>(
         &self,
         prefix: &str,
-        cx: &Resolve<'_, P>,
+        cx: &mut Resolve<'_, P>,
     ) -> Result<Trust, ConfError> {
         let Some(word) = &self.trusted_certificate else {
             let message = format!("no {prefix}ssl_trusted_certificate for {prefix}ssl_verify");
@@ -309,7 +309,10 @@ impl<S: Session> TlsDirectives<S> {
                 cx,
             )?)));
         }
-        Ok(Some(ClientCertificate::Always(certificate_file::identity(certificate, key, &passwords, cx)?)))
+        // Handshakes with slow signatures are done by a pool.
+        let first_signature = FirstSignature::InHandshake;
+        let identity = certificate_file::identity(certificate, key, &passwords, first_signature, cx)?;
+        Ok(Some(ClientCertificate::Always(identity)))
     }
 }
 

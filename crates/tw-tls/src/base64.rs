@@ -12,7 +12,8 @@ const LINE: usize = 64;
 pub(crate) fn decode(text: &[u8]) -> Result<Zeroizing<Vec<u8>>, Malformed> {
     // As large as they can become, so that they are never moved and no copy stays behind.
     let mut letters = Zeroizing::new(Vec::with_capacity(text.len()));
-    letters.extend(text.iter().filter(|byte| !byte.is_ascii_whitespace()));
+    // Tools leave control characters at the ends of lines, too.
+    letters.extend(text.iter().filter(|byte| **byte > b' '));
     let padding = letters.iter().rev().take_while(|byte| **byte == b'=').count();
     let digits = letters.len() - padding;
     if padding > 2 || letters.len() % 4 != 0 || letters.iter().take(digits).any(|byte| *byte == b'=') {

@@ -155,6 +155,21 @@ mod tests {
     }
 
     #[test]
+    fn byte_order_marks_lose_no_certificate() {
+        let root = Authority::new("root");
+        let leaf = leaf("example.com", &root);
+        let expected = [leaf.der().to_vec().into(), root.der().to_vec().into()];
+        for text in [
+            format!("\u{feff}{}\u{feff}{}", leaf.pem(), root.pem()),
+            format!("{}\u{feff}{}", leaf.pem().trim_end(), root.pem()),
+            format!("{}{}", leaf.pem().trim_end(), root.pem().trim_end()),
+        ] {
+            assert_eq!(chain(text.as_bytes()).unwrap(), expected, "{text}");
+            assert_eq!(authorities(text.as_bytes()).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn refused_input_is_named() {
         let root = Authority::new("root");
         let good = root.pem();
@@ -170,6 +185,10 @@ mod tests {
             (
                 format!("{good}-----BEGIN CERTIFICATE-----\nZm9v\n"),
                 ChainError::BadPem(2, "its line \"-----END\" is missing or another one"),
+            ),
+            (
+                format!("{good}{}", good.replacen("-----BEGIN", "\u{2014}--BEGIN", 1)),
+                ChainError::BadPem(2, "its line \"-----BEGIN\" is missing"),
             ),
             (good.repeat(101), ChainError::TooMany(100)),
             ("x".repeat(CHAIN_SIZE_MAX + 1), ChainError::TooLong(CHAIN_SIZE_MAX)),

@@ -16,16 +16,20 @@ pub struct SessionIdContext([u8; SIZE]);
 impl SessionIdContext {
     /// Context of a server with this identity, given as byte strings in this order.
     pub fn of<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let mut digest = Digest::new(&SHA256);
-        for part in parts {
-            // Whatever is put together otherwise is another one.
-            digest.update(&(part.len() as u64).to_be_bytes());
-            digest.update(part);
-        }
-        let mut context = [0; SIZE];
-        context.copy_from_slice(digest.finish().as_ref());
-        Self(context)
+        Self(digest(parts))
     }
+}
+
+/// Digest of byte strings in this order. The same bytes in other strings have another one.
+pub fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; SIZE] {
+    let mut digest = Digest::new(&SHA256);
+    for part in parts {
+        digest.update(&(part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    let mut bytes = [0; SIZE];
+    bytes.copy_from_slice(digest.finish().as_ref());
+    bytes
 }
 
 /// Session cache or ticketer restricted to one context.

@@ -122,6 +122,22 @@ impl Key {
     /// # Errors
     /// There is none, it is broken, or no pass phrase opens it.
     pub fn read(text: &[u8], passwords: &Passwords) -> Result<Self, KeyError> {
+        let (form, section) = Self::find(text)?;
+        let Some(form) = form else { return Self::open_pkcs8(&section, passwords) };
+        match section.header("DEK-Info") {
+            Some(info) => {
+                let seal = sealed::LegacyEncryption::parse(info)?;
+                Self::open(&section, passwords, form, |bytes, word| seal.open(bytes, word))
+            }
+            None => {
+                let bytes = section.decode().map_err(|error| KeyError::BadPem(error.text()))?;
+                Self::load(form, &bytes)
+            }
+        }
+    }
+
+    /// The first private key of a text, and its form; `None` is PKCS#8 with a pass phrase.
+    fn find(text: &[u8]) -> Result<(Option<Form>, Section<'_>), KeyError> {
         if text.len() > KEY_SIZE_MAX {
             return Err(KeyError::TooLong(KEY_SIZE_MAX));
         }
@@ -129,31 +145,45 @@ impl Key {
         for section in pem::sections(text) {
             let section = section.map_err(|error| KeyError::BadPem(error.text()))?;
             let form = match section.label {
-                "PRIVATE KEY" => Form::Pkcs8,
-                "RSA PRIVATE KEY" => Form::Pkcs1,
-                "EC PRIVATE KEY" => Form::Sec1,
-                "ENCRYPTED PRIVATE KEY" => return Self::open_pkcs8(&section, passwords),
+                "PRIVATE KEY" => Some(Form::Pkcs8),
+                "RSA PRIVATE KEY" => Some(Form::Pkcs1),
+                "EC PRIVATE KEY" => Some(Form::Sec1),
+                "ENCRYPTED PRIVATE KEY" => None,
                 label => {
                     has_certificate |= label.ends_with("CERTIFICATE");
                     continue;
                 }
             };
-            return match section.header("DEK-Info") {
-                Some(info) => {
-                    let seal = sealed::LegacyEncryption::parse(info)?;
-                    Self::open(&section, passwords, form, |bytes, word| seal.open(bytes, word))
-                }
-                None => {
-                    let bytes = section.decode().map_err(|error| KeyError::BadPem(error.text()))?;
-                    Self::load(form, &bytes)
-                }
-            };
+            return Ok((form, section));
         }
         Err(match has_certificate {
             true => KeyError::OnlyCertificate,
             false if pem::is_der(text) => KeyError::Der,
             false => KeyError::NoStartLine,
         })
+    }
+
+    /// Makes a first signature in vain, if the key is of RSA: then the library computes more numbers of the key, with copies of its
+    /// primes, which belong where the rest of the key is. Takes as long as several signatures.
+    pub fn make_first_signature(&self) {
+        if self.kind == Kind::Rsa
+            && let Some(signer) = self.signing.choose_scheme(&[SignatureScheme::RSA_PSS_SHA256])
+        {
+            // A key that is too short for it fails when somebody wants its signature.
+            let _ = signer.sign(b"");
+        }
+    }
+
+    /// The first private key of a text, which has no pass phrase, as DER.
+    ///
+    /// # Errors
+    /// As [`Key::read`].
+    pub fn read_der(text: &[u8]) -> Result<Zeroizing<PrivateKeyDer<'static>>, KeyError> {
+        let (form, section) = Self::find(text)?;
+        let is_sealed = form.is_none() || section.header("DEK-Info").is_some();
+        let form = form.filter(|_| !is_sealed).ok_or(KeyError::NoPassword)?;
+        let bytes = section.decode().map_err(|error| KeyError::BadPem(error.text()))?;
+        Ok(form.der(&bytes))
     }
 
     /// Cost of a signature with this key.
@@ -192,11 +222,7 @@ impl Key {
     }
 
     fn load(form: Form, bytes: &[u8]) -> Result<Self, KeyError> {
-        let der: Zeroizing<PrivateKeyDer<'_>> = Zeroizing::new(match form {
-            Form::Pkcs8 => PrivatePkcs8KeyDer::from(bytes.to_vec()).into(),
-            Form::Pkcs1 => PrivatePkcs1KeyDer::from(bytes.to_vec()).into(),
-            Form::Sec1 => PrivateSec1KeyDer::from(bytes.to_vec()).into(),
-        });
+        let der = form.der(bytes);
         let signing = any_supported_type(&der).map_err(|error| KeyError::BadKey(error.to_string()))?;
         let kind = match signing.algorithm() {
             SignatureAlgorithm::RSA => Kind::Rsa,
@@ -204,13 +230,6 @@ impl Key {
             SignatureAlgorithm::ED25519 => Kind::Ed25519,
             _ => Kind::Other,
         };
-        // At its first signature the library makes more of a key of RSA, with copies of its primes. They belong where the rest is.
-        if kind == Kind::Rsa
-            && let Some(signer) = signing.choose_scheme(&[SignatureScheme::RSA_PSS_SHA256])
-        {
-            // A key that is too short for it fails when somebody wants its signature.
-            let _ = signer.sign(b"");
-        }
         Ok(Self { signing, kind })
     }
 }
@@ -221,6 +240,16 @@ enum Form {
     Pkcs8,
     Pkcs1,
     Sec1,
+}
+
+impl Form {
+    fn der(self, bytes: &[u8]) -> Zeroizing<PrivateKeyDer<'static>> {
+        Zeroizing::new(match self {
+            Self::Pkcs8 => PrivatePkcs8KeyDer::from(bytes.to_vec()).into(),
+            Self::Pkcs1 => PrivatePkcs1KeyDer::from(bytes.to_vec()).into(),
+            Self::Sec1 => PrivateSec1KeyDer::from(bytes.to_vec()).into(),
+        })
+    }
 }
 
 #[cfg(test)]

@@ -72,7 +72,8 @@ impl Passwords {
         Ok(Self(found))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+    /// The pass phrases, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.0.iter().map(|word| word.as_slice())
     }
 }

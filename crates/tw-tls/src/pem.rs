@@ -1,11 +1,21 @@
 //! PEM (RFC 7468, and RFC 1421 for the headers of keys that OpenSSL encrypts): sections of a text.
 //!
-//! Text between sections is skipped, as in OpenSSL: it holds comments.
+//! Text between sections is skipped, as in OpenSSL: it holds comments. Byte order marks and blanks in front of a boundary, any line
+//! end, and a missing one between two sections make no difference. Whatever looks like a part of a section and is none is an error,
+//! so that no certificate is lost in silence.
 
 use zeroize::Zeroizing;
 
 use crate::base64;
 use crate::der::{Reader, SEQUENCE};
+
+/// Editors write it in front of a text, and whoever joins files has it in the middle.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+const BEGIN: &[u8] = b"-----BEGIN ";
+const END: &[u8] = b"-----END ";
+const DASHES: &[u8] = b"-----";
+/// A boundary in UTF-16, in either byte order.
+const DASHES_IN_UTF_16: &[u8] = b"-\0-\0-";
 
 /// One section: from its BEGIN to its END.
 #[derive(Debug, Clone, Copy)]
@@ -21,8 +31,14 @@ pub(crate) struct Section<'a> {
 /// Why a text is not PEM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PemError {
+    /// A line begins a section and has something else behind its label.
+    BadBeginLine,
     /// A section begins and does not end.
     BadEndLine,
+    /// A section ends that has not begun.
+    NoBeginLine,
+    /// The text is UTF-16.
+    Utf16,
     /// The body is not base64.
     BadBase64,
 }
@@ -30,7 +46,10 @@ pub(crate) enum PemError {
 impl PemError {
     pub(crate) fn text(self) -> &'static str {
         match self {
+            Self::BadBeginLine => "its line \"-----BEGIN\" is damaged",
             Self::BadEndLine => "its line \"-----END\" is missing or another one",
+            Self::NoBeginLine => "its line \"-----BEGIN\" is missing",
+            Self::Utf16 => "it is UTF-16, not ASCII",
             Self::BadBase64 => "what it holds is not base64",
         }
     }
@@ -44,7 +63,8 @@ impl<'a> Section<'a> {
 
     /// The value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&'a str> {
-        lines(self.headers).find_map(|line| {
+        let mut lines = self.headers.split(|byte| matches!(byte, b'\n' | b'\r'));
+        lines.find_map(|line| {
             let (found, value) = str::from_utf8(line).ok()?.split_once(':')?;
             (found.trim() == name).then(|| value.trim())
         })
@@ -72,28 +92,40 @@ impl<'a> Iterator for Sections<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let label = loop {
-            let line = self.line()?;
-            if let Some(label) = framed(line, b"-----BEGIN ") {
-                break label;
+            let line = trimmed(self.line()?);
+            if line.starts_with(BEGIN) {
+                match framed(line) {
+                    Some(label) => break label,
+                    None => return Some(self.fail(PemError::BadBeginLine)),
+                }
+            }
+            if line.starts_with(END) {
+                return Some(self.fail(PemError::NoBeginLine));
+            }
+            if line.windows(DASHES_IN_UTF_16.len()).any(|bytes| bytes == DASHES_IN_UTF_16) {
+                return Some(self.fail(PemError::Utf16));
             }
         };
         let inside = self.rest;
-        let mut size = 0;
         let mut headers_size = None;
+        let mut size = 0;
         loop {
             let Some(line) = self.line() else {
-                return Some(Err(PemError::BadEndLine));
+                return Some(self.fail(PemError::BadEndLine));
             };
-            if line.starts_with(b"-----") {
-                if framed(line, b"-----END ") != Some(label) {
-                    self.rest = &[];
-                    return Some(Err(PemError::BadEndLine));
+            let line = trimmed(line);
+            if line.starts_with(DASHES) {
+                match behind_end(line, label) {
+                    Some(b"") => {}
+                    // The text in front of it had no line end.
+                    Some(next) if next.starts_with(BEGIN) => self.go_back_to_begin(inside, size),
+                    _ => return Some(self.fail(PemError::BadEndLine)),
                 }
                 break;
             }
             size = inside.len() - self.rest.len();
             // RFC 1421, section 4.4: headers end with an empty line. Without a header there is none.
-            if headers_size.is_none() && line.trim_ascii().is_empty() {
+            if headers_size.is_none() && line.is_empty() {
                 headers_size = Some(size);
             }
         }
@@ -107,25 +139,56 @@ impl<'a> Iterator for Sections<'a> {
 }
 
 impl<'a> Sections<'a> {
+    /// The next line, without its end: LF, CR LF or CR.
     fn line(&mut self) -> Option<&'a [u8]> {
         if self.rest.is_empty() {
             return None;
         }
-        let end = self.rest.iter().position(|byte| *byte == b'\n').map_or(self.rest.len(), |at| at + 1);
+        let end = self.rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(self.rest.len());
         let (line, rest) = self.rest.split_at_checked(end)?;
-        self.rest = rest;
+        self.rest = rest.strip_prefix(b"\r\n").or_else(|| rest.get(1..)).unwrap_or_default();
         Some(line)
+    }
+
+    /// Continues with the first BEGIN in `text` behind `size` bytes.
+    fn go_back_to_begin(&mut self, text: &'a [u8], size: usize) {
+        let rest = text.get(size..).unwrap_or_default();
+        let at = rest.windows(BEGIN.len()).position(|bytes| bytes == BEGIN);
+        self.rest = at.and_then(|at| rest.get(at..)).unwrap_or_default();
+    }
+
+    fn fail(&mut self, error: PemError) -> Result<Section<'a>, PemError> {
+        self.rest = &[];
+        Err(error)
     }
 }
 
-fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    text.split(|byte| *byte == b'\n')
+/// A line without byte order marks and blanks around it. OpenSSL takes control characters for blanks at the end of a line.
+fn trimmed(line: &[u8]) -> &[u8] {
+    let mut line = line;
+    loop {
+        let shorter = line.trim_ascii_start();
+        let shorter = shorter.strip_prefix(BYTE_ORDER_MARK).unwrap_or(shorter);
+        if shorter.len() == line.len() {
+            break;
+        }
+        line = shorter;
+    }
+    let size = line.iter().rposition(|byte| *byte > b' ').map_or(0, |at| at + 1);
+    line.get(..size).unwrap_or_default()
 }
 
-/// The label of a line that begins so and ends as it should.
-fn framed<'a>(line: &'a [u8], start: &[u8]) -> Option<&'a str> {
-    let label = line.trim_ascii_end().strip_prefix(start)?.strip_suffix(b"-----")?;
-    str::from_utf8(label).ok()
+/// The label of a line that begins a section.
+fn framed(line: &[u8]) -> Option<&str> {
+    let label = line.strip_prefix(BEGIN)?.strip_suffix(DASHES)?;
+    let label = str::from_utf8(label).ok()?;
+    (!label.contains('-')).then_some(label)
+}
+
+/// Text behind the boundary that ends a section.
+fn behind_end<'a>(line: &'a [u8], label: &str) -> Option<&'a [u8]> {
+    let rest = line.strip_prefix(END)?.strip_prefix(label.as_bytes())?.strip_prefix(DASHES)?;
+    Some(trimmed(rest))
 }
 
 /// A section of PEM.
@@ -149,20 +212,50 @@ mod tests {
     }
 
     #[test]
-    fn sections_that_do_not_end() {
-        for text in [
-            "-----BEGIN A-----\nZm9v",
-            "-----BEGIN A-----\n-----END B-----\n",
-            "-----BEGIN A-----\n-----BEGIN A-----\n",
+    fn damaged_sections_are_errors() {
+        for (text, error) in [
+            ("-----BEGIN A-----\nZm9v", PemError::BadEndLine),
+            ("-----BEGIN A-----\n-----END B-----\n", PemError::BadEndLine),
+            ("-----BEGIN A-----\n-----BEGIN A-----\n", PemError::BadEndLine),
+            ("-----BEGIN A-----\n-----END A----\n", PemError::BadEndLine),
+            ("-----BEGIN A-----\n-----END A----- and more\n", PemError::BadEndLine),
+            ("-----BEGIN A----\nZm9v\n", PemError::BadBeginLine),
+            ("-----BEGIN A----- Zm9v -----END A-----", PemError::BadBeginLine),
+            ("----BEGIN A-----\nZm9v\n-----END A-----\n", PemError::NoBeginLine),
+            ("text -----BEGIN A-----\nZm9v\n-----END A-----\n", PemError::NoBeginLine),
+            ("\u{feff}-\0-\0-\0-\0-\0B\0E\0G\0I\0N\0", PemError::Utf16),
         ] {
-            assert_eq!(
-                sections(text.as_bytes()).next().unwrap().unwrap_err(),
-                PemError::BadEndLine,
-                "{text}"
-            );
+            let mut sections = sections(text.as_bytes());
+            assert_eq!(sections.next().unwrap().unwrap_err(), error, "{text}");
+            assert!(sections.next().is_none());
         }
-        assert!(sections(b"-----BEGIN A----\nZm9v\n").next().is_none());
         assert!(sections(b"").next().is_none());
+        let comment = "#-----BEGIN A-----\n#Zm9v\n#-----END A-----\n-----BEGINNING-----\n";
+        assert!(sections(comment.as_bytes()).next().is_none());
+    }
+
+    #[test]
+    fn texts_of_tools() {
+        let one = "-----BEGIN A-----\nZm9v\nYmFy\n-----END A-----";
+        for (before, between, after) in [
+            ("", "\n", "\n"),
+            ("\u{feff}", "\n\u{feff}", ""),
+            ("\u{feff}", "\n\u{feff}\u{feff} ", "\u{feff}"),
+            ("", "", ""),
+            ("", "\u{feff}", "\r\n\r\n"),
+            ("  ", " \t\n\t", " \n "),
+            ("Bag Attributes\n    localKeyID: 01\nsubject=CN = a\n", "\nissuer=CN = b\n\n", "\n\u{1a}"),
+            ("# a\n", "\n# \u{e9}\n", "\n# c"),
+            ("\n\n\n", "\u{1a}\n", "\0"),
+        ] {
+            for line_end in ["\n", "\r\n", "\r", " \n", "\n    "] {
+                let text = format!("{before}{one}{between}{one}{after}").replace('\n', line_end);
+                let found: Vec<_> = sections(text.as_bytes()).map(Result::unwrap).collect();
+                let bodies: Vec<_> = found.iter().map(|section| section.decode().unwrap()).collect();
+                let [first, second] = &bodies[..] else { panic!("{text:?}: {} sections", found.len()) };
+                assert_eq!((&first[..], &second[..]), (&b"foobar"[..], &b"foobar"[..]), "{text:?}");
+            }
+        }
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Certificates, keys and other files of TLS that a configuration names. Servers and the clients of upstream servers have them
 //! in common.
 
-use std::fmt;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
@@ -11,8 +10,13 @@ use tw_core::module::Protocol;
 use tw_rt::secret;
 use tw_tls::{Crls, Identity, Key, Passwords, Zeroizing, authorities, chain};
 
+pub use super::late_key::FirstSignature;
+use super::late_key::LateKey;
+
 /// Beginning of a name in whose place the content of the file stands.
 pub(super) const DATA: &[u8] = b"data:";
+/// Kind of shared objects of keys.
+pub(super) const KEY: &str = "tls key";
 
 /// Refuses names of keys in engines and stores of OpenSSL, which do not exist here.
 ///
@@ -40,6 +44,52 @@ pub fn passwords<P: Protocol>(file: Option<&Word>, cx: &Resolve<'_, P>) -> Resul
         .map_err(|error| ConfError::new(format!("{error} in \"{}\"", shown(file, cx))).at(file.span))
 }
 
+/// Content of a file in parsed form, which all of a configuration share, and the next one as long as the file stays the same.
+pub(super) struct ParsedFile<T> {
+    /// Digest of the content.
+    pub(super) digest: [u8; 32],
+    pub(super) parsed: T,
+}
+
+/// A certificate and its key as all servers share them that name the same files.
+struct SharedIdentity {
+    chain: Arc<ParsedFile<Vec<CertificateDer<'static>>>>,
+    key: Arc<ParsedFile<LateKey>>,
+    identity: Identity,
+}
+
+/// Reads and parses a file, unless that has been done for this configuration, or for the one before with the same content. `name` is
+/// that of the shared object, `what` the kind of file in messages.
+fn parsed_file<T: Send + Sync + 'static, P: Protocol>(
+    name: &[u8],
+    word: &Word,
+    (what, loaded): (&str, &str),
+    cx: &mut Resolve<'_, P>,
+    parse: impl FnOnce(&[u8]) -> Result<T, String>,
+) -> Result<Arc<ParsedFile<T>>, ConfError> {
+    if let Some(found) = cx.find(name) {
+        return Ok(found);
+    }
+    let text = contents(word, what, cx)?;
+    let shown = shown(word, cx);
+    let digest = tw_tls::digest([&text[..]]);
+    let parse = || match parse(&text) {
+        Ok(parsed) => Ok(ParsedFile { digest, parsed }),
+        Err(error) => Err(ConfError::new(format!("cannot load {loaded} \"{shown}\": {error}")).at(word.span)),
+    };
+    cx.try_keep(name, |known: &ParsedFile<T>| known.digest == digest, parse)
+}
+
+/// Name of the shared object that is made of a file.
+pub(super) fn object_name<P: Protocol>(kind: &str, word: &Word, cx: &Resolve<'_, P>) -> Vec<u8> {
+    let file = match word.bytes.strip_prefix(DATA) {
+        // The content may be a key, which is not kept as a name.
+        Some(data) => [DATA, &tw_tls::digest([data])].concat(),
+        None => cx.conf_path(&word.bytes),
+    };
+    [kind.as_bytes(), b" ", &file].concat()
+}
+
 /// Reads a certificate with its chain, and its key.
 ///
 /// # Errors
@@ -48,24 +98,47 @@ pub fn identity<P: Protocol>(
     certificate: &Word,
     key: &Word,
     passwords: &Passwords,
-    cx: &Resolve<'_, P>,
+    first_signature: FirstSignature,
+    cx: &mut Resolve<'_, P>,
 ) -> Result<Identity, ConfError> {
-    let cannot = |what: &str, word: &Word, error: &dyn fmt::Display| {
-        ConfError::new(format!("cannot load {what} \"{}\": {error}", shown(word, cx))).at(word.span)
-    };
-    let chain = chain(&contents(certificate, "certificate", cx)?)
-        .map_err(|error| cannot("certificate", certificate, &error))?;
-    let text = contents(key, "certificate key", cx)?;
-    let private = secret::within(|| Key::read(&text, passwords))
-        .map_err(|error| cannot("certificate key", key, &error))?;
-    Identity::new(chain, private).map_err(|error| {
-        let message = format!(
-            "cannot use certificate key \"{}\" with certificate \"{}\": {error}",
-            shown(key, cx),
-            shown(certificate, cx)
-        );
-        ConfError::new(message).at(key.span)
-    })
+    let chain_name = object_name("tls chain", certificate, cx);
+    let mut key_name = object_name(KEY, key, cx);
+    if passwords.iter().next().is_some() {
+        // Nobody can guess the pass phrases by the digest.
+        let secret = tw_tls::process_secret::get();
+        let parts = std::iter::once(&secret[..]).chain(passwords.iter());
+        key_name.push(b' ');
+        key_name.extend(tw_tls::digest(parts));
+    }
+    let what = ("certificate", "certificate");
+    let chain = parsed_file(&chain_name, certificate, what, cx, |text| {
+        tw_tls::chain(text).map_err(|error| error.to_string())
+    })?;
+    let what = ("certificate key", "certificate key");
+    let private = parsed_file(&key_name, key, what, cx, |text| {
+        let key = secret::within(|| Key::read(text, passwords)).map_err(|error| error.to_string())?;
+        Ok(LateKey::wrap(key))
+    })?;
+    if first_signature == FirstSignature::WhenLoaded {
+        private.parsed.make_first_signature();
+    }
+    let name = [&b"tls identity "[..], &chain_name, b" ", &key_name].concat();
+    let is_same =
+        |known: &SharedIdentity| Arc::ptr_eq(&known.chain, &chain) && Arc::ptr_eq(&known.key, &private);
+    let messages = (shown(certificate, cx), shown(key, cx));
+    let shared = cx.try_keep(&name, is_same, || {
+        match Identity::new(chain.parsed.clone(), private.parsed.key()) {
+            Ok(identity) => Ok(SharedIdentity { chain: chain.clone(), key: private.clone(), identity }),
+            Err(error) => {
+                let (certificate_name, key_name) = &messages;
+                let message = format!(
+                    "cannot use certificate key \"{key_name}\" with certificate \"{certificate_name}\": {error}"
+                );
+                Err(ConfError::new(message).at(key.span))
+            }
+        }
+    })?;
+    Ok(shared.identity.clone())
 }
 
 /// Parses the texts of a certificate and its key; the error is a line of the log, with the names of the files. Away from loops
@@ -80,6 +153,7 @@ pub(super) fn paired(
         .map_err(|error| format!("cannot load certificate \"{certificate_name}\": {error}"))?;
     let key = Key::read(key, passwords)
         .map_err(|error| format!("cannot load certificate key \"{key_name}\": {error}"))?;
+    key.make_first_signature();
     Identity::new(chain, key).map_err(|error| {
         format!("cannot use certificate key \"{key_name}\" with certificate \"{certificate_name}\": {error}")
     })
@@ -89,11 +163,12 @@ pub(super) fn paired(
 ///
 /// # Errors
 /// The file cannot be read or is broken.
-pub fn crls<P: Protocol>(word: &Word, cx: &Resolve<'_, P>) -> Result<Arc<Crls>, ConfError> {
-    let crls = Crls::read(&contents(word, "CRL", cx)?).map_err(|error| {
-        ConfError::new(format!("cannot load CRL \"{}\": {error}", shown(word, cx))).at(word.span)
+pub fn crls<P: Protocol>(word: &Word, cx: &mut Resolve<'_, P>) -> Result<Arc<Crls>, ConfError> {
+    let name = object_name("tls crls", word, cx);
+    let file = parsed_file(&name, word, ("CRL", "CRL"), cx, |text| {
+        Crls::read(text).map(Arc::new).map_err(|error| error.to_string())
     })?;
-    Ok(Arc::new(crls))
+    Ok(file.parsed.clone())
 }
 
 /// Reads certificates of trusted authorities.
@@ -102,12 +177,13 @@ pub fn crls<P: Protocol>(word: &Word, cx: &Resolve<'_, P>) -> Result<Arc<Crls>, 
 /// The file cannot be read or is broken.
 pub fn trusted<P: Protocol>(
     word: &Word,
-    cx: &Resolve<'_, P>,
+    cx: &mut Resolve<'_, P>,
 ) -> Result<Vec<CertificateDer<'static>>, ConfError> {
-    authorities(&contents(word, "certificate", cx)?).map_err(|error| {
-        let message = format!("cannot load trusted certificates \"{}\": {error}", shown(word, cx));
-        ConfError::new(message).at(word.span)
-    })
+    let name = object_name("tls authorities", word, cx);
+    let what = ("certificate", "trusted certificates");
+    let file =
+        parsed_file(&name, word, what, cx, |text| authorities(text).map_err(|error| error.to_string()))?;
+    Ok(file.parsed.clone())
 }
 
 /// Name of a file in messages.

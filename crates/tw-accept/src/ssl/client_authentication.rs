@@ -75,7 +75,7 @@ pub(super) fn resolve<P: Protocol>(
         let message = "\"ssl_ocsp\" is incompatible with \"ssl_verify_client optional_no_ca\"";
         return Err(ConfError::new(message));
     }
-    let read = |word: &Option<Word>| match word {
+    let mut read = |word: &Option<Word>| match word {
         Some(word) => trusted(word, cx),
         None => Ok(Vec::new()),
     };

@@ -14,7 +14,7 @@ use tw_tls::certificate::CertificateFields;
 use tw_tls::words::{Flag, Switch};
 use tw_tls::{Cache, ClientVerifier, Identity, Kind, SessionIdContext, SessionsInContext, Tickets};
 
-use super::certificate_file::{contents, identity, passwords, shown};
+use super::certificate_file::{FirstSignature, contents, identity, passwords, shown};
 use super::certificate_resolver::{
     Candidate, CertificateResolver, CertificateSource, PreferredSide, ServerSignature, SignaturePreference,
 };
@@ -25,7 +25,7 @@ use super::stapling::{self, Stapling};
 use super::tls_parameters::TlsParameters;
 use super::watched_certificate::{CertificateFiles, WatchedCertificate};
 use super::{
-    Directives, EarlyData, SecureProtocol, SessionCache, acme_certificate, certificate_metrics,
+    Directives, EarlyData, SecureProtocol, SessionCache, SignPool, acme_certificate, certificate_metrics,
     ticket_keys_handover,
 };
 
@@ -281,13 +281,20 @@ fn certificates<P: SecureProtocol>(
         let (source, kind) = match current {
             Some(current) => (CertificateSource::Acme(current), None),
             None => {
-                let identity = identity(certificate, key, &passwords, cx)?;
+                let first_signature = match written.sign_pool {
+                    SignPool::Off => FirstSignature::WhenLoaded,
+                    SignPool::Default | SignPool::Named(_) => FirstSignature::InHandshake,
+                };
+                let identity = identity(certificate, key, &passwords, first_signature, cx)?;
                 let kind = identity.kind;
                 let source = if written.certificate_watch {
                     let files = CertificateFiles::of((certificate, key), written.password_file.as_ref(), cx);
                     CertificateSource::Watched(Arc::new(WatchedCertificate::new(files, identity)))
                 } else {
-                    CertificateSource::Fixed(identity.with_staple(response.clone()))
+                    CertificateSource::Fixed(match &response {
+                        Some(_) => identity.with_staple(response.clone()),
+                        None => identity,
+                    })
                 };
                 (source, Some(kind))
             }

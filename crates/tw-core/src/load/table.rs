@@ -26,6 +26,12 @@ impl RawSettings {
         &mut self.0[at].1
     }
 
+    /// What is written of a module whose directives make an `R`; `None` if nothing is.
+    pub fn get<R: 'static>(&self, module: usize) -> Option<&R> {
+        let (_, raw) = self.0.iter().find(|(of, _)| *of == module)?;
+        raw.as_ref()?.downcast_ref()
+    }
+
     /// Takes what is written of a module.
     fn take(&mut self, module: usize) -> Raw {
         self.0.iter_mut().find(|(of, _)| *of == module).and_then(|(_, raw)| raw.take())

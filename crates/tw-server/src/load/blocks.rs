@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tw_accept::listen::ServersByAddress;
-use tw_accept::ssl::Ssl;
+use tw_accept::ssl::{Ssl, preload_keys};
 use tw_conf::{ConfError, Diagnostics, Sources, Span};
 use tw_connect::upstream_block::{WrittenUpstream, resolve_blocks};
 use tw_core::config_thread::yield_if_due;
@@ -50,6 +50,8 @@ pub(super) fn build(
     cx: &mut Resolve<'_>,
 ) -> Result<LoadedHttp, ConfError> {
     let mut built = LoadedHttp::default();
+    let blocks = std::iter::once(&http).chain(&http.children);
+    preload_keys(blocks.filter_map(|scope| scope.raws.get(CORE_SSL)), cx);
     let resolved = resolve(http.raws, None, table, cx)?;
     let mut used_by_all = std::mem::take(&mut cx.block.named_uses);
     let prepared = cx.vars.prepared;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tw_accept::listen::ServersByAddress;
+use tw_accept::ssl::preload_keys;
 use tw_conf::{ConfError, Diagnostics, Sources, Span};
 use tw_connect::UpstreamGroup;
 use tw_connect::upstream_block::{WrittenUpstream, resolve_blocks};
@@ -38,6 +39,8 @@ pub(super) fn build(
     cx: &mut Resolve<'_, Stream>,
 ) -> Result<LoadedStream, ConfError> {
     let mut loaded = LoadedStream::default();
+    let blocks = std::iter::once(&stream).chain(&stream.children);
+    preload_keys(blocks.filter_map(|scope| scope.raws.get(CORE_SSL)), cx);
     let outer = resolve(stream.raws, None, table, cx)?;
     let (mut upstreams, mut servers) = (Vec::new(), Vec::new());
     for BlockScope { raws, kind, span, .. } in stream.children {

@@ -1,6 +1,7 @@
 //! TLS to clients: handshakes, certificates, sessions, OCSP.
 
 mod bad_handshakes;
+mod certificate_files;
 mod certificate_variables;
 mod certificate_watch;
 mod fingerprints;
