@@ -137,6 +137,10 @@ const PROXY: &[Directive<Raw>] = &[
             .since("1.9.2")
             .doc("Sends a PROXY protocol header to upstream servers: version 1, or version 2 with the facts of a TLS handshake.")
             .set(|raw, node, _| raw.proxy.proxy_protocol.set_with(node, read_protocol)),
+        record::new("proxy_protocol_version", "1 | 2", ALL, Args::exact(1))
+            .default("1")
+            .doc("Version of the header that \"proxy_protocol on\" sends, as in Angie. \"proxy_protocol v2\" sends version 2 in any case.")
+            .set(|raw, node, _| raw.proxy.proxy_protocol_v2.set_one_of(node, &[("1", false), ("2", true)])),
         record::flag("proxy_half_close", ALL)
             .default("off")
             .since("1.21.4")

@@ -184,7 +184,7 @@ async fn attempt<T: ServerTransport>(
     secured: Option<&UpstreamTls>,
 ) -> Result<ConnectedPeer<T>, AttemptFailure> {
     let options = options.cloned().unwrap_or_else(|| settings.connection.options(s));
-    let header = proxy_header(s, settings.proxy_protocol);
+    let header = proxy_header(s, settings.proxy_protocol());
     let (home, to) = (s.client.home.clone(), lease.peer().addr().clone());
     let pools = secured.map(|_| TlsPools::of(&s.client.generation.disks));
     let secured = secured.zip(pools.as_ref());

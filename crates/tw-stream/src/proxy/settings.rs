@@ -34,6 +34,8 @@ pub struct RawProxy {
     pub next_upstream_timeout: Setting<Duration>,
     /// `proxy_protocol`
     pub proxy_protocol: Setting<ProxyProtocol>,
+    /// `proxy_protocol_version`: true for version 2.
+    pub proxy_protocol_v2: Setting<bool>,
     /// `proxy_half_close`
     pub half_close: Setting<bool>,
     /// `proxy_session_drop`
@@ -70,7 +72,10 @@ pub struct ProxySettings {
     pub(super) buffer_size: usize,
     pub(super) connection: ConnectionSettings<StreamSession>,
     pub(super) retry: RetryPolicy,
-    pub(super) proxy_protocol: ProxyProtocol,
+    /// `proxy_protocol`
+    proxy_protocol: ProxyProtocol,
+    /// `proxy_protocol_version`: true for version 2.
+    proxy_protocol_v2: bool,
     pub(super) half_close: bool,
     pub(super) session_drop: bool,
     /// Datagrams of a client that belong to one session; 0 is no limit.
@@ -96,6 +101,14 @@ pub(super) struct RetryPolicy {
 }
 
 impl ProxySettings {
+    /// PROXY protocol header that upstream servers get.
+    pub(super) fn proxy_protocol(&self) -> ProxyProtocol {
+        match self.proxy_protocol {
+            ProxyProtocol::V1 if self.proxy_protocol_v2 => ProxyProtocol::V2,
+            written => written,
+        }
+    }
+
     /// Resolves the directives against the enclosing block.
     ///
     /// # Errors
@@ -121,6 +134,7 @@ impl ProxySettings {
                 timeout: raw.next_upstream_timeout.or(retry.map(|r| r.timeout), Duration::ZERO),
             },
             proxy_protocol: raw.proxy_protocol.or(outer.map(|o| o.proxy_protocol), ProxyProtocol::Off),
+            proxy_protocol_v2: raw.proxy_protocol_v2.or(outer.map(|o| o.proxy_protocol_v2), false),
             ssl,
             tls,
             half_close: raw.half_close.or(outer.map(|o| o.half_close), false),
@@ -144,7 +158,7 @@ impl ProxySettings {
 
     /// PROXY protocol header for `s`; empty without one.
     pub(crate) fn proxy_header(&self, s: &StreamSession) -> Vec<u8> {
-        proxy_header(s, self.proxy_protocol)
+        proxy_header(s, self.proxy_protocol())
     }
 
     /// `proxy_connect_timeout`

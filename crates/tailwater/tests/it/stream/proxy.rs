@@ -77,6 +77,24 @@ fn proxy_protocol_header_goes_first() {
 }
 
 #[test]
+fn proxy_protocol_version_selects_the_header() {
+    let addr = upstream(super::echo);
+    let server = start(&format!(
+        "proxy_protocol_version 2; proxy_protocol on;
+         server {{ listen 127.0.0.1:{{port}}; proxy_pass {addr}; }}
+         server {{ listen 127.0.0.1:{{port1}}; proxy_pass {addr}; proxy_protocol_version 1; }}
+         server {{ listen 127.0.0.1:{{port2}}; proxy_pass {addr}; proxy_protocol_version 1; proxy_protocol v2; }}
+         server {{ listen 127.0.0.1:{{port3}}; proxy_pass {addr}; proxy_protocol off; }}"
+    ));
+    let v2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+    for (nth, expected) in [(0, v2), (1, b"PROXY TCP4 127.0.0.1 "), (2, v2), (3, b"hello")] {
+        let mut client = Client::connect(server.addr_of(nth)).unwrap();
+        client.send("hello").unwrap();
+        assert_eq!(client.read_bytes(expected.len()).unwrap(), expected, "{nth}");
+    }
+}
+
+#[test]
 fn bytes_behind_a_proxy_protocol_header_reach_the_server() {
     let addr = upstream(super::echo);
     let server = start(&format!("server {{ listen 127.0.0.1:{{port}} proxy_protocol; proxy_pass {addr}; }}"));
