@@ -3,6 +3,8 @@
 //!
 //! Bodies are not buffered: both are forwarded as they arrive, at the same time if need be.
 
+mod health_check;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -21,6 +23,7 @@ use tw_server::http::plan::{Handler, Outcome, Plan, Step};
 use tw_server::http::proxy::codec::BodyFraming;
 use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
 use tw_server::http::proxy::directives::CONNECTION_LIMITS;
+use tw_server::http::proxy::health::PassTarget;
 use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
 use tw_server::http::proxy::{
     self, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
@@ -29,6 +32,7 @@ use tw_server::http::request::Request;
 use tw_server::http::retry_conditions::RetryOn;
 use tw_server::load::Resolve;
 
+use self::health_check::GrpcHealthCheck;
 use crate::cgi::address::{AddressScheme, PassAddress, RawPassAddress};
 use crate::pass_module::{self, PassModule};
 use crate::proxy::fields::{self, RequestFields};
@@ -135,7 +139,17 @@ impl Settings<Http> for Grpc {
             (None, Some(outer)) => outer.fields.clone(),
             (written, _) => Arc::new(RequestFields::resolve(written.unwrap_or_default(), cx)?),
         };
-        Ok(Self { settings: Arc::new(settings), target, fields })
+        let settings = Arc::new(settings);
+        if let Some(target) = &target {
+            cx.block.passing = match target.fixed() {
+                None => PassTarget::Anywhere,
+                Some(to) => {
+                    let (settings, to, fields) = (settings.clone(), to.clone(), fields.clone());
+                    PassTarget::To(Arc::new(GrpcHealthCheck { settings, to, fields }))
+                }
+            };
+        }
+        Ok(Self { settings, target, fields })
     }
 
     fn are_shared(&self) -> bool {
@@ -182,10 +196,7 @@ impl Grpc {
             Ok(to) => to,
             Err(status) => return Outcome::Status(status),
         };
-        let host: Cow<'_, [u8]> = match to.host.get(..5) {
-            Some(unix) if unix.eq_ignore_ascii_case(b"unix:") => Cow::Borrowed(b"localhost"),
-            _ => to.host,
-        };
+        let host = authority(to.host);
         r.set_upstream_url(to.scheme.text, push_target);
         let method = r.method_name().to_vec();
         let make = |r: &Request| self.make(r, (&method, &r.facts.upstream.url.path, &host));
@@ -238,6 +249,14 @@ impl Grpc {
         }
         writer.end();
         Ok(())
+    }
+}
+
+/// Name of the server in requests.
+fn authority(host: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    match host.get(..5) {
+        Some(unix) if unix.eq_ignore_ascii_case(b"unix:") => Cow::Borrowed(b"localhost"),
+        _ => host,
     }
 }
 

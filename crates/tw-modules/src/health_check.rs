@@ -7,18 +7,21 @@ mod parameters;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, Setting, record};
+use tw_conf::{Args, ConfError, Directive, HTTP, LOCATION, Node, Setting, record, units};
 use tw_core::module::Settings;
 use tw_server::http::Http;
 use tw_server::http::plan::Plan;
 use tw_server::http::proxy::health::{
-    self, CheckProtocol, Checkable, HealthCheck, HealthCriteria, PassTarget,
+    self, CheckProtocol, Checkable, GrpcCheck, HealthCheck, HealthCriteria, PassTarget,
 };
 use tw_server::load::Resolve;
 
 pub(crate) use self::parameters::{CheckParameters, MatchBlocks};
 
 use match_block::{MatchBlock, RawMatchBlock};
+
+/// Largest status of a call in gRPC.
+const GRPC_STATUS_MAX: u32 = 16;
 
 /// As written.
 #[derive(Default)]
@@ -33,6 +36,10 @@ struct RawCheck {
     common: CheckParameters,
     kind: Kind,
     uri: Option<Box<[u8]>>,
+    /// `grpc_service=`
+    grpc_service: Option<Box<[u8]>>,
+    /// `grpc_status=`
+    grpc_status: Option<u32>,
 }
 
 /// `type=`
@@ -40,6 +47,7 @@ struct RawCheck {
 enum Kind {
     Http,
     Tcp,
+    Grpc,
 }
 
 /// The checks of one location.
@@ -55,14 +63,15 @@ impl Settings<Http> for HealthChecks {
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new(
             "health_check",
-            "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=uri] [mandatory [persistent]] [match=name] [port=number] [type=http|tcp]",
+            "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=uri] [mandatory [persistent]] [match=name] [port=number] [type=http|tcp|grpc] [grpc_service=name] [grpc_status=code]",
             LOCATION,
             Args::at_least(0),
         )
         .since("1.5.3")
         .doc(
             "Asks each server of the group every 5 seconds for /, unless said otherwise; one that fails gets no requests until \
-             it passes again. A location passes requests to an upstream, with proxy_pass or another gateway, and its settings hold for checks.",
+             it passes again. A location passes requests to an upstream, with proxy_pass or another gateway, and its settings hold for checks. \
+             type=grpc asks servers of grpc_pass by the gRPC health checking protocol.",
         )
         .set(|raw, node, _| raw.check.set_with(node, read)),
         record::new("match", "name { … }", HTTP, Args::exact(1).block())
@@ -107,8 +116,14 @@ impl Settings<Http> for HealthChecks {
 
 /// Reads `health_check`.
 fn read(node: &Node) -> Result<RawCheck, ConfError> {
-    let mut check =
-        RawCheck { node: node.clone(), common: CheckParameters::default(), kind: Kind::Http, uri: None };
+    let mut check = RawCheck {
+        node: node.clone(),
+        common: CheckParameters::default(),
+        kind: Kind::Http,
+        uri: None,
+        grpc_service: None,
+        grpc_status: None,
+    };
     for word in &node.args {
         let invalid = || node.fail(format!("invalid parameter \"{word}\""));
         if check.common.read(node, word)? {
@@ -121,9 +136,14 @@ fn read(node: &Node) -> Result<RawCheck, ConfError> {
             check.kind = match value {
                 b"http" => Kind::Http,
                 b"tcp" => Kind::Tcp,
-                b"grpc" => return Err(node.fail("health checks of \"type=grpc\" are not supported")),
+                b"grpc" => Kind::Grpc,
                 _ => return Err(invalid()),
             };
+        } else if let Some(value) = word.param("grpc_service") {
+            check.grpc_service = Some(value.into());
+        } else if let Some(value) = word.param("grpc_status") {
+            let status = units::number(value).and_then(|status| u32::try_from(status).ok());
+            check.grpc_status = Some(status.filter(|status| *status <= GRPC_STATUS_MAX).ok_or_else(invalid)?);
         } else if word.param("keepalive_time").is_some() {
             return Err(node.fail("\"keepalive_time\" of \"health_check\" is not supported").hint(
                 "each check has a connection of its own, so that it also tells whether there can be one",
@@ -138,6 +158,14 @@ fn read(node: &Node) -> Result<RawCheck, ConfError> {
             .fail("\"type=tcp\" of \"health_check\" has neither \"uri\" nor \"match\"")
             .hint("it is passed by a server that takes the connection"));
     }
+    if check.kind == Kind::Grpc && (check.uri.is_some() || check.common.expected.is_some()) {
+        return Err(node
+            .fail("\"type=grpc\" of \"health_check\" has neither \"uri\" nor \"match\"")
+            .hint("\"grpc_service\" names the service, and \"grpc_status\" the status of a server without the protocol"));
+    }
+    if check.kind != Kind::Grpc && (check.grpc_service.is_some() || check.grpc_status.is_some()) {
+        return Err(node.fail("\"grpc_service\" and \"grpc_status\" of \"health_check\" need \"type=grpc\""));
+    }
     Ok(check)
 }
 
@@ -146,6 +174,15 @@ impl RawCheck {
         let of = self.group(cx)?;
         let protocol = match self.kind {
             Kind::Tcp => CheckProtocol::Connect,
+            Kind::Grpc if of.speaks_grpc() => {
+                let service = self.grpc_service.as_deref().unwrap_or_default();
+                CheckProtocol::Grpc(GrpcCheck::new(service, self.grpc_status))
+            }
+            Kind::Grpc => {
+                return Err(self
+                    .node
+                    .fail("\"type=grpc\" of \"health_check\" needs \"grpc_pass\" in its location"));
+            }
             Kind::Http => {
                 let criteria = self.common.criteria(matches)?.map(|found| found as Arc<dyn HealthCriteria>);
                 CheckProtocol::Request { uri: self.uri.unwrap_or_else(|| b"/".as_slice().into()), criteria }
@@ -167,7 +204,7 @@ impl RawCheck {
                 return fail(
                     "there is no server to check: this location has no \"proxy_pass\" or similar directive"
                         .to_owned(),
-                    "it stands beside the \"proxy_pass\", \"fastcgi_pass\", \"uwsgi_pass\", \"scgi_pass\" or \"memcached_pass\" to the group whose servers are checked",
+                    "it stands beside the \"proxy_pass\", \"grpc_pass\", \"fastcgi_pass\", \"uwsgi_pass\", \"scgi_pass\" or \"memcached_pass\" to the group whose servers are checked",
                 );
             }
             PassTarget::Anywhere => {

@@ -112,7 +112,7 @@ pub fn identity<P: Protocol>(
     }
     let what = ("certificate", "certificate");
     let chain = parsed_file(&chain_name, certificate, what, cx, |text| {
-        tw_tls::chain(text).map_err(|error| error.to_string())
+        chain(text).map_err(|error| error.to_string())
     })?;
     let what = ("certificate key", "certificate key");
     let private = parsed_file(&key_name, key, what, cx, |text| {

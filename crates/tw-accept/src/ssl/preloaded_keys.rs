@@ -38,7 +38,8 @@ pub fn preload_keys<'a, P: Protocol>(raws: impl Iterator<Item = &'a Raw> + Clone
             continue;
         }
         let name = certificate_file::object_name(certificate_file::KEY, word, cx);
-        if !seen.insert(name.clone()) {
+        let is_read = cx.find::<ParsedFile<LateKey>>(&name).is_some();
+        if is_read || !seen.insert(name.clone()) {
             continue;
         }
         let Ok(text) = certificate_file::contents(word, "certificate key", cx) else { continue };

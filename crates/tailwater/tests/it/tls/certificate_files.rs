@@ -109,7 +109,7 @@ fn servers_share_files_that_are_read_once() {
     let upstream =
         "proxy_ssl_certificate one.crt; proxy_ssl_certificate_key one.key; proxy_pass https://127.0.0.1:3;";
     let conf = format!(
-        "http {{ {files} {own} {inherited} server {{ listen 127.0.0.1:4; location / {{ {upstream} }} }} }}
+        "events {{ }} http {{ {files} {own} {inherited} server {{ listen 127.0.0.1:4; location / {{ {upstream} }} }} }}
          stream {{ server {{ listen 127.0.0.1:5 ssl; ssl_certificate one.crt; ssl_certificate_key one.key; return a; }} }}"
     );
     let none = SharedObjects::default();
@@ -127,7 +127,7 @@ fn servers_share_files_that_are_read_once() {
         let mut diagnostics = Diagnostics::default();
         let previous = before.as_ref().map_or(&none, |config| &config.shared_objects);
         let loaded = load(&mut tree, &counted, &prefixes, modules, previous, &mut diagnostics);
-        before = Some(loaded.unwrap_or_else(|error| panic!("{}", error.message)));
+        before = Some(loaded.unwrap_or_else(|rejected| panic!("{}", rejected.mistake.message)));
         let reads: Vec<_> = counted.reads.borrow().clone().into_iter().collect();
         let expected = ["/p/ca.crt", "/p/one.crt", "/p/one.key"].map(|name| (name.to_owned(), reload));
         assert_eq!(reads, expected);

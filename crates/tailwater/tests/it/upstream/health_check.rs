@@ -490,7 +490,10 @@ fn malformed_directives_are_refused() {
         ("port=65536", "invalid parameter \"port=65536\""),
         ("port=0", "invalid parameter \"port=0\""),
         ("persistent", "\"persistent\" of \"health_check\" needs \"mandatory\""),
-        ("type=grpc", "\"type=grpc\" are not supported"),
+        ("type=grpc", "\"type=grpc\" of \"health_check\" needs \"grpc_pass\" in its location"),
+        ("type=grpc uri=/", "\"type=grpc\" of \"health_check\" has neither \"uri\" nor \"match\""),
+        ("grpc_service=a", "\"grpc_service\" and \"grpc_status\" of \"health_check\" need \"type=grpc\""),
+        ("type=grpc grpc_status=17", "invalid parameter \"grpc_status=17\""),
         ("type=udp", "invalid parameter \"type=udp\""),
         ("type=tcp uri=/", "\"type=tcp\" of \"health_check\" has neither \"uri\" nor \"match\""),
         ("keepalive_time=60s", "\"keepalive_time\" of \"health_check\" is not supported"),
@@ -505,4 +508,48 @@ fn malformed_directives_are_refused() {
     let twice =
         "http { match a { status 200; } match a { status 200; } server { listen 127.0.0.1:{port}; } }";
     assert!(refusal_of(twice).contains("duplicate match \"a\""));
+}
+
+/// One check of a server that responds with a file, the message, and these fields.
+#[test]
+fn grpc_services_are_asked_for_their_status() {
+    let serving = "\0\0\0\0\u{2}\u{8}\u{1}";
+    let not_serving = "\0\0\0\0\u{2}\u{8}\u{2}";
+    for (message, status, parameters, failure) in [
+        (serving, "0", "", None),
+        (serving, "0", "grpc_service=a.B", None),
+        (serving, "0", "grpc_service=other", Some("status 404")),
+        (not_serving, "0", "", Some("serving status 2")),
+        ("\0\0\0\0\0", "0", "", Some("serving status 0")),
+        ("x", "0", "", Some("invalid message")),
+        (serving, "13", "", Some("grpc-status \"13\"")),
+        (serving, "''", "", Some("no \"grpc-status\"")),
+        ("", "12", "", Some("grpc-status \"12\"")),
+        ("", "12", "grpc_status=12", None),
+        (serving, "0", "grpc_status=12", Some("grpc-status \"0\"")),
+    ] {
+        let server = start(
+            server().file("html/grpc.health.v1.Health/Check", message),
+            &format!(
+                "upstream u {{ server 127.0.0.1:{{port1}}; }}
+                 server {{ listen 127.0.0.1:{{port}};
+                     location / {{ grpc_pass u; grpc_set_header X-From check;
+                         health_check mandatory interval=20ms type=grpc {parameters}; }} }}
+                 server {{ listen 127.0.0.1:{{port1}}; http2 on; root html; location / {{ return 200 called; }}
+                     location = /grpc.health.v1.Health/Check {{
+                         if ($http_x_from != check) {{ return 400; }}
+                         if ($content_type != application/grpc) {{ return 400; }}
+                         if ($http_te != trailers) {{ return 400; }}
+                         if ($content_length !~ ^(5|10)$) {{ return 404; }}
+                         error_page 405 =200 $uri; add_trailer grpc-status {status}; }} }}"
+            ),
+        );
+        match failure {
+            None => assert!(wait::until(wait::TIMEOUT, || page(&server, "/").0 == 200), "{parameters}"),
+            Some(failure) => {
+                server.wait_error_log(failure).unwrap();
+                assert_eq!(page(&server, "/").0, 502, "{parameters}");
+            }
+        }
+    }
 }

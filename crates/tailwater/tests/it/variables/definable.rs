@@ -79,7 +79,7 @@ fn nginx(of_stream: bool) -> BTreeMap<&'static str, bool> {
     let here = modules
         .filter(|(module, _)| module.starts_with("ngx_stream_") == of_stream && !COMMERCIAL.contains(module));
     let documented = here.flat_map(|(_, names)| names.split_ascii_whitespace());
-    let others: &[&str] = if of_stream { &["server_name"] } else { UNDOCUMENTED };
+    let others: &[&str] = if of_stream { &["server_name", "ssl_client_escaped_cert"] } else { UNDOCUMENTED };
     let all = documented.chain(others.iter().copied());
     let all = all.filter(|name| !name.ends_with('_') && !COMMERCIAL_VARIABLES.contains(name));
     let is_changeable = |name: &str| {
@@ -91,6 +91,7 @@ fn nginx(of_stream: bool) -> BTreeMap<&'static str, bool> {
 /// The first mistake of a configuration, and its notes.
 fn loaded(text: &str) -> (Option<String>, Vec<String>) {
     let mut tree = Tree::default();
+    let text = format!("events {{ }} {text}");
     Reader::new(&MemoryFiles::default(), b"").text(&mut tree, b"n", text.as_bytes()).unwrap();
     let prefixes = Prefixes {
         prefix: b"/p/".to_vec(),
@@ -103,7 +104,7 @@ fn loaded(text: &str) -> (Option<String>, Vec<String>) {
     let files = MemoryFiles::default();
     let loaded = load(&mut tree, &files, &prefixes, modules, &SharedObjects::default(), &mut diagnostics);
     let notes = diagnostics.into_iter().filter(|said| said.level == Level::Notice);
-    (loaded.err().map(|error| error.message), notes.map(|note| note.message).collect())
+    (loaded.err().map(|rejected| rejected.mistake.message), notes.map(|note| note.message).collect())
 }
 
 /// Checks every variable that Tailwater declares: nginx's as in nginx, others can be defined in all ways of `definitions`.

@@ -89,7 +89,9 @@ impl GroupChecks for LocatedChecks {
     fn criteria_name(&self, nth: usize) -> &str {
         match &self.checks().tests[nth].check.protocol {
             CheckProtocol::Request { criteria: Some(criteria), .. } => criteria.name(),
-            CheckProtocol::Request { criteria: None, .. } | CheckProtocol::Connect => "",
+            CheckProtocol::Request { criteria: None, .. }
+            | CheckProtocol::Grpc(_)
+            | CheckProtocol::Connect => "",
         }
     }
 

@@ -7,6 +7,7 @@
 //! ```
 //! The checks of a generation end with it: the tasks belong to its company (`Application::run_background_tasks`).
 
+mod grpc;
 mod located_checks;
 mod probe;
 
@@ -26,6 +27,7 @@ use crate::http::plan::Plan;
 use crate::http::request::Request;
 use crate::http::synthetic_request;
 
+pub use grpc::GrpcCheck;
 pub(crate) use located_checks::run;
 
 /// Bytes of the body of an answer that are looked at (nginx: the same).
@@ -66,6 +68,8 @@ pub enum CheckProtocol {
         /// `match=`; without it [`Checkable::is_well`] says which status will do.
         criteria: Option<Arc<dyn HealthCriteria>>,
     },
+    /// Answer the question of the gRPC health checking protocol: `type=grpc`.
+    Grpc(GrpcCheck),
 }
 
 /// Location of a `*_pass` module whose servers can be checked.
@@ -85,8 +89,22 @@ pub trait Checkable: Send + Sync {
     /// Error of the write.
     fn request(&self, r: &mut Request) -> Result<Bytes, String>;
 
+    /// Builds the request of a gRPC health check for `r`, with a body of this size that follows; `None` if the location does not
+    /// speak gRPC.
+    ///
+    /// # Errors
+    /// Error of the write.
+    fn grpc_request(&self, _r: &mut Request, _body_size: u64) -> Option<Result<Bytes, String>> {
+        None
+    }
+
     /// Creates the codec for the response to `r`.
     fn codec(&self, r: &Request) -> Box<dyn Codec>;
+
+    /// Returns true if the location passes requests of gRPC.
+    fn speaks_grpc(&self) -> bool {
+        false
+    }
 
     /// Returns true if a server that responds with this status is healthy, where no `match` is given.
     fn is_well(&self, status: u16) -> bool {

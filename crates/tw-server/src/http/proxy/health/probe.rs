@@ -3,11 +3,12 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tw_connect::AttemptPeer;
 use tw_connect::failure::{AttemptStage, UpstreamFailure};
-use tw_connect::h2_pool::{self, StreamEnd, StreamParams};
+use tw_connect::h2_pool::{self, StreamEnd, StreamParams, UpstreamStream};
 use tw_connect::health::CheckFailure;
 use tw_connect::reading::{READ_SIZE, read_some};
 use tw_connect::upstream_connection::{ReadOutcome, UpstreamConnection};
@@ -15,7 +16,7 @@ use tw_connect::upstream_tls::TlsPools;
 use tw_net::Addr;
 use tw_upstream::Peer;
 
-use super::{ANSWER_MAX, BODY_EXAMINED_MAX, CheckProtocol, HealthCheck, PlacedCheck};
+use super::{ANSWER_MAX, BODY_EXAMINED_MAX, CheckProtocol, HealthCheck, PlacedCheck, grpc};
 use crate::event_loop::Loop;
 use crate::http::client::Client;
 use crate::http::proxy::codec::{Codec, Event};
@@ -35,6 +36,7 @@ pub(super) async fn probe(home: &Rc<Loop>, at: &PlacedCheck, peer: &Arc<Peer>) -
 fn request(home: &Rc<Loop>, at: &PlacedCheck) -> Box<Request> {
     let uri: &[u8] = match &at.check.protocol {
         CheckProtocol::Request { uri, .. } => uri,
+        CheckProtocol::Grpc(_) => grpc::PATH,
         CheckProtocol::Connect => b"/",
     };
     // It was looked at when the configuration was loaded.
@@ -53,7 +55,7 @@ async fn run_check(
     let secured = check.of.secured(r);
     let secured = secured.as_ref().map(|secured| (secured, TlsPools::of(&r.generation().disks)));
     let mut codec = check.of.codec(r);
-    let sends_request = matches!(check.protocol, CheckProtocol::Request { .. });
+    let sends_request = !matches!(check.protocol, CheckProtocol::Connect);
     let connection = if codec.is_multiplexed() && sends_request {
         let wanted = StreamParams {
             peer,
@@ -71,19 +73,37 @@ async fn run_check(
         UpstreamConnection::open(home, &to, &options, settings.timeouts.connect, secured).await
     };
     let connection = connection.map_err(CheckFailure::Upstream)?;
-    let CheckProtocol::Request { criteria, .. } = &check.protocol else { return Ok(()) };
-    let sent = check.of.request(r).map_err(CheckFailure::Request)?;
-    match connection.stream() {
-        Some(stream) => {
+    let (sent, content) = match &check.protocol {
+        CheckProtocol::Connect => return Ok(()),
+        CheckProtocol::Request { .. } => (Some(check.of.request(r)), None),
+        CheckProtocol::Grpc(grpc) => {
+            let content = grpc.message();
+            (check.of.grpc_request(r, content.len() as u64), Some(content))
+        }
+    };
+    let sent = sent.unwrap_or_else(|| Err("the location does not speak gRPC".to_owned()));
+    let sent = sent.map_err(CheckFailure::Request)?;
+    match (connection.stream(), content) {
+        (Some(stream), None) => {
             codec.attach(stream);
             stream.send_request(&sent, StreamEnd::Here)
         }
-        None => send(&connection, sent, check).await,
+        (Some(stream), Some(content)) => {
+            codec.attach(stream);
+            send_with_content(stream, &sent, content, settings.timeouts.send).await
+        }
+        (None, _) => send(&connection, sent, check).await,
     }
     .map_err(|failure| CheckFailure::Upstream(failure.at(AttemptStage::Sending)))?;
     // DIFF(nginx): all that is read has this time together, so that nobody can make a check last.
     connection.begin_reading(settings.timeouts.read);
-    let wants_body = criteria.as_ref().is_some_and(|criteria| criteria.wants_body());
+    let wants_body = match &check.protocol {
+        CheckProtocol::Request { criteria, .. } => {
+            criteria.as_ref().is_some_and(|criteria| criteria.wants_body())
+        }
+        CheckProtocol::Grpc(_) => true,
+        CheckProtocol::Connect => false,
+    };
     let mut stage = AttemptStage::ReadingHead;
     let body = read(home, r, &connection, &mut *codec, wants_body, &mut stage).await;
     let body = body.map_err(|failure| CheckFailure::Upstream(failure.at(stage)))?;
@@ -93,9 +113,10 @@ async fn run_check(
         (attempt.sent, attempt.received) = (connection.sent.get(), connection.received.get());
         attempt.end();
     }
-    let failure = match criteria {
-        Some(criteria) => criteria.failure(r, &body),
-        None => (!check.of.is_well(status)).then(|| format!("status {status}")),
+    let failure = match &check.protocol {
+        CheckProtocol::Request { criteria: Some(criteria), .. } => criteria.failure(r, &body),
+        CheckProtocol::Grpc(grpc) => grpc.failure(&r.facts.upstream.answer, &body),
+        _ => (!check.of.is_well(status)).then(|| format!("status {status}")),
     };
     failure.map_or(Ok(()), |failure| Err(CheckFailure::Answer(failure)))
 }
@@ -106,6 +127,23 @@ fn address(addr: &Addr, port: Option<u16>) -> Addr {
         (Addr::Inet(addr), Some(port)) => Addr::Inet((addr.ip(), port).into()),
         _ => addr.clone(),
     }
+}
+
+/// Sends a head, and its content as the server takes it.
+async fn send_with_content(
+    stream: &UpstreamStream,
+    head: &[u8],
+    mut content: Bytes,
+    timeout: Duration,
+) -> Result<(), UpstreamFailure> {
+    stream.send_request(head, StreamEnd::NotYet)?;
+    while !content.is_empty() {
+        let room = stream.wait_for_capacity(content.len(), timeout).await?;
+        let piece = content.split_to(room);
+        let end = if content.is_empty() { StreamEnd::Here } else { StreamEnd::NotYet };
+        stream.send(piece, end)?;
+    }
+    Ok(())
 }
 
 async fn send(
