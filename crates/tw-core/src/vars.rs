@@ -192,10 +192,11 @@ impl<S: Session> Var<S> {
     /// Returns `true` if the configuration has not defined the value for `s`, neither as `map` does nor by `set`.
     fn is_given(&self, s: &S) -> bool {
         match self {
-            Var::One(_) | Var::Family(_, _, None) => true,
-            Var::Family(_, _, Some(slot)) => match s.slots().kinds.get(usize::from(*slot)) {
-                Some(SlotKind::Computed(_) | SlotKind::Volatile(_)) => false,
-                _ => s.stored(*slot, &mut Vec::new()).is_none(),
+            Var::Declared(_) => true,
+            Var::Definable(_, slot) => match s.slots().kinds.get(usize::from(*slot)) {
+                None | Some(SlotKind::Declared(_)) => true,
+                Some(SlotKind::Changeable(_)) => s.stored(*slot, &mut Vec::new()).is_none(),
+                Some(_) => false,
             },
             Var::Slot(_) => false,
         }
