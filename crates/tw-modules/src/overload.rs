@@ -95,8 +95,10 @@ impl Settings<Http> for Overload {
             .doc("Refuses a part of the requests while connections that are ready wait for their event loop longer than this time: with 503, or another status from 400 to 599.")
             .set(|raw, node, _| raw.threshold.set_with(node, read))];
 
-    const VARIABLES: &'static [VarDef<Request>] =
-        &[VarDef::stored(STATUS, "What overload decided: PASSED or REJECTED; nothing while no loop is overloaded.")];
+    const VARIABLES: &'static [VarDef<Request>] = &[VarDef::stored(
+        STATUS,
+        "What overload decided: PASSED or REJECTED; nothing while no loop is overloaded.",
+    )];
 
     const METRICS: &'static [Metric] = &[
         Metric {
@@ -167,7 +169,8 @@ fn read(node: &Node) -> Result<Option<Threshold>, ConfError> {
         if let Some(value) = word.param("delay") {
             let time = units::msec(value).filter(|time| *time >= DELAY_MIN);
             delay = Some(time.ok_or_else(|| {
-                node.invalid_parameter(word).hint(format!("the smallest delay is {} ms", DELAY_MIN.as_millis()))
+                node.invalid_parameter(word)
+                    .hint(format!("the smallest delay is {} ms", DELAY_MIN.as_millis()))
             })?);
         } else if let Some(value) = word.param("status") {
             status = match units::number(value) {
@@ -271,7 +274,10 @@ impl AccessCheck<Request> for Overload {
             Some(true) => {
                 load.refusals.0.add(1);
                 let ms = of_loop.queue_ms.load(Relaxed);
-                r.log(Level::Info, format_args!("refusing request, connections wait {ms} ms for their event loop"));
+                r.log(
+                    Level::Info,
+                    format_args!("refusing request, connections wait {ms} ms for their event loop"),
+                );
                 r.set_slot(self.slot, "REJECTED");
                 AccessDecision::Refused { status: *status, retry_after: Some(RETRY_AFTER) }
             }

@@ -67,7 +67,7 @@ pub(crate) struct Shared {
 /// Result of letting the engine make a message.
 pub(crate) enum Made {
     Message(engine::Transmit),
-    /// It is more than the receiver may get. To the engine, it is lost in the network.
+    /// Message larger than the receiver may get; to the engine, it is lost in the network.
     Dropped,
     /// There is nothing to send, or nothing may be sent now.
     Nothing,

@@ -71,9 +71,7 @@ impl Group {
     /// Computes the ring of `hash … consistent`: not on a loop.
     pub fn new(name: &str, method: BalanceMethod, servers: Vec<Server>, old: Option<&Group>) -> Self {
         let (queue, retries, term, mut ids) = match old {
-            Some(old) => {
-                (old.queue.clone(), old.retries.clone(), old.term.clone(), old.ids.lock().clone())
-            }
+            Some(old) => (old.queue.clone(), old.retries.clone(), old.term.clone(), old.ids.lock().clone()),
             None => Default::default(),
         };
         let first_new = PeerId(ids.next);

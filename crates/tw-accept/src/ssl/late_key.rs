@@ -14,7 +14,7 @@ use tw_tls::{Key, Kind};
 /// Time of the first signature with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstSignature {
-    /// When the configuration is loaded, because event loops sign themselves. Locking memory is not for them.
+    /// Load of the configuration, because event loops sign themselves, and locking memory is not for them.
     WhenLoaded,
     /// In a handshake, which a pool does.
     InHandshake,

@@ -26,7 +26,7 @@ impl RawSettings {
         &mut self.0[at].1
     }
 
-    /// What is written of a module whose directives make an `R`; `None` if nothing is.
+    /// Directives as written of a module whose directives make an `R`; `None` if nothing is.
     pub fn get<R: 'static>(&self, module: usize) -> Option<&R> {
         let (_, raw) = self.0.iter().find(|(of, _)| *of == module)?;
         raw.as_ref()?.downcast_ref()

@@ -66,7 +66,10 @@ fn overloaded_loop_refuses_requests_until_the_load_is_over() {
     assert!(refused() >= 2);
     assert!(server.access_log(3).unwrap().iter().any(|line| line == "503 REJECTED"));
     let percent = || metric(&server, "overload_refused_percent{delay=\"5\",worker=\"0\"}");
-    assert!(wait::until(wait::TIMEOUT, || percent() == 0), "the load is over, and requests are refused still");
+    assert!(
+        wait::until(wait::TIMEOUT, || percent() == 0),
+        "the load is over, and requests are refused still"
+    );
     let before = refused();
     assert_eq!(get(&server, "/").text(), "served");
     assert_eq!(refused(), before);

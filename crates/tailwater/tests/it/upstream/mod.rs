@@ -6,6 +6,6 @@ mod health_check_apps;
 mod names;
 mod openapi;
 mod queue;
-mod retry_budget;
 mod resolver;
+mod retry_budget;
 mod sticky;

@@ -417,7 +417,7 @@ impl CacheSettings {
 pub enum SentBody {
     /// None, or one that the configuration says.
     None,
-    /// That of the client, if it has sent one.
+    /// Body of the client, if it has sent one.
     Client,
 }
 

@@ -346,7 +346,9 @@ pub fn read_retry_budget(node: &Node) -> Result<Option<RetryBudget>, ConfError> 
     }
     let percent = word.bytes.strip_suffix(b"%").and_then(units::number).filter(|percent| *percent <= 100);
     let percent = percent.ok_or_else(|| {
-        node.fail(format!("invalid budget \"{word}\"")).at(word.span).hint("a budget is a number of percent, such as 20%")
+        node.fail(format!("invalid budget \"{word}\""))
+            .at(word.span)
+            .hint("a budget is a number of percent, such as 20%")
     })?;
     let min = match min {
         None => RETRIES_MIN,
