@@ -293,7 +293,7 @@ mod tests {
             assert_eq!(said.unwrap_or_else(|said| said)[0].message, "said");
         }
         let long = Purge { cache: vec![b'c'; 70_000], ..order };
-        assert!(order_purge(us, &long).unwrap_err()[0].message.contains("too long a name"));
+        assert!(order_purge(us, &long).unwrap_err()[0].message.contains("to purge is too long"));
         drop(connect(us, b"purge\nnonsense").unwrap());
         assert_eq!(control.next().unwrap().take_request(), ClientRequest::Nonsense);
         let why = vec![Fault::emerg("a\tb"), Fault { level: Level::Warn, ..Fault::emerg("c") }];

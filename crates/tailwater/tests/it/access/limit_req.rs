@@ -305,7 +305,7 @@ fn cost_is_charged_when_the_request_is_over() {
                  location /fast/ {{ limit_req zone=fast cost=$upstream_http_x_tokens; proxy_pass http://{origin}/; }}
                  location /both/ {{ limit_req zone=tokens cost=$upstream_http_x_tokens; limit_req zone=bytes burst=1 nodelay;
                      proxy_pass http://{origin}/; }}
-                 location /m {{ metrics; }} }} }}"
+                 location = /metrics {{ metrics; }} }} }}"
         ))
         .unwrap();
     let status = |target: &str| get(&server, target).status;
@@ -366,7 +366,7 @@ fn cost_is_charged_when_the_request_is_over() {
     assert_eq!(lines[3], "/1 429 REJECTED");
     let is_dry = || server.access_log(15).unwrap().contains(&"/dry/7 200 REJECTED_DRY_RUN".to_owned());
     assert!(is_dry(), "{:?}", server.access_log(15));
-    let (_, text) = page(&server, "/m");
+    let (_, text) = page(&server, "/metrics");
     assert!(text.contains("tailwater_limit_req_cost_total{zone=\"bytes\"} 7\n"), "{text}");
 }
 
