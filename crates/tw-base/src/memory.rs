@@ -7,7 +7,7 @@
 //! The kernel is asked by a thread that may wait ([`look`]). In between, the allocator counts every block ([`count_allocated`]), so no
 //! buffer is forgotten, and writes to files count ([`count_written`]). Memory that clients do not hold never makes it tight: holding them back would gain nothing.
 //!
-//! Threads tell the account of changes in steps of [`STEP`], so that requests share no cache line.
+//! Threads tell the account of changes in steps of `STEP`, so that requests share no cache line.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};

@@ -120,7 +120,7 @@ impl Mistakes {
         }
     }
 
-    /// Keeps one of the step that is under way, see [`end_step`](Self::end_step).
+    /// Keeps one of the step that is under way, see `end_step`.
     pub fn add_later(&mut self, mistake: ConfError) {
         if self.later.len() < MAX_MISTAKES {
             self.later.push(mistake);

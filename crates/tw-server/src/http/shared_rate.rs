@@ -16,7 +16,7 @@ const PIECE_MIN: u64 = 1460;
 /// Largest piece: what a loop reads and writes at once.
 const PIECE_MAX: u64 = 256 << 10;
 
-/// Time up to which bytes of one key are reserved, in nanoseconds of [`nanos`].
+/// Time up to which bytes of one key are reserved, in nanoseconds of `nanos`.
 #[derive(Debug)]
 pub struct KeySchedule(AtomicI64);
 

@@ -513,7 +513,7 @@ fn fastcgi_pass_takes_paths_and_variables() {
             "upstream app {{ server {addr}; }}
              server {{ listen 127.0.0.1:{{port}};
                  location /path {{ fastcgi_pass unix:{path}; }}
-                 location / {{ fastcgi_pass $arg_to; }} }}"
+                 location / {{ set $to $arg_to; fastcgi_pass $to; }} }}"
         ),
     );
     for (target, expected) in [

@@ -1,5 +1,5 @@
 //! The gRPC health checking protocol: the request and the judgement of the response
-//! (https://github.com/grpc/grpc/blob/master/doc/health-checking.md).
+//! (<https://github.com/grpc/grpc/blob/master/doc/health-checking.md>).
 //!
 //! ```text
 //! message HealthCheckRequest  { string service = 1; }
