@@ -37,7 +37,10 @@ fn whole(block: &str) -> String {
     if block.contains("http {") {
         return block.to_owned();
     }
-    if ["pid ", "worker_rlimit_nofile ", "memory_budget "].iter().any(|directive| block.starts_with(directive)) {
+    if ["pid ", "worker_rlimit_nofile ", "memory_budget "]
+        .iter()
+        .any(|directive| block.starts_with(directive))
+    {
         let events = if block.contains("events {") { "" } else { "events { }" };
         return format!("{block} {events}");
     }

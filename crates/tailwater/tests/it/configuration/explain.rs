@@ -112,7 +112,10 @@ fn explain_shows_rewrites_and_locations() {
             &["if the condition holds", "other/if/a (2: No such file or directory)"],
         ),
         ("http://example.com:8399/if/a", &["html/if/a (2: No such file or directory)"]),
-        ("http://example.com:8399/in/", &["location /in/", "internal: requests of clients get 404", "response 404"]),
+        (
+            "http://example.com:8399/in/",
+            &["location /in/", "internal: requests of clients get 404", "response 404"],
+        ),
         (
             "http://example.com:8399/not/",
             &[
