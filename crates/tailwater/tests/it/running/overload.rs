@@ -11,9 +11,9 @@ use crate::support::metrics::metric;
 use crate::support::{get, refusal, server};
 
 /// Connections that always have requests for the loop.
-const CONNECTIONS: usize = 32;
+const CONNECTIONS: usize = 128;
 /// Requests that each of them has sent before it reads.
-const PIPELINED: usize = 500;
+const PIPELINED: usize = 200;
 
 /// Keeps the loop at `addr` busy until `is_over`. Panics if a location without the limit refuses a request.
 fn flood(addr: SocketAddr, is_over: &AtomicBool) {
@@ -31,18 +31,20 @@ fn flood(addr: SocketAddr, is_over: &AtomicBool) {
 #[test]
 fn overloaded_loop_refuses_requests_until_the_load_is_over() {
     let server = server()
+        .file("html/page", "served")
+        .file("html/teapot", "served")
         .start(
             "worker_processes 1; http { log_format status '$status $overload_status'; keepalive_requests 1000000;
              overload delay=5ms;
              server { listen 127.0.0.1:{port}; access_log logs/access.log status;
-                 location / { error_page 503 /busy; return 200 served; }
+                 location / { error_page 503 /busy; }
                  location /busy { internal; return 200 busy; }
-                 location /teapot { overload delay=5ms status=429; return 200 served; }
+                 location /teapot { overload delay=5ms status=429; }
                  location /unlimited { overload off; access_log off; return 200 unlimited; }
                  location /metrics { overload off; access_log off; metrics; } } }",
         )
         .unwrap();
-    assert_eq!(get(&server, "/").text(), "served");
+    assert_eq!(get(&server, "/page").text(), "served");
     let refused = || metric(&server, "overload_refused_total{delay=\"5\"}");
     assert_eq!(refused(), 0);
     let is_over = AtomicBool::new(false);
@@ -57,7 +59,7 @@ fn overloaded_loop_refuses_requests_until_the_load_is_over() {
             })
         };
         // The page of the refusal is in a location with the limit, too, and is not refused once more.
-        let plain = look("/", |status, text| status == 503 && text == "busy");
+        let plain = look("/page", |status, text| status == 503 && text == "busy");
         let teapot = look("/teapot", |status, _| status == 429);
         is_over.store(true, Relaxed);
         (plain, teapot)
@@ -66,14 +68,15 @@ fn overloaded_loop_refuses_requests_until_the_load_is_over() {
     assert_eq!(plain.field("Retry-After"), Some("1"));
     assert!(teapot.is_some(), "no request was refused with the status of its location");
     assert!(refused() >= 2);
-    assert!(server.access_log(3).unwrap().iter().any(|line| line == "503 REJECTED"));
+    let is_logged = || server.access_log(3).unwrap().iter().any(|line| line == "503 REJECTED");
+    assert!(wait::until(wait::TIMEOUT, is_logged));
     let percent = || metric(&server, "overload_refused_percent{delay=\"5\",worker=\"0\"}");
     assert!(
         wait::until(wait::TIMEOUT, || percent() == 0),
         "the load is over, and requests are refused still"
     );
     let before = refused();
-    assert_eq!(get(&server, "/").text(), "served");
+    assert_eq!(get(&server, "/page").text(), "served");
     assert_eq!(refused(), before);
 }
 
