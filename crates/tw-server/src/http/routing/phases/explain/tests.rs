@@ -65,7 +65,7 @@ fn listens_servers_and_locations() {
             ],
         ),
         ("other", 80, "/q", ["listen 0.0.0.0:80", "no server_name fits \"other\"", "location /"]),
-        ("a.example", 80, "/in/", ["location /in/", "internal: nobody may", "response 404"]),
+        ("a.example", 80, "/in/", ["location /in/", "internal: requests of clients get 404", "response 404"]),
         ("127.0.0.2", 81, "/", ["listen 127.0.0.2:81", "server without a name", "location none"]),
     ] {
         let explanation = explanation(conf, host, port, target);
