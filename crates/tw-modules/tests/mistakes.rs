@@ -15,7 +15,7 @@ fn hints(mistakes: &[ConfError]) -> (usize, usize) {
 
 #[test]
 fn hints_are_limited_to_the_first_hundred_mistakes() {
-    let unknown = mistakes(&"lisen 80;\n".repeat(300));
+    let unknown = mistakes(&format!("events {{ }} {}", "lisen 80;\n".repeat(300)));
     assert_eq!((unknown.len(), hints(&unknown)), (300, (100, 0)));
 
     let variables: String = (0..300).map(|n| format!("add_header X $remote_add{n};\n")).collect();
