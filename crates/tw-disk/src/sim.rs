@@ -291,6 +291,11 @@ impl Stall {
             .unwrap_or_else(PoisonError::into_inner);
         if state.stalled < count { Err(state.stalled) } else { Ok(()) }
     }
+
+    /// Number of calls that are held now.
+    pub fn held(&self) -> usize {
+        lock(&self.sim.state).stalled
+    }
 }
 
 impl Drop for Stall {

@@ -3,6 +3,7 @@
 use super::process::cache_path;
 use std::future::poll_fn;
 use std::task::Poll;
+use std::time::Instant;
 
 use tw_disk::Op;
 use tw_testkit::wait;
@@ -22,16 +23,21 @@ fn device_whose_opening_was_given_up_is_still_another_one() {
     let zone = CacheZone::new(&cache_path(0));
     let store = zone.segments.as_ref().unwrap();
     let use_of = |_: &[u8]| DeviceContentUse::Keep;
-    let stall = sim.stall(Op::Fsync);
+    let (stall, began) = (sim.stall(Op::Fsync), Instant::now());
     block_on(async {
         let mut open = Box::pin(store.open_device(&disk, use_of));
         poll_fn(|cx| {
             assert!(open.as_mut().poll(cx).is_pending());
-            if sim.content(note) == before { Poll::Pending } else { Poll::Ready(()) }
+            // A job that no thread has begun is given up with its future.
+            if sim.content(note) != before && stall.held() > 0 {
+                return Poll::Ready(());
+            }
+            assert!(began.elapsed() < wait::TIMEOUT, "no call is held");
+            cx.waker().wake_by_ref();
+            Poll::Pending
         })
         .await;
     });
-    stall.wait_for(1).unwrap();
     drop(stall);
     // The lock of the note is held until the operation has ended.
     let opened = wait::some(wait::TIMEOUT, || block_on(store.open_device(&disk, use_of)).ok());
