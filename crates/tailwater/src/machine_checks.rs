@@ -35,7 +35,7 @@ fn absent(subjects: HashSet<MachineSubject>) -> HashSet<MachineSubject> {
     let (sender, receiver) = mpsc::channel();
     for _ in 0..THREADS.min(count) {
         let (queue, sender) = (queue.clone(), sender.clone());
-        // Nobody waits for a thread whose answer does not come: it ends with the process.
+        // A thread whose answer does not come in time is left to the end of the process.
         let started = thread::Builder::new().spawn(move || {
             loop {
                 let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();

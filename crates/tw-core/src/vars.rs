@@ -178,7 +178,7 @@ impl<S: Session> Var<S> {
         match self {
             Var::Declared(declared) => declared.eval(s, out),
             Var::Slot(slot) => s.slot(*slot, out),
-            // What is bound now may be defined further down, so the kind of the slot is known only later.
+            // The configuration may define the variable further down, so the kind of the slot is known only later.
             Var::Definable(declared, slot) => match s.slots().kinds.get(usize::from(*slot)) {
                 None | Some(SlotKind::Declared(_)) => declared.eval(s, out),
                 Some(SlotKind::Changeable(_)) => {

@@ -202,7 +202,7 @@ fn read_limit(raw: &mut Raw, node: &Node, _: &mut tw_conf::Cx<'_>) -> Result<(),
 
 impl HeaderFilter for LimitRate {
     fn filter(&self, r: &mut Request, body: Body) -> Body {
-        // What the client gets is the response to its own request.
+        // The client gets the response to its own request, not to a subrequest.
         if !r.is_subrequest() {
             let rates: Vec<_> = self.limits.iter().filter_map(|zone| zone.rate(r)).collect();
             r.costs.shared_rates = rates;

@@ -371,7 +371,7 @@ fn client_without_proved_address_gets_three_times_its_bytes_at_most() {
         let (client, other) = (net.client_address, "203.0.113.1:1000".parse().unwrap());
         hello.iter().for_each(|datagram| net.send(To::Server, client, datagram.clone()));
         for _ in 0..200 {
-            // What comes from elsewhere pays for nothing.
+            // Bytes from another address pay for nothing.
             if !net.server.connections.is_empty() {
                 hello.iter().for_each(|datagram| net.server.receive(net.now, other, datagram));
             }

@@ -331,7 +331,7 @@ fn path_challenge_from_another_address_gets_three_times_its_bytes() {
         let challenge = [vec![0x1a], vec![at; 8]].concat();
         // A client that may have forged the address, and one that does as it should.
         for padding in [0, 1200] {
-            // What is not acknowledged would be in the way of the next answer.
+            // Packets without an acknowledgement would be sent again beside the next answer.
             let acknowledgement = client.acknowledgement(Level::Application);
             let datagram = client.datagram(Level::Application, &acknowledgement).unwrap();
             server.exchange(&datagram);

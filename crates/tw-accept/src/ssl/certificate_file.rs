@@ -104,7 +104,7 @@ pub fn identity<P: Protocol>(
     let chain_name = object_name("tls chain", certificate, cx);
     let mut key_name = object_name(KEY, key, cx);
     if passwords.iter().next().is_some() {
-        // Nobody can guess the pass phrases by the digest.
+        // The secret keeps the digest from telling the pass phrases.
         let secret = tw_tls::process_secret::get();
         let parts = std::iter::once(&secret[..]).chain(passwords.iter());
         key_name.push(b' ');

@@ -426,7 +426,7 @@ impl<'a> Loader<'a> {
         blocks.resolve(shared, mistakes);
         mistakes.end_step(self.sources);
         mistakes.add_unknown_variables(self.sources);
-        // What is odd about the whole most likely follows from what is wrong with a part.
+        // Warnings about the whole most likely follow from mistakes in a part.
         let mut unheard = Diagnostics::default();
         let diagnostics = if mistakes.is_empty() { self.diagnostics } else { &mut unheard };
         let (hostname, sources) = (&prefixes.hostname, self.sources);

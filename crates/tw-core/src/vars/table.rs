@@ -436,7 +436,7 @@ mod tests {
         let text = b"$own $kept $changeable $in_x $found";
         let hidden = |define: fn(&mut VarTable<Plain>, &str)| {
             let mut vars = table();
-            // What is bound before the definition has the value of the definition, too.
+            // A variable that is bound before its definition has the value of the definition, too.
             let before = Template::compile(text, None, &mut vars).unwrap();
             let own = Template::compile_own("$own $kept $changeable", &mut vars).unwrap();
             let slot = vars.slot_of_module("kept");

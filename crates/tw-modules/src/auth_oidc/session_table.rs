@@ -207,7 +207,7 @@ impl OidcSessions {
             state.names.remove(&name);
         }
         if let Some(store) = &self.store {
-            // It may be gone.
+            // The pair may be gone.
             let _ = store.change(&[(pair_key(&session.key), PairChange::Remove)]);
         }
         session
@@ -234,7 +234,7 @@ impl OidcSessions {
         let key = pair_key(&session.key);
         match store.change(&[(key.clone(), PairChange::Add(pair.clone()))]) {
             Err(ChangeError::Full) => false,
-            // Somebody has guessed a hash of 256 bits.
+            // A client has guessed a hash of 256 bits.
             Err(ChangeError::KeyExists | ChangeError::NoKey | ChangeError::InvalidKey) | Ok(()) => true,
         }
     }

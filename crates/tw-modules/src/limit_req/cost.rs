@@ -20,7 +20,7 @@ pub(super) const COST_MAX: i64 = 1_000_000_000_000;
 /// Reads the value of `cost=`.
 ///
 /// # Errors
-/// It has no variable, or the rate of the zone is shared by a fleet.
+/// The value has no variable, or the rate of the zone is shared by a fleet.
 pub(super) fn resolve(
     word: &Word,
     zone: &ReqZone<Request>,

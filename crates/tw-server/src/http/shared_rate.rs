@@ -127,7 +127,7 @@ mod tests {
         assert_eq!((wait(10, 100), wait(10, 100), wait(5, 100)), (0, 10, 20));
         // A pause is no credit.
         assert_eq!((wait(10, 1000), wait(10, 1000)), (0, 10));
-        // One that has reserved and goes away leaves its time to the next one.
+        // A response that ends before its reserved time leaves that time to the next one.
         schedule.give_back(10);
         assert_eq!(wait(10, 1000), 10);
         assert_eq!(schedule.reserve(i64::MAX, 0, 1000).as_nanos(), 20);

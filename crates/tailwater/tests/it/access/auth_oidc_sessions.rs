@@ -165,7 +165,7 @@ fn renewals_that_fail_end_only_sessions_that_the_provider_ends() {
     provider.change(|script| script.status = 503);
     assert_eq!(user(&get_with(&server, "/", &kept)), "alice access");
     server.wait_error_log("tokens are not renewed: ").unwrap();
-    // It is not asked again for each request.
+    // The provider is not asked again for each request.
     let asked = provider.asked("/token").len();
     assert_eq!(user(&get_with(&server, "/", &kept)), "alice access");
     assert_eq!(provider.asked("/token").len(), asked);
@@ -370,7 +370,7 @@ fn page_of_the_provider_ends_the_session_it_names() {
     let ended =
         request(&server, &format!("GET /front?iss={issuer}&sid=a%2F1"), &["Sec-Fetch-Site: cross-site"]);
     assert_eq!((ended.status, ended.field("Cache-Control")), (200, Some("no-store")));
-    // It is shown in a frame.
+    // The page of the logout is shown in a frame.
     assert_eq!((ended.field("X-Frame-Options"), ended.field("Content-Security-Policy")), (None, None));
     assert_eq!(left(&server, &all), [false, true]);
 }

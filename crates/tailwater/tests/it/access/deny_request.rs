@@ -67,7 +67,7 @@ fn denied_request_is_refused_whatever_else_is_satisfied() {
     ] {
         assert_eq!(page(&server, target).0, status, "{target}");
     }
-    // Those of "/both" are refused by "deny" before.
+    // Requests for "/both" are refused by "deny" before.
     assert_eq!(metric(&server, "denied_requests_total{reason=\"reason\"}"), 5);
 }
 

@@ -320,7 +320,7 @@ fn cost_is_charged_when_the_request_is_over() {
         ("/1?k=2", 429),
         ("/1000?k=", 200),
         ("/1000?k=", 200),
-        // What is no number costs nothing.
+        // A value that is no number costs nothing.
         ("/many?k=3", 200),
         ("/-5?k=3", 200),
         ("/?k=3", 200),
@@ -330,7 +330,7 @@ fn cost_is_charged_when_the_request_is_over() {
         ("/dry/7?k=4", 200),
         // The other location has another burst for the same bucket, which owes 14.
         ("/both/1?k=4", 429),
-        // What one refuses the other has not counted: two of three pass.
+        // A request that one limit refuses is not counted by the other: two of three pass.
         ("/both/0?k=5", 200),
         ("/both/0?k=5", 200),
         ("/both/0?k=5", 429),
@@ -356,7 +356,7 @@ fn cost_is_charged_when_the_request_is_over() {
         (31_000..31_500).contains(&seconds),
         "500 beyond the burst at 16 thousandths a second: {seconds}"
     );
-    // What was owed runs off.
+    // Debt runs off at the rate of the zone.
     assert_eq!(status("/fast/300?k=7"), 200);
     assert!(wait::until(wait::TIMEOUT, || status("/fast/0?k=7") == 200));
     // A client that goes away pays, too, as does one over HTTP/2.

@@ -85,7 +85,7 @@ fn unsatisfiable_range_has_no_lifetime() {
             }
             assert_eq!(response.field(name), None, "{target} {name}: {}", response.head);
         }
-        // What is set whatever the status is set here, too.
+        // Fields of `add_header … always` are set for this status, too.
         let always = response.values("Surrogate-Control").collect::<Vec<_>>();
         assert_eq!((response.field("X-Always"), &*always), (Some("b"), &["no-store"][..]), "{target}");
     }

@@ -145,7 +145,7 @@ fn oriented_jpeg(number: u8, is_little_endian: bool) -> Vec<u8> {
     };
     let exif = [begin, &value, &[0; 4]].concat();
     let length = (exif.len() + 8) as u16;
-    // What follows the picture makes the part of its EXIF data small enough to be kept.
+    // Bytes behind the picture make the part of its EXIF data small enough to be kept.
     [&jpeg[..2], b"\xff\xe1", &length.to_be_bytes(), b"Exif\0\0", &exif, &jpeg[2..], &[0; 1000]].concat()
 }
 

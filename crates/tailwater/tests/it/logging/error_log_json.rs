@@ -143,7 +143,7 @@ fn tags_are_inherited_and_evaluated_without_effects() {
         assert_eq!(get(&server, target).status, 404, "{target}");
         assert_eq!(line(&server, "logs/json.log", &format!("html{target}\""))["tags"], expected, "{target}");
     }
-    // What the log has evaluated is evaluated anew later.
+    // Variables that the log has evaluated are evaluated anew later.
     let lines = server.access_log(5).unwrap();
     assert_eq!(lines[3], "/mapped apped:404", "{lines:?}");
     assert!(

@@ -545,7 +545,7 @@ fn variables_tell_passes_of_a_request_apart() {
         ("/twice", "C : C : A", "502 : 502 : 200", "0 : 0 : 4"),
         ("/page", "C", "502", "0"),
         ("/hit", "C : A", "502 : 200", "0 : 4"),
-        // What comes from the cache asks no server.
+        // A response from the cache needs no server.
         ("/hit", "C", "502", "0"),
     ]
     .into_iter()

@@ -72,7 +72,7 @@ fn retry_beyond_the_budget_passes_the_response_of_the_failed_server() {
     for client in [&mut retried, &mut unbounded] {
         assert_eq!(client.read_response().unwrap().text(), "ok");
     }
-    // It is over, and the next one may begin.
+    // The retry is over, and the next one may begin.
     assert!(wait::until(wait::TIMEOUT, || series("upstream_retries_active") == 0));
     let mut again = send(&server, "/one/again");
     came.recv_timeout(wait::TIMEOUT).unwrap();

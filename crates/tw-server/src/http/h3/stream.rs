@@ -284,7 +284,7 @@ impl RequestStream for Http3Stream {
     }
 
     async fn wait_for_client(&self, timeout: Duration) -> Result<(), SendError> {
-        // What is framed has to leave first: the head, or the end of the last piece.
+        // Framed bytes leave first: the head, or the end of the last piece.
         self.state.set_deadline(timeout);
         poll_fn(|cx| match self.poll_flush(cx) {
             Poll::Pending => self.state.poll_elapsed(cx).map(|()| Err(SendError::Timeout)),

@@ -257,7 +257,7 @@ impl<C: Codec> ResponseBody<C> {
             return Poll::Ready(());
         }
         self.next_look.set(LOOK_EVERY);
-        // It has just been set: the task is woken then.
+        // The deadline has just been set, and this poll lets it wake the task.
         let _ = self.next_look.poll_elapsed(cx);
         Poll::Pending
     }
@@ -372,7 +372,7 @@ impl<C: Codec> Pull for ResponseBody<C> {
 impl<C: Codec> BodyOrigin for ResponseBody<C> {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         self.fill.get_or_insert_with(FillMemory::new);
-        // What is read for a cache is read ahead of its clients.
+        // Reads for a cache are ahead of its clients.
         if self.exchange.is_some() && self.poll_memory(cx).is_pending() {
             // The server is not late meanwhile.
             self.is_awaited = false;

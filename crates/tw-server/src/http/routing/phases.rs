@@ -208,7 +208,7 @@ async fn access(r: &mut Request, generation: &LoopGeneration) -> Outcome {
         if rule.satisfy == Satisfy::Any {
             match handler.access_purpose() {
                 AccessPurpose::Admission if is_granted => continue,
-                // Nobody lets the client in any more.
+                // No further handler can let the client in.
                 AccessPurpose::Protection
                     if refused.is_some() && !is_granted && are_protections(&handlers[at..]) =>
                 {

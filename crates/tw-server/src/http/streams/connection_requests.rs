@@ -130,7 +130,7 @@ impl<'c> ConnectionRequests<'c> {
                 Verdict::Refuse => Admission::Refused,
                 Verdict::Wait => {
                     self.next_look.set(LOOK_EVERY);
-                    // It has just been set: the task is woken then.
+                    // The deadline has just been set, and this poll lets it wake the task.
                     let _ = self.next_look.poll_elapsed(cx);
                     return;
                 }
