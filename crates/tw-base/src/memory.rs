@@ -36,7 +36,7 @@ pub const LIMITS: &[Limit] = &[Limit::directive(
 
 /// Protocol of the clients that hold memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Holder {
+pub enum MemoryHolder {
     /// HTTP/1.1 or before.
     Http1,
     /// HTTP/2.
@@ -47,7 +47,7 @@ pub enum Holder {
     Cache,
 }
 
-impl Holder {
+impl MemoryHolder {
     /// All of them, in the order of the sums.
     pub const ALL: [Self; 4] = [Self::Http1, Self::Http2, Self::Http3, Self::Cache];
 
@@ -64,7 +64,7 @@ impl Holder {
 
 /// Level of the memory that is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum MemoryLevel {
     /// Enough, or there is no bound.
     Plenty,
     /// Nothing is read ahead.
@@ -107,11 +107,12 @@ static LOOKED: Line<Looked> = Line(Looked {
 /// Bytes that were written to files since the start.
 static WRITTEN: Line<AtomicI64> = Line(AtomicI64::new(0));
 static ALLOCATED: Line<AtomicI64> = Line(AtomicI64::new(0));
-static HELD: Line<[AtomicI64; Holder::ALL.len()]> = Line([const { AtomicI64::new(0) }; Holder::ALL.len()]);
+static HELD: Line<[AtomicI64; MemoryHolder::ALL.len()]> =
+    Line([const { AtomicI64::new(0) }; MemoryHolder::ALL.len()]);
 
 thread_local! {
     static ALLOCATED_HERE: Cell<i64> = const { Cell::new(0) };
-    static HELD_HERE: [Cell<i64>; Holder::ALL.len()] = const { [const { Cell::new(0) }; Holder::ALL.len()] };
+    static HELD_HERE: [Cell<i64>; MemoryHolder::ALL.len()] = const { [const { Cell::new(0) }; MemoryHolder::ALL.len()] };
 }
 
 /// Counts bytes that the allocator has given to this thread, or taken back: then they are negative. Allocates nothing.
@@ -122,7 +123,7 @@ pub fn count_allocated(bytes: isize) {
 }
 
 /// Counts bytes that clients hold from now on, or no longer: then they are negative.
-pub fn count_held(holder: Holder, bytes: isize) {
+pub fn count_held(holder: MemoryHolder, bytes: isize) {
     let _ = HELD_HERE.try_with(|here| tell(&here[holder as usize], &HELD.0[holder as usize], bytes as i64));
 }
 
@@ -174,18 +175,18 @@ pub fn left_for_requests() -> u64 {
 }
 
 fn held_by_all() -> u64 {
-    Holder::ALL.map(held).iter().sum()
+    MemoryHolder::ALL.map(held).iter().sum()
 }
 
 /// Bytes that clients of a protocol hold.
-pub fn held(holder: Holder) -> u64 {
+pub fn held(holder: MemoryHolder) -> u64 {
     HELD.0[holder as usize].load(Relaxed).max(0).unsigned_abs()
 }
 
 /// Level of the memory that is left. Costs one read of a value that rarely changes if there is no bound.
-pub fn level() -> Level {
+pub fn level() -> MemoryLevel {
     match bound() {
-        None => Level::Plenty,
+        None => MemoryLevel::Plenty,
         Some(bound) => level_of(bound, left_for_requests(), held_by_all()),
     }
 }
@@ -195,14 +196,18 @@ pub fn is_low() -> bool {
     bound().is_some_and(|bound| left() < bound / TIGHT_PART)
 }
 
-fn level_of(bound: u64, left: u64, held: u64) -> Level {
+fn level_of(bound: u64, left: u64, held: u64) -> MemoryLevel {
     if held < bound / HELD_PART {
-        return Level::Plenty;
+        return MemoryLevel::Plenty;
     }
-    [(EXHAUSTED_PART, Level::Exhausted), (SCARCE_PART, Level::Scarce), (TIGHT_PART, Level::Tight)]
-        .into_iter()
-        .find(|(part, _)| left < bound / part)
-        .map_or(Level::Plenty, |(_, level)| level)
+    [
+        (EXHAUSTED_PART, MemoryLevel::Exhausted),
+        (SCARCE_PART, MemoryLevel::Scarce),
+        (TIGHT_PART, MemoryLevel::Tight),
+    ]
+    .into_iter()
+    .find(|(part, _)| left < bound / part)
+    .map_or(MemoryLevel::Plenty, |(_, level)| level)
 }
 
 #[cfg(test)]
@@ -212,15 +217,15 @@ mod tests {
     #[test]
     fn level_depends_on_what_is_left_and_held() {
         for (left, held, expected) in [
-            (1200, 1200, Level::Plenty),
-            (600, 1200, Level::Plenty),
-            (599, 1200, Level::Tight),
-            (399, 1200, Level::Scarce),
-            (119, 1200, Level::Exhausted),
-            (0, 1200, Level::Exhausted),
+            (1200, 1200, MemoryLevel::Plenty),
+            (600, 1200, MemoryLevel::Plenty),
+            (599, 1200, MemoryLevel::Tight),
+            (399, 1200, MemoryLevel::Scarce),
+            (119, 1200, MemoryLevel::Exhausted),
+            (0, 1200, MemoryLevel::Exhausted),
             // Clients hold little: something else has the memory.
-            (0, 36, Level::Plenty),
-            (0, 37, Level::Exhausted),
+            (0, 36, MemoryLevel::Plenty),
+            (0, 37, MemoryLevel::Exhausted),
         ] {
             assert_eq!(level_of(1200, left, held), expected, "{left} {held}");
         }

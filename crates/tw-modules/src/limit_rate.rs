@@ -16,9 +16,9 @@ use tw_core::vars::Template;
 use tw_log::Level;
 use tw_server::http::Http;
 use tw_server::http::body::Body;
+use tw_server::http::key_bandwidth::{KeyBandwidth, KeySchedule};
 use tw_server::http::plan::{HeaderFilter, Plan};
 use tw_server::http::request::Request;
-use tw_server::http::shared_rate::{KeySchedule, SharedRate};
 use tw_server::load::Resolve;
 
 use crate::zone::{
@@ -205,7 +205,7 @@ impl HeaderFilter for LimitRate {
         // The client gets the response to its own request, not to a subrequest.
         if !r.is_subrequest() {
             let rates: Vec<_> = self.limits.iter().filter_map(|zone| zone.rate(r)).collect();
-            r.costs.shared_rates = rates;
+            r.costs.key_bandwidths = rates;
         }
         body
     }
@@ -213,7 +213,7 @@ impl HeaderFilter for LimitRate {
 
 impl RateZone {
     /// The rate of `r`; `None` if it has none.
-    fn rate(&self, r: &Request) -> Option<SharedRate> {
+    fn rate(&self, r: &Request) -> Option<KeyBandwidth> {
         let mut key = Vec::new();
         if !zone::eval_key(r, &self.key, &self.schedules.zone, KEY_MAX, &mut key) {
             return None;
@@ -224,7 +224,7 @@ impl RateZone {
             r.log(Level::Alert, format_args!("could not allocate node in limit_rate zone \"{name}\""));
             Arc::default()
         });
-        Some(SharedRate::new(schedule, rate, self.burst))
+        Some(KeyBandwidth::new(schedule, rate, self.burst))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The process itself: version, configuration, memory, age.
 
 use rustix::time::{ClockId, clock_gettime};
-use tw_base::memory::{self, Holder};
+use tw_base::memory::{self, MemoryHolder};
 
 use super::{Metric, MetricKind};
 
@@ -112,7 +112,9 @@ pub(super) const METRICS: &[Metric] = &[
               a cache. Counted only with a bound.",
         read: |_, out| {
             if memory::bound().is_some() {
-                Holder::ALL.iter().for_each(|holder| out.value(&[holder.word()], memory::held(*holder)));
+                MemoryHolder::ALL
+                    .iter()
+                    .for_each(|holder| out.value(&[holder.word()], memory::held(*holder)));
             }
         },
     },

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tw_base::Limit;
-use tw_base::memory::{self, Holder, Level};
+use tw_base::memory::{self, MemoryHolder, MemoryLevel};
 use tw_core::event_loop::LevelGuard;
 use tw_rt::Deadline;
 
@@ -85,7 +85,7 @@ pub(crate) enum Admission {
 }
 
 /// Memory of a request that begins.
-pub(crate) fn hold_request(client: &Client, protocol: Holder) -> Hold {
+pub(crate) fn hold_request(client: &Client, protocol: MemoryHolder) -> Hold {
     hold_of(client.memory_share(protocol))
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn hold_of(share: Option<&Rc<MemoryShare>>) -> Hold {
 
 // DIFF(nginx): it takes memory until the kernel ends the process.
 /// Decides about a new request of a client.
-pub(crate) fn verdict(client: &Client, protocol: Holder) -> Verdict {
+pub(crate) fn verdict(client: &Client, protocol: MemoryHolder) -> Verdict {
     match client.memory_share(protocol) {
         Some(share) => judge(memory::level(), (memory::left_for_requests(), memory::left()), share),
         None => Verdict::Begin,
@@ -104,13 +104,13 @@ pub(crate) fn verdict(client: &Client, protocol: Holder) -> Verdict {
 }
 
 /// `left` is without what other requests are expected to take; `all` is all that is left.
-fn judge(level: Level, (left, all): (u64, u64), share: &MemoryShare) -> Verdict {
+fn judge(level: MemoryLevel, (left, all): (u64, u64), share: &MemoryShare) -> Verdict {
     let is_beyond = |held: usize, part: u64, min: u64| held as u64 > (left / part).max(min);
     let address = share.held_by_address();
-    if level == Level::Exhausted && (all < LAST_BYTES || address as u64 > ADDRESS_MIN) {
+    if level == MemoryLevel::Exhausted && (all < LAST_BYTES || address as u64 > ADDRESS_MIN) {
         return Verdict::Refuse;
     }
-    let waits = level >= Level::Scarce && is_beyond(address, ADDRESS_PART, ADDRESS_MIN)
+    let waits = level >= MemoryLevel::Scarce && is_beyond(address, ADDRESS_PART, ADDRESS_MIN)
         || is_beyond(share.held(), CONNECTION_PART, CONNECTION_MIN);
     if waits { Verdict::Wait } else { Verdict::Begin }
 }
@@ -125,7 +125,7 @@ pub(crate) fn count_refused(client: &Client) {
 }
 
 /// Decision about a request that has waited since then.
-pub(crate) fn verdict_after(client: &Client, protocol: Holder, since: Instant) -> Verdict {
+pub(crate) fn verdict_after(client: &Client, protocol: MemoryHolder, since: Instant) -> Verdict {
     match verdict(client, protocol) {
         Verdict::Wait if tw_rt::clock::now().saturating_duration_since(since) >= WAIT_MAX => Verdict::Refuse,
         verdict => verdict,
@@ -138,7 +138,7 @@ pub(crate) async fn wait(client: &Client) -> Admission {
     let _waiting = LevelGuard::new(&client.home.tally.memory_waiting);
     let mut next = Deadline::new();
     loop {
-        match verdict_after(client, Holder::Http1, since) {
+        match verdict_after(client, MemoryHolder::Http1, since) {
             Verdict::Begin => return Admission::Admitted,
             Verdict::Refuse => return Admission::Refused,
             Verdict::Wait => {}
@@ -158,19 +158,19 @@ mod tests {
     fn clients_that_hold_much_wait() {
         const MB: usize = 1 << 20;
         let share = |address: &str| {
-            MemoryShare::new(&Addr::Inet(format!("{address}:1").parse().unwrap()), Holder::Http1)
+            MemoryShare::new(&Addr::Inet(format!("{address}:1").parse().unwrap()), MemoryHolder::Http1)
         };
         let (slow, slow_too, other) = (share("192.0.2.1"), share("192.0.2.1"), share("192.0.2.2"));
         let _held = Hold::new(Some(&slow), MB);
         for (level, left, expected) in [
-            (Level::Plenty, 64 * MB, [Verdict::Begin; 3]),
-            (Level::Plenty, 63 * MB, [Verdict::Wait, Verdict::Begin, Verdict::Begin]),
-            (Level::Tight, 63 * MB, [Verdict::Wait, Verdict::Begin, Verdict::Begin]),
-            (Level::Scarce, 16 * MB, [Verdict::Wait, Verdict::Begin, Verdict::Begin]),
-            (Level::Scarce, 15 * MB, [Verdict::Wait, Verdict::Wait, Verdict::Begin]),
-            (Level::Scarce, 0, [Verdict::Wait, Verdict::Wait, Verdict::Begin]),
-            (Level::Exhausted, 4 * MB, [Verdict::Refuse, Verdict::Refuse, Verdict::Begin]),
-            (Level::Exhausted, 4 * MB - 1, [Verdict::Refuse; 3]),
+            (MemoryLevel::Plenty, 64 * MB, [Verdict::Begin; 3]),
+            (MemoryLevel::Plenty, 63 * MB, [Verdict::Wait, Verdict::Begin, Verdict::Begin]),
+            (MemoryLevel::Tight, 63 * MB, [Verdict::Wait, Verdict::Begin, Verdict::Begin]),
+            (MemoryLevel::Scarce, 16 * MB, [Verdict::Wait, Verdict::Begin, Verdict::Begin]),
+            (MemoryLevel::Scarce, 15 * MB, [Verdict::Wait, Verdict::Wait, Verdict::Begin]),
+            (MemoryLevel::Scarce, 0, [Verdict::Wait, Verdict::Wait, Verdict::Begin]),
+            (MemoryLevel::Exhausted, 4 * MB, [Verdict::Refuse, Verdict::Refuse, Verdict::Begin]),
+            (MemoryLevel::Exhausted, 4 * MB - 1, [Verdict::Refuse; 3]),
         ] {
             let left = (left as u64, left as u64);
             let found = [&slow, &slow_too, &other].map(|share| judge(level, left, share));

@@ -6,7 +6,7 @@ use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 use tw_accept::TlsInfo;
-use tw_base::memory::{self, Holder};
+use tw_base::memory::{self, MemoryHolder};
 use tw_core::event_loop::{ClientInfo, ConnectionSlot, EvictableConnection, PassedConnection};
 use tw_core::generation::DebugLines;
 use tw_log::{ContextVisitor, ErrorLog, Level, LineContext};
@@ -176,7 +176,7 @@ impl Client {
 
     /// Memory that the client holds with the protocol of its connection; `None` while nothing is counted, because the memory of
     /// the process has no bound.
-    pub(crate) fn memory_share(&self, protocol: Holder) -> Option<&Rc<MemoryShare>> {
+    pub(crate) fn memory_share(&self, protocol: MemoryHolder) -> Option<&Rc<MemoryShare>> {
         memory::bound()?;
         Some(self.memory_share.get_or_init(|| MemoryShare::new(&self.peer, protocol)))
     }

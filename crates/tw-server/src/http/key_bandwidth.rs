@@ -61,7 +61,7 @@ fn nanos(now: Instant) -> i64 {
 
 /// Rate of one key as a response uses it.
 #[derive(Debug, Clone)]
-pub struct SharedRate {
+pub struct KeyBandwidth {
     schedule: Arc<KeySchedule>,
     /// Bytes per second, above 0.
     rate: u64,
@@ -69,7 +69,7 @@ pub struct SharedRate {
     burst: u64,
 }
 
-impl SharedRate {
+impl KeyBandwidth {
     /// The rate of `rate` bytes per second, at least one, of the key with this schedule.
     pub fn new(schedule: Arc<KeySchedule>, rate: u64, burst: u64) -> Self {
         Self { schedule, rate: rate.max(1), burst }
@@ -88,7 +88,7 @@ impl SharedRate {
 
 /// Bytes that are reserved. A drop before they are taken gives them back.
 pub(crate) struct Reservation<'a> {
-    rate: &'a SharedRate,
+    rate: &'a KeyBandwidth,
     span: i64,
     /// Time to wait before the bytes are sent.
     pub(crate) wait: Duration,
@@ -96,7 +96,7 @@ pub(crate) struct Reservation<'a> {
 
 impl<'a> Reservation<'a> {
     /// Reserves `bytes` at `now`.
-    pub(crate) fn new(rate: &'a SharedRate, bytes: u64, now: Instant) -> Self {
+    pub(crate) fn new(rate: &'a KeyBandwidth, bytes: u64, now: Instant) -> Self {
         let span = rate.worth(bytes);
         let wait = rate.schedule.reserve(span, rate.worth(rate.burst), nanos(now));
         Self { rate, span, wait }
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn reservation_that_is_dropped_counts_nothing() {
-        let rate = SharedRate::new(Arc::default(), 1000, 0);
+        let rate = KeyBandwidth::new(Arc::default(), 1000, 0);
         let now = Instant::now();
         assert!(rate.schedule.is_idle(now));
         drop(Reservation::new(&rate, 500, now));
@@ -164,10 +164,14 @@ mod tests {
             (1, u64::MAX, i64::MAX),
             (u64::MAX, 1, 1),
         ] {
-            assert_eq!(SharedRate::new(Arc::default(), rate, 0).worth(bytes), expected, "{bytes} at {rate}");
+            assert_eq!(
+                KeyBandwidth::new(Arc::default(), rate, 0).worth(bytes),
+                expected,
+                "{bytes} at {rate}"
+            );
         }
         for (rate, expected) in [(1, PIECE_MIN), (1 << 20, 16 << 10), (u64::MAX, PIECE_MAX)] {
-            assert_eq!(SharedRate::new(Arc::default(), rate, 0).piece(), expected, "{rate}");
+            assert_eq!(KeyBandwidth::new(Arc::default(), rate, 0).piece(), expected, "{rate}");
         }
     }
 }

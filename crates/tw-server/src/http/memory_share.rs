@@ -11,14 +11,14 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 
-use tw_base::memory::{self, Holder};
+use tw_base::memory::{self, MemoryHolder};
 use tw_net::Addr;
 
 /// Bits of an IPv6 address that stand for one client: what a provider gives to one.
 const NETWORK: u128 = u128::MAX << 64;
 
 /// Clients that count as one: an address and a protocol. All clients of Unix sockets are one.
-type Key = (Option<IpAddr>, Holder);
+type Key = (Option<IpAddr>, MemoryHolder);
 
 thread_local! {
     static ADDRESSES: RefCell<HashMap<Key, Weak<AddressShare>, foldhash::fast::RandomState>> = RefCell::default();
@@ -38,7 +38,7 @@ pub(crate) struct MemoryShare {
 
 impl MemoryShare {
     /// Share of a new connection.
-    pub(crate) fn new(peer: &Addr, protocol: Holder) -> Rc<Self> {
+    pub(crate) fn new(peer: &Addr, protocol: MemoryHolder) -> Rc<Self> {
         let key = (peer.inet().map(|inet| client_of(inet.ip())), protocol);
         let address = ADDRESSES.with_borrow_mut(|all| {
             let known = all.get(&key).and_then(Weak::upgrade);
@@ -129,14 +129,15 @@ impl Drop for Hold {
 mod tests {
     use super::*;
 
-    fn share(address: &str, protocol: Holder) -> Rc<MemoryShare> {
+    fn share(address: &str, protocol: MemoryHolder) -> Rc<MemoryShare> {
         MemoryShare::new(&Addr::Inet(format!("{address}:80").parse().unwrap()), protocol)
     }
 
     #[test]
     fn connections_of_an_address_share_by_protocol() {
-        let (one, two) = (share("192.0.2.1", Holder::Http1), share("192.0.2.1", Holder::Http1));
-        let (other, third) = (share("192.0.2.2", Holder::Http1), share("192.0.2.1", Holder::Http2));
+        let (one, two) = (share("192.0.2.1", MemoryHolder::Http1), share("192.0.2.1", MemoryHolder::Http1));
+        let (other, third) =
+            (share("192.0.2.2", MemoryHolder::Http1), share("192.0.2.1", MemoryHolder::Http2));
         let mut hold = Hold::new(Some(&one), 100);
         let more = Hold::new(Some(&two), 7);
         hold.set(40);
@@ -152,12 +153,12 @@ mod tests {
 
     #[test]
     fn networks_of_ipv6_count_as_one_client() {
-        let one = share("[2001:db8::1]", Holder::Http3);
+        let one = share("[2001:db8::1]", MemoryHolder::Http3);
         let _hold = Hold::new(Some(&one), 5);
-        assert_eq!(share("[2001:db8::2:1]", Holder::Http3).held_by_address(), 5);
-        assert_eq!(share("[2001:db8:0:1::1]", Holder::Http3).held_by_address(), 0);
-        let mapped = share("[::ffff:192.0.2.1]", Holder::Http3);
+        assert_eq!(share("[2001:db8::2:1]", MemoryHolder::Http3).held_by_address(), 5);
+        assert_eq!(share("[2001:db8:0:1::1]", MemoryHolder::Http3).held_by_address(), 0);
+        let mapped = share("[::ffff:192.0.2.1]", MemoryHolder::Http3);
         let _hold = Hold::new(Some(&mapped), 5);
-        assert_eq!(share("192.0.2.1", Holder::Http3).held_by_address(), 5);
+        assert_eq!(share("192.0.2.1", MemoryHolder::Http3).held_by_address(), 5);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::key_bandwidth::{KeyBandwidth, Reservation};
 use super::request::Request;
-use super::shared_rate::{Reservation, SharedRate};
 use super::wire::ClientGone;
 use crate::vars::Template;
 
@@ -20,7 +20,7 @@ impl SendRate {
     pub(crate) fn new(r: &Request) -> Option<Self> {
         let own = OwnRate::new(r);
         let shared: Vec<_> =
-            r.costs.shared_rates.iter().map(|rate| SharedUse::begin(rate, r.costs.sent.head)).collect();
+            r.costs.key_bandwidths.iter().map(|rate| SharedUse::begin(rate, r.costs.sent.head)).collect();
         (own.is_some() || !shared.is_empty()).then_some(Self { own, shared })
     }
 
@@ -28,7 +28,7 @@ impl SendRate {
     pub(crate) fn limits(r: &Request) -> bool {
         r.costs.limit_rate.is_some()
             || r.plan().core.send.limit_rate.is_some()
-            || !r.costs.shared_rates.is_empty()
+            || !r.costs.key_bandwidths.is_empty()
     }
 
     /// Waits until something of the next `want` bytes may be sent, and returns how much: at least one byte. The error: the client is
@@ -105,14 +105,14 @@ impl OwnRate {
 
 /// Use of a shared rate by one response.
 struct SharedUse {
-    rate: SharedRate,
+    rate: KeyBandwidth,
     /// Bytes of the response that may have been sent.
     granted: u64,
 }
 
 impl SharedUse {
     /// Begins a response whose head has so many bytes. They count, but do not wait.
-    fn begin(rate: &SharedRate, head: u64) -> Self {
+    fn begin(rate: &KeyBandwidth, head: u64) -> Self {
         Reservation::new(rate, head, tw_rt::clock::now()).take();
         Self { rate: rate.clone(), granted: 0 }
     }

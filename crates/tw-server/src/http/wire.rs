@@ -8,7 +8,7 @@ mod response;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tw_base::memory::Holder;
+use tw_base::memory::MemoryHolder;
 use tw_net::{Addr, TcpInfo};
 use tw_rt::Deadline;
 
@@ -97,11 +97,11 @@ impl Wire {
     }
 
     /// Protocol for the account of memory; `None` without a client.
-    pub(crate) fn holder(&self) -> Option<Holder> {
+    pub(crate) fn holder(&self) -> Option<MemoryHolder> {
         match self {
-            Self::H1(_) => Some(Holder::Http1),
-            Self::H2(_) => Some(Holder::Http2),
-            Self::H3(_) => Some(Holder::Http3),
+            Self::H1(_) => Some(MemoryHolder::Http1),
+            Self::H2(_) => Some(MemoryHolder::Http2),
+            Self::H3(_) => Some(MemoryHolder::Http3),
             Self::Nobody => None,
         }
     }

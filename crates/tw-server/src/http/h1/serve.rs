@@ -10,7 +10,7 @@
 
 use std::rc::Rc;
 
-use tw_base::memory::Holder;
+use tw_base::memory::MemoryHolder;
 
 use super::Http1Connection;
 use super::body::{begin_body, end_body};
@@ -75,11 +75,11 @@ async fn serve_readable(
     is_first_try: bool,
 ) -> Served {
     let home = &conn.client.home;
-    let admission = match admission::verdict(&conn.client, Holder::Http1) {
+    let admission = match admission::verdict(&conn.client, MemoryHolder::Http1) {
         Verdict::Begin => Admission::Admitted,
         Verdict::Wait | Verdict::Refuse => Box::pin(admission::wait(&conn.client)).await,
     };
-    let memory = admission::hold_request(&conn.client, Holder::Http1);
+    let memory = admission::hold_request(&conn.client, MemoryHolder::Http1);
     let mut active = ActiveRequest::new(&conn.client, Wire::H1(conn.clone()), memory);
     let r = active.request();
     if let Some(early) = early {

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use tw_base::memory::Holder;
+use tw_base::memory::MemoryHolder;
 use tw_core::event_loop::{BULK_MIN, BodySize, BulkTurn, SCRATCH_SIZE};
 use tw_http2::{Connection, ConnectionError};
 use tw_net::Transport;
@@ -66,7 +66,7 @@ impl Http2Connection {
         early: Vec<u8>,
         settings: Http2Settings,
     ) -> Rc<Self> {
-        let memory = Hold::new(client.memory_share(Holder::Http2), 0);
+        let memory = Hold::new(client.memory_share(MemoryHolder::Http2), 0);
         Rc::new(Self {
             read: Cell::new((client.accepted, 0)),
             client,

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_base::memory::Holder;
+use tw_base::memory::MemoryHolder;
 use tw_core::event_loop::{BodySize, SCRATCH_SIZE};
 use tw_fields::FieldWriter;
 use tw_http::Priority;
@@ -78,7 +78,7 @@ impl fmt::Display for StreamLoss<StreamError> {
 
 impl Http3Stream {
     pub(super) fn new(conn: Rc<Http3Connection>, stream: Stream) -> Rc<Self> {
-        let memory = Hold::new(conn.client.memory_share(Holder::Http3), 0);
+        let memory = Hold::new(conn.client.memory_share(MemoryHolder::Http3), 0);
         Rc::new(Self {
             conn,
             id: stream_id(stream.id()),

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tw_base::memory::{self, Holder};
+use tw_base::memory::{self, MemoryHolder};
 use tw_connect::failure::{AttemptStage, UpstreamFailure};
 use tw_connect::group::now_ms;
 use tw_connect::read_rate::ReadRate;
@@ -89,14 +89,14 @@ struct FillMemory;
 
 impl FillMemory {
     fn new() -> Self {
-        memory::count_held(Holder::Cache, FILL_SIZE);
+        memory::count_held(MemoryHolder::Cache, FILL_SIZE);
         Self
     }
 }
 
 impl Drop for FillMemory {
     fn drop(&mut self) {
-        memory::count_held(Holder::Cache, -FILL_SIZE);
+        memory::count_held(MemoryHolder::Cache, -FILL_SIZE);
     }
 }
 
@@ -252,7 +252,7 @@ impl<C: Codec> ResponseBody<C> {
         let now = tw_rt::clock::now();
         let since = *self.paused_since.get_or_insert(now);
         let is_over = now.saturating_duration_since(since) >= PAUSE_MAX;
-        if is_over || memory::level() < memory::Level::Exhausted {
+        if is_over || memory::level() < memory::MemoryLevel::Exhausted {
             self.paused_since = None;
             return Poll::Ready(());
         }
@@ -324,7 +324,8 @@ impl<C: Codec> Pull for ResponseBody<C> {
             let Some(ahead) = &mut self.ahead else { return };
             ahead.memory.set(ahead.last_piece + ahead.backlog.len());
             // Nothing is read ahead while memory is tight, and what was goes to the file.
-            let memory_max = if memory::level() == memory::Level::Plenty { ahead.memory_max } else { 0 };
+            let memory_max =
+                if memory::level() == memory::MemoryLevel::Plenty { ahead.memory_max } else { 0 };
             let has_room = match &ahead.room {
                 Some(room) => match ahead.backlog.poll_room(memory_max, room, cx) {
                     Ok(Capacity::Room) => true,
@@ -411,9 +412,9 @@ impl<C: Codec> BodyOrigin for ResponseBody<C> {
 /// Bytes read at once for a client that takes them.
 fn read_max() -> usize {
     match memory::level() {
-        memory::Level::Plenty => READ_SIZE,
-        memory::Level::Tight => READ_TIGHT,
-        memory::Level::Scarce | memory::Level::Exhausted => READ_SCARCE,
+        memory::MemoryLevel::Plenty => READ_SIZE,
+        memory::MemoryLevel::Tight => READ_TIGHT,
+        memory::MemoryLevel::Scarce | memory::MemoryLevel::Exhausted => READ_SCARCE,
     }
 }
 

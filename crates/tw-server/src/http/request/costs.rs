@@ -3,7 +3,7 @@
 use tw_disk::{Account, JobClass, JobSource};
 
 use crate::http::client_wait::ClientWait;
-use crate::http::shared_rate::SharedRate;
+use crate::http::key_bandwidth::KeyBandwidth;
 
 /// Resources that a request has used.
 pub struct Costs {
@@ -14,7 +14,7 @@ pub struct Costs {
     /// `$limit_rate` in bytes per second, if set by other means than `limit_rate`.
     pub limit_rate: Option<u64>,
     /// Rates that the response shares with others.
-    pub shared_rates: Vec<SharedRate>,
+    pub key_bandwidths: Vec<KeyBandwidth>,
     /// Waits for the client to take the response.
     pub(crate) waits: ClientWait,
 }
@@ -26,7 +26,7 @@ impl Default for Costs {
             sent: Sent::default(),
             account,
             limit_rate: None,
-            shared_rates: Vec::new(),
+            key_bandwidths: Vec::new(),
             waits: ClientWait::default(),
         }
     }

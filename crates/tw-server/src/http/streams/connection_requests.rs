@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tw_base::memory::Holder;
+use tw_base::memory::MemoryHolder;
 use tw_core::event_loop::{EvictableConnection, LevelGuard, LoopCounter};
 use tw_rt::watch::Subject;
 use tw_rt::{Deadline, Panicked, TaskSet};
@@ -36,7 +36,7 @@ pub(crate) struct ConnectionRequests<'c> {
 /// A request that waits for memory, of which nothing was done.
 struct HeldBack<'c> {
     since: Instant,
-    protocol: Holder,
+    protocol: MemoryHolder,
     /// Begins to serve it, or refuses it.
     decide: Box<dyn FnOnce(Admission) -> Option<LocalFuture<'static, ()>>>,
     _waiting: LevelGuard<'c>,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tw_base::memory::Holder;
+use tw_base::memory::MemoryHolder;
 use tw_http::Version;
 
 /// Protocol of a connection that has streams.
@@ -24,10 +24,10 @@ impl StreamProtocol {
     }
 
     /// Protocol for the account of memory.
-    pub(crate) fn holder(self) -> Holder {
+    pub(crate) fn holder(self) -> MemoryHolder {
         match self {
-            Self::H2 => Holder::Http2,
-            Self::H3 => Holder::Http3,
+            Self::H2 => MemoryHolder::Http2,
+            Self::H3 => MemoryHolder::Http3,
         }
     }
 
