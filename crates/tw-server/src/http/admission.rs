@@ -29,7 +29,7 @@ const CONNECTION_PART: u64 = 64;
 /// Bytes that it may hold in any case: ten requests.
 const CONNECTION_MIN: u64 = 128 << 10;
 /// Divisor of what is left: what the clients of one address may hold with one protocol, on one loop, while memory is scarce.
-const ADDRESS_PART: u64 = 16;
+const ADDRESS_PART: u64 = 8;
 /// Bytes that they may hold in any case.
 const ADDRESS_MIN: u64 = 64 << 10;
 /// Bytes left below which nobody's request is served, while memory is exhausted.
@@ -59,7 +59,7 @@ pub(crate) const LIMITS: &[Limit] = &[
         "ADDRESS_PART",
         ADDRESS_PART,
         "Part of the memory left that the clients of one address, or IPv6 network of 64 bits, hold with one protocol on one loop while \
-         less than a third is left (a sixteenth), if that is more than 64 KiB",
+         less than a third is left (an eighth), if that is more than 64 KiB",
         "their next requests wait",
     ),
 ];
@@ -166,8 +166,8 @@ mod tests {
             (MemoryLevel::Plenty, 64 * MB, [Verdict::Begin; 3]),
             (MemoryLevel::Plenty, 63 * MB, [Verdict::Wait, Verdict::Begin, Verdict::Begin]),
             (MemoryLevel::Tight, 63 * MB, [Verdict::Wait, Verdict::Begin, Verdict::Begin]),
-            (MemoryLevel::Scarce, 16 * MB, [Verdict::Wait, Verdict::Begin, Verdict::Begin]),
-            (MemoryLevel::Scarce, 15 * MB, [Verdict::Wait, Verdict::Wait, Verdict::Begin]),
+            (MemoryLevel::Scarce, 8 * MB, [Verdict::Wait, Verdict::Begin, Verdict::Begin]),
+            (MemoryLevel::Scarce, 7 * MB, [Verdict::Wait, Verdict::Wait, Verdict::Begin]),
             (MemoryLevel::Scarce, 0, [Verdict::Wait, Verdict::Wait, Verdict::Begin]),
             (MemoryLevel::Exhausted, 4 * MB, [Verdict::Refuse, Verdict::Refuse, Verdict::Begin]),
             (MemoryLevel::Exhausted, 4 * MB - 1, [Verdict::Refuse; 3]),
