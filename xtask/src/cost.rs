@@ -1,5 +1,5 @@
 //! `cargo xtask cost`: build times of the crates, rebuild times after a change of typical files, and run times of the
-//! test programs, as tables for docs/development.md.
+//! test programs, as tables. docs/development.md has the goals.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -2,6 +2,23 @@
 //!
 //! Everything here runs on the main thread of a process, which waits for signals and orders while loops serve, and may wait
 //! for disks.
+//!
+//! **The master keeps the privileges.** It reads the files of the configuration, loads them to check them, opens sockets and logs, and
+//! discards what it has loaded. It starts the worker process by executing its own program file, so the worker has memory and addresses of its
+//! own. Over a Unix socket the worker receives the texts of all files and the descriptors of sockets, logs and files of data. It loads the texts
+//! itself, drops its privileges, and serves. `channel` is the protocol between the two; the master trusts nothing that a worker
+//! sends. With `master_process off` and `tailwater serve`, the first process does the work of the worker.
+//!
+//! **A reload happens inside the running worker process.** A request keeps the generation it began with, so no request is dropped, not
+//! even a long download. Sockets are kept by address and pools by name. An error leaves everything as it was, and `-s reload` reports it. Some changes
+//! cannot be made by a running process (user, limits, sandbox): the master starts a second worker process beside the
+//! first one, which finishes its requests.
+//!
+//! **Panics and crashes.** A panic ends the connection in which it happened, because no other connection uses the memory of that request.
+//! Loops share data in a `FatalMutex`, requests of one loop in a `FatalCell`; a panic that holds one ends the process (status 70), so
+//! half-changed data is never used. `loop_watchdog` finds a loop that hangs, writes the stacks of all threads, and ends the process if
+//! configured (status 71). A worker process that dies is started again with the same sockets and texts; one that does not respond gets a
+//! successor. Connections that are not accepted yet stay in the queues of the sockets.
 
 mod authority;
 mod built_in;

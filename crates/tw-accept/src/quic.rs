@@ -8,6 +8,10 @@
 //! ```
 //! A connection belongs to the loop whose socket the kernel chose for its first datagram, whatever its client's address is later: its
 //! connection IDs tell the process and the loop. An endpoint belongs to a listening address, and lives over reloads.
+//!
+//! The client hello is collected before the engine knows the connection, and the server is chosen as over TCP. Of several worker processes, as
+//! during an upgrade, the newest one receives for all. The masters make the sockets between the processes, tell each other of their worker
+//! processes, and say which one receives. A panic of the engine ends one connection or one endpoint.
 
 mod endpoints;
 mod handshake;

@@ -8,6 +8,11 @@
 //! health: checks of peers, apart from clients
 //! ```
 //! The configuration of a protocol is a [`ConnectingProtocol`]; its state on a loop has [`UpstreamConnections`].
+//!
+//! Peers, failures and counts of connections are shared by all loops (`tw-upstream`); keep-alive connections belong to one
+//! loop. Over HTTP/2, many requests share a connection, each with a stream. After an upgrade (101) or CONNECT, the relay holds no buffer
+//! while it is idle. DNS names of groups and health checks are background tasks of one loop, which end with their generation; the probe of a health
+//! check is the protocol's.
 
 pub mod bind;
 pub mod failure;

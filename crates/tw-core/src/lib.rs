@@ -2,6 +2,15 @@
 //!
 //! Nothing here knows a protocol. What decides about clients is written against a [`Session`](session::Session); what serves
 //! them on the loops is an [`Application`](event_loop::Application).
+//!
+//! **A loop** is a [`LoopCore`](event_loop::LoopCore): connections, counters, buffers, the settings of the process. Each protocol has its state beside
+//! it and its own generation; a connection goes to the protocol that owns its listening address. A listening socket is known by its address and its kind,
+//! because TCP 443 and UDP 443 are two.
+//!
+//! **Loading** is a walk over the tree ([`load`]): `main`, `events`, diagnostics. The block of a protocol reads and resolves itself.
+//!
+//! **A module of every protocol** (`map`, `geo`, `limit_conn`, `access`, `log` …) is written against `Session`: an address, variables, a log. It adds an
+//! `AccessCheck` or a `SessionLogger` to the plan. Each protocol registers it with one line in its list (`tw-modules`).
 
 pub mod access_check;
 pub mod config_thread;

@@ -16,6 +16,8 @@
 //! let first = disk.read(&mut by, &file, 0, vec![0; 4096]).await?;
 //! # let _ = first; Ok(()) }
 //! ```
+//!
+//! A path of `debug_disk_fault` counts as a disk of its own of which nothing is in memory, so that faults are met by jobs only (`faults`).
 
 mod access_time;
 mod account;

@@ -9,6 +9,14 @@
 //! Nothing here knows how requests are served, and serving never waits for the engine. The engine is not believed: every node
 //! remembers durably how far it has read ([`Position`]), and when the log has a gap, went back or is another one, everything stored
 //! becomes stale.
+//!
+//! A purge is applied here, then published: `Cache::purge` waits for the acknowledgement of the engine, or for the queue on
+//! disk. The agent reads the log in order and marks a whole batch before it waits for the disk. The position in the log is saved after the purges.
+//!
+//! **Announcements** have what nodes share for seconds only, and nothing stores them: twice a second each node announces the demand of busy
+//! keys and the state of upstream servers. The thread computes shares of rates, and loops read them as atomics (`SharedRate`); what others have found
+//! makes this node look itself (`SharedPeers`, `tw_upstream::hint`). **Configurations of a fleet** are signed values of a store. The commands that
+//! write them, and `tailwater fleet follow`, which takes them over, are processes of their own beside the server.
 
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 

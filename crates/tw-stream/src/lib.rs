@@ -10,6 +10,10 @@
 //! [`phases`] is the life of a session from its first byte to its line in the access log. A server is compiled to a
 //! [`Plan`](plan::Plan): flat lists of handlers for each phase. The modules are in `tw-modules`; [`proxy`] is the engine of
 //! `proxy_pass`. Peers, names and connections are those of `tw-connect`, which http has, too.
+//!
+//! The relay runs in both directions until one side, or both (`proxy_half_close`), has closed. Moved bytes are counted as they move (`meter`),
+//! for the server's zone and the peer. Health checks are background tasks. A session keeps the generation it began with, so a reload never cuts
+//! it.
 
 mod application;
 pub mod client;

@@ -1,4 +1,4 @@
-//! Dependencies between crates: exactly those listed in ARCHITECTURE.md.
+//! Dependencies between crates: exactly those listed in docs/dependencies.md.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::tree::Tree;
 
 /// The list is in here, in a fence that begins with [`FENCE`]: one line `crate → crate crate` for each crate, and
 /// `tests of crate → crate` for tests that use more than [`FOR_TESTS`].
-const MAP: &str = "ARCHITECTURE.md";
+const MAP: &str = "docs/dependencies.md";
 const FENCE: &str = "```edges";
 
 /// Crate that tests of every crate may use.
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn unlisted_and_stale_edges_fail() {
-        let unlisted = "tw-b may not depend on tw-a: ARCHITECTURE.md does not list it";
+        let unlisted = "tw-b may not depend on tw-a: docs/dependencies.md does not list it";
         assert_eq!(check_map(""), [unlisted]);
         assert_eq!(check_map("tw-b → tw-a tw-c"), ["lists tw-b → tw-c, which no manifest has"]);
         assert_eq!(check_map("tw-a → tw-b"), [unlisted, "lists tw-a → tw-b, which no manifest has"]);

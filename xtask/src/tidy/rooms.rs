@@ -1,4 +1,4 @@
-//! Rooms of a large crate: a module may use only rooms below its own, as ARCHITECTURE.md lists them.
+//! Rooms of a large crate: a module may use only rooms below its own, as docs/dependencies.md lists them.
 //!
 //! A fence that begins with "```rooms CRATE" lists rooms from top to bottom, one layer a line; rooms of one line do
 //! not know each other. Modules in parentheses are one room. A line "up: FROM → TO N" admits N uses against that order. The number has to be exact, so it
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Finding;
 use super::tree::{File, Tree};
 
-const MAP: &str = "ARCHITECTURE.md";
+const MAP: &str = "docs/dependencies.md";
 const FENCE: &str = "```rooms ";
 const EXCEPTION: &str = "up: ";
 /// Re-exports that are followed from one name to its module.
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn every_module_has_a_room_and_tests_need_none() {
         let files = [(TOP, "struct Top;\n"), ("crates/tw-a/src/top/tests.rs", "use crate::low::Low;\n")];
-        assert_eq!(check_files("low", &files), ["ARCHITECTURE.md lists no room for it"]);
+        assert_eq!(check_files("low", &files), ["docs/dependencies.md lists no room for it"]);
         let inline = [
             (TOP, "struct Top;\n"),
             (LOW, "struct Low;\n#[cfg(test)]\nmod tests {\n    use crate::top::Top;\n}\n"),

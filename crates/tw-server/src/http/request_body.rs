@@ -5,6 +5,7 @@
 //!    ├──── take ──→ a handler that pulls the body itself, also while the response is sent
 //!    └──── drain ─→ discarded after the response, so that the connection can be used again
 //! ```
+//! The temporary file is removed with its owner.
 
 mod error;
 mod progress;

@@ -9,6 +9,16 @@
 //! ```
 //! The proxy calls the cache, never the other way round. Event loops do no file operations that can wait. The rules for storing
 //! and using responses are in `tw_cache::policy`, which has neither requests nor files; `settings` has those of a location.
+//!
+//! Each loop keeps recently used entries open and small bodies in memory, valid while the index has their sequence number, so a hot hit needs
+//! no disk access. An entry is added after its file is in place and removed before its file is. A purge is a sequence number: a response
+//! whose fetch began before it is neither used nor stored.
+//!
+//! With `store=log`, small responses are records of segments (`segments`): files, or slots of a block device. The entry of a record is
+//! compact (13 bytes, without the key, which the record has) as long as nothing happens to it, and a lookup after a start reads the one page of
+//! the snapshot that has it. The master opens a device while it loads the configuration, holds it exclusively beside the locks of directories,
+//! and passes the descriptor on like files of data. A member whose device or directory is missing is left out. Quotas (`cache_quota`) are counted in a
+//! table beside the index (`tw_cache::QuotaTable`), by the value of a variable.
 
 mod background;
 mod breaker;

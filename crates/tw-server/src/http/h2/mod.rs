@@ -9,6 +9,11 @@
 //!   └── conn: frames of all streams ◄─────┘
 //! ```
 //! `streams` has all that HTTP/3 shares.
+//!
+//! A connection is one task in which each stream begins; a request that has to wait becomes a task of its own. A request head is written down as in
+//! HTTP/1, so that all other code finds the same `RequestHead`. A body is pulled when the flow-control windows have room and the stream
+//! scheduler chooses its stream (RFC 9218); the bytes that were made and not yet written are limited for each connection. A WebSocket on a
+//! stream (RFC 8441) is an upgrade to all other code, and the ends of a tunnel (`TunnelEnd`) are a transport or a stream.
 
 mod conn;
 pub(crate) mod serve;

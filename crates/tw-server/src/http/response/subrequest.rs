@@ -3,6 +3,8 @@
 //!
 //! It runs through the phases as a request of its own, with its parent's head and variables, and is pulled like any other
 //! body. Its own filters apply. It runs only when it is pulled for; one that runs before its turn is an `EarlySubrequest`.
+//!
+//! A background subrequest (`mirror`) is a task of its own without a client.
 
 use std::cell::Cell;
 use std::fmt;
