@@ -10,7 +10,7 @@
 //! ```
 //! Apart from requests, `health` checks peers, and `resolve` looks up the addresses of names.
 //!
-//! A [`Codec`] turns bytes into events and does no I/O: HTTP/1, HTTP/2, FastCGI, memcached (uwsgi and SCGI respond in HTTP/1). The
+//! A `Codec` turns bytes into events and does no I/O: HTTP/1, HTTP/2, FastCGI, memcached (uwsgi and SCGI respond in HTTP/1). The
 //! request is built anew, field by field. The response is pulled; if the client is slow, the proxy reads on into a `ResponseBuffer`, in
 //! memory and then in a temporary file, so the upstream server is free early.
 
