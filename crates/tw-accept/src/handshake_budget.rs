@@ -12,27 +12,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tw_base::Limit;
 
-/// Time of a turn. A handshake of ECDSA takes some 0.2 ms: ten in a turn, and other tasks wait no longer than that.
-const HANDSHAKES_NS_MAX: u64 = 2_000_000;
-/// Handshakes of a loop with a pool: enough to keep all its threads busy. At 0.5 ms each they are done after 32 ms.
-const SIGNATURES_MAX: usize = 64;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::micros(
-        "HANDSHAKES_NS_MAX",
-        HANDSHAKES_NS_MAX / 1000,
-        "Time of one turn of a loop for TLS handshakes",
-        "further ones wait for another turn",
-    ),
-    Limit::count(
-        "SIGNATURES_MAX",
-        SIGNATURES_MAX as u64,
-        "TLS handshakes of one loop with a pool, which signs or verifies a long chain",
-        "further ones wait in a queue, within client_header_timeout",
-    ),
-];
+    /// Time of one turn of a loop for TLS handshakes.
+    ///
+    /// Time of a turn. A handshake of ECDSA takes some 0.2 ms: ten in a turn, and other tasks wait no longer than that.
+    const HANDSHAKES_NS_MAX: u64 = 2_000_000, nanos, "further ones wait for another turn";
+    /// TLS handshakes of one loop with a pool, which signs or verifies a long chain.
+    ///
+    /// Handshakes of a loop with a pool: enough to keep all its threads busy. At 0.5 ms each they are done after 32 ms.
+    const SIGNATURES_MAX: usize = 64, count, "further ones wait in a queue, within client_header_timeout";
+}
 
 thread_local! {
     /// Begin of the turn, and nanoseconds spent in it.

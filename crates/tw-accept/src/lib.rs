@@ -25,8 +25,6 @@ mod stapling_task;
 mod tls_info;
 mod wait;
 
-use tw_base::Limit;
-
 pub use connection::{AcceptedTransport, Steps, accept, accept_tls, read_proxy_header};
 pub use destination::{find_destination, literal, local_address, no_destination};
 pub use host::{ChosenServer, Host, TlsHost};
@@ -37,5 +35,10 @@ pub use stapling_task::{StaplingHost, keep_stapled};
 pub use tls_info::{ClientCertificate, ClientHelloInfo, TlsInfo, TlsSession};
 pub use wait::{WaitError, ready_or_evicted};
 
-/// Limits of connections; those of TLS settings are [`ssl::LIMITS`].
-pub const LIMITS: &[&[Limit]] = &[proxy_protocol::LIMITS, handshake_budget::LIMITS];
+tw_base::limits! {
+    /// Limits of connections; those of TLS settings are [`ssl::LIMITS`].
+    pub const LIMITS;
+
+    use proxy_protocol::LIMITS;
+    use handshake_budget::LIMITS;
+}

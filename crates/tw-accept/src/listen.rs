@@ -5,7 +5,6 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tw_base::Limit;
 use tw_conf::{ConfError, Cx, Diagnostics, MachineSubject, Node, Sources, Span, Word, units};
 use tw_core::config_thread::yield_if_due;
 use tw_core::generation::{ListenAddress, SocketSharing};
@@ -17,14 +16,13 @@ use tw_net::{Addr, Keepalive, ListenOptions, parse_listen};
 
 use crate::ssl::{Ssl, require_certificates};
 
-/// Limits of listening sockets.
-pub const LIMITS: &[Limit] = &[Limit::parameter(
-    "listen",
-    "backlog=",
-    "511",
-    "Connections of one address that wait to be accepted",
-    "the kernel makes the client try again",
-)];
+tw_base::limits! {
+    /// Limits of listening sockets.
+    pub const LIMITS;
+
+    /// Connections of one address that wait to be accepted.
+    parameter "listen", "backlog=", "511", "the kernel makes the client try again";
+}
 
 /// One `listen` directive.
 #[derive(Debug, Clone)]

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use tw_base::Limit;
 use tw_log::Level;
 use tw_net::proxy_protocol::{MAX_HEADER, parse};
 use tw_rt::Socket;
@@ -14,12 +13,13 @@ use crate::wait::WaitError;
 /// Bytes requested of the socket at once.
 const READ_SIZE: usize = 512;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
-    "MAX_HEADER",
-    MAX_HEADER as u64,
-    "Bytes of a PROXY protocol header",
-    "the connection is closed",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Bytes of a PROXY protocol header.
+    constant bytes MAX_HEADER, "the connection is closed";
+}
 
 /// Result of reading the header. The reason of a refusal is logged.
 pub enum ProxyHeader {

@@ -29,7 +29,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tw_acme::CurrentCertificate;
-use tw_base::Limit;
 use tw_conf::{
     Args, ConfError, Directive, HTTP, Node, SERVER, STREAM, STREAM_SERVER, Setting, Span, Word, record,
 };
@@ -59,20 +58,24 @@ pub use tls_parameters::{TlsParameters, read_protocol_versions};
 pub use variables::TlsVariables;
 pub use watched_certificate::{CertificateFiles, CertificateVersion, WatchedCertificate, renew};
 
-const HANDSHAKE_LIMITS: &[Limit] = &[Limit::directive(
-    "ssl_handshake_timeout",
-    "Time of a TLS handshake in `stream`; in `http`, client_header_timeout includes it",
-    "the session ends with status 500",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    const HANDSHAKE_LIMITS;
 
-/// Limits of TLS settings.
-pub const LIMITS: &[&[Limit]] = &[
-    HANDSHAKE_LIMITS,
-    server_tls::LIMITS,
-    ticket_keys_handover::LIMITS,
-    dynamic_certificate::LIMITS,
-    client_ocsp::LIMITS,
-];
+    /// Time of a TLS handshake in `stream`; in `http`, client_header_timeout includes it.
+    directive "ssl_handshake_timeout", "the session ends with status 500";
+}
+
+tw_base::limits! {
+    /// Limits of TLS settings.
+    pub const LIMITS;
+
+    use HANDSHAKE_LIMITS;
+    use server_tls::LIMITS;
+    use ticket_keys_handover::LIMITS;
+    use dynamic_certificate::LIMITS;
+    use client_ocsp::LIMITS;
+}
 
 /// Protocol of the configuration whose servers can use TLS.
 pub trait SecureProtocol: Protocol<Session: TlsSession> {

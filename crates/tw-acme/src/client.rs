@@ -2,7 +2,6 @@
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tw_base::Limit;
 use tw_http::Method;
 
 use crate::account::AccountKey;
@@ -13,15 +12,15 @@ use crate::jws::{self, By};
 use crate::message::{self, Directory, RenewalInfo};
 use crate::url::Url;
 
-/// Largest number of requests made anew because their nonce was too old (RFC 8555, section 6.5).
-const NONCES_MAX: usize = 4;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "NONCES_MAX",
-    NONCES_MAX as u64,
-    "Nonces of one request to an authority that issues certificates",
-    "the order fails, and is tried again later",
-)];
+    /// Nonces of one request to an authority that issues certificates.
+    ///
+    /// Largest number of requests made anew because their nonce was too old (RFC 8555, section 6.5).
+    const NONCES_MAX: usize = 4, count, "the order fails, and is tried again later";
+}
 
 /// Client of an authority.
 pub(crate) struct Client<'a> {

@@ -12,21 +12,20 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tw_base::{Errno, Limit};
+use tw_base::Errno;
 
 use crate::error::Error;
 
-/// Some providers of DNS take minutes until all of their servers know.
-const PROGRAM_TIME_MAX: Duration = Duration::from_secs(10 * 60);
 /// Interval at which the end of the program is looked for.
 const LOOK: Duration = Duration::from_millis(100);
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::micros(
-    "PROGRAM_TIME_MAX",
-    PROGRAM_TIME_MAX.as_micros() as u64,
-    "Time that a program may take to make a record in DNS",
-    "it is killed, and the order is tried again later",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Time that a program may take to make a record in DNS.
+    const PROGRAM_TIME_MAX: Duration = Duration::from_secs(10 * 60), time, "it is killed, and the order is tried again later";
+}
 
 /// Existing DNS record. Dropping it makes the program remove it, without waiting.
 #[must_use]

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
-use tw_base::{Errno, Limit};
+use tw_base::Errno;
 use tw_dns::NameService;
 use tw_http::origin::{BodyDecoder, OriginHead, OriginLimits, Piece};
 use tw_http::{Method, Progress, date};
@@ -22,43 +22,26 @@ use tw_tls::UpstreamError;
 use crate::error::{Error, in_one_line};
 use crate::url::Url;
 
-/// Bytes of the head of a response.
-const HEAD_SIZE_MAX: usize = 32 << 10;
-/// Bytes of its body: a chain of certificates has some ten thousand.
-const BODY_SIZE_MAX: usize = 1 << 20;
-/// For all of it: name, connection, handshake, request and response.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
-/// For one of several addresses.
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(8);
 /// Bytes asked of the connection at once.
 const READ_SIZE: usize = 16 << 10;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "HEAD_SIZE_MAX",
-        HEAD_SIZE_MAX as u64,
-        "Bytes of the head of an answer of an authority that issues certificates",
-        "the order fails, and is tried again later",
-    ),
-    Limit::bytes(
-        "BODY_SIZE_MAX",
-        BODY_SIZE_MAX as u64,
-        "Bytes of an answer of an authority that issues certificates",
-        "the order fails, and is tried again later",
-    ),
-    Limit::micros(
-        "ANSWER_TIME_MAX",
-        ANSWER_TIME_MAX.as_micros() as u64,
-        "Time in which an authority that issues certificates has to answer",
-        "the order fails, and is tried again later",
-    ),
-    Limit::micros(
-        "CONNECT_TIME_MAX",
-        CONNECT_TIME_MAX.as_micros() as u64,
-        "Time in which an address of an authority that issues certificates has to take a connection",
-        "the next address is tried",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Bytes of the head of an answer of an authority that issues certificates.
+    const HEAD_SIZE_MAX: usize = 32 << 10, bytes, "the order fails, and is tried again later";
+    /// Bytes of an answer of an authority that issues certificates.
+    ///
+    /// Bytes of its body: a chain of certificates has some ten thousand.
+    const BODY_SIZE_MAX: usize = 1 << 20, bytes, "the order fails, and is tried again later";
+    /// Time in which an authority that issues certificates has to answer.
+    ///
+    /// For all of it: name, connection, handshake, request and response.
+    const ANSWER_TIME_MAX: Duration = Duration::from_secs(30), time, "the order fails, and is tried again later";
+    /// Time in which an address of an authority that issues certificates has to take a connection.
+    const CONNECT_TIME_MAX: Duration = Duration::from_secs(8), time, "the next address is tried";
+}
 
 /// Response of an authority.
 #[derive(Debug, Default)]

@@ -3,17 +3,13 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use tw_base::Limit;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-/// Names of one certificate; what authorities take is 100.
-const IDENTIFIERS_MAX: usize = 100;
-
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "IDENTIFIERS_MAX",
-    IDENTIFIERS_MAX as u64,
-    "Names and addresses of one certificate that is ordered",
-    "the configuration is refused",
-)];
+    /// Names and addresses of one certificate that is ordered.
+    const IDENTIFIERS_MAX: usize = 100, count, "the configuration is refused";
+}
 
 /// One name or address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -55,13 +55,15 @@ pub use message::describe;
 pub use tw_tls::BUNDLES;
 pub use url::{Url, UrlError};
 
-/// Limits of everything here that an authority or a configuration can fill.
-pub const LIMITS: &[&[tw_base::Limit]] = &[
-    http_client::LIMITS,
-    order::LIMITS,
-    client::LIMITS,
-    renewal::LIMITS,
-    shared::LIMITS,
-    command::LIMITS,
-    identifier::LIMITS,
-];
+tw_base::limits! {
+    /// Limits of everything here that an authority or a configuration can fill.
+    pub const LIMITS;
+
+    use http_client::LIMITS;
+    use order::LIMITS;
+    use client::LIMITS;
+    use renewal::LIMITS;
+    use shared::LIMITS;
+    use command::LIMITS;
+    use identifier::LIMITS;
+}

@@ -11,7 +11,6 @@ use std::time::Duration;
 use rustls::pki_types::CertificateDer;
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
-use tw_base::Limit;
 use tw_tls::certificate::CertificateFields;
 use tw_tls::chain;
 use zeroize::Zeroizing;
@@ -29,38 +28,25 @@ use crate::jws::base64url;
 use crate::message::{self, Authorization, Order, Status};
 use crate::shared::{SharedIssuer, StoredChallenge};
 
-/// For all of it. Authorities may take minutes to look at a name.
-const ORDER_TIME_MAX: Duration = Duration::from_secs(30 * 60);
-/// Names are as many, if the authority does what it should.
-const AUTHORIZATIONS_MAX: usize = 200;
-/// Chains of one certificate that are looked at.
-const ALTERNATES_MAX: usize = 8;
 /// First pause before something is polled again; each further one is longer.
 const LOOK_MIN: Duration = Duration::from_millis(250);
 const LOOK_MAX: Duration = Duration::from_secs(8);
 /// The longest that an authority can ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::micros(
-        "ORDER_TIME_MAX",
-        ORDER_TIME_MAX.as_micros() as u64,
-        "Time that the order of a certificate may take",
-        "it is given up, and tried again later",
-    ),
-    Limit::count(
-        "AUTHORIZATIONS_MAX",
-        AUTHORIZATIONS_MAX as u64,
-        "Authorizations of one order of a certificate",
-        "the order fails, and is tried again later",
-    ),
-    Limit::count(
-        "ALTERNATES_MAX",
-        ALTERNATES_MAX as u64,
-        "Chains of one certificate that are looked at for the preferred one",
-        "the others are not",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Time that the order of a certificate may take.
+    ///
+    /// For all of it. Authorities may take minutes to look at a name.
+    const ORDER_TIME_MAX: Duration = Duration::from_secs(30 * 60), time, "it is given up, and tried again later";
+    /// Authorizations of one order of a certificate.
+    const AUTHORIZATIONS_MAX: usize = 200, count, "the order fails, and is tried again later";
+    /// Chains of one certificate that are looked at for the preferred one.
+    const ALTERNATES_MAX: usize = 8, count, "the others are not";
+}
 
 /// Places where answers to challenges are given.
 pub(crate) struct Answers<'a> {

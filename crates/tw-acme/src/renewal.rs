@@ -2,62 +2,34 @@
 
 use std::time::Duration;
 
-use tw_base::Limit;
-
 use crate::error::Outlook;
 
-/// The first pause after a failure; each further one is twice as long.
-const RETRY_MIN: Duration = Duration::from_secs(60);
-/// The longest pause after failures that may pass.
-const RETRY_MAX: Duration = Duration::from_secs(6 * 60 * 60);
-/// The pause after what only a change can mend, and the longest that an authority can ask for.
-const HOPELESS: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// Shortest interval at which an authority is asked for a renewal window, whatever it says (RFC 9773, section 4.3.2).
-const RENEWAL_INFO_MIN: Duration = Duration::from_secs(60 * 60);
 const RENEWAL_INFO_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// If it says nothing.
 const RENEWAL_INFO_DEFAULT: Duration = Duration::from_secs(6 * 60 * 60);
 
-/// Shortest use of a certificate, in seconds, whatever the authority says.
-const REST_MIN: u64 = 5;
 const REST_MAX: u64 = 60 * 60;
 
 /// A certificate of at most this is replaced at half of its time, as authorities advise.
 const SHORT_LIVED: u64 = 10 * 24 * 60 * 60;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::micros(
-        "RETRY_MIN",
-        RETRY_MIN.as_micros() as u64,
-        "The shortest time between a certificate that could not be had and the next attempt",
-        "the next attempt waits for it, unless the configuration is loaded anew",
-    ),
-    Limit::micros(
-        "RETRY_MAX",
-        RETRY_MAX.as_micros() as u64,
-        "The longest time between a certificate that could not be had and the next attempt",
-        "the next attempt is made",
-    ),
-    Limit::micros(
-        "HOPELESS",
-        HOPELESS.as_micros() as u64,
-        "The longest time that an authority can put the next attempt off",
-        "the next attempt is made",
-    ),
-    Limit::micros(
-        "REST_MIN",
-        REST_MIN * 1_000_000,
-        "The shortest time between two certificates with the same names, whatever their authority says",
-        "the next one is ordered later",
-    ),
-    Limit::micros(
-        "RENEWAL_INFO_MIN",
-        RENEWAL_INFO_MIN.as_micros() as u64,
-        "The shortest time between two questions when to replace a certificate",
-        "the next question waits for it",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// The shortest time between a certificate that could not be had and the next attempt.
+    const RETRY_MIN: Duration = Duration::from_secs(60), time, "the next attempt waits for it, unless the configuration is loaded anew";
+    /// The longest time between a certificate that could not be had and the next attempt.
+    const RETRY_MAX: Duration = Duration::from_secs(6 * 60 * 60), time, "the next attempt is made";
+    /// The longest time that an authority can put the next attempt off.
+    const HOPELESS: Duration = Duration::from_secs(24 * 60 * 60), time, "the next attempt is made";
+    /// The shortest time between two certificates with the same names, whatever their authority says.
+    const REST_MIN: u64 = 5, secs, "the next one is ordered later";
+    /// The shortest time between two questions when to replace a certificate.
+    ///
+    /// Shortest interval at which an authority is asked for a renewal window, whatever it says (RFC 9773, section 4.3.2).
+    const RENEWAL_INFO_MIN: Duration = Duration::from_secs(60 * 60), time, "the next question waits for it";
+}
 
 /// Returns the pause after so many failures in a row, the first one being 1. `luck` is random, from 0 to 1, so that servers do not
 /// retry in the same second.

@@ -21,7 +21,6 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, Notify};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep, timeout};
-use tw_base::Limit;
 use tw_fleet::{CERTIFICATES, EngineError, Entry, Fleet, Lease, SealedStore, StoreClient, StoreWatch as _};
 use tw_log::Level;
 use zeroize::Zeroizing;
@@ -48,15 +47,14 @@ const CHALLENGE_TIME: u64 = 60 * 60;
 const ECHO_TIME_MAX: Duration = Duration::from_secs(5);
 /// Time for other nodes to get a challenge that this node has got from the engine.
 const SPREAD_TIME: Duration = Duration::from_millis(500);
-/// Challenges of other nodes that are answered.
-const CHALLENGES_MAX: usize = 1000;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "CHALLENGES_MAX",
-    CHALLENGES_MAX as u64,
-    "Open challenges of an issuer that a node of a fleet answers",
-    "further ones are not answered",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Open challenges of an issuer that a node of a fleet answers.
+    const CHALLENGES_MAX: usize = 1000, count, "further ones are not answered";
+}
 
 /// Answer to a challenge as the store has it.
 #[derive(Serialize, Deserialize)]

@@ -1,12 +1,12 @@
 //! A limit as a record: what is bounded, by what, and what happens then. `docs/limits.md` is made of these.
 //!
-//! A record stands beside the code that keeps the limit, in a list called `LIMITS`.
+//! A record stands beside the code that keeps the limit, in a list called `LIMITS`, which [`limits!`](crate::limits) makes.
 
 /// Limit of one loop, queue or buffer that a peer, a disk or a configuration can fill.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
-    /// Limited quantity, as a noun: `Bytes of a request body`.
-    pub what: &'static str,
+    /// Limited quantity, as a noun: `Bytes of a request body`. Lines of a text, which ends at the first empty one.
+    pub what: &'static [&'static str],
     /// Source of its value.
     pub bound: Bound,
     /// Consequence of reaching it, as a sentence without its dot: `413`, or `the oldest is closed`.
@@ -36,34 +36,131 @@ pub enum Unit {
 }
 
 impl Limit {
-    /// A limit that an operator sets with a directive.
-    pub const fn directive(name: &'static str, what: &'static str, then: &'static str) -> Self {
-        Self { what, bound: Bound::Directive(name), then }
+    /// The limited quantity in one line, without a dot at its end.
+    pub fn what(&self) -> String {
+        let lines = self.what.iter().map(|line| line.trim()).take_while(|line| !line.is_empty());
+        let text = lines.collect::<Vec<_>>().join(" ");
+        text.strip_suffix('.').map_or(text.clone(), str::to_owned)
     }
+}
 
-    /// A limit that an operator sets with a parameter of a directive.
-    pub const fn parameter(
-        directive: &'static str,
-        parameter: &'static str,
-        default: &'static str,
-        what: &'static str,
-        then: &'static str,
-    ) -> Self {
-        Self { what, bound: Bound::Parameter(directive, parameter, default), then }
-    }
+/// Makes a list of limits, and the constants that are compiled in.
+///
+/// ```
+/// tw_base::limits! {
+///     /// Limits of this module.
+///     pub const LIMITS;
+///
+///     /// Clients that wait for the same file.
+///     const WAITING_MAX: usize = 64, count, "503";
+///     /// Time that a client waits.
+///     pub const WAIT_MAX: std::time::Duration = std::time::Duration::from_secs(2), time, "503";
+///     /// Bytes of a request body.
+///     directive "client_max_body_size", "413";
+///     /// Requests beyond the rate.
+///     parameter "limit_req", "burst=", "0", "503";
+/// }
+/// assert_eq!(LIMITS.len(), 4);
+/// assert_eq!(LIMITS[0].what(), "Clients that wait for the same file");
+/// assert_eq!(WAITING_MAX, 64);
+/// ```
+/// The documentation of an item is the limited quantity; what follows an empty line is for readers of the code. The units are `bytes`,
+/// `count`, `time` (a `Duration`), and of numbers `secs`, `millis`, `micros` and `nanos`. The text behind is the consequence. A constant of
+/// another module is `constant UNIT path::NAME, "consequence";`, `use module::LIMITS;` takes over a list, and `use EXPRESSION;` a
+/// single record.
+#[macro_export]
+macro_rules! limits {
+    ($(#[$doc:meta])* $vis:vis const $list:ident; $($items:tt)*) => {
+        $crate::limits!(@next [$(#[$doc])* $vis $list] [] $($items)*);
+    };
+    (@next [$(#[$doc:meta])* $vis:vis $list:ident] [$($part:expr,)*]) => {
+        $(#[$doc])*
+        $vis const $list: &[$crate::Limit] = {
+            const PARTS: &[&[$crate::Limit]] = &[$($part,)*];
+            const COUNT: usize = $crate::limit::count(PARTS);
+            const ALL: [$crate::Limit; COUNT] = $crate::limit::join(PARTS);
+            &ALL
+        };
+    };
+    (@next $head:tt [$($part:expr,)*] use $list:path; $($rest:tt)*) => {
+        $crate::limits!(@next $head [$($part,)* $list,] $($rest)*);
+    };
+    (@next $head:tt [$($part:expr,)*] $(#[doc = $what:literal])+ directive $name:expr, $then:expr; $($rest:tt)*) => {
+        $crate::limits!(@next $head [$($part,)* &[$crate::Limit {
+            what: &[$($what),+], bound: $crate::limit::Bound::Directive($name), then: $then,
+        }],] $($rest)*);
+    };
+    (@next $head:tt [$($part:expr,)*] $(#[doc = $what:literal])+ parameter $name:expr, $parameter:expr, $default:expr, $then:expr;
+        $($rest:tt)*) => {
+        $crate::limits!(@next $head [$($part,)* &[$crate::Limit {
+            what: &[$($what),+], bound: $crate::limit::Bound::Parameter($name, $parameter, $default), then: $then,
+        }],] $($rest)*);
+    };
+    (@next $head:tt [$($part:expr,)*] $(#[doc = $what:literal])+ constant $unit:ident $name:path, $then:expr; $($rest:tt)*) => {
+        $crate::limits!(@next $head [$($part,)* &[$crate::Limit {
+            what: &[$($what),+], bound: $crate::limits!(@bound $unit $name), then: $then,
+        }],] $($rest)*);
+    };
+    (@next $head:tt [$($part:expr,)*] $(#[doc = $what:literal])+ $vis:vis const $name:ident: $type:ty = $value:expr, $unit:ident, $then:expr;
+        $($rest:tt)*) => {
+        $(#[doc = $what])+
+        $vis const $name: $type = $value;
+        $crate::limits!(@next $head [$($part,)* &[$crate::Limit {
+            what: &[$($what),+], bound: $crate::limits!(@bound $unit $name), then: $then,
+        }],] $($rest)*);
+    };
+    (@bound $unit:ident $name:path) => {
+        $crate::limit::Bound::Constant(
+            $crate::limit::last_name(stringify!($name)),
+            $crate::limits!(@value $unit $name),
+            $crate::limits!(@unit $unit),
+        )
+    };
+    (@unit bytes) => { $crate::limit::Unit::Bytes };
+    (@unit count) => { $crate::limit::Unit::Count };
+    (@unit $time:ident) => { $crate::limit::Unit::Micros };
+    (@value time $name:path) => { $name.as_micros() as u64 };
+    (@value secs $name:path) => { $name as u64 * 1_000_000 };
+    (@value millis $name:path) => { $name as u64 * 1000 };
+    (@value nanos $name:path) => { $name as u64 / 1000 };
+    (@value $unit:ident $name:path) => { $name as u64 };
+}
 
-    /// A limit of bytes that is compiled in.
-    pub const fn bytes(name: &'static str, value: u64, what: &'static str, then: &'static str) -> Self {
-        Self { what, bound: Bound::Constant(name, value, Unit::Bytes), then }
+/// Number of records in these lists, for [`limits!`](crate::limits).
+#[doc(hidden)]
+pub const fn count(parts: &[&[Limit]]) -> usize {
+    let (mut count, mut part) = (0, 0);
+    while part < parts.len() {
+        count += parts[part].len();
+        part += 1;
     }
+    count
+}
 
-    /// A limit of things that is compiled in.
-    pub const fn count(name: &'static str, value: u64, what: &'static str, then: &'static str) -> Self {
-        Self { what, bound: Bound::Constant(name, value, Unit::Count), then }
+/// The records of these lists in one, for [`limits!`](crate::limits).
+#[doc(hidden)]
+pub const fn join<const COUNT: usize>(parts: &[&[Limit]]) -> [Limit; COUNT] {
+    let mut all = [Limit { what: &[], bound: Bound::Directive(""), then: "" }; COUNT];
+    let (mut at, mut part) = (0, 0);
+    while part < parts.len() {
+        let mut index = 0;
+        while index < parts[part].len() {
+            all[at] = parts[part][index];
+            at += 1;
+            index += 1;
+        }
+        part += 1;
     }
+    all
+}
 
-    /// A limit of time that is compiled in, in microseconds.
-    pub const fn micros(name: &'static str, value: u64, what: &'static str, then: &'static str) -> Self {
-        Self { what, bound: Bound::Constant(name, value, Unit::Micros), then }
+/// Name behind the last `::` of a path, for [`limits!`](crate::limits).
+#[doc(hidden)]
+pub const fn last_name(path: &'static str) -> &'static str {
+    let bytes = path.as_bytes();
+    let mut start = bytes.len();
+    while start > 0 && bytes[start - 1] != b':' && bytes[start - 1] != b' ' {
+        start -= 1;
     }
+    path.split_at(start).1
 }

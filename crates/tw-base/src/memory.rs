@@ -12,8 +12,6 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-use crate::Limit;
-
 /// Bytes of change that a thread keeps to itself.
 const STEP: i64 = 64 << 10;
 /// Bound of a process without one.
@@ -26,13 +24,15 @@ const EXHAUSTED_PART: u64 = 10;
 /// Divisor of the bound: what clients have to hold before it is any of these.
 const HELD_PART: u64 = 32;
 
-/// Limits of the account.
-pub const LIMITS: &[Limit] = &[Limit::directive(
-    "memory_budget",
-    "Bytes of the process, with what clients make it hold: requests, and bodies that wait for clients or servers",
-    "with less than a half left, nothing is read ahead of slow clients; with less than a third, new requests of clients that hold much \
-     wait, and get 503 after two seconds; with less than a tenth, they get 503 at once, and in the end all do",
-)];
+crate::limits! {
+    /// Limits of the account.
+    pub const LIMITS;
+
+    /// Bytes of the process, with what clients make it hold: requests, and bodies that wait for clients or servers.
+    directive "memory_budget",
+        "with less than a half left, nothing is read ahead of slow clients; with less than a third, new requests of clients that \
+        hold much wait, and get 503 after two seconds; with less than a tenth, they get 503 at once, and in the end all do";
+}
 
 /// Protocol of the clients that hold memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -42,13 +42,15 @@ pub use snapshot::{
     SnapshotPart, SnapshotReader, SnapshotStep, SnapshotWriter,
 };
 
-/// Limits of a cache.
-pub const LIMITS: &[&[tw_base::Limit]] = &[
-    index::LIMITS,
-    policy::LIMITS,
-    format::LIMITS,
-    purge::LIMITS,
-    quota::LIMITS,
-    segment::LIMITS,
-    snapshot::LIMITS,
-];
+tw_base::limits! {
+    /// Limits of a cache.
+    pub const LIMITS;
+
+    use index::LIMITS;
+    use policy::LIMITS;
+    use format::LIMITS;
+    use purge::LIMITS;
+    use quota::LIMITS;
+    use segment::LIMITS;
+    use snapshot::LIMITS;
+}

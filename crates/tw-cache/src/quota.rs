@@ -11,13 +11,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use tw_base::Limit;
-
 use crate::Key;
 use crate::snapshot::BLOCK_SIZE;
 
-/// Owners with a quota of their own.
-const OWNERS_MAX: usize = 65_536;
 /// Places in one step of [`QuotaTable::next_counted`].
 const CHECKED_PER_STEP: usize = 256;
 /// Places in one step of [`QuotaTable::encode`], most of which may be free.
@@ -34,12 +30,13 @@ const ROWS_AT: usize = 16;
 const ROW_SIZE: usize = 36;
 const ROWS_PER_BLOCK: usize = (BLOCK_SIZE - ROWS_AT) / ROW_SIZE;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "OWNERS_MAX",
-    OWNERS_MAX as u64,
-    "Values of the variable of `cache_quota` with a quota of their own in one cache, about 100 bytes each",
-    "all further values share one quota",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Values of the variable of `cache_quota` with a quota of their own in one cache, about 100 bytes each.
+    const OWNERS_MAX: usize = 65_536, count, "all further values share one quota";
+}
 
 /// Number of an owner: a hash of the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

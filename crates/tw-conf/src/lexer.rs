@@ -10,17 +10,16 @@ use crate::lua::end_of_block;
 use crate::span::Span;
 use crate::tree::Word;
 use std::sync::Arc;
-use tw_base::Limit;
 
-/// Largest length of one word with its end: nginx's read buffer.
-pub const MAX_PARAMETER_SIZE: usize = 4096;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
-    "MAX_PARAMETER_SIZE",
-    MAX_PARAMETER_SIZE as u64,
-    "Bytes of one word of a configuration",
-    "the configuration is refused",
-)];
+    /// Bytes of one word of a configuration.
+    ///
+    /// Largest length of one word with its end: nginx's read buffer.
+    pub const MAX_PARAMETER_SIZE: usize = 4096, bytes, "the configuration is refused";
+}
 
 /// Bytes that have no meaning of their own: neither blanks nor ends of lines, quotes, braces, `;`, `#`, `$` or `\\`.
 const IS_PLAIN: [bool; 256] = {

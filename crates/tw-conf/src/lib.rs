@@ -28,8 +28,13 @@ mod suggest;
 mod tree;
 pub mod units;
 
-/// The limits kept here, for documents.
-pub const LIMITS: &[&[tw_base::Limit]] = &[lexer::LIMITS, reader::LIMITS];
+tw_base::limits! {
+    /// The limits kept here, for documents.
+    pub const LIMITS;
+
+    use lexer::LIMITS;
+    use reader::LIMITS;
+}
 
 pub use advice::advise;
 pub use context::*;

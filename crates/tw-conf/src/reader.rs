@@ -14,48 +14,30 @@ use crate::span::{Origin, Span};
 use crate::tree::{Node, Tree, Word};
 use std::io;
 use std::sync::Arc;
-use tw_base::Limit;
 
-/// Limit of nested includes. Real trees use three or four levels; a file that includes itself reaches it, where nginx
-/// would end at its limit of open files.
-pub const MAX_INCLUDE_DEPTH: u32 = 64;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-/// Limit of nested blocks, over all includes. Real ones reach about eight; reading recurses once per level.
-pub const MAX_BLOCK_DEPTH: u32 = 128;
-
-/// Limit of included files in all. A configuration with one file for each of 100,000 sites, each with a few shared
-/// snippets, fits; files that include each other twice per level do not.
-pub const MAX_INCLUDES: u32 = 1 << 20;
-
-/// Number of failures kept before reading ends: more are no configuration.
-const MAX_FAILURES: usize = 1000;
-
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "MAX_INCLUDE_DEPTH",
-        MAX_INCLUDE_DEPTH as u64,
-        "Files that include each other, counted inwards",
-        "the configuration is refused",
-    ),
-    Limit::count(
-        "MAX_INCLUDES",
-        MAX_INCLUDES as u64,
-        "Files that are included",
-        "the configuration is refused",
-    ),
-    Limit::count(
-        "MAX_FAILURES",
-        MAX_FAILURES as u64,
-        "Missing files and broken lines of a configuration that are listed",
-        "further ones are found by the next test",
-    ),
-    Limit::count(
-        "MAX_BLOCK_DEPTH",
-        MAX_BLOCK_DEPTH as u64,
-        "Blocks within blocks",
-        "the configuration is refused",
-    ),
-];
+    /// Files that include each other, counted inwards.
+    ///
+    /// Limit of nested includes. Real trees use three or four levels; a file that includes itself reaches it, where nginx would
+    /// end at its limit of open files.
+    pub const MAX_INCLUDE_DEPTH: u32 = 64, count, "the configuration is refused";
+    /// Files that are included.
+    ///
+    /// Limit of included files in all. A configuration with one file for each of 100,000 sites, each with a few shared
+    /// snippets, fits; files that include each other twice per level do not.
+    pub const MAX_INCLUDES: u32 = 1 << 20, count, "the configuration is refused";
+    /// Missing files and broken lines of a configuration that are listed.
+    ///
+    /// Number of failures kept before reading ends: more are no configuration.
+    const MAX_FAILURES: usize = 1000, count, "further ones are found by the next test";
+    /// Blocks within blocks.
+    ///
+    /// Limit of nested blocks, over all includes. Real ones reach about eight; reading recurses once per level.
+    pub const MAX_BLOCK_DEPTH: u32 = 128, count, "the configuration is refused";
+}
 
 /// Reads configuration texts into a [`Tree`].
 ///

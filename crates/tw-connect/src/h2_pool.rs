@@ -18,7 +18,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use tw_base::Limit;
 use tw_http2::Connection;
 use tw_net::{Addr, ConnectOptions};
 use tw_upstream::PeerId;
@@ -30,51 +29,31 @@ use stream::ResponseState;
 pub use stream::{StreamEnd, StreamEvent, UpstreamStream};
 pub use table::{H2Pool, StreamParams, acquire_shared, open_dedicated};
 
-/// Most concurrent streams of one connection, whatever more its server allows.
-const STREAMS_MAX: usize = 100;
-/// Most resets on one connection beyond the number of its complete responses. After half of them, it takes no more requests.
-const RESETS_MAX: u64 = 100;
-/// Bytes of one response that wait for whoever reads it.
-const STREAM_WINDOW: u32 = 128 << 10;
 /// Flow-control window of a connection: the sum of the windows of its streams, so that no stream waits for the reader of
 /// another.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX as u32;
-/// Most bytes of requests that wait for the socket of a connection.
-const GATHERED_MAX: usize = 256 << 10;
 /// Factor between the allowed size of a head and the limit on field lists, which counts more than names and values (RFC 9113
 /// section 6.5.2).
 const FIELD_LIST_FACTOR: u32 = 2;
 
-/// Limits of this module.
-pub const LIMITS: &[Limit] = &[
-    Limit::count(
-        "STREAMS_MAX",
-        STREAMS_MAX as u64,
-        "Requests that one connection of HTTP/2 to an upstream server carries at once, if the server allows as many",
-        "another connection is opened",
-    ),
-    Limit::count(
-        "RESETS_MAX",
-        RESETS_MAX,
-        "Requests on one connection of HTTP/2 to an upstream server that clients abandon, beyond as many as are answered",
-        "new requests use another connection from half of them on",
-    ),
-    Limit::bytes(
-        "STREAM_WINDOW",
-        STREAM_WINDOW as u64,
-        "Bytes of one response in HTTP/2 of an upstream server that were not taken yet",
-        "the upstream server has to wait (flow control)",
-    ),
-    Limit::bytes(
-        "GATHERED_MAX",
-        GATHERED_MAX as u64,
-        "Bytes for an upstream server in HTTP/2 that wait for the socket",
-        "no more of the bodies of requests is taken for it until some have left",
-    ),
-    io::LIMITS[0],
-    io::LIMITS[1],
-    table::LIMIT,
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub const LIMITS;
+
+    /// Requests that one connection of HTTP/2 to an upstream server carries at once, if the server allows as many.
+    const STREAMS_MAX: usize = 100, count, "another connection is opened";
+    /// Requests on one connection of HTTP/2 to an upstream server that clients abandon, beyond as many as are answered.
+    ///
+    /// Most resets on one connection beyond the number of its complete responses. After half of them, it takes no more
+    /// requests.
+    const RESETS_MAX: u64 = 100, count, "new requests use another connection from half of them on";
+    /// Bytes of one response in HTTP/2 of an upstream server that were not taken yet.
+    const STREAM_WINDOW: u32 = 128 << 10, bytes, "the upstream server has to wait (flow control)";
+    /// Bytes for an upstream server in HTTP/2 that wait for the socket.
+    const GATHERED_MAX: usize = 256 << 10, bytes, "no more of the bodies of requests is taken for it until some have left";
+    use io::LIMITS;
+    use table::LIMITS;
+}
 
 // DIFF(nginx): requests in HTTP/2 share connections.
 /// One connection that carries many requests.

@@ -12,7 +12,6 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
-use tw_base::Limit;
 use tw_core::event_loop::{Buffers, BulkTurn, LoopCore};
 use tw_net::Transport;
 use tw_rt::Deadline;
@@ -80,16 +79,13 @@ impl RelayEnd for &Transport {
     }
 }
 
-/// Bytes of a large transfer that are read at once, as long as the other side takes them at once.
-pub const BULK_READ_SIZE: usize = 256 << 10;
+tw_base::limits! {
+    /// The limits kept here.
+    pub const LIMITS;
 
-/// The limits kept here.
-pub const LIMITS: &[Limit] = &[Limit::bytes(
-    "BULK_READ_SIZE",
-    BULK_READ_SIZE as u64,
-    "Bytes of a relay that are read at once while the other side takes all of them at once",
-    "the rest is read later",
-)];
+    /// Bytes of a relay that are read at once while the other side takes all of them at once.
+    pub const BULK_READ_SIZE: usize = 256 << 10, bytes, "the rest is read later";
+}
 
 /// Limits of a relay.
 #[derive(Clone, Copy)]

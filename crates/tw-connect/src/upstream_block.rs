@@ -179,6 +179,16 @@ impl<P: ConnectingProtocol> Default for Raw<P> {
     }
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Requests that wait for a server of one group.
+    directive "queue", "502";
+    /// Bytes of a zone of sessions that are learned, 256 for each.
+    directive "sticky", "the session goes that was used the longest ago";
+}
+
 impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
     type Raw = Raw<P>;
 
@@ -326,14 +336,7 @@ impl<P: ConnectingProtocol> Settings<P> for Upstream<P> {
             .set(|raw, node, _| raw.queue.set_with(node, queue::read)),
     ];
 
-    const LIMITS: &'static [Limit] = &[
-        Limit::directive("queue", "Requests that wait for a server of one group", "502"),
-        Limit::directive(
-            "sticky",
-            "Bytes of a zone of sessions that are learned, 256 for each",
-            "the session goes that was used the longest ago",
-        ),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     const METRICS: &'static [Metric] = metrics::METRICS;
 

@@ -20,7 +20,7 @@ use tw_accept::ssl::{
     self, CertificateCache, CertificateNames, CertificateReader, DynamicCertificate, KeyLogFile,
     TlsParameters, certificate_file, certificate_file::FirstSignature, is_dynamic,
 };
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use tw_conf::{ConfError, Setting, Word};
 use tw_core::load::Resolve;
 use tw_core::reach::Reach;
@@ -32,26 +32,17 @@ use tw_tls::{Authorities, Cost, Identity, Purpose, Trust, TrustError, Upstream};
 pub use self::handshake::{TlsPools, UpstreamTls};
 use crate::protocol::ConnectingProtocol;
 
-/// Servers of which sessions are kept, for each kind of settings.
-const SESSION_SERVERS_MAX: usize = 256;
-/// Sessions kept of each of them: eight for each of four names.
-const SESSIONS_MAX: usize = 32;
+tw_base::limits! {
+    /// Limits of this module.
+    pub const LIMITS;
 
-/// Limits of this module.
-pub const LIMITS: &[Limit] = &[
-    Limit::count(
-        "SESSION_SERVERS_MAX",
-        SESSION_SERVERS_MAX as u64,
-        "Upstream servers of which TLS sessions are kept, for locations with the same settings",
-        "those of some other server are forgotten",
-    ),
-    Limit::count(
-        "SESSIONS_MAX",
-        SESSIONS_MAX as u64,
-        "TLS sessions kept of one upstream server",
-        "the oldest is forgotten",
-    ),
-];
+    /// Upstream servers of which TLS sessions are kept, for locations with the same settings.
+    const SESSION_SERVERS_MAX: usize = 256, count, "those of some other server are forgotten";
+    /// TLS sessions kept of one upstream server.
+    ///
+    /// Sessions kept of each of them: eight for each of four names.
+    const SESSIONS_MAX: usize = 32, count, "the oldest is forgotten";
+}
 
 /// Protocol inside of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use pin_project_lite::pin_project;
 use tokio::task::JoinHandle;
-use tw_base::Limit;
 use tw_net::{Addr, ListenSocket, Transport, proxy_protocol};
 use tw_rt::watch::Subject;
 use tw_rt::{Inbox, MemoryRelease, Socket, TaskSet};
@@ -59,48 +58,32 @@ pub use session_handover::{
 pub use slow_requests::{SlowRequest, SlowRequests};
 pub use tally::{HandshakeFailure, LoopCounter, OwnTally, Tally};
 
-/// Largest number of panics whose stacks have not been written yet.
-pub const PANICS_WAITING_MAX: usize = 16;
-/// Largest number of remembered stacks: one fault may happen with every request.
-pub const STACKS_KNOWN_MAX: usize = 16;
+tw_base::limits! {
+    /// Limits of event loops.
+    pub const LIMITS;
 
-/// Limits of event loops.
-pub const LIMITS: &[Limit] = &[
-    Limit::directive(
-        "worker_connections",
-        "Connections open on one loop, to clients and to upstream servers",
-        "idle connections to upstream servers are closed, the oldest first, then connections that wait for a request, or linger; with none, a new client is refused, and a request that needs a connection gets 500",
-    ),
-    idle_eviction::LIMIT,
-    accept::AT_ONCE_LIMIT,
-    budget::LIMITS[0],
-    budget::LIMITS[1],
-    budget::LIMITS[2],
-    Limit::count(
-        "PANICS_WAITING_MAX",
-        PANICS_WAITING_MAX as u64,
-        "Panics whose stacks wait to be written into the error log",
-        "further ones are written without",
-    ),
-    Limit::count(
-        "STACKS_KNOWN_MAX",
-        STACKS_KNOWN_MAX as u64,
-        "Stacks of panics whose names are remembered",
-        "the oldest is looked up anew",
-    ),
-    accept::LIMIT,
-    datagrams::LIMIT,
-    passed_datagrams::LIMIT,
-    process_links::LIMITS[0],
-    process_links::LIMITS[1],
-    process_links::LIMITS[2],
-    session_handover::LIMITS[0],
-    session_handover::LIMITS[1],
-    session_handover::LIMITS[2],
-    balance::LIMIT,
-    counts::LIMIT,
-    slow_requests::LIMIT,
-];
+    /// Connections open on one loop, to clients and to upstream servers.
+    directive "worker_connections",
+        "idle connections to upstream servers are closed, the oldest first, then connections that wait for a request, or linger; \
+        with none, a new client is refused, and a request that needs a connection gets 500";
+    use idle_eviction::LIMITS;
+    use accept::AT_ONCE_LIMIT;
+    use budget::LIMITS;
+    /// Panics whose stacks wait to be written into the error log.
+    pub const PANICS_WAITING_MAX: usize = 16, count, "further ones are written without";
+    /// Stacks of panics whose names are remembered.
+    ///
+    /// Largest number of remembered stacks: one fault may happen with every request.
+    pub const STACKS_KNOWN_MAX: usize = 16, count, "the oldest is looked up anew";
+    use accept::LIMITS;
+    use datagrams::LIMITS;
+    use passed_datagrams::LIMITS;
+    use process_links::LIMITS;
+    use session_handover::LIMITS;
+    use balance::LIMITS;
+    use counts::LIMITS;
+    use slow_requests::LIMITS;
+}
 
 /// Application that runs on the loops of a process: one protocol, or all of them. A value is its state on one loop.
 pub trait Application: Sized + 'static {

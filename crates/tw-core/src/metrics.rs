@@ -41,7 +41,6 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use tw_base::Limit;
 use tw_base::hist::Snapshot;
 use tw_disk::{DeviceStats, PoolStats};
 
@@ -58,8 +57,13 @@ pub use writer::{MetricsWriter, WriteProgress};
 /// Begins the name of every metric.
 pub const PREFIX: &str = "tailwater_";
 
-/// Limits of what is written and kept.
-pub const LIMITS: &[Limit] = &[writer::LIMIT, history::LIMITS[0], history::LIMITS[1], history::LIMITS[2]];
+tw_base::limits! {
+    /// Limits of what is written and kept.
+    pub const LIMITS;
+
+    use writer::LIMITS;
+    use history::LIMITS;
+}
 
 /// The metrics that no protocol has to itself, in the order in which they are written, with what they are about.
 pub static CORE: [(&str, &[Metric]); 7] = [

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use tw_base::Limit;
 use tw_conf::{ConfError, Node, units};
 use tw_disk::{Aio, DEFAULT_MAX_QUEUE, DEFAULT_NAME, DEFAULT_THREADS, Disk, Pool, PoolSize};
 
@@ -21,32 +20,22 @@ pub struct PoolSettings {
 /// Index of the pool `default`.
 pub const DEFAULT: usize = 0;
 
-/// Limits of pools.
-pub const LIMITS: &[Limit] = &[
-    Limit::parameter("thread_pool", "threads=", "32", "Jobs at work in one pool", "further jobs wait"),
-    Limit::parameter(
-        "thread_pool",
-        "max_queue=",
-        "65536",
-        "Jobs that wait for a thread of one pool, for each device",
-        "503 with Retry-After; the error log says so",
-    ),
-    Limit::parameter(
-        "thread_pool",
-        "device_threads=",
-        "half of the threads, rounded up",
-        "Threads of one pool that work for one device",
-        "further jobs for the device wait in its queue; other devices have the other threads",
-    ),
-    Limit::parameter(
-        "thread_pool",
-        "device_timeout=",
-        "10s",
-        "Time that an operation may make no progress before its device is taken to hang",
-        "its thread is replaced; whoever waits for the device gets 503 with Retry-After, or what the origin server answers; \
-         the error log says so",
-    ),
-];
+tw_base::limits! {
+    /// Limits of pools.
+    pub const LIMITS;
+
+    /// Jobs at work in one pool.
+    parameter "thread_pool", "threads=", "32", "further jobs wait";
+    /// Jobs that wait for a thread of one pool, for each device.
+    parameter "thread_pool", "max_queue=", "65536", "503 with Retry-After; the error log says so";
+    /// Threads of one pool that work for one device.
+    parameter "thread_pool", "device_threads=", "half of the threads, rounded up",
+        "further jobs for the device wait in its queue; other devices have the other threads";
+    /// Time that an operation may make no progress before its device is taken to hang.
+    parameter "thread_pool", "device_timeout=", "10s",
+        "its thread is replaced; whoever waits for the device gets 503 with Retry-After, or what the origin server answers; the \
+        error log says so";
+}
 
 impl PoolSettings {
     /// The pool that `aio threads` uses.

@@ -8,7 +8,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use tw_base::Limit;
 use tw_base::fault::FAULT_DELAY_MAX;
 use tw_conf::{
     Args, ConfError, Cx, Directive, EVENTS, IneffectiveDirectives, MAIN, Node, Setting, Word, record, units,
@@ -194,34 +193,19 @@ pub enum ConnectionBalance {
     Accept,
 }
 
-/// Most loops of a process.
-pub const WORKERS_MAX: u64 = 1024;
+tw_base::limits! {
+    /// Limits of the process.
+    pub const LIMITS;
 
-/// Limits of the process.
-pub const LIMITS: &[Limit] = &[
-    Limit::count(
-        "WORKERS_MAX",
-        WORKERS_MAX,
-        "Event loops of the process (worker_processes)",
-        "the configuration is refused",
-    ),
-    Limit::micros(
-        "FAULT_DELAY_MAX",
-        FAULT_DELAY_MAX.as_micros() as u64,
-        "Delay of an operation by debug_disk_fault or tailwater-slowdisk",
-        "the configuration, or the option, is refused",
-    ),
-    Limit::directive(
-        "worker_rlimit_nofile",
-        "Open files and sockets of the process",
-        "no new connection is accepted; files get 503",
-    ),
-    Limit::directive(
-        "worker_shutdown_timeout",
-        "Time that connections have to end when their loop leaves",
-        "they are closed",
-    ),
-];
+    /// Event loops of the process (worker_processes).
+    pub const WORKERS_MAX: u64 = 1024, count, "the configuration is refused";
+    /// Delay of an operation by debug_disk_fault or tailwater-slowdisk.
+    constant time FAULT_DELAY_MAX, "the configuration, or the option, is refused";
+    /// Open files and sockets of the process.
+    directive "worker_rlimit_nofile", "no new connection is accepted; files get 503";
+    /// Time that connections have to end when their loop leaves.
+    directive "worker_shutdown_timeout", "they are closed";
+}
 
 /// Settings of the process as written.
 #[derive(Default)]

@@ -11,18 +11,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fancy_regex::{BytesMode, RegexBuilder};
-use tw_base::Limit;
 
-/// Steps a backtracking match may take before it is given up (about 10 ms of one core).
-pub const BACKTRACK_LIMIT: usize = 500_000;
+tw_base::limits! {
+    /// Limits of a match.
+    pub const LIMITS;
 
-/// Limits of a match.
-pub const LIMITS: &[Limit] = &[Limit::count(
-    "BACKTRACK_LIMIT",
-    BACKTRACK_LIMIT as u64,
-    "Steps of one match of a regular expression",
-    "500, and a line in the error log",
-)];
+    /// Steps of one match of a regular expression.
+    pub const BACKTRACK_LIMIT: usize = 500_000, count, "500, and a line in the error log";
+}
 
 /// A compiled pattern.
 #[derive(Debug)]

@@ -14,33 +14,24 @@ use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use tw_base::Limit;
 use tw_base::hist::{Histogram, Snapshot};
 
-/// Jobs reading from a device from which on a loop no longer starts requests of its own. A job causes some four requests with
-/// what it reads ahead, so that half of the 64 requests of a small device are still free.
-const BUSY_READERS: u32 = 8;
 /// Jobs per epoch of a device, as a power of two: what was not read for 1024 to 2048 jobs is no longer taken for hot. That
 /// is 3 to 5 seconds of a hard disk, and 20 milliseconds of a fast solid state disk, where a needless job costs as little.
 const EPOCH_BITS: u32 = 10;
 
-/// Devices with a record of their own; the others share one and are always read by jobs.
-pub const DEVICES_MAX: usize = 256;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "DEVICES_MAX",
-        DEVICES_MAX as u64,
-        "Devices with a record of their own",
-        "the others share one and its share of a pool, and are read by pools only",
-    ),
-    Limit::count(
-        "BUSY_READERS",
-        BUSY_READERS as u64,
-        "Jobs that read from one device before loops stop to try reads that may start a request",
-        "loops read only what they lately found in memory; the rest goes to the pool",
-    ),
-];
+    /// Devices with a record of their own.
+    pub const DEVICES_MAX: usize = 256, count, "the others share one and its share of a pool, and are read by pools only";
+    /// Jobs that read from one device before loops stop to try reads that may start a request.
+    ///
+    /// Jobs reading from a device from which on a loop no longer starts requests of its own. A job causes some four requests
+    /// with what it reads ahead, so that half of the 64 requests of a small device are still free.
+    const BUSY_READERS: u32 = 8, count, "loops read only what they lately found in memory; the rest goes to the pool";
+}
 
 /// Way in which a loop may read files of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

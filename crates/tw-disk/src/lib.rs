@@ -52,17 +52,19 @@ mod task;
 mod temp;
 mod watch;
 
-/// The limits kept here, for documents.
-pub const LIMITS: &[&[tw_base::Limit]] = &[
-    device::LIMITS,
-    &[read_window::LIMIT],
-    mounts::LIMITS,
-    pool::LIMITS,
-    watch::LIMITS,
-    ring::LIMITS,
-    ops::LIMITS,
-    lock::LIMITS,
-];
+tw_base::limits! {
+    /// The limits kept here, for documents.
+    pub const LIMITS;
+
+    use device::LIMITS;
+    use read_window::LIMITS;
+    use mounts::LIMITS;
+    use pool::LIMITS;
+    use watch::LIMITS;
+    use ring::LIMITS;
+    use ops::LIMITS;
+    use lock::LIMITS;
+}
 
 pub use account::{Account, DiskWait, JobClass, JobSource};
 pub use device::{DEVICES_MAX, DeviceStats, Reads, devices};

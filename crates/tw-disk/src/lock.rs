@@ -28,42 +28,33 @@ use crate::stats::Sharded;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
+use tw_base::FatalMutex;
 use tw_base::count::Counter;
-use tw_base::{FatalMutex, Limit};
 use tw_sys::memory::MappedFile;
 
 pub use sending::{FileCheck, Sending};
 
 /// Smallest file that is locked, bytes: below it a copy costs as little as `sendfile` does.
 pub const LOCK_FILE_MIN: u64 = 16 << 10;
-/// Largest file that is locked, bytes, should `LOCK_SHARE` allow it.
-pub const LOCK_FILE_MAX: u64 = 256 << 20;
 /// The part of all locked bytes that one file may take,
 const LOCK_SHARE: u64 = 4;
 /// or so many, where all are few: a file that is sent pushes nobody out, and large ones gain most.
 const LOCK_FILE_ALWAYS: u64 = 4 << 20;
-/// Files that are being locked at one time.
-const LOCK_JOBS_MAX: u32 = 2;
 /// A file that was sent in the last so many seconds stays locked, lest files that do not fit together push each other out.
 const IDLE_S: u32 = 2;
 /// Files that are looked at to make room for one.
 const EVICT_SCAN_MAX: usize = 256;
 const PAGE_SIZE: u64 = 4096;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "LOCK_FILE_MAX",
-        LOCK_FILE_MAX,
-        "Bytes of a file that is locked in memory to be sent by the kernel; at most a quarter of hot_lock_size, or 4 MiB",
-        "larger ones are copied to their clients",
-    ),
-    Limit::count(
-        "LOCK_JOBS_MAX",
-        LOCK_JOBS_MAX as u64,
-        "Files that are being locked in memory at one time",
-        "others are copied to their clients, and asked for again",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Bytes of a file that is locked in memory to be sent by the kernel; at most a quarter of hot_lock_size, or 4 MiB.
+    pub const LOCK_FILE_MAX: u64 = 256 << 20, bytes, "larger ones are copied to their clients";
+    /// Files that are being locked in memory at one time.
+    const LOCK_JOBS_MAX: u32 = 2, count, "others are copied to their clients, and asked for again";
+}
 
 /// Why a file was not locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

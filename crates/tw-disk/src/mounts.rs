@@ -22,7 +22,6 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, Once, PoisonError, RwLock, TryLockError};
-use tw_base::Limit;
 
 pub(crate) use walk::Way;
 
@@ -106,23 +105,15 @@ struct FaultyPaths {
     mounts: Vec<Mount>,
 }
 
-/// Directories that lead to another device than their path says, and are remembered.
-const ELSEWHERE_MAX: usize = 256;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "ELSEWHERE_MAX",
-        ELSEWHERE_MAX as u64,
-        "Directories that lead to another device through symbolic links, and are remembered",
-        "the links to further ones are read by each job",
-    ),
-    Limit::count(
-        "PLAIN_MAX",
-        walk::PLAIN_MAX as u64,
-        "Directories that are remembered to have no link to another device on their way",
-        "all are forgotten, and the links to them are read again",
-    ),
-];
+    /// Directories that lead to another device through symbolic links, and are remembered.
+    const ELSEWHERE_MAX: usize = 256, count, "the links to further ones are read by each job";
+    /// Directories that are remembered to have no link to another device on their way.
+    constant count walk::PLAIN_MAX, "all are forgotten, and the links to them are read again";
+}
 
 static TABLE: RwLock<Option<Arc<Table>>> = RwLock::new(None);
 /// Paths that are faulty on purpose. Only threads that may wait use them.

@@ -28,17 +28,17 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tw_base::{FatalMutex, FatalMutexGuard, Limit};
+use tw_base::{FatalMutex, FatalMutexGuard};
 
-/// Threads of one pool that hang and were replaced. Each device is good for half of the threads and a few at most.
-const HUNG_THREADS_MAX: u32 = 256;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "HUNG_THREADS_MAX",
-    HUNG_THREADS_MAX as u64,
-    "Threads of one pool that hang on a device and are replaced by others",
-    "further ones that hang count as threads of the pool until they end",
-)];
+    /// Threads of one pool that hang on a device and are replaced by others.
+    ///
+    /// Each device is good for half of the threads and a few at most.
+    const HUNG_THREADS_MAX: u32 = 256, count, "further ones that hang count as threads of the pool until they end";
+}
 
 /// The pool that does what is left to do for pools that have ended.
 static HEIR: OnceLock<Weak<Shared>> = OnceLock::new();

@@ -10,21 +10,20 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::fs::{Advice, fadvise, major, minor};
-use tw_base::Limit;
 
 use crate::file::Inner;
 use crate::os;
 
-/// Bytes that are read ahead at once. 200 clients with files of 4 MiB and 512 MiB of memory got 116 instead of 33 MB/s of a
-/// disk with 120 MB/s and a read-ahead of 8 MiB.
-const READ_WINDOW: u64 = 512 << 10;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMIT: Limit = Limit::bytes(
-    "READ_WINDOW",
-    READ_WINDOW,
-    "Bytes read ahead of each file while 8 or more jobs read from a device whose read-ahead is larger",
-    "the next job reads on",
-);
+    /// Bytes read ahead of each file while 8 or more jobs read from a device whose read-ahead is larger.
+    ///
+    /// Bytes that are read ahead at once. 200 clients with files of 4 MiB and 512 MiB of memory got 116 instead of 33 MB/s of a
+    /// disk with 120 MB/s and a read-ahead of 8 MiB.
+    const READ_WINDOW: u64 = 512 << 10, bytes, "the next job reads on";
+}
 
 /// Prepares a read of `len` bytes at `offset` by a job: starts to read the window that begins there, if the device is busy.
 pub(crate) fn prepare(file: &Inner, fd: &OwnedFd, offset: u64, len: usize) {

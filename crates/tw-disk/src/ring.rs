@@ -20,18 +20,18 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use tw_sys::uring::{Read, Ring, Waker};
 
-/// Reads in flight in one ring: twice the default threads, a quarter of the requests a block device usually takes.
-pub const RING_PLACES: u32 = 64;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "RING_PLACES",
-    RING_PLACES as u64,
-    "Reads in flight in the io_uring of one pool (aio on)",
-    "further ones wait in the queue of the pool",
-)];
+    /// Reads in flight in the io_uring of one pool (aio on).
+    ///
+    /// Reads in flight in one ring: twice the default threads, a quarter of the requests a block device usually takes.
+    pub const RING_PLACES: u32 = 64, count, "further ones wait in the queue of the pool";
+}
 
 /// A read that waits for its turn.
 pub(crate) struct ReadWork {

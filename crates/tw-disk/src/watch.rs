@@ -13,28 +13,19 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tw_base::Limit;
 
 /// Interval at which pools at work are looked at.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Time for which jobs wait for the end of a probe.
-const PROBE_WAIT: Duration = TICK.saturating_mul(PROBE_TICKS as u32);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "PROBES_MAX",
-        PROBES_MAX as u64,
-        "Operations begun on a device beyond its share of a pool while others hang there",
-        "503 with Retry-After, or the origin server, until one of them ends",
-    ),
-    Limit::micros(
-        "PROBE_WAIT",
-        PROBE_WAIT.as_micros() as u64,
-        "Wait for a device that hangs, behind the operation that tries whether it answers again",
-        "503 with Retry-After, or the origin server",
-    ),
-];
+    /// Operations begun on a device beyond its share of a pool while others hang there.
+    constant count PROBES_MAX, "503 with Retry-After, or the origin server, until one of them ends";
+    /// Wait for a device that hangs, behind the operation that tries whether it answers again.
+    const PROBE_WAIT: Duration = TICK.saturating_mul(PROBE_TICKS as u32), time, "503 with Retry-After, or the origin server";
+}
 
 /// A queue that is looked at.
 pub(crate) trait Watched: Send + Sync {

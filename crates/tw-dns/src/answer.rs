@@ -3,22 +3,19 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tw_base::Limit;
-
 use crate::error::ResolveError;
 use crate::name::Name;
 
-/// Limit of aliases followed within one response, and of queries that follow them. Real chains have up to five; nginx
-/// follows 50.
-pub(crate) const CHAIN_MAX: usize = 16;
+tw_base::limits! {
+    /// Limits of the work that a response can cause.
+    pub(crate) const LIMITS;
 
-/// Limits of the work that a response can cause.
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "CHAIN_MAX",
-    CHAIN_MAX as u64,
-    "Aliases (CNAME) that are followed for a name",
-    "the name is not found",
-)];
+    /// Aliases (CNAME) that are followed for a name.
+    ///
+    /// Limit of aliases followed within one response, and of queries that follow them. Real chains have up to five; nginx
+    /// follows 50.
+    pub(crate) const CHAIN_MAX: usize = 16, count, "the name is not found";
+}
 
 /// Kinds of questions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -11,53 +11,33 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use tw_base::Limit;
-
 use crate::answer::{Question, Records};
 
-/// Answers that are kept by one resolver: some 300 bytes each.
-pub(crate) const ENTRIES_MAX: usize = 16_384;
 /// Shortest lifetime of an answer, whatever its TTL, so that concurrent requests cause one query.
 const TTL_MIN: Duration = Duration::from_secs(1);
-/// Longest lifetime of an answer, whatever its TTL, unless `valid` is set.
-const TTL_MAX: Duration = Duration::from_secs(86_400);
-/// Longest lifetime of a negative answer: a name that an operator adds should be found soon.
-const NEGATIVE_TTL_MAX: Duration = Duration::from_secs(30);
-/// Time for which an expired answer may be used when no server answers (RFC 8767: 1 to 3 days).
-const STALE_MAX: Duration = Duration::from_secs(86_400);
 /// Time after a failure during which an expired answer is used without waiting for servers (RFC 8767: at most one try
 /// in 30 s).
 const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// Entries that are looked at to find one that can go: more would make a turn long.
 const HAND_STEPS_MAX: usize = 64;
 
-/// Limits of the cache.
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "ENTRIES_MAX",
-        ENTRIES_MAX as u64,
-        "Answers kept by a resolver",
-        "an answer that was not used lately goes",
-    ),
-    Limit::micros(
-        "NEGATIVE_TTL_MAX",
-        NEGATIVE_TTL_MAX.as_micros() as u64,
-        "Time that a name is taken not to exist",
-        "it is asked for again",
-    ),
-    Limit::micros(
-        "TTL_MAX",
-        TTL_MAX.as_micros() as u64,
-        "Time that the answer of a name server holds, unless `valid` says it",
-        "the name is asked for again",
-    ),
-    Limit::micros(
-        "STALE_MAX",
-        STALE_MAX.as_micros() as u64,
-        "Time that an old answer is used while no name server answers",
-        "the name cannot be resolved",
-    ),
-];
+tw_base::limits! {
+    /// Limits of the cache.
+    pub(crate) const LIMITS;
+
+    /// Answers kept by a resolver.
+    pub(crate) const ENTRIES_MAX: usize = 16_384, count, "an answer that was not used lately goes";
+    /// Time that a name is taken not to exist.
+    ///
+    /// Longest lifetime of a negative answer: a name that an operator adds should be found soon.
+    const NEGATIVE_TTL_MAX: Duration = Duration::from_secs(30), time, "it is asked for again";
+    /// Time that the answer of a name server holds, unless `valid` says it.
+    const TTL_MAX: Duration = Duration::from_secs(86_400), time, "the name is asked for again";
+    /// Time that an old answer is used while no name server answers.
+    ///
+    /// Time for which an expired answer may be used when no server answers (RFC 8767: 1 to 3 days).
+    const STALE_MAX: Duration = Duration::from_secs(86_400), time, "the name cannot be resolved";
+}
 
 /// Cached answer: records, or an error.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, connect, re
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UdpSocket};
-use tw_base::{Errno, Limit};
+use tw_base::Errno;
 
 use crate::answer::{Question, Reply};
 use crate::error::ResolveError;
@@ -25,27 +25,20 @@ use crate::servers::{CaseHandling, Server};
 use crate::stats::Stats;
 use crate::wire::{Case, Query, RANDOM_SIZE, Transport, Verdict};
 
-/// Limit of datagrams that do not match the query. With more, someone is guessing, and the query goes over TCP, which
-/// is hard to forge.
-const UNMATCHED_MAX: usize = 8;
-/// Room for a datagram. We do not offer more than 512 bytes; servers may send more.
-const DATAGRAM_SIZE: usize = 2048;
+tw_base::limits! {
+    /// Limits of what a server can send.
+    pub(crate) const LIMITS;
 
-/// Limits of what a server can send.
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "UNMATCHED_MAX",
-        UNMATCHED_MAX as u64,
-        "Datagrams for a question of ours that are no answer to it",
-        "it is asked over TCP",
-    ),
-    Limit::bytes(
-        "DATAGRAM_SIZE",
-        DATAGRAM_SIZE as u64,
-        "A datagram of a name server",
-        "it is asked over TCP, where an answer has at most 65535 bytes",
-    ),
-];
+    /// Datagrams for a question of ours that are no answer to it.
+    ///
+    /// Limit of datagrams that do not match the query. With more, someone is guessing, and the query goes over TCP, which is
+    /// hard to forge.
+    const UNMATCHED_MAX: usize = 8, count, "it is asked over TCP";
+    /// A datagram of a name server.
+    ///
+    /// Room for a datagram. We do not offer more than 512 bytes; servers may send more.
+    const DATAGRAM_SIZE: usize = 2048, bytes, "it is asked over TCP, where an answer has at most 65535 bytes";
+}
 
 /// Result of an exchange: an answer, or the reason why the server cannot be reached.
 pub(crate) type ExchangeResult = Result<Reply, ResolveError>;

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep_until, timeout_at};
-use tw_base::Limit;
 use tw_rt::{Subject, clock, spawn_local};
 
 use crate::answer::{CHAIN_MAX, Question, Reply};
@@ -23,28 +22,20 @@ use crate::exchange::{self, ExchangeResult};
 use crate::resolver::Resolver;
 use crate::servers::Step;
 
-/// Questions of one resolver that are on their way.
-pub(crate) const FLIGHTS_MAX: usize = 1024;
-/// Servers that may still answer one question, each with a socket: a late answer is an answer.
-const OPEN_MAX: usize = 4;
 /// Time to wait for a new answer if there is a stale one (RFC 8767, section 5: 1.8 s).
 const STALE_AFTER: Duration = Duration::from_millis(1800);
 
-/// Limits of queries.
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "FLIGHTS_MAX",
-        FLIGHTS_MAX as u64,
-        "Different questions of a resolver that wait for an answer",
-        "another name cannot be resolved (11: Resource temporarily unavailable)",
-    ),
-    Limit::count(
-        "OPEN_MAX",
-        OPEN_MAX as u64,
-        "Sockets of one question to name servers",
-        "the oldest is closed",
-    ),
-];
+tw_base::limits! {
+    /// Limits of queries.
+    pub(crate) const LIMITS;
+
+    /// Different questions of a resolver that wait for an answer.
+    pub(crate) const FLIGHTS_MAX: usize = 1024, count, "another name cannot be resolved (11: Resource temporarily unavailable)";
+    /// Sockets of one question to name servers.
+    ///
+    /// Servers that may still answer one question, each with a socket: a late answer is an answer.
+    const OPEN_MAX: usize = 4, count, "the oldest is closed";
+}
 
 /// State shared by all loops.
 #[derive(Debug)]

@@ -41,6 +41,14 @@ pub use resolver::{Addresses, Families, Resolver, Services, Settings, Target};
 pub use stats::Stats;
 pub use system::{NameService, Refresh, SystemFiles, SystemResolver};
 
-/// Limits of everything here that a peer can fill.
-pub const LIMITS: &[&[tw_base::Limit]] =
-    &[answer::LIMITS, wire::LIMITS, cache::LIMITS, servers::LIMITS, exchange::LIMITS, flight::LIMITS];
+tw_base::limits! {
+    /// Limits of everything here that a peer can fill.
+    pub const LIMITS;
+
+    use answer::LIMITS;
+    use wire::LIMITS;
+    use cache::LIMITS;
+    use servers::LIMITS;
+    use exchange::LIMITS;
+    use flight::LIMITS;
+}

@@ -8,23 +8,19 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use tw_base::Limit;
-
 use crate::error::ResolveError;
 use crate::wire::Case;
 
 /// Time for which a server that did not answer is tried last.
 const SILENT_FOR: Duration = Duration::from_secs(10);
-/// Limit of tries of one query over all servers.
-pub(crate) const TRIES_MAX: usize = 16;
 
-/// Limits of the traffic of one query.
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "TRIES_MAX",
-    TRIES_MAX as u64,
-    "Times that a question is sent to name servers",
-    "the name cannot be resolved",
-)];
+tw_base::limits! {
+    /// Limits of the traffic of one query.
+    pub(crate) const LIMITS;
+
+    /// Times that a question is sent to name servers.
+    pub(crate) const TRIES_MAX: usize = 16, count, "the name cannot be resolved";
+}
 
 /// Treatment of mixed case by a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,24 +12,22 @@ use std::net::IpAddr;
 use hickory_proto::op::{Header, MessageType, OpCode, Query as WireQuestion, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name as WireName, RData, Record as WireRecord, RecordType};
 use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
-use tw_base::Limit;
 
 use crate::answer::{self, Data, Record};
 pub use crate::answer::{Kind, Question, Records, Reply, Service};
 use crate::error::ResolveError;
 use crate::name::Name;
 
-/// Records of an answer that are read. To read one takes up to 2 µs when it is made for that, and 64 KiB have room
-/// for 6000.
-pub(crate) const RECORDS_MAX: usize = 1024;
+tw_base::limits! {
+    /// Limits of the work that a message can cause.
+    pub(crate) const LIMITS;
 
-/// Limits of the work that a message can cause.
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "RECORDS_MAX",
-    RECORDS_MAX as u64,
-    "Records of an answer of a name server",
-    "the others are left out",
-)];
+    /// Records of an answer of a name server.
+    ///
+    /// Records of an answer that are read. To read one takes up to 2 µs when it is made for that, and 64 KiB have room for
+    /// 6000.
+    pub(crate) const RECORDS_MAX: usize = 1024, count, "the others are left out";
+}
 
 /// Random bytes that a question is made from: two of its id, one bit for each byte of its name.
 pub const RANDOM_SIZE: usize = 34;

@@ -14,7 +14,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
-use tw_base::Limit;
 use tw_log::Level;
 
 use crate::announcer::{Announcer, SharedParts};
@@ -42,25 +41,18 @@ const AGAIN_TICKS: u32 = 10;
 pub(crate) const SUMMARY_INTERVAL: Duration = Duration::from_secs(5);
 /// Time between two messages of one kind.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
-/// Identifiers of purges that are remembered, so that none is applied twice.
-const RECENT_MAX: usize = 65_536;
-/// Purges of a cache that could not be applied yet. With more, the whole cache is purged.
-pub(crate) const UNAPPLIED_MAX: usize = 10_000;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "RECENT_MAX",
-        RECENT_MAX as u64,
-        "Purges of a fleet that are recognised when they come again",
-        "an older one is applied again",
-    ),
-    Limit::count(
-        "UNAPPLIED_MAX",
-        UNAPPLIED_MAX as u64,
-        "Purges of a fleet that wait for the disk of a cache",
-        "all of that cache is purged",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Purges of a fleet that are recognised when they come again.
+    ///
+    /// Identifiers of purges that are remembered, so that none is applied twice.
+    const RECENT_MAX: usize = 65_536, count, "an older one is applied again";
+    /// Purges of a fleet that wait for the disk of a cache.
+    pub(crate) const UNAPPLIED_MAX: usize = 10_000, count, "all of that cache is purged";
+}
 
 /// Caches of this node that are in the fleet.
 pub trait NodeCaches: Send + Sync {

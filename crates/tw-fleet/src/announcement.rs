@@ -4,64 +4,31 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tw_base::Limit;
 
 use crate::nats::is_name;
 use crate::shared_rate::RATE_NAME_SIZE_MAX;
 
 /// Version of the format.
 const VERSION: u32 = 1;
-/// Largest announcement, bytes.
-pub(crate) const ANNOUNCEMENT_SIZE_MAX: usize = 64 << 10;
-/// Rates in one announcement.
-pub(crate) const RATES_MAX: usize = 32;
-/// Keys in one announcement, of all rates together.
-pub(crate) const KEYS_MAX: usize = 1024;
-/// Groups of upstream servers in one announcement.
-pub(crate) const GROUPS_MAX: usize = 64;
-/// Peers in one announcement, of all groups together.
-pub(crate) const PEERS_MAX: usize = 256;
-/// Length of a name of a group or an address.
-pub(crate) const PEER_TEXT_SIZE_MAX: usize = 128;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "ANNOUNCEMENT_SIZE_MAX",
-        ANNOUNCEMENT_SIZE_MAX as u64,
-        "Announcement of a node of a fleet: demand of keys, and health of upstream servers",
-        "it is not read",
-    ),
-    Limit::count(
-        "RATES_MAX",
-        RATES_MAX as u64,
-        "Rates that the nodes of a fleet share",
-        "keys of further ones have equal shares on all nodes",
-    ),
-    Limit::count(
-        "KEYS_MAX",
-        KEYS_MAX as u64,
-        "Keys whose demand a node announces, of all rates together",
-        "keys that are asked less have the smallest share, if other nodes announce them, or an equal one",
-    ),
-    Limit::count(
-        "GROUPS_MAX",
-        GROUPS_MAX as u64,
-        "Groups of upstream servers whose health the nodes of a fleet share",
-        "the health of further ones is not announced",
-    ),
-    Limit::count(
-        "PEERS_MAX",
-        PEERS_MAX as u64,
-        "Peers of upstream groups whose health a node announces",
-        "the health of further ones is not announced",
-    ),
-    Limit::bytes(
-        "PEER_TEXT_SIZE_MAX",
-        PEER_TEXT_SIZE_MAX as u64,
-        "Name of a group, or address of a peer, in an announcement of a fleet",
-        "it is not announced",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Announcement of a node of a fleet: demand of keys, and health of upstream servers.
+    pub(crate) const ANNOUNCEMENT_SIZE_MAX: usize = 64 << 10, bytes, "it is not read";
+    /// Rates that the nodes of a fleet share.
+    pub(crate) const RATES_MAX: usize = 32, count, "keys of further ones have equal shares on all nodes";
+    /// Keys whose demand a node announces, of all rates together.
+    pub(crate) const KEYS_MAX: usize = 1024, count,
+        "keys that are asked less have the smallest share, if other nodes announce them, or an equal one";
+    /// Groups of upstream servers whose health the nodes of a fleet share.
+    pub(crate) const GROUPS_MAX: usize = 64, count, "the health of further ones is not announced";
+    /// Peers of upstream groups whose health a node announces.
+    pub(crate) const PEERS_MAX: usize = 256, count, "the health of further ones is not announced";
+    /// Name of a group, or address of a peer, in an announcement of a fleet.
+    pub(crate) const PEER_TEXT_SIZE_MAX: usize = 128, bytes, "it is not announced";
+}
 
 /// Announcement of one process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tw_base::Limit;
 use tw_log::Level;
 
 use crate::agent::{Node, Role};
@@ -22,8 +21,6 @@ use crate::shared_rate::SharedRate;
 pub(crate) const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time for which computed shares are used, in milliseconds: a thread that hangs does not keep a large share.
 const SHARE_TIME_MS: u64 = 3000;
-/// Keys of one rate in an announcement.
-const KEYS_OF_RATE_MAX: usize = 256;
 /// Pause before announcements are read again, after the engine has refused that.
 const READ_AGAIN: Duration = Duration::from_secs(5);
 /// Announcements of this process that may be on their way at once. An older one that comes back counts no more.
@@ -31,12 +28,14 @@ const ON_THE_WAY_MAX: usize = 8;
 /// Demand in parts of an equal share of the rate below which a key is not announced: that share is enough for it.
 const ANNOUNCED_PART: u64 = 10;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "KEYS_OF_RATE_MAX",
-    KEYS_OF_RATE_MAX as u64,
-    "Keys whose demand a node announces, of one rate",
-    "keys that are asked less have the smallest share, if other nodes announce them, or an equal one",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Keys whose demand a node announces, of one rate.
+    const KEYS_OF_RATE_MAX: usize = 256, count,
+        "keys that are asked less have the smallest share, if other nodes announce them, or an equal one";
+}
 
 /// Parts of configurations that nodes share by announcements.
 #[derive(Clone, Default)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tokio::sync::{Notify, mpsc, oneshot};
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use tw_tls::SharedSecrets;
 
 use crate::FleetSettings;
@@ -12,18 +12,16 @@ use crate::record::FleetPurge;
 use crate::status::FleetStatus;
 use crate::store_client::StoreOperation;
 
-/// Purges that wait for the log or the queue at the same time.
-const PUBLISHING_MAX: usize = 4096;
-
 /// Rotations after which a secret that no other one followed is not used any more.
 const SECRET_AGE_MAX: u64 = 3;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "PUBLISHING_MAX",
-    PUBLISHING_MAX as u64,
-    "Purges that wait for the engine of a fleet at the same time",
-    "503: a further one is applied on this node only",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Purges that wait for the engine of a fleet at the same time.
+    const PUBLISHING_MAX: usize = 4096, count, "503: a further one is applied on this node only";
+}
 
 /// Result of publishing a purge.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -108,24 +108,26 @@ pub fn check_trusted(pem: Option<&[u8]>) -> Result<(), String> {
     tw_tls::client_config(pem).map(|_| ())
 }
 
-/// Limits of everything here that an engine or an operator can fill.
-pub const LIMITS: &[&[tw_base::Limit]] = &[
-    nats::LIMITS,
-    etcd::LIMITS,
-    nats::CONNECTION_LIMITS,
-    nats::PARSER_LIMITS,
-    queue::LIMITS,
-    fleet::LIMITS,
-    configuration::LIMITS,
-    agent::LIMITS,
-    announcement::LIMITS,
-    announcer::LIMITS,
-    shared_rate::LIMITS,
-    nats::ANNOUNCEMENT_LIMITS,
-    status::LIMITS,
-    sealed::LIMITS,
-    shared_secrets::LIMITS,
-    unconfirmed::LIMITS,
-    store::LIMITS,
-    store_client::LIMITS,
-];
+tw_base::limits! {
+    /// Limits of everything here that an engine or an operator can fill.
+    pub const LIMITS;
+
+    use nats::LIMITS;
+    use etcd::LIMITS;
+    use nats::CONNECTION_LIMITS;
+    use nats::PARSER_LIMITS;
+    use queue::LIMITS;
+    use fleet::LIMITS;
+    use configuration::LIMITS;
+    use agent::LIMITS;
+    use announcement::LIMITS;
+    use announcer::LIMITS;
+    use shared_rate::LIMITS;
+    use nats::ANNOUNCEMENT_LIMITS;
+    use status::LIMITS;
+    use sealed::LIMITS;
+    use shared_secrets::LIMITS;
+    use unconfirmed::LIMITS;
+    use store::LIMITS;
+    use store_client::LIMITS;
+}

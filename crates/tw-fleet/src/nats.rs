@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ClientConfig;
-use tw_base::Limit;
 use tw_dns::{NameService, SystemFiles, SystemResolver};
 
 use crate::engine::{Engine, EngineError};
@@ -22,15 +21,13 @@ pub use credentials::{Authentication, CredentialsError, read as read_credentials
 use connection::Connection;
 use jetstream::JetStream;
 
-/// Servers of one engine.
-const SERVERS_MAX: usize = 16;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "SERVERS_MAX",
-    SERVERS_MAX as u64,
-    "Servers of the engine of a fleet",
-    "the configuration is refused",
-)];
+    /// Servers of the engine of a fleet.
+    const SERVERS_MAX: usize = 16, count, "the configuration is refused";
+}
 pub(crate) use announcements::LIMITS as ANNOUNCEMENT_LIMITS;
 pub(crate) use connection::LIMITS as CONNECTION_LIMITS;
 pub(crate) use parser::LIMITS as PARSER_LIMITS;

@@ -12,30 +12,18 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-use tw_base::Limit;
-
 use crate::directory::{DirectoryLock, StateDirectory, failed};
 use crate::record::RECORD_SIZE_MAX;
 
-/// Entries that wait.
-pub(crate) const QUEUE_COUNT_MAX: usize = 200_000;
-/// Bytes of them.
-pub(crate) const QUEUE_SIZE_MAX: usize = 64 << 20;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "QUEUE_COUNT_MAX",
-        QUEUE_COUNT_MAX as u64,
-        "Purges that wait on disk for the engine of a fleet",
-        "503: a further one is applied on this node only",
-    ),
-    Limit::bytes(
-        "QUEUE_SIZE_MAX",
-        QUEUE_SIZE_MAX as u64,
-        "Bytes of purges that wait on disk for the engine of a fleet",
-        "503: a further one is applied on this node only",
-    ),
-];
+    /// Purges that wait on disk for the engine of a fleet.
+    pub(crate) const QUEUE_COUNT_MAX: usize = 200_000, count, "503: a further one is applied on this node only";
+    /// Bytes of purges that wait on disk for the engine of a fleet.
+    pub(crate) const QUEUE_SIZE_MAX: usize = 64 << 20, bytes, "503: a further one is applied on this node only";
+}
 
 /// Queue of one node.
 #[derive(Debug)]

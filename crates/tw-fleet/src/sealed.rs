@@ -12,7 +12,6 @@ use std::sync::Arc;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand;
-use tw_base::Limit;
 use tw_http::base64::{self, Alphabet};
 use zeroize::Zeroizing;
 
@@ -20,8 +19,6 @@ use crate::engine::EngineError;
 use crate::store::{Entry, Store, StoreSettings};
 use crate::store_client::{StoreClient, StoreClientWatch};
 
-/// Keys of a fleet. Two are needed for a rotation.
-const KEYS_MAX: usize = 8;
 /// Bytes of a key.
 const KEY: usize = 32;
 /// Bytes of the name of a key: the first ones of its digest.
@@ -31,8 +28,15 @@ const VERSION: u8 = 1;
 /// Bytes in front of the sealed value.
 const HEAD: usize = 1 + NAME + NONCE_LEN;
 
-pub(crate) const LIMITS: &[Limit] =
-    &[Limit::count("KEYS_MAX", KEYS_MAX as u64, "Keys of a fleet", "the configuration is refused")];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Keys of a fleet.
+    ///
+    /// Keys of a fleet. Two are needed for a rotation.
+    const KEYS_MAX: usize = 8, count, "the configuration is refused";
+}
 
 /// Keys of a fleet: the first one seals, all open.
 #[derive(Clone, Default)]

@@ -10,33 +10,25 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use aws_lc_rs::digest;
-use tw_base::Limit;
 
 use crate::fleet::Fleet;
 
-/// Slots of one table.
-const SLOTS: usize = 4096;
 /// Slots that a key may be in.
 const WAYS: usize = 8;
 /// Weight of one request in a slot, so that halves of it are left for a while.
 const REQUEST: u32 = 16;
-/// Longest name of a rate: it is in every announcement.
-pub const RATE_NAME_SIZE_MAX: usize = 128;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "SLOTS",
-        SLOTS as u64,
-        "Keys of a rate that a fleet shares whose demand a node knows",
-        "a key that is rarely asked has an equal share of the rate",
-    ),
-    Limit::bytes(
-        "RATE_NAME_SIZE_MAX",
-        RATE_NAME_SIZE_MAX as u64,
-        "Name of a zone whose rate a fleet shares",
-        "the configuration is refused",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Keys of a rate that a fleet shares whose demand a node knows.
+    const SLOTS: usize = 4096, count, "a key that is rarely asked has an equal share of the rate";
+    /// Name of a zone whose rate a fleet shares.
+    ///
+    /// Longest name of a rate: it is in every announcement.
+    pub const RATE_NAME_SIZE_MAX: usize = 128, bytes, "the configuration is refused";
+}
 
 /// Part of a rate that a node has; never nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

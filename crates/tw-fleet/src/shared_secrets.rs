@@ -14,7 +14,6 @@ use std::time::Duration;
 use aws_lc_rs::rand;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
-use tw_base::Limit;
 use tw_log::Level;
 use tw_tls::{SHARED_SECRET_LEN, SharedSecret};
 use zeroize::Zeroizing;
@@ -39,15 +38,14 @@ const WATCH_AGAIN: Duration = Duration::from_secs(1);
 const LEAD: u64 = 60;
 /// Secrets that only open what was sealed before.
 const PREVIOUS: usize = 2;
-/// Secrets that a node takes from the store.
-const SECRETS_MAX: usize = 16;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "SECRETS_MAX",
-    SECRETS_MAX as u64,
-    "Secrets that the nodes of a fleet share",
-    "the entry of the store is not used",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Secrets that the nodes of a fleet share.
+    const SECRETS_MAX: usize = 16, count, "the entry of the store is not used";
+}
 
 /// Content of the entry.
 #[derive(Serialize, Deserialize)]

@@ -3,21 +3,19 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tw_base::Limit;
 
 use crate::shared_rate::SharedRateState;
 
-/// Nodes that are remembered.
-pub(crate) const NODES_MAX: usize = 1024;
 /// Length of texts of other nodes.
 const TEXT_SIZE_MAX: usize = 64;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "NODES_MAX",
-    NODES_MAX as u64,
-    "Nodes of a fleet that are listed",
-    "further ones are not listed; they are purged as all others",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Nodes of a fleet that are listed.
+    pub(crate) const NODES_MAX: usize = 1024, count, "further ones are not listed; they are purged as all others";
+}
 
 /// Configuration that a node follows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,29 +5,19 @@
 
 use std::time::Duration;
 
-use tw_base::Limit;
-
 use crate::engine::EngineError;
 
-/// Largest value of any store, bytes. In base64 it is still smaller than what the parser of NATS takes.
-pub(crate) const VALUE_SIZE_MAX: usize = 512 << 10;
-/// Length of a key.
-const KEY_SIZE_MAX: usize = 256;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "VALUE_SIZE_MAX",
-        VALUE_SIZE_MAX as u64,
-        "A value in a store of a fleet; each store has a smaller limit of its own",
-        "the value is not stored; one that the engine sends counts as removed",
-    ),
-    Limit::bytes(
-        "KEY_SIZE_MAX",
-        KEY_SIZE_MAX as u64,
-        "A key in a store of a fleet",
-        "the key is refused; a value of the engine under such a key is ignored",
-    ),
-];
+    /// A value in a store of a fleet; each store has a smaller limit of its own.
+    ///
+    /// Largest value of any store, bytes. In base64 it is still smaller than what the parser of NATS takes.
+    pub(crate) const VALUE_SIZE_MAX: usize = 512 << 10, bytes, "the value is not stored; one that the engine sends counts as removed";
+    /// A key in a store of a fleet.
+    const KEY_SIZE_MAX: usize = 256, bytes, "the key is refused; a value of the engine under such a key is ignored";
+}
 
 /// Settings of a store. The name is the same on all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,34 +10,26 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_local;
-use tw_base::Limit;
 
 use crate::agent::Node;
 use crate::engine::{Engine, EngineError, Session};
 use crate::fleet::{Fleet, Place};
 use crate::store::{self, Entry, Store, StoreChanges, StoreSettings, StoreWatch};
 
-/// Operations of stores at the same time.
-const OPERATIONS_MAX: usize = 1024;
 /// Changes that wait for the reader of a watch. With more, the connection does not ask for further ones.
 const CHANGES_MAX: usize = 4;
-/// Longest time of an operation: another connection may have to be made.
-const OPERATION_TIME_MAX: Duration = Duration::from_secs(15);
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "OPERATIONS_MAX",
-        OPERATIONS_MAX as u64,
-        "Operations on stores of a fleet at the same time, watches included",
-        "a further one fails",
-    ),
-    Limit::micros(
-        "OPERATION_TIME_MAX",
-        OPERATION_TIME_MAX.as_micros() as u64,
-        "Time of an operation on a store of a fleet",
-        "it fails",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Operations on stores of a fleet at the same time, watches included.
+    const OPERATIONS_MAX: usize = 1024, count, "a further one fails";
+    /// Time of an operation on a store of a fleet.
+    ///
+    /// Longest time of an operation: another connection may have to be made.
+    const OPERATION_TIME_MAX: Duration = Duration::from_secs(15), time, "it fails";
+}
 
 /// Store of a fleet, usable on any thread.
 #[derive(Clone)]

@@ -3,27 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use tw_base::Limit;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-/// Records that are remembered.
-const UNCONFIRMED_MAX: usize = 65_536;
-/// Bytes of them.
-const UNCONFIRMED_SIZE_MAX: usize = 64 << 20;
-
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "UNCONFIRMED_MAX",
-        UNCONFIRMED_MAX as u64,
-        "Purges of this node that it has published to a fleet and not read back",
-        "further ones wait in the queue on disk",
-    ),
-    Limit::bytes(
-        "UNCONFIRMED_SIZE_MAX",
-        UNCONFIRMED_SIZE_MAX as u64,
-        "Bytes of purges of this node that it has published to a fleet and not read back",
-        "further ones wait in the queue on disk",
-    ),
-];
+    /// Purges of this node that it has published to a fleet and not read back.
+    const UNCONFIRMED_MAX: usize = 65_536, count, "further ones wait in the queue on disk";
+    /// Bytes of purges of this node that it has published to a fleet and not read back.
+    const UNCONFIRMED_SIZE_MAX: usize = 64 << 20, bytes, "further ones wait in the queue on disk";
+}
 
 /// Published record: identifier and text.
 pub(crate) type PublishedRecord = (String, Vec<u8>);

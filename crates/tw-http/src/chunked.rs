@@ -12,7 +12,6 @@
 
 use std::fmt;
 use std::ops::Range;
-use tw_base::Limit;
 
 use crate::{num, scan};
 
@@ -92,20 +91,17 @@ enum Stage {
     Done,
 }
 
-/// The usual limit for what a chunked body carries besides data, in bytes of one body.
-///
-/// RFC 9112 section 7.1.1: a recipient ought to limit the total length of chunk extensions. 16 KiB is what hyper
-/// allows, and far beyond anything that is in use.
-// DIFF(nginx): nginx skips extensions and trailers of any length.
-pub const OVERHEAD_MAX: usize = 16 * 1024;
+tw_base::limits! {
+    /// The limits kept here.
+    pub const LIMITS;
 
-/// The limits kept here.
-pub const LIMITS: &[Limit] = &[Limit::bytes(
-    "OVERHEAD_MAX",
-    OVERHEAD_MAX as u64,
-    "Bytes of chunk extensions and skipped trailers of one chunked body",
-    "400, or the end of the upstream response",
-)];
+    /// Bytes of chunk extensions and skipped trailers of one chunked body.
+    ///
+    /// RFC 9112 section 7.1.1: a recipient ought to limit the total length of chunk extensions. 16 KiB is what hyper
+    /// allows, and far beyond anything that is in use.
+    // DIFF(nginx): nginx skips extensions and trailers of any length.
+    pub const OVERHEAD_MAX: usize = 16 * 1024, bytes, "400, or the end of the upstream response";
+}
 
 impl ChunkedDecoder {
     /// A decoder for one body that allows `overhead_max` bytes of extensions and skipped trailers.

@@ -8,40 +8,23 @@ use std::cell::RefCell;
 use std::mem;
 
 use bytes::Bytes;
-use tw_base::Limit;
 
 use crate::head::Span;
 use crate::head::field_list::FieldSpan;
 use crate::known::Known;
 use crate::scan;
 
-/// Lists whose memory a thread keeps for the next ones.
-const RELEASED_MAX: usize = 8;
-/// Fields, and bytes of text, of a list whose memory is kept.
-const RELEASED_FIELDS_MAX: usize = 64;
-const RELEASED_TEXT_MAX: usize = 4 << 10;
+tw_base::limits! {
+    /// The limits kept here.
+    pub const LIMITS;
 
-/// The limits kept here.
-pub const LIMITS: &[Limit] = &[
-    Limit::count(
-        "RELEASED_MAX",
-        RELEASED_MAX as u64,
-        "Lists of header fields whose memory a loop keeps for the next ones",
-        "what is more is freed",
-    ),
-    Limit::count(
-        "RELEASED_FIELDS_MAX",
-        RELEASED_FIELDS_MAX as u64,
-        "Fields of a list whose memory is kept",
-        "that of a longer list is freed",
-    ),
-    Limit::bytes(
-        "RELEASED_TEXT_MAX",
-        RELEASED_TEXT_MAX as u64,
-        "Bytes of names and values of a list whose memory is kept",
-        "that of a longer list is freed",
-    ),
-];
+    /// Lists of header fields whose memory a loop keeps for the next ones.
+    const RELEASED_MAX: usize = 8, count, "what is more is freed";
+    /// Fields of a list whose memory is kept.
+    const RELEASED_FIELDS_MAX: usize = 64, count, "that of a longer list is freed";
+    /// Bytes of names and values of a list whose memory is kept.
+    const RELEASED_TEXT_MAX: usize = 4 << 10, bytes, "that of a longer list is freed";
+}
 
 thread_local! {
     /// Memory of released lists. A list is taken by whoever released one last: requests that wait have none, and those that are

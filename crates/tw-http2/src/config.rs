@@ -1,7 +1,5 @@
 //! Configuration of one end: its settings and limits.
 
-use tw_base::Limit;
-
 /// Settings that this end announces to its peer, and limits of its own.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
@@ -18,60 +16,31 @@ pub struct Config {
     pub out_max: usize,
 }
 
-/// Factor between the size of a field section and that of its frames. An encoded section is shorter, mostly.
-const BLOCK_FACTOR: usize = 4;
 /// Size of a field block that every peer may send, in bytes.
 const BLOCK_USUAL: usize = 16 << 10;
-/// Largest number of requests in one call of `receive` that are reset at once.
-pub(crate) const RESETS_UNSEEN_MAX: usize = 20;
-/// Largest number of streams that this end resets for errors of the peer.
-pub(crate) const ERRORS_MAX: usize = 100;
-/// Largest number of unread interim responses of a stream.
-pub(crate) const INTERIM_MAX: usize = 16;
-/// Largest number of streams that have ended here before the peer could know.
-pub(crate) const LOST_MAX: usize = 256;
-/// Largest value of a `PRIORITY_UPDATE`, in bytes: its members take a few. A longer one is ignored.
-pub(crate) const PRIORITY_MAX: usize = 64;
 
-/// Limits of a connection besides its [`Config`].
-pub const LIMITS: &[Limit] = &[
-    Limit::count(
-        "RESETS_UNSEEN_MAX",
-        RESETS_UNSEEN_MAX as u64,
-        "Requests in HTTP/2 that a client takes back as fast as it makes them, before a loop has looked at them",
-        "the connection is closed (ENHANCE_YOUR_CALM)",
-    ),
-    Limit::count(
-        "ERRORS_MAX",
-        ERRORS_MAX as u64,
-        "Streams of one connection of HTTP/2 that are reset because they break the protocol",
-        "the connection is closed (ENHANCE_YOUR_CALM)",
-    ),
-    Limit::count(
-        "INTERIM_MAX",
-        INTERIM_MAX as u64,
-        "Heads (1xx) in front of a response in HTTP/2 that were not taken yet",
-        "the stream is reset (ENHANCE_YOUR_CALM)",
-    ),
-    Limit::count(
-        "BLOCK_FACTOR",
-        BLOCK_FACTOR as u64,
-        "Bytes of the frames of one head in HTTP/2, in sizes of the list of fields that is allowed",
-        "the connection is closed (ENHANCE_YOUR_CALM)",
-    ),
-    Limit::bytes(
-        "PRIORITY_MAX",
-        PRIORITY_MAX as u64,
-        "Length of the value of a PRIORITY_UPDATE",
-        "it is ignored",
-    ),
-    Limit::count(
-        "LOST_MAX",
-        LOST_MAX as u64,
-        "Streams of HTTP/2 that have ended here first, and of which the peer may still send content and trailers",
-        "trailers of the oldest ones end the connection (PROTOCOL_ERROR), content of any is passed over",
-    ),
-];
+tw_base::limits! {
+    /// Limits of a connection besides its [`Config`].
+    pub const LIMITS;
+
+    /// Requests in HTTP/2 that a client takes back as fast as it makes them, before a loop has looked at them.
+    pub(crate) const RESETS_UNSEEN_MAX: usize = 20, count, "the connection is closed (ENHANCE_YOUR_CALM)";
+    /// Streams of one connection of HTTP/2 that are reset because they break the protocol.
+    pub(crate) const ERRORS_MAX: usize = 100, count, "the connection is closed (ENHANCE_YOUR_CALM)";
+    /// Heads (1xx) in front of a response in HTTP/2 that were not taken yet.
+    pub(crate) const INTERIM_MAX: usize = 16, count, "the stream is reset (ENHANCE_YOUR_CALM)";
+    /// Bytes of the frames of one head in HTTP/2, in sizes of the list of fields that is allowed.
+    ///
+    /// Factor between the size of a field section and that of its frames. An encoded section is shorter, mostly.
+    const BLOCK_FACTOR: usize = 4, count, "the connection is closed (ENHANCE_YOUR_CALM)";
+    /// Length of the value of a PRIORITY_UPDATE.
+    ///
+    /// Largest value of a `PRIORITY_UPDATE`, in bytes: its members take a few. A longer one is ignored.
+    pub(crate) const PRIORITY_MAX: usize = 64, bytes, "it is ignored";
+    /// Streams of HTTP/2 that have ended here first, and of which the peer may still send content and trailers.
+    pub(crate) const LOST_MAX: usize = 256, count,
+        "trailers of the oldest ones end the connection (PROTOCOL_ERROR), content of any is passed over";
+}
 
 impl Config {
     /// Largest size of the frames of one field section, in bytes.

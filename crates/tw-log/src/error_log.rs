@@ -4,20 +4,22 @@ use std::fmt::{self, Write as _};
 use std::io;
 use std::sync::Arc;
 use std::time::SystemTime;
-use tw_base::Limit;
 
 use crate::context::{ContextText, LineContext};
 use crate::json_line::{self, JsonLine, LineTime};
 use crate::sink::Shared;
 use crate::{Level, Sink, SyslogHead, time};
 
-/// Longest line in bytes, with its line feed, as in nginx; longer ones are cut.
-pub const LINE_MAX: usize = 2048;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes("LINE_MAX", LINE_MAX as u64, "Bytes of one line of an error log", "the line is cut"),
-    json_line::LIMIT,
-];
+    /// Bytes of one line of an error log.
+    ///
+    /// Longest line in bytes, with its line feed, as in nginx; longer ones are cut.
+    pub const LINE_MAX: usize = 2048, bytes, "the line is cut";
+    use json_line::LIMITS;
+}
 
 /// Error log of one location: its targets with their levels. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -7,14 +7,10 @@
 
 use std::fmt::{self, Write as _};
 
-use tw_base::Limit;
-
 use crate::context::{ContextVisitor, LineContext};
 use crate::error_log::Text;
 use crate::{LINE_MAX, Level, time};
 
-/// Longest line in bytes, with its line feed.
-pub const JSON_LINE_MAX: usize = 2 * LINE_MAX;
 /// Bytes of the message as it is written, so that what follows it has room.
 const MESSAGE_MAX: usize = LINE_MAX;
 /// Bytes kept for the end of the line: of a string, of the tags, of the object.
@@ -23,12 +19,13 @@ const HEX: [u8; 16] = *b"0123456789abcdef";
 /// End of the room for members.
 const ROOM: usize = JSON_LINE_MAX - END.len();
 
-pub(crate) const LIMIT: Limit = Limit::bytes(
-    "JSON_LINE_MAX",
-    JSON_LINE_MAX as u64,
-    "Bytes of one line of an error log in JSON",
-    "values are cut, and the line has a member that says so",
-);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Bytes of one line of an error log in JSON.
+    pub const JSON_LINE_MAX: usize = 2 * LINE_MAX, bytes, "values are cut, and the line has a member that says so";
+}
 
 /// A line under construction, on the stack.
 pub(crate) struct JsonLine {

@@ -43,8 +43,13 @@ mod target;
 pub mod time;
 mod writer;
 
-/// The limits kept here, for documents.
-pub const LIMITS: &[&[tw_base::Limit]] = &[ring::LIMITS, error_log::LIMITS];
+tw_base::limits! {
+    /// The limits kept here, for documents.
+    pub const LIMITS;
+
+    use ring::LIMITS;
+    use error_log::LIMITS;
+}
 
 pub use commands::CloseResult;
 pub use context::{ContextText, ContextVisitor, LineContext};

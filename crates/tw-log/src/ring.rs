@@ -18,19 +18,18 @@ use std::mem;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tw_base::{FatalMutex, FatalMutexGuard, Limit};
+use tw_base::{FatalMutex, FatalMutexGuard};
 
-/// Default limit of bytes that a sink holds unwritten.
-///
-/// 1 MiB is about 5,000 access log lines: a tenth of a second at 50,000 requests a second.
-pub const RING_SIZE_DEFAULT: usize = 1 << 20;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
-    "RING_SIZE_DEFAULT",
-    RING_SIZE_DEFAULT as u64,
-    "Bytes of one log that are not written yet; twice the buffer= of access_log if that is more",
-    "further lines are dropped, counted and reported",
-)];
+    /// Bytes of one log that are not written yet; twice the buffer= of access_log if that is more.
+    ///
+    /// Default limit of bytes that a sink holds unwritten.  1 MiB is about 5,000 access log lines: a tenth of a second at
+    /// 50,000 requests a second.
+    pub const RING_SIZE_DEFAULT: usize = 1 << 20, bytes, "further lines are dropped, counted and reported";
+}
 
 /// The smallest ring: one chunk for each of sixteen threads.
 pub const RING_SIZE_MIN: usize = 16 * CHUNK_SIZE_MIN;

@@ -29,8 +29,6 @@ use crate::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const TYPES: &[&str] = &["text/html"];
-/// Bytes of a body that are read while the addition in front of it is pending.
-const READ_MAX: usize = 64 << 10;
 
 /// Additions as written.
 #[derive(Default)]
@@ -53,6 +51,14 @@ struct Around {
     after: Arc<[u8]>,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Bytes of a body that are read while the addition in front of it is awaited, and one piece more.
+    const READ_MAX: usize = 64 << 10, bytes, "the body is read on when the addition was sent";
+}
+
 impl Settings<Http> for Addition {
     type Raw = Raw;
 
@@ -73,12 +79,7 @@ impl Settings<Http> for Addition {
             }),
     ];
 
-    const LIMITS: &'static [Limit] = &[Limit::bytes(
-        "READ_MAX",
-        READ_MAX as u64,
-        "Bytes of a body that are read while the addition in front of it is awaited, and one piece more",
-        "the body is read on when the addition was sent",
-    )];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     fn resolve(raw: Raw, outer: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
         Ok(Self {

@@ -81,6 +81,13 @@ struct Here {
     request_id: Template,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    use body::LIMITS;
+}
+
 impl Settings<Http> for Api {
     type Raw = Raw;
 
@@ -97,7 +104,7 @@ impl Settings<Http> for Api {
                 raw.mode.set_once(node, mode)
             })];
 
-    const LIMITS: &'static [Limit] = &[body::LIMIT];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let Some(mode) = raw.mode.take() else {

@@ -42,9 +42,6 @@ use crate::turn_queue::{self, ClientKey, TurnQueue, TurnWait, wait_for_turn};
 
 const EVERYWHERE: u32 = HTTP | SERVER | LOCATION | LIMIT_EXCEPT;
 
-/// Bytes of a password that is compared with a slow hash, whose cost grows with them. crypt(3) has the same limit.
-const PASSWORD_MAX: usize = 512;
-
 /// Realm and file as written.
 #[derive(Default)]
 pub(crate) struct Raw {
@@ -67,6 +64,34 @@ struct AuthBasicState {
     line: Arc<TurnQueue>,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Bytes of a file of users.
+    constant bytes users::FILE_SIZE_MAX, "nobody is let in, and the error log says why";
+    /// Bytes of files of users kept in memory by a configuration.
+    constant bytes users::KEPT_SIZE_MAX, "the file used longest ago is read again when it is needed";
+    /// A hash of a password in a file of users.
+    constant bytes hash::HASH_MAX, "no password fits it, and the error log says so";
+    /// Passwords hashed at the same time.
+    constant count turn_queue::TURNS_AT_ONCE, "other requests wait";
+    /// Requests that wait for their passwords to be hashed.
+    constant count turn_queue::WAITING_MAX, "503 with Retry-After; the error log says so";
+    /// Requests of one address, or IPv6 network of 64 bits, among them.
+    constant count turn_queue::WAITING_OF_CLIENT_MAX, "503 with Retry-After; the error log says so";
+    /// Time a request waits for that.
+    constant time turn_queue::WAIT_MAX, "503 with Retry-After; the error log says so";
+    /// Bytes of a password compared with a slow hash.
+    ///
+    /// Bytes of a password that is compared with a slow hash, whose cost grows with them. crypt(3) has the same limit.
+    const PASSWORD_MAX: usize = 512, bytes, "it is wrong";
+    /// Right passwords remembered by a configuration.
+    constant count password_cache::REMEMBERED_MAX, "the one used longest ago is hashed again";
+    /// Time a right password is remembered.
+    constant millis password_cache::REMEMBER_MS, "it is hashed again";
+}
+
 impl Settings<Http> for AuthBasic {
     type Raw = Raw;
 
@@ -82,68 +107,7 @@ impl Settings<Http> for AuthBasic {
             }),
     ];
 
-    const LIMITS: &'static [Limit] = &[
-        Limit::bytes(
-            "FILE_SIZE_MAX",
-            users::FILE_SIZE_MAX,
-            "Bytes of a file of users",
-            "nobody is let in, and the error log says why",
-        ),
-        Limit::bytes(
-            "KEPT_SIZE_MAX",
-            users::KEPT_SIZE_MAX,
-            "Bytes of files of users kept in memory by a configuration",
-            "the file used longest ago is read again when it is needed",
-        ),
-        Limit::bytes(
-            "HASH_MAX",
-            hash::HASH_MAX as u64,
-            "A hash of a password in a file of users",
-            "no password fits it, and the error log says so",
-        ),
-        Limit::count(
-            "TURNS_AT_ONCE",
-            turn_queue::TURNS_AT_ONCE as u64,
-            "Passwords hashed at the same time",
-            "other requests wait",
-        ),
-        Limit::count(
-            "WAITING_MAX",
-            turn_queue::WAITING_MAX as u64,
-            "Requests that wait for their passwords to be hashed",
-            "503 with Retry-After; the error log says so",
-        ),
-        Limit::count(
-            "WAITING_OF_CLIENT_MAX",
-            turn_queue::WAITING_OF_CLIENT_MAX as u64,
-            "Requests of one address, or IPv6 network of 64 bits, among them",
-            "503 with Retry-After; the error log says so",
-        ),
-        Limit::micros(
-            "WAIT_MAX",
-            turn_queue::WAIT_MAX.as_micros() as u64,
-            "Time a request waits for that",
-            "503 with Retry-After; the error log says so",
-        ),
-        Limit::bytes(
-            "PASSWORD_MAX",
-            PASSWORD_MAX as u64,
-            "Bytes of a password compared with a slow hash",
-            "it is wrong",
-        ),
-        Limit::count(
-            "REMEMBERED_MAX",
-            password_cache::REMEMBERED_MAX,
-            "Right passwords remembered by a configuration",
-            "the one used longest ago is hashed again",
-        ),
-        Limit::micros(
-            "REMEMBER_MS",
-            password_cache::REMEMBER_MS * 1000,
-            "Time a right password is remembered",
-            "it is hashed again",
-        ),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let realm = match raw.realm.take() {

@@ -101,6 +101,23 @@ impl TokenKind {
         &[("signed", Self::Signed), ("encrypted", Self::Encrypted), ("nested", Self::Nested)];
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    use jose::LIMITS;
+    /// Bytes of files of keys kept in memory by a configuration.
+    constant bytes key_source::KEPT_SIZE_MAX, "the file used longest ago is read again when it is needed";
+    /// Tokens decrypted by RSA keys at the same time.
+    constant count turn_queue::TURNS_AT_ONCE, "other requests wait, clients in turns";
+    /// Requests that wait for that.
+    constant count turn_queue::WAITING_MAX, "503 with Retry-After; the error log says so";
+    /// Requests of one address, or IPv6 network of 64 bits, among them.
+    constant count turn_queue::WAITING_OF_CLIENT_MAX, "503 with Retry-After; the error log says so";
+    /// Time a request waits for that.
+    constant time turn_queue::WAIT_MAX, "503 with Retry-After; the error log says so";
+}
+
 impl Settings<Http> for AuthJwt {
     type Raw = Raw;
 
@@ -165,44 +182,7 @@ impl Settings<Http> for AuthJwt {
 
     const VARIABLES: &'static [VarDef] = variables::VARIABLES;
 
-    const LIMITS: &'static [Limit] = &[
-        jose::LIMITS[0],
-        jose::LIMITS[1],
-        jose::LIMITS[2],
-        jose::LIMITS[3],
-        jose::LIMITS[4],
-        jose::LIMITS[5],
-        Limit::bytes(
-            "KEPT_SIZE_MAX",
-            key_source::KEPT_SIZE_MAX,
-            "Bytes of files of keys kept in memory by a configuration",
-            "the file used longest ago is read again when it is needed",
-        ),
-        Limit::count(
-            "TURNS_AT_ONCE",
-            turn_queue::TURNS_AT_ONCE as u64,
-            "Tokens decrypted by RSA keys at the same time",
-            "other requests wait, clients in turns",
-        ),
-        Limit::count(
-            "WAITING_MAX",
-            turn_queue::WAITING_MAX as u64,
-            "Requests that wait for that",
-            "503 with Retry-After; the error log says so",
-        ),
-        Limit::count(
-            "WAITING_OF_CLIENT_MAX",
-            turn_queue::WAITING_OF_CLIENT_MAX as u64,
-            "Requests of one address, or IPv6 network of 64 bits, among them",
-            "503 with Retry-After; the error log says so",
-        ),
-        Limit::micros(
-            "WAIT_MAX",
-            turn_queue::WAIT_MAX.as_micros() as u64,
-            "Time a request waits for that",
-            "503 with Retry-After; the error log says so",
-        ),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         for variable in raw.variables {

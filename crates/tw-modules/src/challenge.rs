@@ -105,21 +105,20 @@ enum Difficulty {
     Computed(Arc<Template>),
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    use token::LIMITS;
+    use bots::LIMITS;
+    use agents::LIMITS;
+    use gate::LIMITS;
+}
+
 impl Settings<Http> for Challenge {
     type Raw = Raw;
 
-    const LIMITS: &'static [Limit] = &[
-        token::LIMITS[0],
-        token::LIMITS[1],
-        token::LIMITS[2],
-        bots::LIMITS[0],
-        bots::LIMITS[1],
-        bots::LIMITS[2],
-        bots::LIMITS[3],
-        agents::LIMITS[0],
-        agents::LIMITS[1],
-        gate::LIMIT,
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::flag("challenge", ALL)

@@ -70,40 +70,35 @@ pub(crate) struct DavExt {
     user: Template,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Bytes of the body of PROPFIND and LOCK.
+    constant bytes xml::BODY_MAX, "413";
+    /// Elements inside each other in such a body.
+    constant count xml::XML_DEPTH_MAX, "400";
+    /// Properties that a PROPFIND names.
+    constant count xml::PROPERTIES_MAX, "400";
+    /// Bytes of the owner of a lock.
+    constant bytes xml::OWNER_MAX, "the lock has no owner";
+    /// Conditions of one `If` field.
+    constant count if_field::CONDITIONS_MAX, "400";
+    /// Path of a file that is locked.
+    constant bytes locks::PATH_MAX, "503";
+    /// Shared locks of one file.
+    constant count locks::SHARED_MAX, "503";
+    /// Bytes of a response to PROPFIND that are made at once, and those of one resource more.
+    constant bytes propfind::TEXT_MAX, "the others are made when these are sent";
+    /// Bytes of keys and counters of one zone.
+    parameter "dav_ext_lock_zone", "zone=name:", "a size that must be given",
+        "LOCK is answered with 503 until a lock expires";
+}
+
 impl Settings<Http> for DavExt {
     type Raw = Raw;
 
-    const LIMITS: &'static [Limit] = &[
-        Limit::bytes("BODY_MAX", xml::BODY_MAX as u64, "Bytes of the body of PROPFIND and LOCK", "413"),
-        Limit::count(
-            "XML_DEPTH_MAX",
-            xml::XML_DEPTH_MAX as u64,
-            "Elements inside each other in such a body",
-            "400",
-        ),
-        Limit::count("PROPERTIES_MAX", xml::PROPERTIES_MAX as u64, "Properties that a PROPFIND names", "400"),
-        Limit::bytes(
-            "OWNER_MAX",
-            xml::OWNER_MAX as u64,
-            "Bytes of the owner of a lock",
-            "the lock has no owner",
-        ),
-        Limit::count(
-            "CONDITIONS_MAX",
-            if_field::CONDITIONS_MAX as u64,
-            "Conditions of one `If` field",
-            "400",
-        ),
-        Limit::bytes("PATH_MAX", locks::PATH_MAX as u64, "Path of a file that is locked", "503"),
-        Limit::count("SHARED_MAX", locks::SHARED_MAX as u64, "Shared locks of one file", "503"),
-        Limit::bytes(
-            "TEXT_MAX",
-            propfind::TEXT_MAX as u64,
-            "Bytes of a response to PROPFIND that are made at once, and those of one resource more",
-            "the others are made when these are sent",
-        ),
-        crate::zone::size_limit("dav_ext_lock_zone", "LOCK is answered with 503 until a lock expires"),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("dav_ext_methods", "off | method …", ALL, Args::at_least(1))

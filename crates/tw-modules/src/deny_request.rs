@@ -21,8 +21,6 @@ use tw_server::vars::Template;
 
 /// Variable with the reason.
 const REASON: &str = "deny_reason";
-/// Reasons of one variable that are counted apart.
-const REASONS_MAX: usize = 64;
 /// Label of the other reasons.
 const OTHER: &str = "other";
 
@@ -58,6 +56,14 @@ struct Denials {
     count: Counter,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Reasons of one variable of `deny_request` that are counted apart.
+    const REASONS_MAX: usize = 64, count, "they are counted together";
+}
+
 impl Settings<Http> for DenyRequest {
     type Raw = Raw;
 
@@ -89,12 +95,7 @@ impl Settings<Http> for DenyRequest {
         },
     }];
 
-    const LIMITS: &'static [Limit] = &[Limit::count(
-        "REASONS_MAX",
-        REASONS_MAX as u64,
-        "Reasons of one variable of `deny_request` that are counted apart",
-        "they are counted together",
-    )];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, Http>) -> Result<Self, ConfError> {
         let reason = cx.slot(REASON);

@@ -34,13 +34,6 @@ use self::run::{Failed, Run};
 
 const BLOCKS: u32 = LOCATION | IF_IN_LOCATION;
 
-/// Longest pause of `echo_sleep`.
-const SLEEP_MAX: Duration = Duration::from_secs(86_400);
-/// Bytes of texts and subrequests that are ready before the program goes on.
-const QUEUE_MAX: usize = 64 << 10;
-/// Commands that run before other tasks of the loop do.
-const COMMANDS_MAX: u32 = 1000;
-
 /// Settings as written.
 #[derive(Default)]
 pub(crate) struct Raw {
@@ -61,6 +54,20 @@ pub(crate) struct Echo {
 struct Around {
     before: Box<[Template]>,
     after: Box<[Template]>,
+}
+
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// A pause of `echo_sleep`.
+    const SLEEP_MAX: Duration = Duration::from_secs(86_400), time, "a longer one is as long as this";
+    /// Texts and subrequests of `echo` that wait to be sent, and one text more.
+    const QUEUE_MAX: usize = 64 << 10, bytes, "the program goes on when they are sent";
+    /// Commands of `echo` that run without a pause.
+    const COMMANDS_MAX: u32 = 1000, count, "other tasks of the loop run";
+    /// Copies of a text of `echo_duplicate` in memory, or one text if that is longer.
+    constant bytes run::REPEAT_SIZE, "the others are made when these are sent";
 }
 
 impl Settings<Http> for Echo {
@@ -156,32 +163,7 @@ impl Settings<Http> for Echo {
 
     const VARIABLES: &'static [VarDef] = state::VARIABLES;
 
-    const LIMITS: &'static [Limit] = &[
-        Limit::micros(
-            "SLEEP_MAX",
-            SLEEP_MAX.as_micros() as u64,
-            "A pause of `echo_sleep`",
-            "a longer one is as long as this",
-        ),
-        Limit::bytes(
-            "QUEUE_MAX",
-            QUEUE_MAX as u64,
-            "Texts and subrequests of `echo` that wait to be sent, and one text more",
-            "the program goes on when they are sent",
-        ),
-        Limit::count(
-            "COMMANDS_MAX",
-            COMMANDS_MAX as u64,
-            "Commands of `echo` that run without a pause",
-            "other tasks of the loop run",
-        ),
-        Limit::bytes(
-            "REPEAT_SIZE",
-            run::REPEAT_SIZE as u64,
-            "Copies of a text of `echo_duplicate` in memory, or one text if that is longer",
-            "the others are made when these are sent",
-        ),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let mut lines =

@@ -71,27 +71,22 @@ pub(crate) struct Hls {
     mp4_max_buffer_size: usize,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Bytes of one frame: the number of the buffers times their size.
+    directive "hls_buffers", "the response ends; the error log says so";
+    /// Bytes of the description of one film in memory, once for each loop while segments of it are sent.
+    directive DIRECTIVE_OF_MOOV, "500; the error log says so";
+    /// Fragments of a playlist.
+    constant count FRAGMENTS_MAX, "500; the error log says so";
+}
+
 impl Settings<Http> for Hls {
     type Raw = Raw;
 
-    const LIMITS: &'static [Limit] = &[
-        Limit::directive(
-            "hls_buffers",
-            "Bytes of one frame: the number of the buffers times their size",
-            "the response ends; the error log says so",
-        ),
-        Limit::directive(
-            DIRECTIVE_OF_MOOV,
-            "Bytes of the description of one film in memory, once for each loop while segments of it are sent",
-            "500; the error log says so",
-        ),
-        Limit::count(
-            "FRAGMENTS_MAX",
-            FRAGMENTS_MAX as u64,
-            "Fragments of a playlist",
-            "500; the error log says so",
-        ),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("hls", "", LOCATION, Args::NONE)

@@ -50,17 +50,6 @@ const JPEG_QUALITY: (&str, u32) = ("image_filter_jpeg_quality", 75);
 const SHARPEN: (&str, u32) = ("image_filter_sharpen", 0);
 const WEBP_QUALITY: (&str, u32) = ("image_filter_webp_quality", 80);
 
-/// Pictures that are changed at a time. Threads of the pool only compute then: more of them than processors would only take
-/// time from the loops.
-const PICTURES_AT_ONCE: usize = 2;
-/// Requests that wait for that, each with its body in memory.
-const WAITING_MAX: usize = 256;
-/// Waiting requests of one client among them.
-const WAITING_OF_CLIENT_MAX: usize = 32;
-/// Longest wait of a request for its turn.
-const WAIT_MAX: Duration = Duration::from_secs(60);
-/// Divisor of the available memory that work on one picture may take.
-const AVAILABLE_PART: u64 = 2;
 /// Bytes of the body that are read at once.
 const READ_SIZE: usize = 64 << 10;
 /// The queue of pictures.
@@ -150,58 +139,38 @@ impl RawAction {
     }
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Bytes of a picture that is read.
+    directive "image_filter_buffer", "415; the error log says so";
+    /// Pixels of a picture that is changed, by its header.
+    directive "image_filter_max_pixels", "415; the error log says so";
+    /// Segments of a JPEG file and bytes between them, or chunks of a PNG or WebP file, that are looked at in search of its
+    /// size and orientation.
+    constant count STEPS_MAX, "its size is unknown: 415; its orientation: it is upright";
+    /// Scans of a JPEG file that is changed.
+    constant count SCANS_MAX, "415";
+    /// Pictures changed at the same time.
+    ///
+    /// Pictures that are changed at a time. Threads of the pool only compute then: more of them than processors would only take
+    /// time from the loops.
+    const PICTURES_AT_ONCE: usize = 2, count, "other requests wait";
+    /// Requests whose pictures wait for that.
+    const WAITING_MAX: usize = 256, count, "503 with Retry-After; the error log says so";
+    /// Requests of one address, or IPv6 network of 64 bits, among them.
+    const WAITING_OF_CLIENT_MAX: usize = 32, count, "503 with Retry-After; the error log says so";
+    /// Time a picture waits for that.
+    const WAIT_MAX: Duration = Duration::from_secs(60), time, "503 with Retry-After; the error log says so";
+    /// Part of the available memory that one picture may take, by its pixels: one half.
+    const AVAILABLE_PART: u64 = 2, count, "503 with Retry-After; the error log says so";
+}
+
 impl Settings<Http> for ImageFilter {
     type Raw = Raw;
 
-    const LIMITS: &'static [Limit] = &[
-        Limit::directive(
-            "image_filter_buffer",
-            "Bytes of a picture that is read",
-            "415; the error log says so",
-        ),
-        Limit::directive(
-            "image_filter_max_pixels",
-            "Pixels of a picture that is changed, by its header",
-            "415; the error log says so",
-        ),
-        Limit::count(
-            "STEPS_MAX",
-            STEPS_MAX as u64,
-            "Segments of a JPEG file and bytes between them, or chunks of a PNG or WebP file, that are looked at in search of its size and orientation",
-            "its size is unknown: 415; its orientation: it is upright",
-        ),
-        Limit::count("SCANS_MAX", SCANS_MAX as u64, "Scans of a JPEG file that is changed", "415"),
-        Limit::count(
-            "PICTURES_AT_ONCE",
-            PICTURES_AT_ONCE as u64,
-            "Pictures changed at the same time",
-            "other requests wait",
-        ),
-        Limit::count(
-            "WAITING_MAX",
-            WAITING_MAX as u64,
-            "Requests whose pictures wait for that",
-            "503 with Retry-After; the error log says so",
-        ),
-        Limit::count(
-            "WAITING_OF_CLIENT_MAX",
-            WAITING_OF_CLIENT_MAX as u64,
-            "Requests of one address, or IPv6 network of 64 bits, among them",
-            "503 with Retry-After; the error log says so",
-        ),
-        Limit::micros(
-            "WAIT_MAX",
-            WAIT_MAX.as_micros() as u64,
-            "Time a picture waits for that",
-            "503 with Retry-After; the error log says so",
-        ),
-        Limit::count(
-            "AVAILABLE_PART",
-            AVAILABLE_PART,
-            "Part of the available memory that one picture may take, by its pixels: one half",
-            "503 with Retry-After; the error log says so",
-        ),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new(

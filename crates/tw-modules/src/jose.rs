@@ -19,48 +19,24 @@ mod signature;
 mod tests;
 mod token;
 
-use tw_base::Limit;
-
 pub(crate) use self::claim_value::{ClaimPath, append_member};
 pub(crate) use self::keys::{KEY_SET_SIZE_MAX, KeySet};
 pub(crate) use self::token::{Token, TokenError, TokenKind, UnverifiedToken, VerifiedToken};
 
-/// Limits of tokens and keys.
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "TOKEN_SIZE_MAX",
-        token::TOKEN_SIZE_MAX as u64,
-        "Bytes of a token (JWT)",
-        "the token is invalid: 401",
-    ),
-    Limit::count(
-        "JSON_DEPTH_MAX",
-        token::JSON_DEPTH_MAX as u64,
-        "Lists and objects inside each other in a token or a set of keys",
-        "the token is invalid: 401; the set cannot be used: 500",
-    ),
-    Limit::bytes(
-        "KEY_SET_SIZE_MAX",
-        KEY_SET_SIZE_MAX as u64,
-        "Bytes of a set of keys (JWKS)",
-        "the set cannot be used: 500",
-    ),
-    Limit::count(
-        "KEYS_MAX",
-        keys::KEYS_MAX as u64,
-        "Keys of a set of keys (JWKS)",
-        "the set cannot be used: 500",
-    ),
-    Limit::count(
-        "KEYS_TRIED_MAX",
-        keys::KEYS_TRIED_MAX as u64,
-        "Keys of a set that are tried for one token; a token that names its key (kid) needs one",
-        "the token is invalid: 401",
-    ),
-    Limit::count(
-        "RSA_DECRYPTION_BITS_MAX",
-        keys::RSA_DECRYPTION_BITS_MAX as u64,
-        "Bits of an RSA key that decrypts tokens",
-        "the key is not used",
-    ),
-];
+tw_base::limits! {
+    /// Limits of tokens and keys.
+    pub(crate) const LIMITS;
+
+    /// Bytes of a token (JWT).
+    constant bytes token::TOKEN_SIZE_MAX, "the token is invalid: 401";
+    /// Lists and objects inside each other in a token or a set of keys.
+    constant count token::JSON_DEPTH_MAX, "the token is invalid: 401; the set cannot be used: 500";
+    /// Bytes of a set of keys (JWKS).
+    constant bytes KEY_SET_SIZE_MAX, "the set cannot be used: 500";
+    /// Keys of a set of keys (JWKS).
+    constant count keys::KEYS_MAX, "the set cannot be used: 500";
+    /// Keys of a set that are tried for one token; a token that names its key (kid) needs one.
+    constant count keys::KEYS_TRIED_MAX, "the token is invalid: 401";
+    /// Bits of an RSA key that decrypts tokens.
+    constant count keys::RSA_DECRYPTION_BITS_MAX, "the key is not used";
+}

@@ -47,6 +47,16 @@ struct RawVariable {
 /// Module without settings: its variables belong to the whole configuration.
 pub(crate) struct Json;
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// A JSON document of `json_set`.
+    constant bytes SIZE_MAX, "its variables are missing";
+    /// Depth of a JSON document of `json_set`.
+    directive "json_max_depth", "its variables are missing";
+}
+
 impl Settings<Http> for Json {
     type Raw = Raw;
 
@@ -70,19 +80,7 @@ impl Settings<Http> for Json {
             }),
     ];
 
-    const LIMITS: &'static [Limit] = &[
-        Limit::bytes(
-            "SIZE_MAX",
-            SIZE_MAX as u64,
-            "A JSON document of `json_set`",
-            "its variables are missing",
-        ),
-        Limit::directive(
-            "json_max_depth",
-            "Depth of a JSON document of `json_set`",
-            "its variables are missing",
-        ),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let max_depth = raw.max_depth.or(None, DEPTH_DEFAULT) as usize;

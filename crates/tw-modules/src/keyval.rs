@@ -61,6 +61,14 @@ pub(crate) struct Keyval {
     zones: Vec<Arc<KeyvalZone>>,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Bytes of keys and values of one table.
+    parameter "keyval_zone", "zone=name:", "a size that must be given", "the API answers 507";
+}
+
 impl<P: Protocol> Settings<P> for Keyval {
     type Raw = Raw;
 
@@ -86,13 +94,7 @@ impl<P: Protocol> Settings<P> for Keyval {
             }),
     ];
 
-    const LIMITS: &'static [Limit] = &[Limit::parameter(
-        "keyval_zone",
-        "zone=name:",
-        "a size that must be given",
-        "Bytes of keys and values of one table",
-        "the API answers 507",
-    )];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     const METRICS: &'static [Metric] = &[Metric {
         name: "keyval_entries",

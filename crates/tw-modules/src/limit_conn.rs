@@ -115,14 +115,24 @@ pub(crate) enum ConnDecision {
     Rejected,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Bytes of keys and counters of one zone.
+    parameter "limit_conn_zone", "zone=name:", "a size that must be given",
+        "the request is rejected";
+    /// A key that is counted.
+    constant bytes KEY_MAX, "the request is not counted, and a line in the error log";
+}
+
 impl<P: Protocol> Settings<P> for LimitConn<P::Session>
 where
     P::Plan: AccessPlan<P::Session>,
 {
     type Raw = Raw;
 
-    const LIMITS: &'static [tw_base::Limit] =
-        &[zone::size_limit("limit_conn_zone", "the request is rejected"), zone::key_limit(KEY_MAX)];
+    const LIMITS: &'static [tw_base::Limit] = LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("limit_conn_zone", "key zone=name:size", HTTP | STREAM, Args::range(2, 3))

@@ -83,16 +83,21 @@ impl ZoneCounters for Schedules {
     }
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Bytes of keys and counters of one zone.
+    parameter "limit_rate_zone", "zone=name:", "a size that must be given",
+        "the key used longest ago is forgotten, unless a response uses it; if all are used, a response has the rate for itself";
+    /// A key that is counted.
+    constant bytes KEY_MAX, "the request is not counted, and a line in the error log";
+}
+
 impl Settings<Http> for LimitRate {
     type Raw = Raw;
 
-    const LIMITS: &'static [tw_base::Limit] = &[
-        zone::size_limit(
-            "limit_rate_zone",
-            "the key used longest ago is forgotten, unless a response uses it; if all are used, a response has the rate for itself",
-        ),
-        zone::key_limit(KEY_MAX),
-    ];
+    const LIMITS: &'static [tw_base::Limit] = LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("limit_rate_zone", "key zone=name:size rate=rate [burst=size]", HTTP, Args::range(3, 4))

@@ -135,22 +135,23 @@ enum ReqDecision<'l> {
     Full(&'l str),
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Bytes of keys and counters of one zone.
+    parameter "limit_req_zone", "zone=name:", "a size that must be given",
+        "the one counted longest ago is forgotten; if that is too little, the request is rejected";
+    /// A key that is counted.
+    constant bytes KEY_MAX, "the request is not counted, and a line in the error log";
+    /// Cost of one request (`limit_req … cost=`).
+    constant count cost::COST_MAX, "a higher one counts as this";
+}
+
 impl Settings<Http> for LimitReq {
     type Raw = Raw;
 
-    const LIMITS: &'static [tw_base::Limit] = &[
-        zone::size_limit(
-            "limit_req_zone",
-            "the one counted longest ago is forgotten; if that is too little, the request is rejected",
-        ),
-        zone::key_limit(KEY_MAX),
-        tw_base::Limit::count(
-            "COST_MAX",
-            cost::COST_MAX.unsigned_abs(),
-            "Cost of one request (`limit_req … cost=`)",
-            "a higher one counts as this",
-        ),
-    ];
+    const LIMITS: &'static [tw_base::Limit] = LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("limit_req_zone", "key zone=name:size rate=rate [fleet=name]", HTTP, Args::range(3, 4))

@@ -30,9 +30,6 @@ use self::movie::{FileLayout, Part, PartStart, Piece};
 use self::reader::{Failure, WantedBoxes};
 use crate::static_files;
 
-/// Longest `moov` read on the loop, bytes: some 8,000 rows, a tenth of a millisecond.
-const INLINE_MAX: usize = 64 << 10;
-
 const ALL: u32 = HTTP | SERVER | LOCATION;
 
 /// Directives as written.
@@ -53,40 +50,28 @@ pub(crate) struct Mp4 {
     begin: PartStart,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Bytes of the description of one film in memory.
+    directive "mp4_max_buffer_size", "500; the error log says so";
+    /// Boxes looked at at the top of one film.
+    constant count reader::BOXES_MAX, "500; the error log says so";
+    /// Bytes of the description of a film that are read at once.
+    constant bytes reader::READ_SIZE, "the rest is read next";
+    /// Bytes of the description of a film that the loop itself cuts.
+    ///
+    /// Longest `moov` read on the loop, bytes: some 8,000 rows, a tenth of a millisecond.
+    const INLINE_MAX: usize = 64 << 10, bytes, "a longer one is cut by a pool";
+    /// Bytes of the first box of a film.
+    constant bytes reader::FTYP_MAX, "500; the error log says so";
+}
+
 impl Settings<Http> for Mp4 {
     type Raw = Raw;
 
-    const LIMITS: &'static [Limit] = &[
-        Limit::directive(
-            "mp4_max_buffer_size",
-            "Bytes of the description of one film in memory",
-            "500; the error log says so",
-        ),
-        Limit::count(
-            "BOXES_MAX",
-            reader::BOXES_MAX as u64,
-            "Boxes looked at at the top of one film",
-            "500; the error log says so",
-        ),
-        Limit::bytes(
-            "READ_SIZE",
-            reader::READ_SIZE as u64,
-            "Bytes of the description of a film that are read at once",
-            "the rest is read next",
-        ),
-        Limit::bytes(
-            "INLINE_MAX",
-            INLINE_MAX as u64,
-            "Bytes of the description of a film that the loop itself cuts",
-            "a longer one is cut by a pool",
-        ),
-        Limit::bytes(
-            "FTYP_MAX",
-            reader::FTYP_MAX,
-            "Bytes of the first box of a film",
-            "500; the error log says so",
-        ),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("mp4", "", LOCATION, Args::NONE)

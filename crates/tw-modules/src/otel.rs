@@ -116,21 +116,21 @@ struct Exporter {
     queues: Arc<SpanQueues>,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    use queue::LIMITS;
+    use export_task::LIMITS;
+    use export_target::LIMITS;
+    use spans::LIMITS;
+    use context::LIMITS;
+}
+
 impl Settings<Http> for Otel {
     type Raw = Raw;
 
-    const LIMITS: &'static [Limit] = &[
-        queue::LIMITS[0],
-        queue::LIMITS[1],
-        queue::LIMITS[2],
-        export_task::LIMITS[0],
-        export_task::LIMITS[1],
-        export_task::LIMITS[2],
-        export_target::LIMITS[0],
-        export_target::LIMITS[1],
-        spans::LIMIT,
-        context::LIMIT,
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     const METRICS: &'static [Metric] =
         &[queue::SPANS, queue::QUEUED_SPANS, queue::EXPORT_FAILURES, metrics_task::METRIC_EXPORTS];

@@ -85,6 +85,14 @@ struct LoopLoad {
     due: AtomicU32,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Time that ready connections wait for their event loop.
+    parameter "overload", "delay=", "none", "a part of the requests is refused with 503";
+}
+
 impl Settings<Http> for Overload {
     type Raw = Raw;
 
@@ -130,13 +138,7 @@ impl Settings<Http> for Overload {
         },
     ];
 
-    const LIMITS: &'static [Limit] = &[Limit::parameter(
-        "overload",
-        "delay=",
-        "none",
-        "Time that ready connections wait for their event loop",
-        "a part of the requests is refused with 503",
-    )];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_, Http>) -> Result<Self, ConfError> {
         let slot = cx.slot(STATUS);

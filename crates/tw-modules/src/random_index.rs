@@ -18,9 +18,6 @@ use tw_server::load::Resolve;
 
 use crate::static_files;
 
-/// Entries of a directory that are chosen from.
-const ENTRIES_MAX: usize = 100_000;
-
 /// `random_index` as written.
 #[derive(Default)]
 pub(crate) struct Raw {
@@ -32,15 +29,18 @@ pub(crate) struct RandomIndex {
     on: bool,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Entries of a directory that one is chosen from.
+    const ENTRIES_MAX: usize = 100_000, count, "the others are never chosen, and the error log says so";
+}
+
 impl Settings<Http> for RandomIndex {
     type Raw = Raw;
 
-    const LIMITS: &'static [Limit] = &[Limit::count(
-        "ENTRIES_MAX",
-        ENTRIES_MAX as u64,
-        "Entries of a directory that one is chosen from",
-        "the others are never chosen, and the error log says so",
-    )];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::flag("random_index", LOCATION)
         .default("off")

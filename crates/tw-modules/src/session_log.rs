@@ -105,6 +105,14 @@ struct Session {
     last: Instant,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Bytes of keys and counters of one zone.
+    parameter "session_log_zone", "zone=name:", "a size that must be given", "the session that is idle for the longest time is written";
+}
+
 impl Settings<Http> for SessionLog {
     type Raw = Raw;
 
@@ -143,8 +151,7 @@ impl Settings<Http> for SessionLog {
         VarDef::stored(BINARY_ID, "Identifier of the session of session_log, 16 bytes."),
     ];
 
-    const LIMITS: &'static [Limit] =
-        &[zone::size_limit("session_log_zone", "the session that is idle for the longest time is written")];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     const METRICS: &'static [Metric] = &[Metric {
         name: "session_log_sessions",

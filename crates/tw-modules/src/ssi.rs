@@ -76,6 +76,28 @@ enum Errors {
 /// The format of dates on a page.
 struct TimeFormat(RefCell<Vec<u8>>);
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// A value of a parameter of a command of SSI.
+    directive "ssi_value_length", "the command fails, and a line in the error log";
+    /// The name of a command of SSI.
+    constant bytes parser::COMMAND_LEN_MAX, "the command fails, and a line in the error log";
+    /// The name of a parameter of a command of SSI.
+    constant bytes parser::PARAMETER_LEN_MAX, "the command fails, and a line in the error log";
+    /// Parameters of a command of SSI.
+    constant count parser::PARAMETERS_MAX, "the command fails, and a line in the error log";
+    /// Texts and includes of a page that wait to be sent.
+    constant bytes queue::QUEUE_MAX, "the page is read on when they are sent";
+    /// A date in the format of a page.
+    constant bytes date_format::DATE_MAX, "the variable is missing";
+    /// A value that variables make in a command of SSI.
+    constant bytes words::SSI_TEXT_MAX, "the command fails, and a line in the error log";
+    /// Variables and blocks of SSI that a request keeps.
+    constant bytes shared::SSI_KEPT_MAX, "the command fails, and a line in the error log";
+}
+
 impl Settings<Http> for Ssi {
     type Raw = Raw;
 
@@ -142,55 +164,7 @@ impl Settings<Http> for Ssi {
         ),
     ];
 
-    const LIMITS: &'static [Limit] = &[
-        Limit::directive(
-            "ssi_value_length",
-            "A value of a parameter of a command of SSI",
-            "the command fails, and a line in the error log",
-        ),
-        Limit::bytes(
-            "COMMAND_LEN_MAX",
-            parser::COMMAND_LEN_MAX as u64,
-            "The name of a command of SSI",
-            "the command fails, and a line in the error log",
-        ),
-        Limit::bytes(
-            "PARAMETER_LEN_MAX",
-            parser::PARAMETER_LEN_MAX as u64,
-            "The name of a parameter of a command of SSI",
-            "the command fails, and a line in the error log",
-        ),
-        Limit::count(
-            "PARAMETERS_MAX",
-            parser::PARAMETERS_MAX as u64,
-            "Parameters of a command of SSI",
-            "the command fails, and a line in the error log",
-        ),
-        Limit::bytes(
-            "QUEUE_MAX",
-            queue::QUEUE_MAX as u64,
-            "Texts and includes of a page that wait to be sent",
-            "the page is read on when they are sent",
-        ),
-        Limit::bytes(
-            "DATE_MAX",
-            date_format::DATE_MAX as u64,
-            "A date in the format of a page",
-            "the variable is missing",
-        ),
-        Limit::bytes(
-            "SSI_TEXT_MAX",
-            words::SSI_TEXT_MAX as u64,
-            "A value that variables make in a command of SSI",
-            "the command fails, and a line in the error log",
-        ),
-        Limit::bytes(
-            "SSI_KEPT_MAX",
-            shared::SSI_KEPT_MAX as u64,
-            "Variables and blocks of SSI that a request keeps",
-            "the command fails, and a line in the error log",
-        ),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     fn resolve(raw: Raw, outer: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let silent = outer.map(|o| o.errors == Errors::Silent);

@@ -34,8 +34,6 @@ const PAGE: &str = include_str!("status_page/page.html");
 pub(crate) const NONCE: &str = "@NONCE@";
 /// Beginnings of the names of metrics that tables of the page are made of.
 const TABLES: [&str; 5] = ["cache_", "disk_", "stream_zone_", "upstream_peer_", "zone_"];
-/// Bytes of the table of mounts that are read: some thousands of mounts.
-const MOUNTS_MAX: usize = 256 << 10;
 
 /// `status_page` as written.
 #[derive(Default)]
@@ -49,15 +47,18 @@ pub(crate) struct StatusPage {
     history: Option<Arc<History>>,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Bytes of the table of mounts that the page is made of.
+    const MOUNTS_MAX: usize = 256 << 10, bytes, "a longer one is taken for an empty one";
+}
+
 impl Settings<Http> for StatusPage {
     type Raw = Raw;
 
-    const LIMITS: &'static [Limit] = &[Limit::bytes(
-        "MOUNTS_MAX",
-        MOUNTS_MAX as u64,
-        "Bytes of the table of mounts that the page is made of",
-        "a longer one is taken for an empty one",
-    )];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[record::new("status_page", "", LOCATION, Args::NONE)
         .since("Tailwater 0.1")

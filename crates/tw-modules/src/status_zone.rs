@@ -26,11 +26,6 @@ use tw_server::load::Resolve;
 
 pub(crate) use self::loop_sets::LoopSets;
 
-/// Zones of one configuration. Each takes some 3 KiB for every loop that served one of its requests.
-pub(crate) const ZONES_MAX: usize = 256;
-/// Most different statuses of one zone.
-const STATUSES_MAX: usize = 32;
-
 /// `status_zone` as written.
 #[derive(Default)]
 pub(crate) struct Raw {
@@ -103,23 +98,22 @@ struct FinishedRequest {
     time_ns: u64,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Zones of `status_zone` in one configuration.
+    ///
+    /// Zones of one configuration. Each takes some 3 KiB for every loop that served one of its requests.
+    pub(crate) const ZONES_MAX: usize = 256, count, "the configuration is refused";
+    /// Different statuses that a zone of `status_zone` tells apart.
+    const STATUSES_MAX: usize = 32, count, "further ones are counted together";
+}
+
 impl Settings<Http> for StatusZone {
     type Raw = Raw;
 
-    const LIMITS: &'static [Limit] = &[
-        Limit::count(
-            "ZONES_MAX",
-            ZONES_MAX as u64,
-            "Zones of `status_zone` in one configuration",
-            "the configuration is refused",
-        ),
-        Limit::count(
-            "STATUSES_MAX",
-            STATUSES_MAX as u64,
-            "Different statuses that a zone of `status_zone` tells apart",
-            "further ones are counted together",
-        ),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     // DIFF(nginx): free, and read by `metrics` and `status_page`.
     const DIRECTIVES: &'static [Directive<Raw>] =

@@ -59,21 +59,20 @@ struct Identity {
     username: Vec<u8>,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Bytes of a CONNECT packet: their number times their size.
+    directive "mqtt_buffers", "the session ends with status 400";
+    /// Bytes of a CONNECT packet with its new fields.
+    directive "mqtt_rewrite_buffer_size", "the session ends with status 500";
+}
+
 impl Settings<Stream> for Mqtt {
     type Raw = Raw;
 
-    const LIMITS: &'static [Limit] = &[
-        Limit::directive(
-            "mqtt_buffers",
-            "Bytes of a CONNECT packet: their number times their size",
-            "the session ends with status 400",
-        ),
-        Limit::directive(
-            "mqtt_rewrite_buffer_size",
-            "Bytes of a CONNECT packet with its new fields",
-            "the session ends with status 500",
-        ),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::flag("mqtt_preread", ALL)

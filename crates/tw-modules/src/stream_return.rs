@@ -14,9 +14,6 @@ use tw_stream::Stream;
 use tw_stream::plan::{ContentHandler, LocalFuture, Plan};
 use tw_stream::session::{SendFailure, SessionStatus, StreamSession};
 
-/// Longest time for which a client may take nothing of the text (nginx: the same).
-const SEND_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// `return` as written.
 #[derive(Default)]
 pub(crate) struct Raw {
@@ -28,15 +25,18 @@ pub(crate) struct StreamReturn {
     text: Option<Template<StreamSession>>,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Time for which a client may take nothing of the text of `return`.
+    const SEND_TIMEOUT: Duration = Duration::from_secs(5), time, "the session ends";
+}
+
 impl Settings<Stream> for StreamReturn {
     type Raw = Raw;
 
-    const LIMITS: &'static [Limit] = &[Limit::micros(
-        "SEND_TIMEOUT",
-        SEND_TIMEOUT.as_micros() as u64,
-        "Time for which a client may take nothing of the text of `return`",
-        "the session ends",
-    )];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] =
         &[record::new("return", "value", STREAM_SERVER, Args::exact(1))

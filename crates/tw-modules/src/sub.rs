@@ -22,11 +22,6 @@ use crate::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const TYPES: &[&str] = &["text/html"];
-/// Most words that are replaced in one block.
-const WORDS_MAX: usize = 255;
-/// Longest string with variables that is searched for. A peer may choose it, and it is compiled on the loop for each
-/// response: 7 KB took 5 ms without optimisation.
-pub(crate) const VARYING_MAX: usize = 1024;
 /// Bytes that are looked at before the result is measured: each could be a word, and stand for a long value.
 const STEP: usize = 512;
 
@@ -61,23 +56,23 @@ enum Searched {
     Varying(Box<[Template]>),
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Words that are replaced in one block.
+    const WORDS_MAX: usize = 255, count, "the configuration is refused";
+    /// Bytes of a word of `sub_filter` with variables.
+    ///
+    /// Longest string with variables that is searched for. A peer may choose it, and it is compiled on the loop for each
+    /// response: 7 KB took 5 ms without optimisation.
+    pub(crate) const VARYING_MAX: usize = 1024, bytes, "the word is not looked for";
+}
+
 impl Settings<Http> for Sub {
     type Raw = Raw;
 
-    const LIMITS: &'static [Limit] = &[
-        Limit::count(
-            "WORDS_MAX",
-            WORDS_MAX as u64,
-            "Words that are replaced in one block",
-            "the configuration is refused",
-        ),
-        Limit::bytes(
-            "VARYING_MAX",
-            VARYING_MAX as u64,
-            "Bytes of a word of `sub_filter` with variables",
-            "the word is not looked for",
-        ),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("sub_filter", "string replacement", ALL, Args::exact(2))

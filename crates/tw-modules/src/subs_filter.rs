@@ -24,10 +24,6 @@ use crate::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const TYPES: &[&str] = &["text/html"];
-/// Most rules of one block.
-const RULES_MAX: usize = 255;
-/// Most bytes of a line that may be configured.
-const LINE_MAX: usize = 64 << 20;
 const LINE_BUFFER: usize = 32 << 10;
 const BUFFERS: Buffers = Buffers { count: 32, size: 4096 };
 
@@ -50,34 +46,24 @@ pub(crate) struct SubsFilter {
     buffers: Buffers,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Rules of `subs_filter` in one block.
+    const RULES_MAX: usize = 255, count, "the configuration is refused";
+    /// Bytes of a line for `subs_filter`: `subs_line_buffer_size` times the number of `subs_buffers`.
+    const LINE_MAX: usize = 64 << 20, bytes, "the configuration is refused";
+    /// Bytes that the rules of `subs_filter` search in one turn of a loop.
+    constant bytes TURN_WORK, "the rest waits for another turn";
+    /// Bytes of a line for `subs_filter`, times the number of `subs_buffers`.
+    directive "subs_line_buffer_size", "the line is changed in parts of this size";
+}
+
 impl Settings<Http> for SubsFilter {
     type Raw = Raw;
 
-    const LIMITS: &'static [Limit] = &[
-        Limit::count(
-            "RULES_MAX",
-            RULES_MAX as u64,
-            "Rules of `subs_filter` in one block",
-            "the configuration is refused",
-        ),
-        Limit::bytes(
-            "LINE_MAX",
-            LINE_MAX as u64,
-            "Bytes of a line for `subs_filter`: `subs_line_buffer_size` times the number of `subs_buffers`",
-            "the configuration is refused",
-        ),
-        Limit::bytes(
-            "TURN_WORK",
-            TURN_WORK as u64,
-            "Bytes that the rules of `subs_filter` search in one turn of a loop",
-            "the rest waits for another turn",
-        ),
-        Limit::directive(
-            "subs_line_buffer_size",
-            "Bytes of a line for `subs_filter`, times the number of `subs_buffers`",
-            "the line is changed in parts of this size",
-        ),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &[
         record::new("subs_filter", "source replacement [g|i|o|r]", ALL, Args::range(2, 3))

@@ -123,40 +123,32 @@ fn warn_unrestricted(name: &str, span: Span, settings: &UpstreamSettings, cx: &m
     }
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Bytes in memory for each side of a tunnel.
+    directive "tunnel_buffer_size", "the other side waits";
+    /// Time until a connection is there.
+    directive "tunnel_connect_timeout", "the next server, or 504";
+    /// Time for which a server takes nothing.
+    directive "tunnel_send_timeout", "the tunnel ends";
+    /// Time in which nothing happens.
+    directive "tunnel_read_timeout", "the tunnel ends";
+    /// Time until a connection of a tunnel of `proxy_connect` is there.
+    directive "proxy_connect_connect_timeout", "504";
+    /// Time in which nothing happens in a tunnel of `proxy_connect`.
+    directive "proxy_connect_data_timeout", "the tunnel ends";
+    /// Servers that are tried for one tunnel.
+    directive "tunnel_next_upstream_tries", "the last one's failure";
+}
+
 impl Settings<Http> for TunnelPass {
     type Raw = Raw;
 
     const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
     const VARIABLES: &'static [VarDef] = variables::ALL;
-    const LIMITS: &'static [Limit] = &[
-        Limit::directive(
-            "tunnel_buffer_size",
-            "Bytes in memory for each side of a tunnel",
-            "the other side waits",
-        ),
-        Limit::directive(
-            "tunnel_connect_timeout",
-            "Time until a connection is there",
-            "the next server, or 504",
-        ),
-        Limit::directive("tunnel_send_timeout", "Time for which a server takes nothing", "the tunnel ends"),
-        Limit::directive("tunnel_read_timeout", "Time in which nothing happens", "the tunnel ends"),
-        Limit::directive(
-            "proxy_connect_connect_timeout",
-            "Time until a connection of a tunnel of `proxy_connect` is there",
-            "504",
-        ),
-        Limit::directive(
-            "proxy_connect_data_timeout",
-            "Time in which nothing happens in a tunnel of `proxy_connect`",
-            "the tunnel ends",
-        ),
-        Limit::directive(
-            "tunnel_next_upstream_tries",
-            "Servers that are tried for one tunnel",
-            "the last one's failure",
-        ),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let span = raw.pass.span();

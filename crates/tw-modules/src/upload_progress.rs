@@ -83,19 +83,21 @@ struct UploadReport {
     callback: Box<[u8]>,
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Bytes of identifiers and counters of one zone.
+    parameter "upload_progress", "zone", "a size that must be given",
+        "uploads that are over are forgotten; if that is too little, further ones are not tracked";
+    /// Identifier of an upload.
+    constant bytes ID_MAX, "the upload is not tracked";
+}
+
 impl Settings<Http> for UploadProgress {
     type Raw = Raw;
 
-    const LIMITS: &'static [Limit] = &[
-        Limit::parameter(
-            "upload_progress",
-            "zone",
-            "a size that must be given",
-            "Bytes of identifiers and counters of one zone",
-            "uploads that are over are forgotten; if that is too little, further ones are not tracked",
-        ),
-        Limit::bytes("ID_MAX", ID_MAX as u64, "Identifier of an upload", "the upload is not tracked"),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     const METRICS: &'static [Metric] = &[Metric {
         name: "upload_progress_uploads",

@@ -96,6 +96,19 @@ impl Average {
     const DEFAULT: Self = Self { method: AverageMethod::Arithmetic, period_ms: 60_000 };
 }
 
+tw_base::limits! {
+    /// Limits of this module.
+    const LIMITS;
+
+    /// Bytes of keys and counters of one zone.
+    parameter "vhost_traffic_status_zone", "zone=name:", "a size that must be given",
+        "requests with new keys are not counted, and a line in the error log";
+    /// A key that is counted.
+    constant bytes KEY_MAX, "the request is not counted, and a line in the error log";
+    /// Bounds of `vhost_traffic_status_histogram_buckets`.
+    constant count BUCKETS_MAX, "the configuration is refused";
+}
+
 impl Settings<Http> for Vts {
     type Raw = Raw;
 
@@ -103,19 +116,7 @@ impl Settings<Http> for Vts {
 
     const VARIABLES: &'static [VarDef] = stat::VARIABLES;
 
-    const LIMITS: &'static [Limit] = &[
-        zone::size_limit(
-            "vhost_traffic_status_zone",
-            "requests with new keys are not counted, and a line in the error log",
-        ),
-        zone::key_limit(KEY_MAX),
-        Limit::count(
-            "BUCKETS_MAX",
-            BUCKETS_MAX as u64,
-            "Bounds of `vhost_traffic_status_histogram_buckets`",
-            "the configuration is refused",
-        ),
-    ];
+    const LIMITS: &'static [Limit] = LIMITS;
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let default;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use tw_base::{Counter, FatalMutex, FatalMutexGuard, Limit};
+use tw_base::{Counter, FatalMutex, FatalMutexGuard};
 use tw_conf::{ConfError, Node, Setting, Span, Word, units};
 use tw_core::load::Resolve;
 use tw_core::metrics::{Samples, Scrape};
@@ -234,18 +234,6 @@ pub(crate) fn eval_key<S: Session, V>(
         return false;
     }
     !key.is_empty()
-}
-
-/// Limit of the bytes of one zone; `when_full` is what a full one does.
-pub(crate) const fn size_limit(directive: &'static str, when_full: &'static str) -> Limit {
-    let value = "a size that must be given";
-    Limit::parameter(directive, "zone=name:", value, "Bytes of keys and counters of one zone", when_full)
-}
-
-/// Limit of the length of a key.
-pub(crate) const fn key_limit(max: usize) -> Limit {
-    let excess = "the request is not counted, and a line in the error log";
-    Limit::bytes("KEY_MAX", max as u64, "A key that is counted", excess)
 }
 
 /// Bytes that nginx's slabs take for `bytes`: a power of two up to half a page, then whole pages.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn_proto as engine;
-use tw_base::Limit;
 
 use crate::hello;
 use crate::keys::{HostKeys, Origin, TokenKey};
@@ -12,21 +11,6 @@ use crate::peer_address::UNVALIDATED_ADDRESSES_MAX;
 use crate::qlog::{FRAMES_MAX, RANGES_MAX};
 use crate::silence::SILENCE_MAX;
 
-/// Client hellos of which parts are missing, on one address of a loop. A hello of ML-KEM takes two datagrams, which come together.
-pub(crate) const HELLOS_MAX: usize = 256;
-/// Time in which a client hello has to be whole.
-pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
-/// Connections whose handshake is not complete, on one address of a loop: some 40 MiB.
-pub(crate) const HANDSHAKES_MAX: usize = 2048;
-/// Number of them from which clients have to prove their address first (Retry).
-pub(crate) const HANDSHAKES_WITHOUT_RETRY_MAX: usize = 256;
-/// Bytes that the engine keeps for a connection before it is accepted: early data, mostly.
-pub(crate) const INCOMING_SIZE_MAX: u64 = 32 << 10;
-/// Bytes of all of them, on one address of a loop.
-pub(crate) const INCOMING_TOTAL_MAX: u64 = 4 << 20;
-/// Streams that a client may open at first. The engine makes room for all of them at once, and never gives it up, so more are allowed only to a
-/// client that opens half as many. With the three that HTTP/3 has in one direction, its tables have 32 places; with more than 25, they would have 64.
-pub(crate) const FIRST_STREAMS_MAX: u64 = 16;
 /// Factor by which a client that has used half of its streams may open more. Room for the 128 of the default takes 11 KiB, which a browser
 /// with some ten requests at a time does not need.
 pub(crate) const STREAMS_GROWTH: u64 = 4;
@@ -34,127 +18,68 @@ pub(crate) const STREAMS_GROWTH: u64 = 4;
 pub(crate) const SEND_WINDOW_MIN: u64 = 128 << 10;
 /// Bytes of sent data while little of the memory of the process is left.
 pub(crate) const SEND_WINDOW_LOW: u64 = 32 << 10;
-/// Bytes of sent data for fast and long paths: twice the congestion window, and at most this.
-pub(crate) const SEND_WINDOW_MAX: u64 = 8 << 20;
-/// Answers without a connection that wait until the socket takes them: Retry, version negotiation, resets.
-pub(crate) const RESPONSES_MAX: usize = 1024;
-/// Time between two stateless resets.
-pub(crate) const RESET_INTERVAL: Duration = Duration::from_millis(20);
 /// Largest datagram that is received. Loopback has larger ones, the Internet has not.
 pub(crate) const PAYLOAD_SIZE_MAX: u16 = 1472;
-/// Connection IDs of a client that the engine stores at most.
-const CONNECTION_IDS_MAX: u64 = 5;
 /// Time for which a token proves the address of a returning client.
 const TOKEN_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 /// Time for which the token of a Retry packet is valid.
 const RETRY_LIFETIME: Duration = Duration::from_secs(15);
 
-/// Limits of QUIC.
-pub const LIMITS: &[Limit] = &[
-    Limit::count(
-        "HELLOS_MAX",
-        HELLOS_MAX as u64,
-        "QUIC clients on one address of a loop whose client hello is not whole",
-        "the oldest is forgotten",
-    ),
-    Limit::micros(
-        "HELLO_TIMEOUT",
-        HELLO_TIMEOUT.as_micros() as u64,
-        "Time for a client hello over QUIC",
-        "the client is forgotten",
-    ),
-    Limit::bytes(
-        "HELLO_SIZE_MAX",
-        hello::HELLO_SIZE_MAX as u64,
-        "Size of a client hello over QUIC",
-        "the handshake fails",
-    ),
-    Limit::count(
-        "HELLO_PARTS_MAX",
-        hello::HELLO_PARTS_MAX as u64,
-        "Parts of a client hello over QUIC that are not joined",
-        "further ones are dropped until the client sends them again",
-    ),
-    Limit::count(
-        "HANDSHAKES_WITHOUT_RETRY_MAX",
-        HANDSHAKES_WITHOUT_RETRY_MAX as u64,
-        "QUIC handshakes on one address of a loop with clients that have not proved their address",
-        "further clients get a Retry packet",
-    ),
-    Limit::count(
-        "HANDSHAKES_MAX",
-        HANDSHAKES_MAX as u64,
-        "QUIC handshakes on one address of a loop",
-        "Initial packets of further clients are dropped",
-    ),
-    Limit::bytes(
-        "INCOMING_SIZE_MAX",
-        INCOMING_SIZE_MAX,
-        "Bytes that a QUIC client has sent before its connection is accepted, beside the first datagram",
-        "further datagrams are dropped",
-    ),
-    Limit::bytes(
-        "INCOMING_TOTAL_MAX",
-        INCOMING_TOTAL_MAX,
-        "The same for all clients of an address on one loop",
-        "further datagrams are dropped",
-    ),
-    Limit::count(
-        "FIRST_STREAMS_MAX",
-        FIRST_STREAMS_MAX,
-        "Streams that a QUIC client may open before it has used half of them",
-        "it waits for more, up to http3_max_concurrent_streams",
-    ),
-    Limit::bytes(
-        "SEND_WINDOW_MAX",
-        SEND_WINDOW_MAX,
-        "Bytes of a QUIC connection that wait for an acknowledgement; at first 128 KiB, then twice the congestion window; 32 KiB while \
-         less than half of memory_budget is left",
-        "the body of the response is not read on",
-    ),
-    Limit::count(
-        "RESPONSES_MAX",
-        RESPONSES_MAX as u64,
-        "Answers to QUIC clients without a connection that wait for the socket of an address on one loop",
-        "further ones are dropped",
-    ),
-    Limit::micros(
-        "RESET_INTERVAL",
-        RESET_INTERVAL.as_micros() as u64,
-        "Time between two stateless resets of an address on one loop",
-        "datagrams of unknown connections are dropped",
-    ),
-    Limit::micros(
-        "SILENCE_MAX",
-        SILENCE_MAX.as_micros() as u64,
-        "Time without a packet of a QUIC client while its worker process is about to end, or nine round trips if they are longer",
-        "the connection is closed",
-    ),
-    Limit::count(
-        "CONNECTION_IDS_MAX",
-        CONNECTION_IDS_MAX,
-        "Connection IDs of a client that are stored, or fewer by quic_active_connection_id_limit",
-        "the connection is closed",
-    ),
-    Limit::count(
-        "UNVALIDATED_ADDRESSES_MAX",
-        UNVALIDATED_ADDRESSES_MAX as u64,
-        "Addresses of a QUIC connection that are not validated and whose bytes are counted",
-        "the oldest but the current one is forgotten, and gets nothing until it sends again",
-    ),
-    Limit::count(
-        "FRAMES_MAX",
-        FRAMES_MAX as u64,
-        "Frames of one QUIC packet in the records of quic_log",
-        "further ones are not recorded",
-    ),
-    Limit::count(
-        "RANGES_MAX",
-        RANGES_MAX,
-        "Ranges of one acknowledgement in the records of quic_log",
-        "further ones are not recorded",
-    ),
-];
+tw_base::limits! {
+    /// Limits of QUIC.
+    pub const LIMITS;
+
+    /// QUIC clients on one address of a loop whose client hello is not whole.
+    ///
+    /// Client hellos of which parts are missing, on one address of a loop. A hello of ML-KEM takes two datagrams, which come
+    /// together.
+    pub(crate) const HELLOS_MAX: usize = 256, count, "the oldest is forgotten";
+    /// Time for a client hello over QUIC.
+    pub(crate) const HELLO_TIMEOUT: Duration = Duration::from_secs(2), time, "the client is forgotten";
+    /// Size of a client hello over QUIC.
+    constant bytes hello::HELLO_SIZE_MAX, "the handshake fails";
+    /// Parts of a client hello over QUIC that are not joined.
+    constant count hello::HELLO_PARTS_MAX, "further ones are dropped until the client sends them again";
+    /// QUIC handshakes on one address of a loop with clients that have not proved their address.
+    pub(crate) const HANDSHAKES_WITHOUT_RETRY_MAX: usize = 256, count, "further clients get a Retry packet";
+    /// QUIC handshakes on one address of a loop.
+    ///
+    /// Connections whose handshake is not complete, on one address of a loop: some 40 MiB.
+    pub(crate) const HANDSHAKES_MAX: usize = 2048, count, "Initial packets of further clients are dropped";
+    /// Bytes that a QUIC client has sent before its connection is accepted, beside the first datagram.
+    ///
+    /// Bytes that the engine keeps for a connection before it is accepted: early data, mostly.
+    pub(crate) const INCOMING_SIZE_MAX: u64 = 32 << 10, bytes, "further datagrams are dropped";
+    /// Such bytes of all clients of an address on one loop.
+    pub(crate) const INCOMING_TOTAL_MAX: u64 = 4 << 20, bytes, "further datagrams are dropped";
+    /// Streams that a QUIC client may open before it has used half of them.
+    ///
+    /// Streams that a client may open at first. The engine makes room for all of them at once, and never gives it up, so more
+    /// are allowed only to a client that opens half as many. With the three that HTTP/3 has in one direction, its tables have
+    /// 32 places; with more than 25, they would have 64.
+    pub(crate) const FIRST_STREAMS_MAX: u64 = 16, count, "it waits for more, up to http3_max_concurrent_streams";
+    /// Bytes of a QUIC connection that wait for an acknowledgement; at first 128 KiB, then twice the congestion window; 32 KiB
+    /// while less than half of memory_budget is left.
+    ///
+    /// Bytes of sent data for fast and long paths: twice the congestion window, and at most this.
+    pub(crate) const SEND_WINDOW_MAX: u64 = 8 << 20, bytes, "the body of the response is not read on";
+    /// Answers to QUIC clients without a connection that wait for the socket of an address on one loop.
+    ///
+    /// Answers without a connection that wait until the socket takes them: Retry, version negotiation, resets.
+    pub(crate) const RESPONSES_MAX: usize = 1024, count, "further ones are dropped";
+    /// Time between two stateless resets of an address on one loop.
+    pub(crate) const RESET_INTERVAL: Duration = Duration::from_millis(20), time, "datagrams of unknown connections are dropped";
+    /// Time without a packet of a QUIC client while its worker process is about to end, or nine round trips if they are longer.
+    constant time SILENCE_MAX, "the connection is closed";
+    /// Connection IDs of a client that are stored, or fewer by quic_active_connection_id_limit.
+    const CONNECTION_IDS_MAX: u64 = 5, count, "the connection is closed";
+    /// Addresses of a QUIC connection that are not validated and whose bytes are counted.
+    constant count UNVALIDATED_ADDRESSES_MAX, "the oldest but the current one is forgotten, and gets nothing until it sends again";
+    /// Frames of one QUIC packet in the records of quic_log.
+    constant count FRAMES_MAX, "further ones are not recorded";
+    /// Ranges of one acknowledgement in the records of quic_log.
+    constant count RANGES_MAX, "further ones are not recorded";
+}
 
 /// Settings of an endpoint: one listening address on one loop.
 #[derive(Debug, Clone)]

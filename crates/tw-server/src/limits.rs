@@ -20,10 +20,13 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
         (
             "connections and loops",
             [
-                &[process::LIMITS, tw_base::memory::LIMITS, listen::LIMITS, event_loop::LIMITS, http::LIMITS],
+                process::LIMITS,
+                tw_base::memory::LIMITS,
+                listen::LIMITS,
+                event_loop::LIMITS,
+                http::LIMITS,
                 tw_accept::LIMITS,
             ]
-            .concat()
             .concat(),
         ),
         (
@@ -36,7 +39,7 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
         (
             "upstream servers",
             [
-                &tw_upstream::LIMITS.concat()[..],
+                tw_upstream::LIMITS,
                 health::LIMITS,
                 upstream_tls::LIMITS,
                 fastcgi::LIMITS,
@@ -47,13 +50,13 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
             ]
             .concat(),
         ),
-        ("DNS", tw_dns::LIMITS.concat()),
-        ("TLS", [tw_tls::LIMITS, tw_acme::LIMITS, ssl::LIMITS, &[ocsp_client::LIMITS]].concat().concat()),
-        ("caches", [cache::LIMITS, tw_cache::LIMITS].concat().concat()),
-        ("fleet", tw_fleet::LIMITS.concat()),
+        ("DNS", tw_dns::LIMITS.to_vec()),
+        ("TLS", [tw_tls::LIMITS, tw_acme::LIMITS, ssl::LIMITS, ocsp_client::LIMITS].concat()),
+        ("caches", [cache::LIMITS, tw_cache::LIMITS].concat()),
+        ("fleet", tw_fleet::LIMITS.to_vec()),
         (
             "request bodies, responses and keep-alive",
-            [&[tw_http::chunked::LIMITS], location::LIMITS, &[request_body::read::LIMITS]].concat().concat(),
+            [tw_http::chunked::LIMITS, location::LIMITS, request_body::read::LIMITS].concat(),
         ),
         (
             "request processing",
@@ -69,8 +72,8 @@ pub fn core() -> Vec<(&'static str, Vec<Limit>)> {
             ]
             .concat(),
         ),
-        ("disks and files", [&[pools::LIMITS], tw_disk::LIMITS, &[files::LIMITS]].concat().concat()),
-        ("logs and the configuration", [tw_log::LIMITS, tw_conf::LIMITS, &[load::LIMITS]].concat().concat()),
+        ("disks and files", [pools::LIMITS, tw_disk::LIMITS, files::LIMITS].concat()),
+        ("logs and the configuration", [tw_log::LIMITS, tw_conf::LIMITS, load::LIMITS].concat()),
         ("metrics and the status page", [metrics::LIMITS, history::LIMITS, lifecycle::LIMITS].concat()),
     ]
 }

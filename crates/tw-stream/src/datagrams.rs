@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::net::SocketAddrAny;
-use tw_base::Limit;
 use tw_core::event_loop::{
     ConnectionList, ConnectionSlot, Counts, DatagramListener, Eviction, IdleResources, LoopCore,
     PassedDatagram, ReceivedDatagram,
@@ -38,40 +37,22 @@ use crate::phases;
 use crate::session::{SessionTransport, StreamSession};
 use crate::session_handover::InheritedSession;
 
-/// Largest number of datagrams that wait for one session.
-const QUEUED_DATAGRAMS_MAX: usize = 64;
-/// Largest number of bytes of them, unless it is one datagram.
-const QUEUED_BYTES_MAX: usize = 256 << 10;
-/// Largest number of bytes that wait for all sessions of a loop.
-const QUEUED_OF_LOOP_MAX: usize = 16 << 20;
 /// Part of `worker_connections` that sessions over datagrams may be: each has a connection to an upstream server beside it.
 const SESSIONS_PART: u64 = 2;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::directive(
-        "worker_connections",
-        "Sessions over UDP on one loop: half as many",
-        "the session ends that has been idle longest",
-    ),
-    Limit::count(
-        "QUEUED_DATAGRAMS_MAX",
-        QUEUED_DATAGRAMS_MAX as u64,
-        "Datagrams of a client that wait for its session",
-        "further ones are dropped, and counted",
-    ),
-    Limit::bytes(
-        "QUEUED_BYTES_MAX",
-        QUEUED_BYTES_MAX as u64,
-        "Bytes of datagrams of a client that wait for its session",
-        "further ones are dropped, and counted",
-    ),
-    Limit::bytes(
-        "QUEUED_OF_LOOP_MAX",
-        QUEUED_OF_LOOP_MAX as u64,
-        "Bytes of datagrams that wait for all sessions of one loop",
-        "further ones are dropped, and counted",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Sessions over UDP on one loop: half as many.
+    directive "worker_connections", "the session ends that has been idle longest";
+    /// Datagrams of a client that wait for its session.
+    const QUEUED_DATAGRAMS_MAX: usize = 64, count, "further ones are dropped, and counted";
+    /// Bytes of datagrams of a client that wait for its session.
+    const QUEUED_BYTES_MAX: usize = 256 << 10, bytes, "further ones are dropped, and counted";
+    /// Bytes of datagrams that wait for all sessions of one loop.
+    const QUEUED_OF_LOOP_MAX: usize = 16 << 20, bytes, "further ones are dropped, and counted";
+}
 
 /// Time after a change of the number of loops in which a loop may not have heard of it.
 const CHANGE_TIME: Duration = Duration::from_secs(1);

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_base::Limit;
 use tw_connect::health::{self, CheckFailure, GroupChecks};
 use tw_connect::upstream_names::UpstreamNames;
 use tw_connect::{Resolving, UpstreamGroup};
@@ -31,23 +30,15 @@ use crate::protocol::Stream;
 use crate::proxy::ProxySettings;
 use crate::session::StreamSession;
 
-/// Bytes of an answer that are looked at.
-const ANSWER_MAX: usize = 64 << 10;
+tw_base::limits! {
+    /// Limits of checks, for the module that has their directives.
+    pub const LIMITS;
 
-/// Limits of checks, for the module that has their directives.
-pub const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "ANSWER_MAX",
-        ANSWER_MAX as u64,
-        "Bytes of an answer to a health check of `stream`",
-        "the check has failed",
-    ),
-    Limit::directive(
-        "health_check_timeout",
-        "Time for the answer to a health check of `stream`",
-        "the check has failed",
-    ),
-];
+    /// Bytes of an answer to a health check of `stream`.
+    const ANSWER_MAX: usize = 64 << 10, bytes, "the check has failed";
+    /// Time for the answer to a health check of `stream`.
+    directive "health_check_timeout", "the check has failed";
+}
 
 /// `health_check` of one server.
 pub struct HealthCheck {

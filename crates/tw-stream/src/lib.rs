@@ -38,14 +38,18 @@ pub mod session;
 mod session_handover;
 pub mod variables;
 
-use tw_base::Limit;
-
 pub use application::StreamLoop;
 pub use load::StreamBlocks;
 pub use loop_services::{LoopServices, OcspQuery};
 pub use protocol::{Block, Stream};
 pub use session_handover::SessionRecord;
 
-/// Limits of sessions; those of a module are in its settings.
-pub const LIMITS: &[&[Limit]] =
-    &[server::LIMITS, datagrams::LIMITS, proxy::DATAGRAM_LIMITS, tw_connect::relay::LIMITS];
+tw_base::limits! {
+    /// Limits of sessions; those of a module are in its settings.
+    pub const LIMITS;
+
+    use server::LIMITS;
+    use datagrams::LIMITS;
+    use proxy::DATAGRAM_LIMITS;
+    use tw_connect::relay::LIMITS;
+}

@@ -4,7 +4,6 @@
 use std::any::Any;
 use std::rc::Rc;
 
-use tw_base::Limit;
 use tw_core::event_loop::{AcceptedConnection, PassedConnection};
 use tw_core::session::Session;
 use tw_log::Level;
@@ -13,16 +12,13 @@ use tw_net::listen::SocketKind;
 
 use crate::session::{SessionStatus, StreamSession};
 
-/// Times that one connection may be passed on; as in nginx.
-const PASSES_MAX: u32 = 10;
+tw_base::limits! {
+    /// Limits of the hand-over, for the module that has its directive.
+    pub const LIMITS;
 
-/// Limits of the hand-over, for the module that has its directive.
-pub const LIMITS: &[Limit] = &[Limit::count(
-    "PASSES_MAX",
-    PASSES_MAX as u64,
-    "Times that one connection is passed from one listening address to another",
-    "the session ends with status 500",
-)];
+    /// Times that one connection is passed from one listening address to another.
+    const PASSES_MAX: u32 = 10, count, "the session ends with status 500";
+}
 
 /// Passes the connection of `s` to the listening address that takes connections for `to`, and waits until it is closed.
 pub async fn pass(s: &mut StreamSession, to: &Addr) -> SessionStatus {

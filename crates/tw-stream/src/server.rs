@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tw_accept::listen::Listen;
-use tw_base::Limit;
 use tw_conf::{
     Args, ConfError, Cx, Directive, IneffectiveDirectives, Node, STREAM, STREAM_SERVER, Setting, Span, Word,
     record,
@@ -21,19 +20,17 @@ use crate::session::StreamSession;
 
 const ALL: u32 = STREAM | STREAM_SERVER;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::directive(
-        "preread_buffer_size",
-        "Bytes of a client that modules look at before its session goes on",
-        "the session ends with status 400",
-    ),
-    Limit::directive("preread_timeout", "Time in which these bytes must arrive", "the session ends"),
-    Limit::directive(
-        "proxy_protocol_timeout",
-        "Time in which the PROXY protocol header of a session must arrive",
-        "the session ends",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Bytes of a client that modules look at before its session goes on.
+    directive "preread_buffer_size", "the session ends with status 400";
+    /// Time in which these bytes must arrive.
+    directive "preread_timeout", "the session ends";
+    /// Time in which the PROXY protocol header of a session must arrive.
+    directive "proxy_protocol_timeout", "the session ends";
+}
 
 /// Settings of one server.
 pub struct ServerSettings {

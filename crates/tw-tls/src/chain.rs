@@ -3,46 +3,26 @@
 use std::fmt;
 
 use rustls::pki_types::CertificateDer;
-use tw_base::Limit;
 
 use crate::der::{Reader, SEQUENCE};
 use crate::pem::{self, PemError};
 use crate::x509::Certificate;
 
-/// Limit of a chain's size: a chain of hundreds of kilobytes cannot be used in handshakes.
-const CHAIN_SIZE_MAX: usize = 1 << 20;
-const CHAIN_COUNT_MAX: usize = 100;
-/// The bundles of systems have some 150 certificates in 220 KB.
-const AUTHORITIES_SIZE_MAX: usize = 16 << 20;
-const AUTHORITIES_COUNT_MAX: usize = 10_000;
+tw_base::limits! {
+    /// Limits of configured texts.
+    pub(crate) const LIMITS;
 
-/// Limits of configured texts.
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "CHAIN_SIZE_MAX",
-        CHAIN_SIZE_MAX as u64,
-        "Bytes of a certificate file",
-        "the configuration is refused",
-    ),
-    Limit::count(
-        "CHAIN_COUNT_MAX",
-        CHAIN_COUNT_MAX as u64,
-        "Certificates of a certificate file",
-        "the configuration is refused",
-    ),
-    Limit::bytes(
-        "AUTHORITIES_SIZE_MAX",
-        AUTHORITIES_SIZE_MAX as u64,
-        "Bytes of a file of trusted certificates",
-        "the configuration is refused",
-    ),
-    Limit::count(
-        "AUTHORITIES_COUNT_MAX",
-        AUTHORITIES_COUNT_MAX as u64,
-        "Certificates of a file of trusted certificates",
-        "the configuration is refused",
-    ),
-];
+    /// Bytes of a certificate file.
+    ///
+    /// Limit of a chain's size: a chain of hundreds of kilobytes cannot be used in handshakes.
+    const CHAIN_SIZE_MAX: usize = 1 << 20, bytes, "the configuration is refused";
+    /// Certificates of a certificate file.
+    const CHAIN_COUNT_MAX: usize = 100, count, "the configuration is refused";
+    /// Bytes of a file of trusted certificates.
+    const AUTHORITIES_SIZE_MAX: usize = 16 << 20, bytes, "the configuration is refused";
+    /// Certificates of a file of trusted certificates.
+    const AUTHORITIES_COUNT_MAX: usize = 10_000, count, "the configuration is refused";
+}
 
 // DIFF(nginx): the cause is told in words, not by the function of OpenSSL that would have failed.
 /// Why a text has no certificates to use.

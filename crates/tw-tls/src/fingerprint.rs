@@ -8,12 +8,9 @@ use std::fmt::Write as _;
 
 use aws_lc_rs::digest;
 use md5::{Digest, Md5};
-use tw_base::Limit;
 
 use crate::client_hello::{self, RANDOM, take, vector_8, vector_16};
 
-/// Largest client hello, with its records, that gets a fingerprint.
-const FINGERPRINT_HELLO_MAX: usize = 16 << 10;
 /// Types of extensions.
 const SERVER_NAME: u16 = 0;
 const SUPPORTED_GROUPS: u16 = 10;
@@ -22,12 +19,13 @@ const SIGNATURE_ALGORITHMS: u16 = 13;
 const ALPN: u16 = 16;
 const SUPPORTED_VERSIONS: u16 = 43;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
-    "FINGERPRINT_HELLO_MAX",
-    FINGERPRINT_HELLO_MAX as u64,
-    "Client hello that gets a fingerprint",
-    "`$ssl_ja3` and `$ssl_ja4` are missing",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Client hello that gets a fingerprint.
+    const FINGERPRINT_HELLO_MAX: usize = 16 << 10, bytes, "`$ssl_ja3` and `$ssl_ja4` are missing";
+}
 
 /// Protocol below TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,6 @@ use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 use rustls::sign::SigningKey;
 use rustls::{SignatureAlgorithm, SignatureScheme};
-use tw_base::Limit;
 use zeroize::Zeroizing;
 
 use crate::password::Passwords;
@@ -23,23 +22,17 @@ use crate::pem::{self, Section};
 
 mod sealed;
 
-/// Limit of a key file. An RSA key of 16,384 bits has 13 KB; the file may contain certificates, too.
-const KEY_SIZE_MAX: usize = 1 << 20;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "KEY_SIZE_MAX",
-        KEY_SIZE_MAX as u64,
-        "Bytes of a file with a private key",
-        "the configuration is refused",
-    ),
-    Limit::count(
-        "ITERATIONS_MAX",
-        sealed::ITERATIONS_MAX as u64,
-        "Iterations of the key derivation of a private key",
-        "the configuration is refused",
-    ),
-];
+    /// Bytes of a file with a private key.
+    ///
+    /// Limit of a key file. An RSA key of 16,384 bits has 13 KB; the file may contain certificates, too.
+    const KEY_SIZE_MAX: usize = 1 << 20, bytes, "the configuration is refused";
+    /// Iterations of the key derivation of a private key.
+    constant count sealed::ITERATIONS_MAX, "the configuration is refused";
+}
 
 /// A private key that can sign.
 #[derive(Debug, Clone)]

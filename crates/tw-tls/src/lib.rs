@@ -63,14 +63,16 @@ pub use zeroize::Zeroizing;
 /// Clock: returns seconds since 1970.
 pub type Clock = std::sync::Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Limits of everything here that a peer or a configuration can fill.
-pub const LIMITS: &[&[tw_base::Limit]] = &[
-    chain::LIMITS,
-    key::LIMITS,
-    password::LIMITS,
-    tickets::LIMITS,
-    sessions::LIMITS,
-    verify::LIMITS,
-    ocsp::LIMITS,
-    fingerprint::LIMITS,
-];
+tw_base::limits! {
+    /// Limits of everything here that a peer or a configuration can fill.
+    pub const LIMITS;
+
+    use chain::LIMITS;
+    use key::LIMITS;
+    use password::LIMITS;
+    use tickets::LIMITS;
+    use sessions::LIMITS;
+    use verify::LIMITS;
+    use ocsp::LIMITS;
+    use fingerprint::LIMITS;
+}

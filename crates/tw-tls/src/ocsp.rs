@@ -12,7 +12,6 @@ mod responder_url;
 use std::fmt;
 
 use aws_lc_rs::digest;
-use tw_base::Limit;
 
 use crate::der::{
     self, BIT_STRING, GENERALIZED_TIME, INTEGER, Malformed, OCTET_STRING, OID, Reader, SEQUENCE, context,
@@ -24,27 +23,18 @@ use crate::x509::{Certificate, Signed};
 
 pub use responder_url::ResponderUrl;
 
-/// One with a chain of its own has some 5 KB.
-pub const REPLY_SIZE_MAX: usize = 64 << 10;
-/// Certificates in a reply that are tried as the signer's.
-const SIGNERS_MAX: usize = 8;
 /// As OpenSSL allows clocks to differ, in seconds.
 const CLOCK_SKEW: i64 = 300;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "REPLY_SIZE_MAX",
-        REPLY_SIZE_MAX as u64,
-        "Bytes of a reply about a certificate (OCSP)",
-        "the reply is not used",
-    ),
-    Limit::count(
-        "SIGNERS_MAX",
-        SIGNERS_MAX as u64,
-        "Certificates in a reply about a certificate (OCSP) that may be its signer's",
-        "further ones are not looked at",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Bytes of a reply about a certificate (OCSP).
+    pub const REPLY_SIZE_MAX: usize = 64 << 10, bytes, "the reply is not used";
+    /// Certificates in a reply about a certificate (OCSP) that may be its signer's.
+    const SIGNERS_MAX: usize = 8, count, "further ones are not looked at";
+}
 
 /// id-sha1 with its NULL, which every responder supports.
 const SHA1: &[u8] = &[0x30, 0x09, 0x06, 0x05, 0x2b, 0x0e, 0x03, 0x02, 0x1a, 0x05, 0x00];

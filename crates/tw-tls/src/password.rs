@@ -2,28 +2,17 @@
 
 use std::fmt;
 
-use tw_base::Limit;
 use zeroize::Zeroizing;
 
-/// Each is tried with every key, and a try may take a second.
-const PASSWORDS_MAX: usize = 100;
-/// `NGX_SSL_PASSWORD_BUFFER_SIZE`.
-const PASSWORD_SIZE_MAX: usize = 4096;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "PASSWORDS_MAX",
-        PASSWORDS_MAX as u64,
-        "Pass phrases of a password file",
-        "the configuration is refused",
-    ),
-    Limit::bytes(
-        "PASSWORD_SIZE_MAX",
-        PASSWORD_SIZE_MAX as u64,
-        "Bytes of a pass phrase",
-        "the configuration is refused",
-    ),
-];
+    /// Pass phrases of a password file.
+    const PASSWORDS_MAX: usize = 100, count, "the configuration is refused";
+    /// Bytes of a pass phrase.
+    const PASSWORD_SIZE_MAX: usize = 4096, bytes, "the configuration is refused";
+}
 
 /// Pass phrases; wiped on drop, never printed.
 #[derive(Clone, Default)]

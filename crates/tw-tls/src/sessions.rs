@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use rustls::server::StoresServerSessions;
-use tw_base::{Counter, FatalMutex, Limit};
+use tw_base::{Counter, FatalMutex};
 
 use crate::Clock;
 
@@ -19,13 +19,13 @@ const ENTRY_OVERHEAD: usize = 160;
 /// As many as there may be loops that look at the same time.
 const SHARDS: usize = 16;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::parameter(
-    "ssl_session_cache",
-    "shared",
-    "no default",
-    "Bytes of a shared cache of sessions, at least 256 for each",
-    "the session used longest ago is dropped",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Bytes of a shared cache of sessions, at least 256 for each.
+    parameter "ssl_session_cache", "shared", "no default", "the session used longest ago is dropped";
+}
 
 /// A cache of sessions.
 pub struct Cache {

@@ -21,21 +21,21 @@ use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::iv::FixedLength;
 use aws_lc_rs::{hmac, rand};
 use rustls::server::ProducesTickets;
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use zeroize::Zeroizing;
 
 use crate::Clock;
 use crate::shared_secrets::{SharedSecret, SharedSecrets};
 
-/// Limit of key files. Two or three are needed for a rotation.
-const TICKET_KEYS_MAX: usize = 100;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "TICKET_KEYS_MAX",
-    TICKET_KEYS_MAX as u64,
-    "Keys of session tickets",
-    "the configuration is refused",
-)];
+    /// Keys of session tickets.
+    ///
+    /// Limit of key files. Two or three are needed for a rotation.
+    const TICKET_KEYS_MAX: usize = 100, count, "the configuration is refused";
+}
 
 const NAME: usize = 16;
 const IV: usize = 16;

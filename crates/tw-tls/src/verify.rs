@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::{CertificateDer, UnixTime};
-use tw_base::Limit;
 
 use crate::handshake::{self, ALGORITHMS, Signature};
 use crate::x509::{self, Certificate, NameConstraints, UnknownCritical};
@@ -33,20 +32,15 @@ use path::Path;
 pub use revocation::Crls;
 pub use verdict::Verdict;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "CHECKS_MAX",
-        path::CHECKS_MAX as u64,
-        "Signatures that are checked to find the path of a certificate",
-        "the certificate is not trusted",
-    ),
-    Limit::bytes(
-        "CRL_SIZE_MAX",
-        revocation::CRL_SIZE_MAX as u64,
-        "Bytes of a file with revocation lists",
-        "the configuration is refused",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Signatures that are checked to find the path of a certificate.
+    constant count path::CHECKS_MAX, "the certificate is not trusted";
+    /// Bytes of a file with revocation lists.
+    constant bytes revocation::CRL_SIZE_MAX, "the configuration is refused";
+}
 
 /// Trust settings of a verification.
 #[derive(Debug, Clone)]

@@ -14,28 +14,21 @@ use crate::peer::{Peer, PeerId, PeerStatus};
 use crate::peer_list::Tier;
 use crate::peer_state::{NEVER, PeerState, signed};
 
-/// Time after which a hint has no effect any more, in milliseconds.
-const HINT_TIME_MS: i64 = 10_000;
 /// Time for which other requests leave a peer alone while one tries it after a hint, in milliseconds.
 const TRIAL_TIME_MS: i64 = 1000;
-/// Time between two hints about one peer that have an effect, in milliseconds: whoever says something else all the time causes no more
-/// checks than this.
-const HINT_SPACING_MS: i64 = 2000;
 
-pub(crate) const LIMITS: &[tw_base::Limit] = &[
-    tw_base::Limit::micros(
-        "HINT_TIME_MS",
-        HINT_TIME_MS as u64 * 1000,
-        "Time for which a hint of another node about an upstream server has an effect",
-        "it is forgotten",
-    ),
-    tw_base::Limit::micros(
-        "HINT_SPACING_MS",
-        HINT_SPACING_MS as u64 * 1000,
-        "Time between two hints of other nodes about one upstream server",
-        "an earlier one has no effect",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Time for which a hint of another node about an upstream server has an effect.
+    const HINT_TIME_MS: i64 = 10_000, millis, "it is forgotten";
+    /// Time between two hints of other nodes about one upstream server.
+    ///
+    /// Time between two hints about one peer that have an effect, in milliseconds: whoever says something else all the time
+    /// causes no more checks than this.
+    const HINT_SPACING_MS: i64 = 2000, millis, "an earlier one has no effect";
+}
 
 impl Peer {
     /// Takes in that another node has found the peer to be up or down. Returns true if this node is going to look itself. May be called

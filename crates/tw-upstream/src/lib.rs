@@ -48,5 +48,10 @@ pub use snapshot::{CheckCounts, GroupSnapshot, PeerSnapshot};
 pub use sticky_sessions::{Learned, StickySessions};
 pub use tw_base::Rng;
 
-/// Limits of a group that DNS can make large.
-pub const LIMITS: &[&[tw_base::Limit]] = &[balance::LIMITS, hint::LIMITS];
+tw_base::limits! {
+    /// Limits of a group that DNS can make large.
+    pub const LIMITS;
+
+    use balance::LIMITS;
+    use hint::LIMITS;
+}

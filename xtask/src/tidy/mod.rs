@@ -9,7 +9,6 @@ mod differences;
 mod edges;
 mod fs_homes;
 mod language;
-mod limit_names;
 mod rooms;
 mod size;
 mod tree;
@@ -61,7 +60,6 @@ const RULES: &[fn(&Tree) -> Vec<Finding>] = &[
     conflicts::check,
     contents::check,
     language::check,
-    limit_names::check,
     size::check,
 ];
 

@@ -42,7 +42,8 @@ fn row(limit: &Limit, out: &mut String) {
         }
         Bound::Constant(name, number, unit) => (value(number, unit), format!("constant `{name}`")),
     };
-    writeln!(out, "| {} | {} | {set_by} | {} |", cell(limit.what), cell(&default), cell(limit.then)).unwrap();
+    writeln!(out, "| {} | {} | {set_by} | {} |", cell(&limit.what()), cell(&default), cell(limit.then))
+        .unwrap();
 }
 
 #[test]
@@ -51,7 +52,7 @@ fn limits_are_documented() {
     let core = tw_server::limits::core().into_iter();
     let modules =
         tw_server::load::modules(tw_modules::MODULES).map(|module| (module.name, module.limits().to_vec()));
-    let sessions = std::iter::once(("sessions of stream", tw_stream::LIMITS.concat()));
+    let sessions = std::iter::once(("sessions of stream", tw_stream::LIMITS.to_vec()));
     let is_http =
         |name: &str| tw_server::load::modules(tw_modules::MODULES).any(|module| module.name == name);
     let of_stream = tw_stream::load::modules(tw_modules::STREAM_MODULES)

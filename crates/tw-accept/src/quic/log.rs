@@ -5,23 +5,20 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tw_base::Limit;
 use tw_core::log::{OPENER, SinkRef};
 use tw_log::{CacheConfig, Links, NamedFiles, Target};
 use tw_quic::{IncomingConnection, RecordWriter};
 
-/// Files that are open at the same time.
-const RECORDS_OPEN_MAX: usize = 256;
 /// Time without a record after which a file is closed, and after which its name is looked at again.
 const FILE_TIMES: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
 
-/// Limits of `quic_log`.
-pub const LIMITS: &[Limit] = &[Limit::count(
-    "RECORDS_OPEN_MAX",
-    RECORDS_OPEN_MAX as u64,
-    "Files of a quic_log that are open at the same time",
-    "the one without a record for longest is closed, and opened again for its next one",
-)];
+tw_base::limits! {
+    /// Limits of `quic_log`.
+    pub const LIMITS;
+
+    /// Files of a quic_log that are open at the same time.
+    const RECORDS_OPEN_MAX: usize = 256, count, "the one without a record for longest is closed, and opened again for its next one";
+}
 
 /// `quic_log`: the directory of the files, and the log that writes them.
 #[derive(Debug)]

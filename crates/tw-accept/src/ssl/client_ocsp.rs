@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use tw_conf::{ConfError, Node, Word, units};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
@@ -18,24 +18,16 @@ use crate::ocsp_client::OcspClient;
 const ENTRY_SIZE: usize = 512;
 /// Least size of a cache, as in nginx: eight pages.
 const CACHE_MIN: usize = 8 * 4096;
-/// Certificates of a chain that are checked.
-const CHECKED_MAX: usize = 10;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "CHECKED_MAX",
-        CHECKED_MAX as u64,
-        "Certificates of a client's chain that are checked by OCSP",
-        "the client is refused",
-    ),
-    Limit::parameter(
-        "ssl_ocsp_cache",
-        "shared",
-        "off",
-        "Bytes of a cache of OCSP responses, 512 for each certificate",
-        "the response that expires first is dropped",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Certificates of a client's chain that are checked by OCSP.
+    const CHECKED_MAX: usize = 10, count, "the client is refused";
+    /// Bytes of a cache of OCSP responses, 512 for each certificate.
+    parameter "ssl_ocsp_cache", "shared", "off", "the response that expires first is dropped";
+}
 
 /// Certificates of a client that are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use tw_conf::{ConfError, Node, Word, units};
 use tw_core::load::Resolve;
 use tw_core::module::Protocol;
@@ -24,24 +24,15 @@ use super::certificate_file::{DATA, paired};
 /// Word that the text of every encrypted key contains, in PKCS#8 and in the traditional form.
 const SEALED: &[u8] = b"ENCRYPTED";
 
-/// Bytes of a file; a chain of ten certificates has some 20 KB.
-const NAMED_FILE_MAX: usize = 1 << 20;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "NAMED_FILE_MAX",
-        NAMED_FILE_MAX as u64,
-        "Bytes of a file with a certificate or a key that variables name",
-        "the handshake fails",
-    ),
-    Limit::parameter(
-        "ssl_certificate_cache",
-        "max=",
-        "off",
-        "Certificates named by variables, and their keys, in memory",
-        "the least recently used one is dropped",
-    ),
-];
+    /// Bytes of a file with a certificate or a key that variables name.
+    const NAMED_FILE_MAX: usize = 1 << 20, bytes, "the handshake fails";
+    /// Certificates named by variables, and their keys, in memory.
+    parameter "ssl_certificate_cache", "max=", "off", "the least recently used one is dropped";
+}
 
 /// Certificate and key whose files are named by variables.
 pub struct DynamicCertificate<S: Session> {

@@ -6,7 +6,6 @@ use rustls::compress::ZLIB_COMPRESSOR;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::server::{ClientHello, NoServerSessionStorage, StoresServerSessions};
 use rustls::{DistinguishedName, ProtocolVersion, ServerConfig, SignatureScheme};
-use tw_base::Limit;
 use tw_conf::{ConfError, Word};
 use tw_core::load::Resolve;
 use tw_core::session::Session;
@@ -33,19 +32,18 @@ use super::{
 const RECORD_OVERHEAD: usize = 5;
 /// Least size of a record that rustls accepts, and more than nothing.
 const BUFFER_SIZE_MIN: usize = 512;
-/// Bytes of early data of a connection; as in OpenSSL.
-const EARLY_DATA_MAX: u32 = 16 << 10;
 /// Bytes of sessions that are kept for early data where no cache is configured: some 4,000 sessions.
 const EARLY_SESSIONS_SIZE: usize = 1 << 20;
 /// Most bytes that a record can hold.
 const BUFFER_SIZE_MAX: usize = 16 << 10;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
-    "EARLY_DATA_MAX",
-    EARLY_DATA_MAX as u64,
-    "Bytes that a client may send before its handshake is over (ssl_early_data)",
-    "the connection is closed",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Bytes that a client may send before its handshake is over (ssl_early_data).
+    const EARLY_DATA_MAX: u32 = 16 << 10, bytes, "the connection is closed";
+}
 
 /// TLS configuration of a server.
 pub struct ServerTls<S: Session> {

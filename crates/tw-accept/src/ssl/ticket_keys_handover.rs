@@ -10,11 +10,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use tw_tls::{Clock, TicketError, Tickets, Zeroizing, process_secret};
 
-/// Bytes of all keys, which have to fit into one message to the master: enough for dozens of lifetimes.
-const TICKET_KEYS_SIZE_MAX: usize = 4 << 10;
 /// Bytes of the random secret of the server with its head.
 const SECRET_SIZE_MAX: usize = 64;
 /// Stands for a lifetime in front of the random secret of the server.
@@ -22,12 +20,15 @@ const PROCESS_SECRET: u32 = u32::MAX;
 /// Bytes in front of the keys of each lifetime: the lifetime and their length.
 const HEAD_SIZE: usize = 4 + 2;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
-    "TICKET_KEYS_SIZE_MAX",
-    TICKET_KEYS_SIZE_MAX as u64,
-    "Keys of session tickets that are handed over to the next process",
-    "tickets of further lifetimes are not resumed",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Keys of session tickets that are handed over to the next process.
+    ///
+    /// Bytes of all keys, which have to fit into one message to the master: enough for dozens of lifetimes.
+    const TICKET_KEYS_SIZE_MAX: usize = 4 << 10, bytes, "tickets of further lifetimes are not resumed";
+}
 
 /// Keys in use, by the lifetime of their tickets in seconds.
 static KEYS: FatalMutex<BTreeMap<u32, Weak<Tickets>>> = FatalMutex::new(BTreeMap::new());

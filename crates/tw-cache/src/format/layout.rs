@@ -1,6 +1,5 @@
 //! Offsets and limits of a header. Numbers are little-endian.
 
-use tw_base::Limit;
 use tw_http::origin;
 
 use super::sums::BLOCKS_MAX;
@@ -64,72 +63,28 @@ pub const HEADER_UNIT: u32 = 512;
 /// Room reserved after a new header, in bytes: a 304 may bring a longer form of `Date`, `Expires` or an entity tag.
 pub(super) const ROOM: usize = 96;
 
-/// Bytes of a header.
-pub const HEADER_MAX: u32 = 1 << 20;
-
-/// Bytes of the text of a key.
-pub const KEY_TEXT_MAX: usize = 64 << 10;
-
-/// Bytes of an entity tag that is stored for validation.
-pub const ETAG_MAX: usize = 1024;
-
-/// Bytes of code and reason in a status line.
-pub const STATUS_LINE_MAX: usize = 1024;
-
-/// Bytes of one tag.
-pub const TAG_MAX: usize = 255;
-
-/// Bytes of all tags of a response, and one for each.
-pub const TAGS_MAX: usize = 16 << 10;
-
 /// Fields of a response.
 pub const FIELDS_MAX: usize = origin::FIELDS_MAX;
 
-/// The limits kept here.
-pub const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "HEADER_MAX",
-        HEADER_MAX as u64,
-        "Bytes in front of the body in a cache file",
-        "the response is not cached; a file with more is damaged",
-    ),
-    Limit::count(
-        "BLOCKS_MAX",
-        BLOCKS_MAX,
-        "Blocks of 64 KiB of a cached response that have checksums",
-        "the bytes behind them are served without a check",
-    ),
-    Limit::bytes(
-        "KEY_TEXT_MAX",
-        KEY_TEXT_MAX as u64,
-        "Bytes of the key of a cached response",
-        "the response is not cached",
-    ),
-    Limit::bytes(
-        "ETAG_MAX",
-        ETAG_MAX as u64,
-        "Bytes of the entity tag that a cached response is validated with",
-        "the response is not cached",
-    ),
-    Limit::bytes(
-        "STATUS_LINE_MAX",
-        STATUS_LINE_MAX as u64,
-        "Bytes of the status line of a cached response",
-        "the response is not cached",
-    ),
-    Limit::bytes(
-        "TAG_MAX",
-        TAG_MAX as u64,
-        "Bytes of a tag of a cached response",
-        "the response is not cached",
-    ),
-    Limit::bytes(
-        "TAGS_MAX",
-        TAGS_MAX as u64,
-        "Bytes of all tags of a cached response",
-        "the response is not cached",
-    ),
-];
+tw_base::limits! {
+    /// The limits kept here.
+    pub const LIMITS;
+
+    /// Bytes in front of the body in a cache file.
+    pub const HEADER_MAX: u32 = 1 << 20, bytes, "the response is not cached; a file with more is damaged";
+    /// Blocks of 64 KiB of a cached response that have checksums.
+    constant count BLOCKS_MAX, "the bytes behind them are served without a check";
+    /// Bytes of the key of a cached response.
+    pub const KEY_TEXT_MAX: usize = 64 << 10, bytes, "the response is not cached";
+    /// Bytes of the entity tag that a cached response is validated with.
+    pub const ETAG_MAX: usize = 1024, bytes, "the response is not cached";
+    /// Bytes of the status line of a cached response.
+    pub const STATUS_LINE_MAX: usize = 1024, bytes, "the response is not cached";
+    /// Bytes of a tag of a cached response.
+    pub const TAG_MAX: usize = 255, bytes, "the response is not cached";
+    /// Bytes of all tags of a cached response.
+    pub const TAGS_MAX: usize = 16 << 10, bytes, "the response is not cached";
+}
 
 /// Returns `true` if the lengths of all texts are within their limits.
 pub(super) fn fits(key_text: usize, etag: usize, status_line: usize, vary: usize, tags: usize) -> bool {

@@ -58,7 +58,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 
 use crate::Key;
 use crate::purge::Sequence;
@@ -93,32 +93,19 @@ const ENTRY_SIZE: u64 = 96;
 const RECORD_ENTRY_SIZE: u64 = 16;
 /// One part in so many of the memory is for entries that are not compact, however many compact ones there are.
 const SLOTS_SHARE: u64 = 16;
-/// Entries that are looked at or taken before a lock is given back.
-const STEP_ENTRIES: usize = 32;
-/// Entries that one call looks at or takes.
-const BATCH_ENTRIES: usize = 256;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::parameter(
-        "proxy_cache_path",
-        "keys_zone=",
-        "a size that must be given",
-        "Entries of a cache, 96 bytes each; 16 for a plain response in a segment (`store=log`)",
-        "the least recently used one that is not being filled makes room",
-    ),
-    Limit::count(
-        "STEP_ENTRIES",
-        STEP_ENTRIES as u64,
-        "Entries taken while one shard is locked",
-        "the lock is given back first",
-    ),
-    Limit::count(
-        "BATCH_ENTRIES",
-        BATCH_ENTRIES as u64,
-        "Entries that one call expires, evicts or tells",
-        "the caller goes on with the next call",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Entries of a cache, 96 bytes each; 16 for a plain response in a segment (`store=log`).
+    parameter "proxy_cache_path", "keys_zone=", "a size that must be given",
+        "the least recently used one that is not being filled makes room";
+    /// Entries taken while one shard is locked.
+    const STEP_ENTRIES: usize = 32, count, "the lock is given back first";
+    /// Entries that one call expires, evicts or tells.
+    const BATCH_ENTRIES: usize = 256, count, "the caller goes on with the next call";
+}
 
 /// Index of one cache (`keys_zone`).
 pub struct Index {

@@ -43,30 +43,19 @@ pub use store::{NoStoreReason, may_store, validators};
 pub use vary::{NGINX_VARY_MAX, VARY_MAX, describe_variant, variant, vary};
 
 use bytes::Bytes;
-use tw_base::Limit;
 use tw_http::{Fields, Method, RequestHead};
 
-/// The limits kept here.
-pub const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "NGINX_VARY_MAX",
-        NGINX_VARY_MAX as u64,
-        "Bytes of the Vary of a response that is cached, by the rules of nginx",
-        "the response is not cached",
-    ),
-    Limit::bytes(
-        "VARY_MAX",
-        VARY_MAX as u64,
-        "Bytes of the Vary of a response that is cached, by the rules of RFC 9111",
-        "the response is not cached",
-    ),
-    Limit::count(
-        "NAME_LISTS_MAX",
-        NAME_LISTS_MAX as u64,
-        "Lists of fields in the no-cache and private of a response, of each",
-        "the directive is taken for one of the whole response",
-    ),
-];
+tw_base::limits! {
+    /// The limits kept here.
+    pub const LIMITS;
+
+    /// Bytes of the Vary of a response that is cached, by the rules of nginx.
+    constant bytes NGINX_VARY_MAX, "the response is not cached";
+    /// Bytes of the Vary of a response that is cached, by the rules of RFC 9111.
+    constant bytes VARY_MAX, "the response is not cached";
+    /// Lists of fields in the no-cache and private of a response, of each.
+    constant count NAME_LISTS_MAX, "the directive is taken for one of the whole response";
+}
 
 /// Set of rules by which fields of responses and requests are interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

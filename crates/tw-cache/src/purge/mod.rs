@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use md5::{Digest, Md5};
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 
 use crate::Key;
 use cut::PurgeEffect;
@@ -55,32 +55,19 @@ pub use cut::Purge;
 pub use sequence::Sequence;
 pub use wire::{PURGES_SIZE_MAX, PurgeFileError, PurgeFileFacts};
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "PREFIXES_MAX",
-        PREFIXES_MAX as u64,
-        "Purges of prefixes that a cache remembers",
-        "the two that have most in common become one of what they have in common",
-    ),
-    Limit::bytes(
-        "PREFIX_SIZE_MAX",
-        PREFIX_SIZE_MAX as u64,
-        "A prefix that is purged",
-        "its beginning is purged, and so more",
-    ),
-    Limit::count(
-        "MARKS_MAX",
-        MARKS_MAX as u64,
-        "Purges of tags that a cache remembers, and of single keys",
-        "the older half becomes a purge of all tagged entries, or of all, that are older",
-    ),
-    Limit::bytes(
-        "PURGES_SIZE_MAX",
-        PURGES_SIZE_MAX as u64,
-        "The file with the purges of a cache",
-        "a larger one is damaged",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Purges of prefixes that a cache remembers.
+    constant count PREFIXES_MAX, "the two that have most in common become one of what they have in common";
+    /// A prefix that is purged.
+    constant bytes PREFIX_SIZE_MAX, "its beginning is purged, and so more";
+    /// Purges of tags that a cache remembers, and of single keys.
+    constant count MARKS_MAX, "the older half becomes a purge of all tagged entries, or of all, that are older";
+    /// The file with the purges of a cache.
+    constant bytes PURGES_SIZE_MAX, "a larger one is damaged";
+}
 
 /// A tag that an origin gave a response, as it is kept with it: so that no text is hashed when it is found again.
 ///

@@ -25,8 +25,6 @@ mod table;
 
 use std::fmt;
 
-use tw_base::Limit;
-
 use crate::SEGMENTS_MAX;
 
 pub use device::{DeviceContent, SIGNATURES_SIZE, Superblock};
@@ -36,8 +34,6 @@ pub use table::{ROW_SIZE, decode_table, encode_row, table_size};
 
 /// Unit of addresses, in bytes.
 pub const BLOCK_SIZE: u64 = 4096;
-/// Largest record, in bytes: larger responses have a file of their own.
-pub const RECORD_MAX: u64 = 1 << 20;
 /// Smallest and largest size of a segment, in bytes.
 pub const SEGMENT_SIZE_MIN: u64 = 4 << 20;
 /// See [`SEGMENT_SIZE_MIN`].
@@ -47,12 +43,15 @@ const DEFAULT_SIZE_MIN: u64 = 16 << 20;
 /// Segments of a full cache, if their size is not configured.
 const SEGMENTS_OF_CACHE: u64 = 512;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
-    "RECORD_MAX",
-    RECORD_MAX,
-    "Bytes of a response with its head that are packed into a segment (`store=log`); a quarter of a segment if that is less",
-    "a larger one has a file of its own",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Bytes of a response with its head that are packed into a segment (`store=log`); a quarter of a segment if that is less.
+    ///
+    /// Largest record, in bytes: larger responses have a file of their own.
+    pub const RECORD_MAX: u64 = 1 << 20, bytes, "a larger one has a file of its own";
+}
 
 /// Size of segments for a cache of this size: a five-hundredth, between 16 MiB and 1 GiB, and a quarter at most.
 #[must_use]

@@ -26,8 +26,6 @@ mod writer;
 
 use std::fmt;
 
-use tw_base::Limit;
-
 use crate::Key;
 
 pub use block::BLOCK_SIZE;
@@ -38,27 +36,18 @@ pub use writer::{SnapshotPart, SnapshotWriter};
 
 use block::ROWS_PER_BLOCK;
 
-/// Entries of a run: as many as can be sorted in a moment.
-const RUN_ENTRIES: usize = 64 * ROWS_PER_BLOCK;
-/// Bytes that a reader has in memory of all runs, if each has more than one block there.
-const READ_AHEAD_SIZE: usize = 8 << 20;
 /// Blocks that are read at once.
 const READ_BLOCKS_MAX: u32 = 64;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "RUN_ENTRIES",
-        RUN_ENTRIES as u64,
-        "Entries of a snapshot that are sorted together",
-        "the next ones are another run",
-    ),
-    Limit::bytes(
-        "READ_AHEAD_SIZE",
-        READ_AHEAD_SIZE as u64,
-        "Memory for a snapshot that is being read, or 4 KiB for each 7,400 entries if that is more",
-        "less is read at once",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Entries of a snapshot that are sorted together.
+    const RUN_ENTRIES: usize = 64 * ROWS_PER_BLOCK, count, "the next ones are another run";
+    /// Memory for a snapshot that is being read, or 4 KiB for each 7,400 entries if that is more.
+    const READ_AHEAD_SIZE: usize = 8 << 20, bytes, "less is read at once";
+}
 
 /// Entry of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,6 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use tw_base::Limit;
 use tw_http2::{Connection, ConnectionError};
 use tw_net::Transport;
 use tw_rt::watch;
@@ -13,27 +12,18 @@ use tw_rt::watch;
 use super::H2Connection;
 use crate::upstream_connections::UpstreamConnections;
 
-/// Bytes of answers to frames of a server (settings, pings) that wait for it.
-const ANSWERS_MAX: usize = 1 << 20;
-/// Bytes that a server may spend on frames beyond what its responses are worth.
-const IDLE_TALK_MAX: u64 = 128 << 10;
 /// So many bytes may come for one of a head or a body.
 const TALK_FACTOR: u64 = 8;
 
-pub(super) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "ANSWERS_MAX",
-        ANSWERS_MAX as u64,
-        "Bytes of answers to settings and pings that an upstream server of HTTP/2 does not take",
-        "nothing more is read of it until they have left",
-    ),
-    Limit::bytes(
-        "IDLE_TALK_MAX",
-        IDLE_TALK_MAX,
-        "Bytes of frames of an upstream server beyond eight times those of heads and bodies: settings, pings, empty frames",
-        "the connection is closed, and its requests fail (502)",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Bytes of answers to settings and pings that an upstream server of HTTP/2 does not take.
+    const ANSWERS_MAX: usize = 1 << 20, bytes, "nothing more is read of it until they have left";
+    /// Bytes of frames of an upstream server beyond eight times those of heads and bodies: settings, pings, empty frames.
+    const IDLE_TALK_MAX: u64 = 128 << 10, bytes, "the connection is closed, and its requests fail (502)";
+}
 
 /// Bytes of one connection.
 pub(super) struct ConnectionIo {

@@ -9,7 +9,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use foldhash::HashMap;
-use tw_base::Limit;
 use tw_net::ConnectOptions;
 use tw_rt::Deadline;
 use tw_rt::watch::Subject;
@@ -23,15 +22,14 @@ use crate::keepalive_pool::{KeepaliveSettings, PoolKey};
 use crate::upstream_connections::UpstreamConnections;
 use crate::upstream_tls::{TlsPools, UpstreamTls};
 
-/// Connections offered to one request in turn that turn out to be full once they are open.
-const OFFERS_MAX: u32 = 3;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMIT: Limit = Limit::count(
-    "OFFERS_MAX",
-    OFFERS_MAX as u64,
-    "Connections of HTTP/2 that a request to an upstream server is offered, one after another, that have no room by the time they are open",
-    "the server is taken for one that has refused the request",
-);
+    /// Connections of HTTP/2 that a request to an upstream server is offered, one after another, that have no room by the time
+    /// they are open.
+    const OFFERS_MAX: u32 = 3, count, "the server is taken for one that has refused the request";
+}
 
 /// HTTP/2 connections of one loop.
 #[derive(Default)]

@@ -25,7 +25,6 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tw_base::Limit;
 use tw_log::Level;
 use tw_net::listen::{AcceptingLoops, SocketKind};
 use tw_net::{AcceptError, Accepted, Acceptor, Addr, ListenSocket};
@@ -45,24 +44,21 @@ const GUESS_MAX: i8 = 16;
 
 /// Work of a busy loop that stands for one more accepted connection.
 const WORK_FOR_ONE: Duration = Duration::from_micros(100);
-/// Largest number of connections that a busy loop accepts at once.
-const TAKEN_AT_ONCE_MAX: u128 = 64;
 
-/// Largest number of connections that a loop still accepts from a socket it stops listening on.
-const LAST_MAX: usize = 1024;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMIT: Limit = Limit::count(
-    "LAST_MAX",
-    LAST_MAX as u64,
-    "Connections that a loop still takes from a listening socket it leaves",
-    "other loops take the rest; if there are none, it is closed",
-);
-pub(super) const AT_ONCE_LIMIT: Limit = Limit::count(
-    "TAKEN_AT_ONCE_MAX",
-    TAKEN_AT_ONCE_MAX as u64,
-    "Connections that a loop that never rests takes at once",
-    "the others have their turn first",
-);
+    /// Connections that a loop still takes from a listening socket it leaves.
+    const LAST_MAX: usize = 1024, count, "other loops take the rest; if there are none, it is closed";
+}
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const AT_ONCE_LIMIT;
+
+    /// Connections that a loop that never rests takes at once.
+    const TAKEN_AT_ONCE_MAX: u128 = 64, count, "the others have their turn first";
+}
 
 /// Accept mutex (`accept_mutex`): the right of one loop at a time to accept from sockets that all loops share.
 #[derive(Default)]

@@ -23,15 +23,13 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use tw_net::{Accepted, Addr};
 use tw_rt::LoopStats;
 
 use super::{Application, LoopCore, Running, Tally};
 use crate::process::ConnectionBalance;
 
-/// Connections on their way to one loop.
-const PASSED_ON_MAX: usize = 64;
 /// Time between two looks at the other loops. One look reads two cache lines of each.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Time constant of the smoothed load.
@@ -44,12 +42,13 @@ const GAIN: f64 = 0.5;
 /// Loads this near to the mean are even.
 const EVEN: f64 = 0.02;
 
-pub(super) const LIMIT: Limit = Limit::count(
-    "PASSED_ON_MAX",
-    PASSED_ON_MAX as u64,
-    "Connections on their way from other loops to one loop (connection_balance)",
-    "the loop that accepted them serves them",
-);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Connections on their way from other loops to one loop (connection_balance).
+    const PASSED_ON_MAX: usize = 64, count, "the loop that accepted them serves them";
+}
 
 /// Message from one loop to another.
 enum Message {

@@ -4,38 +4,28 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tw_base::Limit;
-
 use super::SCRATCH_SIZE;
 use super::bulk_queue::{BulkQueue, RUN_MAX};
 
-/// Bytes of files that one turn gives to sockets before it ends: eight buffers, about a millisecond.
-const TURN_COPY_MAX: usize = 8 * SCRATCH_SIZE;
-/// Size from which a response is large: it then waits in the [bulk queue](CopyBudget::poll_bulk) before each piece.
-pub const BULK_MIN: usize = 64 << 10;
 /// Approximate time that copying as much takes.
 const TURN_COPY_TIME: Duration = Duration::from_millis(1);
 
-pub(super) const LIMITS: [Limit; 3] = [
-    Limit::bytes(
-        "TURN_COPY_MAX",
-        TURN_COPY_MAX as u64,
-        "Bytes of large bodies that one turn of a loop gives to sockets",
-        "the other connections have their turn first",
-    ),
-    Limit::bytes(
-        "BULK_MIN",
-        BULK_MIN as u64,
-        "Bytes of one response that do not wait behind the large bodies of other connections",
-        "the rest is sent piece by piece, in the order of those who wait; what has become ready meanwhile goes before each piece",
-    ),
-    Limit::count(
-        "RUN_MAX",
-        RUN_MAX as u64,
-        "Pieces of large bodies that one HTTP/2 connection sends before the large bodies of other connections",
-        "the other connections have their turn first",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Bytes of large bodies that one turn of a loop gives to sockets.
+    ///
+    /// Bytes of files that one turn gives to sockets before it ends: eight buffers, about a millisecond.
+    const TURN_COPY_MAX: usize = 8 * SCRATCH_SIZE, bytes, "the other connections have their turn first";
+    /// Bytes of one response that do not wait behind the large bodies of other connections.
+    ///
+    /// Size from which a response is large: it then waits in the [bulk queue](CopyBudget::poll_bulk) before each piece.
+    pub const BULK_MIN: usize = 64 << 10, bytes,
+        "the rest is sent piece by piece, in the order of those who wait; what has become ready meanwhile goes before each piece";
+    /// Pieces of large bodies that one HTTP/2 connection sends before the large bodies of other connections.
+    constant count RUN_MAX, "the other connections have their turn first";
+}
 
 /// Bytes that the current turn has copied from files to sockets.
 pub struct CopyBudget {

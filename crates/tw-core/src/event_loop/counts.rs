@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
-use tw_base::{Counter, FatalMutex, Limit};
+use tw_base::{Counter, FatalMutex};
 use tw_rt::LoopStats;
 use tw_rt::clock::UnixTime;
 use tw_rt::watch::Stall;
@@ -20,11 +20,13 @@ use super::process_links::ProcessLinks;
 use super::slow_requests::SlowRequests;
 use super::tally::{LoopCounter, Tallies, Tally};
 
-/// Stalls that are remembered.
-const STALLS_KEPT: usize = 32;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMIT: Limit =
-    Limit::count("STALLS_KEPT", STALLS_KEPT as u64, "Stalls that are remembered", "the oldest is forgotten");
+    /// Stalls that are remembered.
+    const STALLS_KEPT: usize = 32, count, "the oldest is forgotten";
+}
 
 /// State that all loops of the process share: counters, stalls, the accept mutex.
 #[derive(Default)]

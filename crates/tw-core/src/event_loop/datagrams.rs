@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rustix::net::SocketAddrAny;
-use tw_base::{Errno, Limit};
+use tw_base::Errno;
 use tw_log::Level;
 use tw_net::listen::SocketKind;
 use tw_net::{Addr, ListenSocket};
@@ -35,17 +35,17 @@ use super::counts::CONNECTION;
 use super::{Application, ConnectionsExhausted, HANDOVER_TIME_MAX, LoopCore, Open, OpenConnection, Running};
 use crate::generation::{ListenAddress, SocketSharing};
 
-/// Largest number of datagrams that a loop takes from a socket before its other tasks have their turn.
-const RECEIVED_AT_ONCE_MAX: usize = tw_rt::BATCH;
 /// Pause after an error of a listening socket, which would otherwise be there again at once.
 const PAUSE: Duration = Duration::from_millis(500);
 
-pub(super) const LIMIT: Limit = Limit::count(
-    "RECEIVED_AT_ONCE_MAX",
-    RECEIVED_AT_ONCE_MAX as u64,
-    "Datagrams that a loop takes from one socket at once",
-    "the others have their turn first; what does not fit into the socket meanwhile is dropped by the kernel",
-);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Datagrams that a loop takes from one socket at once.
+    const RECEIVED_AT_ONCE_MAX: usize = tw_rt::BATCH, count,
+        "the others have their turn first; what does not fit into the socket meanwhile is dropped by the kernel";
+}
 
 /// Listening datagram socket of a loop, for those who answer by it.
 pub struct DatagramListener {

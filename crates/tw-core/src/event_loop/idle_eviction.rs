@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tw_base::Limit;
 use tw_disk::{DiskError, Errno};
 use tw_log::Level;
 use tw_net::AcceptError;
@@ -24,17 +23,16 @@ use super::connection_list::{ConnectionList, ConnectionSlot};
 use super::tally::Tally;
 use super::{ClientInfo, LoopCore};
 
-/// Largest number of idle clients closed at once.
-const CLOSE_AT_ONCE: usize = 32;
 /// Time for other loops to close connections: a few turns. No second request is sent before it is over.
 const SIBLING_TIME: Duration = Duration::from_millis(10);
 
-pub(super) const LIMIT: Limit = Limit::count(
-    "CLOSE_AT_ONCE",
-    CLOSE_AT_ONCE as u64,
-    "Waiting connections closed at once to make room",
-    "the next connection closes more",
-);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Waiting connections closed at once to make room.
+    const CLOSE_AT_ONCE: usize = 32, count, "the next connection closes more";
+}
 
 /// Connections of a loop, and which of them are idle.
 #[derive(Default)]

@@ -17,23 +17,24 @@ use bytes::Bytes;
 use rustix::net::SocketAddrAny;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use tw_net::Addr;
 use tw_rt::watch::Subject;
 
 use super::{Application, Counts, LoopCore, ReceivedDatagram, Running};
 
-/// Datagrams on their way to one loop: of 1.5 KiB each, some 800 KiB.
-const PASSED_DATAGRAMS_MAX: usize = 512;
 /// Loops that can have a number, which is a byte.
 const LOOPS_MAX: usize = 256;
 
-pub(super) const LIMIT: Limit = Limit::count(
-    "PASSED_DATAGRAMS_MAX",
-    PASSED_DATAGRAMS_MAX as u64,
-    "Datagrams on their way from other loops and worker processes to one loop",
-    "further ones are dropped, and counted",
-);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Datagrams on their way from other loops and worker processes to one loop.
+    ///
+    /// Datagrams on their way to one loop: of 1.5 KiB each, some 800 KiB.
+    const PASSED_DATAGRAMS_MAX: usize = 512, count, "further ones are dropped, and counted";
+}
 
 /// A datagram that another loop or process has received.
 pub struct PassedDatagram {

@@ -21,36 +21,23 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 
 use super::process_packet::{LINKED_SIZE_MAX, PacketHead, read_packet};
 use super::{Counts, LoopCore, PassOutcome, PassedDatagram};
 
-/// Largest number of worker processes that know each other, with those that are gone.
-pub const PROCESSES_MAX: usize = 64;
-/// Time for which datagrams for a process that is not known are dropped. Then the process is taken for gone.
-const UNKNOWN_TIME_MAX: Duration = Duration::from_secs(1);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMITS: [Limit; 3] = [
-    Limit::count(
-        "PROCESSES_MAX",
-        PROCESSES_MAX as u64,
-        "Worker processes that pass datagrams to each other, and those that are remembered to have ended",
-        "those that have ended are forgotten, the oldest first; connections over QUIC in further ones do not survive an upgrade",
-    ),
-    Limit::bytes(
-        "LINKED_SIZE_MAX",
-        LINKED_SIZE_MAX as u64,
-        "Datagram that is passed to another worker process",
-        "it is dropped, and counted; what the socket between the two does not take is dropped, too",
-    ),
-    Limit::micros(
-        "UNKNOWN_TIME_MAX",
-        UNKNOWN_TIME_MAX.as_micros() as u64,
-        "Time for which datagrams of connections of an unknown worker process are dropped",
-        "then their clients get a stateless reset",
-    ),
-];
+    /// Worker processes that pass datagrams to each other, and those that are remembered to have ended.
+    pub const PROCESSES_MAX: usize = 64, count,
+        "those that have ended are forgotten, the oldest first; connections over QUIC in further ones do not survive an upgrade";
+    /// Datagram that is passed to another worker process.
+    constant bytes LINKED_SIZE_MAX, "it is dropped, and counted; what the socket between the two does not take is dropped, too";
+    /// Time for which datagrams of connections of an unknown worker process are dropped.
+    const UNKNOWN_TIME_MAX: Duration = Duration::from_secs(1), time, "then their clients get a stateless reset";
+}
 
 /// Other worker processes, as loops know them.
 #[derive(Default)]

@@ -15,37 +15,24 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use tw_base::Limit;
-
 use super::LoopCore;
 
-/// Largest number of sessions that one process hands over.
-pub const HANDOVER_SESSIONS_MAX: usize = 16_384;
-/// Longest time in which it does. A new binary may still be loading its configuration; a session takes less than a millisecond.
-pub const HANDOVER_TIME_MAX: Duration = Duration::from_secs(5);
-/// Largest record of a session, bytes. They have less than 200.
-pub const RECORD_SIZE_MAX: usize = 1024;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMITS: [Limit; 3] = [
-    Limit::count(
-        "HANDOVER_SESSIONS_MAX",
-        HANDOVER_SESSIONS_MAX as u64,
-        "Sessions over UDP that a worker process hands over to the next one",
-        "further ones end in their process",
-    ),
-    Limit::micros(
-        "HANDOVER_TIME_MAX",
-        HANDOVER_TIME_MAX.as_micros() as u64,
-        "Time in which a worker process hands over sessions over UDP",
-        "the others end in their process",
-    ),
-    Limit::bytes(
-        "RECORD_SIZE_MAX",
-        RECORD_SIZE_MAX as u64,
-        "Record of a session over UDP for the next worker process",
-        "the session ends in its process",
-    ),
-];
+    /// Sessions over UDP that a worker process hands over to the next one.
+    pub const HANDOVER_SESSIONS_MAX: usize = 16_384, count, "further ones end in their process";
+    /// Time in which a worker process hands over sessions over UDP.
+    ///
+    /// Longest time in which it does. A new binary may still be loading its configuration; a session takes less than a
+    /// millisecond.
+    pub const HANDOVER_TIME_MAX: Duration = Duration::from_secs(5), time, "the others end in their process";
+    /// Record of a session over UDP for the next worker process.
+    ///
+    /// Largest record of a session, bytes. They have less than 200.
+    pub const RECORD_SIZE_MAX: usize = 1024, bytes, "the session ends in its process";
+}
 
 /// Decision of the next process about a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,20 +4,19 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use tw_rt::clock::UnixTime;
 
-/// Requests that are remembered: a screen of them.
-const SLOW_REQUESTS_KEPT: usize = 24;
 /// Time for which they are remembered, in milliseconds.
 const AGE_MAX_MS: u64 = 60_000;
 
-pub(super) const LIMIT: Limit = Limit::count(
-    "SLOW_REQUESTS_KEPT",
-    SLOW_REQUESTS_KEPT as u64,
-    "Slowest requests of the last minute that are remembered",
-    "the fastest of them is forgotten",
-);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Slowest requests of the last minute that are remembered.
+    const SLOW_REQUESTS_KEPT: usize = 24, count, "the fastest of them is forgotten";
+}
 
 /// The slowest requests of all loops.
 #[derive(Default)]

@@ -5,40 +5,27 @@
 
 use std::collections::HashSet;
 
-use tw_base::Limit;
 use tw_conf::{ConfError, Contexts, Diagnostics, Guess, Node, Sources, Span};
 
 use super::consequences::{Causes, MAX_CAUSES};
 use crate::vars::{VarTable, names_in};
 
-/// Largest number of mistakes that are kept. A configuration of another server has as many as it has lines; no one
-/// reads that many.
-const MAX_MISTAKES: usize = 10_000;
+tw_base::limits! {
+    /// Limits on mistakes.
+    pub const LIMITS;
 
-/// Number of unknown names for which suggestions are looked up: twice as many as are reported one by one.
-const MAX_GUESSED: usize = 100;
-
-/// Limits on mistakes.
-pub const LIMITS: &[Limit] = &[
-    Limit::count(
-        "MAX_MISTAKES",
-        MAX_MISTAKES as u64,
-        "Mistakes of one configuration that are listed",
-        "further ones are found by the next test",
-    ),
-    Limit::count(
-        "MAX_GUESSED",
-        MAX_GUESSED as u64,
-        "Mistakes of one configuration among which the nearest name is looked for",
-        "further ones have no such hint",
-    ),
-    Limit::count(
-        "MAX_CAUSES",
-        MAX_CAUSES as u64,
-        "Mistakes of one configuration that are searched for the definition of something that is missing",
-        "nothing that is missing is reported before some are mended",
-    ),
-];
+    /// Mistakes of one configuration that are listed.
+    ///
+    /// Largest number of mistakes that are kept. A configuration of another server has as many as it has lines; no one reads
+    /// that many.
+    const MAX_MISTAKES: usize = 10_000, count, "further ones are found by the next test";
+    /// Mistakes of one configuration among which the nearest name is looked for.
+    ///
+    /// Number of unknown names for which suggestions are looked up: twice as many as are reported one by one.
+    const MAX_GUESSED: usize = 100, count, "further ones have no such hint";
+    /// Mistakes of one configuration that are searched for the definition of something that is missing.
+    constant count MAX_CAUSES, "nothing that is missing is reported before some are mended";
+}
 
 /// Mistakes, in the order in which they were found.
 // DIFF(nginx): nginx ends at the first one.

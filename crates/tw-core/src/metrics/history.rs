@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tw_base::FatalMutex;
 use tw_base::hist::Snapshot;
-use tw_base::{FatalMutex, Limit};
 
 use super::text::json_string;
 use super::{Metric, disk};
@@ -19,37 +19,28 @@ use crate::pools::Disks;
 
 /// Time between two moments.
 pub const KEPT_EVERY: Duration = Duration::from_secs(1);
-/// Moments that are kept: ten minutes.
-const MOMENTS_KEPT: usize = 600;
-/// Series that are kept: 5 KiB each.
-const SERIES_KEPT: usize = 128;
 /// Time between two texts of counters.
 pub const COUNTERS_EVERY: Duration = Duration::from_secs(10);
 /// Age of the counters from which the tables count.
 const COUNTERS_AGE: Duration = Duration::from_secs(60);
-/// Bytes of one text of counters: some thousands of upstream servers. Seven texts are kept.
-pub const COUNTERS_SIZE_MAX: usize = 1 << 20;
 
-pub(super) const LIMITS: [Limit; 3] = [
-    Limit::bytes(
-        "COUNTERS_SIZE_MAX",
-        COUNTERS_SIZE_MAX as u64,
-        "Bytes of the counters that the status page keeps every ten seconds of the last minute, for its tables",
-        "the tables count from the opening of the page",
-    ),
-    Limit::count(
-        "MOMENTS_KEPT",
-        MOMENTS_KEPT as u64,
-        "Moments of the status page's history, one a second",
-        "the oldest is forgotten",
-    ),
-    Limit::count(
-        "SERIES_KEPT",
-        SERIES_KEPT as u64,
-        "Plots of the status page that have a history: loops, traffic, pools and devices",
-        "further plots begin when the page is opened",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Bytes of the counters that the status page keeps every ten seconds of the last minute, for its tables.
+    ///
+    /// Bytes of one text of counters: some thousands of upstream servers. Seven texts are kept.
+    pub const COUNTERS_SIZE_MAX: usize = 1 << 20, bytes, "the tables count from the opening of the page";
+    /// Moments of the status page's history, one a second.
+    ///
+    /// Moments that are kept: ten minutes.
+    const MOMENTS_KEPT: usize = 600, count, "the oldest is forgotten";
+    /// Plots of the status page that have a history: loops, traffic, pools and devices.
+    ///
+    /// Series that are kept: 5 KiB each.
+    const SERIES_KEPT: usize = 128, count, "further plots begin when the page is opened";
+}
 
 /// Numbers of one series at one moment; NaN is unknown.
 type Pair = [f32; 2];

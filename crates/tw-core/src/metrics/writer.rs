@@ -5,19 +5,17 @@
 
 use std::collections::HashSet;
 
-use tw_base::Limit;
-
 use super::{Format, Metric, Samples, Scrape};
 
-/// Bytes after which a piece ends. 95 KB in one turn took a busy machine more than 10 ms, so this is below one.
-const PIECE_SIZE: usize = 8 << 10;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMIT: Limit = Limit::bytes(
-    "PIECE_SIZE",
-    PIECE_SIZE as u64,
-    "Bytes of metrics that a loop writes in one turn, and one sample",
-    "the rest is written in the next turns",
-);
+    /// Bytes of metrics that a loop writes in one turn, and one sample.
+    ///
+    /// Bytes after which a piece ends. 95 KB in one turn took a busy machine more than 10 ms, so this is below one.
+    const PIECE_SIZE: usize = 8 << 10, bytes, "the rest is written in the next turns";
+}
 
 /// Progress of writing metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

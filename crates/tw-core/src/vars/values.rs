@@ -2,29 +2,19 @@
 //!
 //! All values stand one after the other in one buffer, which the next session reuses.
 
-use tw_base::Limit;
-
 use super::Value;
 
-/// Slots that may be computed inside each other: nginx's bound for a chain of maps.
-const DEPTH_MAX: u8 = 100;
-/// Bytes of values that are kept as memory for the next session.
-const KEPT_MAX: usize = 64 << 10;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "DEPTH_MAX",
-        DEPTH_MAX as u64,
-        "Variables that are made of variables, counted inwards",
-        "the value is missing",
-    ),
-    Limit::bytes(
-        "KEPT_MAX",
-        KEPT_MAX as u64,
-        "Bytes of memory for values that a request keeps for the next one",
-        "what is more is given back",
-    ),
-];
+    /// Variables that are made of variables, counted inwards.
+    ///
+    /// Slots that may be computed inside each other: nginx's bound for a chain of maps.
+    const DEPTH_MAX: u8 = 100, count, "the value is missing";
+    /// Bytes of memory for values that a request keeps for the next one.
+    const KEPT_MAX: usize = 64 << 10, bytes, "what is more is given back";
+}
 
 /// Values by slot.
 #[derive(Clone, Default)]

@@ -7,13 +7,16 @@ use crate::file::{File, Now};
 use crate::meta::{FileMeta, Listing, ListingPart, Space};
 use crate::op::Op;
 use std::ffi::{CStr, CString};
-use tw_base::Limit;
 
-/// The most names one [`Disk::list`] returns unless the caller asks for fewer: some 20 MB of memory.
-pub const LIST_MAX: usize = 100_000;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] =
-    &[Limit::count("LIST_MAX", LIST_MAX as u64, "Names read of one directory", "the listing ends there")];
+    /// Names read of one directory.
+    ///
+    /// The most names one [`Disk::list`] returns unless the caller asks for fewer: some 20 MB of memory.
+    pub const LIST_MAX: usize = 100_000, count, "the listing ends there";
+}
 
 impl Disk {
     /// Metadata of what a path leads to, through symbolic links.

@@ -6,34 +6,26 @@ use std::fmt;
 use aws_lc_rs::digest::{SHA256, digest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tw_base::Limit;
 
 use super::signature::{PublicKey, SigningKey, unverified};
 use crate::record::BytesText;
 
-/// Files of a version.
-const FILES_MAX: usize = 1000;
-/// All of them, bytes: signed, in base64 and JSON they fit into a value of the store.
-const FILES_SIZE_MAX: usize = 256 << 10;
 /// Length of the name of a file.
 const NAME_SIZE_MAX: usize = 255;
 /// Length of a message of a report.
 const MESSAGE_SIZE_MAX: usize = 2000;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "FILES_MAX",
-        FILES_MAX as u64,
-        "Files of a version of a fleet's configuration",
-        "the version is refused",
-    ),
-    Limit::bytes(
-        "FILES_SIZE_MAX",
-        FILES_SIZE_MAX as u64,
-        "Files of a version of a fleet's configuration together",
-        "the version is refused",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Files of a version of a fleet's configuration.
+    const FILES_MAX: usize = 1000, count, "the version is refused";
+    /// Files of a version of a fleet's configuration together.
+    ///
+    /// All of them, bytes: signed, in base64 and JSON they fit into a value of the store.
+    const FILES_SIZE_MAX: usize = 256 << 10, bytes, "the version is refused";
+}
 
 /// Reason why something is not used.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
-use tw_base::Limit;
 use tw_net::Transport;
 use zeroize::Zeroizing;
 
@@ -14,41 +13,19 @@ use super::Etcd;
 use crate::engine::EngineError;
 use crate::transport::{connect, receive, secure, transmit};
 
-/// Connections for requests at the same time.
-const CONNECTIONS_MAX: usize = 8;
-/// Time of a request, connection included.
-const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
-/// Bytes of the head of an answer, and of a line in front of a chunk.
-const HEAD_SIZE_MAX: usize = 16 << 10;
-/// Bytes of an answer, and of a message of a watch.
-const ANSWER_SIZE_MAX: usize = 16 << 20;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "CONNECTIONS_MAX",
-        CONNECTIONS_MAX as u64,
-        "Connections to etcd for requests of one node",
-        "further requests wait",
-    ),
-    Limit::micros(
-        "REQUEST_TIME_MAX",
-        REQUEST_TIME_MAX.as_micros() as u64,
-        "Time in which etcd has to answer",
-        "the connection is closed, and made again",
-    ),
-    Limit::bytes(
-        "HEAD_SIZE_MAX",
-        HEAD_SIZE_MAX as u64,
-        "Head of an answer of etcd",
-        "the connection is closed, and made again",
-    ),
-    Limit::bytes(
-        "ANSWER_SIZE_MAX",
-        ANSWER_SIZE_MAX as u64,
-        "An answer of etcd",
-        "the connection is closed, and made again",
-    ),
-];
+    /// Connections to etcd for requests of one node.
+    const CONNECTIONS_MAX: usize = 8, count, "further requests wait";
+    /// Time in which etcd has to answer.
+    const REQUEST_TIME_MAX: Duration = Duration::from_secs(10), time, "the connection is closed, and made again";
+    /// Head of an answer of etcd.
+    const HEAD_SIZE_MAX: usize = 16 << 10, bytes, "the connection is closed, and made again";
+    /// An answer of etcd.
+    const ANSWER_SIZE_MAX: usize = 16 << 20, bytes, "the connection is closed, and made again";
+}
 
 /// Answers that are read, without I/O.
 #[derive(Debug, Default)]

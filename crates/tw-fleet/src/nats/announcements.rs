@@ -1,29 +1,19 @@
 //! Announcements of nodes over NATS: plain messages that no stream stores.
 
-use tw_base::Limit;
-
 use super::connection::{Connection, Inbox, InboxKind};
 use crate::engine::{AnnouncementReader, EngineError};
 
-/// Announcements that wait to be read: with the largest ones 16 MiB.
-const WAITING_MAX: usize = 256;
-/// Bytes that wait for the server with which nothing more is announced.
-const OUTPUT_MAX: usize = 1 << 20;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "WAITING_MAX",
-        WAITING_MAX as u64,
-        "Announcements of other nodes of a fleet that wait to be read",
-        "a further one is lost; the next one of the node has the same",
-    ),
-    Limit::bytes(
-        "OUTPUT_MAX",
-        OUTPUT_MAX as u64,
-        "Bytes that wait to be sent to the engine of a fleet, for an announcement to be added",
-        "it is not sent: purges go first",
-    ),
-];
+    /// Announcements of other nodes of a fleet that wait to be read.
+    ///
+    /// Announcements that wait to be read: with the largest ones 16 MiB.
+    const WAITING_MAX: usize = 256, count, "a further one is lost; the next one of the node has the same";
+    /// Bytes that wait to be sent to the engine of a fleet, for an announcement to be added.
+    const OUTPUT_MAX: usize = 1 << 20, bytes, "it is not sent: purges go first";
+}
 
 /// Reader of announcements.
 pub(crate) struct NatsAnnouncements(Inbox);

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
-use tw_base::Limit;
 use tw_net::Transport;
 use zeroize::Zeroizing;
 
@@ -21,35 +20,20 @@ use crate::announcement::ANNOUNCEMENT_SIZE_MAX;
 use crate::engine::EngineError;
 use crate::transport::{connect, receive, secure, transmit};
 
-/// Time for name, connection, handshake and greeting.
-const GREETING_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time without a byte after which a ping is sent; and again until the connection counts as lost.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
-/// Time until a request counts as lost.
-const REPLY_TIME_MAX: Duration = Duration::from_secs(10);
-/// Bytes that wait for the server.
-const OUTPUT_SIZE_MAX: usize = 16 << 20;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::micros(
-        "GREETING_TIME_MAX",
-        GREETING_TIME_MAX.as_micros() as u64,
-        "Time in which the engine of a fleet has to take a connection",
-        "the next server is tried",
-    ),
-    Limit::micros(
-        "REPLY_TIME_MAX",
-        REPLY_TIME_MAX.as_micros() as u64,
-        "Time in which the engine of a fleet has to answer",
-        "the connection is closed, and made again",
-    ),
-    Limit::bytes(
-        "OUTPUT_SIZE_MAX",
-        OUTPUT_SIZE_MAX as u64,
-        "Bytes that wait to be sent to the engine of a fleet",
-        "a purge is kept in the queue on disk",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Time in which the engine of a fleet has to take a connection.
+    const GREETING_TIME_MAX: Duration = Duration::from_secs(10), time, "the next server is tried";
+    /// Time in which the engine of a fleet has to answer.
+    const REPLY_TIME_MAX: Duration = Duration::from_secs(10), time, "the connection is closed, and made again";
+    /// Bytes that wait to be sent to the engine of a fleet.
+    const OUTPUT_SIZE_MAX: usize = 16 << 20, bytes, "a purge is kept in the queue on disk";
+}
 
 /// Greeting of a server, as far as it is used.
 #[derive(Debug, Default, Deserialize)]

@@ -6,35 +6,24 @@
 //! HMSG subject sid [reply] size-of-headers size-of-all␍␊headers payload␍␊
 //! ```
 
-use tw_base::Limit;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-/// Bytes of a line. `INFO` lists all servers of a cluster.
-const LINE_SIZE_MAX: usize = 64 << 10;
-/// Bytes of headers and payload of a message that are kept. More than [`RECORD_SIZE_MAX`](crate::record::RECORD_SIZE_MAX), in base64.
-const PAYLOAD_SIZE_MAX: usize = 1 << 20;
-/// Bytes of a message that are skipped at all. A server takes no larger one.
-const MESSAGE_SIZE_MAX: usize = 64 << 20;
-
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "LINE_SIZE_MAX",
-        LINE_SIZE_MAX as u64,
-        "A line of the engine of a fleet",
-        "the connection is closed, and made again",
-    ),
-    Limit::bytes(
-        "PAYLOAD_SIZE_MAX",
-        PAYLOAD_SIZE_MAX as u64,
-        "A message of the engine of a fleet",
-        "its content is skipped",
-    ),
-    Limit::bytes(
-        "MESSAGE_SIZE_MAX",
-        MESSAGE_SIZE_MAX as u64,
-        "A message of the engine of a fleet whose content is skipped",
-        "the connection is closed, and made again",
-    ),
-];
+    /// A line of the engine of a fleet.
+    ///
+    /// Bytes of a line. `INFO` lists all servers of a cluster.
+    const LINE_SIZE_MAX: usize = 64 << 10, bytes, "the connection is closed, and made again";
+    /// A message of the engine of a fleet.
+    ///
+    /// Bytes of headers and payload of a message that are kept. More than [`RECORD_SIZE_MAX`](crate::record::RECORD_SIZE_MAX),
+    /// in base64.
+    const PAYLOAD_SIZE_MAX: usize = 1 << 20, bytes, "its content is skipped";
+    /// A message of the engine of a fleet whose content is skipped.
+    ///
+    /// Bytes of a message that are skipped at all. A server takes no larger one.
+    const MESSAGE_SIZE_MAX: usize = 64 << 20, bytes, "the connection is closed, and made again";
+}
 
 /// Message of a subject.
 #[derive(Debug, Clone, PartialEq, Eq)]

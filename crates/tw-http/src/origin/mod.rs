@@ -33,7 +33,6 @@ pub use parse::{HeadStart, is_single};
 pub use request::{RequestWriter, WriteError, push_chunk, push_last_chunk};
 
 use bytes::{Buf, Bytes};
-use tw_base::Limit;
 
 use crate::fields::Fields;
 use crate::head::Progress;
@@ -42,33 +41,24 @@ use crate::known::Known;
 use crate::method::Version;
 use framing::AnnouncedFraming;
 
-/// Fields of one head: as many as a request may have by default (`max_headers`).
-// DIFF(nginx): nginx has no such limit for responses.
-pub const FIELDS_MAX: usize = 1000;
-
-/// Limit of interim responses (1xx) before a final one. If one is sent every 20 seconds during processing (102), that
-/// is half an hour.
-// DIFF(nginx): nginx takes any number of them.
-pub const INTERIM_MAX: u32 = 100;
-
 /// Bytes of input that are copied and parsed at a time: most heads are shorter, and what follows them is not copied in vain.
 const FEED_STEP_SIZE: usize = 1024;
 
-/// The limits kept here.
-pub const LIMITS: &[Limit] = &[
-    Limit::count(
-        "FIELDS_MAX",
-        FIELDS_MAX as u64,
-        "Fields in the head of an upstream response",
-        "the response is invalid",
-    ),
-    Limit::count(
-        "INTERIM_MAX",
-        INTERIM_MAX as u64,
-        "Heads with a status of 1xx in front of an upstream response",
-        "the response is invalid",
-    ),
-];
+tw_base::limits! {
+    /// The limits kept here.
+    pub const LIMITS;
+
+    /// Fields in the head of an upstream response.
+    ///
+    /// As many as a request may have by default (`max_headers`).
+    // DIFF(nginx): nginx has no such limit for responses.
+    pub const FIELDS_MAX: usize = 1000, count, "the response is invalid";
+    /// Heads with a status of 1xx in front of an upstream response.
+    ///
+    /// If one is sent every 20 seconds during processing (102), this is half an hour.
+    // DIFF(nginx): nginx takes any number of them.
+    pub const INTERIM_MAX: u32 = 100, count, "the response is invalid";
+}
 
 /// Limits of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use tw_base::Limit;
 use tw_conf::units;
 use tw_connect::upstream_block::server;
 use tw_server::http::request::Request;
@@ -16,13 +15,18 @@ use tw_upstream::{AdminState, PeerParams, Server};
 use super::response::{ApiError, ApiFailure};
 use crate::small_body::{self, SmallBodyError};
 
-/// Bytes of a body. All fields with long names and routes take less than a kibibyte.
-const BODY_MAX: usize = 16 << 10;
 /// The largest weight: that of DNS.
 const WEIGHT_MAX: u64 = 65_535;
 
-pub(super) const LIMIT: Limit =
-    Limit::bytes("BODY_MAX", BODY_MAX as u64, "Bytes of the body of a change by `api`", "413");
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Bytes of the body of a change by `api`.
+    ///
+    /// Bytes of a body. All fields with long names and routes take less than a kibibyte.
+    const BODY_MAX: usize = 16 << 10, bytes, "413";
+}
 
 /// Members of a request body.
 #[derive(Default, Deserialize)]

@@ -9,34 +9,24 @@ use std::collections::HashMap;
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use tw_base::Limit;
 use tw_http::base64::{self, Alphabet};
 
 use super::structured_field::{Member, Parameters, inner_list, members};
 
 /// Tag of signatures that count.
 const TAG: &str = "web-bot-auth";
-/// Components that a signature may cover.
-const COMPONENTS_MAX: usize = 16;
-/// Longest time for which a signature may hold, in seconds.
-const SIGNATURE_SECONDS_MAX: u64 = 86_400;
 /// Difference of clocks that is allowed, in seconds.
 const CLOCK_SKEW: u64 = 60;
 
-pub(super) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "COMPONENTS_MAX",
-        COMPONENTS_MAX as u64,
-        "Components of a request that the signature of an agent covers (challenge_agent_keys)",
-        "the signature does not count",
-    ),
-    Limit::micros(
-        "SIGNATURE_SECONDS_MAX",
-        SIGNATURE_SECONDS_MAX * 1_000_000,
-        "Time that the signature of an agent holds (challenge_agent_keys)",
-        "the signature does not count",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Components of a request that the signature of an agent covers (challenge_agent_keys).
+    const COMPONENTS_MAX: usize = 16, count, "the signature does not count";
+    /// Time that the signature of an agent holds (challenge_agent_keys).
+    const SIGNATURE_SECONDS_MAX: u64 = 86_400, secs, "the signature does not count";
+}
 
 /// Known keys by their thumbprints in base64.
 #[derive(Debug)]

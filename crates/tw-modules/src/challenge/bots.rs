@@ -7,21 +7,13 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use tw_conf::{ConfError, Node, Word};
 use tw_http::Known;
 use tw_server::http::request::Request;
 
 use crate::zone::ZoneTable;
 
-/// Clients of which it is remembered if they are verified; the least recently used is forgotten first.
-const BOTS_REMEMBERED_MAX: u64 = 8192;
-/// Clients that are being looked up.
-const BOT_LOOKUPS_MAX: usize = 64;
-/// Time for all lookups of one client.
-const BOT_LOOKUP_TIME_MAX: Duration = Duration::from_secs(2);
-/// Names of one address that are checked.
-const BOT_NAMES_MAX: usize = 4;
 /// Lifetime of a positive result: crawlers keep their addresses.
 const VERIFIED_LIFETIME: Duration = Duration::from_secs(3600);
 /// Lifetime of a negative result, which may come from a name server that was down.
@@ -29,32 +21,19 @@ const UNVERIFIED_LIFETIME: Duration = Duration::from_secs(300);
 /// Parts of a `User-Agent`, in lower case, by which crawlers say that they are programs.
 const MARKS: [&[u8]; 4] = [b"bot", b"crawl", b"spider", b"+http"];
 
-pub(super) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "BOTS_REMEMBERED_MAX",
-        BOTS_REMEMBERED_MAX,
-        "Clients of which challenge_except_bots remembers if they are verified",
-        "the one used longest ago is looked up again",
-    ),
-    Limit::count(
-        "BOT_LOOKUPS_MAX",
-        BOT_LOOKUPS_MAX as u64,
-        "Clients that challenge_except_bots looks up at the same time",
-        "further ones are challenged",
-    ),
-    Limit::micros(
-        "BOT_LOOKUP_TIME_MAX",
-        BOT_LOOKUP_TIME_MAX.as_micros() as u64,
-        "Time of challenge_except_bots for one client",
-        "it is challenged",
-    ),
-    Limit::count(
-        "BOT_NAMES_MAX",
-        BOT_NAMES_MAX as u64,
-        "Names of one address that challenge_except_bots checks",
-        "the others do not count",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Clients of which challenge_except_bots remembers if they are verified.
+    const BOTS_REMEMBERED_MAX: u64 = 8192, count, "the one used longest ago is looked up again";
+    /// Clients that challenge_except_bots looks up at the same time.
+    const BOT_LOOKUPS_MAX: usize = 64, count, "further ones are challenged";
+    /// Time of challenge_except_bots for one client.
+    const BOT_LOOKUP_TIME_MAX: Duration = Duration::from_secs(2), time, "it is challenged";
+    /// Names of one address that challenge_except_bots checks.
+    const BOT_NAMES_MAX: usize = 4, count, "the others do not count";
+}
 
 /// Names of `challenge_except_bots`, and the clients that were looked up for them. Shared by all loops.
 pub(super) struct Bots {

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tw_base::Limit;
 use tw_core::session::Session;
 use tw_core::vars::Value;
 use tw_http::escape::Escape;
@@ -26,18 +25,19 @@ use super::{DIFFICULTY, Difficulty, Terms, WAIT_ARG};
 
 /// Field with the answer of a browser.
 const ANSWER_FIELD: &str = "Challenge-Answer";
-/// Cookies of a request that are checked: a browser may have several of different paths or domains.
-const COOKIES_MAX: usize = 4;
 /// Text for requests that are not for a page.
 const REFUSAL: &[u8] =
     b"This server asks for a proof of work. Open the site in a browser, solve it there, and try again.\n";
 
-pub(super) const LIMIT: Limit = Limit::count(
-    "COOKIES_MAX",
-    COOKIES_MAX as u64,
-    "Cookies of a challenge in one request",
-    "further ones do not count",
-);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Cookies of a challenge in one request.
+    ///
+    /// Cookies of a request that are checked: a browser may have several of different paths or domains.
+    const COOKIES_MAX: usize = 4, count, "further ones do not count";
+}
 
 /// Challenge of a location.
 pub(super) struct Gate {

@@ -11,7 +11,6 @@ use std::net::IpAddr;
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use aws_lc_rs::hmac;
 use sha2::{Digest, Sha256};
-use tw_base::Limit;
 use tw_conf::Network;
 use tw_http::base64::{self, Alphabet};
 use tw_net::Addr;
@@ -30,35 +29,22 @@ const TOKEN_LEN: usize = TIME_LEN + 1 + MAC_LEN;
 pub(super) const TEXT_LEN: usize = TOKEN_LEN / 3 * 4;
 /// Characters of an answer: the puzzle, a space, and the number that solves it in hexadecimal digits.
 pub(super) const ANSWER_LEN: usize = TEXT_LEN + 1 + 16;
-/// Time for which a puzzle can be solved, in seconds.
-pub(super) const PUZZLE_SECONDS_MAX: u64 = 600;
-/// Bytes of a `User-Agent` that a token is bound to.
-const USER_AGENT_MAX: usize = 1024;
-/// Highest difficulty: a browser would need hours.
-pub(super) const DIFFICULTY_MAX: u8 = 32;
 /// Flag in the bits of a cookie: its client has waited instead of solving a puzzle of that difficulty.
 pub(super) const WAITED: u8 = 0x80;
 
-pub(super) const LIMITS: &[Limit] = &[
-    Limit::micros(
-        "PUZZLE_SECONDS_MAX",
-        PUZZLE_SECONDS_MAX * 1_000_000,
-        "Time that a client has to solve a challenge, or to come back after waiting",
-        "403; the client has to ask again",
-    ),
-    Limit::count(
-        "DIFFICULTY_MAX",
-        DIFFICULTY_MAX as u64,
-        "Leading zero bits of challenge_difficulty",
-        "the configuration is refused; a variable counts as this",
-    ),
-    Limit::bytes(
-        "USER_AGENT_MAX",
-        USER_AGENT_MAX as u64,
-        "User-Agent that the cookie of a challenge is bound to",
-        "the rest does not count",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Time that a client has to solve a challenge, or to come back after waiting.
+    pub(super) const PUZZLE_SECONDS_MAX: u64 = 600, secs, "403; the client has to ask again";
+    /// Leading zero bits of challenge_difficulty.
+    ///
+    /// Highest difficulty: a browser would need hours.
+    pub(super) const DIFFICULTY_MAX: u8 = 32, count, "the configuration is refused; a variable counts as this";
+    /// User-Agent that the cookie of a challenge is bound to.
+    const USER_AGENT_MAX: usize = 1024, bytes, "the rest does not count";
+}
 
 /// Purpose of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,19 +13,21 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tw_base::{Counter, Limit};
+use tw_base::Counter;
 use tw_core::metrics::{Metric, MetricKind};
 use tw_rt::available_memory;
 use tw_server::load::Resolve;
 
 use super::codec::{Coding, Memory};
 
-pub(super) const LIMIT: Limit = Limit::directive(
-    "compression_memory",
-    "Bytes of encoders whose clients have not taken all of their response, in the whole process; less where less than twice \
-     as much is available in the cgroup or the machine",
-    "the response gets the next coding that is configured and takes less, or none",
-);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Bytes of encoders whose clients have not taken all of their response, in the whole process; less where less than twice
+    /// as much is available in the cgroup or the machine.
+    directive "compression_memory", "the response gets the next coding that is configured and takes less, or none";
+}
 
 /// Divisor of the available memory that encoders may take. They may not have touched all that was promised to them, and
 /// other parts of the process grow as well before it is read again: so it is one half, not all.

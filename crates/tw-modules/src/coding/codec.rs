@@ -1,7 +1,5 @@
 //! Content codings, and the encoder of each.
 
-use tw_base::Limit;
-
 use super::encoder::{CodecError, Encoder};
 use super::{brotli, brotli::BrotliEncoder, deflate, deflate::GzipEncoder, zstd, zstd::ZstdEncoder};
 
@@ -30,19 +28,19 @@ impl Coding {
     }
 }
 
-/// Assumed length of a body of unknown length: it may be one line, and there may be many such bodies. A longer body is
-/// compressed within a window of this size.
-pub(super) const UNKNOWN_LENGTH_MAX: u64 = 256 << 10;
-
 /// Bytes of input that an encoder may keep and work on later.
 pub(super) const HELD_MAX: usize = 256 << 10;
 
-pub(super) const LIMIT: Limit = Limit::bytes(
-    "UNKNOWN_LENGTH_MAX",
-    UNKNOWN_LENGTH_MAX,
-    "Window of an encoder for a body whose length is not known",
-    "repetitions farther apart are not found",
-);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Window of an encoder for a body whose length is not known.
+    ///
+    /// Assumed length of a body of unknown length: it may be one line, and there may be many such bodies. A longer body is
+    /// compressed within a window of this size.
+    pub(super) const UNKNOWN_LENGTH_MAX: u64 = 256 << 10, bytes, "repetitions farther apart are not found";
+}
 
 /// Bytes of memory of one encoder, at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

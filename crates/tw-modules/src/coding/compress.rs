@@ -12,7 +12,6 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tokio::sync::Semaphore;
-use tw_base::Limit;
 use tw_conf::Buffers;
 use tw_core::session::Session;
 use tw_disk::{Account, JobClass, JobSource};
@@ -31,44 +30,28 @@ use super::{ratio, spare_encoders, turn_budget};
 use crate::changed_body::{refuse_ranges, remove_length};
 use crate::types::Types;
 
-/// Nanoseconds that compressing may keep a loop at a time; what takes longer is done by a pool.
-const INLINE_NS_MAX: u64 = 1_000_000;
-/// Bytes of a body that are compressed at a time.
-const PIECE_MAX: usize = 64 << 10;
-/// Most bytes of one job of the pool. Most bodies are shorter: one job makes all of it, and no encoder is held between
-/// two.
-const JOB_MAX: usize = 256 << 10;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "PIECE_MAX",
-        PIECE_MAX as u64,
-        "Bytes of a body that are compressed at a time",
-        "the rest waits",
-    ),
-    Limit::micros(
-        "INLINE_NS_MAX",
-        INLINE_NS_MAX / 1000,
-        "Time that compressing one piece may keep a loop",
-        "larger pieces are compressed by a pool",
-    ),
-    Limit::bytes(
-        "JOB_MAX",
-        JOB_MAX as u64,
-        "Bytes of a body that one job of a pool compresses",
-        "the rest waits",
-    ),
-    Limit::count(
-        "JOBS_MAX",
-        JOBS_MAX as u64,
-        "Jobs of a loop that compress at a time",
-        "the others wait in order",
-    ),
-    turn_budget::LIMIT,
-    codec::LIMIT,
-    budget::LIMIT,
-    spare_encoders::LIMIT,
-];
+    /// Bytes of a body that are compressed at a time.
+    const PIECE_MAX: usize = 64 << 10, bytes, "the rest waits";
+    /// Time that compressing one piece may keep a loop.
+    const INLINE_NS_MAX: u64 = 1_000_000, nanos, "larger pieces are compressed by a pool";
+    /// Bytes of a body that one job of a pool compresses.
+    ///
+    /// Most bytes of one job of the pool. Most bodies are shorter: one job makes all of it, and no encoder is held between two.
+    const JOB_MAX: usize = 256 << 10, bytes, "the rest waits";
+    /// Jobs of a loop that compress at a time.
+    ///
+    /// Jobs of one loop in the pool at a time. Encoders only compute: more of them than processors would only take time from
+    /// the loops. Others wait here, first in, first out, piece by piece.
+    const JOBS_MAX: usize = 2, count, "the others wait in order";
+    use turn_budget::LIMITS;
+    use codec::LIMITS;
+    use budget::LIMITS;
+    use spare_encoders::LIMITS;
+}
 /// Bytes that are compressed at a time at least, however small `gzip_buffers` and its like are.
 const PIECE_MIN: usize = 4 << 10;
 
@@ -473,10 +456,6 @@ enum Pulled {
     /// Nothing yet.
     Nothing,
 }
-
-/// Jobs of one loop in the pool at a time. Encoders only compute: more of them than processors would only take time
-/// from the loops. Others wait here, first in, first out, piece by piece.
-const JOBS_MAX: usize = 2;
 
 thread_local! {
     static JOBS: Arc<Semaphore> = Arc::new(Semaphore::new(JOBS_MAX));

@@ -3,21 +3,18 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use tw_base::Limit;
-
 use super::budget::{self, MemoryPermit};
 use super::codec::Spec;
 use super::encoder::{CodecError, Encoder};
 
-/// Bytes of encoders that a loop keeps for the next use.
-const SPARE_SIZE_MAX: u64 = 16 << 20;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMIT: Limit = Limit::bytes(
-    "SPARE_SIZE_MAX",
-    SPARE_SIZE_MAX,
-    "Bytes of encoders that one loop keeps for the next use",
-    "what is more is freed, and what was not used for ten seconds; so is what all keep beyond an eighth of available memory",
-);
+    /// Bytes of encoders that one loop keeps for the next use.
+    const SPARE_SIZE_MAX: u64 = 16 << 20, bytes,
+        "what is more is freed, and what was not used for ten seconds; so is what all keep beyond an eighth of available memory";
+}
 
 /// Longest time that an unused encoder is kept.
 const UNUSED_MAX: Duration = Duration::from_secs(10);

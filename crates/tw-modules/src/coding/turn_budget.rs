@@ -5,17 +5,14 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
-use tw_base::Limit;
 
-/// Nanoseconds of a turn, as estimated, after which nothing more is compressed in it.
-const TURN_NS_MAX: u64 = 2_000_000;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMIT: Limit = Limit::micros(
-    "TURN_NS_MAX",
-    TURN_NS_MAX / 1000,
-    "Time of one turn of a loop that compressing may take",
-    "the rest waits for another turn",
-);
+    /// Time of one turn of a loop that compressing may take.
+    const TURN_NS_MAX: u64 = 2_000_000, nanos, "the rest waits for another turn";
+}
 
 thread_local! {
     /// Beginning of the turn, and time spent in it.

@@ -4,33 +4,20 @@
 
 use std::ffi::{CStr, CString};
 
-use tw_base::Limit;
 use tw_disk::{CreateOptions, Disk, DiskError, Errno, FileKind, FileMeta, LIST_MAX, OpenOptions};
 use tw_log::{Level, Text};
 use tw_server::config::permissions;
 use tw_server::http::request::Request;
 
-/// Names read at once of a directory that is emptied.
-const REMOVE_BATCH: usize = 256;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-/// Directories that may wait for their turn while one more is read for a copy; none may have more than [`LIST_MAX`]
-/// entries.
-const WAITING_MAX: usize = LIST_MAX;
-
-pub(super) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "WAITING_MAX",
-        WAITING_MAX as u64,
-        "Directories that wait for their turn while one more is copied, and entries of each",
-        "the copy ends with 500; the error log says so",
-    ),
-    Limit::count(
-        "REMOVE_BATCH",
-        REMOVE_BATCH as u64,
-        "Names read at once of a directory that is emptied",
-        "the others are read after these are gone",
-    ),
-];
+    /// Directories that wait for their turn while one more is copied, and entries of each.
+    const WAITING_MAX: usize = LIST_MAX, count, "the copy ends with 500; the error log says so";
+    /// Names read at once of a directory that is emptied.
+    const REMOVE_BATCH: usize = 256, count, "the others are read after these are gone";
+}
 
 /// A directory that is being emptied.
 struct Emptied {

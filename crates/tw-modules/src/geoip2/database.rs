@@ -3,40 +3,29 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use maxminddb::{PathElement, Reader};
-use tw_base::Limit;
 use tw_conf::Word;
 use tw_core::reloaded_file::FileFormat;
 use tw_core::vars::Value;
 
 use super::value::DataValue;
 
-/// Largest database in bytes. Those of cities have 60 MB to 150 MB, the largest that are sold some 1.5 GB.
-const DATABASE_SIZE_MAX: usize = 2 << 30;
-/// Most words of a path. The records of all known databases are less than six levels deep.
-const PATH_STEPS_MAX: usize = 16;
-/// Longest text or bytes that become the value of a variable. Names of places have less than 200 bytes.
-const VALUE_SIZE_MAX: usize = 16 << 10;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "DATABASE_SIZE_MAX",
-        DATABASE_SIZE_MAX as u64,
-        "Bytes of a database (geoip2), which is in memory",
-        "the configuration is refused; with auto_reload the old one stays in use",
-    ),
-    Limit::count(
-        "PATH_STEPS_MAX",
-        PATH_STEPS_MAX as u64,
-        "Words of a path in a database (geoip2)",
-        "the configuration is refused",
-    ),
-    Limit::bytes(
-        "VALUE_SIZE_MAX",
-        VALUE_SIZE_MAX as u64,
-        "Bytes of a value in a database (geoip2)",
-        "the variable has its default",
-    ),
-];
+    /// Bytes of a database (geoip2), which is in memory.
+    ///
+    /// Largest database in bytes. Those of cities have 60 MB to 150 MB, the largest that are sold some 1.5 GB.
+    const DATABASE_SIZE_MAX: usize = 2 << 30, bytes, "the configuration is refused; with auto_reload the old one stays in use";
+    /// Words of a path in a database (geoip2).
+    ///
+    /// Most words of a path. The records of all known databases are less than six levels deep.
+    const PATH_STEPS_MAX: usize = 16, count, "the configuration is refused";
+    /// Bytes of a value in a database (geoip2).
+    ///
+    /// Longest text or bytes that become the value of a variable. Names of places have less than 200 bytes.
+    const VALUE_SIZE_MAX: usize = 16 << 10, bytes, "the variable has its default";
+}
 
 /// Addresses that are looked up in a new database, to see that it can be read: the first and the last of its tree, and some that
 /// every database knows something about.

@@ -1,6 +1,5 @@
 //! Trace context in fields of HTTP: `traceparent` and `tracestate` (W3C Trace Context, level 2).
 
-use tw_base::Limit;
 use tw_http::RequestHead;
 use tw_http::num::push_hex;
 use tw_server::http::request::Request;
@@ -13,15 +12,15 @@ const TRACESTATE: &[u8] = b"tracestate";
 /// Length of `traceparent` of version 00.
 const LENGTH: usize = 55;
 
-/// Bytes of `tracestate`. Others have to pass on 512.
-const STATE_SIZE_MAX: usize = 2 << 10;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMIT: Limit = Limit::bytes(
-    "STATE_SIZE_MAX",
-    STATE_SIZE_MAX as u64,
-    "Bytes of `tracestate` of a client whose trace is continued",
-    "the field is left out",
-);
+    /// Bytes of `tracestate` of a client whose trace is continued.
+    ///
+    /// Bytes of `tracestate`. Others have to pass on 512.
+    const STATE_SIZE_MAX: usize = 2 << 10, bytes, "the field is left out";
+}
 
 /// Flag of a sampled trace.
 const SAMPLED: u8 = 1;

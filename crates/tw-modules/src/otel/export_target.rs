@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_base::Limit;
 use tw_conf::{ConfError, Node, Setting, Word};
 use tw_connect::upstream_block;
 use tw_connect::upstream_tls::TlsProtocol;
@@ -22,25 +21,17 @@ const INTERVAL: Duration = Duration::from_secs(5);
 const BATCH_SIZE: usize = 512;
 const BATCH_COUNT: usize = 4;
 
-/// Time of each wait of an export: for a connection, for room to send, for the response.
-const WAIT_TIME_MAX: Duration = Duration::from_secs(10);
-/// Time of one attempt on a connection.
-const EXPORT_TIME_MAX: Duration = Duration::from_secs(30);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMITS: &[Limit] = &[
-    Limit::micros(
-        "WAIT_TIME_MAX",
-        WAIT_TIME_MAX.as_micros() as u64,
-        "Time for which a collector may do nothing during an export",
-        "the attempt has failed",
-    ),
-    Limit::micros(
-        "EXPORT_TIME_MAX",
-        EXPORT_TIME_MAX.as_micros() as u64,
-        "Time of one attempt to export on a connection",
-        "the attempt has failed",
-    ),
-];
+    /// Time for which a collector may do nothing during an export.
+    ///
+    /// Time of each wait of an export: for a connection, for room to send, for the response.
+    const WAIT_TIME_MAX: Duration = Duration::from_secs(10), time, "the attempt has failed";
+    /// Time of one attempt to export on a connection.
+    const EXPORT_TIME_MAX: Duration = Duration::from_secs(30), time, "the attempt has failed";
+}
 
 /// Bytes of the head of a response, and of its body.
 const RESPONSE_HEAD_MAX: usize = 8 << 10;

@@ -10,7 +10,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_base::Limit;
 use tw_connect::Resolving;
 use tw_log::Level;
 use tw_rt::Deadline;
@@ -22,32 +21,18 @@ use super::queue::{Batch, NextExport, SpanQueue, SpanQueues, SpanResult};
 
 /// Waits between attempts: the first one, and the longest. Each is twice as long as the one before.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// Time for which one batch is tried again.
-const RETRY_TIME_MAX: Duration = Duration::from_secs(60);
-/// Time in which a loop that ends exports what it has.
-const FLUSH_TIME_MAX: Duration = Duration::from_secs(5);
 
-pub(super) const LIMITS: &[Limit] = &[
-    Limit::micros(
-        "BACKOFF_MAX",
-        BACKOFF_MAX.as_micros() as u64,
-        "Time between two attempts to export a batch of spans",
-        "the collector is asked again",
-    ),
-    Limit::micros(
-        "RETRY_TIME_MAX",
-        RETRY_TIME_MAX.as_micros() as u64,
-        "Time for which the export of one batch of spans is tried again",
-        "its spans are dropped and counted",
-    ),
-    Limit::micros(
-        "FLUSH_TIME_MAX",
-        FLUSH_TIME_MAX.as_micros() as u64,
-        "Time for which a loop that ends waits for the export of its spans",
-        "they are dropped",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Time between two attempts to export a batch of spans.
+    const BACKOFF_MAX: Duration = Duration::from_secs(30), time, "the collector is asked again";
+    /// Time for which the export of one batch of spans is tried again.
+    const RETRY_TIME_MAX: Duration = Duration::from_secs(60), time, "its spans are dropped and counted";
+    /// Time for which a loop that ends waits for the export of its spans.
+    const FLUSH_TIME_MAX: Duration = Duration::from_secs(5), time, "they are dropped";
+}
 
 /// Starts the task for the queue of the loop.
 pub(super) fn start(home: &Rc<Loop>, queues: &Arc<SpanQueues>, resolving: Resolving) {

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use tw_core::metrics::{Metric, MetricKind};
 use tw_rt::Deadline;
 
@@ -22,31 +22,19 @@ use super::protobuf::Message;
 use super::spans::EncodedSpans;
 use crate::status_zone::LoopSets;
 
-/// Bytes of the spans of one batch. Collectors take 4 MiB in one message unless told otherwise.
-pub(super) const BATCH_BYTES_MAX: usize = 3 << 20;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMITS: &[Limit] = &[
-    Limit::parameter(
-        "otel_exporter",
-        "batch_count",
-        "4",
-        "Batches of spans of one loop that wait for the collector",
-        "spans are dropped and counted",
-    ),
-    Limit::parameter(
-        "otel_exporter",
-        "batch_size",
-        "512",
-        "Spans of one batch",
-        "the batch is sent, and the next one begins",
-    ),
-    Limit::bytes(
-        "BATCH_BYTES_MAX",
-        BATCH_BYTES_MAX as u64,
-        "Bytes of the spans of one batch, and of the metrics of one export",
-        "the batch is sent, and the next one begins",
-    ),
-];
+    /// Batches of spans of one loop that wait for the collector.
+    parameter "otel_exporter", "batch_count", "4", "spans are dropped and counted";
+    /// Spans of one batch.
+    parameter "otel_exporter", "batch_size", "512", "the batch is sent, and the next one begins";
+    /// Bytes of the spans of one batch, and of the metrics of one export.
+    ///
+    /// Bytes of the spans of one batch. Collectors take 4 MiB in one message unless told otherwise.
+    pub(super) const BATCH_BYTES_MAX: usize = 3 << 20, bytes, "the batch is sent, and the next one begins";
+}
 
 pub(super) const SPANS: Metric = Metric {
     name: "otel_spans_total",

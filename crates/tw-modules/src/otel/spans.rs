@@ -7,7 +7,6 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use tw_base::Limit;
 use tw_connect::AttemptPeer;
 use tw_disk::DiskWait;
 use tw_http::{Framing, Known};
@@ -18,15 +17,13 @@ use tw_server::vars::Template;
 
 use super::protobuf::Message;
 
-/// Bytes of the value of an attribute.
-const ATTRIBUTE_SIZE_MAX: usize = 8 << 10;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMIT: Limit = Limit::bytes(
-    "ATTRIBUTE_SIZE_MAX",
-    ATTRIBUTE_SIZE_MAX as u64,
-    "Bytes of one attribute of a span",
-    "the rest is cut off",
-);
+    /// Bytes of one attribute of a span.
+    const ATTRIBUTE_SIZE_MAX: usize = 8 << 10, bytes, "the rest is cut off";
+}
 
 /// Bytes that the spans of most requests have at most.
 const SIZE: usize = 2 << 10;

@@ -9,7 +9,6 @@ mod text;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use tw_base::Limit;
 use tw_conf::{
     Args, ConfError, Directive, DirectiveInfo, HTTP, LOCATION, Node, SERVER, Setting, Word, record,
 };
@@ -27,12 +26,13 @@ use crate::date_format::DateZone;
 /// Blocks with these directives. At `http` level they define their variable, as in nginx, but run for no request.
 const EVERYWHERE: u32 = HTTP | BLOCKS;
 
-pub(super) const LIMITS: &[Limit] = &[Limit::count(
-    "SECURE_RANDOM_MAX",
-    SECURE_RANDOM_MAX as u64,
-    "Characters of a text of `set_secure_random_alphanum` and `set_secure_random_lcalpha`",
-    "500",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Characters of a text of `set_secure_random_alphanum` and `set_secure_random_lcalpha`.
+    constant count SECURE_RANDOM_MAX, "500";
+}
 
 /// A directive as written.
 pub(super) struct RawCall {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tw_base::Limit;
 use tw_conf::{
     Args, ConfError, Contexts, Cx, Directive, HTTP, IneffectiveDirectives, LOCATION, Node, SERVER, Setting,
     record,
@@ -27,23 +26,17 @@ const RECV_BUFFER_MIN: usize = 16;
 const POOL_SIZE_MIN: u64 = 256;
 const POOL_ALIGNMENT: u64 = 16;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::directive(
-        "http2_max_concurrent_streams",
-        "Requests of one connection of HTTP/2 that run at the same time",
-        "further ones are refused (REFUSED_STREAM), which says that nothing was done about them",
-    ),
-    Limit::directive(
-        "http2_body_preread_size",
-        "Bytes of a request body in HTTP/2 that its client may send before they are asked for",
-        "the client has to wait (flow control)",
-    ),
-    Limit::directive(
-        "http2_recv_buffer_size",
-        "Bytes that one turn of a loop reads from a connection of HTTP/2",
-        "the other connections have their turn first",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Requests of one connection of HTTP/2 that run at the same time.
+    directive "http2_max_concurrent_streams", "further ones are refused (REFUSED_STREAM), which says that nothing was done about them";
+    /// Bytes of a request body in HTTP/2 that its client may send before they are asked for.
+    directive "http2_body_preread_size", "the client has to wait (flow control)";
+    /// Bytes that one turn of a loop reads from a connection of HTTP/2.
+    directive "http2_recv_buffer_size", "the other connections have their turn first";
+}
 
 /// Settings with nothing left unset.
 pub struct Http2 {

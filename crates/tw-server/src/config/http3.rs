@@ -6,7 +6,6 @@ use std::time::Duration;
 use tw_accept::quic::{AddressSettings, HostKey, QuicLog};
 use tw_accept::ssl::certificate_file;
 use tw_accept::ssl::fleet_secrets::{clock, fleet_secrets, names_fleet};
-use tw_base::Limit;
 use tw_conf::{Args, ConfError, Contexts, Directive, HTTP, SERVER, Setting, Word, record};
 use tw_core::module::Settings;
 use tw_core::reach::Reach;
@@ -25,23 +24,17 @@ const WINDOW_MIN: u32 = 1 << 20;
 /// Least idle timeout of a transport: a request may wait for its response that long, whatever `keepalive_timeout` is.
 const IDLE_MIN: Duration = Duration::from_secs(60);
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::directive(
-        "http3_max_concurrent_streams",
-        "Requests of one connection of HTTP/3 that run at the same time",
-        "the client has to wait (flow control)",
-    ),
-    Limit::directive(
-        "http3_stream_buffer_size",
-        "Bytes of a request body in HTTP/3 that its client may send before they are read; of a connection 16 times as many",
-        "the client has to wait (flow control)",
-    ),
-    Limit::directive(
-        "quic_active_connection_id_limit",
-        "Connection IDs of a QUIC client that are stored, 5 at most",
-        "the connection is closed",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Requests of one connection of HTTP/3 that run at the same time.
+    directive "http3_max_concurrent_streams", "the client has to wait (flow control)";
+    /// Bytes of a request body in HTTP/3 that its client may send before they are read; of a connection 16 times as many.
+    directive "http3_stream_buffer_size", "the client has to wait (flow control)";
+    /// Connection IDs of a QUIC client that are stored, 5 at most.
+    directive "quic_active_connection_id_limit", "the connection is closed";
+}
 
 /// Settings with nothing left unset.
 pub struct Http3 {

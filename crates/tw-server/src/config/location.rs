@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_base::Limit;
 use tw_conf::{
     Args, ConfError, Directive, HTTP, IF_IN_LOCATION, IF_IN_SERVER, IneffectiveDirectives, LOCATION, MAIN,
     Node, SERVER, Setting, Word, record,
@@ -204,21 +203,20 @@ pub struct Raw {
     without_effect: IneffectiveDirectives,
 }
 
-/// The limits of all parts of a location.
-pub(crate) const LIMITS: &[&[Limit]] = &[
-    client_body::LIMITS,
-    &[
-        Limit::directive("max_ranges", "Ranges of one request", "the whole file is sent"),
-        Limit::directive(
-            "request_timeout",
-            "Time of a whole request, with its retries, internal redirects and subrequests",
-            "408 while the client sends the request, 504 before the response begins; then the connection or the stream is reset",
-        ),
-    ],
-    send::LIMITS,
-    keepalive::LIMITS,
-    lingering::LIMITS,
-];
+tw_base::limits! {
+    /// The limits of all parts of a location.
+    pub(crate) const LIMITS;
+
+    use client_body::LIMITS;
+    /// Ranges of one request.
+    directive "max_ranges", "the whole file is sent";
+    /// Time of a whole request, with its retries, internal redirects and subrequests.
+    directive "request_timeout",
+        "408 while the client sends the request, 504 before the response begins; then the connection or the stream is reset";
+    use send::LIMITS;
+    use keepalive::LIMITS;
+    use lingering::LIMITS;
+}
 
 /// The records of all parts of a location.
 const LISTS: &[&[Directive<Raw>]] = &[

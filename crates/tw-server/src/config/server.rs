@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tw_base::Limit;
 use tw_conf::{
     Args, Buffers, ConfError, Directive, HTTP, IneffectiveDirectives, SERVER, Setting, Span, Word, record,
 };
@@ -36,24 +35,19 @@ pub struct ServerSettings {
     pub client_body_early_read: Arc<[Template]>,
 }
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::directive(
-        "client_header_timeout",
-        "Time in which a whole request head must arrive",
-        "the connection is closed; the access log says 408",
-    ),
-    Limit::directive(
-        "client_header_buffer_size",
-        "Bytes of a request head before large_client_header_buffers count",
-        "the next limit",
-    ),
-    Limit::directive(
-        "large_client_header_buffers",
-        "Bytes of one line of a request head, and of all lines that do not fit the first buffer",
-        "414 for the request line, 494 for a field (the client sees 400)",
-    ),
-    Limit::directive("max_headers", "Fields of one request", "494 (the client sees 400)"),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Time in which a whole request head must arrive.
+    directive "client_header_timeout", "the connection is closed; the access log says 408";
+    /// Bytes of a request head before large_client_header_buffers count.
+    directive "client_header_buffer_size", "the next limit";
+    /// Bytes of one line of a request head, and of all lines that do not fit the first buffer.
+    directive "large_client_header_buffers", "414 for the request line, 494 for a field (the client sees 400)";
+    /// Fields of one request.
+    directive "max_headers", "494 (the client sees 400)";
+}
 
 /// Core settings of a server as written.
 #[derive(Default)]

@@ -10,7 +10,6 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tw_base::Limit;
 use tw_base::memory::{self, MemoryHolder, MemoryLevel};
 use tw_core::event_loop::LevelGuard;
 use tw_rt::Deadline;
@@ -20,49 +19,28 @@ use super::memory_share::{Hold, MemoryShare};
 
 /// Memory of a request without its body and response: its head, its variables, and the task that serves it.
 const REQUEST_SIZE: usize = 12 << 10;
-/// Time for which a request waits for memory.
-const WAIT_MAX: Duration = Duration::from_secs(2);
 /// Time between two looks of a request that waits.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Divisor of what is left: what the client of one connection may hold before its next request waits.
-const CONNECTION_PART: u64 = 64;
 /// Bytes that it may hold in any case: ten requests.
 const CONNECTION_MIN: u64 = 128 << 10;
-/// Divisor of what is left: what the clients of one address may hold with one protocol, on one loop, while memory is scarce.
-const ADDRESS_PART: u64 = 8;
 /// Bytes that they may hold in any case.
 const ADDRESS_MIN: u64 = 64 << 10;
-/// Bytes left below which nobody's request is served, while memory is exhausted.
-const LAST_BYTES: u64 = 4 << 20;
 
-/// Limits of this module.
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::micros(
-        "WAIT_MAX",
-        WAIT_MAX.as_micros() as u64,
-        "Time for which a new request waits for memory (memory_budget)",
-        "503, or a refused stream",
-    ),
-    Limit::bytes(
-        "LAST_BYTES",
-        LAST_BYTES,
-        "Bytes left of memory_budget that no new request gets; those of clients that hold more than 64 KiB get none of the last tenth",
-        "503, or a refused stream",
-    ),
-    Limit::count(
-        "CONNECTION_PART",
-        CONNECTION_PART,
-        "Part of the memory left that the requests of one connection hold (a sixty-fourth), if that is more than 128 KiB",
-        "its next request waits",
-    ),
-    Limit::count(
-        "ADDRESS_PART",
-        ADDRESS_PART,
-        "Part of the memory left that the clients of one address, or IPv6 network of 64 bits, hold with one protocol on one loop while \
-         less than a third is left (an eighth), if that is more than 64 KiB",
-        "their next requests wait",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Time for which a new request waits for memory (memory_budget).
+    const WAIT_MAX: Duration = Duration::from_secs(2), time, "503, or a refused stream";
+    /// Bytes left of memory_budget that no new request gets; those of clients that hold more than 64 KiB get none of the last
+    /// tenth.
+    const LAST_BYTES: u64 = 4 << 20, bytes, "503, or a refused stream";
+    /// Part of the memory left that the requests of one connection hold (a sixty-fourth), if that is more than 128 KiB.
+    const CONNECTION_PART: u64 = 64, count, "its next request waits";
+    /// Part of the memory left that the clients of one address, or IPv6 network of 64 bits, hold with one protocol on one loop
+    /// while less than a third is left (an eighth), if that is more than 64 KiB.
+    const ADDRESS_PART: u64 = 8, count, "their next requests wait";
+}
 
 /// Decision about a new request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

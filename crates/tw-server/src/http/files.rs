@@ -24,7 +24,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use tw_base::Limit;
 use tw_disk::{Disk, DiskError, Errno, File, FileKind, FileMeta, Links, Now, Op, OpenOptions};
 use tw_http::HeadMemo;
 use tw_http::condition::Etag;
@@ -42,46 +41,24 @@ pub use self::content_cache::HOT_FILE_MAX;
 pub(crate) use self::locked_files::sending;
 pub use self::open_file_cache::{FileLookup, FileTable};
 
-/// Files a loop keeps open without `open_file_cache`.
-pub const FILES_MAX: usize = 1024;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "FILES_MAX",
-        FILES_MAX as u64,
-        "Files one loop keeps open without open_file_cache; a quarter of its share of descriptors if that is less",
-        "the one not asked for longest is closed",
-    ),
-    Limit::parameter(
-        "open_file_cache",
-        "max=",
-        "off",
-        "Files one loop keeps open",
-        "the one not asked for longest is closed",
-    ),
-    Limit::directive(
-        "open_files_inactive",
-        "Time a file stays open that nobody asks for, without open_file_cache",
-        "it is closed, within two seconds",
-    ),
-    Limit::bytes(
-        "HOT_FILE_MAX",
-        HOT_FILE_MAX,
-        "Bytes of a file whose contents are kept in memory",
-        "larger ones are read from the page cache",
-    ),
-    Limit::directive(
-        "hot_lock_size",
-        "Bytes of files that are locked in memory to be sent by the kernel, in the whole process",
-        "one that was not sent for two seconds is unlocked, or the file is copied to its clients",
-    ),
-    Limit::directive(
-        "hot_files_size",
-        "Bytes of contents that one loop keeps in memory",
-        "the one not asked for longest is forgotten",
-    ),
-    block_check::LIMIT,
-];
+    /// Files one loop keeps open without open_file_cache; a quarter of its share of descriptors if that is less.
+    pub const FILES_MAX: usize = 1024, count, "the one not asked for longest is closed";
+    /// Files one loop keeps open.
+    parameter "open_file_cache", "max=", "off", "the one not asked for longest is closed";
+    /// Time a file stays open that nobody asks for, without open_file_cache.
+    directive "open_files_inactive", "it is closed, within two seconds";
+    /// Bytes of a file whose contents are kept in memory.
+    constant bytes HOT_FILE_MAX, "larger ones are read from the page cache";
+    /// Bytes of files that are locked in memory to be sent by the kernel, in the whole process.
+    directive "hot_lock_size", "one that was not sent for two seconds is unlocked, or the file is copied to its clients";
+    /// Bytes of contents that one loop keeps in memory.
+    directive "hot_files_size", "the one not asked for longest is forgotten";
+    use block_check::LIMITS;
+}
 
 /// An open file or directory.
 pub struct OpenFile {

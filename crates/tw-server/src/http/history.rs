@@ -5,7 +5,6 @@ use std::ffi::CStr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tw_base::Limit;
 use tw_core::metrics::{
     self, COUNTERS_EVERY, COUNTERS_SIZE_MAX, Format, History, KEPT_EVERY, MetricsWriter, ProcessUsage,
     Scrape, WriteProgress,
@@ -15,16 +14,16 @@ use tw_rt::{Deadline, watch};
 
 use crate::event_loop::Loop;
 
-/// Longest wait of a loop for a thread to read about this process in `/proc`. Pools may be stuck when metrics are
-/// needed most: the other metrics are then returned alone.
-const PROC_TIMEOUT_MS: u64 = 50;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::micros(
-    "PROC_TIMEOUT_MS",
-    PROC_TIMEOUT_MS * 1000,
-    "Time a scrape waits for a pool thread to read what `/proc` tells of the process",
-    "the metric is left out",
-)];
+    /// Time a scrape waits for a pool thread to read what `/proc` tells of the process.
+    ///
+    /// Longest wait of a loop for a thread to read about this process in `/proc`. Pools may be stuck when metrics are needed
+    /// most: the other metrics are then returned alone.
+    const PROC_TIMEOUT_MS: u64 = 50, millis, "the metric is left out";
+}
 
 /// Records moments if this is the first loop and there is a page. Never ends by itself then.
 pub(crate) async fn run(home: Rc<Loop>) {

@@ -12,7 +12,6 @@ mod request_timeout;
 use std::rc::Rc;
 use std::thread;
 
-use tw_base::Limit;
 use tw_core::event_loop::SlowRequest;
 
 use super::body::Body;
@@ -29,18 +28,14 @@ use super::wire::Wire;
 use crate::event_loop::Loop;
 use crate::metrics::HttpVersion;
 
-/// Bytes of the host and of the line that are remembered of a slow request.
-const SLOW_TEXT_MAX: usize = 256;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "SLOW_TEXT_MAX",
-        SLOW_TEXT_MAX as u64,
-        "Bytes of a host, or of a method and path, that are remembered of a slow request",
-        "the rest is left out",
-    ),
-    request_timeout::ERROR_LIMIT,
-];
+    /// Bytes of a host, or of a method and path, that are remembered of a slow request.
+    const SLOW_TEXT_MAX: usize = 256, bytes, "the rest is left out";
+    use request_timeout::ERROR_LIMIT;
+}
 
 /// Request of a client in memory of its loop. A drop before [`finish`](Self::finish), as by `worker_shutdown_timeout`, writes the
 /// access log line of a request that has begun.

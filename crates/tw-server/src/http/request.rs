@@ -26,7 +26,6 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use bytes::Bytes;
-use tw_base::Limit;
 use tw_core::vars::Bindings;
 use tw_disk::Disk;
 use tw_http::{Method, RequestHead, ResponseHead};
@@ -51,15 +50,15 @@ use super::request_body::RequestBody;
 use super::upstream_state::{UpstreamState, UpstreamUrl};
 use super::wire::Wire;
 
-/// Internal redirects of one request before it is ended with 500 (nginx's NGX_HTTP_MAX_URI_CHANGES).
-pub const INTERNAL_REDIRECTS_MAX: u8 = 10;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "INTERNAL_REDIRECTS_MAX",
-    INTERNAL_REDIRECTS_MAX as u64,
-    "Internal redirects of one request, rewrites included",
-    "500",
-)];
+    /// Internal redirects of one request, rewrites included.
+    ///
+    /// Internal redirects of one request before it is ended with 500 (nginx's NGX_HTTP_MAX_URI_CHANGES).
+    pub const INTERNAL_REDIRECTS_MAX: u8 = 10, count, "500";
+}
 
 /// Request with the head of its response.
 pub struct Request {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
-use tw_base::{Errno, Limit};
+use tw_base::Errno;
 use tw_connect::UpstreamGroup;
 use tw_connect::group::now_ms;
 use tw_connect::read_rate::ReadRate;
@@ -43,27 +43,17 @@ use crate::protocol::Stream;
 use crate::session::{SessionStatus, StreamSession};
 use crate::session_handover::{ExchangeCounts, SessionRecord, can_pass};
 
-/// Largest number of batches that a session moves before other tasks have their turn.
-const BATCHES_AT_ONCE_MAX: usize = 4;
 // DIFF(nginx): a session goes on after its loop has stopped.
-/// Longest silence of a server after which a session ends whose loop has stopped, if the number of responses is not known.
-const LAST_SILENCE_MAX: Duration = Duration::from_secs(1);
 
-/// Limits of sessions over datagrams.
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "BATCHES_AT_ONCE_MAX",
-        BATCHES_AT_ONCE_MAX as u64,
-        "Batches of 16 datagrams that a session moves at once",
-        "the others have their turn first",
-    ),
-    Limit::micros(
-        "LAST_SILENCE_MAX",
-        LAST_SILENCE_MAX.as_micros() as u64,
-        "Silence of a server after which a session over UDP ends whose loop has stopped, without `proxy_responses`",
-        "the session ends",
-    ),
-];
+tw_base::limits! {
+    /// Limits of sessions over datagrams.
+    pub(crate) const LIMITS;
+
+    /// Batches of 16 datagrams that a session moves at once.
+    const BATCHES_AT_ONCE_MAX: usize = 4, count, "the others have their turn first";
+    /// Silence of a server after which a session over UDP ends whose loop has stopped, without `proxy_responses`.
+    const LAST_SILENCE_MAX: Duration = Duration::from_secs(1), time, "the session ends";
+}
 
 /// End of a session.
 enum SessionEnd {

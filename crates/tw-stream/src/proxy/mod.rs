@@ -17,38 +17,27 @@ pub mod settings;
 pub mod target;
 pub mod upstream_state;
 
-use tw_base::Limit;
-
 use crate::session::{SessionStatus, SessionTransport, StreamSession};
 
 pub(crate) use datagrams::LIMITS as DATAGRAM_LIMITS;
 pub use settings::{ProxySettings, RawProxy};
 pub use target::PassTarget;
 
-/// Limits of the proxy, for the module that has its directives.
-pub const LIMITS: &[Limit] = &[
-    Limit::directive(
-        "proxy_connect_timeout",
-        "Time until a connection is there",
-        "the next server, or the session ends with status 502",
-    ),
-    Limit::directive(
-        "proxy_responses",
-        "Datagrams of a server for each datagram of a client",
-        "further ones are dropped, and the session is over",
-    ),
-    Limit::directive("proxy_timeout", "Time without traffic in either direction", "the session ends"),
-    Limit::directive(
-        "proxy_buffer_size",
-        "Bytes of each direction that are kept for a side that does not take them",
-        "the other side waits",
-    ),
-    Limit::directive(
-        "proxy_next_upstream_tries",
-        "Servers that one session is passed to",
-        "the session ends with status 502",
-    ),
-];
+tw_base::limits! {
+    /// Limits of the proxy, for the module that has its directives.
+    pub const LIMITS;
+
+    /// Time until a connection is there.
+    directive "proxy_connect_timeout", "the next server, or the session ends with status 502";
+    /// Datagrams of a server for each datagram of a client.
+    directive "proxy_responses", "further ones are dropped, and the session is over";
+    /// Time without traffic in either direction.
+    directive "proxy_timeout", "the session ends";
+    /// Bytes of each direction that are kept for a side that does not take them.
+    directive "proxy_buffer_size", "the other side waits";
+    /// Servers that one session is passed to.
+    directive "proxy_next_upstream_tries", "the session ends with status 502";
+}
 
 /// Passes `s` to a server of `target` until one of them has closed, or all datagrams are there.
 pub async fn serve(s: &mut StreamSession, target: &PassTarget, settings: &ProxySettings) -> SessionStatus {

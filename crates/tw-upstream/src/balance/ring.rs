@@ -4,23 +4,22 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tw_base::Limit;
-
 use super::{TRIES_MAX, View, round_robin};
 use crate::peer::Peer;
 use crate::selection::{BalanceKey, PeerSelection};
 
 /// Points for each unit of weight.
 const POINTS: u64 = 160;
-/// Points of a ring, 8 MiB: DNS can name any number of peers with weights up to 65535.
-const RING_MAX: u64 = 1 << 20;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "RING_MAX",
-    RING_MAX,
-    "Points of the ring of one upstream (hash … consistent)",
-    "each peer has fewer, but at least one",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Points of the ring of one upstream (hash … consistent).
+    ///
+    /// Points of a ring, 8 MiB: DNS can name any number of peers with weights up to 65535.
+    const RING_MAX: u64 = 1 << 20, count, "each peer has fewer, but at least one";
+}
 
 /// The points of one list of peers.
 #[derive(Debug, Default)]

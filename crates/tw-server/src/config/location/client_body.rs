@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tw_base::Limit;
 use tw_conf::{Args, ConfError, Cx, Directive, Node, Setting, record};
 
 use super::{ALL, MinRate};
@@ -57,16 +56,19 @@ pub(super) struct Raw {
     client_body_temp_path: Setting<TempPath>,
 }
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::directive("client_max_body_size", "Bytes of a request body", "413"),
-    Limit::directive(
-        "client_body_buffer_size",
-        "Bytes of a request body in memory",
-        "the body goes to a temporary file",
-    ),
-    Limit::directive("client_body_timeout", "Time between two reads of a request body", "408"),
-    Limit::directive("client_body_min_rate", "Slowest rate of a request body, on average", "408"),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Bytes of a request body.
+    directive "client_max_body_size", "413";
+    /// Bytes of a request body in memory.
+    directive "client_body_buffer_size", "the body goes to a temporary file";
+    /// Time between two reads of a request body.
+    directive "client_body_timeout", "408";
+    /// Slowest rate of a request body, on average.
+    directive "client_body_min_rate", "408";
+}
 
 /// One record per directive.
 pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tw_base::Limit;
 use tw_conf::{Args, Directive, Setting, record};
 
 use super::ALL;
@@ -39,15 +38,17 @@ pub(super) struct Raw {
     keepalive_disable: Setting<u32>,
 }
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::directive("keepalive_timeout", "Time a connection waits for the next request", "it is closed"),
-    Limit::directive("keepalive_requests", "Requests of one connection", "it is closed after the response"),
-    Limit::directive(
-        "keepalive_time",
-        "Age of a connection that is used again",
-        "it is closed after the response",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Time a connection waits for the next request.
+    directive "keepalive_timeout", "it is closed";
+    /// Requests of one connection.
+    directive "keepalive_requests", "it is closed after the response";
+    /// Age of a connection that is used again.
+    directive "keepalive_time", "it is closed after the response";
+}
 
 /// One record per directive.
 pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tw_base::Limit;
 use tw_conf::{Args, Directive, Setting, record};
 
 use super::ALL;
@@ -37,18 +36,15 @@ pub(super) struct Raw {
     lingering_timeout: Setting<Duration>,
 }
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::directive(
-        "lingering_time",
-        "Time in which what a client still sends is read and ignored",
-        "the connection is closed",
-    ),
-    Limit::directive(
-        "lingering_timeout",
-        "Time between two reads of what is ignored",
-        "the connection is closed",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Time in which what a client still sends is read and ignored.
+    directive "lingering_time", "the connection is closed";
+    /// Time between two reads of what is ignored.
+    directive "lingering_timeout", "the connection is closed";
+}
 
 /// One record per directive.
 pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tw_base::Limit;
 use tw_conf::{Args, ConfError, Directive, Node, Setting, Word, record};
 
 use super::{ALL, ALL_IF, MinRate};
@@ -40,11 +39,17 @@ pub(super) struct Raw {
     tcp_nopush: Setting<bool>,
 }
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::directive("send_timeout", "Time between two writes of a response", "the connection is closed"),
-    Limit::directive("send_min_rate", "Slowest rate of a response, on average", "the response is cut"),
-    Limit::directive("limit_rate", "Bytes of a response per second", "the response waits"),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Time between two writes of a response.
+    directive "send_timeout", "the connection is closed";
+    /// Slowest rate of a response, on average.
+    directive "send_min_rate", "the response is cut";
+    /// Bytes of a response per second.
+    directive "limit_rate", "the response waits";
+}
 
 /// One record per directive.
 pub(super) const DIRECTIVES: &[Directive<super::Raw>] = &[

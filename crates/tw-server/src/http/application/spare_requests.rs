@@ -2,23 +2,24 @@
 
 use std::time::{Duration, Instant};
 
-use tw_base::{Limit, memory};
+use tw_base::memory;
 
 use crate::http::request::Request;
 
-/// Requests that a loop keeps for the next use.
-const SPARE_REQUESTS: usize = 1024;
 /// Time after which requests that were not used are freed.
 const SPARE_TIME: Duration = Duration::from_secs(10);
 /// Time after which they are freed while little memory is left.
 const SPARE_TIME_LOW: Duration = Duration::from_millis(200);
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "SPARE_REQUESTS",
-    SPARE_REQUESTS as u64,
-    "Requests a loop keeps in memory for the next use",
-    "what is more is freed, and what was not used for ten seconds, or for a fifth of one while less than half of memory_budget is left",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Requests a loop keeps in memory for the next use.
+    const SPARE_REQUESTS: usize = 1024, count,
+        "what is more is freed, and what was not used for ten seconds, or for a fifth of one while less than half of memory_budget \
+        is left";
+}
 
 /// Memory of requests that have ended.
 #[derive(Default)]

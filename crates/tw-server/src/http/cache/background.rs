@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use bytes::Bytes;
-use tw_base::{Counter, Limit};
+use tw_base::Counter;
 use tw_conf::{ConfError, Node, units};
 use tw_http::Method;
 
@@ -26,11 +26,13 @@ use crate::http::request::Request;
 /// Default of `cache_background_max`: at a second for each response, so many updates a second.
 pub(super) const BACKGROUND_MAX: u32 = 256;
 
-pub(super) const LIMITS: &[Limit] = &[Limit::directive(
-    "proxy_cache_background_max",
-    "Responses that are fetched for one cache beside the requests of clients: updates, and hedges against a slow disk",
-    "further ones are not started; clients get the stored response",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Responses that are fetched for one cache beside the requests of clients: updates, and hedges against a slow disk.
+    directive "proxy_cache_background_max", "further ones are not started; clients get the stored response";
+}
 
 /// Purpose of a background fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use tw_base::{Counter, FatalMutex, Limit};
+use tw_base::{Counter, FatalMutex};
 use tw_cache::Key;
 use tw_disk::{Account, DiskError, Errno};
 use tw_log::{Level, Text};
@@ -21,40 +21,27 @@ use tw_log::{Level, Text};
 use super::open_entries::OpenEntry;
 use super::zone::Cache;
 
-/// Time over which operations are counted.
-const BREAKER_WINDOW: Duration = Duration::from_secs(10);
-/// Operations that have to be slow or to fail within a window.
-const BAD_MIN: u32 = 5;
 /// One bad operation in so many is too much: the 99th percentile.
 const BAD_SHARE: u32 = 100;
 /// First and longest pause in which the disk is left alone.
 const PAUSE_MIN: Duration = Duration::from_secs(5);
-const PAUSE_MAX: Duration = Duration::from_secs(80);
 /// Least time without any progress after which operations count as stuck.
 const STUCK_MIN: Duration = Duration::from_millis(250);
 /// All keys are admitted.
 const ALL: u8 = 16;
 
-pub(super) const LIMITS: &[Limit] = &[
-    Limit::micros(
-        "BREAKER_WINDOW",
-        BREAKER_WINDOW.as_micros() as u64,
-        "Time over which slow and failed operations of a cache's disk are counted (`slow=`)",
-        "counting begins anew",
-    ),
-    Limit::count(
-        "BAD_MIN",
-        BAD_MIN as u64,
-        "Operations of a cache's disk that may be slow or fail in that time; more are allowed if they are less than one in a hundred",
-        "the disk is left alone for a while",
-    ),
-    Limit::micros(
-        "PAUSE_MAX",
-        PAUSE_MAX.as_micros() as u64,
-        "Time for which a slow disk is left alone; the first time 5 s, then twice as long each time",
-        "one key in 16 is looked up on it again",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Time over which slow and failed operations of a cache's disk are counted (`slow=`).
+    const BREAKER_WINDOW: Duration = Duration::from_secs(10), time, "counting begins anew";
+    /// Operations of a cache's disk that may be slow or fail in that time; more are allowed if they are less than one in a
+    /// hundred.
+    const BAD_MIN: u32 = 5, count, "the disk is left alone for a while";
+    /// Time for which a slow disk is left alone; the first time 5 s, then twice as long each time.
+    const PAUSE_MAX: Duration = Duration::from_secs(80), time, "one key in 16 is looked up on it again";
+}
 
 /// Breaker of the disk of one cache, for all event loops.
 #[derive(Debug)]

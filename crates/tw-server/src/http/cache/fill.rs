@@ -29,28 +29,18 @@ pub(super) use follower::Follower;
 pub(crate) use supply::Continuation;
 pub(super) use supply::{Delivery, DeliveryEnd};
 
-/// Bytes of a body that stay in memory behind what came last, for who is a little slower.
-const WINDOW: u64 = 256 << 10;
-
 pub(super) const SUPPLY_LIMITS: &[Limit] = supply::LIMITS;
 
-/// Fills of one key that are remembered behind a younger one until they are stored.
-const EARLIER_MAX: usize = 8;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "WINDOW",
-        WINDOW,
-        "Bytes of a response on its way into a cache that stay in memory for clients that are a little slower than the upstream server",
-        "slower ones read the file",
-    ),
-    Limit::count(
-        "EARLIER_MAX",
-        EARLIER_MAX as u64,
-        "Responses for one key that are complete, or come, and are remembered behind a younger one until they are stored",
-        "the oldest is forgotten: a request between two others may be a miss",
-    ),
-];
+    /// Bytes of a response on its way into a cache that stay in memory for clients that are a little slower than the upstream
+    /// server.
+    const WINDOW: u64 = 256 << 10, bytes, "slower ones read the file";
+    /// Responses for one key that are complete, or come, and are remembered behind a younger one until they are stored.
+    const EARLIER_MAX: usize = 8, count, "the oldest is forgotten: a request between two others may be a miss";
+}
 
 /// Fetch of one response for a cache, shared by all its clients.
 pub(super) struct Fill {

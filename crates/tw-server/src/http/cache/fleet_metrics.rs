@@ -5,21 +5,21 @@
 
 use std::fmt::Write as _;
 
-use tw_base::Limit;
 use tw_core::metrics::{Metric, MetricKind, Scrape, json_string};
 use tw_core::shared_objects::SharedObjects;
 use tw_fleet::{Fleet, FleetStatus, NodeSummary};
 
 const FLEET: &[&str] = &["fleet"];
-/// Nodes of a fleet that the status page lists. It makes the list on a loop every second.
-const NODES_SHOWN_MAX: usize = 200;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "NODES_SHOWN_MAX",
-    NODES_SHOWN_MAX as u64,
-    "Nodes of a fleet in the numbers of the status page, those with the largest lag first",
-    "further ones are only counted",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Nodes of a fleet in the numbers of the status page, those with the largest lag first.
+    ///
+    /// Nodes of a fleet that the status page lists. It makes the list on a loop every second.
+    const NODES_SHOWN_MAX: usize = 200, count, "further ones are only counted";
+}
 
 /// Metrics of fleets.
 pub static FLEET_METRICS: &[Metric] = &[

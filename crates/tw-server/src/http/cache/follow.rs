@@ -4,7 +4,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tw_base::Limit;
 use tw_cache::policy::{self, Reuse, Rules, Ruleset};
 use tw_http::Method;
 
@@ -15,15 +14,13 @@ use crate::http::body::Body;
 use crate::http::cache_info::UpstreamCacheStatus;
 use crate::http::request::Request;
 
-/// Longest wait of a request until a complete response is stored.
-const PLACING: Duration = Duration::from_secs(1);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMITS: &[Limit] = &[Limit::micros(
-    "PLACING",
-    PLACING.as_micros() as u64,
-    "Time for which a request waits until a response that has just come is stored",
-    "the upstream server is asked",
-)];
+    /// Time for which a request waits until a response that has just come is stored.
+    const PLACING: Duration = Duration::from_secs(1), time, "the upstream server is asked";
+}
 
 /// Result of the search for a response that is complete and not stored yet.
 pub(super) enum RecentFill {

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tw_base::hist::Snapshot;
-use tw_base::{Counter, FatalMutex, Histogram, Limit};
+use tw_base::{Counter, FatalMutex, Histogram};
 use tw_cache::policy::{ForwardReason, Rules};
 use tw_cache::{EntryState, Key};
 use tw_conf::units;
@@ -50,42 +50,22 @@ const WINDOW_READS: u32 = 1000;
 const WINDOW_TIME: Duration = Duration::from_secs(10);
 /// Number of windows whose median is the delay.
 const WINDOWS: usize = 9;
-/// Largest entry that is requested from the upstream server as well, in bytes on the disk.
-const HEDGE_SIZE_MAX: u64 = 8 << 20;
-/// Time over which fetches are compared with lookups.
-const BUDGET_TIME: Duration = Duration::from_secs(10);
-/// Fetches that are allowed within that time however few lookups there are.
-const BUDGET_MIN: u64 = 8;
 /// Default of `hedge_max=`, in percent.
 const PERCENT: u8 = 5;
 
-pub(super) const LIMITS: &[Limit] = &[
-    Limit::parameter(
-        "proxy_cache_path",
-        "hedge_max=",
-        "5%",
-        "Share of the lookups of a cache in `BUDGET_TIME` that may request a response because the disk is slow (`hedge=`)",
-        "further lookups wait for the disk",
-    ),
-    Limit::micros(
-        "BUDGET_TIME",
-        BUDGET_TIME.as_micros() as u64,
-        "Time over which such requests are compared with lookups",
-        "counting begins anew",
-    ),
-    Limit::count(
-        "BUDGET_MIN",
-        BUDGET_MIN,
-        "Such requests that are allowed within that time however few lookups there are",
-        "further lookups wait for the disk",
-    ),
-    Limit::bytes(
-        "HEDGE_SIZE_MAX",
-        HEDGE_SIZE_MAX,
-        "Size of a stored response that is requested again because the disk is slow",
-        "for a larger one, the disk is waited for",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Share of the lookups of a cache in `BUDGET_TIME` that may request a response because the disk is slow (`hedge=`).
+    parameter "proxy_cache_path", "hedge_max=", "5%", "further lookups wait for the disk";
+    /// Time over which such requests are compared with lookups.
+    const BUDGET_TIME: Duration = Duration::from_secs(10), time, "counting begins anew";
+    /// Such requests that are allowed within that time however few lookups there are.
+    const BUDGET_MIN: u64 = 8, count, "further lookups wait for the disk";
+    /// Size of a stored response that is requested again because the disk is slow.
+    const HEDGE_SIZE_MAX: u64 = 8 << 20, bytes, "for a larger one, the disk is waited for";
+}
 
 /// Settings of the hedged reads of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::time::{Duration, Instant};
 
-use tw_base::Limit;
 use tw_cache::format::Meta;
 use tw_cache::{
     EntryState, EvictionTarget, Key, LoadedEntry, Progress, Purge, RemovalState, RemovedEntry, ScannedEntry,
@@ -32,8 +31,6 @@ use super::store::on_disk;
 use super::zone::{Cache, CacheUser, ZoneIndex};
 use crate::event_loop::Loop;
 
-/// Interval of the checks of a cache's size.
-const LOOK: Duration = Duration::from_secs(1);
 /// Interval of the checks of free space on its disk.
 const DISK_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -43,12 +40,13 @@ const REMAINS_LOOK: Duration = Duration::from_millis(10);
 /// Bytes read of a file to decode its head.
 const HEAD_READ: usize = format::HEADER_MAX as usize;
 
-pub(super) const LIMITS: &[Limit] = &[Limit::micros(
-    "LOOK",
-    LOOK.as_micros() as u64,
-    "Time in which a cache may have more in it than it should",
-    "then what nobody has asked for longest is removed",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Time in which a cache may have more in it than it should.
+    const LOOK: Duration = Duration::from_secs(1), time, "then what nobody has asked for longest is removed";
+}
 
 /// Runs the managers of this loop's share of the caches. Never ends by itself.
 pub(crate) async fn run(home: Rc<Loop>) {

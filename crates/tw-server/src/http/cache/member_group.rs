@@ -18,7 +18,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use tw_cache::{Index, Key, Purge, Purges};
 use tw_disk::{Account, Disk, DiskError, Errno, JobClass, JobSource, Op};
 use tw_log::{Level, Text};
@@ -32,31 +32,17 @@ use super::segments::{DeviceContentUse, DeviceNumber, NOTE_MAX, NUMBER_LEN, note
 use super::zone::{Cache, CacheUser, ZoneId, ZoneIndex, unix_ms};
 use crate::http::local_future::boxed;
 
-/// Wait for the files of all members at the start.
-const GATHER_MAX: Duration = Duration::from_secs(2);
-/// Wait of a purge for one member.
-pub(super) const SAVE_MAX: Duration = Duration::from_secs(2);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMITS: &[Limit] = &[
-    Limit::micros(
-        "GATHER_MAX",
-        GATHER_MAX.as_micros() as u64,
-        "Time for which the first requests after a start wait for the purges of the members of a cache",
-        "a member that has not answered is left out, and tried again each second",
-    ),
-    Limit::micros(
-        "SAVE_MAX",
-        SAVE_MAX.as_micros() as u64,
-        "Time for which a purge waits for one member of a cache",
-        "the purge is saved by the others, and by this one when it answers",
-    ),
-    Limit::micros(
-        "PROBE_INTERVAL",
-        PROBE_INTERVAL.as_micros() as u64,
-        "Time after which a member of a cache is written to, to see whether its disk works",
-        "a member that fails is left out",
-    ),
-];
+    /// Time for which the first requests after a start wait for the purges of the members of a cache.
+    const GATHER_MAX: Duration = Duration::from_secs(2), time, "a member that has not answered is left out, and tried again each second";
+    /// Time for which a purge waits for one member of a cache.
+    pub(super) const SAVE_MAX: Duration = Duration::from_secs(2), time, "the purge is saved by the others, and by this one when it answers";
+    /// Time after which a member of a cache is written to, to see whether its disk works.
+    const PROBE_INTERVAL: Duration = Duration::from_secs(5), time, "a member that fails is left out";
+}
 
 /// Common state of the members of a cache.
 #[derive(Default)]
@@ -568,9 +554,6 @@ impl Cache {
         Ok(())
     }
 }
-
-/// Interval of the operations that show whether the disk of a member works.
-const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
 impl CacheMaintenance {
     /// Saves what a member lacks, and looks at times whether its disk works. Returns false while that is left alone. Does

@@ -5,21 +5,18 @@
 
 use std::ffi::CString;
 
-use tw_base::Limit;
 use tw_conf::units;
 use tw_log::Text;
 
 use super::cache_device::CacheDevice;
 
-/// Maximum number of directories of one cache.
-const MEMBERS_MAX: usize = 64;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMITS: &[Limit] = &[Limit::count(
-    "MEMBERS_MAX",
-    MEMBERS_MAX as u64,
-    "Directories of one cache (`member=`)",
-    "the configuration is refused",
-)];
+    /// Directories of one cache (`member=`).
+    const MEMBERS_MAX: usize = 64, count, "the configuration is refused";
+}
 
 /// Member as written.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -96,30 +96,30 @@ pub use zone::{Cache, Caches};
 
 pub use crate::http::cache_info::{CacheInfo, UpstreamCacheStatus};
 
-pub(crate) const LIMITS: &[&[tw_base::Limit]] = &[
-    follow::LIMITS,
-    fill::LIMITS,
-    fleet_metrics::LIMITS,
-    fill::SUPPLY_LIMITS,
-    writer::LIMITS,
-    put_queue::LIMITS,
-    temp_file::LIMITS,
-    open_entries::LIMITS,
-    manager::LIMITS,
-    breaker::LIMITS,
-    background::LIMITS,
-    hedge::LIMITS,
-    refresh_ahead::LIMITS,
-    purge::LIMITS,
-    snapshot::LIMITS,
-    zone::LIMITS,
-    member_path::LIMITS,
-    member_group::LIMITS,
-    segments::LIMITS[0],
-    segments::LIMITS[1],
-    segments::LIMITS[2],
-    segments::LIMITS[3],
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    use follow::LIMITS;
+    use fill::LIMITS;
+    use fleet_metrics::LIMITS;
+    use fill::SUPPLY_LIMITS;
+    use writer::LIMITS;
+    use put_queue::LIMITS;
+    use temp_file::LIMITS;
+    use open_entries::LIMITS;
+    use manager::LIMITS;
+    use breaker::LIMITS;
+    use background::LIMITS;
+    use hedge::LIMITS;
+    use refresh_ahead::LIMITS;
+    use purge::LIMITS;
+    use snapshot::LIMITS;
+    use zone::LIMITS;
+    use member_path::LIMITS;
+    use member_group::LIMITS;
+    use segments::LIMITS;
+}
 
 /// Converts Unix time in seconds to the numbers of the index.
 fn seconds(unix: i64) -> u32 {

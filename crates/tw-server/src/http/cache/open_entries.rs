@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
-use tw_base::Limit;
 use tw_cache::format::Meta;
 use tw_cache::{IndexEntry, Key, SegmentAddress, Tag};
 
@@ -22,53 +21,26 @@ use super::refresh_ahead::RefreshPace;
 use super::zone::{CacheZone, ZoneId};
 use crate::http::files::OpenFile;
 
-/// Maximum number of entries that one loop keeps open.
-const ENTRIES_MAX: usize = 1024;
-/// Size of the largest body that is kept in memory, in bytes.
-pub(super) const BODY_MAX: usize = 64 << 10;
-
-/// Bytes of checksums that one loop keeps in memory: those of 512 GiB.
-const SUMS_MAX: usize = 32 << 20;
-
-/// Maximum age of the last check of a file's path for a hit.
-const SEEN: Duration = Duration::from_secs(1);
 /// Age at which the next check starts in the background: an entry in constant use never waits for one.
 const SEEN_AHEAD: Duration = Duration::from_millis(500);
-/// Longest wait of a hit for a check that is due: a hanging disk must not delay what is in memory.
-const LOOK_TIMEOUT: Duration = Duration::from_millis(50);
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::micros(
-        "SEEN",
-        SEEN.as_micros() as u64,
-        "Time for which a cached response that is open is given out without a look whether its file is still there",
-        "a look, which is begun after half of that beside the requests",
-    ),
-    Limit::micros(
-        "LOOK_TIMEOUT",
-        LOOK_TIMEOUT.as_micros() as u64,
-        "Time for which a hit waits for such a look",
-        "the response is given out as it is in memory",
-    ),
-    Limit::count(
-        "ENTRIES_MAX",
-        ENTRIES_MAX as u64,
-        "Entries of caches that one loop keeps open; a quarter of its share of descriptors if that is less",
-        "one that was not asked for lately is closed",
-    ),
-    Limit::bytes(
-        "BODY_MAX",
-        BODY_MAX as u64,
-        "Bytes of a cached response that is kept in memory, within `hot_files_size`",
-        "larger ones are read from the page cache",
-    ),
-    Limit::bytes(
-        "SUMS_MAX",
-        SUMS_MAX as u64,
-        "Bytes of checksums of open entries that one loop keeps in memory",
-        "an entry that was not asked for lately is closed",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Time for which a cached response that is open is given out without a look whether its file is still there.
+    const SEEN: Duration = Duration::from_secs(1), time, "a look, which is begun after half of that beside the requests";
+    /// Time for which a hit waits for such a look.
+    ///
+    /// Longest wait of a hit for a check that is due: a hanging disk must not delay what is in memory.
+    const LOOK_TIMEOUT: Duration = Duration::from_millis(50), time, "the response is given out as it is in memory";
+    /// Entries of caches that one loop keeps open; a quarter of its share of descriptors if that is less.
+    const ENTRIES_MAX: usize = 1024, count, "one that was not asked for lately is closed";
+    /// Bytes of a cached response that is kept in memory, within `hot_files_size`.
+    pub(super) const BODY_MAX: usize = 64 << 10, bytes, "larger ones are read from the page cache";
+    /// Bytes of checksums of open entries that one loop keeps in memory.
+    const SUMS_MAX: usize = 32 << 20, bytes, "an entry that was not asked for lately is closed";
+}
 
 /// Open entry.
 pub(super) struct OpenEntry {

@@ -4,7 +4,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tw_base::Limit;
 use tw_cache::{Key, Purge};
 use tw_disk::{Disk, DiskError};
 use tw_fleet::PublishOutcome;
@@ -15,15 +14,15 @@ use super::settings::CacheSettings;
 use super::zone::{Cache, CacheUser};
 use crate::http::request::Request;
 
-/// Maximum number of concurrent purges by `tailwater purge`: a hanging disk blocks one thread for each.
-pub const PURGES_MAX: usize = 16;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMITS: &[Limit] = &[Limit::count(
-    "PURGES_MAX",
-    PURGES_MAX as u64,
-    "Purges by `tailwater purge` that wait for a disk at the same time",
-    "further ones are refused",
-)];
+    /// Purges by `tailwater purge` that wait for a disk at the same time.
+    ///
+    /// Maximum number of concurrent purges by `tailwater purge`: a hanging disk blocks one thread for each.
+    pub const PURGES_MAX: usize = 16, count, "further ones are refused";
+}
 
 /// Responses to be purged.
 #[derive(Debug, Clone, PartialEq, Eq)]

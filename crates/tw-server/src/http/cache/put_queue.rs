@@ -12,22 +12,21 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use tw_disk::{Account, Disk, DiskError, NewFile};
 
 use crate::http::local_future::boxed;
 
-/// Files that one job puts.
-const BATCH_FILES: usize = 16;
 /// Time after which a job is not waited for.
 const SLOW: Duration = Duration::from_millis(2);
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "BATCH_FILES",
-    BATCH_FILES as u64,
-    "Complete responses that wait to be put at their paths by one job, while another one does the same",
-    "another job is started at once",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Complete responses that wait to be put at their paths by one job, while another one does the same.
+    const BATCH_FILES: usize = 16, count, "another job is started at once";
+}
 
 /// Queue of the complete files of one cache.
 #[derive(Default)]

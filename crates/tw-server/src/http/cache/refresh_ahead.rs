@@ -7,7 +7,6 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tw_base::Limit;
 use tw_cache::policy::Lifetime;
 use tw_conf::{ConfError, Node, units};
 
@@ -19,19 +18,20 @@ use super::settings::CacheSettings;
 use super::zone::JoinOutcome;
 use crate::http::request::Request;
 
-/// Rest between two attempts of one loop to update the same entry: the upstream server may fail.
-const AGAIN: Duration = Duration::from_secs(1);
 /// Largest part of a lifetime that may be the last one, in percent.
 const PERCENT_MAX: u64 = 50;
 /// Largest `min_uses`: the index counts no more.
 const USES_MAX: u64 = 255;
 
-pub(super) const LIMITS: &[Limit] = &[Limit::micros(
-    "AGAIN",
-    AGAIN.as_micros() as u64,
-    "Time between two updates of an entry before it becomes stale (`proxy_cache_refresh_ahead`) that one loop starts",
-    "the entry is used meanwhile",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Time between two updates of an entry before it becomes stale (`proxy_cache_refresh_ahead`) that one loop starts.
+    ///
+    /// Rest between two attempts of one loop to update the same entry: the upstream server may fail.
+    const AGAIN: Duration = Duration::from_secs(1), time, "the entry is used meanwhile";
+}
 
 /// `cache_refresh_ahead` of a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

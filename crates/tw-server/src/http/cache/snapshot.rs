@@ -7,7 +7,6 @@ use std::ffi::{CStr, CString};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use tw_base::Limit;
 use tw_cache::{
     Location, Progress, RestoreOutcome, SNAPSHOT_BLOCK_SIZE, ScanCursor, SnapshotEntry, SnapshotPart,
     SnapshotReader, SnapshotStep, SnapshotWriter,
@@ -23,16 +22,15 @@ use super::zone::ZoneIndex;
 pub(super) const INTERVAL: Duration = Duration::from_secs(300);
 /// Name of the file in the directory of the cache.
 pub(super) const NAME: &str = "snapshot";
-/// Entries that are restored, and steps that are taken, in one turn of the event loop.
-const RESTORED_PER_TURN: u64 = 256;
 const STEPS_PER_TURN: u32 = 8;
 
-pub(super) const LIMITS: &[Limit] = &[Limit::count(
-    "RESTORED_PER_TURN",
-    RESTORED_PER_TURN,
-    "Entries of a snapshot that are added to an index in one turn of an event loop",
-    "the others follow in later turns",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Entries of a snapshot that are added to an index in one turn of an event loop.
+    const RESTORED_PER_TURN: u64 = 256, count, "the others follow in later turns";
+}
 
 /// State of a cache at its last snapshot: one that has not changed since needs no other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,21 +8,20 @@
 //! A window is waited for when the next one has begun. Bytes that no client needs any more leave memory: otherwise responses
 //! that are written once and never requested again would displace those that are.
 
-use tw_base::Limit;
 use tw_cache::format::BodySums;
 use tw_disk::{Account, Disk, DiskError, TempFile, WriteBack};
 
-/// Bytes of a file that the disk takes together; shorter files are left to the kernel.
-pub(super) const WRITE_BACK_SIZE: u64 = 1 << 20;
 /// Size of a page on most machines: the page in which a window ends belongs to the next window.
 const PAGE: u64 = 4096;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
-    "WRITE_BACK_SIZE",
-    WRITE_BACK_SIZE,
-    "Bytes of a response on its way into a cache that the disk takes together, or more if more was written at once; it may have two such parts to take",
-    "the next write waits for the disk",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Bytes of a response on its way into a cache that the disk takes together, or more if more was written at once; it may
+    /// have two such parts to take.
+    pub(super) const WRITE_BACK_SIZE: u64 = 1 << 20, bytes, "the next write waits for the disk";
+}
 
 /// File on its way into a cache.
 pub(super) struct FillFile {

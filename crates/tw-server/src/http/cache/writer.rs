@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tw_base::Limit;
 use tw_cache::Claim;
 use tw_cache::format::Meta;
 use tw_disk::{Disk, DiskError, Op};
@@ -27,42 +26,23 @@ use crate::http::generation::{LoopGeneration, PlanId};
 use crate::http::plan::LocalFuture;
 use crate::http::request::Request;
 
-/// Bytes of one write.
-pub(super) const WRITE_SIZE: u64 = 256 << 10;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-/// Maximum number of body bytes in memory that are not in the file yet: then reading from the upstream server pauses.
-const UNWRITTEN_MAX: u64 = 4 << 20;
-/// Maximum of those bytes for all bodies of a cache together, as long as each has [`UNWRITTEN_MIN`].
-const UNWRITTEN_TOTAL: u64 = 16 << 20;
-/// Minimum that each body may have: more can be received while one part is written.
-const UNWRITTEN_MIN: u64 = 2 * WRITE_SIZE;
-
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "WRITE_SIZE",
-        WRITE_SIZE,
-        "Bytes of a response on its way into a cache that are written by one job",
-        "the rest waits for the next one",
-    ),
-    Limit::bytes(
-        "UNWRITTEN_MAX",
-        UNWRITTEN_MAX,
-        "Bytes of such a response that its file has not taken",
-        "the upstream server waits",
-    ),
-    Limit::bytes(
-        "UNWRITTEN_TOTAL",
-        UNWRITTEN_TOTAL,
-        "The same of all responses on their way into one cache, each of which may have `UNWRITTEN_MIN`",
-        "their upstream servers wait",
-    ),
-    Limit::bytes(
-        "UNWRITTEN_MIN",
-        UNWRITTEN_MIN,
-        "What each of them may have, however many they are",
-        "its upstream server waits",
-    ),
-];
+    /// Bytes of a response on its way into a cache that are written by one job.
+    pub(super) const WRITE_SIZE: u64 = 256 << 10, bytes, "the rest waits for the next one";
+    /// Bytes of such a response that its file has not taken.
+    ///
+    /// Maximum number of body bytes in memory that are not in the file yet: then reading from the upstream server pauses.
+    const UNWRITTEN_MAX: u64 = 4 << 20, bytes, "the upstream server waits";
+    /// Such bytes of all responses on their way into one cache, each of which may have `UNWRITTEN_MIN`.
+    const UNWRITTEN_TOTAL: u64 = 16 << 20, bytes, "their upstream servers wait";
+    /// Such bytes that each of them may have, however many they are.
+    ///
+    /// Minimum that each body may have: more can be received while one part is written.
+    const UNWRITTEN_MIN: u64 = 2 * WRITE_SIZE, bytes, "its upstream server waits";
+}
 
 /// Maximum number of unwritten bytes for each of `writers` bodies.
 pub(super) fn room(writers: usize) -> u64 {

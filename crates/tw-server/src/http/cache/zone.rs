@@ -18,7 +18,7 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tokio::sync::{Notify, OnceCell};
 use tw_accept::fleet::find_fleet;
-use tw_base::{Counter, FatalMutex, Limit};
+use tw_base::{Counter, FatalMutex};
 use tw_cache::{Index, IndexEntry, Key, PURGES_SIZE_MAX, Purge, Purges, RemovedEntry};
 use tw_conf::ConfError;
 use tw_core::pools::{DiskMode, Disks};
@@ -55,15 +55,14 @@ const FILL_SHARDS: usize = 32;
 const READ_TRIES: u32 = 5;
 const READ_AGAIN: Duration = Duration::from_millis(200);
 
-/// Longest wait of a request for the snapshot of the index after a start.
-const RESTORE_WAIT: Duration = Duration::from_secs(2);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMITS: &[Limit] = &[Limit::micros(
-    "RESTORE_WAIT",
-    RESTORE_WAIT.as_micros() as u64,
-    "Time for which a request waits after a start until the snapshot of a cache with `store=log` has been read, if an earlier version wrote it",
-    "the upstream server is asked",
-)];
+    /// Time for which a request waits after a start until the snapshot of a cache with `store=log` has been read, if an earlier
+    /// version wrote it.
+    const RESTORE_WAIT: Duration = Duration::from_secs(2), time, "the upstream server is asked";
+}
 
 /// Seconds between two log lines about a failing disk of a cache.
 const LOG_INTERVAL: i64 = 60;

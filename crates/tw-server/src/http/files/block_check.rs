@@ -8,23 +8,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use bytes::Bytes;
-use tw_base::Limit;
 use tw_cache::format::{BODY_BLOCK, BlockSums};
 use tw_disk::{Account, Disk, DiskError, File};
 
 use crate::http::request::Request;
 
-/// Bytes that one job reads and compares.
-const CHECK_READ_SIZE: u64 = 4 * BODY_BLOCK;
 /// Bytes for which one call finds out how many of them are verified.
 const LOOK_AHEAD: u64 = 256 * BODY_BLOCK;
 
-pub(super) const LIMIT: Limit = Limit::bytes(
-    "CHECK_READ_SIZE",
-    CHECK_READ_SIZE,
-    "Bytes of a cached response that one job reads to compare them with their checksums",
-    "the next job reads on",
-);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Bytes of a cached response that one job reads to compare them with their checksums.
+    const CHECK_READ_SIZE: u64 = 4 * BODY_BLOCK, bytes, "the next job reads on";
+}
 
 /// Receiver of the news that a file is damaged.
 pub(crate) trait DamageReport: Send + Sync {

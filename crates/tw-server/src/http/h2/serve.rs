@@ -14,7 +14,6 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use tw_base::Limit;
 use tw_core::event_loop::LevelGuard;
 use tw_http2::{ConnectionError, ErrorCode, Event, FieldSection, PREFACE, Stream};
 use tw_net::Transport;
@@ -33,57 +32,29 @@ use crate::http::streams::{
 };
 use crate::metrics::HttpVersion;
 
-/// Limits of HTTP/2 connections.
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "CONNECTION_WINDOW",
-        CONNECTION_WINDOW as u64,
-        "Bytes of request bodies on one connection of HTTP/2 that were not taken yet",
-        "the client has to wait (flow control)",
-    ),
-    Limit::bytes(
-        "WANTED_WINDOW",
-        WANTED_WINDOW as u64,
-        "Bytes of one request body in HTTP/2 that its client may send ahead once it is wanted, if `http2_body_preread_size` is not more",
-        "the client has to wait (flow control)",
-    ),
-    Limit::bytes(
-        "OUT_MAX",
-        OUT_MAX as u64,
-        "Bytes of frames of HTTP/2 that are gathered for one write",
-        "nothing more is read or made for the connection",
-    ),
-    Limit::bytes(
-        "WAITING_MAX",
-        WAITING_MAX as u64,
-        "Bytes of all responses of a connection of HTTP/2 that wait for its socket; 16 KiB while less than half of memory_budget is left",
-        "no more of them is made; each stream finishes the piece that it makes",
-    ),
-    Limit::bytes(
-        "MADE_MAX",
-        MADE_MAX as u64,
-        "Bytes of responses in HTTP/2 that a loop has made before their connections have tried to write them",
-        "no more are made until some have",
-    ),
-    Limit::count(
-        "UPDATES_MAX",
-        UPDATES_MAX as u64,
-        "Streams of one connection of HTTP/2 whose priority its client changes (PRIORITY_UPDATE)",
-        "the oldest one has the priority that its request has asked for",
-    ),
-    Limit::bytes(
-        "FLOOD_ALLOWANCE",
-        FLOOD_ALLOWANCE,
-        "Bytes of frames beyond eight times those of heads and bodies: settings, pings, priorities, empty frames",
-        "the connection is closed (ENHANCE_YOUR_CALM)",
-    ),
-    Limit::count(
-        "RESETS_MAX",
-        RESETS_MAX,
-        "Requests that a client takes back before they are answered, beyond as many as it lets be answered",
-        "the connection is closed (ENHANCE_YOUR_CALM)",
-    ),
-];
+tw_base::limits! {
+    /// Limits of HTTP/2 connections.
+    pub(crate) const LIMITS;
+
+    /// Bytes of request bodies on one connection of HTTP/2 that were not taken yet.
+    constant bytes CONNECTION_WINDOW, "the client has to wait (flow control)";
+    /// Bytes of one request body in HTTP/2 that its client may send ahead once it is wanted, if `http2_body_preread_size` is
+    /// not more.
+    constant bytes WANTED_WINDOW, "the client has to wait (flow control)";
+    /// Bytes of frames of HTTP/2 that are gathered for one write.
+    constant bytes OUT_MAX, "nothing more is read or made for the connection";
+    /// Bytes of all responses of a connection of HTTP/2 that wait for its socket; 16 KiB while less than half of memory_budget
+    /// is left.
+    constant bytes WAITING_MAX, "no more of them is made; each stream finishes the piece that it makes";
+    /// Bytes of responses in HTTP/2 that a loop has made before their connections have tried to write them.
+    constant bytes MADE_MAX, "no more are made until some have";
+    /// Streams of one connection of HTTP/2 whose priority its client changes (PRIORITY_UPDATE).
+    constant count UPDATES_MAX, "the oldest one has the priority that its request has asked for";
+    /// Bytes of frames beyond eight times those of heads and bodies: settings, pings, priorities, empty frames.
+    constant bytes FLOOD_ALLOWANCE, "the connection is closed (ENHANCE_YOUR_CALM)";
+    /// Requests that a client takes back before they are answered, beyond as many as it lets be answered.
+    constant count RESETS_MAX, "the connection is closed (ENHANCE_YOUR_CALM)";
+}
 
 /// End of a connection.
 enum End {

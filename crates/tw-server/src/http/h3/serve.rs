@@ -16,7 +16,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tw_base::Limit;
 use tw_core::event_loop::LevelGuard;
 use tw_http3::{ConnectionError, ErrorCode, Event, LocalStream, Stream};
 use tw_log::Level;
@@ -40,46 +39,25 @@ const GOAWAY_ROUND_TRIPS: u32 = 3;
 /// Reads of one turn, each of `READ_MAX` bytes.
 const TURN_READS: usize = 4;
 
-/// Limits of HTTP/3 connections.
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "UPDATES_MAX",
-        UPDATES_MAX as u64,
-        "Streams of one connection of HTTP/3 whose priority its client changes (PRIORITY_UPDATE)",
-        "the oldest one has the priority that its request has asked for",
-    ),
-    Limit::bytes(
-        "FLOOD_ALLOWANCE",
-        FLOOD_ALLOWANCE,
-        "Bytes in HTTP/3 beyond eight times those of heads and bodies: settings, priorities, empty and unknown frames",
-        "the connection is closed (H3_EXCESSIVE_LOAD)",
-    ),
-    Limit::count(
-        "RESETS_MAX",
-        RESETS_MAX,
-        "Requests in HTTP/3 that a client takes back before they are answered, beyond as many as it lets be answered",
-        "the connection is closed (H3_EXCESSIVE_LOAD)",
-    ),
-    Limit::bytes(
-        "READ_MAX",
-        READ_MAX as u64,
-        "Bytes of one stream of HTTP/3 that were read and not yet parsed",
-        "the client has to wait (flow control)",
-    ),
-    Limit::bytes(
-        "WAITING_MAX",
-        WAITING_MAX as u64,
-        "Bytes of all responses of a connection of HTTP/3 that its transport has not taken; 16 KiB while less than half of \
-         memory_budget is left",
-        "its streams make small pieces; a stream makes none while it has a head or a piece that the transport has not taken",
-    ),
-    Limit::bytes(
-        "PIECE_MIN",
-        PIECE_MIN as u64,
-        "Bytes of such a small piece",
-        "the rest is made when the transport has taken it",
-    ),
-];
+tw_base::limits! {
+    /// Limits of HTTP/3 connections.
+    pub(crate) const LIMITS;
+
+    /// Streams of one connection of HTTP/3 whose priority its client changes (PRIORITY_UPDATE).
+    constant count UPDATES_MAX, "the oldest one has the priority that its request has asked for";
+    /// Bytes in HTTP/3 beyond eight times those of heads and bodies: settings, priorities, empty and unknown frames.
+    constant bytes FLOOD_ALLOWANCE, "the connection is closed (H3_EXCESSIVE_LOAD)";
+    /// Requests in HTTP/3 that a client takes back before they are answered, beyond as many as it lets be answered.
+    constant count RESETS_MAX, "the connection is closed (H3_EXCESSIVE_LOAD)";
+    /// Bytes of one stream of HTTP/3 that were read and not yet parsed.
+    constant bytes READ_MAX, "the client has to wait (flow control)";
+    /// Bytes of all responses of a connection of HTTP/3 that its transport has not taken; 16 KiB while less than half of
+    /// memory_budget is left.
+    constant bytes WAITING_MAX,
+        "its streams make small pieces; a stream makes none while it has a head or a piece that the transport has not taken";
+    /// Bytes of such a small piece.
+    constant bytes PIECE_MIN, "the rest is made when the transport has taken it";
+}
 
 /// End of a connection.
 enum End {

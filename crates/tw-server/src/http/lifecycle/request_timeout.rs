@@ -14,7 +14,6 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tw_base::Limit;
 use tw_http::Version;
 use tw_log::Level;
 use tw_rt::{Deadline, Elapsed};
@@ -24,15 +23,13 @@ use crate::http::request_body;
 use crate::http::request_deadline::RequestDeadline;
 use crate::http::{error_response, phases, send_response};
 
-/// Time for the response to a request whose time is over.
-const ERROR_TIME: Duration = Duration::from_secs(5);
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const ERROR_LIMIT;
 
-pub(super) const ERROR_LIMIT: Limit = Limit::micros(
-    "ERROR_TIME",
-    ERROR_TIME.as_micros() as u64,
-    "Time for the error page, until its last byte, of a request that \"request_timeout\" has ended",
-    "the connection or the stream is reset",
-);
+    /// Time for the error page, until its last byte, of a request that "request_timeout" has ended.
+    const ERROR_TIME: Duration = Duration::from_secs(5), time, "the connection or the stream is reset";
+}
 
 const REQUEST_TIMEOUT: u16 = 408;
 const GATEWAY_TIMEOUT: u16 = 504;

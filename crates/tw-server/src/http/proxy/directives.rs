@@ -19,64 +19,34 @@ pub const CONNECTION_LIMITS: usize = 5;
 /// The limits of a gateway, with a prefix.
 #[macro_export]
 macro_rules! gateway_limits {
-    ($prefix:literal) => {
-        &[
-            tw_base::Limit::directive(
-                concat!($prefix, "buffer_size"),
-                "Bytes of the head of a response",
-                "502",
-            ),
-            tw_base::Limit::directive(
-                concat!($prefix, "connect_timeout"),
-                "Time until a connection is there",
-                "the next server, or 504",
-            ),
-            tw_base::Limit::directive(
-                concat!($prefix, "send_timeout"),
-                "Time between two writes of a request",
-                "the next server, or 504",
-            ),
-            tw_base::Limit::directive(
-                concat!($prefix, "read_timeout"),
-                "Time between two reads of a response",
-                "the next server, or 504",
-            ),
-            tw_base::Limit::directive(
-                concat!($prefix, "next_upstream_tries"),
-                "Servers that one request is sent to",
-                "the last one's answer",
-            ),
-            tw_base::Limit::directive(
-                concat!($prefix, "buffers"),
-                "Bytes of a response's body in memory",
-                "the rest goes to a temporary file, or waits",
-            ),
-            tw_base::Limit::directive(
-                concat!($prefix, "max_temp_file_size"),
-                "Bytes of a response's body in a temporary file",
-                "the upstream server waits",
-            ),
-            tw_base::Limit::parameter(
-                concat!($prefix, "cache_path"),
-                "keys_zone=",
-                "a size that must be given",
-                "Bytes of memory for what a cache knows of its entries",
-                "those nobody has asked for longest are removed",
-            ),
-            tw_base::Limit::parameter(
-                concat!($prefix, "cache_path"),
-                "max_size=",
-                "none",
-                "Bytes of a cache on its disk",
-                "those nobody has asked for longest are removed",
-            ),
-            tw_base::Limit::directive(
-                concat!($prefix, "cache_lock_timeout"),
-                "Time for which a request waits for another one's response",
-                "it asks for itself, and its response is not kept",
-            ),
-        ]
-    };
+    ($prefix:literal) => {{
+        tw_base::limits! {
+            /// Limits of a gateway.
+            const LIMITS;
+
+            /// Bytes of the head of a response.
+            directive concat!($prefix, "buffer_size"), "502";
+            /// Time until a connection is there.
+            directive concat!($prefix, "connect_timeout"), "the next server, or 504";
+            /// Time between two writes of a request.
+            directive concat!($prefix, "send_timeout"), "the next server, or 504";
+            /// Time between two reads of a response.
+            directive concat!($prefix, "read_timeout"), "the next server, or 504";
+            /// Servers that one request is sent to.
+            directive concat!($prefix, "next_upstream_tries"), "the last one's answer";
+            /// Bytes of a response's body in memory.
+            directive concat!($prefix, "buffers"), "the rest goes to a temporary file, or waits";
+            /// Bytes of a response's body in a temporary file.
+            directive concat!($prefix, "max_temp_file_size"), "the upstream server waits";
+            /// Bytes of memory for what a cache knows of its entries.
+            parameter concat!($prefix, "cache_path"), "keys_zone=", "a size that must be given", "those nobody has asked for longest are removed";
+            /// Bytes of a cache on its disk.
+            parameter concat!($prefix, "cache_path"), "max_size=", "none", "those nobody has asked for longest are removed";
+            /// Time for which a request waits for another one's response.
+            directive concat!($prefix, "cache_lock_timeout"), "it asks for itself, and its response is not kept";
+        }
+        LIMITS
+    }};
 }
 
 /// The records of what every gateway has, whatever its servers speak, with a prefix; `$size` and `$doc` are how large its buffer

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tw_accept::OcspClient;
-use tw_base::Limit;
 use tw_connect::Resolving;
 use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use tw_connect::upstream_connection::UpstreamConnection;
@@ -17,25 +16,17 @@ use super::codec::http1::Http1Codec;
 use super::own_request::{OwnRequest, OwnResponse, exchange};
 use crate::event_loop::Loop;
 
-/// As in nginx.
-const INQUIRY_TIME: Duration = Duration::from_secs(60);
-/// Bytes of the head of an answer.
-const INQUIRY_HEAD_MAX: usize = 8 << 10;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::micros(
-        "INQUIRY_TIME",
-        INQUIRY_TIME.as_micros() as u64,
-        "Time for a question about a certificate (OCSP), from the name of the responder to its answer",
-        "the question has failed",
-    ),
-    Limit::bytes(
-        "INQUIRY_HEAD_MAX",
-        INQUIRY_HEAD_MAX as u64,
-        "Bytes of the head of its answer",
-        "the question has failed",
-    ),
-];
+    /// Time for a question about a certificate (OCSP), from the name of the responder to its answer.
+    ///
+    /// As in nginx.
+    const INQUIRY_TIME: Duration = Duration::from_secs(60), time, "the question has failed";
+    /// Bytes of the head of its answer.
+    const INQUIRY_HEAD_MAX: usize = 8 << 10, bytes, "the question has failed";
+}
 
 /// OCSP client of a loop.
 pub struct LoopOcspClient {

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use tw_base::Limit;
 use tw_connect::AttemptPeer;
 use tw_connect::failure::{AttemptFailure, AttemptStage, UpstreamFailure};
 use tw_connect::group::now_ms;
@@ -19,15 +18,13 @@ use crate::http::request::Request;
 use crate::http::request_body;
 use crate::http::retry_conditions::RetryOn;
 
-/// Repetitions of a request that servers refused without processing it, beyond its tries.
-const REFUSALS_MAX: u32 = 3;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "REFUSALS_MAX",
-    REFUSALS_MAX as u64,
-    "Times that a request is sent again for free, because an upstream server says that it had no look at it (HTTP/2)",
-    "each further time counts as one of its tries",
-)];
+    /// Times that a request is sent again for free, because an upstream server says that it had no look at it (HTTP/2).
+    const REFUSALS_MAX: u32 = 3, count, "each further time counts as one of its tries";
+}
 
 /// Result if no server gave a response that the client could get.
 pub(super) struct NoResponse {

@@ -4,23 +4,19 @@
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tw_base::Limit;
 use tw_rt::{Deadline, clock};
-
-/// Time for which an upstream server may wait for a client that has taken nothing.
-const WAIT_MAX: Duration = Duration::from_millis(10);
 
 /// Rate of a client for which it may wait all the time, in bytes per millisecond: 100 MB/s.
 const FAST_RATE: u64 = 100_000;
 
-/// Limits of this module.
-pub(crate) const LIMITS: &[Limit] = &[Limit::micros(
-    "WAIT_MAX",
-    WAIT_MAX.as_micros() as u64,
-    "Time for which an upstream server waits for its client while `proxy_buffers` are full, and 10 ms for each megabyte that the \
-     client has taken",
-    "the response goes to a temporary file",
-)];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Time for which an upstream server waits for its client while `proxy_buffers` are full, and 10 ms for each megabyte that
+    /// the client has taken.
+    const WAIT_MAX: Duration = Duration::from_millis(10), time, "the response goes to a temporary file";
+}
 
 /// Time that a client has to make room in a full buffer.
 #[derive(Default)]

@@ -9,21 +9,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tw_base::Limit;
-
 use super::Request;
 use crate::http::cache_info::UpstreamCacheStatus;
 use crate::http::random_id::random_id;
 
-/// Waits for the disk of one request that are recorded one by one.
-pub const RECORDED_WAITS_MAX: usize = 64;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::count(
-    "RECORDED_WAITS_MAX",
-    RECORDED_WAITS_MAX as u64,
-    "Waits of a traced request for the disk that become spans",
-    "further ones are only part of the request's `tailwater.disk.wait_time`",
-)];
+    /// Waits of a traced request for the disk that become spans.
+    pub const RECORDED_WAITS_MAX: usize = 64, count, "further ones are only part of the request's `tailwater.disk.wait_time`";
+}
 
 /// Receiver of the spans of sampled requests.
 pub trait SpanSink: Send + Sync {

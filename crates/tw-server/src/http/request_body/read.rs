@@ -5,7 +5,6 @@ use std::pin::pin;
 use std::task::Poll;
 
 use bytes::Bytes;
-use tw_base::Limit;
 use tw_disk::{Disk, DiskError};
 use tw_http::Framing;
 use tw_log::{Level, Text};
@@ -19,18 +18,17 @@ use crate::vars::{self, EvalStatus};
 /// Size of one read of a body.
 const PULL_SIZE: usize = 64 << 10;
 
-/// Bytes written to a temporary file at once, where the client sends as fast: a piece for each job. While they are written, as many
-/// may come. Two pieces took a fourteenth less processor time, and a third more memory.
-const BATCH_SIZE: usize = 64 << 10;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-/// Limits of this module.
-pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
-    "BATCH_SIZE",
-    BATCH_SIZE as u64,
-    "Bytes of a request body on their way to its temporary file, and behind them in memory as many, or \
-     `client_body_buffer_size` if that is more",
-    "the client is not read from",
-)];
+    /// Bytes of a request body on their way to its temporary file, and behind them in memory as many, or
+    /// `client_body_buffer_size` if that is more.
+    ///
+    /// Bytes written to a temporary file at once, where the client sends as fast: a piece for each job. While they are written,
+    /// as many may come. Two pieces took a fourteenth less processor time, and a third more memory.
+    const BATCH_SIZE: usize = 64 << 10, bytes, "the client is not read from";
+}
 
 /// Destination of a body.
 #[derive(Clone, Copy, PartialEq, Eq)]

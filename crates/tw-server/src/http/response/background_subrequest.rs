@@ -6,7 +6,6 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use tw_base::Limit;
 use tw_log::{Level, Text};
 use tw_rt::watch::Subject;
 
@@ -17,27 +16,18 @@ use crate::event_loop::Loop;
 use crate::http::phases;
 use crate::http::request::{After, Request, SubrequestPosition, Uri};
 
-/// Requests that run beside others on one loop: each holds a request, and perhaps a body in memory.
-const BACKGROUND_SUBREQUESTS_MAX: u32 = 1024;
-/// Bytes read of a body that is discarded, so that its connection can be used again.
-const UNWANTED_MAX: usize = 64 << 10;
 /// Size of one read of the body.
 const STEP: usize = 32 << 10;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "BACKGROUND_SUBREQUESTS_MAX",
-        BACKGROUND_SUBREQUESTS_MAX as u64,
-        "Requests that run beside others on one loop, as `mirror` makes them",
-        "further ones are left out",
-    ),
-    Limit::bytes(
-        "UNWANTED_MAX",
-        UNWANTED_MAX as u64,
-        "Bytes of a response that nobody gets, which are read so that its connection can be used again",
-        "the connection is closed",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Requests that run beside others on one loop, as `mirror` makes them.
+    const BACKGROUND_SUBREQUESTS_MAX: u32 = 1024, count, "further ones are left out";
+    /// Bytes of a response that nobody gets, which are read so that its connection can be used again.
+    const UNWANTED_MAX: usize = 64 << 10, bytes, "the connection is closed";
+}
 
 /// The requests of one loop that run beside others.
 #[derive(Default)]

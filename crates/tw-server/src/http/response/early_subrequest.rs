@@ -17,34 +17,26 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
-use tw_base::Limit;
 
 use super::body::Pull as _;
 use super::subrequest::{ParentBody, Refused, Subrequest, SubrequestCounts, position_below};
 use crate::http::request::{ErrorPages, Request, Uri};
 
 // DIFF(nginx): there all subrequests of a page begin at once.
-/// Subrequests of one request of a client that run before their turn, at all depths.
-const EARLY_SUBREQUESTS_MAX: u32 = 32;
-/// Bytes of the response to one of them that wait for their turn: what nginx's `proxy_buffers` have by default.
-const SUBREQUEST_BUFFER_MAX: usize = 64 << 10;
 /// Size of one read of the body.
 const STEP: usize = 32 << 10;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "EARLY_SUBREQUESTS_MAX",
-        EARLY_SUBREQUESTS_MAX as u64,
-        "Subrequests of one request that run before their turn",
-        "further ones begin when another has ended or it is their turn",
-    ),
-    Limit::bytes(
-        "SUBREQUEST_BUFFER_MAX",
-        SUBREQUEST_BUFFER_MAX as u64,
-        "Bytes of the response to a subrequest that wait for their turn, and up to 32 KiB more",
-        "the response is not pulled further until then",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Subrequests of one request that run before their turn.
+    const EARLY_SUBREQUESTS_MAX: u32 = 32, count, "further ones begin when another has ended or it is their turn";
+    /// Bytes of the response to a subrequest that wait for their turn, and up to 32 KiB more.
+    ///
+    /// Bytes of the response to one of them that wait for their turn: what nginx's `proxy_buffers` have by default.
+    const SUBREQUEST_BUFFER_MAX: usize = 64 << 10, bytes, "the response is not pulled further until then";
+}
 
 /// Turn of a subrequest: whether all that stands in front of its response has been sent.
 pub struct SubrequestTurn {

@@ -14,7 +14,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use tw_base::Limit;
 
 use super::body::{Body, Pull};
 use super::prepare_response;
@@ -23,35 +22,23 @@ use crate::http::plan::LocalFuture;
 use crate::http::request::{After, Request, SubrequestPosition, Uri};
 use crate::http::request_body::RequestBody;
 
-/// Depth limit of nested subrequests (nginx: NGX_HTTP_MAX_SUBREQUESTS, which counts from 0).
-pub const SUBREQUEST_DEPTH_MAX: u8 = 51;
-/// Subrequests of one request of a client, at all depths: files that include each other twice double at each depth.
-pub const SUBREQUESTS_MAX: u32 = 10_000;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "SUBREQUEST_DEPTH_MAX",
-        SUBREQUEST_DEPTH_MAX as u64,
-        "Subrequests of subrequests of one request, counted inwards",
-        "the innermost fails",
-    ),
-    Limit::count(
-        "UNWANTED_PIECES_MAX",
-        UNWANTED_PIECES_MAX as u64,
-        "Pieces of 32 KiB taken of the response to a request for access, so that its connection can be used again",
-        "the connection is closed",
-    ),
-    Limit::count(
-        "SUBREQUESTS_MAX",
-        SUBREQUESTS_MAX as u64,
-        "Subrequests of one request",
-        "further ones fail",
-    ),
-];
+    /// Subrequests of subrequests of one request, counted inwards.
+    ///
+    /// Depth limit of nested subrequests (nginx: NGX_HTTP_MAX_SUBREQUESTS, which counts from 0).
+    pub const SUBREQUEST_DEPTH_MAX: u8 = 51, count, "the innermost fails";
+    /// Pieces of 32 KiB taken of the response to a request for access, so that its connection can be used again.
+    const UNWANTED_PIECES_MAX: usize = 4, count, "the connection is closed";
+    /// Subrequests of one request.
+    ///
+    /// Subrequests of one request of a client, at all depths: files that include each other twice double at each depth.
+    pub const SUBREQUESTS_MAX: u32 = 10_000, count, "further ones fail";
+}
 /// Cost of a subrequest in the work of a turn of the loop, in bytes copied: some 30 microseconds.
 const COST: usize = 64 << 10;
-/// Pieces read of a body that is discarded.
-const UNWANTED_PIECES_MAX: usize = 4;
 /// Size of one read of a body that is discarded.
 const UNWANTED_STEP: usize = 32 << 10;
 

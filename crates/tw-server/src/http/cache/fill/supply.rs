@@ -13,32 +13,23 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tw_base::Limit;
 use tw_cache::policy::{self, MissingRange, Resumption};
 use tw_http::Fields;
 
 use super::{BodyEnd, ExchangeReport, Fill, FillHead, FillRefusal, FillStage, FillState};
 
-/// Bytes a second below which a fill makes no progress: then it counts as stalled after `cache_lock_age`. Far below what a
-/// response that anybody waits for has, and far above what only keeps a connection from timing out.
-const PROGRESS_RATE: u64 = 1 << 10;
-/// Range requests by which one fill is continued.
-const CONTINUATIONS_MAX: u32 = 4;
+tw_base::limits! {
+    /// Limits of continued fills.
+    pub(in super::super) const LIMITS;
 
-pub(in super::super) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "PROGRESS_RATE",
-        PROGRESS_RATE,
-        "Bytes a second with which a response on its way into a cache makes progress",
-        "after `proxy_cache_lock_age` it counts as stalled, and another request may ask for it",
-    ),
-    Limit::count(
-        "CONTINUATIONS_MAX",
-        CONTINUATIONS_MAX as u64,
-        "Range requests by which one response on its way into a cache is continued when it stalls or breaks off",
-        "its clients get what came, and nothing is stored",
-    ),
-];
+    /// Bytes a second with which a response on its way into a cache makes progress.
+    ///
+    /// Far below what a response that anybody waits for has, and far above what only keeps a connection from timing out.
+    const PROGRESS_RATE: u64 = 1 << 10, bytes,
+        "after `proxy_cache_lock_age` it counts as stalled, and another request may ask for it";
+    /// Range requests by which one response on its way into a cache is continued when it stalls or breaks off.
+    const CONTINUATIONS_MAX: u32 = 4, count, "its clients get what came, and nothing is stored";
+}
 
 /// Source of a fill's body.
 pub(super) struct Supply {

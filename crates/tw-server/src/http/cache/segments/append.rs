@@ -15,7 +15,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use tokio::sync::{Mutex, MutexGuard, Notify};
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use tw_cache::segment::{
     self, BLOCK_SIZE, PREFIX_SIZE, RecordPrefix, SegmentHeader, SegmentRow, TablePlace, encode_row,
     table_size,
@@ -26,27 +26,18 @@ use tw_disk::{Account, Disk, DiskError, JobClass, JobSource, WriteBack};
 use super::super::quota::Quotas;
 use super::{LeasedBytes, OpenSegment, SegmentStore, no_room};
 
-/// Bytes of records that one job writes.
-const BATCH_SIZE: u64 = 1 << 20;
-/// Bytes of records that wait to be written.
-const QUEUE_SIZE: u64 = 16 << 20;
 /// Rows of a table that are encoded in one turn of an event loop.
 const ROWS_PER_TURN: usize = 1024;
 
-pub(super) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "BATCH_SIZE",
-        BATCH_SIZE,
-        "Bytes of responses that are written into a segment by one job, or one response if it is larger",
-        "the others wait for the next one",
-    ),
-    Limit::bytes(
-        "QUEUE_SIZE",
-        QUEUE_SIZE,
-        "Bytes of responses that wait until they are written into a segment",
-        "a further response is not stored",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// Bytes of responses that are written into a segment by one job, or one response if it is larger.
+    const BATCH_SIZE: u64 = 1 << 20, bytes, "the others wait for the next one";
+    /// Bytes of responses that wait until they are written into a segment.
+    const QUEUE_SIZE: u64 = 16 << 20, bytes, "a further response is not stored";
+}
 
 /// Response to be appended.
 pub(in crate::http::cache) struct Record {

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use tw_cache::SEGMENTS_MAX;
 use tw_cache::segment::{BLOCK_SIZE, DeviceContent, SIGNATURES_SIZE, SegmentHeader, Superblock};
 use tw_disk::{
@@ -31,15 +31,14 @@ use super::super::cache_path::CachePath;
 use super::super::device_format::objection;
 use super::{OpenSegment, OpenedSegment, Segment, SegmentStore, no_room, read_up_to};
 
-/// Rest of a slot between two segments.
-const SLOT_REST: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(10) };
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
 
-pub(super) const LIMITS: &[Limit] = &[Limit::micros(
-    "SLOT_REST",
-    SLOT_REST.as_micros() as u64,
-    "Time for which the place of a segment on a block device is not used again, so that responses from it can be sent",
-    "a response that takes longer is aborted if its place is used again",
-)];
+    /// Time for which the place of a segment on a block device is not used again, so that responses from it can be sent.
+    const SLOT_REST: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_secs(10) }, time,
+        "a response that takes longer is aborted if its place is used again";
+}
 
 /// Place on a device that nothing reads: behind the superblock, before the first slot.
 const PROBE_AT: u64 = 512 << 10;

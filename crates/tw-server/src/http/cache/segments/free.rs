@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use tw_base::Limit;
 use tw_cache::segment::{PREFIX_SIZE, RecordPrefix, SegmentRow};
 use tw_cache::{Progress, RemovedEntry, ScanCursor};
 use tw_disk::{Account, DiskError, JobClass, JobSource};
@@ -11,27 +10,18 @@ use tw_disk::{Account, DiskError, JobClass, JobSource};
 use super::append::{AppendTarget, Record, RecordPermit};
 use super::{OpenedSegment, SegmentStore};
 
-/// Share of a segment that is gained at least when it is freed: one part in so many.
-const GAIN_SHARE: u64 = 2;
-/// Bytes of records that are copied together.
-const COPY_SIZE: u64 = 1 << 20;
 /// Rows of a segment that are compared with the index in one turn of an event loop.
 const ROWS_PER_TURN: usize = 256;
 
-pub(super) const LIMITS: &[Limit] = &[
-    Limit::count(
-        "GAIN_SHARE",
-        GAIN_SHARE,
-        "One part in so many of a segment is gained when it is freed, however much of it was used",
-        "further responses in it are evicted",
-    ),
-    Limit::bytes(
-        "COPY_SIZE",
-        COPY_SIZE,
-        "Bytes of responses of a segment that are in memory while they are copied to another one",
-        "the others are copied after these",
-    ),
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(super) const LIMITS;
+
+    /// One part in so many of a segment is gained when it is freed, however much of it was used.
+    const GAIN_SHARE: u64 = 2, count, "further responses in it are evicted";
+    /// Bytes of responses of a segment that are in memory while they are copied to another one.
+    const COPY_SIZE: u64 = 1 << 20, bytes, "the others are copied after these";
+}
 
 /// Result of freeing a segment.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 
 use tokio::sync::OnceCell;
-use tw_base::{FatalMutex, Limit};
+use tw_base::FatalMutex;
 use tw_cache::segment::{self, BLOCK_SIZE, RECORD_MAX, SegmentError, SegmentHeader};
 use tw_cache::{Index, Key, RemovedEntry, SEGMENTS_MAX, SegmentAddress};
 use tw_disk::{
@@ -42,32 +42,21 @@ pub(super) use device::{DeviceContentUse, DeviceNumber, NOTE_MAX, NUMBER_LEN, no
 pub(super) use append::{AppendQueue, AppendTarget, Appended};
 pub(super) use record::{FoundRecord, HEAD_READ, RecordHead, RecordRead, is_body_whole};
 
-/// Segments that one cache has open at the same time.
-const OPEN_SEGMENTS_MAX: usize = 1024;
-/// Keys whose removed records are remembered for each segment until they are on the disk.
-const UNSYNCED_KEYS_MAX: usize = 1024;
 /// Name of the directory below that of the cache.
 pub(super) const NAME: &str = "segments";
 
-pub(crate) const LIMITS: &[&[Limit]] = &[
-    &[
-        Limit::count(
-            "OPEN_SEGMENTS_MAX",
-            OPEN_SEGMENTS_MAX as u64,
-            "Segments that a cache with `store=log` has open",
-            "the one that was not read for longest is closed",
-        ),
-        Limit::count(
-            "UNSYNCED_KEYS_MAX",
-            UNSYNCED_KEYS_MAX as u64,
-            "Keys that are remembered for each segment whose records were removed and may come back after a power cut",
-            "a purge of any key waits until the disk has the whole segment",
-        ),
-    ],
-    append::LIMITS,
-    device::LIMITS,
-    free::LIMITS,
-];
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
+
+    /// Segments that a cache with `store=log` has open.
+    const OPEN_SEGMENTS_MAX: usize = 1024, count, "the one that was not read for longest is closed";
+    /// Keys that are remembered for each segment whose records were removed and may come back after a power cut.
+    const UNSYNCED_KEYS_MAX: usize = 1024, count, "a purge of any key waits until the disk has the whole segment";
+    use append::LIMITS;
+    use device::LIMITS;
+    use free::LIMITS;
+}
 
 /// Segments of one cache.
 pub(super) struct SegmentStore {

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
-use tw_base::Limit;
 use tw_connect::failure::UpstreamFailure;
 use tw_http::head::Progress;
 use tw_http::origin::{HeadStart, OriginHead, OriginLimits, other_protocol};
@@ -39,26 +38,16 @@ const STDIN: u8 = 5;
 const STDOUT: u8 = 6;
 const STDERR: u8 = 7;
 
-/// Bytes of one line of the error log (nginx: the same).
-const STDERR_LINE_MAX: usize = 2048;
-/// Bytes that one response may write to the error log.
-// DIFF(nginx): what an application says beside its response has a limit.
-const STDERR_MAX: usize = 64 << 10;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "STDERR_LINE_MAX",
-        STDERR_LINE_MAX as u64,
-        "Bytes of what an application says in FastCGI's stderr in one line of the error log",
-        "the rest is in the next line",
-    ),
-    Limit::bytes(
-        "STDERR_MAX",
-        STDERR_MAX as u64,
-        "Bytes of what an application says in FastCGI's stderr during one response",
-        "the rest is counted and not logged",
-    ),
-];
+    /// Bytes of what an application says in FastCGI's stderr in one line of the error log.
+    const STDERR_LINE_MAX: usize = 2048, bytes, "the rest is in the next line";
+    /// Bytes of what an application says in FastCGI's stderr during one response.
+    // DIFF(nginx): what an application says beside its response has a limit.
+    const STDERR_MAX: usize = 64 << 10, bytes, "the rest is counted and not logged";
+}
 
 /// The head of a record of the body of a request.
 pub(super) fn record_head(len: usize) -> Bytes {

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use bytes::Bytes;
-use tw_base::Limit;
 use tw_connect::failure::UpstreamFailure;
 use tw_connect::h2_pool::{StreamEvent, UpstreamStream};
 use tw_http::fields::{Name, Value};
@@ -17,15 +16,13 @@ use tw_log::Text;
 use super::{Codec, Event};
 use crate::http::upstream_response::{UpstreamResponse, Warning};
 
-/// Bytes of a body that are gathered to see whether it is all there.
-const WHOLE_MAX: usize = 64 << 10;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[Limit::bytes(
-    "WHOLE_MAX",
-    WHOLE_MAX as u64,
-    "Bytes of a response in HTTP/2 of an upstream server that are gathered to see whether it is all there",
-    "the response goes on as it comes",
-)];
+    /// Bytes of a response in HTTP/2 of an upstream server that are gathered to see whether it is all there.
+    const WHOLE_MAX: usize = 64 << 10, bytes, "the response goes on as it comes";
+}
 
 /// Reads one response.
 pub struct Http2Codec {

@@ -14,7 +14,6 @@ mod probe;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tw_base::Limit;
 use tw_connect::upstream_tls::UpstreamTls;
 use tw_http::RequestHead;
 pub use tw_upstream::HealthCheckParams;
@@ -30,20 +29,17 @@ use crate::http::synthetic_request;
 pub use grpc::GrpcCheck;
 pub(crate) use located_checks::run;
 
-/// Bytes of the body of an answer that are looked at (nginx: the same).
-pub const BODY_EXAMINED_MAX: usize = 256 << 10;
-/// Bytes that are read of an answer, whatever they are: interim responses, chunks of one byte.
-const ANSWER_MAX: u64 = 4 << 20;
+tw_base::limits! {
+    /// Limits of this module.
+    pub(crate) const LIMITS;
 
-pub(crate) const LIMITS: &[Limit] = &[
-    Limit::bytes(
-        "BODY_EXAMINED_MAX",
-        BODY_EXAMINED_MAX as u64,
-        "Bytes of the body of an answer to a health check that are looked at",
-        "what follows is not read",
-    ),
-    Limit::bytes("ANSWER_MAX", ANSWER_MAX, "Bytes of an answer to a health check", "the check has failed"),
-];
+    /// Bytes of the body of an answer to a health check that are looked at.
+    pub const BODY_EXAMINED_MAX: usize = 256 << 10, bytes, "what follows is not read";
+    /// Bytes of an answer to a health check.
+    ///
+    /// Bytes that are read of an answer, whatever they are: interim responses, chunks of one byte.
+    const ANSWER_MAX: u64 = 4 << 20, bytes, "the check has failed";
+}
 
 /// `health_check` of one location.
 pub struct HealthCheck {
