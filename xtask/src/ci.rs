@@ -59,7 +59,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         [word] if word == "--skip-tests" => true,
         _ => return Err(format!("unknown arguments {arguments:?}")),
     };
-    let (begin, left_out) = (Instant::now(), LeftOut::new()?);
+    let begin = Instant::now();
+    let left_out = LeftOut::new()?;
     for step in STEPS.iter().filter(|step| !(skip_tests && step.name == TEST)) {
         run_step(step, &left_out)?;
     }

@@ -64,7 +64,8 @@ fn print_build() -> Result<(), Failure> {
     let built = timed(&mut command).map(|_| begin.elapsed());
     let report = fs::read_to_string(scratch.join("cargo-timings/cargo-timing.html"));
     let _ = fs::remove_dir_all(&scratch);
-    let (built, report) = (built?, report.map_err(|error| format!("no timings: {error}"))?);
+    let built = built?;
+    let report = report.map_err(|error| format!("no timings: {error}"))?;
     let units = units(&report).ok_or("cargo's report of timings has another form")?;
     let others: f64 = units.iter().filter(|(name, _)| !is_ours(name)).map(|(_, seconds)| seconds).sum();
     println!("| crate | build, s |\n|---|---|");
@@ -156,8 +157,8 @@ fn program(message: &str) -> Option<(String, PathBuf, PathBuf)> {
         return None;
     }
     let dir = Path::new(message.get("manifest_path")?.as_str()?).parent()?;
-    let (package, target) =
-        (dir.file_name()?.to_string_lossy(), message.get("target")?.get("name")?.as_str()?);
+    let package = dir.file_name()?.to_string_lossy();
+    let target = message.get("target")?.get("name")?.as_str()?;
     Some((format!("`{package}` {target}"), program.into(), dir.to_owned()))
 }
 

@@ -307,9 +307,10 @@ impl Demo {
 
     /// Runs a command of the operator, with the key.
     fn operate(&self, words: &[&str]) -> Result<(bool, String), Failure> {
-        let (key, main) =
-            (self.directory.join("operator/key"), self.directory.join("operator/conf/src/nginx.conf"));
-        let (key, main) = (key.display().to_string(), main.display().to_string());
+        let key = self.directory.join("operator/key");
+        let main = self.directory.join("operator/conf/src/nginx.conf");
+        let key = key.display().to_string();
+        let main = main.display().to_string();
         self.try_run(&[&["fleet"], words, &["--key", &key, "-c", &main]].concat(), "operator")
     }
 

@@ -70,7 +70,8 @@ pub(crate) fn run(words: &[String]) -> Result<(), Failure> {
     let _busy: Vec<Busy> =
         (0..busy).map(|_| Busy::start()).collect::<io::Result<_>>().map_err(|error| error.to_string())?;
     for run in 1..=runs {
-        let (begin, dir) = (Instant::now(), logs.join(format!("run-{run}")));
+        let begin = Instant::now();
+        let dir = logs.join(format!("run-{run}"));
         fs::create_dir_all(&dir).map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
         let mut failed = 0;
         for program in &programs {
@@ -127,8 +128,10 @@ fn programs(said: &str) -> Vec<Program> {
     let program = |line: &str| {
         let step: Value = serde_json::from_str(line).ok()?;
         let is_test = step["profile"]["test"].as_bool()?;
-        let (path, manifest) = (step["executable"].as_str()?, step["manifest_path"].as_str()?);
-        let (target, dir) = (step["target"]["name"].as_str()?, Path::new(manifest).parent()?);
+        let path = step["executable"].as_str()?;
+        let manifest = step["manifest_path"].as_str()?;
+        let target = step["target"]["name"].as_str()?;
+        let dir = Path::new(manifest).parent()?;
         let package = dir.file_name()?.to_string_lossy();
         let kind = step["target"]["kind"][0].as_str()?;
         let name = format!("{package}-{kind}-{target}");
@@ -251,7 +254,8 @@ mod tests {
     fn failed_tests_are_found() {
         let program = Program { name: "p".into(), path: PathBuf::new(), dir: PathBuf::new() };
         let printed = "running 3 tests\ntest a::b ... ok\ntest a::c ... FAILED\nleft out: xtest d ... FAILED\ntest e - should panic ... FAILED\n";
-        let (good, bad) = (ExitStatus::from_raw(0), ExitStatus::from_raw(101 << 8));
+        let good = ExitStatus::from_raw(0);
+        let bad = ExitStatus::from_raw(101 << 8);
         for (printed, status, expected) in [
             ("test a ... ok\n", Some(good), &[][..]),
             (printed, Some(bad), &["p: a::c", "p: d", "p: e - should panic"]),

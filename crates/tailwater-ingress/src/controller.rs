@@ -78,20 +78,23 @@ impl Threads {
         applier: Applier,
         options: &Options,
     ) -> io::Result<()> {
-        let (client, journal) = (self.client.clone(), Arc::clone(&self.journal));
+        let client = self.client.clone();
+        let journal = Arc::clone(&self.journal);
         thread::Builder::new()
             .name("events".to_owned())
             .spawn(move || journal::send_events(&client, &journal, &events))?;
         let verdicts = applier.verdicts();
-        let (store, journal) = (Arc::clone(&self.store), Arc::clone(&self.journal));
+        let store = Arc::clone(&self.store);
+        let journal = Arc::clone(&self.journal);
         thread::Builder::new()
             .name("apply".to_owned())
             .spawn(move || apply_changes(&store, &journal, applier))?;
         let published = options.published.clone();
         let lease = ObjectName::new(own_namespace(), &*options.election);
         let election = Election::new(self.client.clone(), &lease, identity());
-        let (client, store, journal) =
-            (self.client.clone(), Arc::clone(&self.store), Arc::clone(&self.journal));
+        let client = self.client.clone();
+        let store = Arc::clone(&self.store);
+        let journal = Arc::clone(&self.journal);
         let site = options.site.clone();
         thread::Builder::new().name("status".to_owned()).spawn(move || {
             status::run(&client, &store, &journal, &site, election, published.as_ref(), &verdicts)
@@ -102,7 +105,8 @@ impl Threads {
 
 /// Applies changes until the program ends.
 fn apply_changes(store: &Store, journal: &Journal, mut applier: Applier) {
-    let (mut seen, mut failed) = (0, false);
+    let mut seen = 0;
+    let mut failed = false;
     while !store.ends() {
         let found = store.wait(if failed { u64::MAX } else { seen }, QUIET, QUIET_MAX, RETRY);
         let (changes, snapshot) = match found {

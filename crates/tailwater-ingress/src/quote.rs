@@ -73,7 +73,8 @@ pub fn verbatim(text: &str) -> Option<String> {
 
 /// Word with variables that are allowed in annotations.
 pub fn template(text: &str) -> Option<String> {
-    let (mut out, mut rest) = (String::new(), text);
+    let mut out = String::new();
+    let mut rest = text;
     while let Some((before, after)) = rest.split_once('$') {
         out += before;
         let (name, left) = match after.strip_prefix('{') {

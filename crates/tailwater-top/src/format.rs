@@ -50,7 +50,8 @@ pub fn known(value: Option<f64>, text: impl Fn(f64) -> String) -> String {
 }
 
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
-    let (mut value, mut unit) = (value, 0);
+    let mut value = value;
+    let mut unit = 0;
     // What would be rounded to a fourth digit has the next unit.
     while value.abs() >= 999.5 && unit + 1 < units.len() {
         value /= step;

@@ -77,10 +77,16 @@ pub enum Colours {
 /// The reason why they are refused.
 pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Command, String> {
     let mut words = words.into_iter();
-    let (mut interval, mut output, mut colours) =
-        (Duration::from_secs(1), Output::Screen, Colours::Environment);
-    let (mut pane, mut filter, mut fields, mut url) = (None, String::new(), Vec::new(), None);
-    let (mut control, mut token_file, mut trust) = (None, None, Trust::System);
+    let mut interval = Duration::from_secs(1);
+    let mut output = Output::Screen;
+    let mut colours = Colours::Environment;
+    let mut pane = None;
+    let mut filter = String::new();
+    let mut fields = Vec::new();
+    let mut url = None;
+    let mut control = None;
+    let mut token_file = None;
+    let mut trust = Trust::System;
     while let Some(word) = words.next() {
         let (name, inline) = match word.split_once('=') {
             Some((name, value)) if name.starts_with("--") => (name.to_owned(), Some(value.to_owned())),

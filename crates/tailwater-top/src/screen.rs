@@ -115,7 +115,8 @@ fn tabs(selected: Pane, theme: Theme) -> Line<'static> {
 fn tables(canvas: &mut Canvas<'_>, app: &mut App, theme: Theme) {
     let Some(table) = app.table(app.pane) else { return };
     let page = usize::from(canvas.room().saturating_sub(1));
-    let (offset, selected) = (app.scroll(table.rows.len(), page), app.selected(table.rows.len()));
+    let offset = app.scroll(table.rows.len(), page);
+    let selected = app.selected(table.rows.len());
     rows(canvas, app, (app.pane, &table), (offset, Some(selected)), theme);
     for steps in 1..Pane::ALL.len() as isize {
         let pane = app.pane.step(steps);

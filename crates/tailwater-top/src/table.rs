@@ -186,7 +186,8 @@ impl Table {
 
 /// Text in exactly `width` columns of a terminal: cut off, or filled with blanks.
 pub fn fit(text: &str, width: u16, side: Side) -> String {
-    let (mut out, mut used) = (String::new(), 0);
+    let mut out = String::new();
+    let mut used = 0;
     for c in text.chars() {
         let columns = if c.is_ascii() { 1 } else { Span::raw(c.to_string()).width() };
         if used + columns > usize::from(width) {

@@ -42,7 +42,8 @@ fn read(fetcher: &Fetcher) -> Result<Snapshot, String> {
 /// # Errors
 /// The reason why the server cannot be read.
 pub fn read_twice(options: &Options) -> Result<App, String> {
-    let (mut app, fetcher) = (new_app(options), fetcher(options)?);
+    let mut app = new_app(options);
+    let fetcher = fetcher(options)?;
     let began = Instant::now();
     app.receive((0.0, Ok(read(&fetcher)?)));
     thread::park_timeout(options.interval);
@@ -61,7 +62,8 @@ pub fn run(options: Options) -> io::Result<()> {
     if env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
         return Err(io::Error::other("this terminal cannot show screens (TERM): --once prints text"));
     }
-    let (mut app, theme) = (new_app(&options), theme(&options));
+    let mut app = new_app(&options);
+    let theme = theme(&options);
     let fetcher = fetcher(&options).map_err(io::Error::other)?;
     let (sender, answers) = channel();
     // The thread ends with the process, even if the server does not answer.

@@ -82,7 +82,9 @@ fn document_comes_through_a_unix_socket() {
 
 #[test]
 fn servers_are_verified_over_https() {
-    let (authority, other, dir) = (Authority::new(), Authority::new(), TempDir::new("top").unwrap());
+    let authority = Authority::new();
+    let other = Authority::new();
+    let dir = TempDir::new("top").unwrap();
     let config = Authority::server(rustls::ALL_VERSIONS, &authority.certify(&["localhost"]));
     let server = secured(config, |mut conn| {
         conn.head();
@@ -91,7 +93,8 @@ fn servers_are_verified_over_https() {
     });
     let file =
         |name: &str, authority: &Authority| dir.write(name, authority.pem()).unwrap().display().to_string();
-    let (ours, theirs) = (file("ours.pem", &authority), file("theirs.pem", &other));
+    let ours = file("ours.pem", &authority);
+    let theirs = file("theirs.pem", &other);
     let (named, address) =
         (format!("https://localhost:{}", server.port()), format!("https://{server}/status"));
     for words in [[&*named, "--ca", &ours].as_slice(), &[&address, "--insecure"]] {

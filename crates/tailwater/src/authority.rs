@@ -106,7 +106,8 @@ fn directory() -> Result<PathBuf, Fault> {
 
 /// Reads the authority in the directory; `None` if there is none.
 fn read(directory: &Path) -> Result<Option<LocalAuthority>, Fault> {
-    let (certificate, key) = (directory.join(CERTIFICATE), directory.join(KEY));
+    let certificate = directory.join(CERTIFICATE);
+    let key = directory.join(KEY);
     let failed = |path: &Path, error: io::Error| Fault::call("open()", &shown(path), &error);
     let text = match fs::read(&certificate) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !directory.exists() => return Ok(None),

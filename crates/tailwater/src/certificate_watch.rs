@@ -95,7 +95,8 @@ impl CertificateWatch {
 impl WatchThread {
     fn start() -> io::Result<Self> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let ((commands, received), (send_change, found)) = (mpsc::channel(), mpsc::channel());
+        let (commands, received) = mpsc::channel();
+        let (send_change, found) = mpsc::channel();
         let bell = wake.clone();
         thread::Builder::new().name("certificates".to_owned()).spawn(move || {
             serve(&received, |found| {
@@ -109,7 +110,8 @@ impl WatchThread {
 }
 
 fn serve(commands: &Receiver<(u64, WatchedCertificates)>, mut send_change: impl FnMut(CertificateChange)) {
-    let (mut round, mut all) = (0, Vec::new());
+    let mut round = 0;
+    let mut all = Vec::new();
     loop {
         match commands.recv_timeout(LOOK) {
             Ok((next, used)) => {

@@ -224,7 +224,9 @@ impl Console {
             Some(OutputStyle::Terminal { colour }) => {
                 let paint = |code: &'static str| if colour { code } else { "" };
                 let mark = paint(if level == Level::Warn { "\x1b[1;33m" } else { "\x1b[1;31m" });
-                let (bold, dim, off) = (paint("\x1b[1m"), paint("\x1b[1;34m"), paint("\x1b[0m"));
+                let bold = paint("\x1b[1m");
+                let dim = paint("\x1b[1;34m");
+                let off = paint("\x1b[0m");
                 let hint = hint.map(|hint| format!("    {dim}={off} {hint}\n")).unwrap_or_default();
                 print(&format!("tailwater: {mark}[{level}]{off} {bold}{message}{off}\n{hint}"));
             }

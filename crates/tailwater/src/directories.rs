@@ -53,7 +53,8 @@ fn conflict(cache: &Directory, other: &Directory, sources: &Sources) -> ConfErro
         DirectoryPurpose::Device | DirectoryPurpose::MemberDevice => "device of a cache",
         DirectoryPurpose::Temporary => "directory of temporary files",
     };
-    let (cache_name, other_name) = (name(cache), name(other));
+    let cache_name = name(cache);
+    let other_name = name(other);
     let error = match other.span {
         Some(span) => ConfError::new(format!(
             "{uses} \"{other_name}\" shares files with the cache in \"{cache_name}\"{}",
@@ -198,7 +199,8 @@ impl DirectoryLocks {
                     return Err(Fault::emerg(message).hint("each server needs a cache directory of its own"));
                 }
                 Err(Refusal::Failed(error)) if directory.purpose.is_device() => {
-                    let (path, errno) = (path.display(), Errno::from(&error));
+                    let path = path.display();
+                    let errno = Errno::from(&error);
                     let fault = Fault::emerg(format!("open() \"{path}\" failed ({errno})"));
                     return Err(
                         fault.hint("a device of a cache is mounted nowhere, and nothing else uses it")
@@ -207,7 +209,8 @@ impl DirectoryLocks {
                 // Made when it is first needed.
                 Err(Refusal::Failed(error)) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(Refusal::Failed(error)) => {
-                    let (path, errno) = (path.display(), Errno::from(&error));
+                    let path = path.display();
+                    let errno = Errno::from(&error);
                     console.report(
                         Level::Warn,
                         format_args!(

@@ -34,7 +34,8 @@ fn absent(subjects: HashSet<MachineSubject>) -> HashSet<MachineSubject> {
     let queue = Arc::new(Mutex::new(subjects.into_iter()));
     let (sender, receiver) = mpsc::channel();
     for _ in 0..THREADS.min(count) {
-        let (queue, sender) = (queue.clone(), sender.clone());
+        let queue = queue.clone();
+        let sender = sender.clone();
         // A thread whose answer does not come in time is left to the end of the process.
         let started = thread::Builder::new().spawn(move || {
             loop {

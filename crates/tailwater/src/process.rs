@@ -78,7 +78,8 @@ impl Process {
         let affinity = affinity(&loaded.config.main)
             .map_err(|text| fail(&at(ConfError::new(text), loaded, "worker_cpu_affinity")));
         // Both have been looked up: all that is wrong is said.
-        let (identity, affinity) = (identity.transpose().ok()?, affinity.ok()?);
+        let identity = identity.transpose().ok()?;
+        let affinity = affinity.ok()?;
         if let Affinity::Masks(masks) = &affinity
             && masks.len() != loaded.config.main.worker_count()
         {

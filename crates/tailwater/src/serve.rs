@@ -82,7 +82,8 @@ fn users(given: &[u8]) -> Result<MemoryFile, Fault> {
             .hint("for example --auth me:secret; - reads it from standard input")
     };
     let colon = line.iter().position(|byte| *byte == b':').ok_or_else(refused)?;
-    let (user, password) = (&line[..colon], &line[colon + 1..]);
+    let user = &line[..colon];
+    let password = &line[colon + 1..];
     if password.is_empty() {
         return Err(refused());
     }

@@ -40,7 +40,8 @@ pub(crate) fn run(
     greeting: impl FnOnce(&[Addr], &[IpAddr]) -> String,
 ) -> ExitCode {
     let sinks = Sinks::new();
-    let (stdout, stderr) = (io::stdout(), io::stderr());
+    let stdout = io::stdout();
+    let stderr = io::stderr();
     let file = |name: &str| if name == STDERR { stderr.as_fd() } else { stdout.as_fd() };
     // They live as long as their logs.
     let _open: Vec<_> = logs.iter().map(|name| adopt(&sinks, name, file(name))).collect();
@@ -188,7 +189,8 @@ fn free_port(first: u16, not_these: &[SocketAddr]) -> Result<String, Fault> {
 
 /// Returns `true` if a listener on `address` receives connections to `origin`.
 fn reaches(address: SocketAddr, origin: SocketAddr) -> bool {
-    let (ip, to) = (address.ip(), origin.ip());
+    let ip = address.ip();
+    let to = origin.ip();
     let is_here =
         ip == to || (ip.is_unspecified() && to.is_loopback()) || (to.is_unspecified() && ip.is_loopback());
     address.port() == origin.port() && is_here

@@ -118,7 +118,8 @@ impl Sockets {
             let owned = if group.options.reuseport || is_datagram { loops } else { 0 };
             match sockets {
                 Ok(sockets) => {
-                    let (addr, options) = (group.address.clone(), group.options.clone());
+                    let addr = group.address.clone();
+                    let options = group.options.clone();
                     next.push(Listening { addr, options, owned, is_inherited, sockets });
                 }
                 Err(error) => {

@@ -147,12 +147,18 @@ fn start(work: &IssuerConfig, job: &AcmeConfig, log: &LogFn, accounts: &Accounts
     let log = Rc::new(RefCell::new(log.clone()));
     let nudge = Rc::new(Notify::new());
     let task = {
-        let (work, answers, accounts) = (work.clone(), job.answers.clone(), accounts.clone());
-        let (log, nudge) = (log.clone(), nudge.clone());
+        let work = work.clone();
+        let answers = job.answers.clone();
+        let accounts = accounts.clone();
+        let log = log.clone();
+        let nudge = nudge.clone();
         spawn_local(async move {
             loop {
-                let (work, answers) = (work.clone(), answers.clone());
-                let (accounts, log, nudge) = (accounts.clone(), log.clone(), nudge.clone());
+                let work = work.clone();
+                let answers = answers.clone();
+                let accounts = accounts.clone();
+                let log = log.clone();
+                let nudge = nudge.clone();
                 let name = work.issuer.name.clone();
                 let mut task = JoinSet::new();
                 task.spawn_local(

@@ -177,7 +177,8 @@ async fn more(stream: &TlsStream, into: &mut Vec<u8>) -> io::Result<bool> {
 async fn read(stream: &TlsStream, method: Method, url: &Url) -> Result<Reply, Error> {
     let failed = |why: String| Error::Network(url.host().into(), why);
     let cut = || failed("it has closed the connection before the end of its answer".into());
-    let (mut head, limits) = (OriginHead::new(), OriginLimits::of_size(HEAD_SIZE_MAX));
+    let mut head = OriginHead::new();
+    let limits = OriginLimits::of_size(HEAD_SIZE_MAX);
     let mut came = Vec::new();
     loop {
         match head.parse(&limits) {

@@ -51,7 +51,8 @@ fn flattened(
     payload: &str,
     sign: impl FnOnce(&[u8]) -> Result<Vec<u8>, Error>,
 ) -> Result<Value, Error> {
-    let (head, payload) = (base64url(head.to_string().as_bytes()), base64url(payload.as_bytes()));
+    let head = base64url(head.to_string().as_bytes());
+    let payload = base64url(payload.as_bytes());
     let signature = sign(format!("{head}.{payload}").as_bytes())?;
     Ok(json!({ "protected": head, "payload": payload, "signature": base64url(&signature) }))
 }

@@ -230,7 +230,8 @@ mod tests {
     #[test]
     fn authority_survives_being_written_and_read() {
         let made = LocalAuthority::new(NOW).unwrap();
-        let (certificate, key) = (made.certificate(), made.key());
+        let certificate = made.certificate();
+        let key = made.key();
         let read = LocalAuthority::read(certificate.as_bytes(), &key).unwrap();
         assert_eq!((read.id(), read.certificate()), (made.id(), certificate.clone()));
         assert!(!read.is_over(NOW) && read.is_over(NOW + 3651 * 86_400));

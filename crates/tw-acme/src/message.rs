@@ -127,7 +127,8 @@ impl Window {
             let at: jiff::Timestamp = text.parse().ok()?;
             u64::try_from(at.as_second()).ok()
         };
-        let (start, end) = (seconds(&self.start)?, seconds(&self.end)?);
+        let start = seconds(&self.start)?;
+        let end = seconds(&self.end)?;
         (start < end).then_some((start, end))
     }
 }

@@ -103,7 +103,9 @@ pub(crate) struct StoredChallenge {
 
 impl Drop for StoredChallenge {
     fn drop(&mut self) {
-        let (store, key, version) = (self.store.clone(), std::mem::take(&mut self.key), self.version);
+        let store = self.store.clone();
+        let key = std::mem::take(&mut self.key);
+        let version = self.version;
         // One that stays is removed when its time is over.
         spawn_local(async move { drop(store.remove(&key, Some(version)).await) });
     }
@@ -173,7 +175,9 @@ impl SharedIssuer {
 
     fn take_entry(&self, entry: Entry) {
         let mut parts = entry.key.split('.');
-        let (kind, issuer, name) = (parts.next(), parts.next(), parts.next());
+        let kind = parts.next();
+        let issuer = parts.next();
+        let name = parts.next();
         if issuer != Some(&*self.id) {
             return;
         }
@@ -194,7 +198,8 @@ impl SharedIssuer {
             _ => Ok(()),
         };
         if let Err(error) = result {
-            let (issuer, fleet) = (&self.work.issuer.name, &self.fleet().settings().name);
+            let issuer = &self.work.issuer.name;
+            let fleet = &self.fleet().settings().name;
             (self.log)(
                 Level::Error,
                 format_args!(
@@ -234,7 +239,8 @@ impl SharedIssuer {
     }
 
     fn take_challenge(&self, entry: Entry) -> Result<(), Error> {
-        let (key, version) = (entry.key.clone(), entry.version);
+        let key = entry.key.clone();
+        let version = entry.version;
         let opened = self.store.open(entry).map_err(|error| Error::Fleet(error.to_string()))?;
         let Some(value) = opened.value else {
             self.challenges.borrow_mut().remove(&key);
@@ -307,7 +313,8 @@ impl SharedIssuer {
                 }
             }
         };
-        let (mut order, mut renewing) = (std::pin::pin!(order), std::pin::pin!(renewing));
+        let mut order = std::pin::pin!(order);
+        let mut renewing = std::pin::pin!(renewing);
         std::future::poll_fn(|cx| match order.as_mut().poll(cx) {
             std::task::Poll::Ready(done) => std::task::Poll::Ready(done),
             std::task::Poll::Pending => renewing.as_mut().poll(cx).map(Err),

@@ -90,7 +90,8 @@ impl State {
     }
 
     fn write(&self, name: &str, text: &str) -> Result<(), Error> {
-        let (path, temporary) = (self.0.join(name), self.0.join(format!(".{name}.new")));
+        let path = self.0.join(name);
+        let temporary = self.0.join(format!(".{name}.new"));
         let failed = |call: &'static str, path: &Path| {
             let path = path.to_owned();
             move |error| Error::State(call, path, error)

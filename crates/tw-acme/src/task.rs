@@ -77,7 +77,8 @@ pub(crate) fn load(work: &IssuerConfig, log: &LogFn) {
         match found {
             Ok(issued) => wanted.slot.set(issued),
             Err(error) => {
-                let (name, issuer) = (wanted.name(), &work.issuer.name);
+                let name = wanted.name();
+                let issuer = &work.issuer.name;
                 let what = format_args!(
                     "acme: the kept certificate \"{name}\" of issuer \"{issuer}\" cannot be used: {error}"
                 );
@@ -213,7 +214,8 @@ impl Task {
     /// Waits until no other process orders. Without a state directory this is unknown.
     async fn lock(&self) -> Option<Locked> {
         let state = State::new(self.work.issuer.state.as_deref()?);
-        let (mut wait, mut failures) = (LOOK_FIRST, 0);
+        let mut wait = LOOK_FIRST;
+        let mut failures = 0;
         loop {
             match state.lock() {
                 Ok(Some(lock)) => return Some(lock),
@@ -222,7 +224,8 @@ impl Task {
                 Err(error) => {
                     failures += 1;
                     wait = pause(failures, Outlook::Soon, luck());
-                    let (issuer, next) = (&self.work.issuer.name, wait.as_secs());
+                    let issuer = &self.work.issuer.name;
+                    let next = wait.as_secs();
                     self.log(
                         Level::Error,
                         format_args!("acme: {error}, nothing is ordered of issuer \"{issuer}\" without its state directory, next attempt in {next} s"),
@@ -271,7 +274,9 @@ impl Task {
                     }
                     None => "a temporary certificate is used, which clients do not trust".to_owned(),
                 };
-                let (name, issuer, next) = (plan.wanted.name(), &self.work.issuer.name, span.as_secs());
+                let name = plan.wanted.name();
+                let issuer = &self.work.issuer.name;
+                let next = span.as_secs();
                 self.log(
                     Level::Error,
                     format_args!("acme: no certificate \"{name}\" from issuer \"{issuer}\": {error}; {state}, next attempt in {next} s"),
@@ -305,7 +310,8 @@ impl Task {
         };
         if self.fleet_reported.get().is_none_or(|last| last.elapsed() >= FLEET_REPORT) {
             self.fleet_reported.set(Some(Instant::now()));
-            let (name, issuer) = (plan.wanted.name(), &self.work.issuer.name);
+            let name = plan.wanted.name();
+            let issuer = &self.work.issuer.name;
             self.log(
                 Level::Error,
                 format_args!("acme: certificate \"{name}\" from issuer \"{issuer}\" cannot be shared or ordered in the fleet: {error}; {end}"),
@@ -378,7 +384,8 @@ impl Task {
             }
             Err(error) => {
                 plan.renew = by_lifetime(begin, end, luck());
-                let (name, issuer) = (plan.wanted.name(), &self.work.issuer.name);
+                let name = plan.wanted.name();
+                let issuer = &self.work.issuer.name;
                 self.log(
                     Level::Warn,
                     format_args!("acme: the renewal time of certificate \"{name}\" from issuer \"{issuer}\" is not known, so it follows from the lifetime: {error}"),

@@ -330,7 +330,8 @@ fn name(node: &Node, word: &Word) -> Result<Box<str>, ConfError> {
 fn read(word: &Word, what: &str, shared: &ResolveContext<'_>) -> Result<Vec<u8>, ConfError> {
     let path = tw_conf::full_name(shared.conf_prefix, &word.bytes);
     shared.files.read(&path).map_err(|error: io::Error| {
-        let (path, errno) = (String::from_utf8_lossy(&path), tw_base::Errno::from(&error));
+        let path = String::from_utf8_lossy(&path);
+        let errno = tw_base::Errno::from(&error);
         ConfError::new(format!("cannot load {what} \"{path}\": open() failed ({errno})")).at(word.span)
     })
 }

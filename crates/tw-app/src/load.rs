@@ -74,7 +74,8 @@ impl ProtocolBlocks for AppBlocks {
     const STRUCTURE: &'static [DirectiveInfo] = &STRUCTURE;
 
     fn directives(&self) -> CollectDirectives {
-        let (http, stream) = (self.http.directives(), self.stream.directives());
+        let http = self.http.directives();
+        let stream = self.stream.directives();
         Box::new(move || http().into_iter().chain(stream()).chain(fleet::directives()).collect())
     }
 

@@ -66,7 +66,8 @@ pub fn usage(begin: &str, options: &[Opt]) -> String {
         .collect();
     let mut words = format!("[-{letters}]");
     for option in options {
-        let (first, last) = (option.names.first(), option.names.last());
+        let first = option.names.first();
+        let last = option.names.last();
         // Writing into a String does not fail.
         let _ = match (&option.value, first.zip(last)) {
             // Only blanks between options may become the end of a line.
@@ -95,7 +96,8 @@ pub fn listed(options: &[Opt], names: &[(&str, &str)]) -> String {
 
 /// Lines of at most [`COLUMNS`] with these words, where a word fits.
 pub fn wrapped(text: &str, first: &str, others: &str) -> String {
-    let (mut out, mut line) = (String::new(), first.to_owned());
+    let mut out = String::new();
+    let mut line = first.to_owned();
     let mut is_begin = true;
     for word in text.split(' ') {
         if !is_begin && line.chars().count() + 1 + word.chars().count() > COLUMNS {

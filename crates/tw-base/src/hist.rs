@@ -152,7 +152,8 @@ impl Snapshot {
 
     /// For each of `bounds`, in nanoseconds and growing, how many spans were at most so long. One walk over the buckets.
     pub fn cumulative<const N: usize>(&self, bounds: &[u64; N]) -> [u64; N] {
-        let (mut at, mut seen) = (0, 0);
+        let mut at = 0;
+        let mut seen = 0;
         bounds.map(|bound| {
             let end = bucket_of(bound);
             while at <= end {

@@ -129,7 +129,8 @@ macro_rules! limits {
 /// Number of records in these lists, for [`limits!`](crate::limits).
 #[doc(hidden)]
 pub const fn count(parts: &[&[Limit]]) -> usize {
-    let (mut count, mut part) = (0, 0);
+    let mut count = 0;
+    let mut part = 0;
     while part < parts.len() {
         count += parts[part].len();
         part += 1;
@@ -141,7 +142,8 @@ pub const fn count(parts: &[&[Limit]]) -> usize {
 #[doc(hidden)]
 pub const fn join<const COUNT: usize>(parts: &[&[Limit]]) -> [Limit; COUNT] {
     let mut all = [Limit { what: &[], bound: Bound::Directive(""), then: "" }; COUNT];
-    let (mut at, mut part) = (0, 0);
+    let mut at = 0;
+    let mut part = 0;
     while part < parts.len() {
         let mut index = 0;
         while index < parts[part].len() {

@@ -233,7 +233,8 @@ mod tests {
 
     #[test]
     fn threads_tell_in_steps() {
-        let (here, all) = (Cell::new(0), AtomicI64::new(0));
+        let here = Cell::new(0);
+        let all = AtomicI64::new(0);
         tell(&here, &all, STEP - 1);
         assert_eq!((here.get(), all.load(Relaxed)), (STEP - 1, 0));
         tell(&here, &all, 1);

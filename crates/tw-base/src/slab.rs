@@ -127,7 +127,9 @@ mod tests {
     fn a_slab_is_a_map_whose_numbers_are_used_again() {
         for seed in 0..20 {
             let mut rng = Rng::seeded(seed);
-            let (mut slab, mut model, mut peak) = (Slab::default(), HashMap::new(), 0);
+            let mut slab = Slab::default();
+            let mut model = HashMap::new();
+            let mut peak = 0;
             for value in 0..3000 {
                 // Grows for a while, and shrinks to nothing then.
                 if rng.below(100) < if value < 1500 { 70 } else { 20 } {

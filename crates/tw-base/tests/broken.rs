@@ -50,11 +50,14 @@ fn panic_that_holds_a_lock_poisons_the_process() {
     assert_eq!(reports.try_recv(), Err(mpsc::TryRecvError::Empty));
 
     // One that waits for a notice, and one that comes later.
-    let (kept, changed) = (Arc::new(FatalMutex::new(0_u32)), Arc::new(Condvar::new()));
+    let kept = Arc::new(FatalMutex::new(0_u32));
+    let changed = Arc::new(Condvar::new());
     let passed = Arc::new(AtomicBool::new(false));
     let (waits, is_waiting) = mpsc::channel();
     let waiter = {
-        let (kept, changed, passed) = (kept.clone(), changed.clone(), passed.clone());
+        let kept = kept.clone();
+        let changed = changed.clone();
+        let passed = passed.clone();
         thread::spawn(move || {
             let mut value = kept.lock();
             waits.send(()).unwrap();
@@ -74,7 +77,8 @@ fn panic_that_holds_a_lock_poisons_the_process() {
     *kept.lock_if_unpoisoned().unwrap() = 1;
     changed.notify_all();
     let later = {
-        let (kept, passed) = (kept.clone(), passed.clone());
+        let kept = kept.clone();
+        let passed = passed.clone();
         thread::spawn(move || {
             let _value = kept.lock();
             passed.store(true, SeqCst);

@@ -21,8 +21,9 @@ fn new_index(seed: [u64; 2]) -> Index {
 
 /// Writes a snapshot of an index, and looks a key up by it.
 fn first_lookup(index: Index, path: &str, key: Key) -> std::io::Result<()> {
-    let (mut writer, file, began) =
-        (RecordSnapshotWriter::new(1_000, 1), File::create(path)?, Instant::now());
+    let mut writer = RecordSnapshotWriter::new(1_000, 1);
+    let file = File::create(path)?;
+    let began = Instant::now();
     loop {
         match writer.step(&index) {
             SnapshotPart::More => {}
@@ -31,10 +32,12 @@ fn first_lookup(index: Index, path: &str, key: Key) -> std::io::Result<()> {
         }
     }
     file.sync_all()?;
-    let (entries, size) = (writer.entries(), file.metadata()?.len());
+    let entries = writer.entries();
+    let size = file.metadata()?.len();
     println!("snapshot: {entries} entries, {size} bytes, written in {:?}", began.elapsed());
     drop((file, index));
-    let (file, began) = (File::open(path)?, Instant::now());
+    let file = File::open(path)?;
+    let began = Instant::now();
     let mut block = vec![0; SNAPSHOT_BLOCK_SIZE];
     file.read_exact_at(&mut block, 0)?;
     let snapshot = RecordSnapshot::open(&block).map_err(std::io::Error::other)?;
@@ -65,7 +68,8 @@ fn resident() -> u64 {
 fn main() {
     let count: u64 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000_000);
     let index = new_index(SEED);
-    let (before, began) = (resident(), Instant::now());
+    let before = resident();
+    let began = Instant::now();
     let mut lost = 0;
     for number in 0..count {
         let address =
@@ -77,7 +81,8 @@ fn main() {
             lost += 1;
         }
     }
-    let (loaded, memory) = (began.elapsed(), resident() - before);
+    let loaded = began.elapsed();
+    let memory = resident() - before;
     let began = Instant::now();
     let found =
         (0..count).filter(|number| index.lookup(Key::of(&number.to_le_bytes()), 1_000).is_some()).count();

@@ -356,7 +356,8 @@ impl QuotaTable {
         if let Some(number) = self.owners.get(&owner) {
             return *number;
         }
-        let (oldest, newest) = (NONE, NONE);
+        let oldest = NONE;
+        let newest = NONE;
         let new = Account { owner, max: u64::MAX, used: 0, count: 0, oldest, newest, is_queued: false };
         let number = match self.free_accounts.pop() {
             Some(number) => {

@@ -256,7 +256,8 @@ fn every_bit_that_flips_in_a_file_is_found() {
         let good = file(plain(), body);
         assert_eq!(verified(&good), Ok(body.len()));
         let used = needed(&good).unwrap();
-        let (start, end) = (512, 512 + body.len());
+        let start = 512;
+        let end = 512 + body.len();
         // All of a small file; in a longer one the edges of the blocks, and the table.
         let is_near =
             |at: usize| body.len() < 100 || (at - start + 2) % BODY_BLOCK as usize <= 4 || at + 2 > end;

@@ -150,7 +150,8 @@ impl Cache {
     /// Sweep as documented in `purge`.
     fn sweep(&self) {
         let latest = self.purges.latest();
-        let (mut cursor, mut seen) = (self.index.sweep(latest), Vec::new());
+        let mut cursor = self.index.sweep(latest);
+        let mut seen = Vec::new();
         while self.index.scan(&mut cursor, &mut seen) == Progress::More {}
         let mut oldest = latest;
         for seen in seen {
@@ -227,7 +228,8 @@ fn one_purge_covers_a_hundred_thousand_entries() {
     // Nothing of the index is given to it.
     let sequence = purges.purge_prefix(b"", Purge::Soft);
     assert_eq!((index.counts(), purges.counts()), (before, [1, 0, 0]));
-    let (mut cursor, mut seen) = (ScanCursor::default(), Vec::new());
+    let mut cursor = ScanCursor::default();
+    let mut seen = Vec::new();
     while index.scan(&mut cursor, &mut seen) == Progress::More {}
     assert_eq!(seen.len(), 100_000);
     for seen in &seen {

@@ -325,7 +325,8 @@ mod tests {
 
     #[test]
     fn units_are_those_of_the_syntax() {
-        let (time, size) = ("times end in ms, s, m, h or d: 5s", "sizes end in k, m or nothing: 5k");
+        let time = "times end in ms, s, m, h or d: 5s";
+        let size = "sizes end in k, m or nothing: 5k";
         for (syntax, words, message, expected) in [
             ("time", "5x", "invalid value", time),
             ("timeout [header_timeout]", "5x", "invalid value", time),

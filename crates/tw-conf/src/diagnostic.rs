@@ -51,7 +51,8 @@ impl Diagnostic<'_> {
     /// Control characters of the source are replaced, so that a file cannot steer the terminal.
     pub fn terminal(&self, colour: bool) -> String {
         let paint = |code: &'static str| if colour { code } else { "" };
-        let (mark, plain) = (paint(self.colour()), paint(PLAIN));
+        let mark = paint(self.colour());
+        let plain = paint(PLAIN);
         let mut out = format!(
             "tailwater: {mark}[{}]{plain} {}{}{plain}",
             self.error.level.word(),
@@ -73,7 +74,8 @@ impl Diagnostic<'_> {
     /// Adds the source line and the hint, each with the line end before it.
     fn below(&self, colour: bool, out: &mut String) {
         let paint = |code: &'static str| if colour { code } else { "" };
-        let (mark, plain) = (paint(self.colour()), paint(PLAIN));
+        let mark = paint(self.colour());
+        let plain = paint(PLAIN);
         let place = narrowed(self.error, self.sources);
         let shown = place.and_then(|span| Shown::new(self.sources, span));
         let (number, width) = match &shown {
@@ -83,7 +85,8 @@ impl Diagnostic<'_> {
         let dim = paint(BLUE);
         // Writing into a String does not fail.
         if let Some(shown) = shown {
-            let (text, before) = (shown.text, " ".repeat(shown.before));
+            let text = shown.text;
+            let before = " ".repeat(shown.before);
             let carets = "^".repeat(shown.size);
             let _ = write!(out, "\n{dim}{number:>width$} |{plain} {text}");
             let _ = write!(out, "\n{dim}{:>width$} |{plain} {before}{mark}{carets}{plain}", "");
@@ -120,7 +123,8 @@ impl Shown {
         let after = printable(text[end..line_end].trim_ascii_end());
 
         let chars: Vec<char> = [before.as_str(), &place, &after].concat().chars().collect();
-        let (mut before, mut size) = (before.chars().count(), place.chars().count().max(1));
+        let mut before = before.chars().count();
+        let mut size = place.chars().count().max(1);
         let mut shown = &chars[..];
         if chars.len() > MAX_SHOWN {
             let skip = before.saturating_sub(MAX_BEFORE);

@@ -134,7 +134,8 @@ pub mod record {
 
     /// Number of records in `lists`.
     pub const fn count<R>(lists: &[&[Directive<R>]]) -> usize {
-        let (mut at, mut count) = (0, 0);
+        let mut at = 0;
+        let mut count = 0;
         while at < lists.len() {
             count += lists[at].len();
             at += 1;
@@ -145,7 +146,9 @@ pub mod record {
     /// The `N` records of `lists` as one list; `N` is their [`count`].
     pub const fn joined<R: 'static, const N: usize>(lists: &[&[Directive<R>]]) -> [Directive<R>; N] {
         let mut joined = [Empty::<R>::RECORD; N];
-        let (mut list, mut at, mut to) = (0, 0, 0);
+        let mut list = 0;
+        let mut at = 0;
+        let mut to = 0;
         while list < lists.len() {
             if at == lists[list].len() {
                 (list, at) = (list + 1, 0);
@@ -161,7 +164,9 @@ pub mod record {
     /// The `N` records of `lists`, without setters, as one list; `N` is their number.
     pub const fn joined_infos<const N: usize>(lists: &[&[DirectiveInfo]]) -> [DirectiveInfo; N] {
         let mut joined = [new("", "", 0, Args::NONE); N];
-        let (mut list, mut at, mut to) = (0, 0, 0);
+        let mut list = 0;
+        let mut at = 0;
+        let mut to = 0;
         while list < lists.len() {
             if at == lists[list].len() {
                 (list, at) = (list + 1, 0);

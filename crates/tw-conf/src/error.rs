@@ -203,7 +203,8 @@ pub fn said_once(messages: Vec<ConfError>, sources: &Sources) -> Vec<ConfError> 
     }
     for message in &mut kept {
         let spans = places.remove(&key_of(message)).unwrap_or_default();
-        let (count, spans) = (spans.len(), spans.into_iter().flatten().collect::<Vec<_>>());
+        let count = spans.len();
+        let spans = spans.into_iter().flatten().collect::<Vec<_>>();
         if count == 1 || spans.is_empty() {
             continue;
         }

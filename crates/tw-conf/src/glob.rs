@@ -48,7 +48,8 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     if name.starts_with(b".") && !(pattern.starts_with(b".") || pattern.starts_with(b"\\.")) {
         return false;
     }
-    let (mut p, mut n) = (0, 0);
+    let mut p = 0;
+    let mut n = 0;
     // Where to go on after the last `*` has taken one byte more: one star is enough, so no recursion.
     let mut retry: Option<(usize, usize)> = None;
     loop {

@@ -339,8 +339,10 @@ impl<'a> Read<'a> {
     fn compare_braces(&mut self, node: &Node, end: Span) {
         let of_this_file = self.askew.as_ref().is_some_and(|askew| askew.file == end.file);
         let Some(file) = self.tree.sources.file(end.file).filter(|_| !of_this_file) else { return };
-        let (start, end_at) = (node.name.span.start as usize, end.start as usize);
-        let (opened, closed) = (indentation(&file.text, start), indentation(&file.text, end_at));
+        let start = node.name.span.start as usize;
+        let end_at = end.start as usize;
+        let opened = indentation(&file.text, start);
+        let closed = indentation(&file.text, end_at);
         if let (Some(opened), Some(closed)) = (opened, closed)
             && opened != closed
         {

@@ -40,7 +40,9 @@ pub enum ExtraDecimals {
 /// A number with decimals, `12.5` or `.5`, in units of its last decimal: with two `places`, hundredths. `None` for
 /// anything else, and for what 63 bits do not hold.
 pub fn fixed(text: &[u8], places: u32, further: ExtraDecimals) -> Option<u64> {
-    let (mut value, mut decimals, mut has_point) = (0_u64, 0, false);
+    let mut value = 0_u64;
+    let mut decimals = 0;
+    let mut has_point = false;
     for &byte in text {
         match byte {
             b'.' if !has_point => has_point = true,

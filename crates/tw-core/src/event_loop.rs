@@ -336,7 +336,8 @@ impl<A: Application> Running<A> {
 
     /// Starts the task of a new connection.
     fn accepted(&self, socket: Socket, peer: Addr, listen: &Rc<Addr>) {
-        let (app, listen) = (self.app.clone(), listen.clone());
+        let app = self.app.clone();
+        let listen = listen.clone();
         let transport = Transport::Plain(socket);
         let serve = |id| app.serve(AcceptedConnection { id, transport, peer, listen, passed: None });
         if let Err(exhausted) = self.core.spawn_connection(serve) {

@@ -124,7 +124,8 @@ impl Disks {
             disks.names.insert(pool.name().into(), index);
             let disk = Disk::new(pool, Aio::Off);
             let ring = if ring == UringUse::Used && index == DEFAULT { Aio::Uring } else { Aio::Threads };
-            let (threads, ring) = (disk.with_aio(Aio::Threads), disk.with_aio(ring));
+            let threads = disk.with_aio(Aio::Threads);
+            let ring = disk.with_aio(ring);
             disks.pools.push([disk, threads, ring]);
         }
         disks

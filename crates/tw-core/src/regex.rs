@@ -348,7 +348,9 @@ mod tests {
             (r"x", "", &[]),
         ] {
             let re = Regex::new(pattern.as_bytes(), Caseless::No).unwrap();
-            let (mut captures, mut found, mut from) = (Captures::default(), Vec::new(), 0);
+            let mut captures = Captures::default();
+            let mut found = Vec::new();
+            let mut from = 0;
             while let Some(place) = re.captures_from(subject.as_bytes(), from, &mut captures).unwrap() {
                 let group = |n| String::from_utf8(captures.group(n).unwrap_or_default().to_vec()).unwrap();
                 assert_eq!(group(0), subject[place.clone()], "{pattern}");

@@ -244,7 +244,8 @@ pub async fn run_checks(core: Rc<LoopCore>) {
 impl ReloadCheck {
     async fn run(self: Arc<Self>, process: Rc<LoopGeneration<ProcessConfig>>) {
         let interval = Duration::from_millis(self.interval.load(Relaxed));
-        let (disk, log) = (process.disks.default_disk(), &process.error_log);
+        let disk = process.disks.default_disk();
+        let log = &process.error_log;
         let mut by = Account::new(JobClass::Scan, JobSource::NONE);
         let mut last_failure = None;
         loop {
@@ -252,7 +253,8 @@ impl ReloadCheck {
             let broken = last_failure.as_ref().and_then(|failure: &CheckFailure| failure.broken);
             let outcome = self.check(broken, disk, &mut by).await;
             self.file.set_checked(clock::unix().secs);
-            let (kind, path) = (self.file.kind(), self.file.path().to_bytes());
+            let kind = self.file.kind();
+            let path = self.file.path().to_bytes();
             match outcome {
                 Ok(Checked::Unchanged) if broken.is_some() => {}
                 Ok(Checked::Unchanged) => last_failure = None,

@@ -76,8 +76,9 @@ mod tests {
 
     #[test]
     fn objects_are_reused_while_they_fit() {
-        let (none, mut first, mut second) =
-            (SharedObjects::default(), SharedObjects::default(), SharedObjects::default());
+        let none = SharedObjects::default();
+        let mut first = SharedObjects::default();
+        let mut second = SharedObjects::default();
         let one = first.keep(&none, b"a", |_| true, || 1_u32);
         assert!(Arc::ptr_eq(&one, &first.keep(&none, b"a", |_| false, || 2)));
         assert_eq!(*first.keep(&none, b"b", |_| true, || 3_u32), 3);

@@ -269,7 +269,8 @@ mod tests {
 
     #[test]
     fn mounts_are_remembered_one_in_each_place() {
-        let (one, other) = (1 << 40, (1 << 40) + MOUNTS.len() as u64);
+        let one = 1 << 40;
+        let other = (1 << 40) + MOUNTS.len() as u64;
         assert_eq!(known(one), Updates::Unknown);
         // Tests beside this one settle, which forgets all of them.
         assert!(wait::until(wait::TIMEOUT, || {

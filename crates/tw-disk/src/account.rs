@@ -175,7 +175,8 @@ impl Account {
         self.queue_ns = self.queue_ns.saturating_add(queue_ns);
         self.wait_ns = self.wait_ns.saturating_add(queue_ns).saturating_add(service_ns);
         if let Some(record) = &mut self.waits {
-            let (queue, service) = (Duration::from_nanos(queue_ns), Duration::from_nanos(service_ns));
+            let queue = Duration::from_nanos(queue_ns);
+            let service = Duration::from_nanos(service_ns);
             record.push(DiskWait { op, queued, queue, service });
         }
     }

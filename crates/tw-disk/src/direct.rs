@@ -114,7 +114,8 @@ pub(crate) fn write(
 ) -> Result<bool, DiskError> {
     let align = u64::from(file.direct_align);
     let len: u64 = parts.iter().map(|part| part.len() as u64).sum();
-    let (begin, end) = (offset - offset % align, (offset + len).next_multiple_of(align));
+    let begin = offset - offset % align;
+    let end = (offset + len).next_multiple_of(align);
     // At most what one job writes.
     let size = usize::try_from(end - begin).map_err(|_| Op::Write.failed(Errno::FBIG))?;
     let block = file.direct_align as usize;

@@ -263,7 +263,8 @@ impl Driver {
         }
         let mut filled = 0;
         while filled < buf.len() {
-            let (at, rest) = (offset + filled as u64, &mut buf[filled..]);
+            let at = offset + filled as u64;
+            let rest = &mut buf[filled..];
             match self.read_once(file, at, rest)? {
                 0 => break,
                 n => filled += n,

@@ -256,7 +256,8 @@ impl State {
     fn insert(&mut self, file: &Arc<Shared>) -> Option<Entry> {
         let other = self.places.get(&file.key).copied().map(|at| self.remove(at));
         self.places.insert(file.key, self.files.len());
-        let (life, key) = (file.life.clone(), file.key);
+        let life = file.life.clone();
+        let key = file.key;
         self.files.push(Entry { key, file: Arc::downgrade(file), life, pages: None });
         other
     }
@@ -333,7 +334,9 @@ impl LockedFile {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        let (mapped, bytes, locks) = (self.mapped.take(), self.bytes, self.locks.clone());
+        let mapped = self.mapped.take();
+        let bytes = self.bytes;
+        let locks = self.locks.clone();
         let is_empty = mapped.is_none();
         let unlock = move || {
             drop(mapped);

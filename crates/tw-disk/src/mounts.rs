@@ -377,8 +377,11 @@ fn parse(table: &[u8], more: &[Mount]) -> Table {
 
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&b| b == b' ');
-    let (id, dev, point) = (fields.next()?, fields.nth(1)?, fields.nth(1)?);
-    let (id, dev) = (number(id)?, device_number(dev)?);
+    let id = fields.next()?;
+    let dev = fields.nth(1)?;
+    let point = fields.nth(1)?;
+    let id = number(id)?;
+    let dev = device_number(dev)?;
     let fs = fields.skip_while(|field| field != b"-").nth(1)?;
     let is_local = LOCAL.iter().any(|name| name.as_bytes() == fs);
     Some(Mount { id, dev, point: unescape(point), is_local })

@@ -61,7 +61,8 @@ impl std::fmt::Display for Notice {
             Self::RingUnavailable(errno) => ("is not available", errno),
             Self::RingLost(errno) => ("stopped working", errno),
             Self::LockRefused { errno, kept, limit } => {
-                let (errno, size) = (tw_base::Errno::from(*errno), kept >> 10);
+                let errno = tw_base::Errno::from(*errno);
+                let size = kept >> 10;
                 write!(f, "mlock() of a file failed ({errno}), no more than {size} KB of files are locked")?;
                 return match limit {
                     Some(limit) => write!(f, ", RLIMIT_MEMLOCK is {} KB", limit >> 10),

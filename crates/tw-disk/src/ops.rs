@@ -491,7 +491,8 @@ impl Disk {
         to: &CStr,
         options: &CreateOptions,
     ) -> Result<File, DiskError> {
-        let (to, options) = (to.to_owned(), *options);
+        let to = to.to_owned();
+        let options = *options;
         self.job_at(by, Op::Copy, from, move |driver, from| driver.copy(from, links, &to, &options)).await
     }
 
@@ -507,7 +508,8 @@ impl Disk {
         len: usize,
         socket: &SocketFd,
     ) -> Result<Sent, DiskError> {
-        let (socket, read_job) = (socket.clone(), file.inner().device.begin_read_job());
+        let socket = socket.clone();
+        let read_job = file.inner().device.begin_read_job();
         self.job_on(by, Op::Sendfile, file, move |driver, file| {
             let _visit = read_job;
             driver.sendfile(file.inner(), offset, len, &socket)
@@ -574,7 +576,8 @@ impl Disk {
             self.count_inline(op);
             return work(&self.driver, file);
         }
-        let (driver, file) = (self.driver.clone(), file.clone());
+        let driver = self.driver.clone();
+        let file = file.clone();
         let device = driver.device_under(&file);
         self.pool.job(by, op, device, move || work(&driver, &file)).await
     }

@@ -203,8 +203,10 @@ impl Pool {
         let c = &shared.counters;
         let ops = Op::ALL.iter().filter_map(|&op| {
             let counters = &c.ops[op.index()];
-            let (queue, service) = (counters.queue.snapshot(), counters.service.snapshot());
-            let (inline, jobs) = (c.inline.sum(op.index()), service.count());
+            let queue = counters.queue.snapshot();
+            let service = counters.service.snapshot();
+            let inline = c.inline.sum(op.index());
+            let jobs = service.count();
             (inline + jobs > 0).then_some(OpStats { op, inline, jobs, queue, service })
         });
         let ops = ops.collect();
@@ -351,7 +353,9 @@ impl Shared {
     }
 
     fn spawn(shared: &Arc<Shared>, newcomer: &Newcomer) -> std::io::Result<JoinHandle<()>> {
-        let (its, number, steps) = (shared.clone(), newcomer.number, newcomer.steps.clone());
+        let its = shared.clone();
+        let number = newcomer.number;
+        let steps = newcomer.steps.clone();
         let thread = std::thread::Builder::new().name(shared.name.to_string());
         thread.spawn(move || its.serve(number, steps))
     }
@@ -483,7 +487,8 @@ impl Shared {
     fn serve(self: &Arc<Self>, number: u32, steps: Arc<AtomicU32>) {
         IS_POOL_THREAD.set(true);
         device::count_steps(steps.clone());
-        let (mut last, bell) = (None, Arc::default());
+        let mut last = None;
+        let bell = Arc::default();
         while let Some(Taken { ticket, job, newcomer }) = self.next(last, number, &steps, &bell) {
             if let Some(newcomer) = newcomer {
                 self.start_announced(newcomer);

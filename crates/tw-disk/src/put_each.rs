@@ -46,7 +46,8 @@ impl Disk {
             };
             return files.into_iter().map(put).collect();
         }
-        let (driver, device) = (self.driver.clone(), self.driver.device_at(&first.path));
+        let driver = self.driver.clone();
+        let device = self.driver.device_at(&first.path);
         let work = move || Ok(files.into_iter().map(|file| put(&driver, device, below, file)).collect());
         let put: Vec<Put<B>> = match self.pool.job(by, Op::Create, device, work).await {
             Ok(put) => put,
@@ -70,7 +71,8 @@ fn put<B: AsRef<[u8]>>(
     below: u32,
     file: NewFile<B>,
 ) -> Put<B> {
-    let (way, own) = (Way::new(device), driver.device_at(&file.path));
+    let way = Way::new(device);
+    let own = driver.device_at(&file.path);
     let is_own = match (own, device) {
         (Some(own), Some(device)) => std::ptr::eq(own, device),
         (own, device) => own.is_none() && device.is_none(),

@@ -337,7 +337,8 @@ impl<J> Queue<J> {
         self.started = list;
         let slot = &mut self.slots[index as usize];
         (slot.state, slot.since, slot.runner) = (SlotState::Taken, self.now, runner);
-        let (ticket, device) = (Ticket { index, turn: slot.turn }, self.keys[slot.key as usize].device);
+        let ticket = Ticket { index, turn: slot.turn };
+        let device = self.keys[slot.key as usize].device;
         if device == NO_DEVICE {
             return slot.job.take().map(|job| (ticket, job));
         }
@@ -465,7 +466,8 @@ impl<J> Queue<J> {
         self.started = list;
         self.running[c] += 1;
         self.keys[key as usize].running += 1;
-        let (level_before, device) = (self.keys[key as usize].level, self.keys[key as usize].device);
+        let level_before = self.keys[key as usize].level;
+        let device = self.keys[key as usize].device;
         self.devices[device as usize].running += 1;
         self.devices[device as usize].last_start = self.now;
         self.reopen(device);
@@ -485,7 +487,8 @@ impl<J> Queue<J> {
     }
 
     fn release(&mut self, index: u32) {
-        let (class, key) = (self.slots[index as usize].class, self.slots[index as usize].key);
+        let class = self.slots[index as usize].class;
+        let key = self.slots[index as usize].key;
         self.running[class.index()] -= 1;
         let device = self.keys[key as usize].device;
         self.devices[device as usize].running -= 1;
@@ -503,7 +506,8 @@ impl<J> Queue<J> {
 
     /// Takes a waiting job off the list of its source; the slot stays.
     fn unwait(&mut self, index: u32) -> u32 {
-        let (c, key) = (self.slots[index as usize].class.index(), self.slots[index as usize].key);
+        let c = self.slots[index as usize].class.index();
+        let key = self.slots[index as usize].key;
         let mut list = self.keys[key as usize].waiting[c];
         self.slot_unlink(&mut list, index);
         self.keys[key as usize].waiting[c] = list;

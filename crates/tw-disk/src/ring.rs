@@ -162,7 +162,8 @@ impl Lane {
 
     /// Devices on which reads hang.
     pub(crate) fn hung(&self) -> Vec<HungDevice> {
-        let (mut hung, state) = (Vec::new(), self.state.lock());
+        let mut hung = Vec::new();
+        let state = self.state.lock();
         state.hung.add_to(&mut hung, |device| state.queue.hung_on(device));
         hung
     }
@@ -264,7 +265,8 @@ impl Lane {
                 self.finish(&task, &begun, &file, Ok(buf));
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP) => {
-                let (device, its) = (file.0.inner().device, task.clone());
+                let device = file.0.inner().device;
+                let its = task.clone();
                 self.by_thread(device, its, move || {
                     let result = read_by_thread(&file, offset, &mut buf).map(|()| buf);
                     task.finish(&begun, result);

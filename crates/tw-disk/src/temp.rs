@@ -160,7 +160,8 @@ impl Drop for Name {
         if self.fate.get() == Fate::Kept {
             return;
         }
-        let (path, driver) = (std::mem::take(&mut self.path), self.driver.clone());
+        let path = std::mem::take(&mut self.path);
+        let driver = self.driver.clone();
         let device = driver.device_at(&path);
         let remove = move || match driver.unlink(&path) {
             // One that is gone already is what is wanted.

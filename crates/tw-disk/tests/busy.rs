@@ -64,8 +64,8 @@ fn busy_device_restricts_inline_reads_to_recently_hot_data() {
     let pool = Pool::new("busy", 1, 100).unwrap();
     let disk = Disk::new(pool.clone(), Aio::Threads);
     block_on(async {
-        let (hot, unknown) =
-            (put(&disk, "hot", &bytes(200_000)).await, put(&disk, "unknown", &bytes(4096)).await);
+        let hot = put(&disk, "hot", &bytes(200_000)).await;
+        let unknown = put(&disk, "unknown", &bytes(4096)).await;
         if reads_of(&hot) != Reads::NoWait {
             return leave_out(Lacks::Machine, format_args!("this device reads by {:?}", reads_of(&hot)));
         }
@@ -121,7 +121,8 @@ fn many_cold_reads_at_once_and_some_given_up() {
             let _ = fadvise(file.fd().unwrap(), 0, None, Advice::DontNeed);
             let mut reads = Vec::new();
             for i in 0..200_usize {
-                let (disk, file) = (disk.clone(), file.clone());
+                let disk = disk.clone();
+                let file = file.clone();
                 let at = (i * 37 % 250) * 4096;
                 let read = tokio::spawn(async move {
                     (at, disk.read(&mut by(i as u64 % 7), &file, at as u64, vec![0; 4096]).await)

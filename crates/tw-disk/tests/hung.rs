@@ -78,7 +78,8 @@ fn jobs_of_a_hung_device_fail_and_others_keep_their_threads() {
     let stall = sim.stall(Op::Open);
     let all_sent = Arc::new(Barrier::new(2));
     let reader = {
-        let (slow, all_sent) = (slow.clone(), all_sent.clone());
+        let slow = slow.clone();
+        let all_sent = all_sent.clone();
         std::thread::spawn(move || {
             all_sent.wait();
             read(&slow, 60)

@@ -135,7 +135,8 @@ fn change_of_a_file_unlocks_it() {
     let Some(bench) = Bench::new(8 << 20) else { return };
     let path = bench.put("a", 100_000);
     let file = bench.open("a");
-    let (locked, other) = (bench.lock(&file), bench.locks.find(&file).unwrap());
+    let locked = bench.lock(&file);
+    let other = bench.locks.find(&file).unwrap();
     let mode = fs::metadata(&path).unwrap().permissions();
     fs::set_permissions(&path, mode).unwrap();
     assert_eq!(bench.look(&file), FileCheck::Changed, "whatever it was");
@@ -165,7 +166,8 @@ fn least_recently_sent_file_is_unlocked_first() {
     // Whoever was not sent for two seconds of the clock has to go, and on a machine that stands still nobody is.
     let full = some(TIMEOUT, || {
         assert!(until(TIMEOUT, || bench.locks.bytes() == 0));
-        let (refusals, evictions) = (bench.locks.refusals(Refusal::Full), bench.locks.evictions());
+        let refusals = bench.locks.refusals(Refusal::Full);
+        let evictions = bench.locks.evictions();
         let locked: Vec<_> = files[..4].iter().map(|file| bench.lock(file)).collect();
         assert_eq!(bench.locks.bytes(), bench.locks.max());
         let refused = bench.disk.lock_soon(&files[4], &bench.locks)?;

@@ -87,7 +87,8 @@ fn serves_classes_in_order() {
     let mut jobs: Vec<_> = accounts
         .iter_mut()
         .map(|account| {
-            let (order, class) = (order.clone(), account.class);
+            let order = order.clone();
+            let class = account.class;
             let mut job = Box::pin(pool.run(account, move || order.lock().unwrap().push(class)));
             assert!(poll_once(job.as_mut()).is_pending());
             job

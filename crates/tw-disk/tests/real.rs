@@ -117,7 +117,9 @@ fn everyday_operations_in_every_mode() {
 
 async fn everyday(b: &mut Bench) {
     let content = bytes(10_000);
-    let (deep, to, second) = (b.path("a/b/c"), b.path("a/b/to"), b.path("a/second"));
+    let deep = b.path("a/b/c");
+    let to = b.path("a/b/to");
+    let second = b.path("a/second");
     let mut by = b.by.clone();
     let disk = b.disk.clone();
     disk.mkdir_all(&mut by, &deep, 0o755).await.unwrap();
@@ -291,7 +293,9 @@ fn symbolic_links_are_followed_refused_or_judged() {
         }
         let from = b.path("").to_bytes().len() as u32;
         let below_dir = b.path("dir_link").to_bytes().len() as u32;
-        let (follow, refuse, owner) = (Links::Follow, Links::Refuse { from }, Links::SameOwner { from });
+        let follow = Links::Follow;
+        let refuse = Links::Refuse { from };
+        let owner = Links::SameOwner { from };
         let ok = None;
         let denied = Some(Errno::LOOP);
         let mut cases = vec![
@@ -342,7 +346,8 @@ fn symbolic_links_are_followed_refused_or_judged() {
 #[test]
 fn a_link_whose_access_time_is_due_is_followed_by_a_job() {
     let mut b = Bench::new(Aio::Threads);
-    let (options, link) = (OpenOptions::READ, b.path("link"));
+    let options = OpenOptions::READ;
+    let link = b.path("link");
     block_on(b.put("a", b"content"));
     std::os::unix::fs::symlink("a", b.dir.join("link")).unwrap();
     let flags = rustix::fs::statvfs(&b.dir).unwrap().f_flag;
@@ -451,7 +456,9 @@ fn directory_is_listed_part_by_part() {
         std::os::unix::fs::symlink("nowhere", b.dir.join("d/z")).unwrap();
         expected.push("z".to_owned());
         let directory = b.disk.open(&mut by, &b.path("d"), &OpenOptions::READ).await.unwrap();
-        let (mut names, mut next, mut parts) = (Vec::new(), Some(0), 0);
+        let mut names = Vec::new();
+        let mut next = Some(0);
+        let mut parts = 0;
         while let Some(from) = next {
             let part = b.disk.list_part(&mut by, &directory, from).await.unwrap();
             names.extend(part.entries.into_iter().map(|e| (e.name.into_string().unwrap(), e.meta.kind)));
@@ -475,7 +482,8 @@ fn creates_temporary_files() {
         let dir = b.path("tmp");
         b.disk.mkdir_all(&mut by, &dir, 0o755).await.unwrap();
         let options = TempOptions { levels: [1, 2, 0], ..TempOptions::NAMED };
-        let (mut paths, mut temps) = (Vec::new(), Vec::new());
+        let mut paths = Vec::new();
+        let mut temps = Vec::new();
         for _ in 0..5 {
             let temp = b.disk.create_temp(&mut by, &dir, &options).await.unwrap();
             b.disk.write(&mut by, temp.file(), 0, b"x").await.unwrap();
@@ -511,7 +519,8 @@ fn temporary_files_go_with_their_owner_and_when_the_queue_is_full() {
     let mut by = b.by.clone();
     let create = |by: &mut Account| block_on(disk.create_temp(by, &b.path(""), &TempOptions::NAMED)).unwrap();
     let exists = |path: &CStr| Path::new(OsStr::from_bytes(path.to_bytes())).exists();
-    let (kept, gone) = (create(&mut by), create(&mut by));
+    let kept = create(&mut by);
+    let gone = create(&mut by);
     let paths = [kept.path().unwrap().to_owned(), gone.path().unwrap().to_owned()];
     let (held, release) = mpsc::channel::<()>();
     let mut blocker = pin!(pool.run(&mut by, move || release.recv()));
@@ -625,7 +634,9 @@ fn sends_files_until_the_socket_is_full() {
         theirs.set_nonblocking(true).unwrap();
         let socket = Arc::new(OwnedFd::from(ours));
         let mut by = b.by.clone();
-        let (mut sent, mut received, mut fulls) = (0, Vec::new(), 0);
+        let mut sent = 0;
+        let mut received = Vec::new();
+        let mut fulls = 0;
         while sent < content.len() {
             let step =
                 b.disk.sendfile(&mut by, &file, sent as u64, content.len() - sent, &socket).await.unwrap();

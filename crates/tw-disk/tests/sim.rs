@@ -60,7 +60,8 @@ fn new() -> Vec<u8> {
 
 #[test]
 fn a_power_failure_at_any_operation_leaves_the_old_or_the_new_version() {
-    let (mut olds, mut news) = (0, 0);
+    let mut olds = 0;
+    let mut news = 0;
     for seed in 0..200 {
         for at in 0..8 {
             let sim = Sim::new(seed);
@@ -117,7 +118,9 @@ fn the_same_seed_gives_the_same_run() {
 #[test]
 fn results_under_random_faults_are_correct_or_errors() {
     let content: Vec<u8> = (0..20_000_u32).map(|i| (i * 31) as u8).collect();
-    let (mut rights, mut wrongs, mut shorts) = (0, 0, 0);
+    let mut rights = 0;
+    let mut wrongs = 0;
+    let mut shorts = 0;
     for seed in 0..100 {
         let sim = Sim::new(seed);
         sim.put(c"/f", &content).unwrap();
@@ -205,7 +208,9 @@ fn a_stalled_disk_stops_no_answer_from_memory_and_futures_can_be_dropped() {
         let mut account = by();
         let cold = disk.open(&mut account, c"/cold", &OpenOptions::READ).await.unwrap();
         let stall = sim.stall(Op::Read);
-        let (mut first, mut second, mut third) = (by(), by(), by());
+        let mut first = by();
+        let mut second = by();
+        let mut third = by();
         let mut begun = Box::pin(disk.read(&mut first, &cold, 0, vec![0; 9]));
         let mut dropped = Box::pin(disk.read(&mut second, &cold, 0, vec![0; 9]));
         let mut waiting = Box::pin(disk.read(&mut third, &cold, 0, vec![0; 9]));

@@ -347,7 +347,8 @@ mod tests {
         let main = |_| async move {
             let resolver = Resolver::new(settings, Arc::new(Stats::default()));
             let question = Question { name: Name::parse(b"a.example").unwrap(), kind: Kind::A };
-            let (first, second) = (resolver.begin(question.clone()), resolver.begin(question.clone()));
+            let first = resolver.begin(question.clone());
+            let second = resolver.begin(question.clone());
             let count = || resolver.shared.lock().flights.len();
             drop(first);
             for _ in 0..100 {

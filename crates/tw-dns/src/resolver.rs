@@ -238,8 +238,10 @@ impl Resolver {
                     all.expires = all.expires.min(addresses.expires);
                     all.is_stale |= addresses.is_stale;
                 }
-                let (name, priority) = (service.target.clone(), service.priority);
-                let (weight, port) = (service.weight, service.port);
+                let name = service.target.clone();
+                let priority = service.priority;
+                let weight = service.weight;
+                let port = service.port;
                 all.targets.push(Target { name, priority, weight, port, addresses });
             }
         }
@@ -295,7 +297,8 @@ impl Resolver {
     /// Starts queries for all addresses of a name.
     fn begin_addresses(self: &Arc<Self>, name: Name) -> Pending {
         let families = self.settings.families;
-        let (ask4, ask6) = (families != Families::Ipv6, families != Families::Ipv4);
+        let ask4 = families != Families::Ipv6;
+        let ask6 = families != Families::Ipv4;
         let begin = |kind| self.begin(Question { name: name.clone(), kind });
         Pending { ipv4: ask4.then(|| begin(Kind::A)), ipv6: ask6.then(|| begin(Kind::Aaaa)) }
     }
@@ -325,7 +328,8 @@ type Half = Option<Result<CurrentAnswer, ResolveError>>;
 
 /// Waits for both; for the second one only a while once the first one has found something.
 async fn both(ipv4: impl Future<Output = Half>, ipv6: impl Future<Output = Half>) -> (Half, Half) {
-    let (mut ipv4, mut ipv6) = (pin!(ipv4), pin!(ipv6));
+    let mut ipv4 = pin!(ipv4);
+    let mut ipv6 = pin!(ipv6);
     let (mut first, mut second): (Option<Half>, Option<Half>) = (None, None);
     let mut timer = pin!(None);
     poll_fn(|cx| {
@@ -382,7 +386,8 @@ fn unite(ipv4: Half, ipv6: Half, first: usize) -> Result<Addresses, ResolveError
         }
         None => Arc::default(),
     };
-    let (ipv4, ipv6) = (take(&ipv4), take(&ipv6));
+    let ipv4 = take(&ipv4);
+    let ipv6 = take(&ipv6);
     match (expires, error) {
         (Some(expires), None) => Ok(Addresses { ipv4, ipv6, first, expires, is_stale }),
         // DIFF(nginx): half an answer is one; the other half is asked for again soon.

@@ -196,7 +196,8 @@ impl SystemFiles {
             fs::metadata(path).map_or_else(
                 |_| Version::default(),
                 |of| {
-                    let (changed, modified) = ((of.ctime(), of.ctime_nsec()), (of.mtime(), of.mtime_nsec()));
+                    let changed = (of.ctime(), of.ctime_nsec());
+                    let modified = (of.mtime(), of.mtime_nsec());
                     (of.dev(), of.ino(), of.size(), changed, modified)
                 },
             )

@@ -303,7 +303,8 @@ fn next_server_is_queried_after_a_failure() {
     let codes = [code::SERVFAIL, code::REFUSED, code::NOTIMP, code::FORMERR];
     let errors = ["2: Server failure", "5: Operation refused", "4: Unimplemented", "1: Format error"];
     for ((code, counter), error) in codes.into_iter().zip(counters).zip(errors) {
-        let (bad, good) = (failing(code), good());
+        let bad = failing(code);
+        let good = good();
         let resolver = resolver(patient(&[&bad, &good]));
         assert_eq!(look_up(&resolver, &["a.example"]), [is(&["192.0.2.1"])], "{code}");
         assert_eq!((counter(resolver.stats()), bad.queries().len()), (1, 1));
@@ -380,7 +381,8 @@ fn after_expiry(settings: Settings, again: usize) -> (Vec<Found>, Vec<bool>, Arc
     let resolver = resolver(settings);
     let used = Arc::clone(&resolver);
     let (found, stale) = on_loop(move || async move {
-        let (mut all, mut stale) = (Vec::new(), Vec::new());
+        let mut all = Vec::new();
+        let mut stale = Vec::new();
         for n in 0..=again {
             let found = used.addresses(b"a.example", TIMEOUT).await;
             if n == 0
@@ -446,7 +448,8 @@ fn negative_answers_are_kept_for_their_ttl() {
     let resolver = resolver(patient(&[&server]));
     let names = ["kept.example", "kept.example", "other.example", "other.example"];
     assert_eq!(look_up(&resolver, &names), [(); 4].map(|()| fails("3: Host not found")));
-    let (kept, other) = (server.count("kept.example", kind::A), server.count("other.example", kind::A));
+    let kept = server.count("kept.example", kind::A);
+    let other = server.count("other.example", kind::A);
     assert_eq!(other, 2 * kept, "{:?}", server.queries());
     assert!(resolver.stats().nxdomain.value() >= 3);
 }
@@ -454,7 +457,8 @@ fn negative_answers_are_kept_for_their_ttl() {
 #[test]
 fn servers_of_a_service_come_with_their_addresses() {
     let server = DnsServer::start(|query, out| {
-        let (name, answer) = (&*query.name, query.answer());
+        let name = &*query.name;
+        let answer = query.answer();
         out.send(match (name, query.kind) {
             ("_http._tcp.example.com", kind::SRV) => {
                 let answer = answer.record(name, 60, Data::Srv(20, 1, 8080, "b.example"));
@@ -500,7 +504,8 @@ fn servers_of_a_service_come_with_their_addresses() {
 #[test]
 fn names_of_an_address_are_found_and_kept() {
     let server = DnsServer::start(|query, out| {
-        let (name, answer) = (&*query.name, query.answer());
+        let name = &*query.name;
+        let answer = query.answer();
         out.send(match (name, query.kind) {
             ("1.2.0.192.in-addr.arpa", kind::PTR) => {
                 let answer = answer.record(name, 60, Data::Ptr("Crawl-1.Example.COM"));

@@ -33,7 +33,8 @@ fn name_server(known: &'static [&str], broken: &'static [&str]) -> DnsServer {
 
 /// Files of a system whose name server is `server`.
 fn files(dir: &TempDir, server: &DnsServer, conf: &str, hosts: &str) -> SystemFiles {
-    let (resolv_conf, hosts_path) = (dir.path().join("resolv.conf"), dir.path().join("hosts"));
+    let resolv_conf = dir.path().join("resolv.conf");
+    let hosts_path = dir.path().join("hosts");
     fs::write(&resolv_conf, format!("nameserver 127.0.0.1\noptions no-aaaa timeout:30\n{conf}")).unwrap();
     fs::write(&hosts_path, hosts).unwrap();
     SystemFiles { resolv_conf, hosts: hosts_path, port: server.addr().port() }

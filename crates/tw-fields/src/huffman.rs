@@ -194,7 +194,8 @@ const fn order() -> [u8; 256] {
 #[allow(clippy::indexing_slicing)] // evaluated at compile time: an index out of range is a compile error
 const fn rows() -> [Row; LENGTH_MAX + 1] {
     let mut rows = [Row { first: 0, end: 0, place: 0 }; LENGTH_MAX + 1];
-    let (mut end, mut place) = (0u64, 0);
+    let mut end = 0u64;
+    let mut place = 0;
     let mut length = 1;
     while length <= LENGTH_MAX {
         let first = end as u32;

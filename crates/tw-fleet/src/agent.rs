@@ -300,7 +300,8 @@ impl<E: Engine + 'static> Node<E> {
         }
         match self.host.lock() {
             Ok(Some(disk)) => {
-                let (torn, queued) = (disk.torn_size(), disk.queued_count());
+                let torn = disk.torn_size();
+                let queued = disk.queued_count();
                 if torn > 0 {
                     self.log(Level::Warn, format_args!("{torn} bytes at the end of the queue are torn"));
                 }

@@ -219,13 +219,15 @@ impl<E: Engine + 'static> Node<E> {
 
     /// Sets the equal share of each rate, which keys have that nobody asks much. Returns how many nodes have the rates.
     fn set_equal_shares(&self) -> Vec<NodeCount> {
-        let (now, is_isolated) = (self.host.now(), self.is_isolated());
+        let now = self.host.now();
+        let is_isolated = self.is_isolated();
         // As long as nobody was heard, summaries tell how many there are.
         let least = match *self.announcer.heard_itself.borrow() {
             None => u32::try_from(self.fleet.status.lock().nodes.len()).unwrap_or(u32::MAX),
             Some(_) => 0,
         };
-        let (parts, others) = (self.announcer.parts.borrow(), self.announcer.others.borrow());
+        let parts = self.announcer.parts.borrow();
+        let others = self.announcer.others.borrow();
         let set_equal = |rate: &Arc<SharedRate>| {
             let count = others.count(rate.name(), now, least);
             rate.set_equal(count.all, count.away, !is_isolated);

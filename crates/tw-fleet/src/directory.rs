@@ -118,7 +118,8 @@ impl StateDirectory {
 
     /// Replaces a file: the old one or the new one is there after a crash.
     fn replace(&self, name: &str, content: &[u8], _lock: &DirectoryLock) -> Result<(), String> {
-        let (path, temporary) = (self.join(name), self.join(&format!("{name}.new")));
+        let path = self.join(name);
+        let temporary = self.join(&format!("{name}.new"));
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary);
         let mut file = file.map_err(|error| failed("open()", &temporary, &error))?;
         file.write_all(content)

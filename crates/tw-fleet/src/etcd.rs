@@ -352,7 +352,8 @@ impl Api {
 
 /// Operation that sets a value.
 fn put(key: &str, value: &[u8], lease: Option<&str>) -> Value {
-    let (key, value) = (encode(key.as_bytes()), encode(value));
+    let key = encode(key.as_bytes());
+    let value = encode(value);
     json!({ "request_put": { "key": key, "value": value, "lease": lease.unwrap_or("0") } })
 }
 
@@ -384,7 +385,8 @@ impl Watch {
     async fn next(&mut self) -> Result<Vec<WatchEvent>, EngineError> {
         let lost = || EngineError::Lost("the connection was closed".to_owned());
         let message = {
-            let (mut next, mut closed) = (pin!(self.stream.next()), pin!(self.api.closed.notified()));
+            let mut next = pin!(self.stream.next());
+            let mut closed = pin!(self.api.closed.notified());
             poll_fn(|cx| match next.as_mut().poll(cx) {
                 Poll::Ready(message) => Poll::Ready(message),
                 // It is registered from its first poll on.

@@ -264,7 +264,8 @@ impl<E: Engine + 'static> Node<E> {
             return;
         };
         let names: HashSet<Vec<u8>> = self.caches.borrow().names().into_iter().collect();
-        let (mut applied, mut pending) = (0_u64, 0);
+        let mut applied = 0_u64;
+        let mut pending = 0;
         for record in records {
             pending = record.pending;
             if record.sequence <= position.sequence {

@@ -72,7 +72,8 @@ pub(crate) trait NodeDisk {
 impl dyn Host {
     /// Result of a future, or `None` if it takes longer than `length`.
     pub(crate) async fn timeout<F: Future>(&self, length: Duration, future: F) -> Option<F::Output> {
-        let (mut future, mut pause) = (pin!(future), self.sleep(length));
+        let mut future = pin!(future);
+        let mut pause = self.sleep(length);
         poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
             Poll::Pending => pause.as_mut().poll(cx).map(|()| None),

@@ -266,7 +266,8 @@ mod tests {
     #[test]
     fn one_holder_until_it_is_silent_for_a_term() {
         run(async {
-            let (store, clock) = (MemoryStore::default(), Clock::new());
+            let store = MemoryStore::default();
+            let clock = Clock::new();
             let [mut one, mut two] = ["one", "two"].map(|node| clock.lease(&store, node));
             assert_eq!(one.attempt().await, Ok(true));
             for _ in 0..10 {
@@ -290,7 +291,8 @@ mod tests {
     #[test]
     fn engine_that_is_away_ends_a_lease_with_its_term() {
         run(async {
-            let (store, clock) = (MemoryStore::default(), Clock::new());
+            let store = MemoryStore::default();
+            let clock = Clock::new();
             let mut one = clock.lease(&store, "one");
             assert_eq!(one.attempt().await, Ok(true));
             store.is_away.set(true);
@@ -306,7 +308,8 @@ mod tests {
     #[test]
     fn holder_that_did_not_hear_of_its_own_change_goes_on() {
         run(async {
-            let (store, clock) = (MemoryStore::default(), Clock::new());
+            let store = MemoryStore::default();
+            let clock = Clock::new();
             let mut one = clock.lease(&store, "one");
             store.loses_replies.set(true);
             assert!(one.attempt().await.is_err() && !one.is_held());
@@ -328,7 +331,8 @@ mod tests {
                 assert_eq!(Clock::new().lease(&store, "one").attempt().await, Ok(true));
             }
             // A term that would never end.
-            let (store, clock) = (MemoryStore::default(), Clock::new());
+            let store = MemoryStore::default();
+            let clock = Clock::new();
             let endless = br#"{"node":"x","holder":"x","term":18446744073709551615,"renewed":1}"#;
             store.set("lease", endless, None).await.unwrap();
             let mut one = clock.lease(&store, "one");
@@ -344,7 +348,8 @@ mod tests {
         for seed in 0..200 {
             let all = all.clone();
             run(async move {
-                let (mut random, clock) = (Random::new(seed), Clock::new());
+                let mut random = Random::new(seed);
+                let clock = Clock::new();
                 let stores: Vec<_> = {
                     let first = MemoryStore::default();
                     (0..3)

@@ -56,7 +56,8 @@ impl HeardFindings {
     /// Takes in an announcement, and passes on what is new in it. Returns the number of hints that are followed.
     pub(crate) fn hear(&mut self, from: &Announcement, groups: &[Arc<dyn SharedPeers>]) -> u64 {
         let before = self.0.remove(&from.node).unwrap_or_default();
-        let (mut now, mut followed) = (BTreeMap::new(), 0);
+        let mut now = BTreeMap::new();
+        let mut followed = 0;
         for group in groups {
             for (address, is_up) in from.peers.get(group.name()).into_iter().flatten() {
                 let key = (group.name().to_owned(), address.clone());
@@ -135,7 +136,8 @@ mod tests {
 
     fn group_that_refuses(name: &str, down: usize, refused: usize) -> Arc<Group> {
         let finding = |nth| PeerFinding { address: format!("10.0.0.1:{nth}"), is_up: false };
-        let (name, findings) = (name.to_owned(), (0..down).map(finding).collect());
+        let name = name.to_owned();
+        let findings = (0..down).map(finding).collect();
         Arc::new(Group { name, findings, hints: Mutex::default(), refused })
     }
 

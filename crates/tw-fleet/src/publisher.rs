@@ -201,7 +201,8 @@ impl<E: Engine + 'static> Node<E> {
             let count = batch.len();
             let mut tasks = JoinSet::new();
             for payload in batch {
-                let (node, session) = (self.clone(), session.clone());
+                let node = self.clone();
+                let session = session.clone();
                 tasks.spawn_local(async move {
                     let id = FleetRecord::decode(&payload).map_or_else(|_| String::new(), |record| record.id);
                     node.append_on(&session, &id, &payload).await

@@ -49,13 +49,16 @@ impl Queue {
             .take(limit as u64)
             .read_to_end(&mut bytes)
             .map_err(|error| failed("read()", &path, &error))?;
-        let (mut entries, mut size, mut rest) = (VecDeque::new(), 0, &*bytes);
+        let mut entries = VecDeque::new();
+        let mut size = 0;
+        let mut rest = &*bytes;
         while let Some((entry, behind)) = split_entry(rest) {
             size += entry.len();
             entries.push_back(entry.to_vec());
             rest = behind;
         }
-        let (len, whole) = ((bytes.len() - rest.len()) as u64, file.metadata().map_or(0, |meta| meta.len()));
+        let len = (bytes.len() - rest.len()) as u64;
+        let whole = file.metadata().map_or(0, |meta| meta.len());
         file.set_len(len)
             .and_then(|()| file.seek(SeekFrom::Start(len)))
             .map_err(|error| failed("ftruncate()", &path, &error))?;

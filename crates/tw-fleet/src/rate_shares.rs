@@ -224,7 +224,8 @@ mod tests {
         assert_eq!(others.count("other", SECOND, 0), NodeCount { all: 1, away: 0 });
         assert!(is_near(share(&others, 100, SECOND), 0.25));
         assert!(is_near(share(&others, 0, SECOND), 0.05), "the floor");
-        let (count, none) = (others.count("z", SECOND, 0), HashSet::new());
+        let count = others.count("z", SECOND, 0);
+        let none = HashSet::new();
         let new = others.shares(("z", 1000), &[7].into(), &HashMap::new(), &none, count, SECOND);
         assert!(new.is_empty(), "new demand, or little: an equal share");
         // A node that lies gets no more than one that asks for the whole rate, and one that says it twice, nothing.

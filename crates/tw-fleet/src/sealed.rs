@@ -316,7 +316,9 @@ mod tests {
 
     #[test]
     fn keys_are_rotated_by_listing_two() {
-        let (old, both, new) = (keys(&[ONE]), keys(&[TWO, ONE]), keys(&[TWO]));
+        let old = keys(&[ONE]);
+        let both = keys(&[TWO, ONE]);
+        let new = keys(&[TWO]);
         let sealed = old.seal("a", b"x").unwrap();
         assert!(old.is_current(&sealed) && !both.is_current(&sealed));
         assert_eq!(both.open("a", &sealed).unwrap().as_slice(), b"x");

@@ -216,7 +216,8 @@ impl<E: Engine + 'static> Node<E> {
 
 /// Result of `operation`; `None` if the receiver goes before.
 async fn unless_closed<T, R>(sender: &mpsc::Sender<R>, operation: impl Future<Output = T>) -> Option<T> {
-    let (mut operation, mut closed) = (pin!(operation), pin!(sender.closed()));
+    let mut operation = pin!(operation);
+    let mut closed = pin!(sender.closed());
     poll_fn(|cx| match operation.as_mut().poll(cx) {
         Poll::Ready(done) => Poll::Ready(Some(done)),
         Poll::Pending => closed.as_mut().poll(cx).map(|()| None),

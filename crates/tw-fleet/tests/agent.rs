@@ -18,7 +18,8 @@ fn tag(number: usize) -> FleetPurge {
 
 #[test]
 fn flood_of_tags_arrives_in_order_from_log_and_queue() {
-    let (engine, dir) = (FakeNats::start(), TempDir::new("fleet").unwrap());
+    let engine = FakeNats::start();
+    let dir = TempDir::new("fleet").unwrap();
     let [one, two] = ["one", "two"].map(|node| start(settings(&dir, node, &engine.url())));
     one.wait(|status| status.engine.is_some());
     two.wait(|status| status.engine.is_some());
@@ -45,7 +46,8 @@ fn flood_of_tags_arrives_in_order_from_log_and_queue() {
 
 #[test]
 fn redelivered_records_are_applied_once() {
-    let (engine, dir) = (FakeNats::start(), TempDir::new("fleet").unwrap());
+    let engine = FakeNats::start();
+    let dir = TempDir::new("fleet").unwrap();
     let [one, two] = ["one", "two"].map(|node| start(settings(&dir, node, &engine.url())));
     one.wait(|status| status.engine.is_some());
     two.wait(|status| status.engine.is_some());
@@ -66,7 +68,8 @@ fn redelivered_records_are_applied_once() {
 
 #[test]
 fn wrong_password_is_reported_without_it() {
-    let (engine, dir) = (FakeNats::start(), TempDir::new("fleet").unwrap());
+    let engine = FakeNats::start();
+    let dir = TempDir::new("fleet").unwrap();
     engine.require_login("edge", "right");
     let mut settings = settings(&dir, "one", &engine.url());
     settings.engine.authentication =
@@ -86,7 +89,8 @@ fn wrong_password_is_reported_without_it() {
 
 #[test]
 fn engine_that_hangs_costs_a_purge_no_more_than_its_timeout() {
-    let (engine, dir) = (FakeNats::start(), TempDir::new("fleet").unwrap());
+    let engine = FakeNats::start();
+    let dir = TempDir::new("fleet").unwrap();
     let node = start(settings(&dir, "one", &engine.url()));
     node.wait(|status| status.engine.is_some());
     engine.stall(true);
@@ -106,7 +110,8 @@ fn engine_that_hangs_costs_a_purge_no_more_than_its_timeout() {
 
 #[test]
 fn hostile_engines_only_cost_the_connection() {
-    let (engine, dir) = (FakeNats::start(), TempDir::new("fleet").unwrap());
+    let engine = FakeNats::start();
+    let dir = TempDir::new("fleet").unwrap();
     let node = start(settings(&dir, "one", &engine.url()));
     node.wait(|status| status.engine.is_some());
     for seed in 0..20 {
@@ -134,7 +139,8 @@ fn hostile_engines_only_cost_the_connection() {
 
 #[test]
 fn purge_is_applied_again_after_the_disk_has_failed() {
-    let (engine, dir) = (FakeNats::start(), TempDir::new("fleet").unwrap());
+    let engine = FakeNats::start();
+    let dir = TempDir::new("fleet").unwrap();
     let [one, two] = ["one", "two"].map(|node| start(settings(&dir, node, &engine.url())));
     one.wait(|status| status.engine.is_some());
     two.wait(|status| status.engine.is_some());
@@ -151,7 +157,8 @@ fn purge_is_applied_again_after_the_disk_has_failed() {
 
 #[test]
 fn newer_records_make_everything_stale() {
-    let (engine, dir) = (FakeNats::start(), TempDir::new("fleet").unwrap());
+    let engine = FakeNats::start();
+    let dir = TempDir::new("fleet").unwrap();
     let node = start(settings(&dir, "one", &engine.url()));
     node.wait(|status| status.engine.is_some());
     engine.append(br#"{"version":2,"purge":"everything"}"#);
@@ -164,7 +171,8 @@ fn newer_records_make_everything_stale() {
 
 #[test]
 fn summaries_of_all_nodes_are_known_to_all() {
-    let (engine, dir) = (FakeNats::start(), TempDir::new("fleet").unwrap());
+    let engine = FakeNats::start();
+    let dir = TempDir::new("fleet").unwrap();
     let nodes = ["one", "two"].map(|node| start(settings(&dir, node, &engine.url())));
     for node in &nodes {
         node.wait(|status| status.nodes.keys().eq(["one", "two"]));

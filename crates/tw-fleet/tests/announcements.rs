@@ -22,7 +22,8 @@ fn wait_state(node: &TestNode, rate: &SharedRate, is_so: impl Fn(&SharedRateStat
 
 #[test]
 fn shares_follow_the_demand_of_both_nodes() {
-    let (engine, dir) = (FakeNats::start(), TempDir::new("fleet").unwrap());
+    let engine = FakeNats::start();
+    let dir = TempDir::new("fleet").unwrap();
     let nodes = ["one", "two"].map(|node| start(settings(&dir, node, &engine.url())));
     let rates = [nodes[0].share_rate(1000), nodes[1].share_rate(1000)];
     for (node, rate) in nodes.iter().zip(&rates) {
@@ -30,7 +31,8 @@ fn shares_follow_the_demand_of_both_nodes() {
     }
     // One has three times the demand of the other: 750 requests a second, and 250. More than the rate would count as the rate.
     let key = RateKey::of(b"a");
-    let (mut shares, mut turns) = ([0.0; 2], 0);
+    let mut shares = [0.0; 2];
+    let mut turns = 0;
     let started = Instant::now();
     let is_shared = || {
         while turns < started.elapsed().as_millis() / 4 {
@@ -74,7 +76,8 @@ fn user_that_may_not_announce_still_purges() {
         let rate = node.share_rate(10);
         (node, rate)
     };
-    let (one, two) = (node("one", "all"), node("two", "all"));
+    let one = node("one", "all");
+    let two = node("two", "all");
     for (node, rate) in [&one, &two] {
         wait_state(node, rate, |state| state.nodes == 2 && state.is_shared);
     }

@@ -182,13 +182,16 @@ fn nkey(byte: u8) -> (String, String) {
 
 #[test]
 fn tls_is_verified_by_both_engines() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
+    let authority = Authority::new();
+    let stranger = Authority::new();
     let made = authority.certify(&["127.0.0.1"]);
     let dir = TempDir::new("fleet-tls").unwrap();
-    let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
+    let cert = dir.join("cert.pem");
+    let key = dir.join("key.pem");
     std::fs::write(&cert, &made.pem).unwrap();
     std::fs::write(&key, &made.key).unwrap();
-    let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
+    let cert = cert.to_str().unwrap();
+    let key = key.to_str().unwrap();
     let nats = RealNats::start(&["--tls", "--tlscert", cert, "--tlskey", key]);
     let etcd = RealEtcd::start(&["--cert-file", cert, "--key-file", key]);
     let urls = [nats.as_ref().map(|engine| engine.url()), etcd.as_ref().map(|engine| engine.url())];

@@ -65,7 +65,8 @@ fn check_store(settings: impl Fn(&str) -> FleetSettings) {
         );
         // Another one begins with what is there.
         let mut late = one.watch().await.unwrap();
-        let (mut seen, mut is_complete) = (Vec::new(), false);
+        let mut seen = Vec::new();
+        let mut is_complete = false;
         while !is_complete {
             let changes = late.next().await.unwrap();
             seen.extend(changes.entries);
@@ -121,7 +122,8 @@ fn check_lease(nodes: &[TestNode]) {
 
 #[test]
 fn store_over_the_scripted_engine() {
-    let (engine, dir) = (FakeNats::start(), TempDir::new("fleet-store").unwrap());
+    let engine = FakeNats::start();
+    let dir = TempDir::new("fleet-store").unwrap();
     check_store(|node| settings(&dir, node, &engine.url()));
 }
 
@@ -141,7 +143,8 @@ fn store_over_a_real_etcd() {
 
 #[test]
 fn engine_that_is_away_fails_operations_and_ends_watches() {
-    let (engine, dir) = (FakeNats::start(), TempDir::new("fleet-store").unwrap());
+    let engine = FakeNats::start();
+    let dir = TempDir::new("fleet-store").unwrap();
     let [node] = nodes(&dir, &engine.url());
     let store = certificates(&node);
     run(async {
@@ -162,7 +165,8 @@ fn engine_that_is_away_fails_operations_and_ends_watches() {
 
 #[test]
 fn store_that_is_not_permitted_fails_alone() {
-    let (engine, dir) = (FakeNats::start(), TempDir::new("fleet-store").unwrap());
+    let engine = FakeNats::start();
+    let dir = TempDir::new("fleet-store").unwrap();
     let [other] = nodes(&dir, &engine.url());
     run(other.fleet.store(&CONFIGURATION).set("a", b"x", None)).unwrap();
     for pattern in [
@@ -192,7 +196,8 @@ fn store_that_is_not_permitted_fails_alone() {
 
 #[test]
 fn values_of_a_hostile_engine_are_not_taken() {
-    let (engine, dir) = (FakeNats::start(), TempDir::new("fleet-store").unwrap());
+    let engine = FakeNats::start();
+    let dir = TempDir::new("fleet-store").unwrap();
     let [node] = nodes(&dir, &engine.url());
     let store = certificates(&node);
     const BUCKET: &str = "tailwater_certificates-edge";

@@ -236,7 +236,8 @@ mod tests {
     /// continues.
     fn decoded(body: &[u8], at: usize, trailers: Trailers) -> Result<(Vec<u8>, Option<usize>), ChunkError> {
         let mut decoder = ChunkedDecoder::new(trailers, 100);
-        let (mut data, mut consumed) = (Vec::new(), 0);
+        let mut data = Vec::new();
+        let mut consumed = 0;
         for end in [at, body.len()] {
             loop {
                 let input = &body[consumed..end];

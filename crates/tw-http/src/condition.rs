@@ -212,7 +212,8 @@ pub struct Etag {
 impl Etag {
     /// The tag of a file: seconds of its last change since 1970 and its size in bytes, in hexadecimal.
     pub fn of_file(mtime: i64, size: u64) -> Self {
-        let (mut time_digits, mut size_digits) = ([0; num::HEX_MAX], [0; num::HEX_MAX]);
+        let mut time_digits = [0; num::HEX_MAX];
+        let mut size_digits = [0; num::HEX_MAX];
         let time = num::hex(mtime as u64, &mut time_digits);
         let size = num::hex(size, &mut size_digits);
         let text = b"\"".iter().chain(time).chain(b"-").chain(size).chain(b"\"");

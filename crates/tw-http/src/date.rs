@@ -21,13 +21,15 @@ const MONTHS: [&[u8; 3]; 12] =
 /// these bounds. Cost: some divisions; callers that write many keep the result for the second.
 pub fn format(seconds: i64) -> [u8; DATE_LEN] {
     let seconds = seconds.clamp(0, LAST);
-    let (days, second) = (seconds / SECONDS_PER_DAY, seconds % SECONDS_PER_DAY);
+    let days = seconds / SECONDS_PER_DAY;
+    let second = seconds % SECONDS_PER_DAY;
     let (year, month, day) = civil(days);
 
     let [d1, d2, d3] = **at(&DAYS, days % 7);
     let [m1, m2, m3] = **at(&MONTHS, month - 1);
     let [day_1, day_2] = two(day);
-    let ([y1, y2], [y3, y4]) = (two(year / 100), two(year % 100));
+    let [y1, y2] = two(year / 100);
+    let [y3, y4] = two(year % 100);
     let [h1, h2] = two(second / 3600);
     let [i1, i2] = two(second / 60 % 60);
     let [s1, s2] = two(second % 60);

@@ -188,7 +188,8 @@ mod tests {
     fn escaped_text_unescapes_to_the_original() {
         let every: Vec<u8> = (0..=255).collect();
         for escape in [Escape::Uri, Escape::Args, Escape::Component] {
-            let (mut escaped, mut back) = (Vec::new(), Vec::new());
+            let mut escaped = Vec::new();
+            let mut back = Vec::new();
             escape.push(&every, &mut escaped);
             assert!(escape.is_needed(&every) && !escape.is_needed(b"/plain-._~".get(1..).unwrap()));
             unescape(&escaped, Unescape::All, &mut back);

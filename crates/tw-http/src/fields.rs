@@ -157,7 +157,8 @@ impl Fields {
     /// Forgets all fields, and leaves the memory to the next list of this thread that gets a field.
     pub fn release(&mut self) {
         self.clear();
-        let (fields, text) = (self.entries.capacity(), self.text.capacity());
+        let fields = self.entries.capacity();
+        let text = self.text.capacity();
         if fields == 0 || fields > RELEASED_FIELDS_MAX || text > RELEASED_TEXT_MAX {
             *self = Self::new();
             return;
@@ -478,7 +479,8 @@ mod tests {
         let mut first = Fields::new();
         first.append_copy(Name::Copy(b"A"), b"1");
         first.append(Known::Server, "origin");
-        let (mut second, mut spare) = (first.clone(), Fields::new());
+        let mut second = first.clone();
+        let mut spare = Fields::new();
         assert_eq!((listed(&second), second.has(Known::Server)), (listed(&first), true));
         spare.append_copy(Name::Copy(b"B"), b"2");
         let memory = spare.entries.as_ptr();
@@ -543,7 +545,8 @@ mod tests {
         ];
         assert_eq!(listed(&fields), pairs(&expected));
         assert!(fields.has(Known::ETag) && fields.has(Known::Server));
-        let (first, second) = (Fields::new(), fields);
+        let first = Fields::new();
+        let second = fields;
         let mut copy = first;
         (0..second.len()).for_each(|index| copy.append_from(&second, index));
         assert_eq!(listed(&copy), listed(&second));

@@ -191,9 +191,11 @@ impl Known {
     /// Recognises the first `len` bytes; what the others are does not matter.
     #[inline]
     fn find_padded(padded: &[u8; WORDS * 8], len: usize) -> Option<Known> {
-        let (&first, &last) = (padded.first()?, padded.get(len.wrapping_sub(1))?);
+        let &first = padded.first()?;
+        let &last = padded.get(len.wrapping_sub(1))?;
         let slot = usize::from(*TABLE.slots.get(hash(len, first, last, TABLE.multiplier))?);
-        let (&(known, text), folded) = (ALL.get(slot)?, FOLDED.get(slot)?);
+        let &(known, text) = ALL.get(slot)?;
+        let folded = FOLDED.get(slot)?;
         let (words, []) = padded.as_chunks::<8>() else { return None };
         let &[a, b, c] = words else { return None };
         let [mask_a, mask_b, mask_c] = *MASKS.get(len)?;

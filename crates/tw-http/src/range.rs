@@ -108,7 +108,8 @@ enum Spec {
 impl Spec {
     fn parse(text: &[u8]) -> Option<Spec> {
         let dash = memchr::memchr(b'-', text)?;
-        let (first, last) = (text.get(..dash)?, text.get(dash + 1..)?);
+        let first = text.get(..dash)?;
+        let last = text.get(dash + 1..)?;
         if trim(first).is_empty() {
             // A suffix may have spaces in front of its dash, but none after it.
             return number(trim_end(last)).map(Spec::Suffix);
@@ -172,9 +173,11 @@ impl ContentRange {
     pub fn parse(value: &[u8]) -> Option<Self> {
         let rest = value.strip_prefix(b"bytes ")?;
         let slash = memchr::memchr(b'/', rest)?;
-        let (numbers, length) = (rest.get(..slash)?, trim(rest.get(slash + 1..)?));
+        let numbers = rest.get(..slash)?;
+        let length = trim(rest.get(slash + 1..)?);
         let dash = memchr::memchr(b'-', numbers)?;
-        let (first, last) = (number(trim(numbers.get(..dash)?))?, number(trim(numbers.get(dash + 1..)?))?);
+        let first = number(trim(numbers.get(..dash)?))?;
+        let last = number(trim(numbers.get(dash + 1..)?))?;
         let length = if length == b"*" { None } else { Some(number(length)?) };
         Some(Self { range: ByteRange { start: first, end: last + 1 }, length })
     }

@@ -436,7 +436,8 @@ mod tests {
             head.last_modified = Some(0);
             let context = EncodeContext { location_base, chunked: true, ..context() };
             let text = encoded(&head, &context);
-            let (line, chunked) = (format!("Location: {expected}\r\n"), "Transfer-Encoding: chunked\r\n");
+            let line = format!("Location: {expected}\r\n");
+            let chunked = "Transfer-Encoding: chunked\r\n";
             let connection = "Connection: keep-alive\r\n";
             let tail = match location == expected {
                 true => format!("GMT\r\n{chunked}{connection}{line}\r\n"),

@@ -97,7 +97,8 @@ pub fn normalize(target: &[u8], merge_slashes: bool, path: &mut Vec<u8>) -> Resu
         at += 1;
         let (byte, decoded) = match raw {
             b'%' => {
-                let (high, low) = (digit(target, at)?, digit(target, at + 1)?);
+                let high = digit(target, at)?;
+                let low = digit(target, at + 1)?;
                 at += 2;
                 (high << 4 | low, true)
             }

@@ -167,7 +167,8 @@ mod tests {
     #[test]
     fn output_keeps_its_order() {
         for size in [1, 7, 1000, 5000, usize::MAX / 2] {
-            let (mut out, mut expected) = (Out::default(), Vec::new());
+            let mut out = Out::default();
+            let mut expected = Vec::new();
             for round in 0..200_usize {
                 let bytes = vec![round as u8; round * 37 % 3000];
                 expected.extend_from_slice(&bytes);
@@ -193,7 +194,8 @@ mod tests {
 
     #[test]
     fn large_parts_are_not_copied() {
-        let (mut out, large) = (Out::default(), Bytes::from(vec![1; SHARED_MIN]));
+        let mut out = Out::default();
+        let large = Bytes::from(vec![1; SHARED_MIN]);
         out.copy(b"head");
         out.share(large.clone());
         out.write(|slices| {

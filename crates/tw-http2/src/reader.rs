@@ -114,7 +114,8 @@ mod tests {
 
     /// Reads everything in pieces of this size.
     fn read(all: &[u8], size: usize) -> Result<Vec<(Head, Vec<u8>)>, ConnectionError> {
-        let (mut reader, mut frames) = (Reader::new(End::Server), Vec::<(Head, Vec<u8>)>::new());
+        let mut reader = Reader::new(End::Server);
+        let mut frames = Vec::<(Head, Vec<u8>)>::new();
         for mut bytes in all.chunks(size) {
             while let Some(piece) = reader.next(&mut bytes)? {
                 match piece {
@@ -137,7 +138,8 @@ mod tests {
         let mut all = PREFACE.to_vec();
         let mut expected = Vec::new();
         for (kind, stream, len) in frames {
-            let (head, payload) = (Head { len, kind, flags: 3, stream }, vec![kind; len]);
+            let head = Head { len, kind, flags: 3, stream };
+            let payload = vec![kind; len];
             all.extend_from_slice(&head.bytes());
             all.extend_from_slice(&payload);
             expected.push((head, payload));

@@ -65,7 +65,8 @@ fn last_reason(connection: &Connection) -> Option<(u8, ErrorCode)> {
 /// Both say what they have to say, in pieces of this size, until there is no more.
 fn talk(one: &Connection, other: &Connection, size: usize) {
     loop {
-        let (from_one, from_other) = (said(one), said(other));
+        let from_one = said(one);
+        let from_other = said(other);
         if from_one.is_empty() && from_other.is_empty() {
             return;
         }
@@ -113,7 +114,8 @@ fn data(stream: &Stream) -> Bytes {
 }
 
 fn ends(size: usize) -> (Connection, Connection) {
-    let (client, server) = (Connection::client(CONFIG), Connection::server(CONFIG));
+    let client = Connection::client(CONFIG);
+    let server = Connection::server(CONFIG);
     talk(&client, &server, size);
     (client, server)
 }
@@ -191,7 +193,8 @@ fn waiting_tasks_are_woken() {
     let waker = Waker::from(calls.clone());
     let cx = Context::from_waker(&waker);
     let small = Config { connection_window: 0, ..CONFIG };
-    let (client, server) = (Connection::client(CONFIG), Connection::server(small));
+    let client = Connection::client(CONFIG);
+    let server = Connection::server(small);
     talk(&client, &server, 100);
     client.set_driver(Some(&waker));
     let streams = [send_request(&client, false).unwrap(), send_request(&client, false).unwrap()];
@@ -222,8 +225,8 @@ fn waiting_tasks_are_woken() {
 
 #[test]
 fn driver_is_woken_when_capacity_is_released() {
-    let (client, server) =
-        (Connection::client(Config { out_max: 1000, ..CONFIG }), Connection::server(CONFIG));
+    let client = Connection::client(Config { out_max: 1000, ..CONFIG });
+    let server = Connection::server(CONFIG);
     talk(&client, &server, 100);
     let sent_stream = send_request(&client, false).unwrap();
     let room = sent_stream.send_capacity(usize::MAX);
@@ -275,7 +278,8 @@ fn unread_data_is_released() {
 #[test]
 fn unread_streams_do_not_stop_the_others() {
     let config = Config { connection_window: 3 * 65_536, ..CONFIG };
-    let (client, server) = (Connection::client(config), Connection::server(config));
+    let client = Connection::client(config);
+    let server = Connection::server(config);
     talk(&client, &server, 1000);
     let streams: Vec<_> = (0..3).map(|_| send_request(&client, false).unwrap()).collect();
     talk(&client, &server, 1000);
@@ -643,7 +647,8 @@ fn long_field_sections_are_sent_in_several_frames() {
     stream.send_head(|fields| fields.push(b"x-long", long.as_bytes()), true).unwrap();
     let frames = frames(&said(&server));
     let heads: Vec<_> = frames.iter().map(|(head, _)| (head.kind, head.flags)).collect();
-    let (first, more) = ((kind::HEADERS, flag::END_STREAM), (kind::CONTINUATION, 0));
+    let first = (kind::HEADERS, flag::END_STREAM);
+    let more = (kind::CONTINUATION, 0);
     assert_eq!(heads, [first, more, (kind::CONTINUATION, flag::END_HEADERS)]);
     let block: Vec<u8> = frames.into_iter().flat_map(|(_, payload)| payload).collect();
     assert_eq!(block[0], 0x20, "the table is gone");

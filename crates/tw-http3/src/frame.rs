@@ -48,7 +48,8 @@ impl Head {
 
 /// Returns a whole frame whose payload is one integer.
 pub(crate) fn number(kind: u64, value: u64) -> Vec<u8> {
-    let (mut frame, mut payload) = (Vec::new(), Vec::new());
+    let mut frame = Vec::new();
+    let mut payload = Vec::new();
     varint::put(&mut payload, value);
     Head { kind, len: payload.len() as u64 }.put(&mut frame);
     frame.extend_from_slice(&payload);

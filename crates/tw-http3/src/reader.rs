@@ -91,7 +91,8 @@ mod tests {
 
     /// Reads everything in pieces of this size.
     fn read(all: &[u8], size: usize) -> (Vec<(Head, Vec<u8>)>, bool) {
-        let (mut reader, mut frames) = (Reader::new(), Vec::<(Head, Vec<u8>)>::new());
+        let mut reader = Reader::new();
+        let mut frames = Vec::<(Head, Vec<u8>)>::new();
         for bytes in all.chunks(size) {
             let mut bytes = Bytes::copy_from_slice(bytes);
             while let Some(piece) = reader.next(&mut bytes) {
@@ -114,7 +115,8 @@ mod tests {
         let mut all = Vec::new();
         let mut expected = Vec::new();
         for (kind, len) in [(0, 5), (4, 0), (0xf_0700, 300), (varint::MAX, 70_000), (1 << 20, 0), (13, 1)] {
-            let (head, payload) = (Head { kind, len: len as u64 }, vec![kind as u8; len]);
+            let head = Head { kind, len: len as u64 };
+            let payload = vec![kind as u8; len];
             head.put(&mut all);
             all.extend_from_slice(&payload);
             expected.push((head, payload));

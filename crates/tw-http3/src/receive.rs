@@ -254,7 +254,8 @@ impl State {
         required: Option<u64>,
     ) -> Result<Option<Part>, ConnectionError> {
         let mut list = self.new_section(entry, bytes.len());
-        let (message, max) = (self.message(entry), self.config.list_max as usize);
+        let message = self.message(entry);
+        let max = self.config.list_max as usize;
         let mut push = |name: &[u8], value: &[u8]| list.push(name, value, message, max);
         let decoded = match required {
             None => self.decoder.decode(entry.id, bytes, &mut push),

@@ -57,7 +57,8 @@ impl Peer {
     /// Reads the payload of a `SETTINGS` frame.
     pub(crate) fn read(mut payload: &[u8]) -> Result<Self, ConnectionError> {
         let wrong = |words| ConnectionError::Local(ErrorCode::SETTINGS_ERROR, words);
-        let (mut peer, mut seen) = (Self::default(), 0_u64);
+        let mut peer = Self::default();
+        let mut seen = 0_u64;
         while !payload.is_empty() {
             let cut = || {
                 ConnectionError::Local(ErrorCode::FRAME_ERROR, "sent SETTINGS frame with incorrect length")

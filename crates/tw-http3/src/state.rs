@@ -95,7 +95,8 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn new(end: End, protocol: Protocol, config: Config) -> Self {
-        let (mut control_out, mut table_capacity) = (Vec::new(), 0);
+        let mut control_out = Vec::new();
+        let mut table_capacity = 0;
         if protocol == Protocol::Http3 {
             control_out.push(stream_type::CONTROL as u8);
             control_out.extend_from_slice(&settings::ours(end, &config));

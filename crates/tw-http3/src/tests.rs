@@ -107,7 +107,8 @@ fn output(stream: &Stream) -> (Vec<u8>, bool) {
 
 /// Everything that has come of a message, in short: names of heads and trailers, bytes of data.
 fn message(stream: &Stream) -> (Vec<String>, Poll<Result<(), StreamError>>) {
-    let (mut parts, mut data) = (Vec::<String>::new(), Vec::new());
+    let mut parts = Vec::<String>::new();
+    let mut data = Vec::new();
     let end = loop {
         let part = stream.poll_incoming(&cx());
         if !matches!(part, Poll::Ready(Ok(Some(Incoming::Data(_))))) && !data.is_empty() {
@@ -140,7 +141,8 @@ fn code<T>(result: Result<T, ConnectionError>) -> Option<ErrorCode> {
 
 #[test]
 fn connection_begins_with_settings() {
-    let (server, client) = (Connection::server(CONFIG), Connection::client(CONFIG));
+    let server = Connection::server(CONFIG);
+    let client = Connection::client(CONFIG);
     let settings = said(&server, LocalStream::Control);
     assert_eq!(settings, hex("00 04 0a 015000 0710 065000 0801"));
     assert_eq!(said(&client, LocalStream::Control), hex("00 04 08 015000 0710 065000"));
@@ -153,7 +155,8 @@ fn connection_begins_with_settings() {
 #[test]
 fn request_and_response_pass_in_any_split() {
     for size in [1, 2, 3, 7, 100, usize::MAX] {
-        let (server, client) = (server(), Connection::client(CONFIG));
+        let server = server();
+        let client = Connection::client(CONFIG);
         receive(&client, 3, &said(&server, LocalStream::Control), false).unwrap();
         let write = |fields: &mut tw_fields::FieldWriter<'_>| {
             [(":method", "POST")].iter().chain(&GET[1..]).chain(&[("x-a", "b")]).for_each(|(name, value)| {

@@ -208,7 +208,8 @@ impl Line {
         let mut line = Self { bytes: [0; LINE_MAX], len: 0 };
         line.put(&time::error_time(unix_s));
         // Two system calls that never wait; a cached value would be wrong after fork().
-        let (pid, tid) = (std::process::id(), rustix::thread::gettid().as_raw_nonzero());
+        let pid = std::process::id();
+        let tid = rustix::thread::gettid().as_raw_nonzero();
         // An error only says that the line is full.
         let _ = write!(line, " [{level}] {pid}#{tid}: ");
         if let Some(connection) = connection {
@@ -268,13 +269,15 @@ pub(crate) fn write_or_stderr(log: &ErrorLog, level: Level, message: fmt::Argume
 #[macro_export]
 macro_rules! write_at {
     ($log:expr, $level:expr, *$connection:expr, $($message:tt)+) => {{
-        let (log, level) = (&$log, $level);
+        let log = &$log;
+        let level = $level;
         if log.enabled(level) {
             log.write(level, ::core::option::Option::Some($connection), ::core::format_args!($($message)+));
         }
     }};
     ($log:expr, $level:expr, $($message:tt)+) => {{
-        let (log, level) = (&$log, $level);
+        let log = &$log;
+        let level = $level;
         if log.enabled(level) {
             log.write(level, ::core::option::Option::None, ::core::format_args!($($message)+));
         }

@@ -156,7 +156,8 @@ fn find_special(value: &[u8], specials: impl Specials) -> Option<usize> {
 fn escape_from(out: &mut Vec<u8>, start: usize, specials: impl Specials, push: impl Fn(&mut Vec<u8>, u8)) {
     let Some(first) = find_special(&out[start..], specials) else { return };
     // The escaped form is made behind the value, which then gives way.
-    let (first, end) = (start + first, out.len());
+    let first = start + first;
+    let end = out.len();
     for at in first..end {
         match out[at] {
             byte if specials.has(byte) => push(out, byte),
@@ -173,7 +174,8 @@ fn replace_invalid(out: &mut Vec<u8>, start: usize) {
         return;
     }
     // As in `escape_from`, the new form is made behind the value.
-    let (mut at, end) = (start, out.len());
+    let mut at = start;
+    let end = out.len();
     while at < end {
         let (valid, invalid) = match str::from_utf8(&out[at..end]) {
             Ok(text) => (text.len(), 0),

@@ -296,7 +296,8 @@ mod tests {
     use super::*;
 
     fn config(max: usize, min_uses: u64) -> CacheConfig {
-        let (inactive, valid) = (Duration::from_secs(10), Duration::from_secs(60));
+        let inactive = Duration::from_secs(10);
+        let valid = Duration::from_secs(60);
         CacheConfig { max, inactive, min_uses, valid }
     }
 

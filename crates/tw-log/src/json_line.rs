@@ -64,7 +64,8 @@ impl JsonLine {
         line.put(b"{");
         let iso = time::time_iso8601(time.unix_s);
         let (seconds, zone) = iso.split_at(19);
-        let (seconds, zone) = (Text(seconds), Text(zone));
+        let seconds = Text(seconds);
+        let zone = Text(zone);
         line.string("time", format_args!("{seconds}.{:03}{zone}", time.ms), ROOM);
         line.string("level", format_args!("{level}"), ROOM);
         // Two system calls that never wait; a cached value would be wrong after fork().
@@ -268,7 +269,9 @@ mod tests {
 
     /// Checks that braces and quotes of a line match.
     fn is_balanced(line: &str) -> bool {
-        let (mut depth, mut in_string, mut chars) = (0, false, line.chars());
+        let mut depth = 0;
+        let mut in_string = false;
+        let mut chars = line.chars();
         while let Some(character) = chars.next() {
             match (in_string, character) {
                 (true, '\\') => drop(chars.next()),

@@ -128,8 +128,9 @@ impl Sink {
         // The first use of the zone reads files; this is the last moment when that disturbs nobody.
         crate::time::zone();
         let ring = Ring::new(config.ring_size);
-        let (counts, commands, urgent) =
-            (Counts::default(), WriterCommands::new(output), AtomicBool::new(false));
+        let counts = Counts::default();
+        let commands = WriterCommands::new(output);
+        let urgent = AtomicBool::new(false);
         let shared = Shared { target, config, ring, counts, commands, urgent, reports };
         Self(Arc::new(Handle(Arc::new(shared))))
     }
@@ -325,7 +326,8 @@ fn standard_stream(path: &Path) -> Option<io::Result<OwnedFd>> {
         rustix::fs::fstat(stream)
             .is_ok_and(|stream| (stream.st_dev, stream.st_ino) == (found.dev(), found.ino()))
     };
-    let (stdout, stderr) = (io::stdout(), io::stderr());
+    let stdout = io::stdout();
+    let stderr = io::stderr();
     let stream = [stdout.as_fd(), stderr.as_fd()].into_iter().find(is_it)?;
     Some(stream.try_clone_to_owned())
 }

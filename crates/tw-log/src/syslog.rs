@@ -219,7 +219,8 @@ mod tests {
             let text = String::from_utf8(out).unwrap();
             // Whatever zone the machine is in: as long, and in the same places.
             assert_eq!(text.len(), expected.len(), "{text}");
-            let (start, end) = (expected.find('>').unwrap() + 1, expected.find(":00 ").unwrap() + 3);
+            let start = expected.find('>').unwrap() + 1;
+            let end = expected.find(":00 ").unwrap() + 3;
             assert_eq!((&text[..start], &text[end..]), (&expected[..start], &expected[end..]), "{text}");
         }
         assert_eq!(Facility::parse(b"local7"), Some(Facility::LOCAL7));

@@ -105,9 +105,14 @@ impl Times {
         let t = offset.to_datetime(stamp);
         let sign = if offset.seconds() < 0 { '-' } else { '+' };
         let minutes = offset.seconds().unsigned_abs() / 60;
-        let (hours, minutes) = (minutes / 60, minutes % 60);
-        let (year, month, day) = (t.year(), t.month(), t.day());
-        let (h, m, s) = (t.hour(), t.minute(), t.second());
+        let hours = minutes / 60;
+        let minutes = minutes % 60;
+        let year = t.year();
+        let month = t.month();
+        let day = t.day();
+        let h = t.hour();
+        let m = t.minute();
+        let s = t.second();
         let name = MONTHS[usize::from(month.unsigned_abs()) - 1];
         Self {
             unix_s,

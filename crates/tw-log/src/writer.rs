@@ -349,7 +349,8 @@ impl Writer {
         if is_due(&mut self.failure_reported, REPORT_EVERY)
             && let Target::Syslog(server) = &self.shared.target
         {
-            let (call, errno) = (failed.call, tw_base::Errno::from(&failed.error));
+            let call = failed.call;
+            let errno = tw_base::Errno::from(&failed.error);
             self.report_failure(
                 failed.level(),
                 format_args!("{call} failed ({errno}) while logging to syslog, server: {server}"),
@@ -435,7 +436,8 @@ impl Writer {
     /// Reports that the log could not be written, unless that was reported recently.
     fn report_failed_write(&mut self, errno: Errno) {
         if is_due(&mut self.failure_reported, REPORT_EVERY) {
-            let (name, errno) = (self.shared.name(), tw_base::Errno::from(errno));
+            let name = self.shared.name();
+            let errno = tw_base::Errno::from(errno);
             self.report_failure(Level::Alert, format_args!("write() to \"{name}\" failed ({errno})"));
         }
     }

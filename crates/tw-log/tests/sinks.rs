@@ -184,7 +184,8 @@ fn path_has_one_sink_while_in_use() {
 fn lines_before_the_start_are_queued_and_written_without_a_start() {
     let dir = TempDir::new("log").unwrap();
     let sinks = Sinks::new();
-    let (early, never) = (dir.join("early.log"), dir.join("never.log"));
+    let early = dir.join("early.log");
+    let never = dir.join("never.log");
     let early_sink = sinks.open(&early, SMALL).unwrap();
     assert_eq!(early_sink.push(b"before\n"), PushResult::Queued);
     assert_eq!(text(&early), "");
@@ -218,7 +219,8 @@ fn after_closing_lines_are_dropped() {
 #[test]
 fn reopening_goes_on_in_a_new_file() {
     let (sinks, dir) = setup();
-    let (path, rotated) = (dir.join("access.log"), dir.join("access.log.1"));
+    let path = dir.join("access.log");
+    let rotated = dir.join("access.log.1");
     let sink = sinks.open(&path, SMALL).unwrap();
     assert_eq!(sink.push(b"old\n"), PushResult::Queued);
     fs::rename(&path, &rotated).unwrap();
@@ -362,7 +364,8 @@ fn a_batch_waits_for_its_size_the_flush_a_reopen_or_the_end() {
 #[test]
 fn an_error_log_writes_to_every_target_that_admits_the_level() {
     let (sinks, dir) = setup();
-    let (all, bad) = (dir.join("all.log"), dir.join("bad.log"));
+    let all = dir.join("all.log");
+    let bad = dir.join("bad.log");
     let log = ErrorLog::new(vec![
         (sinks.open(&all, SMALL).unwrap(), Level::Warn),
         (sinks.open(&bad, SMALL).unwrap(), Level::Error),
@@ -531,7 +534,9 @@ fn compressed_batches_are_one_text() {
         assert_eq!(sink.push(format!("line {n}\n").as_bytes()), PushResult::Queued);
         assert!(until(TIMEOUT, || sink.counts().written.value() == n + 1));
     }
-    let (file, mut unpacked, mut rest) = (fs::read(&path).unwrap(), Vec::new(), 0);
+    let file = fs::read(&path).unwrap();
+    let mut unpacked = Vec::new();
+    let mut rest = 0;
     while rest < file.len() {
         let mut inflate = zlib_rs::Inflate::new(true, 31);
         let mut text = [0; 64];
@@ -562,7 +567,8 @@ fn lines_go_to_the_files_they_name() {
         let target = Target::Files(NamedFiles { name: name.into(), cache, opener });
         let sink = sinks.get(&target, SMALL).unwrap();
         let push = |file: &str, line: &[u8]| {
-            let (path, root) = (dir.join(format!("{name}-{file}")), dir.path());
+            let path = dir.join(format!("{name}-{file}"));
+            let root = dir.path();
             sink.push_to(path.as_os_str().as_bytes(), root.as_os_str().as_bytes(), Links::Follow, line)
         };
         for (file, line) in [("a", "1\n"), ("b", "2\n"), ("a", "3\n")] {

@@ -179,7 +179,8 @@ mod tests {
 
     #[test]
     fn the_first_rule_decides() {
-        let (allow, deny) = (Some(AccessVerdict::Allow), Some(AccessVerdict::Deny));
+        let allow = Some(AccessVerdict::Allow);
+        let deny = Some(AccessVerdict::Deny);
         for (text, addr, expected) in [
             ("+192.0.2.1 -192.0.2.0/24", "192.0.2.1", allow),
             ("+192.0.2.1 -192.0.2.0/24", "192.0.2.2", deny),

@@ -119,7 +119,8 @@ impl Settings<Http> for Api {
                 return Err(ConfError::new(message).hint("paths of the API begin where the location's ends"));
             }
         };
-        let (upstreams, request_id) = (cx.block.upstreams().clone(), cx.template_text(b"$request_id", None)?);
+        let upstreams = cx.block.upstreams().clone();
+        let request_id = cx.template_text(b"$request_id", None)?;
         Ok(Self { here: Some(Here { mode, prefix, upstreams, request_id }) })
     }
 

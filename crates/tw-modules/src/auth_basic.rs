@@ -359,7 +359,8 @@ fn fail(r: &mut Request, path: &CString, failed: &CachedFileError) -> Outcome {
         }
         // DIFF(nginx): a file of users has a limit.
         CachedFileError::TooLarge => {
-            let (path, max) = (Text(path.to_bytes()), users::FILE_SIZE_MAX);
+            let path = Text(path.to_bytes());
+            let max = users::FILE_SIZE_MAX;
             r.log(Level::Crit, format_args!("\"{path}\" has more than {max} bytes"));
             Outcome::Status(500)
         }

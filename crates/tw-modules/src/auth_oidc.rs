@@ -181,7 +181,8 @@ impl Settings<Http> for AuthOidc {
             None => {
                 let mut all = HashMap::new();
                 for written in raw.providers {
-                    let (span, provider) = (written.span(), written.resolve(cx)?);
+                    let span = written.span();
+                    let provider = written.resolve(cx)?;
                     let name = provider.name.clone();
                     if all.insert(name.clone(), Arc::new(provider)).is_some() {
                         return Err(
@@ -249,7 +250,8 @@ fn put(r: &Request, out: &mut Vec<u8>, read: impl FnOnce(&OidcSession) -> Option
 impl Providers {
     /// Notes that a server uses a provider.
     fn note(&self, server: &Arc<ServerSettings>, provider: &Arc<Provider>) {
-        let (server, mut used) = (Arc::as_ptr(server).addr(), self.used.lock());
+        let server = Arc::as_ptr(server).addr();
+        let mut used = self.used.lock();
         if !used.iter().any(|(at, known)| *at == server && Arc::ptr_eq(known, provider)) {
             used.push((server, provider.clone()));
         }
@@ -272,7 +274,8 @@ impl Providers {
 impl Handler for AuthOidc {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let Some(provider) = &self.auth else { return Step::PASS };
-        let (id, now) = (session::cookie(r, provider.cookie_name.as_bytes()), tw_rt::clock::now());
+        let id = session::cookie(r, provider.cookie_name.as_bytes());
+        let now = tw_rt::clock::now();
         let found = id.and_then(|id| Some((id, provider.sessions.find(id, now)?)));
         let Some((id, session)) = found else { return Step::Wait(Box::pin(begin_login(provider, r))) };
         match session.renewal_need(now) {

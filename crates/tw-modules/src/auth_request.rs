@@ -152,7 +152,8 @@ impl AuthRequest {
             // They were not for the client: hidden, or an error page stands for the response.
             challenges = all(&part.facts.upstream.answer.fields);
         }
-        let (status, after) = (part.out.status, part.state.after);
+        let status = part.out.status;
+        let after = part.state.after;
         AuthDecision { status, after, values, challenges, health: part.bindings.take_eval_status() }
     }
 }

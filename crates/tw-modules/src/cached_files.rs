@@ -88,7 +88,8 @@ impl NamedFile {
     /// Path for `r` below the directories that the configuration names: one for which a variable has `..` among its names is
     /// empty, as are those that [`path`](Self::path) says.
     pub(crate) fn path_below(&self, r: &Request) -> CString {
-        let (mut name, mut values) = (Vec::new(), Vec::new());
+        let mut name = Vec::new();
+        let mut values = Vec::new();
         self.name.eval_each(r, &mut name, |name, start, _| values.push(start..name.len()));
         match leads_out(&name, &values) {
             true => CString::default(),
@@ -152,7 +153,8 @@ impl<T: Send + Sync> CachedFiles<T> {
                 piece => text.extend_from_slice(&piece),
             }
         }
-        let (size, parse) = (text.len() as u64, self.format.parse);
+        let size = text.len() as u64;
+        let parse = self.format.parse;
         let parsed = disk.pool().run(by, move || parse(&text)).await.map_err(CachedFileError::Disk)?;
         let content = Arc::new(parsed.map_err(CachedFileError::Malformed)?);
         if is_settled(&meta, tw_rt::clock::unix()) {
@@ -219,7 +221,8 @@ mod tests {
     #[test]
     fn values_do_not_lead_out_of_a_directory() {
         let leads_out_of = |parts: &[(&str, bool)]| {
-            let (mut name, mut values) = (Vec::new(), Vec::new());
+            let mut name = Vec::new();
+            let mut values = Vec::new();
             for (text, is_value) in parts {
                 let start = name.len();
                 name.extend_from_slice(text.as_bytes());

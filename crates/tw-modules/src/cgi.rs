@@ -214,7 +214,9 @@ impl<L: Language> Settings<Http> for CgiGateway<L> {
             cx.block.passing = match target.fixed() {
                 None => PassTarget::Anywhere,
                 Some(to) => {
-                    let (settings, to, language) = (settings.clone(), to.clone(), language.clone());
+                    let settings = settings.clone();
+                    let to = to.clone();
+                    let language = language.clone();
                     PassTarget::To(Arc::new(CgiHealthCheck {
                         settings,
                         to,

@@ -254,7 +254,8 @@ impl Name {
             Self::Off => None,
             Self::Is(name) => Some(name.clone()),
             Self::Variable(text) => {
-                let (mut out, mut found) = (Vec::new(), true);
+                let mut out = Vec::new();
+                let mut found = true;
                 text.eval_each(r, &mut out, |_, _, value| found &= value == Value::Found);
                 found.then(|| out.into())
             }
@@ -336,7 +337,8 @@ impl Pull for Recoded {
         if self.length == Length::Changed {
             return None;
         }
-        let (maps, body) = (self.maps.clone(), self.body.part(start, len)?);
+        let maps = self.maps.clone();
+        let body = self.body.part(start, len)?;
         Some(Box::new(Self { maps, recoder: Recoder::default(), body, ..*self }))
     }
 
@@ -383,7 +385,8 @@ mod tests {
         let body_log = RecordingBody::default();
         let recoded = |length| {
             let map = NamedMap { from: (*b"a").into(), to: (*b"b").into(), map: CharsetMap::of_bytes() };
-            let (maps, body) = (Arc::from([map]), Body::Pull(Box::new(body_log.clone())));
+            let maps = Arc::from([map]);
+            let body = Body::Pull(Box::new(body_log.clone()));
             Recoded { maps, at: 0, forth: true, recoder: Recoder::default(), length, body }
         };
         assert!(recoded(Length::Changed).part(0, 1).is_none());

@@ -71,7 +71,8 @@ fn push_format(format: &[u8], time: &Zoned, place: DateZone, out: &mut Vec<u8>) 
 }
 
 fn push_field(letter: u8, time: &Zoned, place: DateZone, out: &mut Vec<u8>) {
-    let (date, clock) = (time.date(), time.time());
+    let date = time.date();
+    let clock = time.time();
     let weekday = usize::from(date.weekday().to_sunday_zero_offset().unsigned_abs());
     let day_name = DAYS.get(weekday).copied().unwrap_or_default();
     let month_name = MONTHS.get(usize::from(date.month().unsigned_abs()) - 1).copied().unwrap_or_default();
@@ -149,7 +150,8 @@ mod tests {
     #[test]
     fn fields_of_dates() {
         // Sunday, 6 November 1994, and Sunday, 3 January 2021, which is in the last week of 2020.
-        let (sunday, january) = (784_111_777, 1_609_682_405);
+        let sunday = 784_111_777;
+        let january = 1_609_682_405;
         for (format, unix, expected) in [
             ("%A, %d-%b-%Y %H:%M:%S %Z", sunday, "Sunday, 06-Nov-1994 08:49:37 GMT"),
             ("%s", sunday, "784111777"),

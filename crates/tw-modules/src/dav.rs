@@ -426,7 +426,8 @@ fn fail_rename(r: &mut Request, error: &DiskError, from: &CStr, to: &CStr) -> u1
     if status == 503 {
         r.out.fields.set(Known::RetryAfter, "1");
     }
-    let (from, to) = (Text(from.to_bytes()), Text(to.to_bytes()));
+    let from = Text(from.to_bytes());
+    let to = Text(to.to_bytes());
     match error.errno() {
         Some(errno) => {
             let why = tw_base::Errno::from(errno);

@@ -283,7 +283,8 @@ async fn response(r: &mut Request, uri: &[u8]) -> Option<Body> {
     match Subrequest::run(r, to, ParentBody::Hidden).await {
         Ok(part) if part.status() == 200 => Some(Body::Pull(Box::new(part))),
         Ok(part) => {
-            let (uri, status) = (Text(uri), part.status());
+            let uri = Text(uri);
+            let status = part.status();
             r.log(Level::Error, format_args!("\"{uri}\" for a listing was answered with {status}"));
             part.end(r).await;
             None

@@ -155,7 +155,8 @@ impl Language for Responder {
 
     fn install(&self, passed: Option<(Span, &Params)>, plan: &mut Plan) {
         if !self.paths.index.is_empty() || self.paths.split.is_some() {
-            let (names, infos) = (self.paths.clone(), self.paths.clone());
+            let names = self.paths.clone();
+            let infos = self.paths.clone();
             plan.compute(self.slots[0], Arc::new(move |r: &Request, out: &mut Vec<u8>| names.script(r, out)));
             plan.compute(self.slots[1], Arc::new(move |r: &Request, out: &mut Vec<u8>| infos.info(r, out)));
         }

@@ -78,8 +78,9 @@ fn read<S: Session>(node: &Node, cx: &mut Cx<'_>) -> Result<RawGeo, ConfError> {
     for line in node.children()? {
         reading.line(line, cx)?;
     }
-    let (proxies, chain, is_volatile) =
-        (std::mem::take(&mut reading.proxies), reading.chain, reading.is_volatile);
+    let proxies = std::mem::take(&mut reading.proxies);
+    let chain = reading.chain;
+    let is_volatile = reading.is_volatile;
     Ok(RawGeo { source, variable, table: reading.compile(), proxies, chain, is_volatile })
 }
 

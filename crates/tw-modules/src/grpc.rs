@@ -144,7 +144,9 @@ impl Settings<Http> for Grpc {
             cx.block.passing = match target.fixed() {
                 None => PassTarget::Anywhere,
                 Some(to) => {
-                    let (settings, to, fields) = (settings.clone(), to.clone(), fields.clone());
+                    let settings = settings.clone();
+                    let to = to.clone();
+                    let fields = fields.clone();
                     PassTarget::To(Arc::new(GrpcHealthCheck { settings, to, fields }))
                 }
             };

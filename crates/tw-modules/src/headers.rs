@@ -396,7 +396,9 @@ fn next_time_of_day(now: i64, second: i64, zone: &TimeZone) -> Option<i64> {
     let mut date = if second == DAY { today.tomorrow().ok()? } else { today };
     let of = |unit: i64| i8::try_from(unit).ok();
     let second = second % DAY;
-    let (hour, minute, second) = (of(second / 3600)?, of(second / 60 % 60)?, of(second % 60)?);
+    let hour = of(second / 3600)?;
+    let minute = of(second / 60 % 60)?;
+    let second = of(second % 60)?;
     loop {
         let at = zone.to_timestamp(date.at(hour, minute, second, 0)).ok()?.as_second();
         if at > now {

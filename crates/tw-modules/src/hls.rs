@@ -215,7 +215,8 @@ impl MediaTracks {
                 Some(MediaTrack { table: table.clone(), codec })
             })
         };
-        let (video, audio) = (first(b"vide"), first(b"soun"));
+        let video = first(b"vide");
+        let audio = first(b"soun");
         if video.is_none() && audio.is_none() {
             return Err(Fault::In("no tracks that can be streamed were found"));
         }

@@ -422,7 +422,8 @@ impl ImageFilter {
         file: Bytes,
     ) -> Result<Vec<u8>, Refused> {
         // DIFF(nginx): there are limits on pixels and scans, and on pictures that are changed at a time.
-        let (pixels, max) = (header.pixels(), self.max_pixels);
+        let pixels = header.pixels();
+        let max = self.max_pixels;
         if pixels > max {
             return Err(refuse(
                 r,

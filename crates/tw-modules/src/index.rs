@@ -173,7 +173,8 @@ impl<'a> Search<'a> {
         let error = match found {
             Ok(_) => {
                 // The request starts again with them: the old ones are not needed.
-                let (mut path, args) = (std::mem::take(&mut r.uri.path), std::mem::take(&mut r.uri.args));
+                let mut path = std::mem::take(&mut r.uri.path);
+                let args = std::mem::take(&mut r.uri.args);
                 path.extend_from_slice(self.file().to_bytes().get(self.name..).unwrap_or_default());
                 return Break(Outcome::Redirect { path, args });
             }
@@ -214,7 +215,8 @@ impl<'a> Search<'a> {
     }
 
     fn not_found(&self, r: &Request, errno: Errno) -> Outcome {
-        let (shown, text) = (Text(self.file().to_bytes()), tw_base::Errno::from(errno));
+        let shown = Text(self.file().to_bytes());
+        let text = tw_base::Errno::from(errno);
         if errno == Errno::ACCESS {
             r.log(Level::Error, format_args!("\"{shown}\" is forbidden ({text})"));
             return Outcome::Status(403);

@@ -144,7 +144,8 @@ impl Source {
     }
 
     fn define(self, max_depth: usize, cx: &mut Resolve<'_>) -> Result<(), ConfError> {
-        let (paths, count) = (self.paths, self.variables.len());
+        let paths = self.paths;
+        let count = self.variables.len();
         // The name of the source is a name, so this is no pattern of several.
         let source = cx.template(&self.word)?;
         let parse =

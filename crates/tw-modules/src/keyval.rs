@@ -111,7 +111,8 @@ impl<P: Protocol> Settings<P> for Keyval {
     fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_, P>) -> Result<Self, ConfError> {
         let mut zones: HashMap<Box<[u8]>, Arc<KeyvalZone>> = HashMap::new();
         for written in raw.zones {
-            let (name, span) = (written.zone.name.clone(), written.span);
+            let name = written.zone.name.clone();
+            let span = written.span;
             if zones.contains_key(&name) {
                 let name = String::from_utf8_lossy(&name);
                 return Err(ConfError::new(format!("duplicate keyval zone \"{name}\"")).at(span));
@@ -138,7 +139,11 @@ impl<P: Protocol> Settings<P> for Keyval {
 
 impl RawZone {
     fn read(node: &Node) -> Result<Self, ConfError> {
-        let (mut zone, mut state, mut timeout, mut kind, mut sync) = (None, None, None, None, None);
+        let mut zone = None;
+        let mut state = None;
+        let mut timeout = None;
+        let mut kind = None;
+        let mut sync = None;
         for word in &node.args {
             let invalid = || node.invalid_parameter(word);
             if let Some(value) = word.param("zone") {
@@ -220,7 +225,8 @@ impl RawVariable {
             shared_zone::claim(cx, &self.zone, OWNER)?;
             return Err(shared_zone::undeclared(&self.zone, self.span));
         };
-        let (key, pairs) = (cx.template(&self.key)?, zone.pairs.clone());
+        let key = cx.template(&self.key)?;
+        let pairs = zone.pairs.clone();
         let look_up = move |s: &P::Session, out: &mut Vec<u8>| {
             let mut text = s.scratch().take();
             text.clear();

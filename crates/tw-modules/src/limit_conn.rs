@@ -363,7 +363,8 @@ mod tests {
     fn concurrent_requests_are_limited() {
         let numbers = numbers();
         let take = |key: &[u8], most| ZoneCount::take(&numbers, key, most);
-        let (first, second) = (take(b"k", 2).ok(), take(b"k", 2).ok());
+        let first = take(b"k", 2).ok();
+        let second = take(b"k", 2).ok();
         assert!(first.is_some() && second.is_some());
         assert_eq!(take(b"k", 2).err(), Some(CountError::TooMany));
         assert!(take(b"k", 3).is_ok(), "was given back at once");

@@ -167,7 +167,9 @@ fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones<RateZone>, C
 
 impl RawZone {
     fn read(node: &Node) -> Result<Self, ConfError> {
-        let (mut zone, mut rate, mut burst) = (None, None, 0);
+        let mut zone = None;
+        let mut rate = None;
+        let mut burst = 0;
         for word in node.args.iter().skip(1) {
             let invalid = |what: &str| node.fail(format!("invalid {what} \"{word}\"")).at(word.span);
             if let Some(value) = word.param("zone") {

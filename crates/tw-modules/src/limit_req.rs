@@ -287,7 +287,9 @@ fn declare(raw: Vec<RawZone>, cx: &mut Resolve<'_>) -> Result<Zones<ReqZone<Requ
 
 impl RawZone {
     fn read(node: &Node) -> Result<Self, ConfError> {
-        let (mut zone, mut rate, mut fleet) = (None, Rate::per_second(1), None);
+        let mut zone = None;
+        let mut rate = Rate::per_second(1);
+        let mut fleet = None;
         for word in node.args.iter().skip(1) {
             if let Some(value) = word.param("zone") {
                 zone = ZoneParameter::read(node, word, value)?;
@@ -310,7 +312,10 @@ impl RawZone {
 
 /// Reads `limit_req`.
 fn read_limit(node: &Node) -> Result<RawLimit<RawValues>, ConfError> {
-    let (mut zone, mut burst, mut delay, mut cost) = (None, 0, 0, None);
+    let mut zone = None;
+    let mut burst = 0;
+    let mut delay = 0;
+    let mut cost = None;
     for word in &node.args {
         let invalid = |what: &str| node.fail(format!("invalid {what} value \"{word}\"")).at(word.span);
         if let Some(name) = word.param("zone") {
@@ -356,7 +361,8 @@ impl Handler for LimitReq {
             ReqDecision::NotCounted => return Step::PASS,
             ReqDecision::Passed => ("PASSED", AccessDecision::Pass),
             ReqDecision::Delayed(span, excess, zone) => {
-                let (requests, rest) = (excess / REQUEST, excess % REQUEST);
+                let requests = excess / REQUEST;
+                let rest = excess % REQUEST;
                 r.log(
                     lower(self.refusal.level),
                     format_args!(
@@ -376,7 +382,8 @@ impl Handler for LimitReq {
                 }
             }
             ReqDecision::Rejected(excess, zone, seconds) => {
-                let (requests, rest) = (excess / REQUEST, excess % REQUEST);
+                let requests = excess / REQUEST;
+                let rest = excess % REQUEST;
                 r.log(
                     self.refusal.level,
                     format_args!(

@@ -160,8 +160,10 @@ impl RawMap {
                 cx.vars.capture(name, *span)?;
             }
         }
-        let (possible, source) = (self.values.possible(), cx.template(&self.source)?);
-        let (names, subject) = (self.names, self.subject);
+        let possible = self.values.possible();
+        let source = cx.template(&self.source)?;
+        let names = self.names;
+        let subject = self.subject;
         let regexes = self.regexes.into_iter().map(|(regex, value, _)| (regex, value)).collect();
         let slot = self.values.slot(cx, |values| {
             let table: MapTable<P::Session> = MapTable { names, regexes, values, subject };

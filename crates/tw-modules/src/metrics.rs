@@ -96,7 +96,8 @@ pub static ALL: LazyLock<Vec<(&str, Vec<&Metric>)>> = LazyLock::new(|| {
 
 /// Appends all metrics to `out`, in one of their forms. Others have their turns meanwhile.
 pub(crate) async fn write(r: &Request, usage: ProcessUsage, format: Format, out: &mut String) {
-    let (home, generation) = (r.client().home.clone(), r.generation().clone());
+    let home = r.client().home.clone();
+    let generation = r.generation().clone();
     write_all(&home.counts, &generation, usage, format, out).await;
 }
 

@@ -81,7 +81,8 @@ impl RawMap {
     fn read(node: &Node) -> Result<Self, ConfError> {
         let [source, variable] = node.words()?;
         crate::block::variable_name(node, variable)?;
-        let (mut values, mut numbers) = (RawValues::default(), Numbers::default());
+        let mut values = RawValues::default();
+        let mut numbers = Numbers::default();
         let mut known = HashMap::new();
         for line in node.children()? {
             if let Some((text, value)) = values.read_line(line, "num_map", &mut known)? {
@@ -155,7 +156,8 @@ fn range(text: &[u8]) -> Option<RangeInclusive<i64>> {
         _ => {
             // A sign may stand before either number.
             let dash = 1 + text.get(1..)?.iter().position(|byte| *byte == b'-')?;
-            let (first, last) = (number(&text[..dash])?, number(&text[dash + 1..])?);
+            let first = number(&text[..dash])?;
+            let last = number(&text[dash + 1..])?;
             (first <= last).then_some(first..=last)
         }
     }

@@ -163,7 +163,8 @@ impl Settings<Http> for Overload {
 
 /// Reads `overload`.
 fn read(node: &Node) -> Result<Option<Threshold>, ConfError> {
-    let (mut delay, mut status) = (None, 503);
+    let mut delay = None;
+    let mut status = 503;
     for word in &node.args {
         if *word.bytes == *b"off" && node.args.len() == 1 {
             return Ok(None);
@@ -208,7 +209,8 @@ impl Load {
         let measured = load.clone();
         let task = || {
             BackgroundTask::on_every_loop(move |event_loop| {
-                let (load, index) = (measured.clone(), event_loop.index);
+                let load = measured.clone();
+                let index = event_loop.index;
                 let count = event_loop.generation().process.main.worker_count().max(index + 1);
                 Box::pin(async move { load.measure(index, count).await })
             })
@@ -293,7 +295,8 @@ mod tests {
 
     #[test]
     fn refused_part_grows_while_the_queue_is_never_short_and_falls_to_nothing() {
-        let (load, delay) = (LoopLoad::default(), Duration::from_millis(20));
+        let load = LoopLoad::default();
+        let delay = Duration::from_millis(20);
         let run = |smallest: u64, intervals: u32| {
             for _ in 0..intervals {
                 load.end_interval(Duration::from_millis(smallest), delay);
@@ -315,7 +318,8 @@ mod tests {
             let load = LoopLoad::default();
             load.refused.store(refused, Relaxed);
             let count = |requests: u32| (0..requests).filter(|_| load.refuses_next()).count() as u32;
-            let (first, second) = (count(PARTS / 2), count(PARTS / 2));
+            let first = count(PARTS / 2);
+            let second = count(PARTS / 2);
             assert_eq!(first + second, refused);
             assert!(first.abs_diff(second) <= 1, "{first} and {second}");
         }

@@ -286,7 +286,9 @@ impl Settings<Http> for Proxy {
             None => PassTarget::Nowhere,
             Some(PassUrl::Variable { .. }) => PassTarget::Anywhere,
             Some(PassUrl::Fixed(to)) => {
-                let (settings, to, fields) = (settings.clone(), to.clone(), fields.clone());
+                let settings = settings.clone();
+                let to = to.clone();
+                let fields = fields.clone();
                 PassTarget::To(Arc::new(ProxyHealthCheck { settings, to, fields, version, slots }))
             }
         };

@@ -103,7 +103,8 @@ impl Settings<Http> for Rewrite {
 
     const TAKE_IF: Option<TakeIf<Raw>> = Some(|raw, inner, block, _| {
         let condition = IfCondition::parse(block)?;
-        let (operations, base32) = (std::mem::take(&mut inner.operations), std::mem::take(&mut inner.base32));
+        let operations = std::mem::take(&mut inner.operations);
+        let base32 = std::mem::take(&mut inner.base32);
         raw.operations.push(RawOperation::If(condition, operations, base32));
         Ok(())
     });

@@ -405,7 +405,8 @@ fn loop_serves_the_protocol_and_takes_over_a_new_generation() {
         ListenSocket::open(&any_port, &ListenOptions::default(), &mut |report| panic!("{report}")).unwrap();
     let address = socket.addr().inet().unwrap();
     let sockets = || vec![socket.share(AcceptingLoops::All).unwrap()];
-    let (accepting, counts) = (sockets(), Arc::new(Counts::default()));
+    let accepting = sockets();
+    let counts = Arc::new(Counts::default());
     let options = LoopOptions { guard: LoopGuard::Enforce, ..LoopOptions::new(5) };
     let running = LoopThread::start(options, |commands| {
         event_loop::run::<PlainLoop>(5, counts, first, accepting, commands)

@@ -66,7 +66,8 @@ impl Settings<Http> for SecureLink {
 
     fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let slots = ["secure_link", "secure_link_expires"].map(|name| cx.slot(name));
-        let (connection, md5) = (raw.connection.take(), raw.md5.take());
+        let connection = raw.connection.take();
+        let md5 = raw.md5.take();
         if let Some(secret) = raw.secret.take() {
             if connection.is_some() || md5.is_some() {
                 return Err(ConfError::new(

@@ -185,7 +185,8 @@ impl Settings<Http> for SessionLog {
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         let Some(log) = &self.log else { return };
         let [id, binary_id] = self.slots;
-        let (hex, binary) = (log.clone(), log.clone());
+        let hex = log.clone();
+        let binary = log.clone();
         plan.compute(id, Arc::new(move |r, out| put_hex(&hex.session_of(r), out)));
         plan.compute(binary_id, Arc::new(move |r, out| write::put(out, &binary.session_of(r))));
         plan.add_log(self.clone());
@@ -202,7 +203,11 @@ impl LogHandler for SessionLog {
 
 impl RawZone {
     fn read(node: &Node) -> Result<Self, ConfError> {
-        let (mut zone, mut format, mut timeout, mut id, mut md5) = (None, None, TIMEOUT, None, None);
+        let mut zone = None;
+        let mut format = None;
+        let mut timeout = TIMEOUT;
+        let mut id = None;
+        let mut md5 = None;
         for word in node.args.iter().skip(1) {
             let invalid = || node.invalid_parameter(word);
             let text = |value: &[u8]| Word { bytes: value.into(), ..word.clone() };
@@ -247,7 +252,8 @@ impl RawZone {
         let sessions = cx.keep(&name, fits, || Sessions(Zone::new(&name, size, "")));
         let template =
             |word: Option<Word>, cx: &mut Resolve<'_>| word.map(|word| cx.template(&word)).transpose();
-        let (id, md5) = (template(self.id, cx)?, template(self.md5, cx)?);
+        let id = template(self.id, cx)?;
+        let md5 = template(self.md5, cx)?;
         Ok(Log { sessions, sink: cx.sink(&path), format, timeout: self.timeout, id, md5 })
     }
 }
@@ -268,7 +274,8 @@ fn resolve_zones(
         known.insert(name, SessionFormat::resolve(&strings, cx)?);
     }
     for written in zones {
-        let (name, span) = (written.zone.name.clone(), written.span);
+        let name = written.zone.name.clone();
+        let span = written.span;
         let log = Arc::new(written.resolve(&known, cx)?);
         let of_task = log.clone();
         let task = || BackgroundTask::new(move |_| Box::pin(of_task.clone().sweep()));
@@ -292,7 +299,9 @@ impl Log {
 
     /// Counts a request that is over in its session.
     fn record(&self, r: &Request) {
-        let (id, bytes, now) = (self.session_of(r), r.costs.sent.body(), tw_rt::clock::now());
+        let id = self.session_of(r);
+        let bytes = r.costs.sent.body();
+        let now = tw_rt::clock::now();
         let zone = &self.sessions.0;
         let shard = zone.shard_of(&id);
         let over = {
@@ -323,7 +332,8 @@ impl Log {
     fn begin(&self, id: &SessionId, shard: usize, session: &Session) -> Vec<Session> {
         let zone = &self.sessions.0;
         let cost = slab_cost(session.parts.len() + id.len() + OVERHEAD);
-        let (mut table, mut written) = (zone.lock(shard), Vec::new());
+        let mut table = zone.lock(shard);
+        let mut written = Vec::new();
         if let Some(at) = table.find(id) {
             // Another loop has begun it meanwhile.
             table.get(at).bytes += session.bytes;
@@ -364,7 +374,8 @@ impl Log {
 
     /// Writes some of the sessions of a part of the zone that are over; returns their number.
     fn write_over(&self, shard: usize) -> usize {
-        let (zone, now) = (&self.sessions.0, tw_rt::clock::now());
+        let zone = &self.sessions.0;
+        let now = tw_rt::clock::now();
         let mut over = Vec::new();
         {
             let mut table = zone.lock(shard);

@@ -287,7 +287,8 @@ impl Slices {
         if let Some(first) = first.filter(|first| (first.at..first.end).contains(&self.at)) {
             return Ok(first.without(self.at));
         }
-        let (start, size) = (self.at - self.at % self.size, self.size);
+        let start = self.at - self.at % self.size;
+        let size = self.size;
         let requested =
             RequestedSlice { plan: r.route.plan, start: Some(start), size, is_seen: Cell::new(true) };
         r.facts.states.put_common(Rc::new(requested));
@@ -334,7 +335,8 @@ impl Slices {
             return Ok(found);
         }
         // DIFF(nginx): slices of contents of two lengths are not put together, tags or none.
-        let (length, expected) = (found.length, self.length);
+        let length = found.length;
+        let expected = self.length;
         part.log(
             Level::Error,
             format_args!("unexpected complete length in slice response: {length}, expected: {expected}"),

@@ -17,7 +17,9 @@ pub(crate) async fn read(r: &mut Request, max: usize) -> Result<Vec<u8>, SmallBo
     if matches!(r.head.framing(), Framing::Length(length) if length > max as u64) {
         return Err(SmallBodyError::TooLarge);
     }
-    let (mut body, mut source, terms) = (Vec::new(), r.body.take(), r.body_limits());
+    let mut body = Vec::new();
+    let mut source = r.body.take();
+    let terms = r.body_limits();
     let done = loop {
         match source.next(max, terms).await {
             Ok(Some(piece)) if body.len() + piece.len() > max => break Err(None),

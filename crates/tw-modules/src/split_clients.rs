@@ -94,7 +94,8 @@ impl Parts {
 
 fn read(node: &Node) -> Result<Parts, ConfError> {
     let mut parts = Parts::default();
-    let (mut sum, mut end) = (0u64, 0u64);
+    let mut sum = 0u64;
+    let mut end = 0u64;
     for line in node.children()? {
         crate::block::refuse_block(line)?;
         let [value] = line.args.as_slice() else {

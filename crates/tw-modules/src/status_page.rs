@@ -141,11 +141,13 @@ async fn numbers(r: &mut Request) -> Outcome {
         None => Vec::new(),
         Some(_) => {
             let generation = r.generation().clone();
-            let (disk, by) = (generation.disks.default_disk(), &mut r.costs.account);
+            let disk = generation.disks.default_disk();
+            let by = &mut r.costs.account;
             history::read_soon(disk, by, c"/proc/self/mountinfo", MOUNTS_MAX).await.unwrap_or_default()
         }
     };
-    let (counts, process) = (&r.client().home.counts, &r.generation().process);
+    let counts = &r.client().home.counts;
+    let process = &r.generation().process;
     let mut out = begin_numbers(counts, process, &String::from_utf8_lossy(&mounts));
     metrics::write(r, usage, Format::Json, &mut out).await;
     out.push_str("}}");
@@ -273,7 +275,8 @@ fn stall_json(PastStall { at: when, stall, client }: &PastStall, out: &mut Strin
 
 fn slow_request_json(request: &SlowRequest, out: &mut String) {
     let SlowRequest { at, worker, time, disk_wait, status, .. } = request;
-    let (time, disk_wait) = (time.as_secs_f64(), disk_wait.as_secs_f64());
+    let time = time.as_secs_f64();
+    let disk_wait = disk_wait.as_secs_f64();
     let _ = write!(
         out,
         "{{\"at\":{}.{:03},\"worker\":{worker},\"time\":{time},\"disk_wait\":{disk_wait},\"status\":{status}",
@@ -368,7 +371,8 @@ mod tests {
             let mut out = String::new();
             let client = culprit.map(|_| "::1".into());
             let ms = Duration::from_millis;
-            let (cause, parts) = (Cause::Kernel, TurnParts::new(ms(10), ms(1), ms(20)));
+            let cause = Cause::Kernel;
+            let parts = TurnParts::new(ms(10), ms(1), ms(20));
             let stall = Stall { index: 1, turn: ms(31), cause, parts, major_faults: 2, culprit };
             stall_json(&PastStall { at, stall, client }, &mut out);
             let why = r#""cause":"kernel","running":0.01,"processor":0.001,"kernel":0.02,"major_faults":2"#;

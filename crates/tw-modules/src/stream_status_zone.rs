@@ -226,7 +226,8 @@ impl StreamZone {
         // Read last: every session that is over was accepted before.
         let accepted = self.sets.total(|set| &set.accepted);
         let active = accepted.saturating_sub(sessions.iter().sum::<u64>() + discarded);
-        let (received, sent) = (self.sets.total(|set| &set.received), self.sets.total(|set| &set.sent));
+        let received = self.sets.total(|set| &set.received);
+        let sent = self.sets.total(|set| &set.sent);
         StreamZoneSnapshot { accepted, active, sessions, discarded, received, sent }
     }
 

@@ -105,7 +105,8 @@ impl Connections {
     /// The numbers now. Each is read for itself, so their sum may be off by what happens meanwhile.
     pub(crate) fn of(counts: &Counts) -> Self {
         let active = counts.total(|tally| &tally.open);
-        let (reading, waiting) = (counts.total(|tally| &tally.reading), counts.total(|tally| &tally.waiting));
+        let reading = counts.total(|tally| &tally.reading);
+        let waiting = counts.total(|tally| &tally.waiting);
         Self { active, reading, writing: active.saturating_sub(reading + waiting), waiting }
     }
 }

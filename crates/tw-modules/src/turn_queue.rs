@@ -197,7 +197,8 @@ pub(crate) async fn wait_for_turn(
     limit: Duration,
 ) -> Result<(), TurnWait> {
     let wire = r.wire().clone();
-    let (mut turn, mut limit) = (pin!(ticket.turn()), pin!(wire.sleep(limit)));
+    let mut turn = pin!(ticket.turn());
+    let mut limit = pin!(wire.sleep(limit));
     poll_fn(|cx| match turn.as_mut().poll(cx) {
         Poll::Ready(()) => Poll::Ready(Ok(())),
         Poll::Pending => limit.as_mut().poll(cx).map(|slept| match slept {
@@ -261,7 +262,8 @@ mod tests {
     #[test]
     fn leaving_request_makes_room_and_costs_no_turn() {
         let (line, running) = line_with_all_running();
-        let (one, other) = (client("1.1.1.1"), client("2.2.2.2"));
+        let one = client("1.1.1.1");
+        let other = client("2.2.2.2");
         let mut places: Vec<_> = (0..LIMITS.waiting_of_client).map(|_| line.enter(one).unwrap()).collect();
         assert!(line.enter(one).is_err());
         let mut last = line.enter(other).unwrap();
@@ -272,7 +274,8 @@ mod tests {
         assert!(has_turn(&mut first) && has_turn(&mut last));
         // One that has got its turn and does not know yet gives it on.
         let more: Vec<_> = (0..2).map(|_| line.enter(one).unwrap()).collect();
-        let (unaware, mut behind) = (line.enter(one).unwrap(), line.enter(other).unwrap());
+        let unaware = line.enter(one).unwrap();
+        let mut behind = line.enter(other).unwrap();
         drop(first);
         assert!(!has_turn(&mut behind));
         drop(unaware);

@@ -292,7 +292,8 @@ impl UploadProgress {
 }
 
 fn log_untracked(r: &Request, zone: &UploadZone, id: &[u8], error: TrackError) {
-    let (name, id) = (zone.name(), Text(id));
+    let name = zone.name();
+    let id = Text(id);
     match error {
         TrackError::Known => r.log(
             Level::Info,

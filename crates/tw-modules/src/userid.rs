@@ -289,7 +289,8 @@ impl UserId {
         static SEQUENCE_V1: AtomicU32 = AtomicU32::new(1);
         static SEQUENCE: AtomicU32 = AtomicU32::new(SEQUENCE_START);
         // As nginx has it: seconds and numbers of services have 32 bits here.
-        let (now, service) = (tw_rt::clock::unix().secs as u32, self.service.map(|service| service as u32));
+        let now = tw_rt::clock::unix().secs as u32;
+        let service = self.service.map(|service| service as u32);
         if self.mode == Mode::V1 {
             let sequence = SEQUENCE_V1.fetch_add(SEQUENCE_STEP, Relaxed);
             return Id([service.unwrap_or(0), now, process(), sequence]);

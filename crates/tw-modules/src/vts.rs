@@ -268,9 +268,12 @@ impl Vts {
             let name = name.strip_prefix('$').unwrap_or(&name);
             // Blocks without the directive have no value.
             let slot = cx.vars.compute(name, SlotKind::Volatile(Arc::new(missing)), variable.span)?;
-            let (template, zone, average) = (cx.template(&node)?, zone.clone(), self.average);
+            let template = cx.template(&node)?;
+            let zone = zone.clone();
+            let average = self.average;
             let compute = move |r: &Request, out: &mut Vec<u8>| {
-                let (mut text, mut key) = (Vec::new(), Vec::new());
+                let mut text = Vec::new();
+                let mut key = Vec::new();
                 template.eval(r, &mut text);
                 name_of(&text, is_filter).write_key(&mut key);
                 put_number(out, zone.with(&key, |node| stat.of(node, average, now_ms())).unwrap_or(0))

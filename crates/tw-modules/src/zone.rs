@@ -137,7 +137,8 @@ pub(crate) fn declare<P: Protocol, T: ZoneCounters>(
     let counted = cx.keep(name, fits, || make(Zone::new(name, *size, &key.lossy())));
     let before = &counted.zone().key;
     if **before != *key.lossy() {
-        let (name, keyed) = (Text(name), words.keyed);
+        let name = Text(name);
+        let keyed = words.keyed;
         return Err(ConfError::new(format!(
             "{keyed} \"{name}\" uses the \"{key}\" key while previously it used the \"{before}\" key"
         )));
@@ -152,7 +153,8 @@ pub(crate) fn missing(node: &Node) -> ConfError {
 
 /// Error of the second of two declarations of a zone in one configuration.
 fn declared_twice(directive: &str, name: &[u8], sizes: [u64; 2], key: &str) -> String {
-    let (name, [first, second]) = (Text(name), sizes);
+    let name = Text(name);
+    let [first, second] = sizes;
     if first == second {
         format!("{directive} \"{name}\" is already bound to key \"{key}\"")
     } else {
@@ -228,7 +230,8 @@ pub(crate) fn eval_key<S: Session, V>(
     key.clear();
     template.eval(s, key);
     if key.len() > max {
-        let (name, key) = (&zone.key, Text(key));
+        let name = &zone.key;
+        let key = Text(key);
         let message = format_args!("the value of the \"{name}\" key is more than {max} bytes: \"{key}\"");
         s.log(Level::Error, message);
         return false;

@@ -83,7 +83,8 @@ fn level(node: &Node) -> Result<i32, ConfError> {
     match text.parse() {
         Ok(level) if level != 0 && LEVELS.contains(&level) => Ok(level),
         Ok(_) => {
-            let (min, max) = (LEVELS.start(), LEVELS.end());
+            let min = LEVELS.start();
+            let max = LEVELS.end();
             Err(node.fail(format!("zstd compress level must between {min} and {max} excluding 0")))
         }
         Err(_) => Err(node.error("invalid number")),

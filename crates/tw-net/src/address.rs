@@ -168,7 +168,8 @@ fn looks_like_ports(text: &str) -> bool {
 
 fn parse_ports(text: &str) -> Result<Ports, AddressError> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let (first, last) = (parse_port(first)?, parse_port(last)?);
+    let first = parse_port(first)?;
+    let last = parse_port(last)?;
     if first > last { Err(AddressError::InvalidPortRange) } else { Ok(first..=last) }
 }
 

@@ -117,8 +117,10 @@ fn addrs_v1(line: &str) -> Option<Addrs> {
         "TCP6" => |word| word.parse().ok().map(IpAddr::V6),
         _ => return None,
     };
-    let (src, dst) = (ip(words.next()?)?, ip(words.next()?)?);
-    let (src_port, dst_port) = (port(words.next()?)?, port(words.next()?)?);
+    let src = ip(words.next()?)?;
+    let dst = ip(words.next()?)?;
+    let src_port = port(words.next()?)?;
+    let dst_port = port(words.next()?)?;
     let addrs = Addrs { src: SocketAddr::new(src, src_port), dst: SocketAddr::new(dst, dst_port) };
     words.next().is_none().then_some(addrs)
 }

@@ -295,7 +295,9 @@ impl State {
 /// At most `max` bytes of `parts` from `start` on, in the first so many of the slices.
 fn window<'a>(parts: &'a [IoSlice<'a>], start: usize, max: usize) -> ([IoSlice<'a>; PARTS_MAX], usize) {
     let mut found = [IoSlice::new(&[]); PARTS_MAX];
-    let (mut skip, mut room, mut count) = (start, max, 0);
+    let mut skip = start;
+    let mut room = max;
+    let mut count = 0;
     for part in parts {
         if count == PARTS_MAX || room == 0 {
             break;

@@ -85,7 +85,8 @@ fn main() -> io::Result<()> {
     let requests = Arc::new(AtomicU64::new(0));
     let workers: Vec<LoopThread<()>> = (0..workers)
         .map(|index| {
-            let (listener, requests) = (listen(addr)?, Arc::clone(&requests));
+            let listener = listen(addr)?;
+            let requests = Arc::clone(&requests);
             LoopThread::start(LoopOptions::new(index), |inbox| serve(listener, requests, inbox))
         })
         .collect::<io::Result<_>>()?;

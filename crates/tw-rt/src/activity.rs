@@ -108,7 +108,8 @@ pub struct ActivitySnapshot {
 impl LoopActivity {
     /// Reads the current activity. Neither waits nor disturbs the loop.
     pub fn snapshot(&self) -> ActivitySnapshot {
-        let (turn, doing) = (self.turn.load(Relaxed), ActivityWord(self.doing.load(Relaxed)));
+        let turn = self.turn.load(Relaxed);
+        let doing = ActivityWord(self.doing.load(Relaxed));
         ActivitySnapshot {
             turn: (turn % 2 == 1).then_some(turn),
             subject: doing.subject(),

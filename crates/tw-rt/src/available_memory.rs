@@ -108,7 +108,9 @@ fn read(root: &Path) -> Reading {
         .lines()
         .filter_map(|line| {
             let mut parts = line.splitn(3, ':');
-            let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+            let number = parts.next()?;
+            let controllers = parts.next()?;
+            let path = parts.next()?;
             let version = if controllers.split(',').any(|name| name == "memory") {
                 Version::V1
             } else if number == "0" && controllers.is_empty() {
@@ -133,7 +135,8 @@ fn read(root: &Path) -> Reading {
 /// Bytes of the process that are in memory and no pages of files, by `/proc/self/statm`.
 fn resident(statm: &str) -> Option<u64> {
     let mut pages = statm.split_ascii_whitespace().skip(1).map(|word| word.parse::<u64>().ok());
-    let (resident, shared) = (pages.next()??, pages.next()??);
+    let resident = pages.next()??;
+    let shared = pages.next()??;
     Some(resident.saturating_sub(shared).saturating_mul(rustix::param::page_size() as u64))
 }
 
@@ -165,7 +168,8 @@ impl Version {
         // proc_pid_mountinfo(5): number, parent, device, root, mount point, options, optional fields, a dash, type, source, super.
         let (fields, kind) = mount.split_once(" - ")?;
         let mut fields = fields.split(' ').skip(3);
-        let (top, point) = (fields.next()?, fields.next()?);
+        let top = fields.next()?;
+        let point = fields.next()?;
         let mut kind = kind.split(' ');
         let is_of_this_version = match (self, kind.next()?) {
             (Self::V1, "cgroup") => kind.nth(1)?.split(',').any(|option| option == "memory"),

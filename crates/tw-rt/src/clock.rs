@@ -96,7 +96,8 @@ pub(crate) fn turn(now: Instant) {
         }
         _ => (wall_now(), now, process_span(now), Duration::ZERO),
     };
-    let (unix, millis) = (UnixTime::from_span(wall + since), whole_millis(measured_span + since));
+    let unix = UnixTime::from_span(wall + since);
+    let millis = whole_millis(measured_span + since);
     TURN.set(Some(Turn { now, millis, unix, wall, measured, measured_span }));
 }
 

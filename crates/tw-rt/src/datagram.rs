@@ -80,7 +80,8 @@ impl DatagramSocket {
     /// The loop cannot watch it.
     pub fn new(fd: OwnedFd, peers: DatagramPeers) -> io::Result<Self> {
         let watched = UdpSocket::from_std(fd.into())?;
-        let (event, asks_kernel) = (Cell::new(ErrorEvent::None), Cell::new(false));
+        let event = Cell::new(ErrorEvent::None);
+        let asks_kernel = Cell::new(false);
         Ok(Self { watched, segments: SegmentUse::on(), peers, event, asks_kernel })
     }
 
@@ -360,7 +361,8 @@ mod tests {
     #[test]
     fn datagrams_are_received_and_answered() {
         on_loop(|| async {
-            let (ours, peer) = (socket(), UdpSocket::bind("127.0.0.1:0").unwrap());
+            let ours = socket();
+            let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
             let to = ours.local_addr().unwrap();
             let ours = DatagramSocket::new(ours.into(), DatagramPeers::Many).unwrap();
             let mut batch = ReceiveBatch::default();
@@ -409,7 +411,8 @@ mod tests {
     #[test]
     fn message_that_fails_is_passed_over() {
         on_loop(|| async {
-            let (ours, peer) = (socket(), UdpSocket::bind("127.0.0.1:0").unwrap());
+            let ours = socket();
+            let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
             ours.connect(peer.local_addr().unwrap()).unwrap();
             let ours = DatagramSocket::new(ours.into(), DatagramPeers::One).unwrap();
             let large = vec![0; 65_508];
@@ -424,7 +427,8 @@ mod tests {
     #[test]
     fn segments_that_are_refused_are_sent_one_by_one() {
         on_loop(|| async {
-            let (ours, peer) = (socket(), UdpSocket::bind("127.0.0.1:0").unwrap());
+            let ours = socket();
+            let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
             ours.connect(peer.local_addr().unwrap()).unwrap();
             let ours = DatagramSocket::new(ours.into(), DatagramPeers::One).unwrap();
             ours.segments.is_on.set(false);

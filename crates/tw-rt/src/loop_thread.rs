@@ -163,7 +163,8 @@ impl<M: Send + 'static> LoopThread<M> {
     {
         let (inbox, messages) = mpsc::unbounded_channel();
         let stats = Arc::new(LoopStats::default());
-        let (index, name) = (options.index, options.name.clone());
+        let index = options.index;
+        let name = options.name.clone();
         let (started, outcome) = start::sync_channel(1);
         let filter = options.guard.prepare(options.send_file)?;
         let turns = Turns { options, stats: Arc::clone(&stats) };
@@ -234,7 +235,8 @@ impl Turns {
     fn build(&self) -> io::Result<LocalRuntime> {
         watch::attach_stats(&self.stats);
         turn_parts::attach();
-        let (turns, next_turns) = (self.clone(), self.clone());
+        let turns = self.clone();
+        let next_turns = self.clone();
         Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -367,7 +369,8 @@ mod tests {
             }
         }
         let (sender, receiver) = start::channel();
-        let (kept, (end, is_over)) = (Kept(sender), start::channel::<()>());
+        let kept = Kept(sender);
+        let (end, is_over) = start::channel::<()>();
         let thread = LoopThread::<()>::start_until(LoopOptions::new(0), end, |_| async move {
             spawn_local(Subject { kind: "endless", id: 1 }, async move {
                 let _kept = kept;
@@ -431,7 +434,8 @@ mod tests {
 
     #[test]
     fn other_threads_see_a_loops_activity() {
-        let ((enter, entered), (leave, left)) = (start::channel(), start::channel());
+        let (enter, entered) = start::channel();
+        let (leave, left) = start::channel();
         let subject = Subject { kind: "connection", id: 7 };
         let thread = LoopThread::<()>::start(LoopOptions::new(0), move |mut inbox| async move {
             let hangs = move || {

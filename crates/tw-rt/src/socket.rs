@@ -120,7 +120,8 @@ impl Socket {
             // A Unix socket holds nothing back.
             Kind::Unix => NoDelay::Set,
         };
-        let (nodelay, input) = (Cell::new(nodelay), Cell::new(Input::AsNotified));
+        let nodelay = Cell::new(nodelay);
+        let input = Cell::new(Input::AsNotified);
         Self { kind, nodelay, input, state: RefCell::new(State::Fresh(fresh)) }
     }
 

@@ -125,7 +125,8 @@ impl fmt::Display for Stall {
             Cause::Processor => "had no processor",
             Cause::Kernel => "was blocked in the kernel",
         };
-        let (part, turn) = (self.parts.of(self.cause).as_millis(), self.turn.as_millis());
+        let part = self.parts.of(self.cause).as_millis();
+        let turn = self.turn.as_millis();
         write!(f, "event loop of worker {} {what} for {part} ms of a turn of {turn} ms", self.index)?;
         if let Some(Culprit { subject, operation, took }) = self.culprit {
             write!(f, ", {} ms by {}", took.as_millis(), subject)?;

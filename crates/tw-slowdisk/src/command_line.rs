@@ -85,7 +85,8 @@ pub enum Command {
 
 /// Reads the words of the command line; `None` asks for help. The error is a message.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Option<Options>, String> {
-    let (mut paths, mut settings) = (Vec::new(), Settings::default());
+    let mut paths = Vec::new();
+    let mut settings = Settings::default();
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
         match word.to_str() {
@@ -136,7 +137,8 @@ fn set(settings: &mut Settings, option: &str, next: impl FnOnce() -> Option<Stri
 /// The text of `--help`.
 pub fn help() -> String {
     let usage = usage("Usage: tailwater-slowdisk directory mount-point", OPTIONS);
-    let (about, lines) = (wrapped(ABOUT, "", ""), wrapped(LINES, "", ""));
+    let about = wrapped(ABOUT, "", "");
+    let lines = wrapped(LINES, "", "");
     format!("{usage}\n{about}\nOptions:\n{}\n{lines}", listed(OPTIONS, &[]))
 }
 

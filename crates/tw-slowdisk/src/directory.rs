@@ -99,7 +99,8 @@ impl Directory {
         if !self.keeps_owners {
             return Ok(());
         }
-        let (uid, gid) = (Uid::from_raw(owner.uid), Gid::from_raw(owner.gid));
+        let uid = Uid::from_raw(owner.uid);
+        let gid = Gid::from_raw(owner.gid);
         chownat(dir, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
     }
 
@@ -143,7 +144,8 @@ impl Store for Directory {
             chmodat(&dir, &name, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?;
         }
         if change.uid.is_some() || change.gid.is_some() {
-            let (uid, gid) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
+            let uid = change.uid.map(Uid::from_raw);
+            let gid = change.gid.map(Gid::from_raw);
             chownat(&dir, &name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
         }
         if let Some(length) = change.size {
@@ -266,7 +268,8 @@ impl Store for Directory {
     }
 
     fn link(&self, ino: u64, (parent, name): (u64, &OsStr)) -> Result<FileAttr, Errno> {
-        let ((old_dir, old_name), dir) = (self.place(ino)?, self.dir(parent)?);
+        let (old_dir, old_name) = self.place(ino)?;
+        let dir = self.dir(parent)?;
         linkat(old_dir, &old_name, &dir, name, AtFlags::empty())?;
         self.entry(dir.as_fd(), parent, name)
     }
@@ -284,7 +287,8 @@ impl Store for Directory {
     }
 
     fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr), replace: bool) -> Result<(), Errno> {
-        let (old, new) = (self.dir(from.0)?, self.dir(to.0)?);
+        let old = self.dir(from.0)?;
+        let new = self.dir(to.0)?;
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         let freed = self.size_of_last_name(new.as_fd(), to.1);
         renameat_with(&old, from.1, &new, to.1, flags)?;

@@ -195,7 +195,8 @@ impl<S: Store> Filesystem for Front<S> {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let (accessed, modified) = (atime.map(time), mtime.map(time));
+        let accessed = atime.map(time);
+        let modified = mtime.map(time);
         let handle = handle.map(|handle| handle.0);
         let change = Change { mode, uid, gid, size, accessed, modified, handle };
         let operation = move |shared: &Shared<S>| shared.store.change(ino.0, &change);
@@ -290,7 +291,8 @@ impl<S: Store> Filesystem for Front<S> {
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let (owner, target) = (owner(request), target.to_owned());
+        let owner = owner(request);
+        let target = target.to_owned();
         let operation =
             by_name(parent, name, move |shared: &Shared<S>, at| shared.store.make_link(at, &target, owner));
         self.answer(Op::Link, name, reply, operation, send_entry);

@@ -83,7 +83,8 @@ fn operations_reach_the_directory_below() {
     let file = OpenOptions::new().write(true).open(bench.at("h")).unwrap();
     file.set_len(5).unwrap();
     file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000)).unwrap();
-    let (above, below) = (fs::metadata(bench.at("h")).unwrap(), fs::metadata(bench.below.join("h")).unwrap());
+    let above = fs::metadata(bench.at("h")).unwrap();
+    let below = fs::metadata(bench.below.join("h")).unwrap();
     assert_eq!((below.len(), below.mode() & 0o777, below.mtime()), (5, 0o640, 1_000));
     assert_eq!(
         (above.len(), above.mode(), above.mtime(), above.uid()),

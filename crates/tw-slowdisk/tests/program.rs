@@ -30,7 +30,8 @@ impl Program {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let input = child.stdin.take().unwrap();
+        let output = child.stdout.take().unwrap();
         let mut program = Self { child, input, output: BufReader::new(output) };
         if program.line().contains("is mounted on") {
             return Some(program);
@@ -82,7 +83,8 @@ fn is_mounted(point: &Path) -> bool {
 
 #[test]
 fn lines_change_the_disk_until_a_signal_unmounts_it() {
-    let (below, point) = (TempDir::new("below").unwrap(), TempDir::new("point").unwrap());
+    let below = TempDir::new("below").unwrap();
+    let point = TempDir::new("point").unwrap();
     below.write("f", "content").unwrap();
     let words = [below.path(), point.path()].map(|path| path.to_str().unwrap().to_owned());
     let Some(mut program) = Program::start(&[&words[0], &words[1], "--eio", "100%"]) else { return };
@@ -109,7 +111,8 @@ fn lines_change_the_disk_until_a_signal_unmounts_it() {
 
 #[test]
 fn program_ends_when_the_disk_is_unmounted() {
-    let (below, point) = (TempDir::new("below").unwrap(), TempDir::new("point").unwrap());
+    let below = TempDir::new("below").unwrap();
+    let point = TempDir::new("point").unwrap();
     let words = [below.path(), point.path()].map(|path| path.to_str().unwrap().to_owned());
     let Some(mut program) = Program::start(&[&words[0], &words[1]]) else { return };
     if !rustix::process::geteuid().is_root() {
@@ -123,7 +126,8 @@ fn program_ends_when_the_disk_is_unmounted() {
 fn mistakes_end_the_program_with_a_message() {
     let dir = TempDir::new("below").unwrap();
     let file = dir.write("file", "").unwrap();
-    let (dir, file) = (dir.path().to_str().unwrap(), file.to_str().unwrap());
+    let dir = dir.path().to_str().unwrap();
+    let file = file.to_str().unwrap();
     let has_fuse = Path::new("/dev/fuse").exists();
     for (words, message) in [
         (&[][..], "a directory and a mount point are needed"),

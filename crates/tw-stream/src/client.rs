@@ -110,7 +110,8 @@ impl Client {
         generation: Rc<LoopGeneration>,
         server: ServerId,
     ) -> Rc<Self> {
-        let (id, nowhere) = (home.counts.next_connection(), Addr::Unix(None));
+        let id = home.counts.next_connection();
+        let nowhere = Addr::Unix(None);
         let accepted = tw_rt::clock::now();
         let address = AddressFacts { accepted, server, proxy_protocol: false, tls: false };
         let listen = (Rc::new(nowhere.clone()), SocketKind::Stream);

@@ -254,7 +254,9 @@ pub(crate) fn receive(
             return;
         }
     }
-    let (peer, from, listen) = (peer.cloned(), *local, Rc::clone(listen));
+    let peer = peer.cloned();
+    let from = *local;
+    let listen = Rc::clone(listen);
     let origin = Origin { listener: listener.clone(), peer, from, listen, key };
     begin(home, Rc::new(origin), Beginning::First(Bytes::copy_from_slice(bytes)));
 }
@@ -294,7 +296,8 @@ pub(crate) fn receive_passed(home: &Rc<StreamLoop>, datagram: PassedDatagram) {
 /// further datagrams.
 pub(crate) fn resume(home: &Rc<StreamLoop>, listener: Rc<DatagramListener>, inherited: InheritedSession) {
     let record = inherited.record();
-    let (listen, peer) = (Addr::Inet(record.listen), SocketAddrAny::from(record.client));
+    let listen = Addr::Inet(record.listen);
+    let peer = SocketAddrAny::from(record.client);
     let key = SessionKey::new(&listen, Some(peer.clone()), record.local);
     let origin = Origin { listener, peer: Some(peer), from: record.local, listen: Rc::new(listen), key };
     begin(home, Rc::new(origin), Beginning::Inherited(Box::new(inherited)));
@@ -345,8 +348,11 @@ impl DatagramClient {
             let slot = all.insert(client.clone());
             all.mark_idle(&slot, Waker::noop().clone());
             drop(all);
-            let (queue, is_address_gone, is_moved) = (RefCell::default(), Cell::new(false), Cell::new(false));
-            let (inherited, sessions) = (Cell::new(None), sessions.clone());
+            let queue = RefCell::default();
+            let is_address_gone = Cell::new(false);
+            let is_moved = Cell::new(false);
+            let inherited = Cell::new(None);
+            let sessions = sessions.clone();
             Self { origin, queue, slot, is_address_gone, is_moved, inherited, sessions }
         });
         if let Some(key) = &client.origin.key {
@@ -357,7 +363,8 @@ impl DatagramClient {
 
     /// Serves the session.
     async fn serve(self: &Rc<Self>, id: u64, beginning: Beginning, home: &Rc<StreamLoop>) {
-        let (peer, listen) = (Addr::from(self.origin.peer.clone()), self.origin.listen.clone());
+        let peer = Addr::from(self.origin.peer.clone());
+        let listen = self.origin.listen.clone();
         let listen = (listen, SocketKind::Datagram);
         let begun = match &beginning {
             Beginning::First(_) => tw_rt::clock::now(),
@@ -414,7 +421,8 @@ impl DatagramClient {
     /// Adds a datagram to the queue, or drops it if that is full.
     fn push(&self, home: &StreamLoop, datagram: Bytes) {
         let mut queue = self.queue.borrow_mut();
-        let (len, queued) = (datagram.len(), self.sessions.queued.get());
+        let len = datagram.len();
+        let queued = self.sessions.queued.get();
         let is_full = queue.datagrams.len() >= QUEUED_DATAGRAMS_MAX
             || !queue.datagrams.is_empty() && queue.bytes + len > QUEUED_BYTES_MAX
             || queued + len > QUEUED_OF_LOOP_MAX;

@@ -92,7 +92,8 @@ pub fn explain(
         return Ok(explained.ok_or_else(|| no_address(&address)));
     }
     let (sender, receiver) = mpsc::channel();
-    let (generation, host) = (generation.clone(), session.host.clone());
+    let generation = generation.clone();
+    let host = session.host.clone();
     let home = tw_rt::LoopThread::<()>::start(LoopOptions::new(0), move |_| async move {
         // The caller waits for it.
         let _ = sender.send(explain_tls(generation, &address, &host));

@@ -105,7 +105,8 @@ impl TlsHost for SessionHost<'_> {
     fn choose_server(&self, name: &str) -> Option<ChosenServer<Self>> {
         let client = &self.0.client;
         choose_server(self.0, name.as_bytes());
-        let (ssl, default) = (&client.server().ssl, client.group()?.servers.default_server);
+        let ssl = &client.server().ssl;
+        let default = client.group()?.servers.default_server;
         if ssl.reject_handshake {
             return None;
         }

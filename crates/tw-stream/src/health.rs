@@ -130,7 +130,8 @@ impl HealthCheckGroup {
         let mut all: Vec<Self> = Vec::new();
         for (at, server) in servers.iter().enumerate() {
             let Some(check) = &server.plan.health_check else { continue };
-            let (group, check) = (&check.target.group, (ServerId(at as u32), check.clone()));
+            let group = &check.target.group;
+            let check = (ServerId(at as u32), check.clone());
             match all.iter_mut().find(|checks| Arc::ptr_eq(&checks.group, group)) {
                 Some(checks) => checks.checks.push(check),
                 None => all.push(Self { group: group.clone(), checks: vec![check] }),

@@ -46,7 +46,9 @@ impl OcspClient for LoopOcspClient {
         let Some(services) = self.home.services() else {
             return Err("no OCSP client".to_owned());
         };
-        let (url, der, resolving) = (url.clone(), der.to_vec(), self.resolving.clone());
+        let url = url.clone();
+        let der = der.to_vec();
+        let resolving = self.resolving.clone();
         services.query_ocsp(OcspQuery { url, der, size_max, resolving }).await
     }
 }

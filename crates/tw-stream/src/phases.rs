@@ -52,7 +52,9 @@ pub(crate) fn run(mut session: Option<StreamSession>) -> impl Future<Output = ()
 
 fn log_begin(s: &StreamSession) {
     let client = &s.client;
-    let (udp, peer, listen) = (client.log_prefix(), client.peer(), &client.listen);
+    let udp = client.log_prefix();
+    let peer = client.peer();
+    let listen = &client.listen;
     client.write(Level::Info, format_args!("{udp}client {peer} connected to {listen}"));
 }
 

@@ -73,7 +73,8 @@ impl Plan {
     pub(crate) fn install(&mut self, module: &'static str, install: impl FnOnce(&mut Self)) {
         let lens =
             |plan: &Self| [plan.preaccess.len(), plan.access.len(), plan.preread.len(), plan.loggers.len()];
-        let (before, content) = (lens(self), self.content.take());
+        let before = lens(self);
+        let content = self.content.take();
         install(self);
         let after = lens(self);
         let PlannedModules { preaccess, access, preread, content: content_module, log } = &mut self.modules;

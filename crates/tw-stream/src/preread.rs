@@ -43,7 +43,8 @@ pub enum PrereadStep {
 pub(crate) async fn run(s: &mut StreamSession) -> PhaseResult {
     let client = s.client.clone();
     let server = client.server();
-    let (began, timeout) = (tw_rt::clock::now(), server.settings.preread_timeout);
+    let began = tw_rt::clock::now();
+    let timeout = server.settings.preread_timeout;
     let deadline = RefCell::new(Deadline::new());
     for handler in &server.plan.preread {
         loop {

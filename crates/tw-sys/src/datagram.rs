@@ -208,7 +208,9 @@ fn send_up_to<const MAX: usize>(
         *part = libc::iovec { iov_base: base, iov_len: message.bytes.len() };
     }
     let mut headers: [libc::mmsghdr; MAX] = std::array::from_fn(|_| empty_header());
-    let (mut begin, mut ends, mut rest) = (0, [0; MAX], &mut parts[..]);
+    let mut begin = 0;
+    let mut ends = [0; MAX];
+    let mut rest = &mut parts[..];
     let mut header_count = 0;
     while let Some(first) = messages.get(begin) {
         let count = joined_count(&messages[begin..], joining);
@@ -375,7 +377,8 @@ mod tests {
 
     #[test]
     fn batches_keep_the_borders_of_datagrams_of_any_size() {
-        let (one, two) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        let one = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let two = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut batch = ReceiveBatch::default();
         assert_eq!(batch.receive(&two).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         let to = address(&two);
@@ -427,7 +430,8 @@ mod tests {
 
     #[test]
     fn segments_are_datagrams_of_their_own() {
-        let (one, two) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        let one = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let two = UdpSocket::bind("127.0.0.1:0").unwrap();
         let to = address(&two);
         let message =
             OutgoingMessage { bytes: b"aaabbbc", to: Some(&to), from: None, segment: Some(3), ecn: 0 };
@@ -457,10 +461,12 @@ mod tests {
 
     #[test]
     fn datagrams_that_are_joined_arrive_as_they_were() {
-        let (one, two) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        let one = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let two = UdpSocket::bind("127.0.0.1:0").unwrap();
         let three = UdpSocket::bind("127.0.0.1:0").unwrap();
         two.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
-        let (to, other) = (address(&two), address(&three));
+        let to = address(&two);
+        let other = address(&three);
         let message = |bytes| OutgoingMessage { bytes, to: Some(&to), from: None, segment: None, ecn: 0 };
         let elsewhere = OutgoingMessage { to: Some(&other), ..message(b"aaa") };
         let large = [7; 1_300];
@@ -473,7 +479,8 @@ mod tests {
         for (joining, expected) in
             [(Joining::Join, &[3, 1, 1, 1, 1, 1, 1, 1, 1, 1][..]), (Joining::Separate, &[1; 12])]
         {
-            let (mut counts, mut rest) = (Vec::new(), &messages[..]);
+            let mut counts = Vec::new();
+            let mut rest = &messages[..];
             while !rest.is_empty() {
                 counts.push(joined_count(rest, joining));
                 rest = &rest[counts[counts.len() - 1]..];

@@ -57,7 +57,8 @@ mod tests {
     #[test]
     fn one_of_many_concurrent_callers_takes_the_descriptor() {
         const TAKERS: usize = 8;
-        let (_alone, start) = (ALONE.lock(), Barrier::new(TAKERS));
+        let _alone = ALONE.lock();
+        let start = Barrier::new(TAKERS);
         for _ in 0..500 {
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             rustix::io::fcntl_setfd(&socket, FdFlags::empty()).unwrap();

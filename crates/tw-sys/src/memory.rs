@@ -34,7 +34,8 @@ impl ConcealedPages {
     /// Locks the pages of `bytes`, which must not move meanwhile, as far as the limit (`RLIMIT_MEMLOCK`) and the kernel allow.
     pub fn new(bytes: &[u8]) -> Self {
         let page = rustix::param::page_size();
-        let (start, end) = (bytes.as_ptr().addr(), bytes.as_ptr().addr() + bytes.len());
+        let start = bytes.as_ptr().addr();
+        let end = bytes.as_ptr().addr() + bytes.len();
         let pages = start / page * page..end.div_ceil(page) * page;
         // What cannot be locked is wiped all the same.
         let _ = lock(&pages);
@@ -111,7 +112,9 @@ impl MappedFile {
     ///
     /// Errors: those of `mmap`, such as `ENODEV` where the file system cannot.
     pub fn new(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
-        let (at, protection, flags) = (std::ptr::null_mut(), ProtFlags::READ, MapFlags::SHARED);
+        let at = std::ptr::null_mut();
+        let protection = ProtFlags::READ;
+        let flags = MapFlags::SHARED;
         // SAFETY: a new mapping at an address where nothing is. Nobody reads through it, so it does not matter who changes the
         // file, or makes it shorter.
         let start = unsafe { rustix::mm::mmap(at, len, protection, flags, file, 0) }?;
@@ -154,7 +157,8 @@ mod tests {
     /// The flags of the mappings that are meant, by their addresses and the line that begins what is said of them.
     fn flags(is_meant: impl Fn(&Range<usize>, &str) -> bool) -> Vec<String> {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-        let (mut found, mut is_it) = (Vec::new(), false);
+        let mut found = Vec::new();
+        let mut is_it = false;
         for line in smaps.lines() {
             let range = line.split(' ').next().and_then(|range| range.split_once('-'));
             let number = |text| usize::from_str_radix(text, 16).ok();
@@ -179,7 +183,8 @@ mod tests {
     fn locked_pages_are_counted_and_unmapped_ones_are_an_error() {
         // Whole pages, so that nobody else's are meant.
         let kept = vec![1_u8; 64 * 1024];
-        let (start, middle) = (kept.as_ptr().addr(), kept.as_ptr().addr() + kept.len() / 2);
+        let start = kept.as_ptr().addr();
+        let middle = kept.as_ptr().addr() + kept.len() / 2;
         assert!(!is_locked(middle));
         if let Err(error) = lock(&(start..start + kept.len())) {
             return leave_out(Lacks::Machine, format_args!("no memory may be locked: {error}"));

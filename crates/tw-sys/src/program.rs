@@ -94,7 +94,9 @@ fn parts_of(maps: &str) -> Vec<Segment> {
 
 fn mapped_file(line: &str) -> Option<(Kind, Range<usize>, &str)> {
     let mut fields = line.split_ascii_whitespace();
-    let (addresses, rights, path) = (fields.next()?, fields.next()?, fields.nth(3)?);
+    let addresses = fields.next()?;
+    let rights = fields.next()?;
+    let path = fields.nth(3)?;
     let (start, end) = addresses.split_once('-')?;
     let number = |text| usize::from_str_radix(text, 16).ok();
     let kind = match rights {

@@ -77,7 +77,8 @@ fn verify(key: &[u8], padding: Padding, digest: Digest, message: &[u8], signatur
         return None;
     }
     let mut options = ptr::null_mut();
-    let (engine, digest) = (ptr::null_mut(), method(digest));
+    let engine = ptr::null_mut();
+    let digest = method(digest);
     // SAFETY: context and key live until the end; `options` belongs to the context.
     good(unsafe { EVP_DigestVerifyInit(context.0, &raw mut options, digest, engine, key.0) })?;
     let padded = match padding {
@@ -137,7 +138,9 @@ mod tests {
         const fn digit(byte: u8) -> u8 {
             if byte >= b'a' { byte - b'a' + 10 } else { byte - b'0' }
         }
-        let (text, mut bytes, mut at) = (text.as_bytes(), [0; LEN], 0);
+        let text = text.as_bytes();
+        let mut bytes = [0; LEN];
+        let mut at = 0;
         while at < LEN {
             bytes[at] = digit(text[2 * at]) * 16 + digit(text[2 * at + 1]);
             at += 1;

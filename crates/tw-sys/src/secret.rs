@@ -61,7 +61,8 @@ pub fn within<T>(work: impl FnOnce() -> T) -> T {
 /// Locks the vault again after everything was unlocked (munlockall(2)), as far as the limit allows.
 pub fn relock() {
     let mut vault = vault();
-    let (start, used) = (vault.start, vault.used.next_multiple_of(STEP_SIZE));
+    let start = vault.start;
+    let used = vault.used.next_multiple_of(STEP_SIZE);
     vault.locked = (0..used)
         .step_by(STEP_SIZE)
         .filter(|step| memory::lock(&(start + step..start + step + STEP_SIZE)).is_ok())

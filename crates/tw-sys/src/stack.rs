@@ -351,7 +351,8 @@ mod tests {
     #[test]
     fn late_response_does_not_block_the_next_request() {
         install_handler().unwrap();
-        let ((sender, receiver), (end, ended)) = (channel(), channel::<()>());
+        let (sender, receiver) = channel();
+        let (end, ended) = channel::<()>();
         let other = thread::spawn(move || {
             sender.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
             ended.recv().unwrap();

@@ -57,7 +57,8 @@ fn stack_of_another_thread_is_read() {
 
     let stop = Arc::new(AtomicBool::new(false));
     let spinner = {
-        let (stop, sender) = (stop.clone(), sender.clone());
+        let stop = stop.clone();
+        let sender = sender.clone();
         thread::spawn(move || {
             sender.send(tid()).unwrap();
             spins(&stop);

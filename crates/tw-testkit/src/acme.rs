@@ -196,7 +196,8 @@ impl Shared {
             return;
         }
         let mut words = head.split(' ');
-        let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let method = words.next().unwrap_or_default();
+        let path = words.next().unwrap_or_default();
         let Some(Reply(status, fields, body)) = self.answer(method, path, &body, conn) else { return };
         let fields = format!("{fields}Replay-Nonce: {}\r\nConnection: close\r\n", self.nonce());
         let len = body.len();

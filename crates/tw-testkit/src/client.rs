@@ -410,7 +410,8 @@ mod tests {
         let server = thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             stream.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
-            let (mut request, mut byte) = (Vec::new(), [0]);
+            let mut request = Vec::new();
+            let mut byte = [0];
             while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
                 request.push(byte[0]);
             }

@@ -250,7 +250,8 @@ impl DnsServer {
         let addr = udp.local_addr().expect("a bound socket has an address");
         let script: Mutex<Box<Script>> = Mutex::new(Box::new(script));
         let shared = Arc::new(Shared { is_over: AtomicBool::new(false), script, log: Mutex::default() });
-        let (for_udp, for_tcp) = (Arc::clone(&shared), Arc::clone(&shared));
+        let for_udp = Arc::clone(&shared);
+        let for_tcp = Arc::clone(&shared);
         let threads = vec![
             thread::spawn(move || for_udp.serve_udp(&udp)),
             thread::spawn(move || for_tcp.serve_tcp(&tcp)),

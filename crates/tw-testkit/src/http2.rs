@@ -134,7 +134,8 @@ impl Http2 {
         fields: &[(&str, &str)],
         content: &[u8],
     ) -> Result<Http2Response, h2::Error> {
-        let (head, content) = (head(method, path, fields), Bytes::copy_from_slice(content));
+        let head = head(method, path, fields);
+        let content = Bytes::copy_from_slice(content);
         self.run(|requests| exchange(requests, head, content))
     }
 

@@ -137,7 +137,9 @@ where
             let answer = Arc::new(answer);
             let mut conn = 0;
             while let Ok((stream, _)) = listener.accept().await {
-                let (settings, answer, secured) = (settings.clone(), answer.clone(), secured.clone());
+                let settings = settings.clone();
+                let answer = answer.clone();
+                let secured = secured.clone();
                 tokio::spawn(async move {
                     match secured {
                         None => serve(settings, stream, conn, answer).await,

@@ -72,7 +72,8 @@ mod tests {
 
     #[test]
     fn left_out_test_is_reported_past_the_runner_and_fails_in_strict_mode() {
-        let (dir, program) = (TempDir::new("left-out-test").unwrap(), std::env::current_exe().unwrap());
+        let dir = TempDir::new("left-out-test").unwrap();
+        let program = std::env::current_exe().unwrap();
         let name = "left_out::tests::both_kinds";
         for (value, expected) in [("", 2), ("strict", 1)] {
             let file = dir.join(format!("said{value}"));
@@ -80,8 +81,8 @@ mod tests {
             test.args(["--exact", name]).env(VARIABLE, value).env(FILE_VARIABLE, &file);
             let run = test.output().unwrap();
             assert_eq!(run.status.success(), value.is_empty(), "{run:?}");
-            let (seen, kept) =
-                (String::from_utf8(run.stderr).unwrap(), std::fs::read_to_string(file).unwrap());
+            let seen = String::from_utf8(run.stderr).unwrap();
+            let kept = std::fs::read_to_string(file).unwrap();
             for text in [&seen, &kept] {
                 let lines: Vec<_> = text.lines().filter(|line| line.contains(name)).collect();
                 assert_eq!(lines.len(), expected, "{value:?}: {text}");

@@ -147,7 +147,8 @@ impl Mmdb {
                 Record::Node(at) => at,
                 Record::Value(at) => self.nodes.len() + SEPARATOR.len() + at,
             } as u32);
-            let ([l, left @ ..], [r, right @ ..]) = (left.to_be_bytes(), right.to_be_bytes());
+            let [l, left @ ..] = left.to_be_bytes();
+            let [r, right @ ..] = right.to_be_bytes();
             match self.record_size {
                 28 => file.extend([&left[..], &[l << 4 | r], &right].concat()),
                 32 => file.extend([&[l][..], &left, &[r], &right].concat()),

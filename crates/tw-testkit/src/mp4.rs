@@ -250,8 +250,8 @@ impl Track {
         let mut parts = vec![boxed(b"tkhd", tkhd)];
         if self.media_time > 0 {
             // Version 1, one entry, at normal speed.
-            let (duration, media_time) =
-                (self.in_movie().to_be_bytes(), u64::from(self.media_time).to_be_bytes());
+            let duration = self.in_movie().to_be_bytes();
+            let media_time = u64::from(self.media_time).to_be_bytes();
             let elst = [&[1, 0, 0, 0, 0, 0, 0, 1][..], &duration, &media_time, &[0, 1, 0, 0]].concat();
             parts.push(boxed_all(b"edts", &[boxed(b"elst", elst)]));
         }
@@ -303,7 +303,8 @@ pub fn boxes(bytes: &[u8]) -> Vec<([u8; 4], &[u8])> {
     let mut found = Vec::new();
     let mut rest = bytes;
     while !rest.is_empty() {
-        let (mut size, mut head) = (u64::from(number(rest, 0)), 8);
+        let mut size = u64::from(number(rest, 0));
+        let mut head = 8;
         if size == 1 {
             (size, head) = (u64::from(number(rest, 8)) << 32 | u64::from(number(rest, 12)), 16);
         }
@@ -365,7 +366,8 @@ fn read_track(file: &[u8], trak: &[u8]) -> ReadTrack {
     let offsets = flat(rows(get(b"ctts")));
     let keys: Option<Vec<[u32; 1]>> = get(b"stss").map(|content| rows(Some(content)));
     let stsz = get(b"stsz").expect("a track has sizes");
-    let (uniform, count) = (number(stsz, 4), number(stsz, 8) as usize);
+    let uniform = number(stsz, 4);
+    let count = number(stsz, 8) as usize;
     let places: Vec<u64> = match (get(b"stco"), get(b"co64")) {
         (Some(content), None) => rows::<1>(Some(content)).into_iter().map(|[place]| place.into()).collect(),
         (None, Some(content)) => {

@@ -94,10 +94,12 @@ fn now_ns() -> u64 {
 }
 
 fn rfc3339(ns: u64) -> String {
-    let (days, second) = (ns / 1_000_000_000 / 86_400, ns / 1_000_000_000 % 86_400);
+    let days = ns / 1_000_000_000 / 86_400;
+    let second = ns / 1_000_000_000 % 86_400;
     // Days of a civil calendar whose years begin in March.
     let era = days + 719_468;
-    let (cycle, day) = (era / 146_097, era % 146_097);
+    let cycle = era / 146_097;
+    let day = era % 146_097;
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let part = (5 * day + 2) / 153;
@@ -149,7 +151,8 @@ impl FakeNats {
             is_stalled: AtomicBool::new(false),
             listener,
         });
-        let (accepting, ticking) = (shared.clone(), Arc::downgrade(&shared));
+        let accepting = shared.clone();
+        let ticking = Arc::downgrade(&shared);
         thread::spawn(move || accept(&accepting));
         thread::spawn(move || {
             while let Some(shared) = ticking.upgrade() {
@@ -372,7 +375,8 @@ fn serve(shared: &Shared, number: u64, stream: TcpStream) {
             Some(kind @ ("PUB" | "HPUB")) => {
                 let size = |at: usize| words[words.len() - at].parse::<usize>().unwrap_or(0);
                 let sizes = if kind == "PUB" { 1 } else { 2 };
-                let (head, whole) = (if sizes == 2 { size(2) } else { 0 }, size(1));
+                let head = if sizes == 2 { size(2) } else { 0 };
+                let whole = size(1);
                 let mut content = vec![0; whole + 2];
                 if input.read_exact(&mut content).is_err() {
                     return;

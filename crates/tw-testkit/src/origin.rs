@@ -55,7 +55,8 @@ pub fn origin(serve: impl Fn(Conn) + Send + Sync + Clone + 'static) -> SocketAdd
             let Ok(stream) = stream else { continue };
             // What is said in two pieces is not held back until the first one is acknowledged.
             let _ = stream.set_nodelay(true);
-            let (serve, reader) = (serve.clone(), BufReader::new(stream));
+            let serve = serve.clone();
+            let reader = BufReader::new(stream);
             thread::spawn(move || serve(Conn { reader, nth }));
         }
     });

@@ -206,7 +206,8 @@ fn read_head(head: &str) -> (String, BTreeMap<String, String>) {
 /// Fields of a message by number, in order; the value is a number or bytes.
 fn message(mut bytes: &[u8]) -> Vec<(u64, u64, Vec<u8>)> {
     fn varint(bytes: &mut &[u8]) -> u64 {
-        let (mut value, mut shift) = (0, 0);
+        let mut value = 0;
+        let mut shift = 0;
         loop {
             let (first, rest) = bytes.split_first().expect("a varint has an end");
             *bytes = rest;
@@ -262,7 +263,8 @@ fn any_value(bytes: &[u8]) -> String {
 }
 
 fn attribute(bytes: &[u8], into: &mut BTreeMap<String, String>) {
-    let (mut key, mut found) = (String::new(), String::new());
+    let mut key = String::new();
+    let mut found = String::new();
     for (field, _, value) in message(bytes) {
         match field {
             1 => key = text(&value),
@@ -303,7 +305,8 @@ fn span(bytes: &[u8]) -> ExportedSpan {
 
 /// Name of a metric, and the sum of its points.
 fn metric(bytes: &[u8]) -> (String, u64) {
-    let (mut name, mut sum) = (String::new(), 0);
+    let mut name = String::new();
+    let mut sum = 0;
     for (field, _, value) in message(bytes) {
         match field {
             1 => name = text(&value),

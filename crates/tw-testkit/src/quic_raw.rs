@@ -315,7 +315,8 @@ impl RawClient {
                 4 => drop((read(&mut bytes)?, read(&mut bytes)?, read(&mut bytes)?)),
                 5 | 0x11 | 0x15 => drop((read(&mut bytes)?, read(&mut bytes)?)),
                 6 => {
-                    let (offset, len) = (read(&mut bytes)?, read(&mut bytes)?);
+                    let offset = read(&mut bytes)?;
+                    let len = read(&mut bytes)?;
                     let data = take(&mut bytes, len)?.to_vec();
                     self.spaces[level as usize].crypto_parts.insert(offset, data);
                 }

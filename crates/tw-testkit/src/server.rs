@@ -191,7 +191,8 @@ impl Builder {
     /// killed.
     pub fn run(self, conf: &str) -> io::Result<Output> {
         let site = self.prepare(conf)?;
-        let (out, err) = (site.path("logs/stdout.log"), site.path("logs/stderr.log"));
+        let out = site.path("logs/stdout.log");
+        let err = site.path("logs/stderr.log");
         let mut group = self.spawn(&site, File::create(&out)?.into(), File::create(&err)?.into())?;
         let status = group.wait(wait::TIMEOUT)?;
         Ok(Output { status, stdout: fs::read(out)?, stderr: fs::read(err)? })
@@ -421,7 +422,8 @@ impl Site {
 
     /// Report for a failed test of this server.
     fn story(&self) -> String {
-        let (stderr, error_log) = (read(&self.path("logs/stderr.log")), read(&self.path("logs/error.log")));
+        let stderr = read(&self.path("logs/stderr.log"));
+        let error_log = read(&self.path("logs/error.log"));
         format!("--- printed:\n{stderr}--- error log:\n{error_log}---")
     }
 }
@@ -471,7 +473,8 @@ mod tests {
         assert_eq!(site.ports.len(), 3);
         assert_eq!(read(&site.path("html/a/b.txt")), "hello");
 
-        let (first, third) = (site.ports[0].number(), site.ports[2].number());
+        let first = site.ports[0].number();
+        let third = site.ports[2].number();
         let root = site.path("html").display().to_string();
         let conf = read(&site.path("conf/nginx.conf"));
         for expected in [

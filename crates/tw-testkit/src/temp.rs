@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn directories_are_distinct_and_removed() {
-        let (a, b) = (TempDir::new("temp").unwrap(), TempDir::new("temp").unwrap());
+        let a = TempDir::new("temp").unwrap();
+        let b = TempDir::new("temp").unwrap();
         assert_ne!(a.path(), b.path());
 
         let file = a.write("html/deep/index.html", "hello").unwrap();

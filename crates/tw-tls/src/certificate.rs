@@ -360,7 +360,8 @@ mod tests {
             wrap(SEQUENCE, &[wrap(OID, id), wrap(UTF8_STRING, value.as_bytes())].concat())
         };
         let country = attribute(&[0x55, 4, 6], "DE");
-        let (organization, name) = (attribute(&[0x55, 4, 10], "a/b"), attribute(&[0x55, 4, 3], "c+d"));
+        let organization = attribute(&[0x55, 4, 10], "a/b");
+        let name = attribute(&[0x55, 4, 3], "c+d");
         let sets = [wrap(SET, &country), wrap(SET, &[organization, name].concat())].concat();
         let name = wrap(SEQUENCE, &sets);
         // As `openssl x509 -subject -nameopt` has them: RFC2253, then compat.

@@ -147,7 +147,8 @@ fn hello(mut body: &[u8]) -> Option<PeekedHello> {
         return Some(hello);
     }
     let mut extensions = vector_16(&mut body)?;
-    let (mut has_name, mut has_alpn) = (false, false);
+    let mut has_name = false;
+    let mut has_alpn = false;
     while !extensions.is_empty() {
         let kind = u16::from_be_bytes(*take(&mut extensions, 2)?.first_chunk()?);
         if kind == SUPPORTED_VERSIONS {

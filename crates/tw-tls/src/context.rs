@@ -100,8 +100,8 @@ mod tests {
     #[test]
     fn sessions_of_other_contexts_are_not_resumed() {
         let clock = TestClock::at(1000);
-        let (one, other) =
-            (SessionIdContext::of([&b"a"[..], b"bc"]), SessionIdContext::of([&b"ab"[..], b"c"]));
+        let one = SessionIdContext::of([&b"a"[..], b"bc"]);
+        let other = SessionIdContext::of([&b"ab"[..], b"c"]);
         assert_ne!(one, other);
         assert_eq!(one, SessionIdContext::of([&b"a"[..], b"bc"]));
 

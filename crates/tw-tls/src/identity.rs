@@ -55,7 +55,8 @@ impl Identity {
         if key.signing.public_key().is_none_or(|public| public.as_ref() != first.key.whole) {
             return Err(IdentityError::KeyMismatch);
         }
-        let (cost, not_after) = (key.cost(), first.not_after);
+        let cost = key.cost();
+        let not_after = first.not_after;
         let Key { signing, kind } = key;
         Ok(Self { certified: Arc::new(CertifiedKey::new(chain, signing)), kind, cost, not_after })
     }
@@ -101,7 +102,8 @@ mod tests {
     #[test]
     fn a_key_of_another_certificate() {
         let root = Authority::new("root");
-        let (one, other) = (leaf("example.com", &root), leaf("example.com", &root));
+        let one = leaf("example.com", &root);
+        let other = leaf("example.com", &root);
         let error = Identity::new(chain(&one.pem()), key(&other.key_pem())).unwrap_err();
         assert_eq!(error.to_string(), "it does not belong to the certificate");
         // The chain is in the wrong order.

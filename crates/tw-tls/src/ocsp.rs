@@ -138,7 +138,8 @@ impl Question {
     /// above. All as DER. `None` if the names do not match.
     pub fn new(certificate: &[u8], issuers: &[impl AsRef<[u8]>]) -> Option<Self> {
         let issuer = issuers.first()?.as_ref();
-        let (cert, parsed) = (Certificate::parse(certificate).ok()?, Certificate::parse(issuer).ok()?);
+        let cert = Certificate::parse(certificate).ok()?;
+        let parsed = Certificate::parse(issuer).ok()?;
         cert.names_as_issuer(&parsed).then(|| Self {
             issuers: issuers.iter().map(|issuer| issuer.as_ref().to_vec()).collect(),
             name_hash: sha1(cert.issuer),
@@ -294,7 +295,8 @@ pub fn responder(certificate: &[u8]) -> Option<String> {
     let cert = Certificate::parse(certificate).ok()?;
     let mut list = der::only(cert.extensions.authority_access?, SEQUENCE).ok()?;
     while let Ok(mut access) = list.enter(SEQUENCE) {
-        let (method, location) = (access.expect(OID).ok()?, access.element().ok()?);
+        let method = access.expect(OID).ok()?;
+        let location = access.element().ok()?;
         if method.content == ACCESS_BY_OCSP && location.tag == URI {
             return String::from_utf8(location.content.to_vec()).ok();
         }

@@ -122,7 +122,8 @@ impl Cache {
 
     /// Statistics of the cache. Takes every lock once.
     pub fn stats(&self) -> CacheStats {
-        let (mut sessions, mut bytes) = (0, 0);
+        let mut sessions = 0;
+        let mut bytes = 0;
         for shard in &self.shards {
             let shard = shard.lock();
             sessions += shard.entries.len() as u64;

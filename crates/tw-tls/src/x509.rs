@@ -111,7 +111,8 @@ impl<'a> Certificate<'a> {
         }
         let issuer = tbs.expect(SEQUENCE)?.whole;
         let mut validity = tbs.enter(SEQUENCE)?;
-        let (not_before, not_after) = (time::parse(validity.element()?)?, time::parse(validity.element()?)?);
+        let not_before = time::parse(validity.element()?)?;
+        let not_after = time::parse(validity.element()?)?;
         validity.end()?;
         let subject = tbs.expect(SEQUENCE)?.whole;
         let key = tbs.expect(SEQUENCE)?;

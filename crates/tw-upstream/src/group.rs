@@ -76,7 +76,8 @@ impl Group {
         };
         let first_new = PeerId(ids.next);
         let mut inherited = InheritedPeers::of(old);
-        let (mut listed, mut peers) = (Vec::new(), Vec::new());
+        let mut listed = Vec::new();
+        let mut peers = Vec::new();
         for server in servers {
             let state = || Arc::new(PeerState::new(queue.clone()));
             let id = ids.enlist(&server, &mut inherited, state, &mut peers);
@@ -156,8 +157,10 @@ impl Group {
     /// With the permit it takes 80 ns among one peer, 110 among three, and 11 for each further one (`least_conn` 25, `least_time`
     /// 45, methods that hash or draw less than one), most of it under the lock of the group. Allocates from the fifth try on.
     pub fn select(&self, selection: &mut PeerSelection, now: u64, rng: &mut Rng) -> Result<Lease, NoPeer> {
-        let (list, at) = (self.list.lock(), signed(now));
-        let (tried, search) = (selection.tried.len(), selection.search);
+        let list = self.list.lock();
+        let at = signed(now);
+        let tried = selection.tried.len();
+        let search = selection.search;
         loop {
             let chosen = self.method.choose(&list, selection, at, rng);
             let is_new = chosen.is_some_and(|peer| list.is_single || !selection.tried.has(peer.id));
@@ -243,7 +246,8 @@ impl Group {
         if old.servers.iter().any(|(_, known)| is_it(known)) {
             return Err(ServerExists);
         }
-        let (mut servers, mut peers) = (old.servers.clone(), old.peers().cloned().collect::<Vec<_>>());
+        let mut servers = old.servers.clone();
+        let mut peers = old.peers().cloned().collect::<Vec<_>>();
         let id = ids.enlist(&server, &mut InheritedPeers::default(), || self.new_state(), &mut peers);
         servers.push((id, Arc::new(server)));
         self.put(&mut ids, servers, peers);
@@ -314,7 +318,8 @@ impl Group {
             let (name, params) = described(server, address);
             new.push(Some((address.clone(), name, params)));
         }
-        let (mut peers, mut is_changed) = (Vec::new(), false);
+        let mut peers = Vec::new();
+        let mut is_changed = false;
         for peer in old.peers() {
             if peer.server != id {
                 peers.push(peer.clone());

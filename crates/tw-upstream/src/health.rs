@@ -413,7 +413,8 @@ mod tests {
         let group = group(1, None);
         let twice = HealthCheckParams { passes: 2, ..HealthCheckParams::default() };
         let mut checker = checker(&[HealthCheckParams::default(), twice], &group, 1);
-        let (id, mut now) = (PeerId(0), 0);
+        let id = PeerId(0);
+        let mut now = 0;
         let steps = [
             ([true, true], [None, None]),
             ([false, false], [Some(Health::Unhealthy), None]),
@@ -431,7 +432,8 @@ mod tests {
 
     #[test]
     fn added_peers_are_checked_and_removed_ones_are_not() {
-        let (group, mut rng) = (group(2, None), Rng::seeded(1));
+        let group = group(2, None);
+        let mut rng = Rng::seeded(1);
         let mut checker = checker(&[HealthCheckParams::default()], &group, 1);
         let [(one, _), (two, _)] = [0; 2].map(|now| check(&mut checker, now).unwrap());
         group.remove(one).unwrap();
@@ -452,7 +454,8 @@ mod tests {
     #[test]
     fn jitter_spreads_the_checks() {
         let params = HealthCheckParams { jitter_ms: 1000, ..HealthCheckParams::default() };
-        let (group, mut rng) = (group(1, None), Rng::seeded(5));
+        let group = group(1, None);
+        let mut rng = Rng::seeded(5);
         let mut checker = HealthChecker::new(&[params], &group, 1, 0, &mut rng);
         let mut spans = Vec::new();
         let CheckAction::WaitUntil(mut at) = checker.next(0, &mut rng) else { panic!() };

@@ -34,7 +34,8 @@ impl Peer {
     /// Takes in that another node has found the peer to be up or down. Returns true if this node is going to look itself. May be called
     /// by any thread.
     pub fn hint(&self, is_up: bool, now: u64) -> bool {
-        let (state, now) = (&self.state, signed(now));
+        let state = &self.state;
+        let now = signed(now);
         let status = self.status();
         let is_news = match is_up {
             false => status == PeerStatus::Up,
@@ -219,7 +220,8 @@ mod tests {
     #[test]
     fn hint_makes_checks_due_at_once() {
         let group = group(2);
-        let (mut rng, params) = (Rng::seeded(1), [HealthCheckParams::default(); 2]);
+        let mut rng = Rng::seeded(1);
+        let params = [HealthCheckParams::default(); 2];
         let mut checker = HealthChecker::new(&params, &group, 1, 0, &mut rng);
         let mut checked = |checker: &mut HealthChecker, now: u64| {
             let mut ids = Vec::new();

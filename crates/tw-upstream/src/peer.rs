@@ -76,7 +76,8 @@ impl Peer {
 
     /// Copy of the peer with other parameters.
     pub(crate) fn with(&self, params: PeerParams) -> Self {
-        let (name, addr) = (self.name.clone(), self.addr.clone());
+        let name = self.name.clone();
+        let addr = self.addr.clone();
         Self::new(self.id, self.server, name, addr, params, self.state.clone())
     }
 
@@ -122,7 +123,8 @@ impl Peer {
 
     /// Status for status pages.
     pub fn status(&self) -> PeerStatus {
-        let (params, state) = (&self.params, &self.state);
+        let params = &self.params;
+        let state = &self.state;
         match (params.admin, state.health()) {
             (AdminState::Down, _) => PeerStatus::Down,
             (AdminState::Drain, _) => PeerStatus::Draining,
@@ -173,7 +175,8 @@ impl Peer {
     }
 
     fn ramp(&self, now: i64) -> i64 {
-        let (span, since) = (signed(self.params.slow_start_ms), now - self.state.ramp_ms.load(Relaxed));
+        let span = signed(self.params.slow_start_ms);
+        let since = now - self.state.ramp_ms.load(Relaxed);
         if since >= span { WHOLE_STEP } else { (WHOLE_STEP * since.max(0) / span).max(1) }
     }
 
@@ -210,7 +213,8 @@ impl Peer {
 
     /// Records a failed attempt. Source: nginx, `ngx_http_upstream_free_round_robin_peer`.
     pub(crate) fn failed(&self, now: i64) -> PeerChange {
-        let (params, state) = (&self.params, &self.state);
+        let params = &self.params;
+        let state = &self.state;
         state.counters.fails.add(1);
         state.forget_hint();
         let fails = state.fails.fetch_add(1, Relaxed).saturating_add(1);

@@ -43,7 +43,8 @@ impl PeerList {
         let tries = peers.iter().filter(|peer| peer.params.admin == AdminState::Up).count();
         let (backup, primary): (Vec<_>, Vec<_>) = peers.into_iter().partition(|peer| peer.params.backup);
         let is_single = primary.len() == 1 && backup.is_empty();
-        let (primary, backup) = (Tier::new(primary, method), Tier::new(backup, method));
+        let primary = Tier::new(primary, method);
+        let backup = Tier::new(backup, method);
         let tries = u32::try_from(tries).unwrap_or(u32::MAX);
         Self { generation, servers, primary, backup, is_single, tries }
     }

@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn first_request_is_woken_first_and_passes_the_wake_up_on() {
-        let (queue, count) = (Arc::new(RequestQueue::default()), Arc::new(Count::default()));
+        let queue = Arc::new(RequestQueue::default());
+        let count = Arc::new(Count::default());
         let mut first = queue.join(2).unwrap();
         let mut second = queue.join(2).unwrap();
         assert!(queue.join(2).is_none());
@@ -178,7 +179,8 @@ mod tests {
 
     #[test]
     fn unusable_wake_up_passes_down_the_queue_and_ends_there() {
-        let (queue, count) = (Arc::new(RequestQueue::default()), Arc::new(Count::default()));
+        let queue = Arc::new(RequestQueue::default());
+        let count = Arc::new(Count::default());
         let mut places: Vec<_> = (0..3).map(|_| queue.join(9).unwrap()).collect();
         queue.wake_one();
         for called in 0..places.len() {
@@ -192,8 +194,10 @@ mod tests {
 
     #[test]
     fn wake_up_is_consumed_by_its_receiver() {
-        let (queue, count) = (Arc::new(RequestQueue::default()), Arc::new(Count::default()));
-        let (mut first, mut second) = (queue.join(9).unwrap(), queue.join(9).unwrap());
+        let queue = Arc::new(RequestQueue::default());
+        let count = Arc::new(Count::default());
+        let mut first = queue.join(9).unwrap();
+        let mut second = queue.join(9).unwrap();
         queue.wake_one();
         assert!(poll(&mut first, &count));
         drop(first);

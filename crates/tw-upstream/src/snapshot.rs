@@ -92,7 +92,8 @@ impl Group {
 impl Peer {
     /// A copy of its numbers.
     pub fn snapshot(&self, now: u64) -> PeerSnapshot {
-        let (state, counters) = (&self.state, &self.state.counters);
+        let state = &self.state;
+        let counters = &self.state.counters;
         PeerSnapshot {
             id: self.id,
             server: self.server,

@@ -143,7 +143,8 @@ fn short(server: &Running, plan: &Plan) -> Outcome<Sample> {
         script: "wrk.headers[\"Connection\"] = \"close\"\n".to_owned(),
         cpu: plan.load_cpu,
     };
-    let (before, cpu) = (usage::thread_times(server.pid())?, usage::cpu_time(server.pid())?);
+    let before = usage::thread_times(server.pid())?;
+    let cpu = usage::cpu_time(server.pid())?;
     let served = load.run()?;
     let cpu = usage::cpu_time(server.pid())? - cpu;
     let after = usage::thread_times(server.pid())?;

@@ -48,7 +48,8 @@ impl Bulk<'_> {
         let count = (end - began).as_millis() / BIN.as_millis() + 1;
         let bins: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
         let ended = thread::scope(|scope| {
-            let (bins, mut threads) = (&bins, Vec::new());
+            let bins = &bins;
+            let mut threads = Vec::new();
             for number in 0..self.clients {
                 let one = move || self.client(number, bins).map_err(|error| error.to_string());
                 threads.push(thread::Builder::new().stack_size(STACK_SIZE).spawn_scoped(scope, one)?);
@@ -69,7 +70,8 @@ impl Bulk<'_> {
         let mut stream = TcpStream::connect(self.server)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let (mut random, mut requests) = (Random::new(number as u64), Vec::new());
+        let mut random = Random::new(number as u64);
+        let mut requests = Vec::new();
         let mut buffer = vec![0; READ_SIZE];
         while Instant::now() < self.span.1 {
             let path = (self.path)(random.next());
@@ -136,7 +138,8 @@ fn content_length(head: &str) -> Option<usize> {
 impl BulkResult {
     /// Megabytes per second in each bin, by the seconds since `origin`.
     pub(super) fn series(&self, origin: Instant) -> Vec<(f64, f64)> {
-        let (offset, bin) = ((self.began - origin).as_secs_f64(), BIN.as_secs_f64());
+        let offset = (self.began - origin).as_secs_f64();
+        let bin = BIN.as_secs_f64();
         // The last bin is not whole.
         let whole = self.bins.iter().take(self.bins.len().saturating_sub(1)).enumerate();
         whole.map(|(nth, bytes)| (offset + (nth as f64 + 0.5) * bin, *bytes as f64 / 1e6 / bin)).collect()

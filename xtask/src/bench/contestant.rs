@@ -271,7 +271,8 @@ impl Contestant {
     /// Sets the number of loops or workers, directives for `events {}` and parameters of `listen`.
     pub(super) fn with_loops(mut self, count: usize, events: &str, listen: &str) -> Self {
         if let Program::Server { loops, .. } = &mut self.program {
-            let (events, listen) = (events.to_owned(), listen.to_owned());
+            let events = events.to_owned();
+            let listen = listen.to_owned();
             *loops = Loops { count, events, listen, ..Loops::default() };
         }
         self
@@ -375,7 +376,8 @@ impl Contestant {
                 command
             }
             Program::External { path, args, files } => {
-                let (port, dir) = (port.number().to_string(), prefix.path().display().to_string());
+                let port = port.number().to_string();
+                let dir = prefix.path().display().to_string();
                 let file = prefix.join(OTHER_CONF).display().to_string();
                 let known =
                     |text: &String| text.replace(PORT, &port).replace(PREFIX, &dir).replace(CONF, &file);

@@ -18,7 +18,8 @@ pub(super) fn run(
     mut send_requests: impl FnMut(&Running) -> Outcome<(Spans, f64)>,
 ) -> Outcome {
     let mut table = Table::new(title, &["p50", "p90", "p99", "MB/s"]);
-    let (mut numbers, mut firsts) = (Vec::new(), Vec::new());
+    let mut numbers = Vec::new();
+    let mut firsts = Vec::new();
     for contestant in contestants {
         progress(&format!("{title}: {}", contestant.name));
         let server = contestant.start(&RunPlacement::on(server_cpu))?;

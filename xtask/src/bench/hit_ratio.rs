@@ -41,7 +41,8 @@ pub(super) fn sizes(is_quick: bool) -> (usize, usize) {
 pub(super) fn run(args: &[String]) -> Outcome {
     let options = Options::parse(args, &["requests", "objects"], &[])?;
     let (requests, objects) = sizes(options.flag("quick"));
-    let (requests, objects) = (options.number("requests", requests)?, options.number("objects", objects)?);
+    let requests = options.number("requests", requests)?;
+    let objects = options.number("objects", objects)?;
     each_table(requests, objects, |table, _| println!("{}", table.text()));
     Ok(())
 }
@@ -73,7 +74,8 @@ pub(super) fn each_table(requests: usize, objects: usize, mut show: impl FnMut(&
 
 fn traces(count: usize, objects: usize, capacity: usize) -> Vec<Trace> {
     let mut random = Random::new(1);
-    let (zipf, steep) = (Zipf::new(objects, 0.8), Zipf::new(objects, 1.0));
+    let zipf = Zipf::new(objects, 0.8);
+    let steep = Zipf::new(objects, 1.0);
     // Numbers of scans and loops are behind those of all other responses.
     let first = objects as u32;
     let mut next = first;
@@ -139,9 +141,11 @@ fn through_index(requests: &[u32], capacity: usize, policy: EvictionPolicy) -> u
     let index = Arc::new(Index::new(memory, [1, 2], purges.sequence().clone()));
     index.set_policy(policy);
     let max_size = SIZE * capacity as u64;
-    let (mut hits, mut gone) = (0, Vec::new());
+    let mut hits = 0;
+    let mut gone = Vec::new();
     for (nth, number) in requests.iter().enumerate() {
-        let (key, now) = (key(*number), (nth / RATE) as u32);
+        let key = key(*number);
+        let now = (nth / RATE) as u32;
         if index.lookup(key, now).is_some_and(|found| found.holds == EntryState::File) {
             hits += 1;
             continue;
@@ -202,7 +206,8 @@ fn optimal(requests: &[u32], capacity: usize) -> usize {
 fn clock(requests: &[u32], capacity: usize) -> usize {
     let mut places: HashMap<u32, usize> = HashMap::new();
     let mut slots: Vec<(u32, bool)> = Vec::new();
-    let (mut hand, mut hits) = (0, 0);
+    let mut hand = 0;
+    let mut hits = 0;
     for number in requests {
         if let Some(at) = places.get(number) {
             slots[*at].1 = true;

@@ -64,7 +64,8 @@ impl Certificates {
 
     /// The content of `server {}` for files under one directory, with a certificate of this kind.
     pub(super) fn server(&self, key: Key, files: &Path) -> String {
-        let (tls, root) = (key.directives(&self.dir), root_directive(files));
+        let tls = key.directives(&self.dir);
+        let root = root_directive(files);
         format!("listen 127.0.0.1:{PORT} quic; quic_gso on; {tls} {root}")
     }
 }

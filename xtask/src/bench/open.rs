@@ -104,7 +104,8 @@ pub(super) fn run(args: &[String]) -> Outcome {
         .map(|file| (file, plan.tens * of_ten(file)))
         .chain([(HOT, HOT_COUNT)])
         .collect();
-    let (ours, nginx) = (&caches.binaries.ours, &caches.binaries.nginx);
+    let ours = &caches.binaries.ours;
+    let nginx = &caches.binaries.nginx;
     let mut results = Vec::new();
     for (binary, parameters, takes_part) in [
         (nginx, "", &[(NGINX, ""), (THREADS, NGINX_THREADS)][..]),
@@ -148,7 +149,8 @@ fn measure(name: &'static str, contestant: &Contestant, plan: &Plan, full: &Full
 /// Makes the server read the hot responses more than once: some caches do not keep a response after one request.
 fn warm(server: &Running) -> Outcome {
     for nth in 0..8 * HOT_COUNT {
-        let (path, size) = (format!("{}/{}", HOT.0, nth % HOT_COUNT), HOT.1);
+        let path = format!("{}/{}", HOT.0, nth % HOT_COUNT);
+        let size = HOT.1;
         let response = Client::get(server.addr(), &path)?;
         if response.status != 200 || response.body.len() != size {
             return Err(format!("{}: {path}: status {}", server.name, response.status).into());
@@ -160,11 +162,13 @@ fn warm(server: &Running) -> Outcome {
 /// Path and size of the response that a client of the cold load requests.
 fn cold_response(client: usize, nth: usize, tens: usize) -> (String, usize) {
     let place = (client + nth * COLD_CLIENTS).wrapping_mul(STRIDE) % (tens * COLD.len());
-    let (ten, of_ten) = (place / COLD.len(), place % COLD.len());
+    let ten = place / COLD.len();
+    let of_ten = place % COLD.len();
     let file = COLD[of_ten];
     // Its number among those of its size.
     let is_same = |other: &&(&str, usize)| **other == file;
-    let (before, each) = (COLD[..of_ten].iter().filter(is_same).count(), COLD.iter().filter(is_same).count());
+    let before = COLD[..of_ten].iter().filter(is_same).count();
+    let each = COLD.iter().filter(is_same).count();
     (format!("{}/{}", file.0, ten * each + before), file.1)
 }
 
@@ -200,7 +204,8 @@ fn load(server: &Running, plan: &Plan, began: Instant) -> Outcome<(Sent, Sent)> 
                 .collect();
             ends.into_iter().collect::<Result<Vec<_>, _>>().map(|sent| sent.concat())
         };
-        let (hot, cold) = (all(hot), all(cold));
+        let hot = all(hot);
+        let cold = all(cold);
         hot.and_then(|hot| cold.map(|cold| (hot, cold)))
     });
     Ok(sent?)
@@ -214,7 +219,8 @@ fn send_requests(
     what: &dyn Fn(usize) -> (String, usize),
 ) -> Outcome<Sent> {
     let mut client = Client::connect(server.addr())?.timeout(Duration::from_secs(120));
-    let (mut sent, mut due) = (Vec::new(), begin);
+    let mut sent = Vec::new();
+    let mut due = begin;
     while due < end {
         wait::pause(due.saturating_duration_since(Instant::now()));
         let (path, size) = what(sent.len());
@@ -290,7 +296,9 @@ fn publish(report: &mut Report, plan: &Plan, results: &[(Score, u64)]) {
     let mut table = Table::new("time to the first byte, few in memory and many on a disk", &columns);
     let mut numbers = Vec::new();
     for (score, origin_requests) in results {
-        let (alone, loaded, all) = (score.alone(plan), score.loaded(plan), score.all(plan));
+        let alone = score.alone(plan);
+        let loaded = score.loaded(plan);
+        let all = score.all(plan);
         let shown = [
             (&alone, 0.5),
             (&loaded, 0.5),

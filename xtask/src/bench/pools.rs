@@ -50,7 +50,8 @@ struct Plan {
 impl Plan {
     /// Beginning and end of the cold load, and the end of all, in seconds.
     fn times(&self) -> (f64, f64, f64) {
-        let (before, cold) = (self.seconds as f64, (self.seconds * COLD_FACTOR) as f64);
+        let before = self.seconds as f64;
+        let cold = (self.seconds * COLD_FACTOR) as f64;
         (before, before + cold, 2.0 * before + cold)
     }
 }
@@ -191,7 +192,9 @@ fn publish(report: &mut Report, plan: &Plan, scores: &[Score]) {
     let mut table = Table::new(title, &columns);
     let mut numbers = Vec::new();
     for score in scores {
-        let (alone, loaded, cold) = (score.alone(plan), score.loaded(plan), score.cold(plan));
+        let alone = score.alone(plan);
+        let loaded = score.loaded(plan);
+        let cold = score.cold(plan);
         let latencies = score.latencies(plan);
         let shares = score.disk_shares(plan);
         let shown: Vec<String> = shares.iter().map(|share| format!("{share:.0}")).collect();

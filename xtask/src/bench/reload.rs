@@ -128,7 +128,8 @@ fn small(name: &'static str, binary: &Binary, plan: &Plan) -> Outcome<Score> {
     let mut failed_idle = patients.iter_mut().filter_map(|patient| patient.send_requests().err()).count();
 
     clients.enter(Phase::Upgrades as usize);
-    let (mut upgrades, mut no_upgrade) = (Vec::new(), None);
+    let mut upgrades = Vec::new();
+    let mut no_upgrade = None;
     for nth in 0..plan.upgrades {
         progress(&format!("{name}: upgrade {nth}"));
         match daemon.upgrade() {

@@ -77,7 +77,8 @@ impl Table {
 impl Report {
     /// Begins with the machine and the versions.
     pub(super) fn new(name: &'static str, binaries: &Binaries) -> Self {
-        let (ours, nginx) = (&binaries.ours.version, &binaries.nginx.version);
+        let ours = &binaries.ours.version;
+        let nginx = &binaries.nginx.version;
         let machine = machine::describe();
         println!("ours {ours} · nginx {nginx} · {}\n", machine::line(&machine));
         let json = json!({

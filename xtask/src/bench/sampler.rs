@@ -119,7 +119,8 @@ impl Sampler {
 /// Directories in `/proc` of the loops of a server: threads of Tailwater that are called so, or the worker processes
 /// of nginx.
 fn loops_of(pid: u32) -> Outcome<Vec<String>> {
-    let (mut loops, mut processes) = (Vec::new(), Vec::new());
+    let mut loops = Vec::new();
+    let mut processes = Vec::new();
     for pid in usage::tree(pid)? {
         for task in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
             let path = task.path().display().to_string();

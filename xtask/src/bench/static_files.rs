@@ -269,8 +269,9 @@ fn sample(contestant: &Contestant, server: &Running, case: &Case, plan: &Plan) -
         script: case.script.clone(),
         cpu: plan.load_cpu,
     };
-    let (start, busy, cpu) =
-        (Instant::now(), usage::core_busy(plan.server_cpu)?, usage::cpu_time(server.pid())?);
+    let start = Instant::now();
+    let busy = usage::core_busy(plan.server_cpu)?;
+    let cpu = usage::cpu_time(server.pid())?;
     let working = load.start()?;
     let mut heap = None;
     if case.looks_at_memory {

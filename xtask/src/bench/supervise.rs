@@ -232,7 +232,8 @@ mod tests {
     fn snapshot_removes_what_was_added() {
         let dir = TempDir::new("snapshot").unwrap();
         dir.write("kept/a", "a").unwrap();
-        let (some, none) = (Snapshot::of(dir.join("kept")), Snapshot::of(dir.join("new")));
+        let some = Snapshot::of(dir.join("kept"));
+        let none = Snapshot::of(dir.join("new"));
         dir.write("kept/b", "b").unwrap();
         dir.write("kept/c/d", "d").unwrap();
         dir.write("new/e", "e").unwrap();

@@ -49,7 +49,8 @@ impl Numbers {
 
 impl fmt::Display for Numbers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (passed, run) = (self.passed, self.run());
+        let passed = self.passed;
+        let run = self.run();
         write!(f, "{passed} of {run} files pass, {} of {} are skipped", self.skipped, self.all)
     }
 }

@@ -238,7 +238,9 @@ fn control_in_root(top: &Path) -> Result<Option<String>, Failure> {
     }
     let log = make_devices(top)?;
     let port = || Port::reserve().map_err(|error| error.to_string());
-    let (http, https, status) = (port()?, port()?, port()?);
+    let http = port()?;
+    let https = port()?;
+    let status = port()?;
     let local = |port: &Port| format!("127.0.0.1:{}", port.number());
     let file = fs::File::options().append(true).open(&log).map_err(|error| error.to_string())?;
     let mut command = mounted("chroot --userspec=65532:0 \"$0\" \"$@\"");

@@ -35,7 +35,8 @@ pub(super) fn package(product: &Product, architecture: &str, effort: Effort) -> 
         ("control.tar.gz", effort.gzip(&tar::write(&control, ".", product.epoch)?)?),
         ("data.tar.gz", effort.gzip(&tar::write(&files, ".", product.epoch)?)?),
     ] {
-        let (epoch, size) = (product.epoch, content.len());
+        let epoch = product.epoch;
+        let size = content.len();
         out.extend_from_slice(format!("{name:<16}{epoch:<12}0     0     100644  {size:<10}`\n").as_bytes());
         out.extend_from_slice(&content);
         if size % 2 == 1 {
@@ -52,7 +53,8 @@ fn control(product: &Product, architecture: &str, files: &Files) -> Result<Files
         .replace("@MAINTAINER@", &product.maintainer)
         .replace("@SIZE@", &files.size().div_ceil(1024).to_string())
         .replace("@DEPENDS@", &depends(&product.needs)?);
-    let (mut sums, mut configuration) = (String::new(), String::new());
+    let mut sums = String::new();
+    let mut configuration = String::new();
     for (path, entry) in files.iter() {
         let Content::File(bytes) = &entry.content else { continue };
         let _ = writeln!(sums, "{}  {path}", hex(&md5(bytes)));

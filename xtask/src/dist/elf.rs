@@ -17,7 +17,8 @@ impl Needs {
 
     fn read(binary: &[u8]) -> object::Result<Self> {
         let file = ElfFile64::<Endianness>::parse(binary)?;
-        let (endian, header) = (file.endian(), file.elf_header());
+        let endian = file.endian();
+        let header = file.elf_header();
         let sections = header.sections(endian, binary)?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let mut needs = BTreeMap::<String, BTreeSet<String>>::new();

@@ -96,7 +96,8 @@ impl Image {
     ) -> Result<Vec<u8>, Failure> {
         let layer = tar::write(&self.layer, ".", product.epoch)?;
         let packed = effort.gzip(&layer)?;
-        let (created, reference) = (utc(product.epoch), format!("{}:{}", self.name, product.version));
+        let created = utc(product.epoch);
+        let reference = format!("{}:{}", self.name, product.version);
         let ports: serde_json::Map<_, _> =
             self.ports.iter().map(|port| (format!("{port}/tcp"), json!({}))).collect();
         let mut config = json!({

@@ -109,7 +109,8 @@ impl Layout {
     /// All files, with paths as they are on the machine.
     pub(crate) fn files(&self, parts: &Parts) -> Result<Files, Failure> {
         let mut files = Files::default();
-        let (configuration, share) = (self.configuration(), format!("{}/share", self.prefix()));
+        let configuration = self.configuration();
+        let share = format!("{}/share", self.prefix());
         let mut put = |path: String, mode: u32, role: Role, content: Vec<u8>| {
             files.add(path.trim_start_matches('/'), mode, role, Content::File(content));
         };
@@ -232,7 +233,8 @@ impl Layout {
             Self::Deb => "zsh/vendor-completions",
             _ => "zsh/site-functions",
         };
-        let (bash, fish) = ("bash-completion/completions", "fish/vendor_completions.d");
+        let bash = "bash-completion/completions";
+        let fish = "fish/vendor_completions.d";
         [
             (format!("completions/{program}.bash"), format!("{bash}/{program}")),
             (format!("completions/_{program}"), format!("{zsh}/_{program}")),

@@ -174,7 +174,8 @@ impl Options {
 impl Product {
     fn new((binary, tools): (&Path, Tools), triple: &str, maintainer: Option<&str>) -> Result<Self, Failure> {
         let program = read(binary)?;
-        let (version, epoch) = (env!("CARGO_PKG_VERSION").to_owned(), epoch()?);
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let epoch = epoch()?;
         let mut needs = Needs::of(&program)?;
         for tool in tools.top.iter().chain(&tools.slowdisk).chain(&tools.ingress) {
             needs = needs.and(Needs::of(tool)?);
@@ -210,7 +211,8 @@ impl Product {
 
     /// Writes all artifacts that the target has.
     fn pack(&self, out: &Path, effort: Effort, left_out: &mut Vec<String>) -> Result<Vec<Artifact>, Failure> {
-        let (version, triple) = (&self.version, &self.target);
+        let version = &self.version;
+        let triple = &self.target;
         let mut all = Vec::new();
         let mut write = |kind: Kind, name: String, bytes: Vec<u8>| -> Result<(), Failure> {
             let path = out.join(name);
@@ -326,17 +328,22 @@ fn tar_time(epoch: u64) -> Result<u32, Failure> {
 
 /// Time in the form of RFC 3339.
 fn utc(epoch: u64) -> String {
-    let (days, second) = (epoch / 86_400, epoch % 86_400);
+    let days = epoch / 86_400;
+    let second = epoch % 86_400;
     // Years begin in March here, so that a leap day is the last of its year; eras of 400 years have the same length.
     let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
+    let era = days / 146_097;
+    let day = days % 146_097;
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;
-    let (month, year) = (if month < 10 { month + 3 } else { month - 9 }, era * 400 + year);
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year;
     let year = year + u64::from(month <= 2);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let hour = second / 3600;
+    let minute = second / 60 % 60;
+    let second = second % 60;
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
@@ -382,7 +389,8 @@ mod tests {
 
     #[test]
     fn two_packings_are_equal_byte_by_byte() {
-        let (one, other) = (TempDir::new("one").unwrap(), TempDir::new("other").unwrap());
+        let one = TempDir::new("one").unwrap();
+        let other = TempDir::new("other").unwrap();
         let mut names = Vec::new();
         for triple in ["x86_64-unknown-linux-gnu", "x86_64-unknown-linux-musl"] {
             for (directory, product) in [(&one, product(triple)), (&other, product(triple))] {

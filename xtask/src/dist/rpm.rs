@@ -400,7 +400,8 @@ impl Header {
         const BINARY: u32 = 7;
         const REGION_SIZE: u32 = 16;
         let count = self.0.len() as u32 + 1;
-        let (mut index, mut store) = (Vec::new(), Vec::new());
+        let mut index = Vec::new();
+        let mut store = Vec::new();
         let entry = |tag: u32, kind: u32, offset: u32, count: u32| {
             [tag, kind, offset, count].map(u32::to_be_bytes).concat()
         };

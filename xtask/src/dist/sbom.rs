@@ -22,7 +22,8 @@ fn of_metadata(
     version: &str,
     epoch: u64,
 ) -> Result<String, Failure> {
-    let (linked, checksums) = (linked(metadata)?, checksums(lock));
+    let linked = linked(metadata)?;
+    let checksums = checksums(lock);
     let packages: BTreeMap<_, _> =
         list(metadata, "packages").into_iter().map(|package| (word(&package, "id"), package)).collect();
     let reference = |id: &str| packages.get(id).map(reference).unwrap_or_default();
@@ -78,7 +79,8 @@ fn reference(package: &Value) -> String {
 const APPLICATIONS: [&str; 3] = ["tailwater-top", "tailwater-ingress", "tw-slowdisk"];
 
 fn component(package: &Value, checksums: &BTreeMap<(String, String), String>) -> Value {
-    let (name, version) = (word(package, "name"), word(package, "version"));
+    let name = word(package, "name");
+    let version = word(package, "version");
     let mut component = json!({
         "type": if APPLICATIONS.contains(&name.as_str()) { "application" } else { "library" },
         "bom-ref": reference(package),

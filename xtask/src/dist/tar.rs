@@ -76,7 +76,8 @@ fn split(path: &str) -> Option<(&str, &str)> {
     }
     let begin = path.len() - NAME_MAX - 1;
     let slash = begin + path.get(begin..path.len() - 1)?.find('/')?;
-    let (prefix, name) = (&path[..slash], &path[slash + 1..]);
+    let prefix = &path[..slash];
+    let name = &path[slash + 1..];
     (prefix.len() <= PREFIX_MAX).then_some((prefix, name))
 }
 

@@ -179,7 +179,8 @@ fn include_page() -> String {
 /// Origin whose paths begin with the size of the response.
 fn http_origin() -> SocketAddr {
     origin(|mut conn| {
-        let (small, large) = (page(1 << 10), page(32 << 10));
+        let small = page(1 << 10);
+        let large = page(32 << 10);
         while let Some(head) = conn.head() {
             let mut content = vec![0; content_length(&head)];
             if io::Read::read_exact(&mut conn.reader, &mut content).is_err() {
@@ -213,7 +214,8 @@ fn application() -> SocketAddr {
 impl Load {
     /// Runs the load and returns the number of requests.
     fn run(self, addresses: &Addresses, path: &str, span: Duration) -> io::Result<u64> {
-        let (end, count) = (Instant::now() + span, AtomicU64::new(0));
+        let end = Instant::now() + span;
+        let count = AtomicU64::new(0);
         let next = || (Instant::now() < end).then(|| count.fetch_add(1, Relaxed));
         thread::scope(|scope| {
             let connection = || self.connection(addresses, path, &next);
@@ -235,7 +237,8 @@ impl Load {
             Self::Upload => {
                 let content = "x".repeat(8 << 10);
                 requests(Client::connect(*plain)?, next, |number| {
-                    let (path, length) = (path(number), content.len());
+                    let path = path(number);
+                    let length = content.len();
                     format!(
                         "POST {path} HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: {length}\r\n\r\n{content}"
                     )

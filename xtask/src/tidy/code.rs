@@ -31,7 +31,8 @@ pub(super) fn of(text: &str) -> String {
 
 /// Bytes of a block comment, which may contain others.
 fn comment_len(text: &str) -> usize {
-    let (mut depth, mut at) = (0_usize, 0);
+    let mut depth = 0_usize;
+    let mut at = 0;
     while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
         let step = match rest {
             _ if rest.starts_with("/*") => {

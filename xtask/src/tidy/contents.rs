@@ -10,7 +10,9 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 
 /// Compares the links before the first heading of the second level with the headings.
 fn of_document(path: &str, text: &str) -> Vec<Finding> {
-    let (mut listed, mut headings, mut is_code) = (Vec::new(), Vec::new(), false);
+    let mut listed = Vec::new();
+    let mut headings = Vec::new();
+    let mut is_code = false;
     for (index, line) in text.lines().enumerate() {
         is_code ^= line.starts_with("```");
         if is_code {

@@ -39,7 +39,9 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
 
 /// The edges between crates of this workspace in a manifest, with their lines.
 fn dependencies(manifest: &str) -> Vec<(usize, Edge)> {
-    let (mut section, mut name, mut edges) = ("", "", Vec::new());
+    let mut section = "";
+    let mut name = "";
+    let mut edges = Vec::new();
     for (index, line) in manifest.lines().enumerate() {
         let key = line.split(['=', '.', ' ']).next().unwrap_or_default();
         if line.starts_with('[') {

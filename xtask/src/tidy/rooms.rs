@@ -68,8 +68,8 @@ fn check_crate(tree: &Tree, name: &str, rooms: &Rooms) -> Vec<Finding> {
     let pairs: BTreeSet<_> = up.keys().chain(rooms.exceptions.keys()).cloned().collect();
     for pair in pairs {
         let uses = up.get(&pair);
-        let (count, admitted) =
-            (uses.map_or(0, BTreeSet::len), rooms.exceptions.get(&pair).copied().unwrap_or(0));
+        let count = uses.map_or(0, BTreeSet::len);
+        let admitted = rooms.exceptions.get(&pair).copied().unwrap_or(0);
         if count != admitted {
             let uses: Vec<_> = uses.into_iter().flatten().cloned().collect();
             let (from, to) = pair;

@@ -89,7 +89,8 @@ impl Reader<'_> {
     /// A service that is asked about each request.
     pub(super) fn read_external_auth(&mut self) {
         let Some(url) = self.required("auth-url", target_url) else { return };
-        let (owner, id) = (self.policy.owner.clone(), self.policy.id.clone());
+        let owner = self.policy.owner.clone();
+        let id = self.policy.id.clone();
         let path = format!("/_tailwater-ingress/auth/{owner}");
         let mut lines = vec![
             format!("location = {path} {{"),

@@ -253,7 +253,8 @@ impl Reader<'_> {
             if let Err(error) = crate::site::certificate::check(chain, key) {
                 return self.policy.deny(format!("annotation \"proxy-ssl-secret\": {error}"));
             }
-            let (chain, key) = (self.files.add("crt", chain.clone()), self.files.add("key", key.clone()));
+            let chain = self.files.add("crt", chain.clone());
+            let key = self.files.add("key", key.clone());
             self.policy.location.push(format!("proxy_ssl_certificate {chain};"));
             self.policy.location.push(format!("proxy_ssl_certificate_key {key};"));
         }

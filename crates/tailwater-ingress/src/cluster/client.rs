@@ -154,7 +154,8 @@ impl ApiClient {
     /// # Errors
     /// One page fails.
     pub fn list(&self, path: &str, query: &str, mut each: impl FnMut(Value)) -> Result<String, ApiError> {
-        let (mut next, mut version) = (String::new(), None);
+        let mut next = String::new();
+        let mut version = None;
         loop {
             let target = format!("{path}?limit={PAGE_COUNT}{query}{}", token_argument(&next));
             let mut page = self.request("GET", &target, None)?;

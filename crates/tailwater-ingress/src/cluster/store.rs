@@ -212,7 +212,8 @@ impl Store {
         }
         let end = Instant::now() + most;
         loop {
-            let (changes, left) = (state.changes, end.saturating_duration_since(Instant::now()));
+            let changes = state.changes;
+            let left = end.saturating_duration_since(Instant::now());
             if state.ends {
                 return None;
             }

@@ -20,7 +20,8 @@ pub fn check(chain: &[u8], key: &[u8]) -> Result<(), String> {
 /// The secret has none, or they are broken.
 pub fn of_secret(secret: &Secret) -> Result<(&Vec<u8>, &Vec<u8>), String> {
     let part = |name: &str| secret.data.get(name).ok_or_else(|| format!("the secret has no \"{name}\""));
-    let (chain, key) = (part("tls.crt")?, part("tls.key")?);
+    let chain = part("tls.crt")?;
+    let key = part("tls.key")?;
     check(chain, key)?;
     Ok((chain, key))
 }

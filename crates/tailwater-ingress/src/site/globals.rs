@@ -217,7 +217,8 @@ impl Globals {
         globals.http2 = on("use-http2", true);
         let (hsts, sub, preload) =
             (on("hsts", true), on("hsts-include-subdomains", true), on("hsts-preload", false));
-        let (forwarded, no_log) = (on("use-forwarded-headers", false), on("disable-access-log", false));
+        let forwarded = on("use-forwarded-headers", false);
+        let no_log = on("disable-access-log", false);
         let mut checked = |name: &str, kind: ValueKind| {
             let words = kind.words(text(name)?);
             if words.is_none() {

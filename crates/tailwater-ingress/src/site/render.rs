@@ -355,7 +355,8 @@ fn begin_server(
     default: &(String, String),
     others: Option<&BTreeSet<u16>>,
 ) {
-    let (options, globals) = (builder.options, &builder.options.globals);
+    let options = builder.options;
+    let globals = &builder.options.globals;
     let mut parameters = String::new();
     if others.is_some() {
         parameters += " default_server";

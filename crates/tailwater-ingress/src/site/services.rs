@@ -82,7 +82,8 @@ fn read(text: &str, is_datagram: bool) -> Result<PortService, String> {
         Some("PROXY") if !is_datagram => Ok(true),
         Some(other) => Err(format!("{what}: \"{other}\" is unknown")),
     };
-    let (takes_header, sends_header) = (header("client")?, header("endpoint")?);
+    let takes_header = header("client")?;
+    let sends_header = header("endpoint")?;
     match parts.next() {
         None => Ok(PortService { service, port, takes_header, sends_header }),
         Some(_) => Err("the value has too many parts".to_owned()),

@@ -13,7 +13,8 @@ fn tables_are_those_of_the_code() {
     for (name, rows) in
         [("mapped", table::rows(true)), ("not mapped", table::rows(false)), ("configmap", globals::rows())]
     {
-        let (begin, end) = (format!("<!-- {name}: begin -->\n"), format!("<!-- {name}: end -->"));
+        let begin = format!("<!-- {name}: begin -->\n");
+        let end = format!("<!-- {name}: end -->");
         let from = text.find(&begin).unwrap() + begin.len();
         let to = text.find(&end).unwrap();
         text.replace_range(from..to, &format!("\n| name | directives, or why not |\n|---|---|\n{rows}\n"));

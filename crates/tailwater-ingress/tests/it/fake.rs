@@ -136,7 +136,8 @@ impl FakeApi {
             return;
         }
         let mut words = line.split(' ');
-        let (method, target) = (words.next().unwrap_or("").to_owned(), words.next().unwrap_or("").to_owned());
+        let method = words.next().unwrap_or("").to_owned();
+        let target = words.next().unwrap_or("").to_owned();
         let mut length = 0;
         loop {
             let mut field = String::new();

@@ -66,7 +66,9 @@ fn rights(text: &str) -> BTreeSet<(String, String)> {
         let inner = value.trim_start_matches('[').trim_end_matches(']');
         inner.split(',').map(|word| word.trim().trim_matches('"').to_owned()).collect()
     };
-    let (mut groups, mut resources, mut rights) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let mut groups = Vec::new();
+    let mut resources = Vec::new();
+    let mut rights = BTreeSet::new();
     for line in lines(text) {
         match &*line.key {
             "apiGroups" => groups = words(&line.value),

@@ -10,7 +10,9 @@ use crate::cluster::{Cluster, INGRESSES, Pod, SECRETS, SERVICES, ingress, local}
 #[test]
 fn ingress_is_served_and_endpoints_change_without_a_reload() {
     let Some(mut cluster) = Cluster::new(&[]) else { return };
-    let (a, b, other) = (Pod::start("pod-a"), Pod::start("pod-b"), Pod::start("pod-other"));
+    let a = Pod::start("pod-a");
+    let b = Pod::start("pod-b");
+    let other = Pod::start("pod-other");
     cluster.service("shop", "web", &[&a]);
     cluster.start();
     cluster.expect("shop.example", "/", 404, "");
@@ -91,7 +93,8 @@ fn hosts_paths_and_classes_have_their_meaning() {
 #[test]
 fn annotations_work() {
     let Some(mut cluster) = Cluster::new(&[]) else { return };
-    let (main, canary) = (Pod::start("pod-main"), Pod::start("pod-canary"));
+    let main = Pod::start("pod-main");
+    let canary = Pod::start("pod-canary");
     cluster.service("shop", "main", &[&main]);
     cluster.service("shop", "canary", &[&canary]);
     // user:password
@@ -190,7 +193,8 @@ fn certificates_rotate_and_broken_ones_concern_only_their_host() {
     let Some(mut cluster) = Cluster::new(&[]) else { return };
     let pod = Pod::start("pod-a");
     cluster.service("shop", "web", &[&pod]);
-    let (first, second) = (Authority::new(), Authority::new());
+    let first = Authority::new();
+    let second = Authority::new();
     let api = cluster.api.clone();
     let put = |name: &str, pem: &str, key: &str| {
         let encode = |text: &str| String::from_utf8(tw_http::base64::encode(text.as_bytes())).unwrap();

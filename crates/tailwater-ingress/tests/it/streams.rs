@@ -93,7 +93,10 @@ fn services_over_tcp_change_their_endpoints_without_a_reload() {
     let args = ["--tcp-services-configmap", "system/tcp"];
     let Some(mut cluster) = Cluster::new(&args) else { return };
     let port = || Port::reserve().unwrap();
-    let (plain, sends, takes, both) = (port(), port(), port(), port());
+    let plain = port();
+    let sends = port();
+    let takes = port();
+    let both = port();
     service(&cluster, "db", "TCP", &[speaker("first")]);
     service(&cluster, "echo", "TCP", &[echo()]);
     map(
@@ -171,7 +174,8 @@ fn https(port: &Port, authority: &Authority, host: &str) -> std::io::Result<Stri
 #[test]
 fn tls_of_an_ingress_is_passed_through() {
     let Some(mut cluster) = Cluster::new(&[]) else { return };
-    let (inner, outer) = (Authority::new(), Authority::new());
+    let inner = Authority::new();
+    let outer = Authority::new();
     let pod = Pod::start("pod-plain");
     cluster.service("shop", "plain", &[&pod]);
     service(&cluster, "pass", "TCP", &[secured_pod(&inner, "pass.example", "first")]);
@@ -204,7 +208,8 @@ fn tls_of_an_ingress_is_passed_through() {
     partial["spec"]["rules"].as_array_mut().unwrap().push(rule);
     cluster.api.put(INGRESSES, partial);
     cluster.start();
-    let (text, log) = (cluster.config(), cluster.log());
+    let text = cluster.config();
+    let log = cluster.log();
     assert_eq!(https(&cluster.https, &inner, "pass.example").ok().as_deref(), Some("first"), "{text}\n{log}");
     let response = https(&cluster.https, &outer, "plain.example").unwrap();
     assert!(response.contains("pod-plain") && response.contains("X-Real-IP: 127.0.0.1\r\n"), "{response}");
@@ -265,7 +270,8 @@ fn port_in_use_concerns_only_its_listener() {
     let Some(mut cluster) = Cluster::new(&["--tcp-services-configmap", "system/tcp"]) else { return };
     let pod = Pod::start("pod-a");
     cluster.service("shop", "web", &[&pod]);
-    let (busy, free) = (Port::reserve().unwrap(), Port::reserve().unwrap());
+    let busy = Port::reserve().unwrap();
+    let free = Port::reserve().unwrap();
     let occupied = TcpListener::bind(local(&busy)).unwrap();
     class(&cluster);
     gateway(

@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn another_process_has_no_rates() {
-        let (old, new) = (snapshot(10.0, 1.0, &[("a", 5.0)]), snapshot(12.0, 11.0, &[("a", 9.0)]));
+        let old = snapshot(10.0, 1.0, &[("a", 5.0)]);
+        let new = snapshot(12.0, 11.0, &[("a", 9.0)]);
         assert_eq!(Change::new(Some(&old), &new, 1.0).rate("a", &[]), None);
         assert_eq!(Change::new(None, &new, 1.0).rate("a", &[]), None);
         // Without the time of the server and without time between: nothing is divided by 0.

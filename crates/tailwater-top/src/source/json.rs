@@ -66,7 +66,8 @@ fn value(json: &Json) -> Option<Value> {
     match json {
         Json::Number(number) => number.as_f64().map(Value::Number),
         Json::Array(_) => {
-            let (sum, count) = (json[1].as_f64()?, json[2].as_f64()?);
+            let sum = json[1].as_f64()?;
+            let count = json[2].as_f64()?;
             Some(Value::Spans(Spans { below: numbers(&json[0]), sum, count }))
         }
         _ => None,

@@ -40,7 +40,8 @@ fn sample(line: &str) -> Option<(&str, Labels, f64)> {
 
 /// Text up to the closing quotation mark, and what follows that.
 fn quoted(text: &str) -> Option<(String, &str)> {
-    let (mut value, mut is_escaped) = (String::new(), false);
+    let mut value = String::new();
+    let mut is_escaped = false;
     for (at, c) in text.char_indices() {
         match c {
             'n' if is_escaped => value.push('\n'),

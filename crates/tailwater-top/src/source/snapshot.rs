@@ -196,7 +196,8 @@ impl Spans {
             return None;
         }
         let rank = self.count * share;
-        let (mut low, mut before) = (0.0, 0.0);
+        let mut low = 0.0;
+        let mut before = 0.0;
         for (bound, below) in bounds.iter().zip(&self.below) {
             if *below >= rank && *below > before {
                 return Some(low + (bound - low) * (rank - before).max(0.0) / (below - before));

@@ -39,7 +39,8 @@ pub(super) fn read_body(
         let offset = head.offset + meta.table_at().map_or(0, |at| at.start);
         return Ok(BodyRead::Damaged { offset, why: "table-checksum" });
     };
-    let (len, begin) = (meta.body_len.unwrap_or(0), head.offset + u64::from(meta.header_size));
+    let len = meta.body_len.unwrap_or(0);
+    let begin = head.offset + u64::from(meta.header_size);
     let mut done = 0;
     while done < len || done == 0 {
         let want = (len - done).min(BODY_BLOCK);

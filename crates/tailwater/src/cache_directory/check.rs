@@ -71,15 +71,19 @@ pub(super) fn run(options: &CacheCheckOptions, console: &Console) -> u8 {
 }
 
 fn check(dir: &Path, options: &CacheCheckOptions, console: &Console) -> u8 {
-    let (pace, checked) = (Pace::new(options.rate), Checked::default());
+    let pace = Pace::new(options.rate);
+    let checked = Checked::default();
     let (to, findings) = channel();
     let mut tally = Tally::default();
     let (found, queue) = sync_channel(QUEUE);
     let queue = Mutex::new(queue);
     thread::scope(|scope| {
         for _ in 0..options.jobs.max(1) {
-            let (queue, to) = (&queue, to.clone());
-            let (pace, checked, removes) = (&pace, &checked, options.removes);
+            let queue = &queue;
+            let to = to.clone();
+            let pace = &pace;
+            let checked = &checked;
+            let removes = options.removes;
             scope.spawn(move || Checker { pace, checked, removes, to }.work(queue));
         }
         scope.spawn(move || search(dir, found, to));
@@ -340,7 +344,8 @@ impl Checker<'_> {
 fn remove(stored: &StoredResponse) -> io::Result<()> {
     match stored.place {
         StoredPlace::Whole { .. } => {
-            let (checked, now) = (stored.file.metadata()?, fs::symlink_metadata(&stored.path)?);
+            let checked = stored.file.metadata()?;
+            let now = fs::symlink_metadata(&stored.path)?;
             // The server may have stored it again meanwhile.
             if (checked.dev(), checked.ino()) == (now.dev(), now.ino()) {
                 fs::remove_file(&stored.path)?;
@@ -357,7 +362,8 @@ fn remove(stored: &StoredResponse) -> io::Result<()> {
             // At once: a server writes past the page cache of a device, whose blocks must not be written later.
             let flags = i32::from_ne_bytes(rustix::fs::OFlags::DSYNC.bits().to_ne_bytes());
             let file = OpenOptions::new().write(true).custom_flags(flags).open(&stored.path)?;
-            let (checked, now) = (stored.file.metadata()?, file.metadata()?);
+            let checked = stored.file.metadata()?;
+            let now = file.metadata()?;
             if (checked.dev(), checked.ino()) == (now.dev(), now.ino()) {
                 file.write_all_at(&REMOVED_MARK, offset)?;
             }

@@ -30,7 +30,8 @@ enum Output {
 
 /// Exports what the directories have.
 pub(super) fn run(options: &CacheExportOptions, console: &Console) -> u8 {
-    let (mut temporary, mut are_missing) = (None, false);
+    let mut temporary = None;
+    let mut are_missing = false;
     let opened = match &options.target {
         ExportTarget::List if options.is_json => Ok(Output::Json(BufWriter::new(Box::new(io::stdout())))),
         ExportTarget::List => Ok(Output::Text(BufWriter::new(Box::new(io::stdout())))),
@@ -47,7 +48,8 @@ pub(super) fn run(options: &CacheExportOptions, console: &Console) -> u8 {
                 left_out.damaged += 1;
                 None
             });
-            let (pace, mut damaged) = (Pace::new(options.rate), 0);
+            let pace = Pace::new(options.rate);
+            let mut damaged = 0;
             let found = list(&dir, &options.key_prefix, purges.as_ref(), &mut |listed| {
                 damaged += u64::from(!output.add(&dir, &listed, &pace)?);
                 Ok(())
@@ -126,10 +128,12 @@ impl Output {
 }
 
 fn add_to_tar<W: Write>(tar: &mut Tar<W>, listed: &Listed<'_>, pace: &Pace) -> io::Result<bool> {
-    let (stored, head) = (listed.stored, listed.head);
+    let stored = listed.stored;
+    let head = listed.head;
     let meta = &head.meta;
     let name = name(&meta.key_text, stored.key, meta.key);
-    let (len, mtime) = (meta.body_len.unwrap_or(0), meta.lifetime.responded);
+    let len = meta.body_len.unwrap_or(0);
+    let mtime = meta.lifetime.responded;
     let mut body = Vec::new();
     let read = read_body(stored, head, pace, &mut |block| {
         if len <= BODY_MAX {
@@ -246,7 +250,8 @@ fn name(text: &[u8], stored: Key, key: Key) -> String {
 
 /// Line of a list: status, bytes of the body, age, time until it is stale, key.
 fn line(listed: &Listed<'_>) -> String {
-    let (meta, now) = (&listed.head.meta, now());
+    let meta = &listed.head.meta;
+    let now = now();
     let until = match listed.is_purged_soft {
         true => "purged".to_owned(),
         false => text::span(meta.lifetime.valid_until.saturating_sub(now)),

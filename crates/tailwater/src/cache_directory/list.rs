@@ -53,7 +53,8 @@ pub(super) fn list(
 type Newest = HashMap<Key, (u64, Option<(u32, u32)>)>;
 
 fn newest_records(dir: &Path) -> io::Result<Newest> {
-    let (mut newest, mut files) = (Newest::new(), Vec::new());
+    let mut newest = Newest::new();
+    let mut files = Vec::new();
     walk(dir, &mut |found| {
         match found {
             Found::Response(file) => files.push(file),

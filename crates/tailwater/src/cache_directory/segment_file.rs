@@ -77,7 +77,8 @@ impl SegmentFile {
             tries += 1;
             match SegmentHeader::decode(&first, place.number) {
                 Ok(header) => {
-                    let (place, file) = (place.clone(), Arc::new(file));
+                    let place = place.clone();
+                    let file = Arc::new(file);
                     return Ok(OpenedSegment::Open(Self { place, file, header, size }));
                 }
                 Err(_) if first.is_empty() => return Ok(OpenedSegment::Nothing),
@@ -139,8 +140,11 @@ impl SegmentFile {
     /// Finds the records before `end` that were not removed; the offset of what is between two of them and is none; and the
     /// offset behind the last one, if there is something that is none.
     fn search(&self, end: u64) -> io::Result<(Vec<SegmentRow>, Option<u64>, Option<u64>)> {
-        let (mut rows, mut damaged, mut lost) = (Vec::new(), None, None);
-        let (mut window, mut window_at) = (Vec::new(), 0);
+        let mut rows = Vec::new();
+        let mut damaged = None;
+        let mut lost = None;
+        let mut window = Vec::new();
+        let mut window_at = 0;
         let mut block = 1_u32;
         loop {
             let offset = u64::from(block) * BLOCK_SIZE;
@@ -178,7 +182,8 @@ impl SegmentFile {
 
     /// The response of a row.
     pub(super) fn response(&self, row: &SegmentRow) -> StoredResponse {
-        let (header, base) = (self.header, self.place.base);
+        let header = self.header;
+        let base = self.place.base;
         let place = StoredPlace::Record { header, address: row.address(header.number), base };
         StoredResponse { path: self.place.path.clone(), file: self.file.clone(), key: row.key, place }
     }

@@ -69,7 +69,8 @@ enum LargestPlace {
 
 /// Shows the numbers of each directory.
 pub(super) fn run(options: &CacheStatOptions, console: &Console) -> u8 {
-    let (mut status, mut all) = (GOOD, Vec::new());
+    let mut status = GOOD;
+    let mut all = Vec::new();
     for dir in directories(&options.directories) {
         match Summary::of(&dir, options.is_quick) {
             Ok(summary) if options.is_json => all.push(summary.json(&dir, options.is_quick)),
@@ -89,7 +90,8 @@ pub(super) fn run(options: &CacheStatOptions, console: &Console) -> u8 {
 
 impl Summary {
     fn of(dir: &Path, is_quick: bool) -> io::Result<Self> {
-        let (mut all, now) = (Self::default(), now());
+        let mut all = Self::default();
+        let now = now();
         let strangers = walk(dir, &mut |found| {
             match found {
                 Found::Response(file) => all.file(file, now),
@@ -111,13 +113,15 @@ impl Summary {
         self.file_bytes += file.size;
         self.age(now - file.changed);
         if self.largest.as_ref().is_none_or(|largest| largest.bytes < file.size) {
-            let (bytes, path) = (file.size, file.path.clone());
+            let bytes = file.size;
+            let path = file.path.clone();
             self.largest = Some(Largest { bytes, path, place: LargestPlace::File(file) });
         }
     }
 
     fn segment(&mut self, place: &SegmentPlace, is_quick: bool, now: i64) -> io::Result<()> {
-        let (path, number) = (&*place.path, place.number);
+        let path = &*place.path;
+        let number = place.number;
         let mut segment = match SegmentFile::open(place)? {
             OpenedSegment::Nothing => return Ok(()),
             OpenedSegment::Damaged(_) => {
@@ -236,16 +240,19 @@ impl Summary {
         }
         match &self.device {
             Some(Ok(device)) => {
-                let (path, number) = (device.path.display(), &device.number);
+                let path = device.path.display();
+                let number = &device.number;
                 row("device", format!("{path}, number {number}"));
-                let (slots, size) = (device.superblock.slots, text::bytes(device.superblock.slot_size));
+                let slots = device.superblock.slots;
+                let size = text::bytes(device.superblock.slot_size);
                 row("", format!("{} of {} slots of {size} in use", self.segments.count, slots));
             }
             Some(Err(why)) => row("device", format!("segments are on {why}")),
             None => {}
         }
         if self.unfinished > 0 {
-            let (count, bytes) = (text::count(self.unfinished), text::bytes(self.unfinished_bytes));
+            let count = text::count(self.unfinished);
+            let bytes = text::bytes(self.unfinished_bytes);
             row("unfinished", format!("{count}, {bytes}"));
         }
         if let Some(free) = free(dir) {
@@ -278,7 +285,8 @@ impl Summary {
 
     fn json(&self, dir: &Path, is_quick: bool) -> Value {
         let segments = &self.segments;
-        let (snapshot, records) = (Snapshot::of_files(dir), Snapshot::of_records(dir));
+        let snapshot = Snapshot::of_files(dir);
+        let records = Snapshot::of_records(dir);
         let purges = purges(dir);
         let marks = purges.as_ref().ok().and_then(|purges| purges.as_ref().map(|purges| purges.counts()));
         let head = self.largest_head();

@@ -8,7 +8,8 @@ pub(super) fn bytes(count: u64) -> String {
     if count < 1024 {
         return format!("{count} B");
     }
-    let (mut value, mut unit) = (count as f64 / 1024.0, 0);
+    let mut value = count as f64 / 1024.0;
+    let mut unit = 0;
     while value >= 1023.95 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;

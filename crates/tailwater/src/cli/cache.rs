@@ -130,8 +130,12 @@ fn parse_check(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Option<CacheC
 }
 
 fn parse_export(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Option<CacheExportOptions>, UsageError> {
-    let (mut directories, mut key_prefix, mut rate_of) = (Vec::new(), Vec::new(), None);
-    let (mut to, mut is_list, mut is_json) = (None, false, false);
+    let mut directories = Vec::new();
+    let mut key_prefix = Vec::new();
+    let mut rate_of = None;
+    let mut to = None;
+    let mut is_list = false;
+    let mut is_json = false;
     while let Some(word) = words.next() {
         let Long { name, inline } = Long::of(&word);
         let mut value = |what| Long { name, inline }.value(&mut words, what);

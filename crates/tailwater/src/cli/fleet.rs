@@ -70,7 +70,9 @@ impl Default for FleetOptions {
 
 /// Reads the words behind `fleet`.
 pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
-    let (mut main, mut options, mut order) = (Options::default(), FleetOptions::default(), None);
+    let mut main = Options::default();
+    let mut options = FleetOptions::default();
+    let mut order = None;
     while let Some(word) = words.next() {
         let Long { name, inline } = Long::of(&word);
         let mut value = |what| Long { name, inline }.value(&mut words, what);

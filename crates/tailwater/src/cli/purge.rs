@@ -15,8 +15,11 @@ pub(crate) struct PurgeOptions {
 
 /// Reads the words after `purge`.
 pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command, UsageError> {
-    let (mut main, mut mode) = (Options::default(), PurgeMode::Hard);
-    let (mut cache, mut key, mut tag) = (None, None, None);
+    let mut main = Options::default();
+    let mut mode = PurgeMode::Hard;
+    let mut cache = None;
+    let mut key = None;
+    let mut tag = None;
     while let Some(word) = words.next() {
         let Long { name, inline } = Long::of(&word);
         let mut value = |what| Long { name, inline }.value(&mut words, what);

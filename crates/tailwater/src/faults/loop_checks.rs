@@ -87,7 +87,8 @@ impl LoopChecks {
     pub(super) fn check(&mut self, now: Instant) -> Vec<HangingLoop> {
         let span = now.saturating_duration_since(self.looked).min(2 * self.every());
         self.looked = now;
-        let (after, mut hanging) = (self.settings.map(|settings| settings.after), Vec::new());
+        let after = self.settings.map(|settings| settings.after);
+        let mut hanging = Vec::new();
         for seen in &mut self.loops {
             let look = seen.stats.activity.snapshot();
             if look.turn.is_none() || look.turn != seen.turn {
@@ -130,7 +131,8 @@ mod tests {
 
     /// A loop that hangs until something is sent.
     fn hanging_loop() -> (LoopThread<()>, Sender<()>) {
-        let ((enter, entered), (leave, left)) = (channel(), channel());
+        let (enter, entered) = channel();
+        let (leave, left) = channel();
         let worker = LoopThread::start(LoopOptions::new(0), move |mut inbox| async move {
             tw_rt::watch::operation("a trap", || {
                 enter.send(()).unwrap();

@@ -199,7 +199,8 @@ fn readable(name: &str) -> String {
 
 /// `<a::B<C> as d::E<F>>::g<H>` is `a::B::g`.
 fn without_generics(name: &str) -> String {
-    let (mut out, mut rest) = (String::new(), name);
+    let mut out = String::new();
+    let mut rest = name;
     if let Some(inner) = name.strip_prefix('<')
         && let Some(end) = closing(inner)
     {
@@ -232,7 +233,8 @@ fn implementor(text: &str) -> &str {
 
 /// Offset of the bracket that closes the one opened before `text`.
 fn closing(text: &str) -> Option<usize> {
-    let (mut depth, mut before) = (0, ' ');
+    let mut depth = 0;
+    let mut before = ' ';
     for (at, c) in text.char_indices() {
         match c {
             '<' => depth += 1,

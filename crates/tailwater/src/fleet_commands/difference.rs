@@ -10,7 +10,8 @@ pub(super) fn text(version: &ConfigurationVersion, local: &FilesOfVersion) -> St
     let mut text = String::new();
     let names: BTreeSet<_> = version.files.keys().chain(local.keys()).collect();
     for name in names {
-        let (old, new) = (version.files.get(name), local.get(name));
+        let old = version.files.get(name);
+        let new = local.get(name);
         if old == new {
             continue;
         }
@@ -31,7 +32,8 @@ pub(super) fn text(version: &ConfigurationVersion, local: &FilesOfVersion) -> St
 /// Writes the lines between the common beginning and the common end.
 fn compare(old: &[String], new: &[String], text: &mut String) {
     let begin = old.iter().zip(new).take_while(|(old, new)| old == new).count();
-    let (old, new) = (&old[begin..], &new[begin..]);
+    let old = &old[begin..];
+    let new = &new[begin..];
     let end = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
     let _ = writeln!(text, "@@ line {} @@", begin + 1);
     for (sign, lines) in [('-', &old[..old.len() - end]), ('+', &new[..new.len() - end])] {

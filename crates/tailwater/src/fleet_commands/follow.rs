@@ -175,7 +175,8 @@ impl Follower<'_> {
             Ok(next) => {
                 memory.watch = None;
                 memory.stuck = 0;
-                let (bad, number) = (before.number, next.number);
+                let bad = before.number;
+                let number = next.number;
                 let message = format!("went back from version {bad} by itself, because it {why}");
                 self.console.report(
                     Level::Error,

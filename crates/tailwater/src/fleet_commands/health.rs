@@ -29,7 +29,8 @@ pub(super) fn complaint(
     }
     // A server that was started anew counts from 0.
     let since = |before: u64, now: u64| now.checked_sub(before).unwrap_or(now);
-    let (responses, errors) = (since(before.responses, now.responses), since(before.errors, now.errors));
+    let responses = since(before.responses, now.responses);
+    let errors = since(before.errors, now.errors);
     let stalls = since(before.stalls, now.stalls);
     if errors >= ERRORS_MIN && errors.saturating_mul(100) > max_errors.saturating_mul(responses) {
         return Some(format!("answers {errors} of {responses} requests with 5xx"));

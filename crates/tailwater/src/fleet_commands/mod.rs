@@ -119,7 +119,8 @@ fn make_key(options: &FleetOptions) -> Result<(), Fault> {
 /// Files of a configuration below the directory of its main file, the name of that, and the names of the others.
 fn files(loaded: &Loaded, main: &Path) -> Result<(String, FilesOfVersion, Vec<String>), Fault> {
     let directory = main.parent().unwrap_or(Path::new(""));
-    let (mut files, mut others) = (FilesOfVersion::new(), Vec::new());
+    let mut files = FilesOfVersion::new();
+    let mut others = Vec::new();
     for file in loaded.sources().iter() {
         let Origin::File(name) = &file.origin else { continue };
         let is_below =

@@ -35,7 +35,8 @@ fn begin<'a>(options: &'a FleetOptions, console: &Console) -> Result<Rollout<'a>
 
 /// Nodes of each wave: those that the waves before did not have.
 fn waves(sizes: &[WaveSize], count: usize) -> Vec<std::ops::Range<usize>> {
-    let (mut waves, mut done) = (Vec::new(), 0);
+    let mut waves = Vec::new();
+    let mut done = 0;
     let ends = sizes.iter().map(|size| match size {
         WaveSize::Nodes(nodes) => usize::try_from(*nodes).unwrap_or(count),
         WaveSize::Percent(percent) => (count * usize::try_from(*percent).unwrap_or(100)).div_ceil(100),
@@ -59,7 +60,8 @@ pub(super) fn roll_out(options: &FleetOptions, console: &Console) -> Result<(), 
         return Err(Fault::emerg("no node follows configurations")
             .hint("start \"tailwater fleet follow\" on the nodes"));
     }
-    let (number, digest) = (version.number, version.digest());
+    let number = version.number;
+    let digest = version.digest();
     let mut ordered: Vec<ConfigurationReport> = Vec::new();
     let all = waves(&options.waves, live.len());
     for (nth, wave) in all.iter().enumerate() {

@@ -287,7 +287,8 @@ impl Child {
 
     /// Reads one message. Messages cannot block the master or make it grow; a process that sends too many is faulty.
     pub(super) fn listen(&mut self) -> ReadResult<WorkerReply> {
-        let (arrived, now) = (self.channel.answer(), Instant::now());
+        let arrived = self.channel.answer();
+        let now = Instant::now();
         if let ReadResult::Message(_) = arrived {
             self.silence = LivenessTimer::begin(now);
         }

@@ -86,7 +86,8 @@ fn make_directory(path: &Path, owner: Option<&Identity>, given: &mut OwnerChange
 pub(crate) fn give_logs<'a>(logs: impl Iterator<Item = &'a Path>, owner: &Identity, console: &Console) {
     for log in logs {
         if let Err(error) = give(log, owner) {
-            let (name, errno) = (log.display(), Errno::from(&error));
+            let name = log.display();
+            let errno = Errno::from(&error);
             console.report(Level::Alert, format_args!("chown() \"{name}\" failed ({errno})"));
         }
     }
@@ -154,7 +155,8 @@ mod tests {
         let path = dir.join("client_body_temp");
         make_directory(&path, None, &mut OwnerChanges::default()).unwrap();
         let owner = || fs::metadata(&path).unwrap().uid();
-        let (before, other) = (owner(), Identity { uid: owner() + 1, gid: 0, groups: Vec::new() });
+        let before = owner();
+        let other = Identity { uid: owner() + 1, gid: 0, groups: Vec::new() };
         for keep in [false, true] {
             let mut given = OwnerChanges::default();
             make_directory(&path, Some(&other), &mut given).unwrap();

@@ -113,7 +113,8 @@ impl Handover {
     ) -> Self {
         let Opened { config, process: Process { identity, .. }, sockets, files, logs, keys } = opened;
         let rules = SandboxRules::of(&config, ProcessRole::Worker);
-        let (env, shutdown_timeout) = (environment(&config.main), config.main.shutdown_timeout);
+        let env = environment(&config.main);
+        let shutdown_timeout = config.main.shutdown_timeout;
         let sign_interval = sign_interval.map_or(SIGN_INTERVAL, |wanted| wanted.min(SIGN_INTERVAL));
         let used =
             config.watched_certificates().map(|watched| (watched.files.clone(), watched.version())).collect();

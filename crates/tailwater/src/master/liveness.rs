@@ -45,7 +45,8 @@ mod tests {
     #[test]
     fn liveness_expires_after_the_timeout() {
         let start = Instant::now();
-        let (mut silence, mut looks) = (LivenessTimer::begin(start), Vec::new());
+        let mut silence = LivenessTimer::begin(start);
+        let mut looks = Vec::new();
         let mut is_too_long = false;
         while !is_too_long {
             let now = silence.next_look();

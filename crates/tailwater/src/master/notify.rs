@@ -83,7 +83,8 @@ impl Notify {
                 Self { socket: Some(socket), watchdog }
             }
             Err(error) => {
-                let (name, errno) = (name.to_string_lossy(), tw_base::Errno::from(&error));
+                let name = name.to_string_lossy();
+                let errno = tw_base::Errno::from(&error);
                 console.report(
                     Level::Warn,
                     format_args!("connect() to NOTIFY_SOCKET \"{name}\" failed ({errno})"),

@@ -98,7 +98,8 @@ impl PidFile {
         if self.name == name || !self.file.metadata().is_ok_and(|found| found.is_file()) {
             return Ok(());
         }
-        let (from, to) = (self.place(self.name), self.place(name));
+        let from = self.place(self.name);
+        let to = self.place(name);
         let back = if name == Name::Old { "" } else { " back" };
         fs::rename(&from, &to).map_err(|error| {
             let errno = tw_base::Errno::from(&error);
@@ -239,7 +240,8 @@ fn send(pid: Pid, order: SignalCommand) -> Result<(), Fault> {
         SignalCommand::Reload => Signal::HUP,
     };
     rustix::process::kill_process(pid, signal).map_err(|error| {
-        let (pid, signal) = (pid.as_raw_nonzero(), signal.as_raw());
+        let pid = pid.as_raw_nonzero();
+        let signal = signal.as_raw();
         let message = format!("kill({pid}, {signal}) failed ({})", tw_base::Errno::from(error));
         let fault = Fault { level: Level::Alert, message, hint: None };
         match error {
@@ -401,7 +403,8 @@ mod tests {
     #[test]
     fn pid_file_steps_aside_for_a_new_binary_and_back() {
         let dir = TempDir::new("pid").unwrap();
-        let (path, old) = (dir.join("server.pid"), dir.join("server.pid.oldbin"));
+        let path = dir.join("server.pid");
+        let old = dir.join("server.pid.oldbin");
         let mut file = PidFile::create(&path, "", &Console::quiet()).unwrap();
         file.step_aside().unwrap();
         assert_eq!((path.exists(), fs::read_to_string(&old).unwrap()), (false, line()));

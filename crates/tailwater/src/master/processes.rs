@@ -104,7 +104,8 @@ impl KnownProcess {
             3 => ProcessState::Gone,
             _ => return None,
         };
-        let (id, born) = (u32::from_le_bytes([a, b, c, d]), u64::from_le_bytes(born));
+        let id = u32::from_le_bytes([a, b, c, d]);
+        let born = u64::from_le_bytes(born);
         Some(Self { id, born, state, socket: socket.filter(|_| state != ProcessState::Gone) })
     }
 }
@@ -196,7 +197,8 @@ impl Processes {
             return None;
         }
         let (theirs, socket) = packet::pair().ok()?;
-        let (id, born) = (self.free_id()?, monotonic());
+        let id = self.free_id()?;
+        let born = monotonic();
         let process = KnownProcess { id, born, state: ProcessState::Starting, socket: Some(socket) };
         self.know(process, None);
         Some((id, theirs))
@@ -370,7 +372,8 @@ mod tests {
     fn newest_process_that_serves_receives() {
         let mut processes = Processes::default();
         assert_eq!(processes.receiver(), None);
-        let ((one, of_one), (two, of_two)) = (serving(&mut processes), serving(&mut processes));
+        let (one, of_one) = serving(&mut processes);
+        let (two, of_two) = serving(&mut processes);
         let (three, _of_three) = processes.add().unwrap();
         assert_eq!((processes.receiver(), ids(&processes, one)), (Some(two), vec![two, three]));
         processes.set_state(Some(two), ProcessState::Leaving);

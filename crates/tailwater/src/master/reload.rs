@@ -82,7 +82,8 @@ impl Master {
         member_directories::make(&config, process.identity.as_ref(), console);
         let locks = DirectoryLocks::take(&config, &self.locks, console)?;
         let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;
-        let (main, source) = (config.main.clone(), self.source.clone());
+        let main = config.main.clone();
+        let source = self.source.clone();
         let way = if needs_new_process(&self.main, &main) {
             AdoptionMode::NewProcess
         } else {
@@ -111,7 +112,8 @@ impl Master {
     fn reload_here(&mut self) -> Result<(), Option<Fault>> {
         let console = &self.console;
         let Serving::Here(server, rules) = &mut self.serving else { return Ok(()) };
-        let (source, speaker) = (self.source.clone(), console.clone());
+        let source = self.source.clone();
+        let speaker = console.clone();
         let (loaded, said) = server.load(move |previous| {
             let loaded = source.load(previous, &speaker);
             (loaded, speaker.end_record())

@@ -259,7 +259,8 @@ impl Start {
             self.sinks.start().map_err(|error| Fault::emerg(error.to_string()))?;
             describe(&self.console);
             let opened = Opened { config, process, sockets: sockets.clone(), files, logs, keys };
-            let (source, sign_interval) = (self.source.clone(), self.notify.sign_interval());
+            let source = self.source.clone();
+            let sign_interval = self.notify.sign_interval();
             let handover = Handover::of(opened, source, background, sign_interval);
             let processes = std::mem::take(&mut self.processes);
             let workers = Workers::start(handover, inbox.clone(), processes, &self.console)?;

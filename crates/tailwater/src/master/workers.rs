@@ -91,7 +91,8 @@ impl Workers {
             Err(failure) => return Err(failure.into()),
         };
         let rules = handover.rules.clone();
-        let (short_life, reloads) = (false, Reloads::default());
+        let short_life = false;
+        let reloads = Reloads::default();
         let mut this =
             Self { current, leaving, handover, rules, short_life, again_at: None, reloads, inbox, links };
         this.begins(this.current.as_ref().and_then(|child| child.links.own));
@@ -211,7 +212,8 @@ impl Workers {
         self.handover.renew(files);
         let Some(child) = &self.current else { return };
         if let Err(error) = child.order(&WorkerCommand::Renew(texts(files)), &[]) {
-            let (pid, errno) = (child.pid(), Errno::from(&error));
+            let pid = child.pid();
+            let errno = Errno::from(&error);
             console.report(
                 Level::Alert,
                 format_args!("no message can be sent to worker process {pid} ({errno})"),
@@ -257,10 +259,12 @@ impl Workers {
         let names = self.handover.logs.iter().map(|(name, _)| name.as_os_str().as_bytes().to_vec());
         let order = WorkerCommand::Reopen(names.collect());
         let fds: Vec<_> = self.handover.logs.iter().map(|(_, file)| file.as_fd()).collect();
-        let (mut is_lost, until) = (false, Instant::now() + SEND_TIMEOUT);
+        let mut is_lost = false;
+        let until = Instant::now() + SEND_TIMEOUT;
         for child in self.leaving.iter().chain(&self.current) {
             if let Err(error) = child.order_until(until, &order, &fds) {
-                let (pid, errno) = (child.pid(), Errno::from(&error));
+                let pid = child.pid();
+                let errno = Errno::from(&error);
                 console.report(
                     Level::Alert,
                     format_args!("no message can be sent to worker process {pid} ({errno})"),

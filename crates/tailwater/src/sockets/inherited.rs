@@ -276,7 +276,8 @@ mod tests {
         let found: Vec<_> =
             inherited.sockets.0.iter().map(|one| (one.addr.to_string(), one.sockets.len())).collect();
         let unix = format!("unix:{}", dir.join("s").display());
-        let (tcp, udp) = ((addr.to_string(), 2), (addr.to_string(), 1));
+        let tcp = (addr.to_string(), 2);
+        let udp = (addr.to_string(), 1);
         assert_eq!(found, [tcp, (unix, 1), udp], "one key for each address and kind");
         assert_eq!(inherited.old, getppid());
         let expected =

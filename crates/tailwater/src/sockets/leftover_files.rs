@@ -104,7 +104,8 @@ mod tests {
     #[test]
     fn a_file_goes_with_its_last_listener() {
         let dir = TempDir::new("left").unwrap();
-        let (path, console) = (dir.join("s"), Console::new());
+        let path = dir.join("s");
+        let console = Console::new();
         let listener = UnixListener::bind(&path).unwrap();
         let mut left = LeftoverFiles::default();
         left.add([path.clone(), dir.write("file", "").unwrap(), dir.join("none")]);

@@ -74,7 +74,8 @@ impl NodeCaches for GenerationCaches {
         cache: &[u8],
         purges: Vec<FleetPurge>,
     ) -> Pin<Box<dyn Future<Output = Result<(), String>>>> {
-        let (cache, generation) = (self.caches.get(cache).cloned(), self.generation.clone());
+        let cache = self.caches.get(cache).cloned();
+        let generation = self.generation.clone();
         Box::pin(async move {
             // One that has left the fleet has nothing to apply.
             let Some(cache) = cache else { return Ok(()) };

@@ -339,7 +339,8 @@ impl Loops {
             ..LoopOptions::new(index)
         };
         let farewell = self.farewells.of(id);
-        let (counts, generation) = (self.counts.clone(), generation.clone());
+        let counts = self.counts.clone();
+        let generation = generation.clone();
         let cpus = settings.affinity.of_worker(index);
         let locks = settings.memory_lock != MemoryLock::Off;
         let life = move |commands| {
@@ -372,7 +373,8 @@ impl Loops {
     }
 
     fn on_stall(&self) -> OnStall {
-        let (faults, counts) = (self.faults.clone(), self.counts.clone());
+        let faults = self.faults.clone();
+        let counts = self.counts.clone();
         Arc::new(move |stall| {
             counts.stalls.push(*stall);
             match stall.cause {

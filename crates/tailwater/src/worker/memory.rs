@@ -95,7 +95,8 @@ pub(super) fn allow_files(config: &Config, loops_to_start: usize, console: &Cons
         more == 0 || memory::may_lock(usize::try_from(more).unwrap_or(usize::MAX))
     };
     if !may(0) {
-        let (word, size) = (config.main.memory_lock.word(), stacks >> 10);
+        let word = config.main.memory_lock.word();
+        let size = stacks >> 10;
         let what = format!("{size} KB for the stacks of {loops_to_start} loops cannot be locked");
         console.report(
             Level::Notice,
@@ -123,7 +124,8 @@ pub(super) fn allow_files(config: &Config, loops_to_start: usize, console: &Cons
 
 /// The largest number up to `max` that will do, or 0, where all below one that will do do so too.
 fn largest(max: u64, will_do: impl Fn(u64) -> bool) -> u64 {
-    let (mut least, mut beyond) = (0, max + 1);
+    let mut least = 0;
+    let mut beyond = max + 1;
     while beyond - least > 1 {
         let middle = least.midpoint(beyond);
         *(if will_do(middle) { &mut least } else { &mut beyond }) = middle;
@@ -157,7 +159,9 @@ fn keep_program(config: &Config, copier: Option<&Copier>) -> Result<usize, Strin
     // Who wants all memory locked has swap.
     let copies = is_short && config.main.memory_lock == MemoryLock::Auto;
     let copier = copier.filter(|_| copies);
-    let (mut copied, mut left, mut first) = (0, 0, None);
+    let mut copied = 0;
+    let mut left = 0;
+    let mut first = None;
     for part in &parts {
         if copier.is_some_and(|copier| copier.copy(part).is_ok()) {
             copied += part.size();

@@ -118,8 +118,11 @@ pub(crate) fn run() -> ExitCode {
             let keys = Keys(ssl::export_keys());
             answer(&channel, &WorkerReply::Keys(keys.clone()));
             if answer(&channel, &WorkerReply::Serving) {
-                let (master, state) = (Some(Arc::new(channel)), State::Serving);
-                let (incoming, next, passed) = (None, None, None);
+                let master = Some(Arc::new(channel));
+                let state = State::Serving;
+                let incoming = None;
+                let next = None;
+                let passed = None;
                 let worker = Worker {
                     master,
                     signals,
@@ -574,7 +577,8 @@ mod tests {
     #[test]
     fn a_storm_of_reloads_makes_no_storm_of_signs() {
         let now = Instant::now();
-        let (short, long) = (Duration::from_secs(1), Duration::from_secs(9));
+        let short = Duration::from_secs(1);
+        let long = Duration::from_secs(9);
         let signs = Signs { every: long, next: now + Duration::from_secs(5) };
         let later = (0..100).fold(signs, |signs, nth| signs.at(long, now + Duration::from_millis(nth)));
         assert_eq!(later.next, signs.next, "neither earlier nor put off");

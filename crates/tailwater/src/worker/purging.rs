@@ -122,7 +122,8 @@ fn block_on<F: Future>(future: F) -> F::Output {
         }
     }
     let waker = Arc::new(Unpark(thread::current())).into();
-    let (mut cx, mut future) = (Context::from_waker(&waker), pin!(future));
+    let mut cx = Context::from_waker(&waker);
+    let mut future = pin!(future);
     loop {
         match future.as_mut().poll(&mut cx) {
             Poll::Ready(value) => return value,

@@ -372,7 +372,8 @@ fn allow(
     });
     if let Err(error) = added {
         // A pipe or a socket, which nothing restricts; or what is gone again, and nobody can have.
-        let (purpose, path) = (place.purpose(), place.path.display());
+        let purpose = place.purpose();
+        let path = place.path.display();
         report.add(Level::Info, format!("sandbox: {purpose} \"{path}\" is not allowed ({error})"));
     }
 }

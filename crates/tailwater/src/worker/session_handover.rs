@@ -282,7 +282,8 @@ impl IncomingSessions {
             }
             let [a, b, c, d, e, f, g, h, loop_index @ ..] = *head;
             let number = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-            let (other, record) = (self.socket.clone(), record.to_vec());
+            let other = self.socket.clone();
+            let record = record.to_vec();
             let reply = move |verdict| send_verdict(&other, number, verdict);
             match socket {
                 // It may be read without waiting, whatever the other process has set.
@@ -384,7 +385,8 @@ mod tests {
                 assert_eq!(session.accept(), HandoverVerdict::Accepted);
             }
         });
-        let (accepted, refused) = (Some(HandoverVerdict::Accepted), Some(HandoverVerdict::Refused));
+        let accepted = Some(HandoverVerdict::Accepted);
+        let refused = Some(HandoverVerdict::Refused);
         assert_eq!(verdicts, [accepted, refused, None, accepted]);
         assert_eq!(outcome, HandoverOutcome { accepted: 2, refused: 2 });
         assert_eq!(taken.iter().collect::<Vec<_>>(), [b"yes".to_vec(), b"no".to_vec(), Vec::new()]);
@@ -409,7 +411,8 @@ mod tests {
             let (next, incoming) = packet::pair().unwrap();
             let _incoming = is_there.then_some(incoming);
             let (sender, offers) = sync_channel(2);
-            let ((first, decision), (second, other)) = (offer(b"a"), offer(b"b"));
+            let (first, decision) = offer(b"a");
+            let (second, other) = offer(b"b");
             sender.send(first).unwrap();
             sender.send(second).unwrap();
             let outcome = hand_over_all(&offers, &next, limits);

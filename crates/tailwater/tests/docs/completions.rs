@@ -219,7 +219,8 @@ fn completions_for_fish_are_documented() {
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a hash-password -d '{HASH_PASSWORD_DOC}'")
         .unwrap();
     writeln!(out, "complete -c tailwater -n __fish_is_first_token -a top -d '{TOP_DOC}'").unwrap();
-    let (is_serve, is_proxy) = ("__fish_seen_subcommand_from serve", "__fish_seen_subcommand_from proxy");
+    let is_serve = "__fish_seen_subcommand_from serve";
+    let is_proxy = "__fish_seen_subcommand_from proxy";
     for (options, condition) in [
         (MAIN, "not __fish_seen_subcommand_from serve proxy purge cache fleet trust hash-password top"),
         (SERVE, is_serve),

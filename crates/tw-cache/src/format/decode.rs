@@ -31,7 +31,8 @@ pub fn decode(input: &Bytes, file_size: u64) -> Result<Meta, FormatError> {
     if checksum(header) != numbers.u32(CHECKSUM_AT) {
         return Err(FormatError::Checksum);
     }
-    let (key, sequence) = (numbers.key(KEY_AT), numbers.u64(SEQUENCE_AT));
+    let key = numbers.key(KEY_AT);
+    let sequence = numbers.u64(SEQUENCE_AT);
     let body_len = numbers.u64(BODY_LEN_AT);
     // Files of version 1 have zeros there.
     let body_sum = numbers.has_sums.then(|| numbers.u32(BODY_SUM_AT));
@@ -64,9 +65,11 @@ pub fn decode(input: &Bytes, file_size: u64) -> Result<Meta, FormatError> {
     }
 
     let mut texts = Texts(input.slice(FIXED..numbers.used));
-    let (key_text, etag) = (numbers.len(KEY_TEXT_LEN_AT), usize::from(numbers.u16(ETAG_LEN_AT)));
+    let key_text = numbers.len(KEY_TEXT_LEN_AT);
+    let etag = usize::from(numbers.u16(ETAG_LEN_AT));
     let status_line = usize::from(numbers.u16(STATUS_LINE_LEN_AT));
-    let (vary, tags) = (usize::from(numbers.u16(VARY_LEN_AT)), numbers.len(TAGS_LEN_AT));
+    let vary = usize::from(numbers.u16(VARY_LEN_AT));
+    let tags = numbers.len(TAGS_LEN_AT);
     if !fits(key_text, etag, status_line, vary, tags) {
         return Err(FormatError::Length);
     }

@@ -135,8 +135,11 @@ pub(super) fn state_checksum(key: Key, sequence: u64, body_len: u64, body_sum: O
 
 /// Bytes that the header takes.
 fn used(meta: &Meta) -> Result<usize, EncodeError> {
-    let (key_text, etag, status_line) = (meta.key_text.len(), meta.etag.len(), meta.status_line.len());
-    let (vary, tags) = (meta.vary.len(), meta.tags.as_bytes().len());
+    let key_text = meta.key_text.len();
+    let etag = meta.etag.len();
+    let status_line = meta.status_line.len();
+    let vary = meta.vary.len();
+    let tags = meta.tags.as_bytes().len();
     if !fits(key_text, etag, status_line, vary, tags) || meta.body_len.is_some_and(|len| len > BODY_LEN_MAX) {
         return Err(EncodeError::TooLong);
     }

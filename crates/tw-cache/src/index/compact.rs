@@ -250,7 +250,8 @@ impl CompactTable {
 
     #[cfg(test)]
     pub(super) fn assert_whole(&self) -> Vec<CompactEntry> {
-        let (mut all, mut room) = (Vec::new(), 0);
+        let mut all = Vec::new();
+        let mut room = 0;
         for at in 0..self.pages.len() {
             let page = self.pages.get(at).unwrap();
             assert!(page.is_sorted_by_key(tag_of));
@@ -324,7 +325,8 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             random >> 28
         };
-        let (mut table, mut model) = (CompactTable::new(), HashMap::new());
+        let mut table = CompactTable::new();
+        let mut model = HashMap::new();
         for number in 0..40_000 {
             // Some tags come again.
             let tag = if number % 3 == 0 { next() % 5000 } else { next() };

@@ -103,7 +103,8 @@ impl Index {
             let sum = |load: fn(&AlignedShard) -> &QueueLoad| -> u64 {
                 self.shards.iter().map(|place| load(place).value(by_bytes)).sum()
             };
-            let (small, main) = (sum(|place| &place.small), sum(|place| &place.main));
+            let small = sum(|place| &place.small);
+            let main = sum(|place| &place.main);
             let is_small = main == 0 || (small > 0 && small * SMALL_SHARE >= small + main);
             let queue = if is_small { Queue::Small } else { Queue::Main };
             let of =
@@ -153,7 +154,8 @@ impl Index {
         if self.slots() <= self.slots_max() && self.live() <= self.live_max() {
             return None;
         }
-        let (mut taken, one) = (Vec::new(), |_: Option<&RemovedEntry>| Progress::Done);
+        let mut taken = Vec::new();
+        let one = |_: Option<&RemovedEntry>| Progress::Done;
         if self.is_fifo.load(SeqCst) {
             self.take_next(false, STEP_ENTRIES, one, &mut taken);
         } else {
@@ -209,7 +211,8 @@ impl Index {
     fn oldest(&self) -> Option<(&AlignedShard, u32)> {
         let hand = self.hand.fetch_add(1, Relaxed) % SHARDS;
         let (before, from) = self.shards.split_at_checked(hand)?;
-        let (mut first, mut second) = (None, NEVER);
+        let mut first = None;
+        let mut second = NEVER;
         for place in from.iter().chain(before) {
             let used = place.oldest_use.load(Relaxed);
             match first {

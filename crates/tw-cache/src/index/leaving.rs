@@ -97,7 +97,8 @@ mod tests {
     #[test]
     fn earlier_removals_are_waited_for() {
         let leaving = Arc::new(Removals::default());
-        let (one, two) = (leaving.leave(), leaving.leave());
+        let one = leaving.leave();
+        let two = leaving.leave();
         assert_eq!(
             [0, 1, 2].map(|count| leaving.removal_state(count)),
             [RemovalState::Nothing, RemovalState::Files, RemovalState::Files]

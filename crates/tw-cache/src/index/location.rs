@@ -200,7 +200,8 @@ impl SegmentUse {
     /// Notes that an entry has moved from one place to another.
     pub(super) fn change(&self, before: Option<Location>, after: Option<Location>) {
         let segment = |location: Option<Location>| location?.address().map(|address| address.segment);
-        let (before, after) = (segment(before), segment(after));
+        let before = segment(before);
+        let after = segment(after);
         if before == after {
             return;
         }

@@ -150,7 +150,8 @@ impl Index {
     /// `sequence` is that of the [`Purges`](crate::Purges) of the same cache.
     #[must_use]
     pub fn new(memory_max: u64, seed: [u64; 2], sequence: Arc<Sequence>) -> Self {
-        let (seed, leaving) = (Seed(seed), Arc::new(Removals::default()));
+        let seed = Seed(seed);
+        let leaving = Arc::new(Removals::default());
         let segments = Arc::new(SegmentUse::default());
         let place = |_| AlignedShard {
             oldest_use: AtomicU32::new(NEVER),
@@ -199,7 +200,8 @@ impl Index {
 
     /// Number of entries that there is room for, if those that are added have plain records, or none has.
     fn entries_max(&self) -> u64 {
-        let (memory, compact) = (self.memory_max.load(Relaxed), self.compact.load(Relaxed));
+        let memory = self.memory_max.load(Relaxed);
+        let compact = self.compact.load(Relaxed);
         if compact == 0 {
             return self.slots_max();
         }

@@ -59,7 +59,8 @@ impl Index {
                 return None;
             }
             let tag = CompactEntry::tag_of(hash);
-            let (revision, lately) = (CompactEntry::revision_of(sequence), 0);
+            let revision = CompactEntry::revision_of(sequence);
+            let lately = 0;
             let entry = CompactEntry { tag, address, revision, is_own: false, lately, is_unseen: false };
             shard.segments.note_record(address.segment, Some(sequence), now);
             let Some(before) = shard.compact_entry(hash) else {
@@ -93,7 +94,8 @@ impl Index {
         let outcome = self.with(key, |shard, hash| {
             let Some(at) = shard.found_or_new(hash, key, sequence, now) else { return RecordOutcome::Known };
             let Some(slot) = shard.slot(at) else { return RecordOutcome::Known };
-            let (before, is_seen) = (slot.file(), !slot.traits.has(Traits::RESTORED));
+            let before = slot.file();
+            let is_seen = !slot.traits.has(Traits::RESTORED);
             let known = before.and_then(Location::address);
             let is_same = known == Some(address);
             let is_behind = match known {
@@ -296,7 +298,8 @@ mod tests {
             RecordOutcome::Outdated(gone) => assert_eq!(gone.address, Some(at(1, 1))),
             other => panic!("{other:?}"),
         }
-        let (mut cursor, mut unseen) = (crate::ScanCursor::default(), Vec::new());
+        let mut cursor = crate::ScanCursor::default();
+        let mut unseen = Vec::new();
         while index.unseen(&mut cursor, &mut unseen) != crate::Progress::Done {}
         assert_eq!(unseen, []);
         assert_eq!(index.peek(key()).unwrap().address, Some(at(4, 1)));

@@ -137,7 +137,8 @@ impl Ends {
 
     pub(super) fn unlink(&mut self, slots: &mut Chunks<Slot, SLOTS_PER_PIECE>, at: u32) {
         let Some(slot) = slots.get(at) else { return };
-        let (newer, older) = (slot.newer, slot.older);
+        let newer = slot.newer;
+        let older = slot.older;
         self.len -= 1;
         self.bytes -= slot.location.size();
         self.put_older(slots, newer, older);

@@ -66,7 +66,8 @@ impl Index {
 
     /// Returns true if an index has no more than one compact entry for both keys.
     pub fn share_record_entry(&self, one: Key, other: Key) -> bool {
-        let (one, other) = (self.seed.hash(one), self.seed.hash(other));
+        let one = self.seed.hash(one);
+        let other = self.seed.hash(other);
         CompactEntry::tag_of(one) == CompactEntry::tag_of(other)
             && std::ptr::eq(self.place(one), self.place(other))
     }

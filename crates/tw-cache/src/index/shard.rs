@@ -207,7 +207,8 @@ impl Shard {
         let Some(slot) = self.slots.get_mut(at) else { return };
         let before = slot.file();
         change(slot);
-        let (after, queue) = (slot.file(), slot.queue);
+        let after = slot.file();
+        let queue = slot.queue;
         let bytes = &mut self.queues.of_mut(queue).bytes;
         *bytes = *bytes - before.map_or(0, Location::size) + after.map_or(0, Location::size);
         self.count_file(before, after);
@@ -336,7 +337,9 @@ impl Shard {
     /// Takes a slot out. What it has on the disk stays.
     pub(super) fn take_out(&mut self, at: u32) {
         let Some(slot) = self.slots.get(at) else { return };
-        let (hash, chain, file) = (self.seed.hash(slot.key), slot.chain, slot.file());
+        let hash = self.seed.hash(slot.key);
+        let chain = slot.chain;
+        let file = slot.file();
         self.count_file(file, None);
         self.rechain(hash, at, chain);
         self.unlink(at);
@@ -462,7 +465,9 @@ impl Shard {
     /// Updates every link to the slot that moved from `from` to `to`.
     fn moved(&mut self, from: u32, to: u32) {
         let Some(slot) = self.slots.get(to) else { return };
-        let (hash, newer, older) = (self.seed.hash(slot.key), slot.newer, slot.older);
+        let hash = self.seed.hash(slot.key);
+        let newer = slot.newer;
+        let older = slot.older;
         let ends = self.queues.of_mut(slot.queue);
         ends.put_older(&mut self.slots, newer, to);
         ends.put_newer(&mut self.slots, older, to);
@@ -556,7 +561,9 @@ impl Shard {
         let mut sums = (0, 0);
         for queue in Queue::ALL {
             let ends = *self.queues.of(queue);
-            let (mut at, mut newer, mut own) = (ends.newest, NONE, (0, 0));
+            let mut at = ends.newest;
+            let mut newer = NONE;
+            let mut own = (0, 0);
             while let Some(slot) = self.slots.get(at) {
                 assert!(seen.remove(&at));
                 assert_eq!((slot.newer, slot.queue), (newer, queue));

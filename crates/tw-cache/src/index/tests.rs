@@ -40,7 +40,8 @@ fn assert_whole(index: &Index) {
         sums.memory += part.memory;
     }
     let IndexCounts { entries, files, bytes, memory, .. } = index.counts();
-    let (ghosts, packed_bytes) = (index.ghosts.load(Relaxed), index.packed_bytes());
+    let ghosts = index.ghosts.load(Relaxed);
+    let packed_bytes = index.packed_bytes();
     let compact = index.compact.load(Relaxed);
     assert_eq!(sums, Sums { entries, files, bytes, packed_bytes, ghosts, compact, memory });
 }
@@ -96,7 +97,8 @@ fn a_claim_holds_its_entry_and_leaves_nothing_behind() {
 #[test]
 fn younger_of_two_fills_wins() {
     let index = index(100);
-    let (first, second) = (index.claim(key(1), 1), index.claim(key(1), 1));
+    let first = index.claim(key(1), 1);
+    let second = index.claim(key(1), 1);
     let sequence = second.sequence();
     let second = second.commit().unwrap();
     // While the file is put in its place nobody else puts one there.
@@ -117,7 +119,8 @@ fn younger_of_two_fills_wins() {
 fn a_purge_is_not_undone_by_fills_that_began_before() {
     let index = index(100);
     store(&index, key(1), 4096, 1);
-    let (early, late) = (index.claim(key(1), 1), index.claim(key(1), 1).commit().unwrap());
+    let early = index.claim(key(1), 1);
+    let late = index.claim(key(1), 1).commit().unwrap();
     let purged = index.purge(key(1));
     assert_eq!(purged.gone.map(|gone| gone.size), Some(4096));
     assert_eq!(index.bytes_on_disk(), 0);
@@ -272,7 +275,9 @@ fn scan_finds_remaining_entries_during_removals() {
     for number in 0..5000 {
         store(&index, key(number), 1, 1);
     }
-    let (mut cursor, mut seen, mut number) = (ScanCursor::default(), Vec::new(), 0);
+    let mut cursor = ScanCursor::default();
+    let mut seen = Vec::new();
+    let mut number = 0;
     while index.scan(&mut cursor, &mut seen) == Progress::More {
         // Of those with even numbers some go, and new ones come.
         index.remove(key(number * 2));
@@ -296,7 +301,8 @@ fn sweep_reports_purges_that_still_apply() {
     let stored = index.peek(key(1)).unwrap().sequence;
     let latest = index.sequence.next();
     let sweep = || {
-        let (mut cursor, mut seen) = (index.sweep(latest), Vec::new());
+        let mut cursor = index.sweep(latest);
+        let mut seen = Vec::new();
         while index.scan(&mut cursor, &mut seen) == Progress::More {}
         seen.iter().filter_map(ScannedEntry::alive_since).min()
     };

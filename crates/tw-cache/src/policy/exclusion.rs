@@ -15,7 +15,8 @@ pub fn exclude(fields: &mut Fields, rules: &Rules, ignored: IgnoredFields) {
     let mut named = Vec::new();
     if rules.reading == Ruleset::Rfc9111 {
         let control = ResponseDirectives::of(fields, rules, ignored);
-        let (no_cache, private) = (&control.says.no_cache, &control.says.private);
+        let no_cache = &control.says.no_cache;
+        let private = &control.says.private;
         if !no_cache.is_empty() || !private.is_empty() {
             let is_named = |name: &&[u8]| no_cache.has(name) || private.has(name);
             named = fields.iter().map(|(name, _)| name).filter(is_named).map(<[u8]>::to_vec).collect();

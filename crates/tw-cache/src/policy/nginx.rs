@@ -90,7 +90,8 @@ impl State {
         if targeted.is_none() && !control_fields.iter().any(|&known| fields.has(known)) {
             return;
         }
-        let (is_targeted, mut is_read) = (targeted.is_some(), false);
+        let is_targeted = targeted.is_some();
+        let mut is_read = false;
         for (name, value) in fields.iter() {
             if let Some((targeted, says)) = &targeted
                 && name.eq_ignore_ascii_case(targeted)

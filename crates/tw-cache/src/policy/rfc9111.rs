@@ -141,7 +141,8 @@ pub(super) fn lifetime(
     rules: &Rules,
     terms: &StoreSettings,
 ) -> Result<Lifetime, NoStoreReason> {
-    let (says, fields) = (&control.says, response.fields);
+    let says = &control.says;
+    let fields = response.fields;
     // Section 4.2.3. A response without a good `Date` has that of its arrival (RFC 9110 section 6.6.1).
     let date = time(fields, Known::Date).unwrap_or(now);
     let apparent_age = bounded(now.saturating_sub(date));

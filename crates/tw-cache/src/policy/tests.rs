@@ -36,7 +36,8 @@ fn stored_as(
     rules: &Rules,
     terms: &StoreSettings,
 ) -> Result<Lifetime, NoStoreReason> {
-    let (request, response) = (fields(request), fields(lines));
+    let request = fields(request);
+    let response = fields(lines);
     let response = Response { status, fields: &response, request_time: NOW, is_slice: false };
     may_store(&(Method::Get, &request), &response, NOW, rules, terms)
 }

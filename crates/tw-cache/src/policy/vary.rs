@@ -213,7 +213,8 @@ mod tests {
     }
 
     fn described(vary: &str, fields: &[(&str, &str)], rules: &Rules) -> String {
-        let (fields, mut out) = (request(fields), Vec::new());
+        let fields = request(fields);
+        let mut out = Vec::new();
         describe_variant(vary.as_bytes(), &(Method::Get, &fields), rules, &mut out);
         let main = Key::of(b"/");
         assert_eq!(variant(main, vary.as_bytes(), &(Method::Get, &fields), rules), main.variant(&out));

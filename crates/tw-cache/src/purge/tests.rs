@@ -77,10 +77,12 @@ fn text(random: &mut Random, len: usize) -> Vec<u8> {
 fn prefix_search_equals_a_linear_walk() {
     for seed in 0..30 {
         let mut random = Random::new(seed);
-        let (mut list, mut model) = (Prefixes::default(), Model::default());
+        let mut list = Prefixes::default();
+        let mut model = Model::default();
         for sequence in 1..400 {
             let purge = if random.happens(50) { Purge::Hard } else { Purge::Soft };
-            let (prefix, cut) = (text(&mut random, 12), PurgeEffect::of(purge, sequence));
+            let prefix = text(&mut random, 12);
+            let cut = PurgeEffect::of(purge, sequence);
             list.add(&prefix, cut);
             model.prefixes.push((prefix, cut));
             if random.happens(2) {
@@ -90,7 +92,8 @@ fn prefix_search_equals_a_linear_walk() {
             }
             for _ in 0..5 {
                 let text = text(&mut random, 14);
-                let (is, expected) = (list.of(&text), model.of(&text));
+                let is = list.of(&text);
+                let expected = model.of(&text);
                 for began in 0..=sequence {
                     assert_eq!(is.purges(began), expected.purges(began), "seed {seed}, {text:?} {is:?}");
                 }
@@ -103,11 +106,13 @@ fn prefix_search_equals_a_linear_walk() {
 #[test]
 fn surplus_prefixes_merge_into_wider_ones() {
     let mut random = Random::new(7);
-    let (mut list, mut model) = (Prefixes::default(), Model::default());
+    let mut list = Prefixes::default();
+    let mut model = Model::default();
     for sequence in 1..3 * PREFIXES_MAX as u64 {
         let purge = if random.happens(50) { Purge::Hard } else { Purge::Soft };
         // Not so short that one purges all others.
-        let (mut prefix, cut) = (text(&mut random, 40), PurgeEffect::of(purge, sequence));
+        let mut prefix = text(&mut random, 40);
+        let cut = PurgeEffect::of(purge, sequence);
         prefix.resize(prefix.len().max(10), b'c');
         list.add(&prefix, cut);
         model.prefixes.push((prefix, cut));
@@ -116,7 +121,8 @@ fn surplus_prefixes_merge_into_wider_ones() {
     assert!(list.len() > PREFIXES_MAX / 2, "{}", list.len());
     for _ in 0..2000 {
         let text = text(&mut random, 44);
-        let (is, least) = (list.of(&text), model.of(&text));
+        let is = list.of(&text);
+        let least = model.of(&text);
         assert!(is.hard >= least.hard && is.soft.max(is.hard) >= least.soft, "{is:?} {least:?}");
     }
     // What is far from all others is not touched.
@@ -284,7 +290,8 @@ fn the_largest_file_can_be_read() {
 
 #[test]
 fn purges_of_several_directories_are_united() {
-    let (one, two) = (Purges::new(1000), Purges::new(2000));
+    let one = Purges::new(1000);
+    let two = Purges::new(2000);
     let old = one.sequence().next();
     one.purge_prefix(b"/a", Purge::Hard);
     one.purge_tag(Tag::of(b"red"), Purge::Soft);
@@ -316,7 +323,8 @@ fn forgotten_purges_are_told_to_directories_that_were_missing() {
     let purged = purges.purge_prefix(b"/a", Purge::Hard);
     purges.forget(purged);
     assert_eq!(purges.counts(), [0, 0, 0]);
-    let (known, missing) = (Purges::new(2000), Purges::new(2000));
+    let known = Purges::new(2000);
+    let missing = Purges::new(2000);
     let facts = known.absorb(&purges.encode_shared()).unwrap();
     assert!(facts.dropped >= purged && facts.dropped <= facts.last, "{facts:?}");
     assert_eq!(known.dropped(), facts.dropped);

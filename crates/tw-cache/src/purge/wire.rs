@@ -149,7 +149,9 @@ impl<'a> Rest<'a> {
         self.bytes(MAGIC.len() + 4)?;
         let last = self.number()?;
         let dropped = if version == VERSION_SHARED { self.number()? } else { last };
-        let (prefixes, tags, keys) = (self.prefixes()?, self.marks()?, self.marks()?);
+        let prefixes = self.prefixes()?;
+        let tags = self.marks()?;
+        let keys = self.marks()?;
         let lists = Lists { prefixes, tags, keys, forgotten: 0, dropped };
         Some((lists, PurgeFileFacts { last, dropped }))
     }

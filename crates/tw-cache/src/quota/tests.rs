@@ -10,7 +10,9 @@ fn excess(table: &mut QuotaTable) -> Vec<Key> {
 
 #[test]
 fn oldest_responses_of_an_owner_above_its_quota_go_first() {
-    let (mut table, a, b) = (QuotaTable::default(), QuotaOwner::of(b"a"), QuotaOwner::of(b"b"));
+    let mut table = QuotaTable::default();
+    let a = QuotaOwner::of(b"a");
+    let b = QuotaOwner::of(b"b");
     for number in 0..10 {
         table.add(key(number), 4096, a, 5 * 4096);
         table.add(key(100 + number), 4096, b, 1 << 20);
@@ -34,7 +36,9 @@ fn oldest_responses_of_an_owner_above_its_quota_go_first() {
 
 #[test]
 fn response_belongs_to_its_last_owner() {
-    let (mut table, a, b) = (QuotaTable::default(), QuotaOwner::of(b"a"), QuotaOwner::of(b"b"));
+    let mut table = QuotaTable::default();
+    let a = QuotaOwner::of(b"a");
+    let b = QuotaOwner::of(b"b");
     table.add(key(1), 1000, a, 1 << 20);
     table.add(key(1), 2000, b, 1 << 20);
     assert_eq!((table.used(a), table.used(b)), (0, 2048));
@@ -42,7 +46,8 @@ fn response_belongs_to_its_last_owner() {
 
 #[test]
 fn responses_that_are_gone_are_forgotten() {
-    let (mut table, a) = (QuotaTable::default(), QuotaOwner::of(b"a"));
+    let mut table = QuotaTable::default();
+    let a = QuotaOwner::of(b"a");
     (0..1000).for_each(|number| table.add(key(number), 512, a, 1 << 30));
     let there: Vec<_> = (0..500).map(key).collect();
     let mut cursor = QuotaCursor::default();
@@ -63,7 +68,8 @@ fn responses_that_are_gone_are_forgotten() {
 
 #[test]
 fn step_of_a_file_passes_a_limited_number_of_free_places() {
-    let (mut table, a) = (QuotaTable::default(), QuotaOwner::of(b"a"));
+    let mut table = QuotaTable::default();
+    let a = QuotaOwner::of(b"a");
     let last = 3 * ENCODED_PER_STEP as u32;
     (0..=last).for_each(|number| table.add(key(number), 512, a, 1 << 30));
     (0..last).for_each(|number| table.forget(key(number)));
@@ -99,11 +105,13 @@ fn further_owners_share_a_quota() {
 
 #[test]
 fn file_has_owners_and_order() {
-    let (mut table, a) = (QuotaTable::default(), QuotaOwner::of(b"a"));
+    let mut table = QuotaTable::default();
+    let a = QuotaOwner::of(b"a");
     (0..300).for_each(|number| table.add(key(number), 512, a, 1 << 30));
     (0..100).for_each(|number| table.forget(key(number)));
     (0..50).for_each(|number| table.add(key(number), 512, a, 1 << 30));
-    let (mut cursor, mut file) = (QuotaCursor::default(), Vec::new());
+    let mut cursor = QuotaCursor::default();
+    let mut file = Vec::new();
     while let QuotaBlock::Block(block) = table.encode(&mut cursor) {
         assert_eq!(block.len(), BLOCK_SIZE);
         file.push(block);
@@ -135,9 +143,12 @@ fn random_changes_agree_with_a_plain_list() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) % below
     };
-    let (mut table, mut list) = (QuotaTable::default(), Vec::<(Key, u64, u64)>::new());
+    let mut table = QuotaTable::default();
+    let mut list = Vec::<(Key, u64, u64)>::new();
     for _ in 0..20_000 {
-        let (key, owner, size) = (key(next(60) as u32), next(4), 512 * (1 + next(8)));
+        let key = key(next(60) as u32);
+        let owner = next(4);
+        let size = 512 * (1 + next(8));
         let number = QuotaOwner::of(&owner.to_le_bytes());
         list.retain(|known| known.0 != key);
         if next(3) == 0 {

@@ -86,7 +86,8 @@ impl SegmentHeader {
         (|| {
             let [has_table, _] = rest.array()?;
             let (number, _) = (rest.u32()?, rest.u32()?);
-            let (stamp, created) = (rest.u64()?, rest.u64()?);
+            let stamp = rest.u64()?;
+            let created = rest.u64()?;
             let table = TablePlace { block: rest.u32()?, rows: rest.u32()?, checksum: rest.u32()? };
             Some(Self { number, stamp, created, table: (has_table == 1).then_some(table) })
         })()

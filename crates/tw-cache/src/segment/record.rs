@@ -107,7 +107,8 @@ impl RecordPrefix {
             _ => RecordState::Removed,
         };
         let prefix = (|| {
-            let (key, len) = (Key(rest.array()?), rest.u64()?);
+            let key = Key(rest.array()?);
+            let len = rest.u64()?;
             Some(Self { key, len, sequence: rest.u64()?, valid_until: rest.u32()? })
         })()
         .ok_or(SegmentError::Short)?;
@@ -207,7 +208,8 @@ mod tests {
     }
 
     fn scan_all(file: &[u8], window: usize) -> Vec<u32> {
-        let (mut rows, mut next) = (Vec::new(), Some(1));
+        let mut rows = Vec::new();
+        let mut next = Some(1);
         while let Some(block) = next {
             let from = (block as usize * BLOCK_SIZE as usize).min(file.len());
             let bytes = &file[from..file.len().min(from + window)];

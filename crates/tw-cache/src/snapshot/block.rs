@@ -131,7 +131,9 @@ pub(super) fn decode_header(block: &[u8]) -> Result<Header, SnapshotError> {
     if version != VERSION {
         return Err(SnapshotError::Version(version));
     }
-    let (taken, table, runs) = (number()?, number()?, number()?);
+    let taken = number()?;
+    let table = number()?;
+    let runs = number()?;
     let entries = rest.array().map(u64::from_le_bytes).ok_or(SnapshotError::NotOne)?;
     let stamp = stamp(block).ok_or(SnapshotError::NotOne)?;
     decode_items(block, Kind::Header, 0, stamp).ok_or(SnapshotError::Checksum)?;

@@ -139,7 +139,8 @@ impl SnapshotReader {
 
     fn ask(&mut self, asked: Asked) -> SnapshotStep {
         self.asked = Some(asked);
-        let (offset, len) = (u64::from(asked.block), asked.count as usize);
+        let offset = u64::from(asked.block);
+        let len = asked.count as usize;
         SnapshotStep::Read { offset: offset * BLOCK_SIZE as u64, len: len * BLOCK_SIZE }
     }
 

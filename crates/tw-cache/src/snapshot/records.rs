@@ -91,7 +91,8 @@ impl RecordSnapshotWriter {
                     self.sorted_by = pages;
                 }
                 let end = pages.min(from + PAGES_PER_WRITE);
-                let (mut bytes, first) = (Vec::new(), self.blocks);
+                let mut bytes = Vec::new();
+                let first = self.blocks;
                 for page in from..end {
                     bytes.extend(self.page(index, shard, page, pages));
                     self.blocks += 1;
@@ -174,7 +175,8 @@ impl RecordSnapshot {
         let header = (|| {
             let _taken: [u8; 4] = rest.array()?;
             let mut number = || rest.array().map(u64::from_le_bytes);
-            let (seed, entries) = ([number()?, number()?], number()?);
+            let seed = [number()?, number()?];
+            let entries = number()?;
             let mut firsts = vec![1_u32];
             for _ in 0..SHARDS {
                 let pages = rest.array().map(u32::from_le_bytes)?;
@@ -213,7 +215,8 @@ impl RecordSnapshot {
     #[must_use]
     pub fn block_of(&self, index: &Index, key: Key) -> Option<u32> {
         let (shard, tag) = index.record_place(key);
-        let (first, end) = (*self.firsts.get(shard)?, *self.firsts.get(shard + 1)?);
+        let first = *self.firsts.get(shard)?;
+        let end = *self.firsts.get(shard + 1)?;
         let pages = end.checked_sub(first).filter(|pages| *pages > 0)?;
         Some(first + page_of(tag, pages)).filter(|block| !self.is_done(*block))
     }

@@ -35,7 +35,8 @@ fn filled(count: u32, policy: EvictionPolicy) -> Arc<Index> {
 
 /// The file of a snapshot.
 fn write(index: &Index, now: u32) -> Vec<u8> {
-    let (mut writer, mut file) = (SnapshotWriter::new(now, 77), Vec::new());
+    let mut writer = SnapshotWriter::new(now, 77);
+    let mut file = Vec::new();
     loop {
         match writer.step(index) {
             SnapshotPart::More => {}
@@ -118,7 +119,8 @@ fn restored_index_evicts_in_the_same_order() {
 #[test]
 fn inactive_time_goes_on_where_it_stood() {
     let (entries, _) = read(&write(&filled(100, EvictionPolicy::Lru), NOW)).unwrap();
-    let (after, later) = (index(200, EvictionPolicy::Lru), NOW + 100_000);
+    let after = index(200, EvictionPolicy::Lru);
+    let later = NOW + 100_000;
     entries.iter().for_each(|entry| assert_eq!(after.restore(entry, later), RestoreOutcome::Added));
     let mut gone = Vec::new();
     while after.expire(later, 61, &mut gone) == Progress::More {}
@@ -185,7 +187,8 @@ fn files_that_were_not_seen_are_reported() {
     }
     // A fill puts another file there.
     store(&after, 98, NOW);
-    let (mut cursor, mut unseen) = (ScanCursor::default(), Vec::new());
+    let mut cursor = ScanCursor::default();
+    let mut unseen = Vec::new();
     while after.unseen(&mut cursor, &mut unseen) == Progress::More {}
     let mut keys: Vec<Key> = unseen.iter().map(|entry| entry.key).collect();
     keys.sort();
@@ -238,7 +241,8 @@ fn damaged_block_costs_its_own_entries() {
 #[test]
 fn blocks_of_another_snapshot_are_not_taken() {
     let index = filled(1000, EvictionPolicy::Lru);
-    let (file, mut other) = (write(&index, NOW), Vec::new());
+    let file = write(&index, NOW);
+    let mut other = Vec::new();
     let mut writer = SnapshotWriter::new(NOW, 78);
     loop {
         match writer.step(&index) {

@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn fixed_and_changeable_names() {
-        let (http, stream) = (NginxVariables::HTTP, NginxVariables::STREAM);
+        let http = NginxVariables::HTTP;
+        let stream = NginxVariables::STREAM;
         let of = |names: NginxVariables, name: &str| {
             (names.fixed().any(|fixed| fixed == name), names.changeable().any(|other| other == name))
         };

@@ -213,7 +213,8 @@ impl<A: Application> Running<A> {
         let mut old = self.accepting.tasks.take();
         let mut tasks = Vec::with_capacity(sockets.len());
         for socket in sockets {
-            let (cookie, share) = (socket.cookie().ok(), socket.shared_with());
+            let cookie = socket.cookie().ok();
+            let share = socket.shared_with();
             let is_same = |task: &Task| task.socket.is_some() && task.socket == cookie && task.share == share;
             if let Some(at) = old.iter().position(is_same) {
                 tasks.push(old.swap_remove(at));

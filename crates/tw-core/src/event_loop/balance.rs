@@ -331,12 +331,15 @@ mod tests {
     /// Loops with so many connections each, which do nothing.
     fn bench(opens: &[u64]) -> Bench {
         let all = Tallies::default();
-        let (siblings, mut balances, mut tallies) = (Siblings::default(), Vec::new(), Vec::new());
+        let siblings = Siblings::default();
+        let mut balances = Vec::new();
+        let mut tallies = Vec::new();
         for (index, open) in opens.iter().enumerate() {
             let tally = all.claim();
             tally.open.add(*open);
             let (inbox, _) = channel(1);
-            let (tally_of, stats) = (tally.share(), Arc::default());
+            let tally_of = tally.share();
+            let stats = Arc::default();
             let sibling = Arc::new(Sibling { index, tally: tally_of, stats, inbox });
             siblings.change(|all| all.push(sibling.clone()));
             balances.push((Balance::default(), sibling));
@@ -349,7 +352,8 @@ mod tests {
         /// Accepts `count` connections on the first loop, some at each look; where they go.
         fn accept(&self, count: u64) -> Vec<u64> {
             let (balance, me) = &self.balances[0];
-            let (mut now, mut went) = (Instant::now(), vec![0; self.balances.len()]);
+            let mut now = Instant::now();
+            let mut went = vec![0; self.balances.len()];
             for number in 0..count {
                 if number % 5 == 0 {
                     now += LOOK_EVERY;

@@ -84,7 +84,8 @@ impl BulkQueue {
     }
 
     fn join(self: &Rc<Self>, takes: Pieces, cx: &Context<'_>) -> Held {
-        let (waker, is_gone) = (RefCell::new(cx.waker().clone()), Cell::new(false));
+        let waker = RefCell::new(cx.waker().clone());
+        let is_gone = Cell::new(false);
         let waiter = Rc::new(Waiter { waker, takes, is_gone });
         self.waiters.borrow_mut().push_back(waiter.clone());
         self.singles.set(self.singles.get() + usize::from(takes == Pieces::One));
@@ -223,7 +224,8 @@ mod tests {
     fn start_senders(budget: &Rc<CopyBudget>) -> Rc<Vec<Cell<u64>>> {
         let sent: Rc<Vec<_>> = Rc::new((0..SENDERS).map(|_| Cell::new(0)).collect());
         for id in 0..SENDERS {
-            let (budget, sent) = (budget.clone(), sent.clone());
+            let budget = budget.clone();
+            let sent = sent.clone();
             tw_rt::spawn_local(Subject { kind: "sender", id }, async move {
                 loop {
                     budget.turn(BodySize::Large).await;
@@ -246,7 +248,8 @@ mod tests {
                 tw_rt::yield_now().await;
             }
             for _ in 0..100 {
-                let (before, sent) = (total(&sent), sent.clone());
+                let before = total(&sent);
+                let sent = sent.clone();
                 // A new task stands behind all tasks that are ready, as one does that an event has woken.
                 let small = async move { total(&sent) - before };
                 let meanwhile =
@@ -265,7 +268,8 @@ mod tests {
             while sent.iter().map(Cell::get).sum::<u64>() < 20 * SENDERS {
                 tw_rt::yield_now().await;
             }
-            let (least, most) = (sent.iter().map(Cell::get).min(), sent.iter().map(Cell::get).max());
+            let least = sent.iter().map(Cell::get).min();
+            let most = sent.iter().map(Cell::get).max();
             assert!(most.unwrap() - least.unwrap() <= 2, "{least:?} {most:?}");
         });
     }
@@ -275,7 +279,8 @@ mod tests {
         on_loop(|| async {
             let budget = CopyBudget::new();
             let mut cx = Context::from_waker(Waker::noop());
-            let (mut first, mut second) = (BulkTurn::default(), BulkTurn::default());
+            let mut first = BulkTurn::default();
+            let mut second = BulkTurn::default();
             for piece in 0..RUN_MAX {
                 assert!(budget.poll_bulk_run(&mut first, &mut cx).is_ready(), "{piece}");
                 assert_eq!(budget.poll_bulk_run(&mut second, &mut cx).is_ready(), piece == RUN_MAX - 1);

@@ -96,7 +96,8 @@ impl<T> ConnectionList<T> {
     fn unlink(&mut self, at: u32) -> Option<Waker> {
         let entry = self.entries.get_mut(at)?;
         let waker = entry.waker.take()?;
-        let (before, after) = (entry.before, entry.after);
+        let before = entry.before;
+        let after = entry.after;
         match self.entries.get_mut(before) {
             Some(entry) => entry.after = after,
             None => self.first = after,

@@ -197,7 +197,8 @@ impl<A: Application> Running<A> {
     pub(super) fn datagram_socket(
         socket: ListenSocket,
     ) -> io::Result<(DatagramSocket, Rc<DatagramListener>)> {
-        let (id, address) = (socket.cookie()?, Rc::new(socket.addr().clone()));
+        let id = socket.cookie()?;
+        let address = Rc::new(socket.addr().clone());
         let socket = DatagramSocket::new(socket.into(), DatagramPeers::Many)?;
         let listener =
             DatagramListener { id, address, sender: socket.sender()?, receiver: RefCell::default() };
@@ -223,7 +224,8 @@ impl<A: Application> Running<A> {
                     // Its connections get their datagrams from the other process.
                     Ok(None) => return self.stop_paused(&listener),
                     Err(error) => {
-                        let (log, errno) = (&self.process().error_log, Errno::from(&error));
+                        let log = &self.process().error_log;
+                        let errno = Errno::from(&error);
                         return tw_log::emerg!(log, "cannot receive on {} again ({errno})", listener.address);
                     }
                 },
@@ -234,7 +236,8 @@ impl<A: Application> Running<A> {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
-                    let (log, errno) = (&self.process().error_log, Errno::from(&error));
+                    let log = &self.process().error_log;
+                    let errno = Errno::from(&error);
                     tw_log::alert!(log, "recvmsg() on {} failed ({errno})", listener.address);
                     if end.or(tokio::time::sleep(PAUSE)).await.is_none() {
                         break;
@@ -344,7 +347,9 @@ impl<A: Application> Running<A> {
                 }
                 let is_for = |address: &&Rc<Addr>| address.inet().map(|to| to.ip()) == message.local;
                 let listen = sharing.iter().find(is_for).unwrap_or(&listener.address);
-                let (peer, local, ecn) = (message.peer, message.local, message.ecn);
+                let peer = message.peer;
+                let local = message.local;
+                let ecn = message.ecn;
                 let size = message.segment.map_or(message.bytes.len(), usize::from).max(1);
                 let mut rest = message.bytes;
                 loop {

@@ -183,7 +183,8 @@ mod tests {
     use super::*;
 
     fn datagram(content: &[u8]) -> PassedDatagram {
-        let (listen, peer) = ("0.0.0.0:443".parse().unwrap(), "192.0.2.1:50000".parse().unwrap());
+        let listen = "0.0.0.0:443".parse().unwrap();
+        let peer = "192.0.2.1:50000".parse().unwrap();
         PassedDatagram::new(content, peer, None, Addr::Inet(listen), 2)
     }
 
@@ -192,11 +193,13 @@ mod tests {
         let links = ProcessLinks::default();
         let pair =
             || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        let ((one, of_one), (two, of_two)) = (pair(), pair());
+        let (one, of_one) = pair();
+        let (two, of_two) = pair();
         links.add(1, Some(one));
         links.add(2, Some(two));
         links.add(3, None);
-        let (sent, now) = (datagram(b"content"), Instant::now());
+        let sent = datagram(b"content");
+        let now = Instant::now();
         let pass = |process| links.pass(process, 7, &sent, now);
         assert_eq!([pass(2), pass(3)], [LinkOutcome::Sent, LinkOutcome::Gone]);
         let mut packet = [0; PACKET_SIZE_MAX];
@@ -213,7 +216,8 @@ mod tests {
 
     #[test]
     fn unknown_process_is_gone_after_some_time() {
-        let (links, now) = (ProcessLinks::default(), Instant::now());
+        let links = ProcessLinks::default();
+        let now = Instant::now();
         let sent = datagram(b"x");
         let pass = |process, now| links.pass(process, 7, &sent, now);
         assert_eq!(pass(9, now), LinkOutcome::Lost);

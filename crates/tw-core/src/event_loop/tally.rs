@@ -235,7 +235,8 @@ mod tests {
     fn loops_count_separately_and_leave_their_totals() {
         let tallies = Tallies::default();
         assert_eq!(tallies.total(|tally| &tally.sent), 0);
-        let (one, two) = (tallies.claim(), tallies.claim());
+        let one = tallies.claim();
+        let two = tallies.claim();
         one.sent.add(5);
         two.sent.add(7);
         two.open.add(2);

@@ -57,8 +57,8 @@ struct Cause<'a> {
 impl<'a> Cause<'a> {
     fn new(span: Span, text: &'a [u8], blocks: &Blocks) -> Option<Self> {
         let end = (span.end as usize).min(text.len());
-        let (start, heading) =
-            (directive_start(text, span.start as usize), blocks.innermost(span.start as usize));
+        let start = directive_start(text, span.start as usize);
+        let heading = blocks.innermost(span.start as usize);
         let rest = text.get(end..(end + MAX_DIRECTIVE).min(text.len()))?;
         let end = end + rest.iter().position(is_end).unwrap_or(rest.len());
         let own = std::str::from_utf8(text.get(start..end)?).ok()?;
@@ -121,7 +121,8 @@ impl Blocks {
     fn of(text: &[u8]) -> Self {
         let mut list: Vec<(usize, usize, Option<usize>)> = Vec::new();
         let mut open: Vec<usize> = Vec::new();
-        let (mut at, mut is_word) = (0, false);
+        let mut at = 0;
+        let mut is_word = false;
         while let Some(&byte) = text.get(at) {
             match byte {
                 b'\\' => at += 1,

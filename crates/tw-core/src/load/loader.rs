@@ -429,7 +429,8 @@ impl<'a> Loader<'a> {
         // Warnings about the whole most likely follow from mistakes in a part.
         let mut unheard = Diagnostics::default();
         let diagnostics = if mistakes.is_empty() { self.diagnostics } else { &mut unheard };
-        let (hostname, sources) = (&prefixes.hostname, self.sources);
+        let hostname = &prefixes.hostname;
+        let sources = self.sources;
         let mut process =
             ConfigBuilder { main, diagnostics, sources, logs, error_log, shared_objects, hostname };
         let loaded = blocks.finish(&mut process, mistakes).map(|LoadedBlocks { parts, assemble }| {

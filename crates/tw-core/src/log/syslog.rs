@@ -26,7 +26,10 @@ pub struct Syslog {
 impl Syslog {
     /// Reads what follows `syslog:`. A name is resolved, which may wait. The error is nginx's.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
-        let (mut server, mut facility, mut severity, mut tag) = (None, None, None, None);
+        let mut server = None;
+        let mut facility = None;
+        let mut severity = None;
+        let mut tag = None;
         let mut hostname = true;
         for parameter in text.split(|byte| *byte == b',') {
             let (name, value) = match parameter.iter().position(|byte| *byte == b'=') {

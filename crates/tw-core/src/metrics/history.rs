@@ -113,7 +113,8 @@ impl Levels {
         out.insert("traffic/bytes".to_owned(), bytes);
         for (name, [service, queue]) in &self.pools {
             if let Some([service_then, queue_then]) = before.pools.get(name) {
-                let (service, queue) = (service.since(service_then), queue.since(queue_then));
+                let service = service.since(service_then);
+                let queue = queue.since(queue_then);
                 out.insert(format!("pools/{name}"), [quantile(&service, 0.99), quantile(&queue, 0.99)]);
             }
         }
@@ -266,7 +267,8 @@ mod tests {
 
     #[test]
     fn counters_of_a_minute_ago_are_kept() {
-        let (history, start) = (History::default(), tw_rt::clock::now());
+        let history = History::default();
+        let start = tw_rt::clock::now();
         assert_eq!(history.counters(), None);
         for (seconds, expected) in [(0, 0), (10, 0), (50, 0), (60, 0), (70, 10), (115, 50), (400, 115)] {
             history.keep_counters(seconds.to_string(), start + Duration::from_secs(seconds));
@@ -279,7 +281,9 @@ mod tests {
 
     #[test]
     fn a_history_is_written_as_json() {
-        let (history, counts, generation) = (History::default(), Counts::default(), generation());
+        let history = History::default();
+        let counts = Counts::default();
+        let generation = generation();
         let now = tw_rt::clock::now();
         history.record(&counts, &generation.disks, Some(4096), now);
         history.record(&counts, &generation.disks, None, now + KEPT_EVERY);

@@ -10,7 +10,8 @@ pub const CONTENT_TYPE: &[u8] = b"text/plain; version=0.0.4; charset=utf-8";
 // Writing into a string cannot fail, so the results of `write!` are not looked at.
 impl Samples<'_> {
     pub(super) fn begin(&mut self) {
-        let (name, kind) = (self.metric.name, self.metric.kind.word());
+        let name = self.metric.name;
+        let kind = self.metric.kind.word();
         match self.format {
             Format::Prometheus => {
                 let doc = Escaped { text: self.metric.doc, also: None };

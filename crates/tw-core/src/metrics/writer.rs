@@ -60,7 +60,9 @@ impl<'m, I: Iterator<Item = &'m Metric>> MetricsWriter<'m, I> {
                     (metric, None)
                 }
             };
-            let (format, seen, count) = (self.format, &mut self.seen, cut.unwrap_or(0));
+            let format = self.format;
+            let seen = &mut self.seen;
+            let count = cut.unwrap_or(0);
             let mut samples = Samples { metric, format, count, out, end, seen, is_cut: false };
             if cut.is_none() {
                 samples.begin();
@@ -107,13 +109,15 @@ mod tests {
 
     #[test]
     fn pieces_are_small_and_add_up_to_all_metrics() {
-        let (counts, generation) = (Counts::default(), generation());
+        let counts = Counts::default();
+        let generation = generation();
         let scrape = Scrape::new(&counts, &generation, ProcessUsage::default());
         for format in [Format::Prometheus, Format::Json] {
             let mut whole = String::new();
             scrape.write(format, MANY, &mut whole);
             for size in [1, 100, 3000] {
-                let (mut out, mut most) = (String::new(), 0);
+                let mut out = String::new();
+                let mut most = 0;
                 let mut pieces = MetricsWriter { size, ..MetricsWriter::new(format, MANY.iter()) };
                 let mut len = 0;
                 while pieces.write(&scrape, &mut out) == WriteProgress::More {

@@ -19,16 +19,14 @@ pub struct DiskFault {
 impl DiskFault {
     /// Reads `path=path [op=operation,…] [delay=time] [error=name] [rate=percent]`.
     pub(super) fn parse(node: &Node, cx: &Cx<'_>) -> Result<Self, ConfError> {
-        let (mut path, mut rule) = (
-            None,
-            FaultRule {
-                path: Box::default(),
-                ops: FaultOp::ALL.into(),
-                delay: Duration::ZERO,
-                error: None,
-                rate: Probability::ALWAYS,
-            },
-        );
+        let mut path = None;
+        let mut rule = FaultRule {
+            path: Box::default(),
+            ops: FaultOp::ALL.into(),
+            delay: Duration::ZERO,
+            error: None,
+            rate: Probability::ALWAYS,
+        };
         for word in &node.args {
             let invalid = |what: &str| node.fail(format!("invalid {what} value \"{word}\""));
             if let Some(value) = word.param("path") {

@@ -214,7 +214,8 @@ pub(crate) fn match_from<S: Session>(
 
 /// Logs a match that was given up, and fails what depends on it.
 fn given_up<S: Session>(s: &S, regex: &Regex, subject: &[u8]) -> BacktrackLimit {
-    let (subject, pattern) = (Text(subject), regex.pattern());
+    let subject = Text(subject);
+    let pattern = regex.pattern();
     s.log(
         Level::Error,
         format_args!("regex \"{pattern}\" exceeded its limit of backtracking on \"{subject}\""),
@@ -292,7 +293,8 @@ mod tests {
 
     #[test]
     fn shared_values_are_seen_by_both_sessions() {
-        let (mut one, mut other) = (Bindings::default(), Bindings::default());
+        let mut one = Bindings::default();
+        let mut other = Bindings::default();
         let read = |of: &Bindings, slot| {
             let mut out = Vec::new();
             of.read(slot, &mut out).map(|_| out)

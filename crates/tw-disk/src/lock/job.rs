@@ -30,7 +30,8 @@ impl Disk {
         if self.aio == Aio::Off || !is_suited(file, locks) {
             return None;
         }
-        let (meta, key) = (*file.meta(), key_of(file.meta()));
+        let meta = *file.meta();
+        let key = key_of(file.meta());
         let found = locks.state.lock().find(key);
         if let Some(found) = found {
             let found = LockedFile(found);
@@ -56,7 +57,8 @@ impl Disk {
         let other = locks.state.lock().insert(&locked.0);
         drop(other);
         let pool = self.pool.shared();
-        let (by, of) = (Account::new(JobClass::Fill, JobSource::NONE), pool.clone());
+        let by = Account::new(JobClass::Fill, JobSource::NONE);
+        let of = pool.clone();
         let device = file.inner().device;
         let job = move || {
             work.run(&of);
@@ -106,7 +108,8 @@ impl Work {
     }
 
     fn lock(&self, pool: &Arc<Pool>) -> Result<Pages, Refusal> {
-        let (inner, meta) = (self.file.inner(), self.file.meta());
+        let inner = self.file.inner();
+        let meta = self.file.meta();
         let Handle::Os(fd) = &inner.handle else { return Err(Refusal::Kernel) };
         inner.device.touch(fd.as_fd());
         let locks = &self.locked.0.locks;
@@ -162,7 +165,8 @@ fn read_through(inner: &Inner, fd: &OwnedFd, size: u64) -> Result<(), Refusal> {
 
 /// Returns true if a file may be locked, as far as is known of it.
 fn is_suited(file: &File, locks: &Locks) -> bool {
-    let (inner, meta) = (file.inner(), file.meta());
+    let inner = file.inner();
+    let meta = file.meta();
     meta.kind == FileKind::File
         && (LOCK_FILE_MIN..=locks.file_max()).contains(&meta.size)
         && matches!(inner.handle, Handle::Os(_))

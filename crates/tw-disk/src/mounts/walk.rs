@@ -68,7 +68,8 @@ impl Way {
         let device = self.device().filter(|_| self.len < WAY_MAX)?;
         let bytes = path.to_bytes();
         let name = bytes.iter().rposition(|byte| *byte == b'/').filter(|_| bytes[0] == b'/')?;
-        let (directory, is_plain) = (&bytes[..name], is_plain(&bytes[..name]));
+        let directory = &bytes[..name];
+        let is_plain = is_plain(&bytes[..name]);
         let has_link = || follows && readlinkat(CWD, path, Vec::new()).is_ok();
         if is_plain && !has_link() {
             return None;
@@ -256,7 +257,8 @@ mod tests {
     fn links_to_another_device_are_found_and_remembered() {
         mounts::refresh();
         let dir = TempDir::new("walk").unwrap();
-        let (here, proc) = (mounts::device_of(&c(dir.path())), mounts::device_of(c"/proc/version"));
+        let here = mounts::device_of(&c(dir.path()));
+        let proc = mounts::device_of(c"/proc/version");
         let (Some(here), Some(proc)) = (here, proc) else {
             return leave_out(Lacks::Machine, "no /proc");
         };

@@ -57,7 +57,8 @@ impl State {
     /// exist.
     pub(super) fn limit_slots(&mut self) {
         let live = self.live.saturating_sub(self.queue.replaced()).max(1);
-        let (max_waiting, device) = (self.queue.max_waiting(), self.queue.device_share());
+        let max_waiting = self.queue.max_waiting();
+        let device = self.queue.device_share();
         self.queue.resize(live, max_waiting, Some(device));
     }
 }

@@ -69,7 +69,9 @@ impl<J> Queue<J> {
         self.untake(index);
         let slot = &mut self.slots[index as usize];
         (slot.state, slot.holds_slot) = (SlotState::Hung, !is_replaced);
-        let (job, class, since) = (slot.job.take(), slot.class.index(), slot.since);
+        let job = slot.job.take();
+        let class = slot.class.index();
+        let since = slot.since;
         let device = self.keys[slot.key as usize].device;
         *if is_replaced { &mut self.replaced } else { &mut self.held } += 1;
         self.running[class] -= 1;

@@ -4,11 +4,13 @@ use super::{Level, List, NIL, Queue};
 
 impl<J> Queue<J> {
     pub(super) fn ring_join(&mut self, key: u32, c: usize) {
-        let (level, device) = (self.keys[key as usize].level, self.keys[key as usize].device);
+        let level = self.keys[key as usize].level;
+        let device = self.keys[key as usize].device;
         if level == Level::Blocked {
             return;
         }
-        let (l, d) = (level as usize, device as usize);
+        let l = level as usize;
+        let d = device as usize;
         let tail = self.devices[d].rings[l][c].tail;
         self.keys[key as usize].links[c] = (tail, NIL);
         match tail {
@@ -22,11 +24,13 @@ impl<J> Queue<J> {
     }
 
     pub(super) fn ring_leave(&mut self, key: u32, c: usize) {
-        let (level, device) = (self.keys[key as usize].level, self.keys[key as usize].device);
+        let level = self.keys[key as usize].level;
+        let device = self.keys[key as usize].device;
         if level == Level::Blocked {
             return;
         }
-        let (l, d) = (level as usize, device as usize);
+        let l = level as usize;
+        let d = device as usize;
         let (prev, next) = self.keys[key as usize].links[c];
         match prev {
             NIL => self.devices[d].rings[l][c].head = next,
@@ -79,7 +83,8 @@ impl<J> Queue<J> {
     }
 
     pub(super) fn slot_unlink(&mut self, list: &mut List, index: u32) {
-        let (prev, next) = (self.slots[index as usize].prev, self.slots[index as usize].next);
+        let prev = self.slots[index as usize].prev;
+        let next = self.slots[index as usize].next;
         match prev {
             NIL => list.head = next,
             prev => self.slots[prev as usize].next = next,

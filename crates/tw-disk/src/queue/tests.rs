@@ -257,11 +257,13 @@ fn random_operations_keep_counters_consistent() {
         let mut q = Queue::new(1 + next(9) as u32, next(20) as usize, share(next(4)));
         let mut open: Vec<Ticket> = Vec::new();
         let mut taken: Vec<Ticket> = Vec::new();
-        let (mut pushed, mut ended) = (0_u64, 0_u64);
+        let mut pushed = 0_u64;
+        let mut ended = 0_u64;
         for job in 0..400_u64 {
             match next(13) {
                 0..=4 => {
-                    let (class, source) = (JobClass::ALL[next(4) as usize], JobSource::new(next(4)));
+                    let class = JobClass::ALL[next(4) as usize];
+                    let source = JobSource::new(next(4));
                     if let Ok(ticket) = q.push(class, source, next(4) as u32, job, next(20) == 0) {
                         open.push(ticket);
                         pushed += 1;
@@ -414,7 +416,8 @@ fn hung_device_occupies_its_slots_and_a_few_probes() {
 #[test]
 fn device_with_progressing_jobs_is_not_hung() {
     let mut q = Queue::new(8, 100, None);
-    let (stuck, other) = (push_on(&mut q, 1, 1), push_on(&mut q, 1, 2));
+    let stuck = push_on(&mut q, 1, 1);
+    let other = push_on(&mut q, 1, 2);
     take_jobs(&mut q);
     (0..5).for_each(|_| q.tick());
     q.done(other);

@@ -324,7 +324,8 @@ impl Tree {
     pub(super) fn meta(&self, ino: u64) -> Result<FileMeta, Errno> {
         let inode = self.get(ino)?;
         let time = |ns: u64| ((ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as u32);
-        let ((mtime_sec, mtime_nsec), (ctime_sec, ctime_nsec)) = (time(inode.mtime_ns), time(inode.ctime_ns));
+        let (mtime_sec, mtime_nsec) = time(inode.mtime_ns);
+        let (ctime_sec, ctime_nsec) = time(inode.ctime_ns);
         let size = inode.data.len() as u64;
         let sectors = inode.data.len().div_ceil(SECTOR_SIZE) as u64;
         Ok(FileMeta {
@@ -471,7 +472,8 @@ fn torn(old: &[u8], new: &[u8], rng: &mut Rng) -> Vec<u8> {
     if old == new {
         return new.to_vec();
     }
-    let (short, long) = (old.len().min(new.len()), old.len().max(new.len()));
+    let short = old.len().min(new.len());
+    let long = old.len().max(new.len());
     let between = short.next_multiple_of(SECTOR_SIZE).min(long);
     let len = match rng.below(3) {
         0 => old.len(),

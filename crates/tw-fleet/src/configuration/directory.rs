@@ -126,7 +126,8 @@ impl ConfigurationDirectory {
     /// # Errors
     /// The disk fails; the link is the old one or the new one.
     pub fn set_link(&self, target: &str) -> Done<()> {
-        let (path, new) = (self.0.join("current"), self.0.join("current.new"));
+        let path = self.0.join("current");
+        let new = self.0.join("current.new");
         let _ = fs::remove_file(&new);
         symlink(target, &new).map_err(|why| error("symlink()", &new, &why))?;
         fs::rename(&new, &path).map_err(|why| error("rename()", &path, &why))?;
@@ -143,7 +144,8 @@ impl ConfigurationDirectory {
     /// The disk fails.
     pub fn write_version(&self, version: &ConfigurationVersion) -> Done<PathBuf> {
         version.check()?;
-        let (path, new) = (self.version(version.number), self.0.join("new"));
+        let path = self.version(version.number);
+        let new = self.0.join("new");
         let remove = |path: &Path| match fs::remove_dir_all(path) {
             Err(why) if why.kind() != io::ErrorKind::NotFound => Err(error("rmdir()", path, &why)),
             _ => Ok(()),
@@ -198,7 +200,8 @@ impl ConfigurationDirectory {
     /// # Errors
     /// The disk fails; the state is the old one or the new one.
     pub fn save_state(&self, state: &FollowState) -> Done<()> {
-        let (path, new) = (self.0.join("state"), self.0.join("state.new"));
+        let path = self.0.join("state");
+        let new = self.0.join("state.new");
         let written =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new).and_then(
                 |mut file| {

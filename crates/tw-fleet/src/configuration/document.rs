@@ -299,7 +299,8 @@ mod tests {
     #[test]
     fn only_the_trusted_key_signs() {
         let (private, public) = SigningKey::generate().unwrap();
-        let (key, trusted) = (SigningKey::read(&private).unwrap(), PublicKey::read(&public).unwrap());
+        let key = SigningKey::read(&private).unwrap();
+        let trusted = PublicKey::read(&public).unwrap();
         let value = version().sign(&key).unwrap();
         assert_eq!(ConfigurationVersion::verify(&trusted, &value), Ok(version()));
         let (other, _) = SigningKey::generate().unwrap();

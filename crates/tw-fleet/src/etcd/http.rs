@@ -210,7 +210,8 @@ fn lost(why: &str) -> EngineError {
 impl HttpClient {
     pub(super) fn new(engine: Rc<Etcd>, host: &str, port: u16) -> Self {
         let places = Semaphore::new(CONNECTIONS_MAX);
-        let (idle, token) = (RefCell::default(), RefCell::default());
+        let idle = RefCell::default();
+        let token = RefCell::default();
         Self { engine, host: host.to_owned(), port, idle, places, token }
     }
 

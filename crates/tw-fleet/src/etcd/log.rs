@@ -104,7 +104,8 @@ impl EtcdSession {
     /// Removes records that are too many.
     async fn trim(&self, last: u64) -> Result<(), EngineError> {
         let Some(first) = last.checked_sub(self.api.settings.max_messages) else { return Ok(()) };
-        let (key, end) = (self.api.record_key(0), self.api.record_key(first + 1));
+        let key = self.api.record_key(0);
+        let end = self.api.record_key(first + 1);
         let body = json!({ "key": encode(key.as_bytes()), "range_end": encode(end.as_bytes()) });
         self.api.call::<Value>("/v3/kv/deleterange", &body).await.map(|_| ())
     }
@@ -130,7 +131,8 @@ impl Log for EtcdSession {
     }
 
     async fn append(&self, id: &str, payload: &[u8]) -> Result<u64, EngineError> {
-        let (id_key, last_key) = (format!("{}id/{id}", self.api.prefix), self.api.last_key());
+        let id_key = format!("{}id/{id}", self.api.prefix);
+        let last_key = self.api.last_key();
         let lease = self.api.lease(self.api.settings.max_age).await?;
         // One of this node at a time: others of it would only be in its way.
         let mut appending = self.appending.lock().await;
@@ -174,7 +176,8 @@ impl Log for EtcdSession {
 impl EtcdReader {
     /// Reads keys until all are read; then the watch begins behind them.
     async fn page(&mut self) -> Result<Vec<LogRecord>, EngineError> {
-        let (key, prefix) = (self.api.record_key(self.next), self.api.log_prefix());
+        let key = self.api.record_key(self.next);
+        let prefix = self.api.log_prefix();
         let reply = self.api.range(&key, Some(&end_of(&prefix)), PAGE).await?;
         let mut pending = reply.count;
         let mut records = Vec::new();

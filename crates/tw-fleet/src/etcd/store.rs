@@ -83,7 +83,9 @@ impl Store for EtcdStore {
     }
 
     async fn watch(&self) -> Result<EtcdStoreWatch, EngineError> {
-        let (api, settings, prefix) = (self.api.clone(), self.settings, self.prefix.clone());
+        let api = self.api.clone();
+        let settings = self.settings;
+        let prefix = self.prefix.clone();
         let page = Some(prefix.clone());
         Ok(EtcdStoreWatch { api, settings, prefix, page, revision: 0, watch: None })
     }

@@ -51,7 +51,8 @@ impl Bucket {
         settings: &StoreSettings,
     ) -> Result<Self, EngineError> {
         let name = bucket_name(fleet, settings.name);
-        let (stream, keys) = (format!("KV_{name}"), format!("$KV.{name}."));
+        let stream = format!("KV_{name}");
+        let keys = format!("$KV.{name}.");
         let config = json!({
             "name": stream, "subjects": [format!("{keys}>")], "retention": "limits", "storage": "file",
             "discard": "new", "num_replicas": engine.replicas, "max_msgs_per_subject": 1,
@@ -113,7 +114,8 @@ impl Store for Bucket {
         let config =
             json!({ "deliver_policy": "last_per_subject", "filter_subject": format!("{}>", self.keys) });
         let (pull, pending) = self.api.pull(&self.stream, config).await?;
-        let (keys, settings) = (self.keys.clone(), self.settings);
+        let keys = self.keys.clone();
+        let settings = self.settings;
         Ok(BucketWatch { pull, keys, settings, is_complete: pending == 0, is_empty: pending == 0 })
     }
 }

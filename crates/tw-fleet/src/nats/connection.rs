@@ -166,7 +166,8 @@ impl Connection {
             payload_max: info.max_payload,
         });
         shared.send(format!("SUB {}* {REPLIES}\r\n", shared.inbox).as_bytes())?;
-        let (reading, writing) = (shared.clone(), shared.clone());
+        let reading = shared.clone();
+        let writing = shared.clone();
         let tasks = [
             spawn_local(async move {
                 let why = reading.read(parser).await;
@@ -573,7 +574,8 @@ mod tests {
         assert!(is_named(error, "$JS.API.STREAM.INFO.S"));
         assert!(!is_named(error, "$JS.API.STREAM.INFO") && !is_named(error, "$JS.API.STREAM.INFO.S2"));
         assert!(!is_named(error, "") && !is_named("Permissions Violation", ""));
-        let (subject, other) = ("k".repeat(300), "x".repeat(300));
+        let subject = "k".repeat(300);
+        let other = "x".repeat(300);
         let cut = shown(format!("Permissions Violation for Publish to \"{subject}\"").as_bytes());
         assert!(is_named(&cut, &subject) && !is_named(&cut, &other) && !is_named(&cut, "k"));
     }

@@ -101,7 +101,8 @@ const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 fn base32_decode(text: &str) -> Option<Vec<u8>> {
     // As large as it becomes, so that no copy stays behind.
     let mut bytes = Vec::with_capacity(text.len());
-    let (mut bits, mut count) = (0_u32, 0);
+    let mut bits = 0_u32;
+    let mut count = 0;
     for char in text.bytes() {
         let Some(value) = BASE32.iter().position(|known| *known == char) else {
             bytes.zeroize();
@@ -119,7 +120,8 @@ fn base32_decode(text: &str) -> Option<Vec<u8>> {
 
 fn base32_encode(bytes: &[u8]) -> String {
     let mut text = String::new();
-    let (mut bits, mut count) = (0_u32, 0);
+    let mut bits = 0_u32;
+    let mut count = 0;
     let mut push = |value: u32| text.push(char::from(*BASE32.get((value & 31) as usize).unwrap_or(&b'A')));
     for byte in bytes {
         bits = (bits << 8 | u32::from(*byte)) & 0xFFFF;

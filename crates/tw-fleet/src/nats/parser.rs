@@ -232,7 +232,8 @@ mod tests {
     use super::*;
 
     fn all(input: &[u8], piece: usize) -> Result<Vec<ServerOperation>, NotNats> {
-        let (mut parser, mut found) = (Parser::default(), Vec::new());
+        let mut parser = Parser::default();
+        let mut found = Vec::new();
         for piece in input.chunks(piece) {
             parser.push(piece);
             while let Some(operation) = parser.next()? {

@@ -109,7 +109,8 @@ fn happen(world: &mut World, snapshot: &mut Content, last_loss: &mut Duration) {
 fn chaos(seed: u64, nodes: usize, seconds: u64) -> (usize, String) {
     let mut world = World::new(seed, nodes);
     world.run(2 * SECOND);
-    let (mut snapshot, mut last_loss) = (Content::default(), Duration::ZERO);
+    let mut snapshot = Content::default();
+    let mut last_loss = Duration::ZERO;
     let end = world.time.now() + Duration::from_secs(seconds);
     while world.time.now() < end {
         happen(&mut world, &mut snapshot, &mut last_loss);

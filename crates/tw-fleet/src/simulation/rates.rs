@@ -228,7 +228,8 @@ fn client_that_moves_all_the_time_gets_no_more_than_the_rate() {
         one[0] = 2.0 * RATE as f64;
         clients.ask(1, &one, 5 * SECOND);
         let all = vec![2.0 * RATE as f64; 10];
-        let (mut passed, length) = (0.0, f64::from(500 + pause_ms));
+        let mut passed = 0.0;
+        let length = f64::from(500 + pause_ms);
         for _ in 0..20 {
             passed += clients.ask(1, &all, SECOND / 2) * 500.0 / length / 20.0;
             let pause = Duration::from_millis(pause_ms.into());
@@ -339,7 +340,8 @@ fn chaos(seed: u64, count: usize, seconds: u64) -> (f64, f64, String) {
     let mut clients = Clients::new(seed, count);
     clients.world.run(3 * SECOND);
     let mut random = Random::new(seed);
-    let (mut seen, mut down) = (Vec::new(), Vec::new());
+    let mut seen = Vec::new();
+    let mut down = Vec::new();
     let mut demand = uneven(&mut random, count, 3.0 * RATE as f64);
     for _ in 0..seconds {
         let at = random.below(count);
@@ -383,7 +385,8 @@ fn faults_do_not_let_much_more_than_the_rate_pass() {
     println!("100 nodes: {short} in 5 s, {long} in 60 s");
     assert!(short < 1.2 && long < 1.05, "{short} {long}");
     assert_eq!(chaos(1, 100, 60).2, digest, "the same seed gives the same run");
-    let (mut short, mut long) = (0.0_f64, 0.0_f64);
+    let mut short = 0.0_f64;
+    let mut long = 0.0_f64;
     for seed in 0..20 {
         let (one_short, one_long, _) = chaos(seed, 7, 120);
         (short, long) = (short.max(one_short), long.max(one_long));

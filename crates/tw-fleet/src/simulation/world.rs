@@ -37,7 +37,9 @@ impl VirtualTime {
     }
 
     pub(super) fn sleep(self: &Rc<Self>, length: Duration) -> Pause {
-        let (time, end, number) = (self.clone(), self.now.get() + length, self.count.get());
+        let time = self.clone();
+        let end = self.now.get() + length;
+        let number = self.count.get();
         self.count.set(number + 1);
         Box::pin(poll_fn(move |cx| {
             if time.now.get() >= end {
@@ -358,7 +360,8 @@ impl AnnouncementReader for AnnouncedTo {
                 }
                 return Ok(text.to_vec());
             }
-            let (next, server) = (self.next, self.session.server.clone());
+            let next = self.next;
+            let server = self.session.server.clone();
             let find = || {
                 let announcements = server.announcements.borrow();
                 let begin = announcements.partition_point(|(number, _)| *number < next);
@@ -503,7 +506,8 @@ impl Log for Connection {
                         .saturating_add_signed(self.server.clock_ns.get())
                         .saturating_add(content.last);
                     let sequence = content.last;
-                    let (id, payload) = (id.to_owned(), payload.to_vec());
+                    let id = id.to_owned();
+                    let payload = payload.to_vec();
                     let stored = Stored { sequence, time_ns, id, payload };
                     content.history.push(stored.clone());
                     content.records.push(stored);

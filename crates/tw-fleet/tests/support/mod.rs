@@ -70,7 +70,8 @@ pub(crate) fn settings(dir: &TempDir, node: &str, url: &str) -> FleetSettings {
 }
 
 pub(crate) fn start(settings: FleetSettings) -> TestNode {
-    let (fleet, caches) = (Arc::new(Fleet::new(settings)), Arc::new(Caches::default()));
+    let fleet = Arc::new(Fleet::new(settings));
+    let caches = Arc::new(Caches::default());
     let log = Arc::new(Mutex::new(String::new()));
     let lines = log.clone();
     let agent = Agent::start(
@@ -113,7 +114,8 @@ impl TestNode {
                 let tasks: Vec<_> = batch
                     .iter()
                     .map(|purge| {
-                        let (fleet, purge) = (self.fleet.clone(), purge.clone());
+                        let fleet = self.fleet.clone();
+                        let purge = purge.clone();
                         local.spawn_local(async move { fleet.publish(purge).await })
                     })
                     .collect();

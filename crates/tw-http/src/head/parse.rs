@@ -183,7 +183,8 @@ fn accept_request_line(head: &mut RequestHead, limits: &HeadLimits) -> Result<()
     line.protocol = found.protocol;
     line.scheme = found.scheme;
     line.empty_path = found.empty_path;
-    let (authority, target) = (found.authority, Span::new(found.target_start, found.target_end));
+    let authority = found.authority;
+    let target = Span::new(found.target_start, found.target_end);
     accept_target(head, target, limits.merge_slashes)?;
 
     if let Some(authority) = authority {

@@ -77,7 +77,8 @@ fn rows() -> impl Iterator<Item = (u16, String, Vec<u8>)> {
         |line| {
             let mut columns = line.splitn(3, |&byte| byte == b'\t');
             let mut text = || String::from_utf8(columns.next().unwrap().to_vec()).unwrap();
-            let (status, expected) = (text().parse().unwrap(), text());
+            let status = text().parse().unwrap();
+            let expected = text();
             (status, expected, unescape(columns.next().unwrap()))
         },
     )

@@ -131,8 +131,8 @@ impl<'a> DuplicateText<'a> {
 impl fmt::Display for DuplicateText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(known) = self.field.known else { return Ok(()) };
-        let (name, value) =
-            (PeerBytes(self.field.name.of(&self.head.buf)), PeerBytes(self.field.value.of(&self.head.buf)));
+        let name = PeerBytes(self.field.name.of(&self.head.buf));
+        let value = PeerBytes(self.field.value.of(&self.head.buf));
         duplicate(f, self.head, known, &name, &value)?;
         f.write_str(", ignored")
     }
@@ -147,6 +147,7 @@ fn duplicate(
 ) -> fmt::Result {
     write!(f, "upstream sent duplicate header line: \"{name}: {value}\", ")?;
     let Some(first) = head.fields.first(known) else { return Ok(()) };
-    let (name, value) = (PeerBytes(first.name.of(&head.buf)), PeerBytes(first.value.of(&head.buf)));
+    let name = PeerBytes(first.name.of(&head.buf));
+    let value = PeerBytes(first.value.of(&head.buf));
     write!(f, "previous value: \"{name}: {value}\"")
 }

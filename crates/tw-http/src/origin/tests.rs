@@ -334,7 +334,8 @@ fn head_is_split_from_read_bytes() {
     for at in 0..=sent.len() {
         let (first, second) = sent.split_at(at);
         let mut head = OriginHead::new();
-        let (mut seen, mut body) = (Vec::new(), Vec::new());
+        let mut seen = Vec::new();
+        let mut body = Vec::new();
         for piece in [first, second] {
             let mut input = Bytes::copy_from_slice(piece);
             while !input.is_empty() {
@@ -361,10 +362,12 @@ fn head_is_split_from_read_bytes() {
     }
 
     // One byte too long, and what is no head at all: nothing of it is lost.
-    let (mut head, mut input) = (OriginHead::new(), Bytes::from_static(b"HTTP/1.1 200 OK\r\n\r\n"));
+    let mut head = OriginHead::new();
+    let mut input = Bytes::from_static(b"HTTP/1.1 200 OK\r\n\r\n");
     let limits = OriginLimits::of_size(18);
     assert_eq!(head.feed(&mut input, &limits), Err(OriginError::TooBigHeader));
-    let (mut head, mut input) = (OriginHead::new(), Bytes::from_static(b"HT"));
+    let mut head = OriginHead::new();
+    let mut input = Bytes::from_static(b"HT");
     assert_eq!(head.feed(&mut input, &limits), Ok(Progress::NeedMore));
     let mut input = Bytes::from_static(b"ML, and more than a head may have");
     assert_eq!(head.feed(&mut input, &limits), Err(OriginError::NoStatusLine));
@@ -399,7 +402,8 @@ fn parsed(line: &str, fields: &str) -> OriginHead {
 #[test]
 fn framing_rfc9112_section_6_3() {
     use ResponseFraming::{Chunked, Close, Length, None, Tunnel};
-    let (length, chunked) = ("Content-Length: 7\r\n", "Transfer-Encoding: chunked\r\n");
+    let length = "Content-Length: 7\r\n";
+    let chunked = "Transfer-Encoding: chunked\r\n";
     let table = [
         (Method::Get, "HTTP/1.1 200 OK", "", Close),
         (Method::Get, "HTTP/1.1 200 OK", length, Length(7)),
@@ -462,7 +466,8 @@ type Body = Result<(Vec<u8>, bool, usize, Vec<String>), String>;
 
 fn decoded(framing: ResponseFraming, trailers: Option<usize>, pieces: &[&[u8]]) -> Body {
     let mut decoder = BodyDecoder::new(framing, trailers);
-    let (mut data, mut left) = (Vec::new(), Vec::new());
+    let mut data = Vec::new();
+    let mut left = Vec::new();
     for piece in pieces {
         left.extend_from_slice(piece);
         loop {
@@ -594,7 +599,8 @@ fn remaining_and_excess_bytes() {
 #[test]
 fn shared_input_is_not_copied() {
     let whole = Bytes::from_static(b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\nrest");
-    let (mut input, mut decoder) = (whole.clone(), BodyDecoder::new(ResponseFraming::Chunked, None));
+    let mut input = whole.clone();
+    let mut decoder = BodyDecoder::new(ResponseFraming::Chunked, None);
     let mut seen = Vec::new();
     while let Some(piece) = decoder.take(&mut input).unwrap() {
         assert!(whole.as_ptr_range().contains(&piece.as_ptr()));

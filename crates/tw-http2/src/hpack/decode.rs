@@ -87,7 +87,8 @@ impl Decoder {
                 Text::Scratch(0, scratch.len())
             };
             let value = text(&mut rest, &mut scratch, &mut self.longest)?;
-            let (name, value) = (name.bytes(&scratch), value.bytes(&scratch));
+            let name = name.bytes(&scratch);
+            let value = value.bytes(&scratch);
             if wanted.is_continue() {
                 wanted = field(name, value);
             }

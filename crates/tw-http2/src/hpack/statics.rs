@@ -82,7 +82,8 @@ pub(super) fn entry(index: usize) -> Option<(&'static [u8], &'static [u8])> {
 /// The length and the outer letters leave one name at most to compare with.
 #[inline]
 pub(super) fn find(name: &[u8]) -> Option<usize> {
-    let (first, last) = (name.first()?, name.last()?);
+    let first = name.first()?;
+    let last = name.last()?;
     let index = match (name.len(), first.to_ascii_lowercase(), last.to_ascii_lowercase()) {
         (3, _, b'e') => 21,     // age
         (3, _, b'a') => 60,     // via

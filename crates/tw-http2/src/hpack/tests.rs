@@ -407,7 +407,8 @@ fn table_matches_simple_model() {
         for _ in 0..2000 {
             let name_len = random.below(20);
             let value_len = if random.below(20) == 0 { random.below(limit) } else { random.below(60) };
-            let (name, value) = (random.bytes(name_len), random.bytes(value_len));
+            let name = random.bytes(name_len);
+            let value = random.bytes(value_len);
             let mut block = vec![0x40];
             integer::encode(&mut block, 0, 7, name.len());
             block.extend_from_slice(&name);
@@ -437,7 +438,8 @@ fn random_sections_round_trip() {
     for _ in 0..2000 {
         let mut expected = List::new();
         for _ in 0..random.below(20) {
-            let (name_len, value_len) = (random.below(40), random.below(200));
+            let name_len = random.below(40);
+            let value_len = random.below(200);
             let name = match random.below(3) {
                 0 => statics::entry(1 + random.below(statics::ENTRIES)).unwrap().0.to_vec(),
                 1 => random.bytes(name_len),

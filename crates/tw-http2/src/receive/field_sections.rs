@@ -197,7 +197,8 @@ fn without_padding(head: Head, payload: &[u8]) -> Result<(&[u8], Option<u32>), C
         return Ok((payload, None));
     }
     let incorrect = || wrong("sent padded HEADERS frame with incorrect length");
-    let (mut fields, mut padding) = (payload, 0);
+    let mut fields = payload;
+    let mut padding = 0;
     if head.has(flag::PADDED) {
         let (first, rest) = fields.split_first().ok_or_else(incorrect)?;
         (fields, padding) = (rest, usize::from(*first));

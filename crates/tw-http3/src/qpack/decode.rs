@@ -157,7 +157,8 @@ impl Decoder {
         };
         let wrong_index = Some(Error::EncoderStream("sent out of bound index on qpack encoder stream"));
         let first = take_first(rest).map_err(cut)?;
-        let (mut scratch, mut longest) = (Vec::new(), 0);
+        let mut scratch = Vec::new();
+        let mut longest = 0;
         if first & 0xe0 == 0x20 {
             let capacity = integer::decode::<INTEGER_BITS>(first, 5, rest).map_err(cut)?;
             return match usize::try_from(capacity) {

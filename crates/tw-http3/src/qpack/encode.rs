@@ -131,7 +131,8 @@ mod tests {
             (b"X-Own", b"1"),
         ];
         for (name, value) in fields.iter().chain(&fields) {
-            let (mut one, mut other) = (Vec::new(), Vec::new());
+            let mut one = Vec::new();
+            let mut other = Vec::new();
             field(&mut one, name, value);
             let secrecy = encode(&mut other, name, value);
             assert_eq!(one, other, "{}", name.escape_ascii());

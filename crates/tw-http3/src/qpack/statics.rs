@@ -124,7 +124,8 @@ pub(super) fn entry(index: usize) -> Option<(&'static [u8], &'static [u8])> {
 #[inline]
 #[rustfmt::skip]
 pub(super) fn find(name: &[u8]) -> Option<usize> {
-    let (first, last) = (name.first()?, name.last()?);
+    let first = name.first()?;
+    let last = name.last()?;
     let index = match (name.len(), first.to_ascii_lowercase(), last.to_ascii_lowercase()) {
         (3, _, _) => 2, // age
         (4, _, b'e') => 6, // date

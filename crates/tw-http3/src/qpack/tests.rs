@@ -343,7 +343,8 @@ fn random_sections_round_trip() {
     for _ in 0..2000 {
         let mut expected = List::new();
         for _ in 0..random.below(20) {
-            let (name_len, value_len) = (random.below(40), random.below(200));
+            let name_len = random.below(40);
+            let value_len = random.below(200);
             let (mut name, value) = match random.below(3) {
                 0 => {
                     let (name, value) = statics::entry(random.below(99)).unwrap();

@@ -193,7 +193,8 @@ fn number(
     let Some(value) = value else { return Ok(None) };
     let number = value.as_u64().filter(|number| range.contains(number)).and_then(|n| u32::try_from(n).ok());
     let invalid = || {
-        let (from, to) = (range.start(), range.end());
+        let from = range.start();
+        let to = range.end();
         ApiError::new(400, code, format!("\"{name}\" must be a number from {from} to {to}"))
     };
     number.map(Some).ok_or_else(invalid)

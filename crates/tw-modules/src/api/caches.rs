@@ -162,8 +162,12 @@ impl View {
 impl MemberView {
     fn of(member: &MemberSnapshot) -> Self {
         let MemberSnapshot { path, device, state, entries, size, max_size, share } = member;
-        let (entries, size, max_size, share) = (*entries, *size, *max_size, *share);
-        let (path, device) = (path.clone(), device.clone());
+        let entries = *entries;
+        let size = *size;
+        let max_size = *max_size;
+        let share = *share;
+        let path = path.clone();
+        let device = device.clone();
         Self { path, device, state: state.word(), entries, size, max_size, share }
     }
 }

@@ -83,7 +83,8 @@ impl ServerChange {
     }
 
     async fn run_on(self, disk: &Disk, group: &GroupToChange) -> Result<ChangeResult, ChangeError> {
-        let (mut by, peers) = (Account::new(JobClass::Hit, JobSource::NONE), group.peers.clone());
+        let mut by = Account::new(JobClass::Hit, JobSource::NONE);
+        let peers = group.peers.clone();
         let made = disk.pool().run(&mut by, move || self.make(&peers)).await;
         let changed = made.map_err(ChangeError::Change)?.map_err(ChangeError::Refused)?;
         if let Some(state) = &group.state {

@@ -164,8 +164,8 @@ fn change_of(given: &Given, zone: &KeyvalZone, intent: Intent) -> Result<PairCha
     if expire.is_some() && zone.timeout.is_none() {
         return Err(format("keyval timeout is not enabled".to_owned()));
     }
-    let (value, expires) =
-        (value.map(|value| value.as_bytes().into()), zone.expiry(expire.map(Duration::from_millis)));
+    let value = value.map(|value| value.as_bytes().into());
+    let expires = zone.expiry(expire.map(Duration::from_millis));
     match (intent, value) {
         (Intent::Add, Some(value)) => Ok(PairChange::Add(Pair { value, expires })),
         (Intent::Add, None) => Err(format("value required".to_owned())),

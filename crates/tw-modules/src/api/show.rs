@@ -173,7 +173,8 @@ impl Serialize for Peers {
 
 impl GroupView {
     fn of<P: ConnectingProtocol>(group: &UpstreamGroup<P>, block: Block) -> Self {
-        let (now, peers) = (clock::millis(), &group.peers);
+        let now = clock::millis();
+        let peers = &group.peers;
         let queue = group.queue.map(|queue| QueueView { size: peers.queue_len(), max_size: queue.most });
         let list = peers.list();
         Self { peers: Peers { list, now, block }, queue, zone: (&**peers.name()).into() }

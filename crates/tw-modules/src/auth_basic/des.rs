@@ -15,7 +15,8 @@ const INITIAL: [u8; 64] = {
     let mut table = [0; 64];
     let mut at = 0;
     while at < 64 {
-        let (row, column) = (at / 8, at % 8);
+        let row = at / 8;
+        let column = at % 8;
         let first = if row < 4 { 2 * row + 2 } else { 2 * (row - 4) + 1 };
         table[at] = (first + 8 * (7 - column)) as u8;
         at += 1;
@@ -28,7 +29,8 @@ const EXPANSION: [u8; 48] = {
     let mut table = [0; 48];
     let mut at = 0;
     while at < 48 {
-        let (group, place) = (at / 6, at % 6);
+        let group = at / 6;
+        let place = at % 6;
         table[at] = ((4 * group + place + 31) % 32 + 1) as u8;
         at += 1;
     }
@@ -138,7 +140,8 @@ fn pick(word: u64, width: u32, table: &[u8]) -> u64 {
 fn round_keys(key: u64) -> [u64; 16] {
     const HALF: u64 = (1 << 28) - 1;
     let chosen = pick(key, 64, &KEY_CHOICE);
-    let (mut left, mut right) = (chosen >> 28, chosen & HALF);
+    let mut left = chosen >> 28;
+    let mut right = chosen & HALF;
     SHIFTS.map(|shift| {
         let turn = |half: u64| (half << shift | half >> (28 - shift)) & HALF;
         (left, right) = (turn(left), turn(right));
@@ -148,7 +151,8 @@ fn round_keys(key: u64) -> [u64; 16] {
 
 fn encrypt(block: u64, keys: &[u64; 16], swaps: u64) -> u64 {
     let block = pick(block, 64, &INITIAL);
-    let (mut left, mut right) = (block >> 32, block & 0xffff_ffff);
+    let mut left = block >> 32;
+    let mut right = block & 0xffff_ffff;
     for key in keys {
         (left, right) = (right, left ^ mix(right, *key, swaps));
     }

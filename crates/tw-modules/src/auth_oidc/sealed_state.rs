@@ -46,7 +46,8 @@ impl StateKeys {
     /// # Errors
     /// No randomness.
     pub(super) fn new() -> Result<Self, Unspecified> {
-        let (mut seal, mut derive) = ([0; 32], [0; 32]);
+        let mut seal = [0; 32];
+        let mut derive = [0; 32];
         rand::fill(&mut seal)?;
         rand::fill(&mut derive)?;
         let seal = RandomizedNonceKey::new(&AES_256_GCM, &seal)?;
@@ -90,7 +91,8 @@ mod tests {
 
     #[test]
     fn state_is_opened_for_its_browser_in_time() {
-        let (keys, others) = (StateKeys::new().unwrap(), StateKeys::new().unwrap());
+        let keys = StateKeys::new().unwrap();
+        let others = StateKeys::new().unwrap();
         let state = LoginState { began: 1000, uri: b"/a?b=c".to_vec() };
         let sealed = keys.seal(&state, b"browser").unwrap();
         let open =

@@ -85,13 +85,15 @@ impl UserTokens {
 impl OidcSession {
     /// Session that begins now under this identifier.
     pub(super) fn new(id: &str, tokens: UserTokens, lifetime: Duration) -> Self {
-        let (key, began) = (hash_of(id.as_bytes()), tw_rt::clock::now());
+        let key = hash_of(id.as_bytes());
+        let began = tw_rt::clock::now();
         Self { key, tokens, began, lifetime, renewal: Arc::default() }
     }
 
     /// Session of the same user and the same cookie, with new tokens.
     pub(super) fn renewed(&self, tokens: UserTokens, lifetime: Duration) -> Self {
-        let (began, renewal) = (tw_rt::clock::now(), self.renewal.clone());
+        let began = tw_rt::clock::now();
+        let renewal = self.renewal.clone();
         Self { key: self.key, tokens, began, lifetime, renewal }
     }
 
@@ -260,7 +262,8 @@ pub(super) mod tests {
 
     #[test]
     fn identifiers_are_random_and_of_one_form() {
-        let (one, other) = (new_id().unwrap(), new_id().unwrap());
+        let one = new_id().unwrap();
+        let other = new_id().unwrap();
         assert!(one != other && is_id(one.as_bytes()) && one.len() == 43);
         for text in ["", "a", &one[1..], &format!("{one}a"), &one.replace(&one[..1], "*")] {
             assert!(!is_id(text.as_bytes()), "{text}");

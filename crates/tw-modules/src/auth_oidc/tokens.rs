@@ -116,7 +116,8 @@ impl Provider {
         caller: Caller<'_>,
         metadata: &Metadata,
     ) -> Result<Value, RequestError> {
-        let (id, secret) = (component(&self.client_id), self.client_secret.as_deref().map(component));
+        let id = component(&self.client_id);
+        let secret = self.client_secret.as_deref().map(component);
         // RFC 6749 section 2.3.1: both are encoded as in a form first.
         let authorization = match (&secret, metadata.authentication) {
             (Some(secret), ClientAuthentication::Basic) => {

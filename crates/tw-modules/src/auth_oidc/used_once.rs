@@ -56,7 +56,8 @@ mod tests {
 
     #[test]
     fn value_is_accepted_once_within_the_time() {
-        let (used, begin) = (UsedOnce::new(Duration::from_secs(10)), Instant::now());
+        let used = UsedOnce::new(Duration::from_secs(10));
+        let begin = Instant::now();
         let at = |secs| begin + Duration::from_secs(secs);
         for (value, secs, expected) in [
             (b"a", 0, true),
@@ -75,7 +76,8 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_the_latest_are_remembered() {
-        let (used, now) = (UsedOnce::new(Duration::from_secs(10)), Instant::now());
+        let used = UsedOnce::new(Duration::from_secs(10));
+        let now = Instant::now();
         let count = USED_MAX as u32 * 3;
         assert!((0..count).all(|value| used.take(&value.to_le_bytes(), now)));
         let halves = used.halves.lock();

@@ -275,8 +275,12 @@ fn push_xml(entries: &[Entry], extent: Extent, out: &mut Vec<u8>) {
 pub(crate) fn push_iso8601(unix_s: i64, out: &mut Vec<u8>) {
     let time = jiff::Timestamp::from_second(unix_s.max(0)).unwrap_or(jiff::Timestamp::MAX);
     let time = jiff::tz::Offset::UTC.to_datetime(time);
-    let (year, month, day) = (time.year(), time.month(), time.day());
-    let (hour, minute, second) = (time.hour(), time.minute(), time.second());
+    let year = time.year();
+    let month = time.month();
+    let day = time.day();
+    let hour = time.hour();
+    let minute = time.minute();
+    let second = time.second();
     let text = format!("{year:4}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z");
     out.extend_from_slice(text.as_bytes());
 }

@@ -125,7 +125,8 @@ impl AgentKeys {
 
 /// Checks that a signature holds at `now`.
 fn check_times(parameters: &Parameters<'_>, now: u64) -> Result<(), AgentError> {
-    let (created, expires) = (parameters.number("created"), parameters.number("expires"));
+    let created = parameters.number("created");
+    let expires = parameters.number("expires");
     let (Some(created), Some(expires)) = (created, expires) else { return Err(AgentError::Malformed) };
     let holds_too_long = expires.saturating_sub(created) > SIGNATURE_SECONDS_MAX;
     if created > now + CLOCK_SKEW || expires <= now || holds_too_long {

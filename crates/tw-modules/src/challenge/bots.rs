@@ -115,7 +115,8 @@ impl Bots {
                 BotVerdict::Verified => VERIFIED_LIFETIME,
                 BotVerdict::Unverified => UNVERIFIED_LIFETIME,
             };
-        let (key, mut remembered) = (key(addr), self.remembered.lock());
+        let key = key(addr);
+        let mut remembered = self.remembered.lock();
         if let Some(id) = remembered.find(&key) {
             remembered.remove(id);
         }
@@ -197,7 +198,8 @@ mod tests {
 
     #[test]
     fn results_are_remembered_for_a_while() {
-        let (bots, now) = (bots(), Instant::now());
+        let bots = bots();
+        let now = Instant::now();
         let [one, other] = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
         bots.remember(one, BotVerdict::Verified, now);
         bots.remember(one, BotVerdict::Unverified, now);
@@ -211,7 +213,8 @@ mod tests {
 
     #[test]
     fn number_of_remembered_clients_is_bounded() {
-        let (bots, now) = (bots(), Instant::now());
+        let bots = bots();
+        let now = Instant::now();
         let addr = |n: u64| IpAddr::V6(std::net::Ipv6Addr::from_bits(n.into()));
         for n in 0..BOTS_REMEMBERED_MAX + 10 {
             bots.remember(addr(n), BotVerdict::Verified, now);

@@ -79,7 +79,8 @@ mod tests {
             Exception::Prefix(b"/api/"[..].into()),
             Exception::Path(b"/feed"[..].into()),
         ];
-        let (address, path) = (Some(Exemption::Address), Some(Exemption::Path));
+        let address = Some(Exemption::Address);
+        let path = Some(Exemption::Path);
         for (addr, target, expected) in [
             ("192.0.2.7", "/", address),
             ("::ffff:192.0.2.7", "/", address),

@@ -108,7 +108,8 @@ impl Gate {
             Some(Exemption::Path) => return Decision::Exempt(ChallengeResult::ExemptPath),
             None => {}
         }
-        let (client, now) = (self.client(r), now());
+        let client = self.client(r);
+        let now = now();
         if let Some(answer) = r.head.field(ANSWER_FIELD) {
             let checked = self.key.check_answer(answer, &client, now);
             return checked.map_or_else(Decision::Failed, Decision::Solved);
@@ -201,9 +202,12 @@ impl Gate {
     }
 
     fn page(&self, r: &Request) -> Vec<u8> {
-        let (client, now, bits) = (self.client(r), now(), self.difficulty(r));
+        let client = self.client(r);
+        let now = now();
+        let bits = self.difficulty(r);
         let seal = |purpose, bits| self.key.seal(purpose, Token { time: now, bits }, &client);
-        let (puzzle, wait_token) = (seal(Purpose::Puzzle, bits), seal(Purpose::Wait, bits));
+        let puzzle = seal(Purpose::Puzzle, bits);
+        let wait_token = seal(Purpose::Wait, bits);
         let args = other_args(r.head.args());
         let wait = self.terms.wait.map(|seconds| WaitLink { seconds, args: &args, token: &wait_token });
         Page { host: client.host, puzzle: &puzzle, bits, wait }.write()

@@ -34,7 +34,8 @@ enum Place {
 
 /// Texts of the template, each with the place behind it.
 static PARTS: LazyLock<Vec<(&str, Option<Place>)>> = LazyLock::new(|| {
-    let (mut parts, mut rest) = (Vec::new(), TEMPLATE);
+    let mut parts = Vec::new();
+    let mut rest = TEMPLATE;
     let next = |text: &str| {
         let found = PLACES.iter().filter_map(|(mark, place)| Some((text.find(mark)?, *mark, *place)));
         found.min_by_key(|(at, ..)| *at)
@@ -54,7 +55,8 @@ pub(super) static POLICY: LazyLock<String> = LazyLock::new(|| {
         let content = element.split_once(&format!("</{tag}>")).map_or("", |(content, _)| content);
         String::from_utf8(base64::encode(&Sha256::digest(content))).unwrap_or_default()
     };
-    let (script, style) = (hash("script"), hash("style"));
+    let script = hash("script");
+    let style = hash("style");
     format!(
         "default-src 'none'; script-src 'sha256-{script}'; style-src 'sha256-{style}'; worker-src blob:; \
          connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"

@@ -360,7 +360,8 @@ mod tests {
 
     #[test]
     fn tokens_are_bound_to_a_client() {
-        let (v4, v6) = (addr("192.0.2.1"), addr("2001:db8:1::1"));
+        let v4 = addr("192.0.2.1");
+        let v6 = addr("2001:db8:1::1");
         let unix = Addr::Unix(None);
         let token = Token { time: NOW, bits: 1 };
         for (made_for, used_by, is_same) in [
@@ -397,9 +398,10 @@ mod tests {
     #[test]
     fn addresses_do_not_count_without_prefix() {
         let none = PrefixBits { v4: 0, v6: 0 };
-        let (v4, v6) = (addr("192.0.2.1"), addr("2001:db8::1"));
-        let (one, other) =
-            (ClientBinding { prefix: none, ..client(&v4) }, ClientBinding { prefix: none, ..client(&v6) });
+        let v4 = addr("192.0.2.1");
+        let v6 = addr("2001:db8::1");
+        let one = ClientBinding { prefix: none, ..client(&v4) };
+        let other = ClientBinding { prefix: none, ..client(&v6) };
         let text = key().seal(Purpose::Pass, Token { time: NOW, bits: 1 }, &one);
         assert!(key().open(Purpose::Pass, &text, &other).is_ok());
     }

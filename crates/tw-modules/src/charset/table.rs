@@ -242,7 +242,8 @@ mod tests {
 
     #[test]
     fn lines_that_are_refused() {
-        let (mut utf8, mut bytes) = (CharsetMap::of_utf8(), CharsetMap::of_bytes());
+        let mut utf8 = CharsetMap::of_utf8();
+        let mut bytes = CharsetMap::of_bytes();
         for (from, to, wrong) in [
             ("100", "D18E", "100"),
             ("xy", "D18E", "xy"),

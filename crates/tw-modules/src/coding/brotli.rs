@@ -46,11 +46,13 @@ impl BrotliEncoder {
         out: &mut Vec<u8>,
         operation: BrotliEncoderOperation,
     ) -> Result<(), CodecError> {
-        let (mut left, mut taken) = (input.len(), 0);
+        let mut left = input.len();
+        let mut taken = 0;
         loop {
             let start = out.len();
             out.resize(start + ROOM, 0);
-            let (mut room, mut made) = (ROOM, 0);
+            let mut room = ROOM;
+            let mut made = 0;
             let went_well = self.state.compress_stream(
                 operation,
                 &mut left,

@@ -406,14 +406,17 @@ impl Compressed {
 
     /// Works here or on a thread of the pool, by the estimated cost.
     async fn encode(&mut self, r: &Request, work: Work) -> io::Result<Worked> {
-        let (held, new) = (self.held.unwrap_or(0), work.input.len());
+        let held = self.held.unwrap_or(0);
+        let new = work.input.len();
         let waiting = if self.spec.is_lazy() { held } else { 0 };
         self.held = Some(held + new);
         self.before += new as u64;
         let cost_ns = self.spec.cost_ns().saturating_mul((waiting + new) as u64);
         // Away from here on: should the future be dropped, the piece is lost, and the body must not continue.
         let stage = std::mem::replace(&mut self.stage, Stage::Away);
-        let (spec, length, budget) = (self.spec, self.length, self.budget.clone());
+        let spec = self.spec;
+        let length = self.length;
+        let budget = self.budget.clone();
         let memory = spec.memory(length);
         let is_counted = matches!(self.pieces, Pieces::Many(_));
         let share = match &mut self.pieces {

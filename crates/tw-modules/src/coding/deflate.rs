@@ -43,10 +43,12 @@ impl GzipEncoder {
         loop {
             let start = out.len();
             out.resize(start + ROOM, 0);
-            let (taken, made) = (self.state.total_in(), self.state.total_out());
+            let taken = self.state.total_in();
+            let made = self.state.total_out();
             let room = out.get_mut(start..).unwrap_or_default();
             let status = self.state.compress(input, room, flush);
-            let (taken, made) = (self.state.total_in() - taken, self.state.total_out() - made);
+            let taken = self.state.total_in() - taken;
+            let made = self.state.total_out() - made;
             out.truncate(start + made as usize);
             input = input.get(taken as usize..).unwrap_or_default();
             match status {
@@ -59,7 +61,8 @@ impl GzipEncoder {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    let (flush, code) = (flush as i32, error as i32);
+                    let flush = flush as i32;
+                    let code = error as i32;
                     return Err(CodecError(format!("deflate() failed: {flush}, {code}")));
                 }
             }

@@ -48,7 +48,8 @@ mod tests {
 
     #[test]
     fn path_is_changed_by_one_at_a_time() {
-        let (inside, changes) = (AtomicU32::new(0), AtomicU32::new(0));
+        let inside = AtomicU32::new(0);
+        let changes = AtomicU32::new(0);
         let change = |paths: [&CStr; 2]| {
             for _ in 0..500 {
                 let _lock = lock(&paths);

@@ -144,7 +144,8 @@ impl Checks {
         from: &CStr,
         to: &CStr,
     ) -> Result<(), NotChanged> {
-        let (checks, to) = (self.clone(), to.to_owned());
+        let checks = self.clone();
+        let to = to.to_owned();
         let work = move |calls: &PathCalls<'_>, from: &CStr| {
             let _lock = path_locks::lock(&[from, &to, checks.resource_or(from)]);
             if !checks.hold(calls)? {

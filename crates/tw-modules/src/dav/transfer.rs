@@ -270,7 +270,8 @@ impl Transfer {
             r.log(Level::Error, format_args!("\"{from}\" is not a regular file"));
             return Err(403);
         }
-        let (mode, mtime) = (meta.mode & 0o777, Some(meta.mtime_sec));
+        let mode = meta.mode & 0o777;
+        let mtime = Some(meta.mtime_sec);
         let from: &CStr = &self.from;
         let copy = put::copy_beside(r, disk, from, &self.to, mode, mtime).await?;
         // The source that was copied is the one whose preconditions held before and hold now.

@@ -40,7 +40,9 @@ pub(super) enum State<'f> {
 /// Reads the field; `None` if it is malformed or has too many conditions.
 pub(super) fn parse(field: &[u8]) -> Option<Vec<ConditionList<'_>>> {
     let mut lists = Vec::new();
-    let (mut rest, mut resource, mut count) = (field.trim_ascii_start(), None, 0);
+    let mut rest = field.trim_ascii_start();
+    let mut resource = None;
+    let mut count = 0;
     // A resource must be followed by a list.
     let mut needs_list = true;
     while !rest.is_empty() {
@@ -112,7 +114,8 @@ impl LockToken {
         });
         let mut bytes = [0; 16];
         for byte in &mut bytes {
-            let (high, low) = (digits.next()??, digits.next()??);
+            let high = digits.next()??;
+            let low = digits.next()??;
             *byte = (high << 4 | low) as u8;
         }
         digits.next().is_none().then_some(Self(bytes))

@@ -51,7 +51,8 @@ impl DavExt {
             return Err(400);
         };
         let is_missing = check_resource(r, &path).await?;
-        let (disk, checks) = (dav::disk(r)?, Checks::of(r, &path));
+        let disk = dav::disk(r)?;
+        let checks = Checks::of(r, &path);
         checks.check(r, &disk).await?;
         let mut root = Vec::new();
         push_href(&r.uri.path, &mut root);

@@ -203,7 +203,8 @@ impl LockTable {
     /// Removes the lock of a token that covers `path`. Returns `None` if there is none, and `false` if it is another user's.
     pub(super) fn unlock(&mut self, path: &[u8], token: LockToken, user: &[u8]) -> Option<bool> {
         let lock = self.covering(path).into_iter().find(|lock| lock.token == token)?;
-        let (is_own, key) = (*lock.user == *user, (lock.expires, lock.number));
+        let is_own = *lock.user == *user;
+        let key = (lock.expires, lock.number);
         if is_own && let Some((path, _)) = self.by_expiry.remove(&key) {
             self.forget(&path, token);
         }
@@ -313,7 +314,8 @@ mod tests {
     }
 
     fn table(locks: &[(&str, u8, LockScope, LockDepth)]) -> (LockTable, Instant) {
-        let (mut table, now) = (LockTable::new(1 << 20), Instant::now());
+        let mut table = LockTable::new(1 << 20);
+        let now = Instant::now();
         for (path, number, scope, depth) in locks {
             table.lock(path.as_bytes(), lock(*number, *scope, *depth, now)).unwrap();
         }

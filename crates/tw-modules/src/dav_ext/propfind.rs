@@ -147,7 +147,8 @@ impl Multistatus {
             Err(error) => return Err(broken(r, format_args!("{}", error.on(&self.path)))),
         };
         if let Some(errno) = part.hidden_by {
-            let (path, why) = (Text(self.path.to_bytes()), tw_base::Errno::from(errno));
+            let path = Text(self.path.to_bytes());
+            let why = tw_base::Errno::from(errno);
             r.log(Level::Crit, format_args!("stat() of entries of \"{path}\" failed ({why})"));
         }
         let mut members = Vec::with_capacity(part.entries.len());
@@ -170,10 +171,15 @@ impl Multistatus {
 
     /// Has the pool write the next members, until the text is long enough.
     async fn write(&mut self, r: &mut Request) -> io::Result<()> {
-        let (uri, writer) = (self.uri.clone(), self.writer.clone());
-        let (members, of_all, from) = (self.members.clone(), self.of_all.clone(), self.written);
+        let uri = self.uri.clone();
+        let writer = self.writer.clone();
+        let members = self.members.clone();
+        let of_all = self.of_all.clone();
+        let from = self.written;
         let write = move || {
-            let (mut text, mut path, mut written) = (Vec::new(), Vec::new(), from);
+            let mut text = Vec::new();
+            let mut path = Vec::new();
+            let mut written = from;
             for Member { name, meta, locks } in members.iter().skip(from) {
                 path.clear();
                 path.extend_from_slice(&uri);

@@ -48,7 +48,10 @@ pub(super) fn propfind(body: &[u8]) -> Result<Wanted, InvalidXml> {
     if body.trim_ascii().is_empty() {
         return Ok(Wanted::All);
     }
-    let (mut depth, mut count, mut wanted, mut in_prop) = (0, 0, None, false);
+    let mut depth = 0;
+    let mut count = 0;
+    let mut wanted = None;
+    let mut in_prop = false;
     walk(body, |part| {
         match part {
             Part::Close => depth -= 1,
@@ -108,7 +111,10 @@ fn add(wanted: Option<&mut Wanted>, namespace: &[u8], name: &[u8], count: usize)
 /// Reads the lock that a LOCK asks for.
 pub(super) fn lockinfo(body: &[u8]) -> Result<LockInfo, InvalidXml> {
     let mut path: Vec<Box<[u8]>> = Vec::new();
-    let (mut scope, mut is_write, mut owner, mut href) = (None, false, Vec::new(), Vec::new());
+    let mut scope = None;
+    let mut is_write = false;
+    let mut owner = Vec::new();
+    let mut href = Vec::new();
     walk(body, |part| {
         match part {
             Part::Close => {
@@ -144,7 +150,8 @@ pub(super) fn lockinfo(body: &[u8]) -> Result<LockInfo, InvalidXml> {
 
 /// The owner as XML: the address if there is one, else the text. One that is too long is left out.
 fn owner_text(text: &[u8], href: &[u8]) -> Box<[u8]> {
-    let (text, href) = (text.trim_ascii(), href.trim_ascii());
+    let text = text.trim_ascii();
+    let href = href.trim_ascii();
     let mut out = Vec::new();
     if href.is_empty() {
         push_html(text, &mut out);
@@ -164,7 +171,8 @@ fn walk(body: &[u8], mut visit: impl FnMut(Part<'_>) -> Result<(), InvalidXml>) 
     }
     let mut reader = NsReader::from_str(text.strip_prefix('\u{feff}').unwrap_or(text));
     reader.config_mut().expand_empty_elements = true;
-    let (mut depth, mut has_root) = (0, false);
+    let mut depth = 0;
+    let mut has_root = false;
     loop {
         let (namespace, event) = reader.read_resolved_event().map_err(|_| InvalidXml)?;
         match event {

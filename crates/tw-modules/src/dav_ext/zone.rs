@@ -92,7 +92,8 @@ impl LockZone {
 impl RawZone {
     /// Reads `dav_ext_lock_zone`.
     pub(super) fn read(node: &Node) -> Result<Self, ConfError> {
-        let (mut parameter, mut timeout) = (None, TIMEOUT);
+        let mut parameter = None;
+        let mut timeout = TIMEOUT;
         for word in &node.args {
             if let Some(value) = word.param("zone") {
                 parameter = ZoneParameter::read(node, word, value)?;

@@ -143,16 +143,19 @@ impl RawCommand {
     }
 
     pub(super) fn location(node: &Node, wait: Wait) -> Result<Self, ConfError> {
-        let (uri, args) = (node.arg(0)?.clone(), node.args.get(1).cloned());
+        let uri = node.arg(0)?.clone();
+        let args = node.args.get(1).cloned();
         check_uri(node, &uri)?;
         Ok(Self::Subrequest(RawSubrequest { wait, method: None, uri, args, body: None }))
     }
 
     pub(super) fn subrequest(node: &Node, wait: Wait) -> Result<Self, ConfError> {
-        let (method, uri) = (node.arg(0)?, node.arg(1)?);
+        let method = node.arg(0)?;
+        let uri = node.arg(1)?;
         check(node, method, method_of(&method.bytes))?;
         check_uri(node, uri)?;
-        let (mut args, mut body) = (None, None);
+        let mut args = None;
+        let mut body = None;
         let mut words = node.args.iter().skip(2);
         while let Some(option) = words.next() {
             let place = match &*option.bytes {
@@ -169,7 +172,8 @@ impl RawCommand {
             let missing = || node.error(&format!("has no value behind \"{option}\"")).at(option.span);
             *place = Some(value.ok_or_else(missing)?.clone());
         }
-        let (method, uri) = (Some(method.clone()), uri.clone());
+        let method = Some(method.clone());
+        let uri = uri.clone();
         Ok(Self::Subrequest(RawSubrequest { wait, method, uri, args, body }))
     }
 
@@ -297,7 +301,8 @@ pub(super) fn count_of(text: &[u8]) -> Option<u64> {
 /// Time of `echo_sleep`: seconds, with up to three decimals; at most [`SLEEP_MAX`].
 pub(super) fn span_of(text: &[u8]) -> Option<Duration> {
     let mut parts = text.splitn(2, |byte| *byte == b'.');
-    let (whole, decimals) = (parts.next()?, parts.next().unwrap_or_default());
+    let whole = parts.next()?;
+    let decimals = parts.next().unwrap_or_default();
     if whole.is_empty() && decimals.is_empty() || decimals.len() > 3 {
         return None;
     }

@@ -168,7 +168,8 @@ impl Run {
         match command {
             Command::Text(text) => self.push_text(text.value(r)),
             Command::Duplicate(count, text) => {
-                let (count, text) = (count.value(r), Bytes::from(text.value(r)));
+                let count = count.value(r);
+                let text = Bytes::from(text.value(r));
                 let left = command::count_of(&count).ok_or_else(|| invalid(r, "count", &count))?;
                 if left > 0 && !text.is_empty() {
                     self.push(Item::Repeat(Repeat { text, left, block: Bytes::new() }));
@@ -410,7 +411,8 @@ impl Repeat {
 impl Queued {
     /// Begins it before its turn; `false` if it may not yet.
     fn begin_early(&mut self, r: &mut Request) -> Result<bool, Failed> {
-        let (uri, own) = (&self.uri, &self.own);
+        let uri = &self.uri;
+        let own = &self.own;
         let begun = EarlySubrequest::begin_early_with(r, || copy(uri), parent_body(own), |r| prepare(own, r));
         self.begun = begun.transpose().map_err(|error| refused(&error, &self.uri, r))?;
         Ok(self.begun.is_some())
@@ -422,7 +424,8 @@ impl Queued {
             part.take_turn();
             return Ok(());
         }
-        let (uri, own) = (&self.uri, &self.own);
+        let uri = &self.uri;
+        let own = &self.own;
         let begun = EarlySubrequest::begin_with(r, copy(uri), parent_body(own), |r| prepare(own, r));
         self.begun = Some(begun.map_err(|error| refused(&error, &self.uri, r))?);
         Ok(())

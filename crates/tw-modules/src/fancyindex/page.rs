@@ -120,7 +120,8 @@ impl FancyPage {
     }
 
     fn push_row(&self, entry: &Entry, out: &mut Vec<u8>) {
-        let (look, name) = (&*self.look, entry.name.to_bytes());
+        let look = &*self.look;
+        let name = entry.name.to_bytes();
         out.extend_from_slice(b"<tr><td class=\"link\"><a href=\"");
         Escape::Component.push(name, out);
         if is_dir(entry) {

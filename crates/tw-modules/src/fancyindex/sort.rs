@@ -90,7 +90,8 @@ fn size(entry: &Entry) -> u64 {
 }
 
 fn by_name(a: &Entry, b: &Entry, case_sensitive: bool) -> Ordering {
-    let (a, b) = (a.name.to_bytes(), b.name.to_bytes());
+    let a = a.name.to_bytes();
+    let b = b.name.to_bytes();
     if case_sensitive {
         return a.cmp(b);
     }

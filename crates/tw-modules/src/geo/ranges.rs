@@ -110,7 +110,8 @@ impl Ranges {
 
 /// The pieces of a range: upper half, first and last lower half.
 fn cut(first: u32, last: u32) -> impl Iterator<Item = (u16, u16, u16)> {
-    let (low, high) = ((first >> 16) as u16, (last >> 16) as u16);
+    let low = (first >> 16) as u16;
+    let high = (last >> 16) as u16;
     (low..=high).map(move |upper| {
         let start = if upper == low { first as u16 } else { 0 };
         let end = if upper == high { last as u16 } else { u16::MAX };

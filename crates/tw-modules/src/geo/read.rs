@@ -168,7 +168,8 @@ impl<'n> Reading<'n> {
         });
         match overlaps {
             Some((first, last)) => {
-                let (first, last) = (Ipv4Addr::from_bits(first), Ipv4Addr::from_bits(last));
+                let first = Ipv4Addr::from_bits(first);
+                let last = Ipv4Addr::from_bits(last);
                 Err(line.fail(format!("range \"{text}\" overlaps \"{first}-{last}\"")))
             }
             None => Ok(()),

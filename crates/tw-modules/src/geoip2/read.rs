@@ -100,7 +100,8 @@ fn read_data(line: &Node) -> Result<RawKind, ConfError> {
     let name = &line.name;
     let count = line.args.iter().take_while(|word| word.bytes.contains(&b'=')).count();
     let (parameters, path) = line.args.split_at(count);
-    let (mut default, mut source) = (None, None);
+    let mut default = None;
+    let mut source = None;
     for word in parameters {
         let (known, what, value) = match &*word.bytes {
             [b'd', b'e', b'f', b'a', b'u', b'l', b't', b'=', value @ ..] => (&mut default, "default", value),

@@ -220,8 +220,10 @@ fn changed_bytes_are_harmless() {
 #[test]
 fn look_up_allocates_nothing() {
     let database = database(&Mmdb::v6(24).network("10.0.0.0/8", &country("SE", "Sweden")));
-    let (found, not_found) = (path("country names en"), path("country names xx"));
-    let (addr, unknown) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([11, 0, 0, 1]));
+    let found = path("country names en");
+    let not_found = path("country names xx");
+    let addr = IpAddr::from([10, 0, 0, 1]);
+    let unknown = IpAddr::from([11, 0, 0, 1]);
     let mut out = Vec::with_capacity(100);
     let ((), heap) = CountingHeap::measure(|| {
         for _ in 0..10 {

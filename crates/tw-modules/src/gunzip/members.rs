@@ -39,9 +39,11 @@ impl Members {
             self.place = MemberState::Open;
         }
         let mut out = vec![0; room.max(1)];
-        let (taken, made) = (inflate.total_in(), inflate.total_out());
+        let taken = inflate.total_in();
+        let made = inflate.total_out();
         let status = inflate.decompress(input, &mut out, InflateFlush::NoFlush);
-        let (taken, made) = (inflate.total_in() - taken, inflate.total_out() - made);
+        let taken = inflate.total_in() - taken;
+        let made = inflate.total_out() - made;
         if status? == Status::StreamEnd {
             self.place = MemberState::Ended;
         }

@@ -74,7 +74,8 @@ pub(super) fn text(bounds: &[u64], name: &[u8], args: &[u8], offset_ms: Option<i
     let mut out = format!("#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:{target}\n").into_bytes();
     out.extend_from_slice(b"#EXT-X-PLAYLIST-TYPE:VOD\n");
     if let Some(offset) = offset_ms {
-        let (sign, offset) = (if offset < 0 { "-" } else { "" }, Seconds(offset.unsigned_abs()));
+        let sign = if offset < 0 { "-" } else { "" };
+        let offset = Seconds(offset.unsigned_abs());
         out.extend_from_slice(format!("#EXT-X-START:TIME-OFFSET={sign}{offset}\n").as_bytes());
     }
     out.push(b'\n');

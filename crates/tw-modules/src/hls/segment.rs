@@ -44,9 +44,11 @@ impl FragmentParts {
     /// The samples from `start_ms` to `end_ms`; video from the key frame at or before it on. `None` if there are none.
     pub(super) fn find(media: &MediaTracks, start_ms: u64, end_ms: u64) -> Result<Option<Self>, Fault> {
         let movie = &media.movie;
-        let (mut video, mut start_ms) = (None, start_ms);
+        let mut video = None;
+        let mut start_ms = start_ms;
         if let Some(MediaTrack { table, .. }) = &media.video {
-            let (mut at, end) = (movie.times(table), table.units(end_ms));
+            let mut at = movie.times(table);
+            let end = table.units(end_ms);
             movie.go_to_time(&mut at, table.units(start_ms));
             if !at.is_at_end() && at.time() < end {
                 let key = movie.key_before(table, &at)?;
@@ -56,7 +58,8 @@ impl FragmentParts {
         }
         let mut audio = None;
         if let Some(MediaTrack { table, .. }) = &media.audio {
-            let (mut at, end) = (movie.times(table), table.units(end_ms));
+            let mut at = movie.times(table);
+            let end = table.units(end_ms);
             movie.go_to_time(&mut at, table.units(start_ms));
             if !at.is_at_end() && at.time() < end {
                 audio = Some(TrackPart { cursor: movie.samples_from(table, at)?, end });

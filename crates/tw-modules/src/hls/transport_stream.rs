@@ -287,7 +287,8 @@ mod tests {
     fn tables_name_the_streams() {
         let out = all(&mut Packets::new(&[0x1b, 0x0f]), 1);
         let tables: Vec<_> = out.chunks(PACKET_LEN).map(payload).collect();
-        let (pat, pmt) = (tables[0], tables[1]);
+        let pat = tables[0];
+        let pmt = tables[1];
         assert_eq!((tables.len(), pat.0, pmt.0), (2, 0, PMT_PID));
         assert_eq!(pat.1[..13], [0, 0, 0xb0, 13, 0, 1, 0xc1, 0, 0, 0, 1, 0xf0, 0]);
         assert_eq!(pmt.1[9..23], [0xe1, 0, 0xf0, 0, 0x1b, 0xe1, 0, 0xf0, 0, 0x0f, 0xe1, 1, 0xf0, 0]);

@@ -77,7 +77,8 @@ impl Shape {
         match self {
             Self::Same => (width, height),
             Self::Within { width: max_width, height: max_height } => {
-                let (mut width, mut height) = (width, height);
+                let mut width = width;
+                let mut height = height;
                 if width > max_width {
                     (width, height) = (max_width, scaled(height, max_width, width));
                 }

@@ -90,7 +90,8 @@ fn read(mut decoder: impl ImageDecoder, pixels_max: u64) -> Result<Picture, Code
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(decoder_memory(pixels));
     decoder.set_limits(limits)?;
-    let (color, size) = (decoder.color_type(), decoder.total_bytes());
+    let color = decoder.color_type();
+    let size = decoder.total_bytes();
     // At most eight bytes for each of the pixels.
     let mut samples = vec![0; usize::try_from(size).map_err(|_| CodecError::TooManyPixels)?];
     decoder.read_image(&mut samples)?;
@@ -102,7 +103,8 @@ fn rgba(color: ColorType, samples: Vec<u8>) -> Vec<u8> {
     if color == ColorType::Rgba8 {
         return samples;
     }
-    let (channels, has_alpha) = (usize::from(color.channel_count()), color.has_alpha());
+    let channels = usize::from(color.channel_count());
+    let has_alpha = color.has_alpha();
     let sample_len = usize::from(color.bytes_per_pixel()) / channels;
     // The more significant byte of each sample.
     let high = if cfg!(target_endian = "little") { sample_len - 1 } else { 0 };

@@ -130,7 +130,8 @@ pub(super) struct JpegSegment<'f> {
 
 /// Segments of a JPEG file.
 pub(super) fn jpeg_segments(bytes: &[u8]) -> impl Iterator<Item = JpegSegment<'_>> {
-    let (mut at, mut steps) = (2, 0);
+    let mut at = 2;
+    let mut steps = 0;
     std::iter::from_fn(move || {
         while steps < STEPS_MAX {
             steps += 1;

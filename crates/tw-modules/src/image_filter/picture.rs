@@ -60,7 +60,8 @@ impl Span {
         let scale = f64::from(from) / f64::from(to);
         (0..to)
             .map(|n| {
-                let (start, end) = (f64::from(n) * scale, (f64::from(n + 1) * scale).min(from.into()));
+                let start = f64::from(n) * scale;
+                let end = (f64::from(n + 1) * scale).min(from.into());
                 let covered = start.floor() as usize..(end.ceil() as usize).min(from as usize);
                 let first = 1.0 - (start - start.floor());
                 let last = if end.fract() > 0.0 { end.fract() } else { 1.0 };
@@ -123,8 +124,10 @@ impl Picture {
 
     /// The middle of the picture, at most of this size.
     pub(super) fn cropped(&self, width: u32, height: u32) -> Self {
-        let (new_width, new_height) = (self.width.min(width), self.height.min(height));
-        let (left, top) = ((self.width - new_width) / 2, (self.height - new_height) / 2);
+        let new_width = self.width.min(width);
+        let new_height = self.height.min(height);
+        let left = (self.width - new_width) / 2;
+        let top = (self.height - new_height) / 2;
         let columns = left as usize * PIXEL_LEN..(left + new_width) as usize * PIXEL_LEN;
         let rows = top as usize..(top + new_height) as usize;
         let pixels =

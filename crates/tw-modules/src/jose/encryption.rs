@@ -105,7 +105,8 @@ impl EncryptedToken {
     /// RFC 7518 section 4.7: nonce and tag are in the header.
     fn unwrap_by_gcm(&self, aes: Aes, key: &[u8]) -> Option<ContentKey> {
         let part = |name| base64::decode_url(self.header.text(name)?.as_bytes()).ok();
-        let (nonce, tag) = (part("iv")?, part("tag")?);
+        let nonce = part("iv")?;
+        let tag = part("tag")?;
         open_gcm(aes, key, &nonce, b"", &self.encrypted_key, &tag).map(Zeroizing::new)
     }
 

@@ -74,7 +74,8 @@ impl KeySet {
         if written.len() > KEYS_MAX {
             return Err(format!("it has {} keys, more than {KEYS_MAX}", written.len()));
         }
-        let (mut keys, mut unusable) = (Vec::with_capacity(written.len()), None);
+        let mut keys = Vec::with_capacity(written.len());
+        let mut unusable = None;
         for (at, key) in written.iter().enumerate() {
             match Key::parse(key) {
                 Ok(key) => keys.push(key),
@@ -108,7 +109,8 @@ impl KeySet {
 
     /// Keys that may decrypt a token, whatever their type.
     pub(super) fn of_encryption(&self, header: &Header) -> impl Iterator<Item = &KeyMaterial> {
-        let (algorithm, content) = (header.text("alg"), header.text("enc"));
+        let algorithm = header.text("alg");
+        let content = header.text("enc");
         // Of a key that is used directly, `alg` may name the cipher of the content.
         let fits =
             move |name: &str| Some(name) == algorithm || (algorithm == Some("dir") && Some(name) == content);
@@ -166,7 +168,8 @@ impl KeyMaterial {
     }
 
     fn rsa(jwk: &Value) -> Result<Self, String> {
-        let (n, e) = (number(jwk, "n")?, number(jwk, "e")?);
+        let n = number(jwk, "n")?;
+        let e = number(jwk, "e")?;
         if !RSA_SIZES.contains(&n.len()) {
             return Err(format!("RSA with {} bits: 2048 to 8192 are supported", n.len() * 8));
         }
@@ -190,7 +193,8 @@ impl KeyMaterial {
                 Some(other) => return Err(format!("unsupported curve \"{}\"", shown(other))),
                 None => return Err("it has no \"crv\"".to_owned()),
             };
-        let (x, y) = (bytes(jwk, "x")?, bytes(jwk, "y")?);
+        let x = bytes(jwk, "x")?;
+        let y = bytes(jwk, "y")?;
         if x.len() != size || y.len() != size {
             return Err(format!("the coordinates of this curve have {size} bytes"));
         }

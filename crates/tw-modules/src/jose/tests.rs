@@ -197,7 +197,8 @@ fn unsupported_encryption_is_refused_with_a_reason() {
 
 #[test]
 fn nested_token_is_decrypted_and_verified() {
-    let (outer, inner) = (TokenKey::symmetric("o", vec![1; 32]), TokenKey::ed25519("i"));
+    let outer = TokenKey::symmetric("o", vec![1; 32]);
+    let inner = TokenKey::ed25519("i");
     let own = keys(key_set([&outer, &inner]));
     let signed = inner.sign("EdDSA", &json!({ "sub": "a" }));
     let nested = |content: &str| outer.encrypt("dir", "A256GCM", &json!({ "cty": "JWT" }), content);
@@ -213,7 +214,8 @@ fn nested_token_is_decrypted_and_verified() {
 
 #[test]
 fn key_is_chosen_by_identifier_use_and_algorithm() {
-    let (one, other) = (TokenKey::symmetric("1", "one"), TokenKey::symmetric("2", "other"));
+    let one = TokenKey::symmetric("1", "one");
+    let other = TokenKey::symmetric("2", "other");
     let token = one.sign("HS256", &json!({}));
     let with = |name: &str, value: Value| {
         let mut jwk = one.jwk();
@@ -376,7 +378,8 @@ fn malformed_tokens_are_refused() {
 /// Nothing panics and nothing is accepted, whatever the bytes are.
 #[test]
 fn changed_bytes_are_harmless() {
-    let (hmac, outer) = (TokenKey::symmetric("k", "s"), TokenKey::symmetric("k", vec![5; 32]));
+    let hmac = TokenKey::symmetric("k", "s");
+    let outer = TokenKey::symmetric("k", vec![5; 32]);
     let own = keys(key_set([&hmac, &outer]));
     let signed = hmac.sign("HS256", &json!({ "sub": "a", "list": [1, "b", null], "o": { "a": 1.5 } }));
     let encrypted = outer.encrypt("A256GCMKW", "A128CBC-HS256", &json!({}), r#"{"sub":"a"}"#);

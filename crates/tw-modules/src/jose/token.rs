@@ -213,7 +213,8 @@ impl SignedToken {
 impl VerifiedToken {
     /// Checks `exp` and `nbf` (RFC 7519 sections 4.1.4 and 4.1.5), for clocks that differ by up to `leeway`.
     pub(crate) fn check_times(&self, now: UnixTime, leeway: Duration) -> Result<(), TokenError> {
-        let (now, leeway) = (now.secs as f64 + f64::from(now.msec) / 1000.0, leeway.as_secs_f64());
+        let now = now.secs as f64 + f64::from(now.msec) / 1000.0;
+        let leeway = leeway.as_secs_f64();
         let time = |name: &'static str| match self.claims.get(name) {
             Some(value) => value.as_f64().map(Some).ok_or(TokenError::InvalidTime(name)),
             None => Ok(None),
@@ -257,7 +258,8 @@ impl UnverifiedToken {
         let mut parts = text.split(|byte| *byte == b'.');
         let header = object(&decoded(parts.next()?).ok()?, "header").ok()?;
         let payload = parts.next()?;
-        let (signature, is_signed) = (parts.next(), parts.next().is_none());
+        let signature = parts.next();
+        let is_signed = parts.next().is_none();
         let claims = match signature {
             Some(_) if is_signed => object(&decoded(payload).ok()?, "payload").ok()?,
             _ => Members::new(),

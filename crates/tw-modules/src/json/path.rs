@@ -47,7 +47,9 @@ impl PathNode {
         if path.is_empty() {
             return Err(PathError::Empty);
         }
-        let (mut node, mut rest, mut is_first) = (self, path, true);
+        let mut node = self;
+        let mut rest = path;
+        let mut is_first = true;
         while !rest.is_empty() {
             let step;
             (step, rest) = next_step(rest, is_first).ok_or(PathError::Invalid)?;
@@ -160,7 +162,8 @@ mod tests {
         ] {
             let mut root = PathNode::default();
             let read = root.insert(path.as_bytes(), 7).map(|()| {
-                let (mut node, mut steps) = (&root, Vec::new());
+                let mut node = &root;
+                let mut steps = Vec::new();
                 while let [(step, next)] = &node.children[..] {
                     steps.push(match step {
                         Step::Member(name) => String::from_utf8_lossy(name).into_owned(),

@@ -391,7 +391,8 @@ mod tests {
             (vec![("b", PairChange::Remove)], Ok(())),
         ] {
             let changes: Vec<_> = changes.into_iter().map(|(name, change)| (key(name), change)).collect();
-            let (before, used) = (table.part(None, 10, 0), table.used);
+            let before = table.part(None, 10, 0);
+            let used = table.used;
             assert_eq!(table.change(&changes, 0), expected);
             if expected.is_err() {
                 assert_eq!((table.part(None, 10, 0), table.used), (before, used));

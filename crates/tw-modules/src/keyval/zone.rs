@@ -115,7 +115,8 @@ impl KeyvalZone {
     /// Appends all pairs as an object, each member by `write`. The table is locked for some pairs at a time, so a change in between
     /// may be in it or not.
     fn text(&self, write: impl Fn(&[u8], &Pair, &mut Vec<u8>)) -> Vec<u8> {
-        let (mut text, mut last) = (b"{".to_vec(), None::<Arc<[u8]>>);
+        let mut text = b"{".to_vec();
+        let mut last = None::<Arc<[u8]>>;
         loop {
             let part = self.pairs.pairs.lock().part(last.as_deref(), PART, unix_ms());
             for (key, pair) in &part {

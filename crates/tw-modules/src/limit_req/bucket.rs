@@ -77,7 +77,8 @@ impl Rate {
 
     /// Whole seconds after which `excess` has run off; at least 1.
     pub(super) fn wait_seconds(self, excess: i64) -> u32 {
-        let (rate, excess) = (self.whole.max(1), self.at_whole(excess));
+        let rate = self.whole.max(1);
+        let excess = self.at_whole(excess);
         let seconds = excess / rate + i64::from(excess % rate > 0);
         u32::try_from(seconds.max(1)).unwrap_or(u32::MAX)
     }
@@ -341,7 +342,8 @@ mod tests {
 
     #[test]
     fn shares_of_rates() {
-        let (whole, half) = (RateShare::WHOLE, Rate::per_second(10).with_share(RateShare::one_of(2)));
+        let whole = RateShare::WHOLE;
+        let half = Rate::per_second(10).with_share(RateShare::one_of(2));
         assert_eq!(Rate::per_second(10).with_share(whole), Rate::per_second(10));
         assert_eq!((half.outflow(1000), half.outflow(-1000)), (5000, -5000));
         assert_eq!((half.delay_ms(1000), half.wait_seconds(10_000), half.wait_seconds(10_001)), (200, 2, 3));
@@ -433,7 +435,8 @@ mod tests {
     #[test]
     fn held_request_is_counted_once() {
         let zone = Zone::new(b"a", 32 << 10, "$key");
-        let (now, rate) = (Instant::now(), Rate::per_second(10));
+        let now = Instant::now();
+        let rate = Rate::per_second(10);
         for expected in [0, 1000, 2000] {
             let BucketDecision::Held(held) = take(&zone, b"k", rate, 9000, now, false) else {
                 panic!("not held")

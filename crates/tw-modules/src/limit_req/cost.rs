@@ -60,7 +60,8 @@ impl PendingCosts {
         }
         let mut key = Vec::new();
         let pending = limits.iter().filter_map(|limit| {
-            let (cost, zone) = (limit.cost.as_ref()?, &limit.zone);
+            let cost = limit.cost.as_ref()?;
+            let zone = &limit.zone;
             let is_counted = zone::eval_key(r, &zone.key, &zone.buckets.zone, KEY_MAX, &mut key);
             is_counted.then(|| PendingCost { zone: zone.clone(), cost: cost.clone(), key: (*key).into() })
         });

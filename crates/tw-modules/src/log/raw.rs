@@ -46,7 +46,8 @@ impl RawLog {
 
 /// Reads `name [escape=…] string …`.
 pub(super) fn read_format(node: &Node) -> Result<RawFormat, ConfError> {
-    let (name, mut strings) = (node.arg(0)?.bytes.clone(), &node.args[1..]);
+    let name = node.arg(0)?.bytes.clone();
+    let mut strings = &node.args[1..];
     let mut escape = Escape::Default;
     if let [first, rest @ ..] = strings
         && let Some(word) = first.param("escape")
@@ -81,7 +82,9 @@ pub(super) fn read_log(node: &Node, path: &Word) -> Result<RawLog, ConfError> {
     let syslog = syslog.map_err(|message| node.fail(message))?;
     let format = node.args.get(1).cloned();
     let mut log = RawLog { path: path.clone(), syslog, format, batch: None, condition: None };
-    let (mut size, mut flush, mut gzip) = (None, None, None);
+    let mut size = None;
+    let mut flush = None;
+    let mut gzip = None;
     for word in node.args.iter().skip(2) {
         let invalid = |what: &str, value: &[u8]| {
             let value = String::from_utf8_lossy(value);

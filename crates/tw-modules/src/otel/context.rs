@@ -55,7 +55,8 @@ fn parse(value: &[u8]) -> Option<([u8; 16], ParentSpan)> {
     if !is_complete || [2, 35, 52].iter().any(|at| known.get(*at) != Some(&b'-')) {
         return None;
     }
-    let (trace_id, id) = (hex(known.get(3..35)?)?, hex(known.get(36..52)?)?);
+    let trace_id = hex(known.get(3..35)?)?;
+    let id = hex(known.get(36..52)?)?;
     let [flags] = hex::<1>(known.get(53..)?)?;
     let parent = ParentSpan { id, is_sampled: flags & SAMPLED != 0, is_remote: true };
     (trace_id != [0; 16] && id != [0; 8]).then_some((trace_id, parent))

@@ -137,7 +137,8 @@ impl RawExporter {
             }
             false => None,
         };
-        let (mut resource, mut scope) = (Vec::new(), Vec::new());
+        let mut resource = Vec::new();
+        let mut scope = Vec::new();
         Message(&mut resource).message(1, |m| {
             push_attribute(m, 1, b"service.name", |m| m.string(1, service));
             for (name, value) in attributes.iter().filter(|(name, _)| *name.bytes != *b"service.name") {
@@ -166,7 +167,8 @@ impl ExportTarget {
     /// The request that carries `body`.
     pub(super) fn request(&self, signal: Signal, body: Bytes) -> OwnRequest {
         let head = format!("{}Content-Length: {}\r\n\r\n", self.heads[signal as usize], body.len());
-        let (timeout, total) = (WAIT_TIME_MAX, EXPORT_TIME_MAX);
+        let timeout = WAIT_TIME_MAX;
+        let total = EXPORT_TIME_MAX;
         OwnRequest { head: head.into(), body, timeout, total, size_max: RESPONSE_BODY_MAX }
     }
 }

@@ -65,7 +65,8 @@ impl Export {
 
     async fn run(self) {
         let mut guard = ExportGuard(Some(self.queue()));
-        let (mut due, mut flush) = (Deadline::new(), Deadline::new());
+        let mut due = Deadline::new();
+        let mut flush = Deadline::new();
         loop {
             let next =
                 poll_fn(|cx| self.queue().poll_next(&mut due, self.home.connections.is_stopping(), cx));
@@ -104,7 +105,9 @@ impl Export {
         let queue = self.queue();
         let body =
             otlp::body(batch.target.transport, &batch.target.resource, &batch.target.scope, &batch.spans);
-        let (began, mut backoff, mut is_first) = (tw_rt::clock::now(), BACKOFF_MIN, true);
+        let began = tw_rt::clock::now();
+        let mut backoff = BACKOFF_MIN;
+        let mut is_first = true;
         loop {
             let (after, why) = match self.attempt(batch, body.clone()).await {
                 ExportOutcome::Accepted { rejected, message } => {

@@ -112,7 +112,9 @@ fn histogram(metric: &Metric, sample: &Value, times: PointTimes, m: &mut Message
         m.fixed64(3, times.now);
         m.fixed64(4, count);
         m.double(5, sum.as_f64().unwrap_or(0.0));
-        let (mut counts, mut bounds, mut before) = (Vec::new(), Vec::new(), 0);
+        let mut counts = Vec::new();
+        let mut bounds = Vec::new();
+        let mut before = 0;
         for (bound, below) in BOUNDS_NS.iter().zip(below) {
             counts.extend_from_slice(&below.saturating_sub(before).to_le_bytes());
             bounds.extend_from_slice(&(*bound as f64 / 1e9).to_le_bytes());
@@ -168,7 +170,9 @@ mod tests {
         assert!(has(all, &[&b"\x21"[..], &0.5f64.to_le_bytes()].concat()));
         let mut counts = vec![0x32, 18 * 8];
         counts.insert(2, 1);
-        let (first, second, last) = (1u64.to_le_bytes(), 2u64.to_le_bytes(), 1u64.to_le_bytes());
+        let first = 1u64.to_le_bytes();
+        let second = 2u64.to_le_bytes();
+        let last = 1u64.to_le_bytes();
         counts.extend([first, second].concat());
         counts.extend(vec![0; 14 * 8]);
         counts.extend([last, last].concat());

@@ -60,7 +60,8 @@ pub(super) enum ExportOutcome {
 /// Body of a request for spans, which are fields of `ScopeSpans`; `resource` is the beginning of `ResourceSpans`, and `scope`
 /// that of `ScopeSpans`. Spans are copied once: there may be megabytes of them. Messages of metrics have the same fields.
 pub(super) fn body(transport: Transport, resource: &[u8], scope: &[u8], spans: &[u8]) -> Bytes {
-    let (mut of_scope, mut of_resource) = (Vec::new(), Vec::new());
+    let mut of_scope = Vec::new();
+    let mut of_resource = Vec::new();
     Message(&mut of_scope).length(2, scope.len() + spans.len());
     let resource_size = resource.len() + of_scope.len() + scope.len() + spans.len();
     Message(&mut of_resource).length(1, resource_size);
@@ -130,7 +131,8 @@ fn http(status: u16, fields: &Fields, body: &[u8]) -> ExportOutcome {
 
 /// Reads `ExportTraceServiceResponse` or its like: field 1 says what was rejected (1: spans or points, 2: message).
 fn accepted(mut body: &[u8]) -> ExportOutcome {
-    let (mut rejected, mut message) = (0, String::new());
+    let mut rejected = 0;
+    let mut message = String::new();
     while let Some(field) = next_field(&mut body) {
         let (1, FieldValue::Bytes(mut partial)) = field else { continue };
         while let Some(field) = next_field(&mut partial) {

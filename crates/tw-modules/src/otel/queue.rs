@@ -282,7 +282,8 @@ mod tests {
 
     /// Sizes of the batches, the open one last, and the number of spans that found no room.
     fn after(batch_size: usize, batch_count: usize, spans: usize) -> (Vec<usize>, usize) {
-        let (target, mut state) = (target(batch_size, batch_count), QueueState::default());
+        let target = target(batch_size, batch_count);
+        let mut state = QueueState::default();
         let now = Instant::now();
         let dropped = (0..spans).filter(|_| !state.push(&target, b"span", now)).count();
         let sealed = state.sealed.iter().map(|batch| batch.count);
@@ -305,7 +306,8 @@ mod tests {
 
     #[test]
     fn large_spans_end_a_batch_early() {
-        let (target, mut state) = (target(100, 2), QueueState::default());
+        let target = target(100, 2);
+        let mut state = QueueState::default();
         let span = vec![0; BATCH_BYTES_MAX / 2 + 1];
         assert!((0..3).all(|_| state.push(&target, &span, Instant::now())));
         assert_eq!((state.sealed.len(), state.len()), (2, 3));
@@ -313,7 +315,9 @@ mod tests {
 
     #[test]
     fn spans_of_another_configuration_begin_a_batch() {
-        let (first, second, mut state) = (target(10, 2), target(10, 2), QueueState::default());
+        let first = target(10, 2);
+        let second = target(10, 2);
+        let mut state = QueueState::default();
         let now = Instant::now();
         assert!(state.push(&first, b"a", now) && state.push(&second, b"b", now + Duration::from_secs(1)));
         assert!(Arc::ptr_eq(&state.sealed[0].target, &first));

@@ -69,8 +69,10 @@ impl EncodedSpans {
 
 /// Encodes every span of `r`.
 pub(super) fn encode(r: &Request, trace: &RequestTrace, settings: &SpanSettings<'_>) -> EncodedSpans {
-    let (now, wall) = (tw_rt::clock::precise(), tw_rt::clock::wall_precise());
-    let (of_request, mut encoded) = (RequestSpans { r, trace, now, wall }, EncodedSpans::default());
+    let now = tw_rt::clock::precise();
+    let wall = tw_rt::clock::wall_precise();
+    let of_request = RequestSpans { r, trace, now, wall };
+    let mut encoded = EncodedSpans::default();
     encoded.bytes.reserve(SIZE);
     encoded.add(|span| of_request.request(settings, span));
     let lookups: Vec<_> = trace.lookups.iter().map(|lookup| (lookup, random_span_id())).collect();
@@ -161,8 +163,10 @@ impl RequestSpans<'_> {
             None => (&*r.plan().name).into(),
         };
         let kind = if r.is_subrequest() { INTERNAL } else { SERVER };
-        let (id, parent) = (trace.span_id, trace.parent);
-        let (began, ended) = (r.facts.started.at, now);
+        let id = trace.span_id;
+        let parent = trace.parent;
+        let began = r.facts.started.at;
+        let ended = now;
         self.head(&SpanHead { id, parent, kind, name: &name, began, ended }, span);
         let mut attributes = Attributes { span, custom: settings.attributes };
         if r.is_subrequest() {
@@ -266,7 +270,8 @@ impl RequestSpans<'_> {
         span: &mut Message<'_>,
     ) {
         let r = self.r;
-        let (method, began) = (r.method_name(), attempt.begun());
+        let method = r.method_name();
+        let began = attempt.begun();
         let server = match &attempt.to {
             AttemptPeer::Peer(peer) => peer.name(),
             AttemptPeer::Nobody(group) => group,

@@ -195,7 +195,8 @@ impl PassUrl {
                     .map_err(|error| format!("{error} in upstream \"{text}\""))?,
                 };
                 let (host, port) = shown(host, scheme);
-                let (host, port) = (Cow::Owned(host.into()), Cow::Owned(port.into()));
+                let host = Cow::Owned(host.into());
+                let port = Cow::Owned(port.into());
                 let uri = match path {
                     Some(path) => UpstreamUri::Whole(path.into()),
                     None => UpstreamUri::Client,

@@ -138,7 +138,8 @@ fn invalid(node: &Node, word: &str) -> ConfError {
 }
 
 fn has_parentheses(node: &Node) -> bool {
-    let (first, last) = (node.args.first(), node.args.last());
+    let first = node.args.first();
+    let last = node.args.last();
     first.is_some_and(|word| word.bytes.starts_with(b"("))
         && last.is_some_and(|word| word.bytes.ends_with(b")"))
 }

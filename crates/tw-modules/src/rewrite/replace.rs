@@ -70,7 +70,8 @@ impl Replacement {
                 Text::Redirect(cx.template(replacement)?, has_args)
             }
             (_, Some(at)) => {
-                let (path, args) = (&replacement.bytes[..at], &replacement.bytes[at + 1..]);
+                let path = &replacement.bytes[..at];
+                let args = &replacement.bytes[at + 1..];
                 let path = cx.template_text(path, Some(replacement.span))?;
                 Text::Uri(path, Some(cx.template_text(args, Some(replacement.span))?))
             }

@@ -157,7 +157,8 @@ impl<'a> Run<'a> {
             self.log(r, format_args!("rewritten redirect: \"{}\"", Text(&r.out.location)));
             return Err(Stop::Decided(Outcome::Status(status)));
         }
-        let (path, args) = (Text(&r.uri.path), Text(&r.uri.args));
+        let path = Text(&r.uri.path);
+        let args = Text(&r.uri.args);
         self.log(r, format_args!("rewritten data: \"{path}\", args: \"{args}\""));
         if r.uri.path.is_empty() {
             r.log(Level::Error, format_args!("the rewritten URI has a zero length"));

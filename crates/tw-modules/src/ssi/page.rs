@@ -343,10 +343,12 @@ impl SsiPage {
 
     /// Queues an include.
     fn include(&mut self, values: &Values<'_>, r: &Request) -> Result<(), CommandError> {
-        let (stub, variable) = (values[commands::STUB], values[commands::INCLUDE_SET]);
+        let stub = values[commands::STUB];
+        let variable = values[commands::INCLUDE_SET];
         let (uri, mut waits) = match (values[commands::VIRTUAL], values[commands::FILE]) {
             (Some(uri), Some(file)) => {
-                let (uri, file) = (Text(uri), Text(file));
+                let uri = Text(uri);
+                let file = Text(file);
                 return Err(format!("inclusion may be either virtual=\"{uri}\" or file=\"{file}\""));
             }
             (None, None) => return Err("no parameter in \"include\" SSI command".to_owned()),

@@ -118,7 +118,9 @@ impl Parser {
     /// Text up to the next command or the end of the piece.
     fn text(&mut self, piece: &[u8], before: usize) -> (usize, Option<SsiToken>) {
         // `end` is where text ends: in front of what may be a command.
-        let (mut seen, mut end, mut at) = (before, 0, 0);
+        let mut seen = before;
+        let mut end = 0;
+        let mut at = 0;
         while let Some(byte) = piece.get(at) {
             at += 1;
             let wanted = START.get(seen);
@@ -188,7 +190,8 @@ impl Parser {
             _ if is_space(byte) => return Ok(State::BeforeParameter),
             _ if byte == b'-' => return Ok(State::End1),
             _ if self.command.name.len() == COMMAND_LEN_MAX => {
-                let (name, char) = (shown(&self.command.name), char::from(byte));
+                let name = shown(&self.command.name);
+                let char = char::from(byte);
                 return Err((format!("the \"{name}{char}...\" SSI command is too long"), State::Error));
             }
             _ => {}
@@ -214,7 +217,9 @@ impl Parser {
             State::Parameter if byte != b'-' => {
                 let name = self.parameter().0.clone();
                 if name.len() == PARAMETER_LEN_MAX {
-                    let (name, command, char) = (shown(&name), shown(&self.command.name), char::from(byte));
+                    let name = shown(&name);
+                    let command = shown(&self.command.name);
+                    let char = char::from(byte);
                     let error =
                         format!("too long \"{name}{char}...\" parameter in \"{command}\" SSI command");
                     return Err((error, State::Error));
@@ -223,7 +228,8 @@ impl Parser {
                 Ok(State::Parameter)
             }
             _ => {
-                let (name, command) = (shown(&self.parameter().0), shown(&self.command.name));
+                let name = shown(&self.parameter().0);
+                let command = shown(&self.command.name);
                 let char = char::from(byte);
                 let error = format!(
                     "unexpected \"{char}\" symbol after \"{name}\" parameter in \"{command}\" SSI command"
@@ -240,7 +246,8 @@ impl Parser {
             State::BeforeValue if is_space(byte) => Ok(State::BeforeValue),
             State::BeforeValue if matches!(byte, b'"' | b'\'') => Ok(State::Value(byte)),
             State::BeforeValue => {
-                let (name, command) = (shown(&self.parameter().0), shown(&self.command.name));
+                let name = shown(&self.parameter().0);
+                let command = shown(&self.command.name);
                 let error = format!(
                     "unexpected \"{char}\" symbol before value of \"{name}\" parameter in \"{command}\" SSI command"
                 );
@@ -252,7 +259,8 @@ impl Parser {
                 let max = self.value_len_max;
                 let (name, value) = self.parameter();
                 if value.len() == max {
-                    let (name, value) = (shown(name), shown(value));
+                    let name = shown(name);
+                    let value = shown(value);
                     let command = shown(&self.command.name);
                     let error = format!(
                         "too long \"{value}{char}...\" value of \"{name}\" parameter in \"{command}\" SSI command"
@@ -266,7 +274,8 @@ impl Parser {
             _ if byte == b'-' => Ok(State::End1),
             _ => {
                 let (name, value) = self.parameter();
-                let (name, value) = (shown(name), shown(value));
+                let name = shown(name);
+                let value = shown(value);
                 let command = shown(&self.command.name);
                 let error = format!(
                     "unexpected \"{char}\" symbol after \"{value}\" value of \"{name}\" parameter in \"{command}\" \
@@ -295,7 +304,8 @@ mod tests {
     /// Elements of a text, written down: text as it is, commands in brackets, broken ones as `[!]`.
     fn parsed(text: &str, size: usize) -> (String, Vec<String>) {
         let mut parser = Parser::new(8);
-        let (mut out, mut errors) = (String::new(), Vec::new());
+        let mut out = String::new();
+        let mut errors = Vec::new();
         for piece in text.as_bytes().chunks(size) {
             let mut rest = piece;
             while !rest.is_empty() {

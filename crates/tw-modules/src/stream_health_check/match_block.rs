@@ -8,7 +8,8 @@ use crate::block::refuse_block;
 
 /// Reads a block.
 pub(super) fn read(node: &Node) -> Result<HealthCriteria, ConfError> {
-    let (mut send, mut expect) = (Setting::default(), Setting::default());
+    let mut send = Setting::default();
+    let mut expect = Setting::default();
     for line in node.children()? {
         refuse_block(line)?;
         match &*line.name.bytes {

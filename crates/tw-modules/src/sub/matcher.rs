@@ -395,7 +395,9 @@ mod tests {
         };
         for _ in 0..3000 {
             let mut text = |len| (0..len).map(|_| ['a', 'b', 'B'][random(3) as usize]).collect::<String>();
-            let (one, two, three) = (text(1), text(2), text(4));
+            let one = text(1);
+            let two = text(2);
+            let three = text(4);
             let haystack = text(24);
             let words = [one, two, three].map(|word| word.to_ascii_lowercase());
             let order = [[0, 1, 2], [2, 1, 0], [1, 2, 0]][random(3) as usize];

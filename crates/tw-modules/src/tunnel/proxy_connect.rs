@@ -229,7 +229,8 @@ fn read_ports(word: &Word) -> Option<RangeInclusive<u16>> {
     let text = std::str::from_utf8(&word.bytes).ok()?;
     let port = |text: &str| text.parse::<u16>().ok().filter(|&port| port > 0 && !text.starts_with('+'));
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let (first, last) = (port(first)?, port(last)?);
+    let first = port(first)?;
+    let last = port(last)?;
     (first <= last).then_some(first..=last)
 }
 

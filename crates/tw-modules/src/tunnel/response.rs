@@ -79,7 +79,8 @@ fn parse_field(line: &[u8]) -> Result<(&[u8], &[u8]), &'static str> {
         return Err("must hold nothing behind the empty line: it would become a part of the tunnel");
     }
     let colon = line.iter().position(|&byte| byte == b':').ok_or("has a line without \":\"")?;
-    let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+    let name = &line[..colon];
+    let value = line[colon + 1..].trim_ascii();
     // `$` is allowed in names, but here it stands for a variable, which a name cannot have.
     if !fields::is_name(name) || name.contains(&b'$') {
         return Err("has an invalid name of a field (only values may hold variables)");

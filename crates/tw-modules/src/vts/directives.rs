@@ -303,6 +303,7 @@ fn read_set(node: &Node) -> Result<RawSet, ConfError> {
 /// Splits at the position that `find` returns, if both parts have something.
 fn split(text: &[u8], find: impl Fn(&[u8]) -> Option<usize>) -> Option<(&[u8], &[u8])> {
     let at = find(text)?;
-    let (first, rest) = (&text[..at], &text[at + 1..]);
+    let first = &text[..at];
+    let rest = &text[at + 1..];
     (!first.is_empty() && !rest.is_empty()).then_some((first, rest))
 }

@@ -84,7 +84,8 @@ impl Handler for Display {
             return respond(r, b"text/html; charset=utf-8", PAGE.replace(status_page::NONCE, &nonce));
         }
         Step::Wait(Box::pin(async move {
-            let (vts, mut report) = (&self.0, Report::new(r, &self.0, zone));
+            let vts = &self.0;
+            let mut report = Report::new(r, &self.0, zone);
             let mut out = String::with_capacity(16 << 10);
             let content_type: &'static [u8] = match format {
                 DisplayFormat::Prometheus => {
@@ -120,7 +121,8 @@ async fn control(vts: &Vts, zone: &TrafficZone, r: &mut Request) -> Outcome {
     if request.changes() && is_cross_origin(&r.head) {
         return Outcome::Status(403);
     }
-    let (mut report, mut out) = (Report::new(r, vts, zone), String::new());
+    let mut report = Report::new(r, vts, zone);
+    let mut out = String::new();
     request.run(&mut report, &mut out).await;
     r.out.content_type = Bytes::from_static(b"application/json");
     Outcome::Respond(Body::Bytes(out.into()))

@@ -89,7 +89,8 @@ impl TrafficLimit {
         let used = zone.with(key, |node| self.stat.of(node, vts.average, now_ms())).unwrap_or(0);
         let is_exceeded = used > self.most;
         if is_exceeded {
-            let (name, most) = (Text(key), self.most);
+            let name = Text(key);
+            let most = self.most;
             r.log(Level::Error, format_args!("limiting traffic of \"{name}\": {used} is more than {most}"));
         }
         is_exceeded

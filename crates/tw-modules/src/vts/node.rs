@@ -142,7 +142,8 @@ impl TrafficNode {
     pub(super) fn average(&self, by: Average, now_ms: u64) -> u64 {
         let is_recent =
             |sample: &&TimeSample| by.period_ms == 0 || sample.at_ms.saturating_add(by.period_ms) >= now_ms;
-        let (mut sum, mut weights) = (0_u64, 0_u64);
+        let mut sum = 0_u64;
+        let mut weights = 0_u64;
         for (number, sample) in (1..).zip(self.samples().filter(is_recent)) {
             let weight = match by.method {
                 AverageMethod::Arithmetic => 1,
@@ -266,7 +267,8 @@ mod tests {
 
     #[test]
     fn sums_keep_the_last_samples() {
-        let (mut sum, mut one) = (TrafficNode::default(), TrafficNode::default());
+        let mut sum = TrafficNode::default();
+        let mut one = TrafficNode::default();
         for at in 0..50 {
             one.count(&request(200, at, at), &[5]);
         }

@@ -149,7 +149,8 @@ impl Report<'_> {
     /// Appends the whole report as Prometheus text.
     pub(super) async fn write_prometheus(&mut self, out: &mut String) {
         self.write_process(out);
-        let (mut servers, mut filters) = (Vec::new(), Vec::new());
+        let mut servers = Vec::new();
+        let mut filters = Vec::new();
         let mut sum = TrafficNode::default();
         for key in self.zone.keys() {
             let Some(node) = self.node(&key).await else { continue };
@@ -161,7 +162,8 @@ impl Report<'_> {
                 }
                 NodeName::Filter { group, name } => {
                     let [group, name] = [group, name].map(String::from_utf8_lossy);
-                    let (group, name) = (label_value(&group), label_value(&name));
+                    let group = label_value(&group);
+                    let name = label_value(&name);
                     (&mut filters, format!("filter=\"{group}\",filter_name=\"{name}\""))
                 }
             };

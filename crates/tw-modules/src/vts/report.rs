@@ -81,7 +81,9 @@ impl<'a> Report<'a> {
         let usage = self.zone.usage();
         out.push_str(r#","sharedZones":{"name":"#);
         json_string(&self.zone.name, out);
-        let (size, bytes, nodes) = (self.zone.size, usage.bytes, usage.nodes);
+        let size = self.zone.size;
+        let bytes = usage.bytes;
+        let nodes = usage.nodes;
         let _ = write!(out, r#","maxSize":{size},"usedSize":{bytes},"usedNode":{nodes}}},"#);
         self.write_servers(out).await;
         // Parts without content are left out, as by the module.

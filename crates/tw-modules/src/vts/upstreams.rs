@@ -98,7 +98,9 @@ impl UpstreamView {
             let _ = write!(out, r#","{time}Msecs":{{"times":[],"msecs":[]}},"{time}Buckets":"#);
             write_buckets(&self.buckets, out);
         }
-        let (timeout, backup, down) = (self.fail_timeout_ms / 1000, self.is_backup, self.is_down);
+        let timeout = self.fail_timeout_ms / 1000;
+        let backup = self.is_backup;
+        let down = self.is_down;
         let _ = write!(
             out,
             r#","weight":{weight},"maxFails":{max_fails},"failTimeout":{timeout},"backup":{backup},"down":{down},"overCounts":{OVER_COUNTS}}}"#

@@ -112,7 +112,8 @@ impl<V> ZoneTable<V> {
     pub(crate) fn remove(&mut self, id: Id) {
         self.unlink(id.0);
         let node = self.node(id.0);
-        let (key, cost) = (std::mem::replace(&mut node.key, Arc::new([])), node.cost);
+        let key = std::mem::replace(&mut node.key, Arc::new([]));
+        let cost = node.cost;
         self.by_key.remove(&key);
         self.used -= cost;
         self.free.push(id);
@@ -135,7 +136,8 @@ impl<V> ZoneTable<V> {
 
     fn unlink(&mut self, at: u32) {
         let node = self.node(at);
-        let (newer, older) = (node.newer, node.older);
+        let newer = node.newer;
+        let older = node.older;
         match newer {
             NONE => self.first = older,
             newer => self.node(newer).older = older,

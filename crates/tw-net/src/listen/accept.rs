@@ -115,7 +115,8 @@ impl Acceptor {
 
     /// Brings `socket` to the loop of this thread, which waits for connections from the first [`accept`](Self::accept) on.
     pub fn new(socket: ListenSocket) -> io::Result<Self> {
-        let (addr, share) = (socket.addr().clone(), socket.shared_with());
+        let addr = socket.addr().clone();
+        let share = socket.shared_with();
         let wakes = match share {
             AcceptingLoops::Alone => WakeMode::All,
             AcceptingLoops::All => WakeMode::One,
@@ -392,7 +393,8 @@ mod tests {
         let addr = socket.addr().inet().unwrap();
         let taken = Arc::new(AtomicUsize::new(0));
         let workers = [(); 4].map(|()| {
-            let (socket, taken) = (socket.try_clone().unwrap(), taken.clone());
+            let socket = socket.try_clone().unwrap();
+            let taken = taken.clone();
             let worker = LoopThread::<()>::start(LoopOptions::new(0), move |mut inbox| {
                 Acceptor::prepare(1);
                 async move {

@@ -293,8 +293,8 @@ impl ListenSocket {
             }
         }
         if options.transparent != is_transparent(socket, &self.addr) {
-            let (value, result) =
-                (u8::from(options.transparent), set_transparent(socket, &self.addr, options.transparent));
+            let value = u8::from(options.transparent);
+            let result = set_transparent(socket, &self.addr, options.transparent);
             set(format_args!("IP_TRANSPARENT, {value}"), result);
         }
         if let Some(queue) = options.fastopen {

@@ -118,7 +118,8 @@ async fn with_client<T: Send + 'static>(
 }
 
 async fn write_all(stream: &TlsStream, data: &[u8]) -> usize {
-    let (mut done, mut waits) = (0, 0);
+    let mut done = 0;
+    let mut waits = 0;
     while done < data.len() {
         match stream.try_write(&data[done..]) {
             Ok(n) => done += n,
@@ -177,7 +178,8 @@ fn bytes_pass_in_both_directions_also_to_a_slow_client() {
             }
         }
         assert!(got == pattern(100_000));
-        let (sent, mut taken) = (pattern(SIZE), 0);
+        let sent = pattern(SIZE);
+        let mut taken = 0;
         while let Ok(n) = stream.try_write(&sent[taken..]) {
             taken += n;
         }
@@ -354,8 +356,10 @@ fn client_distinguishes_truncation_from_end() {
 #[test]
 fn session_tickets_are_no_input() {
     on_loop(async {
-        let (said, now) = (channel::<()>(), channel::<()>());
-        let (sender, wait) = (said.0, now.1);
+        let said = channel::<()>();
+        let now = channel::<()>();
+        let sender = said.0;
+        let wait = now.1;
         let (stream, server) = with_server(move |mut server| {
             // Tickets have left with the handshake. New keys, at any time:
             server.conn.refresh_traffic_keys().unwrap();
@@ -386,7 +390,8 @@ fn session_tickets_are_no_input() {
 
 #[test]
 fn unknown_server_gets_an_alert() {
-    let (ours, other) = (Authority::new(), Authority::new());
+    let ours = Authority::new();
+    let other = Authority::new();
     let config = server_config(&other);
     on_loop(async {
         let (socket, peer) = pair();

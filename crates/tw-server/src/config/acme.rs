@@ -373,7 +373,8 @@ fn certificate(node: &Node) -> Result<RawCertificate, ConfError> {
     if issuer.bytes.is_empty() {
         return Err(node.error("\"issuer\" is missing"));
     }
-    let (mut identifiers, mut key) = (Vec::new(), KeyType::default());
+    let mut identifiers = Vec::new();
+    let mut key = KeyType::default();
     for word in node.args.iter().skip(1) {
         if let Some(value) = word.param("key") {
             key = match KeyType::parse(value) {

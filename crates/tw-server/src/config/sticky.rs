@@ -123,7 +123,11 @@ pub(crate) fn is_same_site(value: &[u8]) -> bool {
 }
 
 fn learn(node: &Node) -> Result<WrittenSticky, ConfError> {
-    let (mut create, mut lookup, mut zone, mut timeout, mut in_head) = (vec![], vec![], None, None, false);
+    let mut create = vec![];
+    let mut lookup = vec![];
+    let mut zone = None;
+    let mut timeout = None;
+    let mut in_head = false;
     for word in node.args.iter().skip(1) {
         let fail = |text: &str| node.fail(text).at(word.span);
         let variable = |value: &[u8], name: &str| match value.first() {
@@ -195,7 +199,8 @@ pub(crate) fn resolve(
         WrittenSticky::Route(words) => Ok(Sticky::Route(templates(&words, cx)?)),
         WrittenSticky::Learn { create, lookup, zone, timeout, in_head } => {
             let sessions = sessions(zone, timeout, upstream, cx)?;
-            let (create, lookup) = (templates(&create, cx)?, templates(&lookup, cx)?);
+            let create = templates(&create, cx)?;
+            let lookup = templates(&lookup, cx)?;
             Ok(Sticky::Learn(StickyLearn { create, lookup, sessions, in_head }))
         }
     }
@@ -228,7 +233,8 @@ fn sessions(
         },
     );
     if !is_new {
-        let (name, upstream) = (tw_log::Text(&name), &zone.upstream);
+        let name = tw_log::Text(&name);
+        let upstream = &zone.upstream;
         let message = format!("sticky zone \"{name}\" is already used in upstream \"{upstream}\"");
         return Err(ConfError::new(message).at(at));
     }

@@ -74,7 +74,8 @@ pub(crate) fn receive_passed(home: &Rc<Loop>, datagram: &PassedDatagram) {
 
 /// Starts the task of a connection over QUIC.
 fn start_quic(home: &Rc<Loop>, listen: Rc<Addr>, incoming: IncomingConnection) {
-    let (peer, own) = (Addr::Inet(incoming.peer()), home.clone());
+    let peer = Addr::Inet(incoming.peer());
+    let own = home.clone();
     let started = home.core().spawn_connection(|id| {
         let client = Client::new(id, peer, (listen, SocketKind::Datagram), own);
         client.debug(format_args!("accept: {}", client.peer()));
@@ -208,7 +209,8 @@ async fn serve_with_steps(client: Rc<Client>, transport: Transport, early: Vec<u
 /// Steps of an address before the first request; `None` if there are none.
 fn steps(group: &ListenGroup, generation: &LoopGeneration) -> Option<Steps> {
     let server = generation.server(group.default_server);
-    let (proxy_protocol, tls) = (group.proxy_protocol, group.ssl);
+    let proxy_protocol = group.proxy_protocol;
+    let tls = group.ssl;
     let preface = (!tls && group.speaks_http2(server)).then_some(h2::PREFACE);
     let timeout = server.settings.client_header_timeout;
     (proxy_protocol || tls || preface.is_some()).then_some(Steps { proxy_protocol, tls, preface, timeout })

@@ -138,7 +138,9 @@ mod tests {
         let share = |address: &str| {
             MemoryShare::new(&Addr::Inet(format!("{address}:1").parse().unwrap()), MemoryHolder::Http1)
         };
-        let (slow, slow_too, other) = (share("192.0.2.1"), share("192.0.2.1"), share("192.0.2.2"));
+        let slow = share("192.0.2.1");
+        let slow_too = share("192.0.2.1");
+        let other = share("192.0.2.2");
         let _held = Hold::new(Some(&slow), MB);
         for (level, left, expected) in [
             (MemoryLevel::Plenty, 64 * MB, [Verdict::Begin; 3]),

@@ -181,12 +181,14 @@ impl BodyBuffer {
     /// Begins to write what is in memory.
     fn begin(&mut self, by: &Account, room: &SpillTarget) {
         let size = self.memory.len() as u64;
-        let (parts, mut by) =
-            (std::mem::take(&mut self.memory).into_parts(), Account::new(JobClass::Fill, by.source));
+        let parts = std::mem::take(&mut self.memory).into_parts();
+        let mut by = Account::new(JobClass::Fill, by.source);
         let kept = parts.clone();
         let future: LocalFuture<'static, _> = match &self.file {
             Some(file) => {
-                let (disk, to, at) = (file.disk.clone(), file.temp.file().clone(), file.size.get());
+                let disk = file.disk.clone();
+                let to = file.temp.file().clone();
+                let at = file.size.get();
                 Box::pin(async move {
                     let written = disk.write_parts(&mut by, &to, at, parts).await;
                     (written.map(|()| None), by)
@@ -524,7 +526,8 @@ mod tests {
             let (release, held) = std::sync::mpsc::channel::<()>();
             let hold = move || held.recv();
             let of = |source| Account::new(JobClass::Hit, JobSource::new(source));
-            let (mut by_hold, mut by_hit) = (of(3), of(2));
+            let mut by_hold = of(3);
+            let mut by_hit = of(2);
             let mut holding = pin!(pool.run(&mut by_hold, hold));
             let mut cx = Context::from_waker(Waker::noop());
             assert!(holding.as_mut().poll(&mut cx).is_pending());

@@ -114,7 +114,8 @@ impl Client {
 
     /// Copy of the client with only the facts known during a handshake, for variables that are evaluated then.
     pub(crate) fn introduced(&self, secured: TlsInfo) -> Rc<Self> {
-        let (peer, listen) = (self.peer.clone(), (self.listen.clone(), self.kind));
+        let peer = self.peer.clone();
+        let listen = (self.listen.clone(), self.kind);
         let client = Self::make(self.id, peer, listen, self.home.clone(), self.verbosity);
         // Both are new, and nobody has set them.
         let _ = client.tls.set(Box::new(secured));
@@ -142,7 +143,8 @@ impl Client {
 
     /// Client of requests that the server makes itself again and again, whose log lines are never above `info`.
     pub(crate) fn internal(home: Rc<Loop>) -> Rc<Self> {
-        let (id, nowhere) = (home.counts.next_connection(), Addr::Unix(None));
+        let id = home.counts.next_connection();
+        let nowhere = Addr::Unix(None);
         let listen = (Rc::new(nowhere.clone()), SocketKind::Stream);
         Self::make(id, nowhere, listen, home, Verbosity::Quiet)
     }

@@ -107,7 +107,8 @@ mod tests {
     use super::*;
 
     fn of(sizes: &[usize]) -> (Pieces, Vec<u8>) {
-        let (mut pieces, mut all) = (Pieces::default(), Vec::new());
+        let mut pieces = Pieces::default();
+        let mut all = Vec::new();
         for (nth, size) in sizes.iter().enumerate() {
             let piece: Vec<u8> = (0..*size).map(|at| (nth * 31 + at) as u8).collect();
             all.extend_from_slice(&piece);
@@ -125,7 +126,8 @@ mod tests {
             assert!(pieces.as_one().is_none_or(|one| one == all), "{sizes:?}");
             assert_eq!(pieces.clone().into_parts().concat(), all, "{sizes:?}");
             for want in [1, 3, 4096, usize::MAX] {
-                let (mut left, mut seen) = (pieces.clone(), Vec::new());
+                let mut left = pieces.clone();
+                let mut seen = Vec::new();
                 while let Some(piece) = left.pop(want) {
                     assert!(!piece.is_empty() && piece.len() <= want, "{sizes:?} {want}");
                     seen.extend_from_slice(&piece);

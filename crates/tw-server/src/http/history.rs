@@ -51,7 +51,8 @@ pub(crate) async fn run(home: Rc<Loop>) {
 
 /// Keeps the counters of this moment as JSON, unless there are too many. Others have their turns meanwhile.
 async fn keep_counters(home: &Loop, history: &History) {
-    let (now, generation) = (tw_rt::clock::now(), home.generation());
+    let now = tw_rt::clock::now();
+    let generation = home.generation();
     let scrape = Scrape::new(&home.counts, &generation, ProcessUsage::default());
     let mut writer = MetricsWriter::new(Format::NonzeroJson, history.counted());
     let mut text = String::from("{\"metrics\":{");

@@ -145,7 +145,8 @@ fn log(r: &mut Request) {
 /// Remembers the request if it is one of the slowest. A tunnel is none: its time is that of the session in it.
 fn note_if_slow(r: &Request) {
     let slow = &r.client().home.counts.slow_requests;
-    let (time, at_ms) = (r.elapsed(), tw_rt::clock::millis());
+    let time = r.elapsed();
+    let at_ms = tw_rt::clock::millis();
     if !slow.takes(time, at_ms) || r.out.status == 101 || r.client_method_name() == b"CONNECT" {
         return;
     }

@@ -135,9 +135,10 @@ mod tests {
 
     #[test]
     fn connections_of_an_address_share_by_protocol() {
-        let (one, two) = (share("192.0.2.1", MemoryHolder::Http1), share("192.0.2.1", MemoryHolder::Http1));
-        let (other, third) =
-            (share("192.0.2.2", MemoryHolder::Http1), share("192.0.2.1", MemoryHolder::Http2));
+        let one = share("192.0.2.1", MemoryHolder::Http1);
+        let two = share("192.0.2.1", MemoryHolder::Http1);
+        let other = share("192.0.2.2", MemoryHolder::Http1);
+        let third = share("192.0.2.1", MemoryHolder::Http2);
         let mut hold = Hold::new(Some(&one), 100);
         let more = Hold::new(Some(&two), 7);
         hold.set(40);

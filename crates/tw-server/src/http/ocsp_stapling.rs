@@ -18,7 +18,8 @@ pub(crate) async fn run(home: Rc<Loop>) {
     let loops = generation.process.main.worker_count().max(1);
     let certificates = generation.servers.iter().flat_map(|server| {
         let stapled = |stapling: &_| {
-            let (home, generation) = (home.clone(), generation.clone());
+            let home = home.clone();
+            let generation = generation.clone();
             (Arc::clone(stapling), StapledServer { home, generation, plan: server.plan })
         };
         server.ssl.tls.iter().flat_map(|tls| tls.staplings()).map(stapled)

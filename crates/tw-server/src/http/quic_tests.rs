@@ -48,7 +48,8 @@ impl Application for Echo {
         let Some(incoming) = home.app.quic.receive(listener, datagram, generation.id, settings) else {
             return;
         };
-        let (peer, listen) = (incoming.peer().into(), (datagram.listen.clone(), SocketKind::Datagram));
+        let peer = incoming.peer().into();
+        let listen = (datagram.listen.clone(), SocketKind::Datagram);
         let serve = |id| echo(Client::new(id, peer, listen, home.clone()), incoming);
         assert!(home.core().spawn_connection(serve).is_ok());
     }
@@ -136,7 +137,8 @@ impl Running {
         }
         sockets.push(first);
         let start = |(index, socket)| {
-            let (generation, counts) = (generation.clone(), counts.clone());
+            let generation = generation.clone();
+            let counts = counts.clone();
             let options = LoopOptions::new(index);
             let running = LoopThread::start(options, move |commands| {
                 event_loop::run::<Echo>(index, counts, generation, vec![socket], commands)

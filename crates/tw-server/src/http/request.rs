@@ -157,7 +157,9 @@ impl Request {
     /// Makes it a subrequest of `parent` for `uri`.
     pub(crate) fn bind_to(&mut self, parent: &Self, uri: Uri, position: SubrequestPosition) {
         let Binding { client, wire, generation } = parent.binding();
-        let (client, wire, generation) = (client.clone(), wire.clone(), generation.clone());
+        let client = client.clone();
+        let wire = wire.clone();
+        let generation = generation.clone();
         self.binding = Some(Binding { client, wire, generation });
         self.head.copy_head(&parent.head);
         self.route.server = parent.route.server;
@@ -416,7 +418,8 @@ impl Request {
     /// Disk of the location; without `aio` there, that of the cache of the lookup. `None` if `aio threads=…` names a pool that
     /// does not exist, which was logged.
     pub fn disk(&self) -> Option<&Disk> {
-        let (aio, disks) = (&self.plan().core.files.aio, &self.generation().disks);
+        let aio = &self.plan().core.files.aio;
+        let disks = &self.generation().disks;
         if aio.is_usual()
             && let Some(cache) = &self.facts.upstream.cache.cache
             && let Some(disk) = cache.own_disk(disks)

@@ -145,7 +145,8 @@ impl RetryOn {
 /// All words of several lists, `N` in all.
 const fn joined<const N: usize>(lists: &[&[(&'static str, u32)]]) -> [(&'static str, u32); N] {
     let mut all = [("", 0); N];
-    let (mut list, mut filled) = (0, 0);
+    let mut list = 0;
+    let mut filled = 0;
     while list < lists.len() {
         let mut at = 0;
         while at < lists[list].len() {

@@ -143,7 +143,9 @@ mod tests {
     fn leaves(rate: u64, after: u64, size: u64, taken: u64) -> Vec<(u128, u64)> {
         let start = Instant::now();
         let mut pace = OwnRate { rate, after, start, head: None };
-        let (mut now, mut sent, mut left) = (start, 100, Vec::new());
+        let mut now = start;
+        let mut sent = 100;
+        let mut left = Vec::new();
         while sent < 100 + size {
             match pace.look(sent, now) {
                 Ok(room) => {

@@ -55,7 +55,8 @@ pub(super) fn build(
     let resolved = resolve(http.raws, None, table, cx)?;
     let mut used_by_all = std::mem::take(&mut cx.block.named_uses);
     let prepared = cx.vars.prepared;
-    let (mut upstreams, mut servers) = (Vec::new(), Vec::new());
+    let mut upstreams = Vec::new();
+    let mut servers = Vec::new();
     for scope in http.children {
         match scope.kind {
             BlockKind::Upstream(name) => {
@@ -71,10 +72,10 @@ pub(super) fn build(
     for server in servers {
         let span = server.span;
         let settings = resolve(server.raws, Some(&resolved), table, cx)?;
-        let (ssl, http2) =
-            (settings_of::<Ssl<Request>>(&settings, CORE_SSL), settings_of::<Http2>(&settings, CORE_HTTP2));
-        let (acme, http3) =
-            (settings_of::<Acme>(&settings, CORE_ACME), settings_of::<Http3>(&settings, CORE_HTTP3));
+        let ssl = settings_of::<Ssl<Request>>(&settings, CORE_SSL);
+        let http2 = settings_of::<Http2>(&settings, CORE_HTTP2);
+        let acme = settings_of::<Acme>(&settings, CORE_ACME);
+        let http3 = settings_of::<Http3>(&settings, CORE_HTTP3);
         let quic = http3.transport(&settings_of::<Location>(&settings, CORE_LOCATION).keepalive);
         let core = settings_of::<ServerSettings>(&settings, CORE_SERVER);
         let plan = add_plan(&mut built, None, &settings, &core, table, cx);

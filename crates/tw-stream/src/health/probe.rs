@@ -43,8 +43,10 @@ fn reading(failure: UpstreamFailure) -> CheckFailure {
 
 async fn check_connection(s: &StreamSession, check: &HealthCheck, to: &Addr) -> Result<(), CheckFailure> {
     let CheckTarget { group, proxy } = &check.target;
-    let (options, timeout) = (proxy.options(s), proxy.connect_timeout());
-    let (header, tls) = (proxy.proxy_header(s), proxy.tls(s, group.peers.name().as_bytes()));
+    let options = proxy.options(s);
+    let timeout = proxy.connect_timeout();
+    let header = proxy.proxy_header(s);
+    let tls = proxy.tls(s, group.peers.name().as_bytes());
     let pools = tls.as_ref().map(|_| TlsPools::of(&s.client.generation.disks));
     let secured = tls.as_ref().zip(pools.as_ref());
     let core: &LoopCore = &s.client.home;

@@ -42,7 +42,8 @@ pub(super) fn build(
     let blocks = std::iter::once(&stream).chain(&stream.children);
     preload_keys(blocks.filter_map(|scope| scope.raws.get(CORE_SSL)), cx);
     let outer = resolve(stream.raws, None, table, cx)?;
-    let (mut upstreams, mut servers) = (Vec::new(), Vec::new());
+    let mut upstreams = Vec::new();
+    let mut servers = Vec::new();
     for BlockScope { raws, kind, span, .. } in stream.children {
         match kind {
             BlockKind::Upstream(name) => upstreams.push(WrittenUpstream { name, raws, span }),

@@ -185,7 +185,8 @@ async fn attempt<T: ServerTransport>(
 ) -> Result<ConnectedPeer<T>, AttemptFailure> {
     let options = options.cloned().unwrap_or_else(|| settings.connection.options(s));
     let header = proxy_header(s, settings.proxy_protocol());
-    let (home, to) = (s.client.home.clone(), lease.peer().addr().clone());
+    let home = s.client.home.clone();
+    let to = lease.peer().addr().clone();
     let pools = secured.map(|_| TlsPools::of(&s.client.generation.disks));
     let secured = secured.zip(pools.as_ref());
     // Without a handshake, the header leaves with the first bytes of the session.

@@ -153,7 +153,8 @@ pub(super) async fn serve(
     if s.client.writes(Level::Info)
         && let Ok(local) = server.local_addr()
     {
-        let (local, peer) = (Addr::from(Some(local)), lease.peer().text());
+        let local = Addr::from(Some(local));
+        let peer = lease.peer().text();
         s.client.write(Level::Info, format_args!("udp proxy {local} connected to {peer}"));
     }
     let home = s.client.home.clone();
@@ -192,7 +193,8 @@ pub(super) async fn serve(
 
 /// Possibility of a handover of `s`, which `meter` counts.
 fn handover_state(s: &mut StreamSession, meter: &RelayMeter) -> HandoverState {
-    let (begun, received) = (s.client.accepted, s.received);
+    let begun = s.client.accepted;
+    let received = s.received;
     let Some(upstream) = meter.peer_addr().inet().filter(|_| can_pass(s.server())) else {
         return HandoverState::Impossible;
     };
@@ -457,7 +459,8 @@ impl<'a> Exchange<'a> {
 
     /// Counts a message of the server, and returns the part of it that the client may get.
     fn admit<'b>(&mut self, message: &ReceivedMessage<'b>) -> Option<(&'b [u8], Option<u16>)> {
-        let (bytes, len) = (message.bytes, message.bytes.len());
+        let bytes = message.bytes;
+        let len = message.bytes.len();
         self.count.from_server += len as u64;
         self.meter.read(RelaySide::Server, len);
         if let Some(rate) = &mut self.download {
@@ -473,7 +476,8 @@ impl<'a> Exchange<'a> {
             return Some((bytes, message.segment));
         }
         self.home.tally.datagrams_dropped.add(datagrams - admitted);
-        let (admitted, size) = (usize::try_from(admitted).ok().filter(|admitted| *admitted > 0)?, size?);
+        let admitted = usize::try_from(admitted).ok().filter(|admitted| *admitted > 0)?;
+        let size = size?;
         Some((bytes.get(..admitted * size)?, message.segment.filter(|_| admitted > 1)))
     }
 
@@ -533,7 +537,8 @@ fn end_lease(s: &StreamSession, lease: Lease, outcome: PeerOutcome) {
 fn log_end(s: &StreamSession, end: &SessionEnd, count: &ExchangeCounts, is_complete: bool) -> SessionStatus {
     let info = |what: &str| {
         let ExchangeCounts { requests, responses, from_server, to_server, .. } = count;
-        let (received, sent) = (s.received, s.sent);
+        let received = s.received;
+        let sent = s.sent;
         s.client.write(
             Level::Info,
             format_args!(

@@ -54,7 +54,8 @@ fn tls_values(s: &StreamSession, tls: &TlsInfo) -> Vec<(u8, Vec<u8>)> {
     if let Some(protocol) = &tls.protocol {
         values.push((ALPN, protocol.to_vec()));
     }
-    let (mut flags, mut verified) = (CLIENT_SSL, UNSPECIFIED);
+    let mut flags = CLIENT_SSL;
+    let mut verified = UNSPECIFIED;
     if let Some(client) = &tls.client {
         flags |= CLIENT_CERT_SESS | if tls.is_resumed { 0 } else { CLIENT_CERT_CONN };
         verified = match client.verdict {

@@ -23,7 +23,9 @@ pub(super) struct Request {
 /// Decodes base64url; empty if the text is malformed.
 pub(crate) fn bytes(text: &str) -> Vec<u8> {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let (mut out, mut bits, mut count) = (Vec::new(), 0_u32, 0);
+    let mut out = Vec::new();
+    let mut bits = 0_u32;
+    let mut count = 0;
     for byte in text.bytes() {
         let Some(digit) = DIGITS.iter().position(|digit| *digit == byte) else { return Vec::new() };
         bits = bits << 6 | digit as u32;

@@ -129,7 +129,8 @@ fn clients_of_every_kind_of_certificate() {
 fn client_without_the_key_is_refused() {
     let root = Authority::new("root");
     let site = leaf("example.com", &root);
-    let (cert, other) = (leaf("client", &root), leaf("client", &root));
+    let cert = leaf("client", &root);
+    let other = leaf("client", &root);
     for settings in every_version() {
         let server = Arc::new(server(&settings, &site, Arc::new(ClientVerifier::new(Vec::new()))));
         let builder = ClientConfig::builder_with_details(settings.provider(), Arc::new(Noon))
@@ -205,7 +206,8 @@ fn sessions_are_resumed_by_another_thread_and_process() {
         let tickets = Tickets::random(300, clock.clone()).unwrap();
         let successor = Tickets::of_predecessor(&tickets.export().unwrap(), 300, clock.clone()).unwrap();
         let stranger = Tickets::random(300, clock.clone()).unwrap();
-        let (first, second) = (with_tickets(tickets), with_tickets(successor));
+        let first = with_tickets(tickets);
+        let second = with_tickets(successor);
         assert_eq!(kinds(&first, &second), [HandshakeKind::Full, HandshakeKind::Resumed]);
         assert_eq!(kinds(&first, &with_tickets(stranger)), [HandshakeKind::Full, HandshakeKind::Full]);
 
@@ -223,7 +225,8 @@ fn sessions_are_resumed_by_another_thread_and_process() {
 #[test]
 fn configured_protocols_and_ciphers_are_negotiated() {
     let root = Authority::new("root");
-    let (ecdsa, rsa) = (leaf("example.com", &root), leaf_with("example.com", &root, rsa_key()));
+    let ecdsa = leaf("example.com", &root);
+    let rsa = leaf_with("example.com", &root, rsa_key());
     for (words, curves, site, suite, group) in [
         ("ECDHE+AESGCM:-AES256", "P-384:X25519", &ecdsa, "ECDHE-ECDSA-AES128-GCM-SHA256", "secp384r1"),
         ("CHACHA20:AES128", "X25519", &rsa, "ECDHE-RSA-CHACHA20-POLY1305", "X25519"),

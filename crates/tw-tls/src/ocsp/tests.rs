@@ -87,7 +87,8 @@ fn replies() {
 
 #[test]
 fn delegated_responder_certificates_are_accepted() {
-    let (root, other) = (Authority::new("root"), Authority::new("other"));
+    let root = Authority::new("root");
+    let other = Authority::new("other");
     let cert = leaf("example.com", &root);
     let question = Question::new(cert.der(), &[root.der()]).unwrap();
     for (issuer, usage, expected) in [

@@ -49,9 +49,11 @@ fn verdict_under(change: impl FnOnce(&mut CertificateParams)) -> Verdict {
 
 #[test]
 fn paths() {
-    let (root, other) = (Authority::new("root"), Authority::new("other"));
+    let root = Authority::new("root");
+    let other = Authority::new("other");
     let between = Authority::under("between", &root, |_| {});
-    let (direct, below) = (leaf("client", &root), leaf("client", &between));
+    let direct = leaf("client", &root);
+    let below = leaf("client", &between);
     let trust = trust_in(&[other.der(), root.der()]);
 
     assert_eq!(judged(&[direct.der()], &trust), Verdict::Good);
@@ -75,7 +77,8 @@ fn paths() {
 
 #[test]
 fn self_issued_certificates() {
-    let (cert, root) = (self_signed("client"), Authority::new("root"));
+    let cert = self_signed("client");
+    let root = Authority::new("root");
     assert_eq!(judged(&[cert.der()], &trust_in(&[cert.der()])), Verdict::Good);
     assert_eq!(judged(&[cert.der()], &trust_in(&[root.der()])), Verdict::SelfSigned);
     assert_eq!(judged(&[self_signed("client").der()], &trust_in(&[cert.der()])), Verdict::SelfSigned);
@@ -111,7 +114,9 @@ fn depth() {
     let root = Authority::new("root");
     let first = Authority::under("first", &root, |_| {});
     let second = Authority::under("second", &first, |_| {});
-    let (zero, one, two) = (leaf("client", &root), leaf("client", &first), leaf("client", &second));
+    let zero = leaf("client", &root);
+    let one = leaf("client", &first);
+    let two = leaf("client", &second);
     let shown = [first.der(), second.der()];
     for (cert, needed) in [(&zero, 0), (&one, 1), (&two, 2)] {
         for depth in 0..4 {
@@ -127,7 +132,8 @@ fn depth() {
 
 #[test]
 fn issuer_of_equal_name_with_another_key_is_refused() {
-    let (real, false_one) = (Authority::new("root"), Authority::new("root"));
+    let real = Authority::new("root");
+    let false_one = Authority::new("root");
     let cert = leaf("client", &false_one);
     // The identifiers of keys differ, so nobody takes one for the other.
     assert_eq!(judged(&[cert.der()], &trust_in(&[real.der()])), Verdict::UnableToVerifyLeaf);
@@ -241,7 +247,8 @@ fn name_constraints() {
 
 #[test]
 fn revocation() {
-    let (root, other) = (Authority::new("root"), Authority::new("other"));
+    let root = Authority::new("root");
+    let other = Authority::new("other");
     let numbered = |serial: u64| {
         root.sign("client", ecdsa_key(), move |params| {
             params.serial_number = Some(SerialNumber::from(serial))
@@ -350,7 +357,8 @@ fn client_certificate_requirements() {
 
 #[test]
 fn hints() {
-    let (one, two) = (Authority::new("one"), Authority::new("two"));
+    let one = Authority::new("one");
+    let two = Authority::new("two");
     let trust = trust_in(&[one.der(), two.der(), one.der()]);
     let subjects = [one.der(), two.der()].map(|der| Certificate::parse(der).unwrap().subject.to_vec());
     assert_eq!(

@@ -58,8 +58,10 @@ mod tests {
 
     #[test]
     fn both_sides_agree_on_a_secret() {
-        let (one, other) = (SECP521R1.start().unwrap(), SECP521R1.start().unwrap());
-        let (of_one, of_other) = (one.pub_key().to_vec(), other.pub_key().to_vec());
+        let one = SECP521R1.start().unwrap();
+        let other = SECP521R1.start().unwrap();
+        let of_one = one.pub_key().to_vec();
+        let of_other = other.pub_key().to_vec();
         assert_eq!(of_one.len(), 133);
         let secret = one.complete(&of_other).unwrap();
         assert_eq!(secret.secret_bytes(), other.complete(&of_one).unwrap().secret_bytes());

@@ -75,7 +75,8 @@ pub(super) fn choose<'a>(
     let mut busy = 0;
     let chosen = loop {
         let peers = ring.at(search.hash)?.iter().filter_map(|index| view.tier.peers.get(*index));
-        let (mut is_busy, with_room) = (false, |peer: &&Arc<Peer>| load.has_room(peer));
+        let mut is_busy = false;
+        let with_room = |peer: &&Arc<Peer>| load.has_room(peer);
         let free = peers.inspect(|peer| is_busy |= view.is_free(selection, peer)).filter(with_room);
         if let Some(peer) = round_robin::turn(view, selection, free, None) {
             break Some(peer);

@@ -24,7 +24,8 @@ pub(super) fn least<'a>(
         if !view.is_free(selection, peer) {
             continue;
         }
-        let (cost, weight) = (cost(peer), peer.steps(view.now));
+        let cost = cost(peer);
+        let weight = peer.steps(view.now);
         // cost / weight < best.cost / best.weight
         let order = best.as_ref().map(|best| by_weight(cost, best.weight).cmp(&by_weight(best.cost, weight)));
         match (order, &mut best) {

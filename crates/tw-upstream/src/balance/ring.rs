@@ -76,7 +76,8 @@ impl Ring {
 /// Number of points of a peer with this weight, if all weights add up to `total`.
 // DIFF(nginx): weights that add up to more than 6553 have fewer than 160 points for each unit.
 fn count(weight: u64, total: u64) -> usize {
-    let (points, all) = (weight.saturating_mul(POINTS), total.saturating_mul(POINTS));
+    let points = weight.saturating_mul(POINTS);
+    let all = total.saturating_mul(POINTS);
     let within = if all <= RING_MAX { points } else { (weight.saturating_mul(RING_MAX) / total).max(1) };
     usize::try_from(within).unwrap_or(1)
 }

@@ -34,7 +34,9 @@ pub(super) fn turn<'a>(
     peers: impl IntoIterator<Item = &'a Arc<Peer>>,
     bound: Option<&'a Arc<Peer>>,
 ) -> Option<&'a Arc<Peer>> {
-    let (mut best, mut highest, mut total) = (None, 0, 0);
+    let mut best = None;
+    let mut highest = 0;
+    let mut total = 0;
     for peer in peers {
         if !view.is_free(selection, peer) {
             continue;

@@ -33,7 +33,8 @@ fn no_peer_has_more_than_its_share_times_the_factor() {
     let weights = [1, 1, 2, 1, 3, 1, 1];
     for percent in PERCENTS {
         let group = bounded(percent, (1..).zip(weights).map(|(n, weight)| server(n, weight)).collect());
-        let (mut rng, mut leases) = (Rng::seeded(percent), Vec::new());
+        let mut rng = Rng::seeded(percent);
+        let mut leases = Vec::new();
         let mut random = |below: u64| rng.below(below);
         for _ in 0..5000 {
             // A tenth of the texts have nearly all requests; the number of requests goes up and down.
@@ -43,7 +44,8 @@ fn no_peer_has_more_than_its_share_times_the_factor() {
                 let mut loads = HashMap::new();
                 leases.iter().for_each(|lease| *loads.entry(number(lease)).or_insert(0_u64) += 1);
                 let chosen = number(leases.last().unwrap());
-                let (total, weight) = (leases.len() as u64, u64::from(weights[usize::from(chosen) - 1]));
+                let total = leases.len() as u64;
+                let weight = u64::from(weights[usize::from(chosen) - 1]);
                 let most = (total * weight * percent).div_ceil(weights.iter().sum::<u32>() as u64 * 100);
                 assert!(loads[&chosen] <= most, "{percent}: {chosen} has {loads:?}, {most} at most");
             } else {
@@ -57,10 +59,12 @@ fn no_peer_has_more_than_its_share_times_the_factor() {
 #[test]
 fn texts_stay_on_their_peers_below_the_bound() {
     let servers = || (1..=10).map(|n| server(n, 1)).collect::<Vec<_>>();
-    let (plain, group) = (group(BalanceMethod::HashConsistent, servers()), bounded(125, servers()));
+    let plain = group(BalanceMethod::HashConsistent, servers());
+    let group = bounded(125, servers());
     // One request at a time: the one of a text is always within the bound.
     for key in 0..1000 {
-        let (expected, found) = (select(&plain, key), select(&group, key));
+        let expected = select(&plain, key);
+        let found = select(&group, key);
         assert_eq!(number(&found), number(&expected), "{key}");
     }
     // With all texts under way, most are on the peers of the plain ring.

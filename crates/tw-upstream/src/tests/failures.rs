@@ -33,7 +33,8 @@ fn tries_are_limited_by_live_peers_and_configuration() {
     };
     for (max, expected) in [(0, vec![2, 1, 0]), (2, vec![1, 0]), (9, vec![2, 1, 0])] {
         let group = group(BalanceMethod::RoundRobin, servers());
-        let (mut selection, mut rng) = (group.start_selection(BalanceKey::None, None, max), Rng::seeded(1));
+        let mut selection = group.start_selection(BalanceKey::None, None, max);
+        let mut rng = Rng::seeded(1);
         let mut left = Vec::new();
         while left.last() != Some(&0) {
             group.select(&mut selection, 0, &mut rng).unwrap().done(PeerOutcome::Failed, 0);
@@ -53,7 +54,8 @@ fn failed_peers_are_retried_after_fail_timeout() {
     let statuses: Vec<_> = group.list().peers().map(|peer| peer.status()).collect();
     assert_eq!(statuses, [PeerStatus::Unavailable; 2]);
     // One request tells for each peer.
-    let (one, two) = (select(&group, 6001).unwrap(), select(&group, 6001).unwrap());
+    let one = select(&group, 6001).unwrap();
+    let two = select(&group, 6001).unwrap();
     assert_eq!((number(&one), number(&two)), (2, 1));
     assert_eq!(select(&group, 6002).err(), Some(NoPeer));
     assert_eq!(one.done(PeerOutcome::Success, 6003), PeerChange::Recovered);

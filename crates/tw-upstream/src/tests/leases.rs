@@ -88,10 +88,13 @@ fn permits_are_never_lost_and_limits_never_passed() {
     ] {
         let limited = |n| with(n, |params| (params.max_conns, params.max_fails) = (MAX_CONNS, 0));
         let group = group(method, (1..=PEERS).map(limited).collect());
-        let (clock, counts) = (AtomicU64::new(0), [const { AtomicU32::new(0) }; PEERS as usize]);
+        let clock = AtomicU64::new(0);
+        let counts = [const { AtomicU32::new(0) }; PEERS as usize];
         thread::scope(|scope| {
             for seed in 0..THREADS {
-                let (group, clock, counts) = (&group, &clock, &counts);
+                let group = &group;
+                let clock = &clock;
+                let counts = &counts;
                 scope.spawn(move || work(group, seed, clock, counts));
             }
         });

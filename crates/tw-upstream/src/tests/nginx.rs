@@ -137,7 +137,8 @@ fn least_conn_takes_turns_among_equals() {
 
 #[test]
 fn ip_hash_maps_networks() {
-    let (one_down, all_up) = (one_down(BalanceMethod::IpHash), all_up(BalanceMethod::IpHash));
+    let one_down = one_down(BalanceMethod::IpHash);
+    let all_up = all_up(BalanceMethod::IpHash);
     for (client, down, up) in IP_HASH {
         let key = BalanceKey::Client(client.parse().unwrap());
         assert_eq!(number(&first(&one_down, key.clone())), *down, "{client}");
@@ -149,7 +150,8 @@ fn ip_hash_maps_networks() {
 
 #[test]
 fn hash_maps_texts() {
-    let (one_down, all_up) = (one_down(BalanceMethod::Hash), all_up(BalanceMethod::Hash));
+    let one_down = one_down(BalanceMethod::Hash);
+    let all_up = all_up(BalanceMethod::Hash);
     for (key, down, up) in HASH {
         assert_eq!(number(&first(&one_down, text(key))), *down, "{key}");
         assert_eq!(all_fail(&all_up, text(key), 0), up, "{key}");

@@ -158,7 +158,8 @@ impl Caches {
         parameters: &str,
         http: &str,
     ) -> Contestant {
-        let (origin, dir) = (self.origin.addr().to_string(), dir.display().to_string());
+        let origin = self.origin.addr().to_string();
+        let dir = dir.display().to_string();
         let known = conf::fill(conf::CACHE, &[("@CACHE@", &dir), ("@PARAMETERS@", parameters)]);
         let http = format!("{known}{}{http}", conf::upstream("origin", &origin));
         let server = format!("{}\n{}", conf::CACHE_SERVER, loops::location(binary));

@@ -111,9 +111,12 @@ fn mebibytes(bytes: u64) -> f64 {
 fn measure(contestant: &Contestant, caches: &Caches, plan: &Plan) -> Outcome<Score> {
     let server = contestant.start(&RunPlacement::on(plan.server_cpu))?;
     progress(&format!("{}: {} clients", server.name, plan.clients));
-    let (origin_requests, idle_peak) = (caches.origin_requests()?, usage::peak(server.pid())?);
+    let origin_requests = caches.origin_requests()?;
+    let idle_peak = usage::peak(server.pid())?;
     let cpu = usage::cpu_time(server.pid())?;
-    let (addr, clients, size) = (server.addr(), plan.clients, plan.size);
+    let addr = server.addr();
+    let clients = plan.clients;
+    let size = plan.size;
     let came = thread::scope(|scope| {
         let crowd = scope.spawn(|| {
             pin(plan.load_cpu).and_then(|()| crowd(addr, clients, size)).map_err(|error| error.to_string())
@@ -164,8 +167,10 @@ fn crowd(server: SocketAddr, count: usize, size: u64) -> Outcome<(Spans, Spans)>
     for client in &clients {
         rustix::io::write(&client.socket, request.as_bytes())?;
     }
-    let (mut events, mut scratch) = (Turns::events(), vec![0; RECV_SIZE]);
-    let (mut first, mut last) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut events = Turns::events();
+    let mut scratch = vec![0; RECV_SIZE];
+    let mut first = Vec::with_capacity(count);
+    let mut last = Vec::with_capacity(count);
     while last.len() < count {
         events.clear();
         match epoll::wait(&epoll, rustix::buffer::spare_capacity(&mut events), Some(&WAIT)) {

@@ -52,8 +52,8 @@ pub(super) fn run(
     let results = measure(&case, plan)?;
     whole(&results, size)?;
     // Each connection may have asked before there was anything.
-    let (origin_requests, may) =
-        (caches.origin_requests()? - before, (connections * case.contestants.len()) as u64);
+    let origin_requests = caches.origin_requests()? - before;
+    let may = (connections * case.contestants.len()) as u64;
     if origin_requests > may {
         return Err(format!("{}: not hits: the origin was asked {origin_requests} times", case.title).into());
     }

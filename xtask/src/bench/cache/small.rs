@@ -97,7 +97,8 @@ fn measure(
 /// Sends requests at a rate. Returns their times to the first byte, and how many were answered in a second.
 fn load(server: SocketAddr, parts: &[Part<'_>], rate: u64, plan: &Plan) -> Outcome<(Spans, f64)> {
     let count = usize::try_from(rate * plan.seconds)?;
-    let (next, began) = (AtomicUsize::new(0), Instant::now());
+    let next = AtomicUsize::new(0);
+    let began = Instant::now();
     let tick = Duration::from_secs(1) / u32::try_from(rate)?;
     let all: usize = parts.iter().map(|(_, count)| count).sum();
     let one = |seed: usize| -> Outcome<Vec<Duration>> {

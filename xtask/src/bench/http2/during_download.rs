@@ -35,9 +35,13 @@ fn send_requests(server: &Running, count: usize) -> Outcome<(Spans, f64)> {
     let setting = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &WINDOW.to_be_bytes()].concat();
     frames.send(frame(kind::SETTINGS, 0, 0, &setting))?;
     frames.send(frame(kind::WINDOW_UPDATE, 0, 0, &WINDOW.to_be_bytes()))?;
-    let (mut download, mut sent, mut stream) = (1, None::<(u32, Instant)>, 1);
+    let mut download = 1;
+    let mut sent = None::<(u32, Instant)>;
+    let mut stream = 1;
     frames.send(get(download, large, &[]))?;
-    let (mut spans, mut bytes, start) = (Vec::with_capacity(count), 0_u64, Instant::now());
+    let mut spans = Vec::with_capacity(count);
+    let mut bytes = 0_u64;
+    let start = Instant::now();
     let mut next = start + TICK;
     while spans.len() < count {
         let came = frames.next_frame()?.ok_or("the server has closed")?;

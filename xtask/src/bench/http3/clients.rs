@@ -227,7 +227,8 @@ impl Clients {
         /// Handshakes at the same time.
         const UNDER_WAY_MAX: usize = 32;
         let mut deadline = Instant::now() + tw_testkit::wait::TIMEOUT;
-        let (mut keys, mut connected) = (Vec::with_capacity(count), 0);
+        let mut keys = Vec::with_capacity(count);
+        let mut connected = 0;
         while connected < count {
             while keys.len() < count.min(connected + UNDER_WAY_MAX) {
                 keys.push(self.connect()?);

@@ -36,7 +36,8 @@ fn send_requests(server: &Running, setup: &Setup, count: usize) -> Outcome<(Span
     let key = clients.connect_all(1)?.into_iter().next().ok_or("no connection")?;
     clients.send(key, &large);
     let start = Instant::now();
-    let (mut spans, mut next) = (Vec::with_capacity(count), Some(start + TICK));
+    let mut spans = Vec::with_capacity(count);
+    let mut next = Some(start + TICK);
     while spans.len() < count {
         let now = Instant::now();
         if next.is_some_and(|next| now >= next) {

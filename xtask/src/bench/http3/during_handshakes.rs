@@ -111,7 +111,9 @@ fn paced(server: &Running, setup: &Setup, count: usize) -> Outcome<Spans> {
     let request = Request { number: 0, bytes: frames::get("/1k") };
     let mut clients = Clients::new(server.addr(), &setup.certificates.client)?;
     let keys = clients.connect_all(CONNECTIONS)?;
-    let (mut spans, mut sent, mut answered) = (Vec::with_capacity(count), 0, 0);
+    let mut spans = Vec::with_capacity(count);
+    let mut sent = 0;
+    let mut answered = 0;
     let mut next = Instant::now();
     while answered < WARM_COUNT + count {
         if Instant::now() >= next && sent < WARM_COUNT + count {

@@ -127,7 +127,8 @@ impl Load<'_> {
         let mut tally = Tally::start(self.server)?;
         let until = tally.start + Duration::from_secs(seconds.max(1));
         let every = Duration::from_secs_f64(rate.map_or(0.0, |rate| 1.0 / rate));
-        let (mut next, mut open) = (tally.start, 0);
+        let mut next = tally.start;
+        let mut open = 0;
         loop {
             let now = Instant::now();
             if now >= until || is_over() {
@@ -202,7 +203,8 @@ impl Tally {
     }
 
     fn finish(self, server: &Running, bytes: u64) -> Outcome<Served> {
-        let (took, busy) = (self.start.elapsed(), thread_time()?.saturating_sub(self.load_before));
+        let took = self.start.elapsed();
+        let busy = thread_time()?.saturating_sub(self.load_before);
         let cpu = usage::cpu_time(server.pid())?.saturating_sub(self.server_before);
         let per_second = self.requests as f64 / took.as_secs_f64();
         Ok(Served {

@@ -58,7 +58,8 @@ impl Profile {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut profile = Self::default();
         let mut names: BTreeMap<&str, &str> = BTreeMap::new();
-        let (mut function, mut callee) = ("", "");
+        let mut function = "";
+        let mut callee = "";
         let mut is_call = false;
         let mut total = None;
         for line in text.lines() {

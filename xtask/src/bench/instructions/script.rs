@@ -102,7 +102,8 @@ fn request_http2(frames: &mut Frames, stream: u32, path: &str) -> Outcome<(u16, 
     /// `:status: 200` of the static table (RFC 7541, appendix A).
     const STATUS_200: u8 = 0x88;
     frames.send(frame(kind::HEADERS, END_STREAM | END_HEADERS, stream, &fields(path)?))?;
-    let (mut status, mut size) = (0, 0);
+    let mut status = 0;
+    let mut size = 0;
     loop {
         let next = frames.next_frame()?.ok_or("the server has closed the connection")?;
         match next.kind {
@@ -123,7 +124,8 @@ fn request_http2(frames: &mut Frames, stream: u32, path: &str) -> Outcome<(u16, 
 
 /// Sends a request; returns status and size of the response.
 fn request_http3(clients: &mut Clients, key: usize, path: &str) -> Outcome<(u16, usize)> {
-    let (before, deadline) = (clients.bytes, Instant::now() + wait::TIMEOUT);
+    let before = clients.bytes;
+    let deadline = Instant::now() + wait::TIMEOUT;
     clients.send(key, &Request { number: 0, bytes: frames::get(path) });
     while Instant::now() < deadline {
         for (_, event) in clients.turn(deadline)? {

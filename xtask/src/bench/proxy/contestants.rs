@@ -68,7 +68,8 @@ impl Proxies {
     /// haproxy with a limit of this many clients.
     pub(super) fn haproxy_with(&self, clients_max: usize) -> Option<Contestant> {
         let OtherProgram { path, .. } = self.haproxy.as_ref()?;
-        let (origin, clients) = (self.origin.addr().to_string(), clients_max.to_string());
+        let origin = self.origin.addr().to_string();
+        let clients = clients_max.to_string();
         let conf = conf::fill(conf::HAPROXY, &[("@ORIGIN@", &origin), ("@CLIENTS@", &clients)]);
         Some(Contestant::other(HAPROXY, path, &["-db", "-f", CONF], conf))
     }

@@ -60,9 +60,11 @@ fn publish(report: &mut Report, results: &[Score]) {
     let mut table = Table::new(title, &["p50", "p99", "added p50 ms", "added p99 ms"]);
     let mut numbers = Vec::new();
     for result in results {
-        let (p50, p99) = (result.spans.percentile(0.5), result.spans.percentile(0.99));
+        let p50 = result.spans.percentile(0.5);
+        let p99 = result.spans.percentile(0.99);
         let added = |share| result.spans.longer_ms(&direct.spans, share);
-        let (added_p50, added_p99) = (added(0.5), added(0.99));
+        let added_p50 = added(0.5);
+        let added_p99 = added(0.99);
         table.row(&result.name, vec![span(p50), span(p99), number(added_p50), number(added_p99)]);
         numbers.push(json!({
             "name": result.name,

@@ -64,7 +64,8 @@ fn open(turns: &Turns, ends: &mut Ends, client: OwnedFd, origin: SocketAddr) -> 
     for socket in [&client, &server] {
         turns.add(socket)?;
     }
-    let (from, to) = (number_of(&client), number_of(&server));
+    let from = number_of(&client);
+    let to = number_of(&server);
     put(ends, from, End { socket: client, other: to, unsent: Vec::new() });
     put(ends, to, End { socket: server, other: from, unsent: Vec::new() });
     Ok(())

@@ -71,7 +71,8 @@ pub(super) struct Clients {
 impl Clients {
     /// Starts `count` clients on one core; requests count for phase 0 of `phases`.
     pub(super) fn start(addr: SocketAddr, count: usize, phases: usize, cpu: usize) -> Outcome<Self> {
-        let (phase, stop) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let phase = Arc::<AtomicUsize>::default();
+        let stop = Arc::<AtomicBool>::default();
         let mut load = Load {
             addr,
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
@@ -241,7 +242,9 @@ impl Answer {
         let head = String::from_utf8_lossy(&got[..end]);
         let mut lines = head.split("\r\n");
         let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
-        let (mut length, mut closes, mut turn) = (0, false, None);
+        let mut length = 0;
+        let mut closes = false;
+        let mut turn = None;
         for (name, value) in lines.filter_map(|line| line.split_once(": ")) {
             match name {
                 "Content-Length" => length = value.parse().ok()?,
@@ -283,7 +286,8 @@ impl OnDemandClient {
 
     fn exchange(&mut self) -> Outcome<Answer> {
         self.socket.write_all(REQUEST)?;
-        let (mut got, mut buffer) = (Vec::new(), [0; 4096]);
+        let mut got = Vec::new();
+        let mut buffer = [0; 4096];
         loop {
             match self.socket.read(&mut buffer)? {
                 0 => return Err("closed without an answer".into()),

@@ -81,7 +81,8 @@ fn machine_list(results: &Value) -> String {
         lines.push(format!("- {}; {}", part.version("ours"), part.version("nginx")));
     }
     let programs = found["programs"].as_array().into_iter().flatten();
-    let (mut present, mut absent) = (Vec::new(), Vec::new());
+    let mut present = Vec::new();
+    let mut absent = Vec::new();
     for program in programs {
         match program["version"].as_str() {
             Some(version) => present.push(version.trim()),
@@ -240,8 +241,8 @@ mod tests {
                 values.iter().map(|(row, value)| json!({ "row": row, "value": value })).collect();
             json!([{ "measurement": "proxy", "targets": targets }])
         };
-        let (small, large) =
-            ("1 KiB, 64 connections: CPU of ours / nginx", "32 KiB, 64 connections: CPU of ours / nginx");
+        let small = "1 KiB, 64 connections: CPU of ours / nginx";
+        let large = "32 KiB, 64 connections: CPU of ours / nginx";
         let results = json!({
             "parts": part(&[(small, 1.08), (large, 0.7), ("memory of an idle tunnel", 7000.0)]),
             "distributed": part(&[(small, 0.7)]),

@@ -155,7 +155,8 @@ impl Axis {
         match self.is_log {
             false => steps(self.to),
             true => {
-                let (low, high) = (self.from.log10().round() as i32, self.to.log10().round() as i32);
+                let low = self.from.log10().round() as i32;
+                let high = self.to.log10().round() as i32;
                 (low..=high).map(|power| 10_f64.powi(power)).collect()
             }
         }
@@ -177,9 +178,11 @@ fn lines(plot: &Plot, x: Axis, x_ticks: fn(Axis) -> Vec<(f64, String)>) -> Strin
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
         escape(&readable(&plot.title))
     );
-    let (floor, ceiling) = (HEIGHT - BOTTOM, TOP);
+    let floor = HEIGHT - BOTTOM;
+    let ceiling = TOP;
     for (from, to, name) in &plot.marks {
-        let (left, right) = (x.place(*from), x.place(*to));
+        let left = x.place(*from);
+        let right = x.place(*to);
         let _ = write!(
             out,
             "<rect class=\"mark\" x=\"{left:.1}\" y=\"{ceiling}\" width=\"{:.1}\" height=\"{:.1}\"/><text class=\"mark\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
@@ -255,7 +258,8 @@ fn bars(plot: &Plot) -> String {
         if !size.is_finite() {
             continue;
         }
-        let (top, middle) = (BAR * nth as f64 + 3.0, BAR * nth as f64 + 3.0 + BAR / 2.0 - 2.0);
+        let top = BAR * nth as f64 + 3.0;
+        let middle = BAR * nth as f64 + 3.0 + BAR / 2.0 - 2.0;
         let end = left + size * scale;
         let _ = write!(
             out,

@@ -50,7 +50,8 @@ impl Relays {
         let given = options.text("haproxy").map(PathBuf::from);
         let haproxy = OtherProgram::at(given.or_else(|| find_program("haproxy")), "-v")?;
         let server = Contestant::own_loop("server", "stream-peer", &[]).start(&RunPlacement::on(load_cpu))?;
-        let (authority, dir) = (Authority::new(), TempDir::new("certificates")?);
+        let authority = Authority::new();
+        let dir = TempDir::new("certificates")?;
         let Certificate { pem, key, .. } = authority.certify(&[TLS_NAME]);
         dir.write("one.crt", &pem)?;
         dir.write("one.key", &key)?;
@@ -113,8 +114,10 @@ impl Relays {
     /// The other proxy, with one thread and no log.
     fn haproxy(&self, connections: usize, bind: &str) -> Option<Contestant> {
         let OtherProgram { path, .. } = self.haproxy.as_ref()?;
-        let (server, clients) = (self.server.addr(), connections / 2);
-        let (server, clients) = (server.to_string(), clients.to_string());
+        let server = self.server.addr();
+        let clients = connections / 2;
+        let server = server.to_string();
+        let clients = clients.to_string();
         let values = [("@ORIGIN@", server.as_str()), ("@CLIENTS@", &clients), ("@TLS@", bind)];
         let conf = conf::fill(conf::HAPROXY_STREAM, &values);
         Some(Contestant::other(HAPROXY, path, &["-db", "-f", CONF], conf))

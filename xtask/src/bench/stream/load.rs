@@ -66,7 +66,9 @@ pub(in crate::bench) struct Served {
 
 /// One large transfer to the client, in megabytes.
 pub(super) fn transfer(&LoadTarget { server, plan, .. }: &LoadTarget<'_>) -> Outcome<Served> {
-    let (addr, cpu, span) = (server.addr(), plan.load_cpu, Duration::from_secs(plan.seconds));
+    let addr = server.addr();
+    let cpu = plan.load_cpu;
+    let span = Duration::from_secs(plan.seconds);
     let thread = thread::spawn(move || download(addr, cpu, span, &AtomicBool::new(false)));
     let (bytes, took) = joined(thread.join())?;
     Ok(Served { count: bytes / MEGABYTE, took, spans: no_spans() })
@@ -100,7 +102,8 @@ pub(in crate::bench) fn text(&LoadTarget { server, plan, .. }: &LoadTarget<'_>) 
 
 /// A connection with a resumed handshake for each message.
 pub(super) fn tls_connect(target: &LoadTarget<'_>) -> Outcome<Served> {
-    let (addr, tls) = (target.server.addr(), target.tls()?);
+    let addr = target.server.addr();
+    let tls = target.tls()?;
     repeat(target.plan, move || {
         // A store of its own for each thread: few tickets are kept for one name.
         let mut own = ClientConfig::clone(tls);
@@ -120,7 +123,8 @@ pub(super) fn tls_connect(target: &LoadTarget<'_>) -> Outcome<Served> {
 
 /// Messages over TLS on connections that stay open.
 pub(super) fn tls_message(target: &LoadTarget<'_>) -> Outcome<Served> {
-    let (addr, tls) = (target.server.addr(), target.tls()?);
+    let addr = target.server.addr();
+    let tls = target.tls()?;
     repeat(target.plan, move || {
         let mut client = Client::connect_tls(addr, tls, TLS_NAME)?;
         Ok(move || exchange_secured(&mut client))
@@ -130,13 +134,16 @@ pub(super) fn tls_message(target: &LoadTarget<'_>) -> Outcome<Served> {
 /// One large transfer over TLS to the client, in megabytes.
 pub(super) fn tls_transfer(target: &LoadTarget<'_>) -> Outcome<Served> {
     let &LoadTarget { server, plan, .. } = target;
-    let (addr, cpu, span) = (server.addr(), plan.load_cpu, Duration::from_secs(plan.seconds));
+    let addr = server.addr();
+    let cpu = plan.load_cpu;
+    let span = Duration::from_secs(plan.seconds);
     let tls = Arc::clone(target.tls()?);
     let read = move || -> Outcome<(f64, Duration)> {
         pin(cpu)?;
         let mut client = Client::connect_tls(addr, &tls, TLS_NAME)?;
         client.send([BULK])?;
-        let (mut bytes, began) = (0.0, Instant::now());
+        let mut bytes = 0.0;
+        let began = Instant::now();
         while began.elapsed() < span {
             bytes += client.read_bytes(READ_SIZE)?.len() as f64;
         }
@@ -164,7 +171,8 @@ pub(super) fn message(&LoadTarget { server, plan, .. }: &LoadTarget<'_>) -> Outc
 /// Datagrams and their echo; those that are lost are not counted.
 pub(super) fn datagram(&LoadTarget { server, plan, .. }: &LoadTarget<'_>) -> Outcome<Served> {
     let addr = server.addr();
-    let (span, cpu) = (Duration::from_secs(plan.seconds), plan.load_cpu);
+    let span = Duration::from_secs(plan.seconds);
+    let cpu = plan.load_cpu;
     let began = Instant::now();
     let counts = threads(THREADS, move |_| {
         pin(cpu).map_err(|error| error.to_string())?;
@@ -179,7 +187,8 @@ fn exchange_datagrams(addr: SocketAddr, span: Duration) -> Outcome<usize> {
     socket.connect(addr)?;
     socket.set_read_timeout(Some(DATAGRAM_MAX))?;
     let began = Instant::now();
-    let (mut count, mut bytes) = (0, [ECHO; MESSAGE_SIZE]);
+    let mut count = 0;
+    let mut bytes = [ECHO; MESSAGE_SIZE];
     while began.elapsed() < span {
         for _ in 0..DATAGRAMS_UNDER_WAY {
             socket.send(&bytes)?;
@@ -192,7 +201,8 @@ fn exchange_datagrams(addr: SocketAddr, span: Duration) -> Outcome<usize> {
 
 /// Messages at a fixed rate beside transfers; the durations of the messages, and the bytes of the transfers.
 pub(super) fn beside(server: &Running, bulks: usize, span: Duration, cpu: usize) -> Outcome<(Spans, f64)> {
-    let (addr, over) = (server.addr(), AtomicBool::new(false));
+    let addr = server.addr();
+    let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let bulk: Vec<_> = (0..bulks).map(|_| scope.spawn(|| download(addr, cpu, span * 2, &over))).collect();
         let spans = paced(addr, span);
@@ -207,7 +217,9 @@ pub(super) fn beside(server: &Running, bulks: usize, span: Duration, cpu: usize)
 
 fn paced(addr: SocketAddr, span: Duration) -> Outcome<Spans> {
     let mut stream = stream(addr)?;
-    let (began, mut spans, mut due) = (Instant::now(), Vec::new(), Instant::now());
+    let began = Instant::now();
+    let mut spans = Vec::new();
+    let mut due = Instant::now();
     while began.elapsed() < span {
         let sent = Instant::now();
         exchange(&mut stream)?;
@@ -233,11 +245,13 @@ fn repeat<W>(plan: &Plan, begin: impl Fn() -> Outcome<W> + Sync) -> Outcome<Serv
 where
     W: FnMut() -> Outcome,
 {
-    let (span, cpu) = (Duration::from_secs(plan.seconds), plan.load_cpu);
+    let span = Duration::from_secs(plan.seconds);
+    let cpu = plan.load_cpu;
     let began = Instant::now();
     let work = || -> Outcome<Vec<Duration>> {
         pin(cpu)?;
-        let (mut work, mut spans) = (begin()?, Vec::new());
+        let mut work = begin()?;
+        let mut spans = Vec::new();
         while began.elapsed() < span {
             let start = Instant::now();
             work()?;
@@ -275,7 +289,9 @@ fn download(
         pin(cpu)?;
         let mut stream = stream(addr)?;
         stream.write_all(&[BULK])?;
-        let (mut bytes, mut buffer, began) = (0.0, vec![0; READ_SIZE], Instant::now());
+        let mut bytes = 0.0;
+        let mut buffer = vec![0; READ_SIZE];
+        let began = Instant::now();
         while began.elapsed() < span && !over.load(Relaxed) {
             match stream.read(&mut buffer)? {
                 0 => return Err("the transfer ended".into()),

@@ -53,7 +53,8 @@ fn send_back(socket: &UdpSocket) {
 fn serve(turns: &Turns) -> Result<(), Errno> {
     let mut connections: Vec<Option<Connection>> = Vec::new();
     let mut events = Turns::events();
-    let (mut scratch, bulk) = (vec![0; RECV_SIZE], vec![b'x'; SEND_SIZE]);
+    let mut scratch = vec![0; RECV_SIZE];
+    let bulk = vec![b'x'; SEND_SIZE];
     while turns.wait(&mut events)? {
         for event in &events {
             let number = event.data.u64() as usize;

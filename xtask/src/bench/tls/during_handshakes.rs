@@ -107,7 +107,8 @@ fn measure_during_handshakes(
     let addr = server.addr();
     thread::scope(|scope| {
         let client = |nth: u32| {
-            let (over, made) = (&over, &made);
+            let over = &over;
+            let made = &made;
             move || -> Result<(), String> {
                 pin(plan.load_cpu).map_err(|error| error.to_string())?;
                 let config = Session::New.config(&setup.authority);

@@ -129,7 +129,8 @@ fn sample(server: &Running, setup: &Setup, plan: &Plan, session: Session) -> Out
         counting.store(true, Relaxed);
         wait::pause(span);
         counting.store(false, Relaxed);
-        let (taken, after) = (start.elapsed(), usage::cpu_time(server.pid()));
+        let taken = start.elapsed();
+        let after = usage::cpu_time(server.pid());
         over.store(true, Relaxed);
         for client in clients {
             client.join().map_err(|_| "a client panicked")??;

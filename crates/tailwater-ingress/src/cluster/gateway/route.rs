@@ -321,7 +321,8 @@ impl RouteMatch {
 
 /// Path of the calls of a method (`/service/method`).
 fn grpc_path(json: &Value) -> Result<PathMatch, String> {
-    let (service, method) = (json["service"].as_str(), json["method"].as_str());
+    let service = json["service"].as_str();
+    let method = json["method"].as_str();
     let is_regex = match json["type"].as_str() {
         None | Some("Exact") => false,
         Some("RegularExpression") => true,
@@ -335,7 +336,8 @@ fn grpc_path(json: &Value) -> Result<PathMatch, String> {
         (Some(service), Some(method)) if !is_regex => PathMatch::Exact(format!("/{service}/{method}")),
         (service, method) => {
             let any = || "[^/]+".to_owned();
-            let (service, method) = (service.map_or_else(any, escaped), method.map_or_else(any, escaped));
+            let service = service.map_or_else(any, escaped);
+            let method = method.map_or_else(any, escaped);
             PathMatch::Regex(format!("/{service}/{method}"))
         }
     })
@@ -402,7 +404,8 @@ impl RouteBackend {
 
 /// Milliseconds of a duration such as `1h30m` or `500ms`.
 fn duration(text: &str) -> Option<u64> {
-    let (mut rest, mut sum) = (text, 0_u64);
+    let mut rest = text;
+    let mut sum = 0_u64;
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit())?;
         let number: u64 = rest.get(..digits).filter(|digits| digits.len() <= 5)?.parse().ok()?;

@@ -54,7 +54,8 @@ pub(super) fn write(
     }
     let is_grpc = entry.route.kind == "GRPCRoute";
     let family = if is_grpc { "grpc" } else { "proxy" };
-    let (mut own_fields, mut host) = (Vec::new(), None);
+    let mut own_fields = Vec::new();
+    let mut host = None;
     let mut mirrors = 0;
     for filter in &entry.rule.filters {
         match filter {
@@ -174,7 +175,8 @@ fn choose(builder: &mut Builder<'_>, entry: &Entry<'_>, id: &str, written: &mut 
     }
     let variable = format!("$gateway_backend_{id}");
     let mut line = format!("split_clients $request_id {variable} {{ ");
-    let (mut sum, mut before) = (0, 0);
+    let mut sum = 0;
+    let mut before = 0;
     let mut statuses = Vec::new();
     let last = parts.len() - 1;
     for (index, (destination, weight)) in parts.iter().enumerate() {
@@ -221,7 +223,8 @@ fn request_fields(
         let name = field_name(name)?;
         let source = format!("$http_{}", name.to_ascii_lowercase().replace('-', "_"));
         let variable = format!("$gateway_field_{id}_{index}");
-        let (alone, after) = (word(value)?, word(&format!(",{value}"))?);
+        let alone = word(value)?;
+        let after = word(&format!(",{value}"))?;
         let after = after.replacen('"', &format!("\"{source}"), 1);
         http.push(format!("map {source} {variable} {{ \"\" {alone}; default {after}; }}"));
         fields.push((name, variable));

@@ -167,7 +167,8 @@ impl Workers {
     /// Reads unrequested messages of the current worker. Returns true if its loops have turned.
     pub(in super::super) fn listen(&mut self, console: &Console) -> bool {
         let Some(child) = &mut self.current else { return false };
-        let (pid, owed_answer) = (child.pid(), child.owes_answer);
+        let pid = child.pid();
+        let owed_answer = child.owes_answer;
         let alert = |what: &str| console.report(Level::Alert, format_args!("worker process {pid} {what}"));
         match child.listen() {
             ReadResult::Message(WorkerReply::Turning) => return true,

@@ -72,7 +72,8 @@ fn worker_with_an_invalid_message_is_ended_and_no_other() {
     ];
     let console = Console::quiet();
     for (what, owes_answer, act, expected) in table {
-        let ((mut current, worker, process), (leaving, _other, other_process)) = (actor(), actor());
+        let (mut current, worker, process) = actor();
+        let (leaving, _other, other_process) = actor();
         let pid = current.pid();
         current.owes_answer = owes_answer;
         let mut workers = workers(current, leaving);
@@ -107,7 +108,8 @@ fn worker_with_an_invalid_message_is_ended_and_no_other() {
 
 #[test]
 fn a_worker_process_has_its_time_to_finish() {
-    let ((current, worker, _process), (leaving, ..)) = (actor(), actor());
+    let (current, worker, _process) = actor();
+    let (leaving, ..) = actor();
     let mut workers = workers(current, leaving);
     workers.handover.shutdown_timeout = Some(Duration::from_secs(5));
     workers.release(false, None);
@@ -125,15 +127,18 @@ fn a_worker_process_has_its_time_to_finish() {
 
 #[test]
 fn a_process_that_a_disk_holds_is_not_waited_for() {
-    let ((current, _worker, _process), (mut killed, ..), (leaves, _other, _others)) =
-        (actor(), actor(), actor());
+    let (current, _worker, _process) = actor();
+    let (mut killed, ..) = actor();
+    let (leaves, _other, _others) = actor();
     // Its end is not noted, as if it did not come.
     killed.kill();
-    let (pid, other) = (killed.pid(), leaves.pid());
+    let pid = killed.pid();
+    let other = leaves.pid();
     let mut workers = workers(current, killed);
     workers.leaving.push(leaves);
     let has = |workers: &Workers, pid| workers.leaving.iter().any(|child| child.pid() == pid);
-    let (console, mut looks) = (Console::quiet(), 0);
+    let console = Console::quiet();
+    let mut looks = 0;
     while has(&workers, pid) {
         let due = workers.leaving.iter().map(Child::next_look).min().unwrap();
         workers.expire(due, &console);
@@ -145,7 +150,9 @@ fn a_process_that_a_disk_holds_is_not_waited_for() {
 
 #[test]
 fn silent_worker_with_a_silent_successor_is_ended() {
-    let ((current, ..), (mut silent, _, process), (leaves, _, other)) = (actor(), actor(), actor());
+    let (current, ..) = actor();
+    let (mut silent, _, process) = actor();
+    let (leaves, _, other) = actor();
     silent.is_silent = true;
     let mut workers = workers(current, silent);
     workers.leaving.push(leaves);
@@ -156,7 +163,8 @@ fn silent_worker_with_a_silent_successor_is_ended() {
 
 #[test]
 fn a_sign_of_life_ends_a_silence() {
-    let ((current, worker, _process), (leaving, ..)) = (actor(), actor());
+    let (current, worker, _process) = actor();
+    let (leaving, ..) = actor();
     let mut workers = workers(current, leaving);
     let console = Console::quiet();
     // Each look is in time, whatever has passed since the silence began.
@@ -184,7 +192,8 @@ fn all_that_are_deaf_are_waited_for_together() {
     const COUNT: u64 = 2 * wait::TIMEOUT.as_secs();
     let (sender, receiver) = std::sync::mpsc::channel();
     let master = std::thread::spawn(move || {
-        let ((current, worker, _process), (leaving, ..)) = (actor(), actor());
+        let (current, worker, _process) = actor();
+        let (leaving, ..) = actor();
         let mut workers = workers(current, leaving);
         let deaf = (0..COUNT).map(|_| deaf());
         let (children, _ends): (Vec<_>, Vec<_>) =
@@ -206,7 +215,8 @@ fn all_that_are_deaf_are_waited_for_together() {
 
 #[test]
 fn unreachable_worker_is_replaced() {
-    let ((current, worker, process), (leaving, other, _other_process)) = (actor(), actor());
+    let (current, worker, process) = actor();
+    let (leaving, other, _other_process) = actor();
     drop(worker);
     let mut workers = workers(current, leaving);
     // The other process has its end, too, for a moment: its starter goes on before that is closed by exec().

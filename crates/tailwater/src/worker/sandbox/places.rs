@@ -255,7 +255,8 @@ impl PathRules {
 impl fmt::Display for PathRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |what: &str| self.iter().filter(|place| place.purpose() == what).count();
-        let (written, read) = (count("writing in"), count("reading"));
+        let written = count("writing in");
+        let read = count("reading");
         let plural = if written == 1 { "" } else { "s" };
         write!(f, "files may be written in {written} place{plural}")?;
         if read > 0 {

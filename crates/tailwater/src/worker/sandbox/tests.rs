@@ -77,7 +77,8 @@ fn rules_are_compared() {
             Some("reading \"{prefix}\""),
         ),
     ] {
-        let (old, new) = (rules(main, old, worker), rules(main, new, worker));
+        let old = rules(main, old, worker);
+        let new = rules(main, new, worker);
         let expected = expected.map(|text: &str| text.replace("{prefix}", &dir.path().to_string_lossy()));
         assert_eq!(old.lacks(&new), expected, "{main} {old:?} {new:?}");
         assert_eq!(old.covers(&new), expected.is_none());
@@ -117,7 +118,8 @@ fn kernel_without_landlock_is_a_notice_or_an_error() {
         let rules = SandboxRules::of(&config(&dir, &text), ProcessRole::Worker);
         rules.check_status(Ok(status)).map_err(|fault| fault.message)
     };
-    let (none, disabled) = (LandlockStatus::NotImplemented, LandlockStatus::NotEnabled);
+    let none = LandlockStatus::NotImplemented;
+    let disabled = LandlockStatus::NotEnabled;
     let old = LandlockStatus::Available { effective_abi: ABI::V1, kernel_abi: None };
     let not = || RulesetStatus::NotEnforced;
     let notice = |text: &str| Ok((Level::Notice, format!("sandbox: {text}, files are not restricted")));
@@ -352,7 +354,8 @@ fn attempt(name: &str, dir: &Path, port: &str) -> io::Result<()> {
             Ok(rustix::net::sendto(&socket, b"x", flags, &to).map(drop)?)
         }
         "connect over several paths" => {
-            let (family, kind) = (rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM);
+            let family = rustix::net::AddressFamily::INET;
+            let kind = rustix::net::SocketType::STREAM;
             Ok(rustix::net::socket(family, kind, Some(rustix::net::ipproto::MPTCP)).map(drop)?)
         }
         "talk to the kernel's cryptography" => {
@@ -361,8 +364,8 @@ fn attempt(name: &str, dir: &Path, port: &str) -> io::Result<()> {
             Ok(rustix::net::socket(family, kind, None).map(drop)?)
         }
         "ask the kernel for its interfaces" => {
-            let (family, kind) =
-                (rustix::net::AddressFamily::from_raw(NETLINK), rustix::net::SocketType::RAW);
+            let family = rustix::net::AddressFamily::from_raw(NETLINK);
+            let kind = rustix::net::SocketType::RAW;
             rustix::net::socket(family, kind, None)?;
             Ok(rustix::net::socket(family, rustix::net::SocketType::DGRAM, None).map(drop)?)
         }

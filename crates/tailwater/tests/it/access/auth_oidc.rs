@@ -31,7 +31,8 @@ fn login_creates_a_session_and_returns() {
     assert_eq!(arg(&url, "code_challenge_method"), Some("S256"));
     let here = "http%3A%2F%2Flocalhost%2Foidc_callback";
     assert_eq!(arg(&url, "redirect_uri"), Some(here));
-    let (state, nonce) = (arg(&url, "state").unwrap(), arg(&url, "nonce").unwrap());
+    let state = arg(&url, "state").unwrap();
+    let nonce = arg(&url, "nonce").unwrap();
     provider.change(|script| script.claims = json!({ "nonce": nonce }));
     let back = get_with(&server, &format!("/oidc_callback?state={state}&code=c%2Bd"), &browser);
     assert_eq!(back.status, 302, "{}", server.error_log());
@@ -72,7 +73,8 @@ fn logins_of_one_client_do_not_flood_the_provider() {
     let begin = || {
         let (url, browser) = begin(&server, "/app");
         // The code has the nonce for the ID token.
-        let (code, state) = (arg(&url, "nonce").unwrap(), arg(&url, "state").unwrap());
+        let code = arg(&url, "nonce").unwrap();
+        let state = arg(&url, "state").unwrap();
         let target = format!("/oidc_callback?code={code}&state={state}");
         let mut client = server.connect().unwrap();
         client
@@ -280,8 +282,8 @@ fn logout_ends_the_session_here_and_there() {
          server { listen 127.0.0.1:{port1}; return 200 other; }",
     );
     let response = get(&server, "/");
-    let (url, browser) =
-        (response.field("Location").unwrap().to_owned(), cookie(&response, "SID_LOGIN").unwrap());
+    let url = response.field("Location").unwrap().to_owned();
+    let browser = cookie(&response, "SID_LOGIN").unwrap();
     assert_eq!(arg(&url, "code_challenge"), None);
     provider.change(|script| script.claims = json!({ "nonce": arg(&url, "nonce").unwrap() }));
     let back = get_with(&server, &format!("/cb?code=c&state={}", arg(&url, "state").unwrap()), &browser);

@@ -174,7 +174,8 @@ fn closed_client_connection_ends_the_subrequest() {
     let (sender, receiver) = channel();
     let subrequest = thread::spawn(move || {
         let (mut connection, _) = origin.accept().unwrap();
-        let (mut all, mut byte) = (Vec::new(), [0]);
+        let mut all = Vec::new();
+        let mut byte = [0];
         while !all.ends_with(b"\r\n\r\n") && connection.read(&mut byte).unwrap() == 1 {
             all.push(byte[0]);
         }

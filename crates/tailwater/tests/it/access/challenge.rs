@@ -41,7 +41,8 @@ fn attribute<'p>(page: &'p str, name: &str) -> &'p str {
 
 /// The answer to the puzzle of a page.
 fn solve(page: &str) -> String {
-    let (puzzle, bits) = (attribute(page, "data-puzzle"), attribute(page, "data-bits").parse().unwrap());
+    let puzzle = attribute(page, "data-puzzle");
+    let bits = attribute(page, "data-bits").parse().unwrap();
     answer(puzzle, |zeros: u32| zeros >= bits)
 }
 
@@ -359,8 +360,8 @@ fn secret_is_kept_over_reloads_and_upgrades_and_shared_by_servers() {
     let html = || server().file("html/a.html", "content");
     let secret = "challenge_secret secret;";
     let with_secret = || html().file("conf/secret", "the same secret on both");
-    let (one, other) =
-        (start_server(with_secret(), &conf(secret)), start_server(with_secret(), &conf(secret)));
+    let one = start_server(with_secret(), &conf(secret));
+    let other = start_server(with_secret(), &conf(secret));
     let cookie = pass(&one, "/a.html", &[]);
     assert_eq!(open(&other, "/a.html", &[&cookie]).status, 200);
     let conf = |version: u8| {
@@ -470,7 +471,8 @@ fn agents_with_known_keys_are_not_challenged() {
 #[test]
 fn crawlers_are_verified_by_their_names() {
     let dns = DnsServer::start(|query, out| {
-        let (name, answer) = (&*query.name, query.answer());
+        let name = &*query.name;
+        let answer = query.answer();
         out.send(match (name, query.kind) {
             ("1.2.0.192.in-addr.arpa", kind::PTR) => {
                 answer.record(name, 60, Data::Ptr("crawl-1.bot.example")).bytes()
@@ -504,7 +506,8 @@ fn crawlers_are_verified_by_their_names() {
         ("192.0.2.4", "Examplebot/1", (403, "asked")),
         ("192.0.2.5", "Browser/1", (403, "asked")),
     ] {
-        let (addr, agent) = (format!("X-Real-IP: {addr}"), format!("User-Agent: {agent}"));
+        let addr = format!("X-Real-IP: {addr}");
+        let agent = format!("User-Agent: {agent}");
         let response = request(&server, "GET /a.html", &[accept, &addr, &agent]);
         assert_eq!((response.status, status(&response)), expected, "{addr} {agent}");
     }

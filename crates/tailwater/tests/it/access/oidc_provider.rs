@@ -44,7 +44,8 @@ pub(super) struct Script {
 
 impl Provider {
     pub(super) fn start() -> Self {
-        let (authority, keys) = (Authority::new(), Arc::new((TokenKey::rsa("1"), TokenKey::rsa("1"))));
+        let authority = Authority::new();
+        let keys = Arc::new((TokenKey::rsa("1"), TokenKey::rsa("1")));
         let script = Arc::new(Mutex::new(Script {
             claims: json!({}),
             metadata: json!({}),
@@ -56,7 +57,10 @@ impl Provider {
         }));
         let asked = Arc::new(Mutex::new(Vec::new()));
         let gate = Arc::new(Mutex::new(()));
-        let (scripted, noted, closed, signing) = (script.clone(), asked.clone(), gate.clone(), keys.clone());
+        let scripted = script.clone();
+        let noted = asked.clone();
+        let closed = gate.clone();
+        let signing = keys.clone();
         let config = Authority::server(ALL_VERSIONS, &authority.certify(&["localhost"]));
         let addr = secured(config, move |mut conn| {
             while let Some(head) = conn.head() {
@@ -139,7 +143,8 @@ fn may_have(form: &str, script: &Mutex<Script>) -> bool {
 
 /// Response of the token endpoint.
 fn tokens(issuer: &str, form: &str, key: &TokenKey, script: &Script) -> String {
-    let (form, mut claims) = (format!("?{form}"), claims(issuer, script));
+    let form = format!("?{form}");
+    let mut claims = claims(issuer, script);
     let access_token = match arg(&form, "code") {
         Some(code) => {
             if claims.get("nonce").is_none() && !script.claims.as_object().unwrap().contains_key("nonce") {

@@ -64,7 +64,8 @@ fn orderer(engine: &FakeNats) -> Option<String> {
 #[test]
 fn one_node_orders_for_all() {
     for challenge in ["http-01", "tls-alpn-01"] {
-        let (ca, engine) = (Ca::start(Script::default()), FakeNats::start());
+        let ca = Ca::start(Script::default());
+        let engine = FakeNats::start();
         let more = format!("challenge {challenge};");
         let first = node(&ca, &engine, "n0", &more);
         // It has the lease, and waits for the authority to look.
@@ -109,7 +110,8 @@ fn one_node_orders_for_all_over_etcd() {
 #[test]
 fn another_node_orders_after_the_one_with_the_lease_was_killed() {
     let script = Script { misbehaviour: Misbehaviour::Silent, ..Script::default() };
-    let (ca, engine) = (Ca::start(script), FakeNats::start());
+    let ca = Ca::start(script);
+    let engine = FakeNats::start();
     let first = node(&ca, &engine, "n0", "");
     assert!(wait::until(PATIENCE, || orderer(&engine).as_deref() == Some("n0")), "{}", first.error_log());
     let second = node(&ca, &engine, "n1", "");
@@ -122,7 +124,8 @@ fn another_node_orders_after_the_one_with_the_lease_was_killed() {
 
 #[test]
 fn keys_are_rotated_and_a_node_without_them_orders_nothing() {
-    let (ca, engine) = (Ca::start(Script::default()), FakeNats::start());
+    let ca = Ca::start(Script::default());
+    let engine = FakeNats::start();
     let first = node(&ca, &engine, "n0", "");
     validate_at(&ca, &first);
     let leaf = wait_leaf(&ca, &first);
@@ -144,7 +147,8 @@ fn keys_are_rotated_and_a_node_without_them_orders_nothing() {
 
 #[test]
 fn nothing_is_ordered_without_the_engine() {
-    let (ca, engine) = (Ca::start(Script::default()), FakeNats::start());
+    let ca = Ca::start(Script::default());
+    let engine = FakeNats::start();
     engine.go_away();
     let node = node(&ca, &engine, "n0", "");
     validate_at(&ca, &node);

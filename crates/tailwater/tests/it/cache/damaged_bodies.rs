@@ -272,7 +272,9 @@ fn crc32(parts: &[&[u8]]) -> [u8; 4] {
 
 /// Makes a file of version 1 of one of version 2.
 fn of_version_1(mut file: Vec<u8>) -> Vec<u8> {
-    let (head, body_len, used) = (number(&file, 12, 4), number(&file, 24, 8), number(&file, 16, 4));
+    let head = number(&file, 12, 4);
+    let body_len = number(&file, 24, 8);
+    let used = number(&file, 16, 4);
     file.truncate(head + body_len);
     file[8..10].copy_from_slice(&[1, 0]);
     let state = crc32(&[&file[40..56], &file[72..80], &file[24..32]]);

@@ -134,7 +134,8 @@ fn segments_on_a_loop_device_survive_kills() {
 
 #[test]
 fn device_is_used_in_turn_and_stays_within_its_size() {
-    let (dir, origin) = (TempDir::new("device").unwrap(), sizes());
+    let dir = TempDir::new("device").unwrap();
+    let origin = sizes();
     let device = file(dir.path(), 41 << 20);
     assert!(format(&device, &["--segment", "4m"]).status.success());
     let server = server().start(&conf(dir.path(), &device, origin)).unwrap();
@@ -157,7 +158,8 @@ fn device_is_used_in_turn_and_stays_within_its_size() {
 
 #[test]
 fn device_with_something_else_is_refused() {
-    let (dir, origin) = (TempDir::new("device").unwrap(), sizes());
+    let dir = TempDir::new("device").unwrap();
+    let origin = sizes();
     let device = file(dir.path(), 64 << 20);
     let start = || server().start(&conf(dir.path(), &device, origin)).err().map(|error| error.to_string());
     let said = start().unwrap();
@@ -182,7 +184,8 @@ fn device_with_something_else_is_refused() {
 
 #[test]
 fn responses_of_a_device_that_was_used_elsewhere_are_forgotten() {
-    let (dir, origin) = (TempDir::new("device").unwrap(), sizes());
+    let dir = TempDir::new("device").unwrap();
+    let origin = sizes();
     let device = file(dir.path(), 64 << 20);
     assert!(format(&device, &[]).status.success());
     let with = conf(dir.path(), &device, origin);
@@ -238,7 +241,8 @@ fn device_parameters_are_checked() {
 
 #[test]
 fn direct_segments_are_hits_without_the_page_cache() {
-    let (dir, origin) = (TempDir::new("device").unwrap(), sizes());
+    let dir = TempDir::new("device").unwrap();
+    let origin = sizes();
     let conf = conf(dir.path(), Path::new("x"), origin).replace("device=x", "direct=on");
     let mut first = server().start(&conf).unwrap();
     for size in SIZES {

@@ -358,7 +358,8 @@ fn example_of_webdav_invalidates() {
     let server = example("WebDAV", origin);
     request(&server, "GET /file", &[]);
     request(&server, "GET /other", &[]);
-    let (file, other) = (wait_for_hit(&server, "/file").text(), wait_for_hit(&server, "/other").text());
+    let file = wait_for_hit(&server, "/file").text();
+    let other = wait_for_hit(&server, "/other").text();
     assert_eq!(request(&server, "PUT /file", &["Content-Length: 0"]).status, 200);
     let is_new = || request(&server, "GET /file", &[]).text() != file;
     assert!(wait::until(wait::TIMEOUT, is_new), "{}", server.error_log());

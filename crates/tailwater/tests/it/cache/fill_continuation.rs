@@ -45,7 +45,8 @@ fn send_rest(conn: &mut Conn, head: &str, fields: &str) {
 fn waiting_clients(server: &Server, count: usize) -> Vec<thread::JoinHandle<Option<Vec<u8>>>> {
     let ready = Arc::new(Barrier::new(count + 1));
     let clients = (0..count).map(|_| {
-        let (addr, ready) = (server.addr(), ready.clone());
+        let addr = server.addr();
+        let ready = ready.clone();
         thread::spawn(move || {
             let mut client = Client::connect(addr).unwrap();
             client.send("GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -276,7 +277,8 @@ fn dripping_fill_is_continued_after_the_lock_age() {
     // Three bytes, and then one again and again: far from what anybody could wait for.
     const LEN: usize = 100_000;
     let (open, _) = gate();
-    let (is_over, is_dripping) = (open.clone(), Arc::new(AtomicUsize::new(0)));
+    let is_over = open.clone();
+    let is_dripping = Arc::new(AtomicUsize::new(0));
     let dripped = is_dripping.clone();
     let (addr, request_count) = counting(move |conn, request, nth| {
         if nth == 0 {

@@ -150,7 +150,9 @@ impl Pages {
     /// Clients with mixed requests, until the server is gone or `is_over`.
     fn load(self: &Arc<Self>, addr: SocketAddr, seed: u64, is_over: &Arc<AtomicBool>) -> Vec<JoinHandle<()>> {
         let client = |nth| {
-            let (pages, is_over, mut random) = (self.clone(), is_over.clone(), Random::new(seed << 8 | nth));
+            let pages = self.clone();
+            let is_over = is_over.clone();
+            let mut random = Random::new(seed << 8 | nth);
             thread::spawn(move || {
                 while !is_over.load(SeqCst) {
                     let page = random.below(PAGES).min(random.below(PAGES));
@@ -299,9 +301,11 @@ impl Drop for Failing<'_> {
 
 /// Kills servers at the same time, so many times in all.
 fn kill_and_restart(store: Store) {
-    let (kills, seed) = (env_number("TAILWATER_KILLS", ROUNDS), env_number("TAILWATER_TORTURE_SEED", 1));
+    let kills = env_number("TAILWATER_KILLS", ROUNDS);
+    let seed = env_number("TAILWATER_TORTURE_SEED", 1);
     let servers = env_number("TAILWATER_KILLED_AT_ONCE", 1).clamp(1, kills.max(1));
-    let (began, has_failed) = (Instant::now(), AtomicBool::new(false));
+    let began = Instant::now();
+    let has_failed = AtomicBool::new(false);
     thread::scope(|scope| {
         for nth in 0..servers {
             // The first ones have one more if it cannot be divided.
@@ -316,7 +320,8 @@ fn kill_and_restart(store: Store) {
 /// Kills one server, so many times, and starts it on the same directory; ends early if another one has failed.
 fn kill_one_and_restart(store: Store, kills: u64, seed: u64, has_failed: &AtomicBool) {
     let _failing = Failing(has_failed);
-    let (pages, dir) = (Pages::new(), TempDir::new("cache-killed").unwrap());
+    let pages = Pages::new();
+    let dir = TempDir::new("cache-killed").unwrap();
     let serving = pages.clone();
     let origin = origin(move |mut conn| serving.serve(&mut conn));
     let mut random = Random::new(seed);

@@ -363,7 +363,8 @@ fn failing_member_is_left_out_and_comes_back() {
         // Otherwise the segments would be in memory.
         let direct = if store == "store=log" { "direct=on" } else { "" };
         let Some(mut cache) = Disks::new(&format!("slow=200ms {store} {direct}")) else { return };
-        let (share, what) = (cache.failing_share(), format!("{fault:?} {store}"));
+        let share = cache.failing_share();
+        let what = format!("{fault:?} {store}");
         assert!(share > 4);
         // What is open is closed, so that each page is read from its disk.
         let conf = cache.conf.clone();

@@ -241,7 +241,8 @@ fn hit_times_are_counted_by_source() {
     store_all(&server, &["/a"]);
     assert_eq!(had(&server, "/a"), "HIT");
     // The entry is open now, and its body in memory.
-    let (inline, all) = (count("inline"), hits());
+    let inline = count("inline");
+    let all = hits();
     for _ in 0..5 {
         assert_eq!(had(&server, "/a"), "HIT");
     }
@@ -257,7 +258,8 @@ fn hit_times_are_counted_by_source() {
     assert_eq!(hits(), large + 1);
     assert!(count("disk") > before, "{}", get(&server, "/metrics").text());
     // What something else answers in the place of has no first byte.
-    let (before, all) = ((count("inline"), count("disk")), hits());
+    let before = (count("inline"), count("disk"));
+    let all = hits();
     let is_hit =
         || get(&server, "/elsewhere").text() == "[\"caches\",\"keyvals\",\"upstreams\"]" && hits() > all;
     assert!(wait::until(wait::TIMEOUT, is_hit), "{}", server.error_log());

@@ -83,7 +83,8 @@ fn wait_snapshot(dir: &Path, server: &Server) {
 #[test]
 fn oldest_responses_of_an_owner_above_its_quota_are_evicted() {
     for store in STORES {
-        let (dir, origin) = (TempDir::new("quota").unwrap(), sizes());
+        let dir = TempDir::new("quota").unwrap();
+        let origin = sizes();
         let server = server().start(&conf(dir.path(), origin, store, "$arg_owner 200k")).unwrap();
         wait_loaded(&server);
         (0..3).for_each(|nth| assert!(!is_hit(&server, "b", nth)));
@@ -122,7 +123,8 @@ fn oldest_responses_of_an_owner_above_its_quota_are_evicted() {
 #[test]
 fn quotas_count_over_a_restart_and_a_kill() {
     for store in STORES {
-        let (dir, origin) = (TempDir::new("quota").unwrap(), sizes());
+        let dir = TempDir::new("quota").unwrap();
+        let origin = sizes();
         let conf = |quota: &str| conf(dir.path(), origin, store, quota);
         let mut first = server().start(&conf("$arg_owner 1m")).unwrap();
         wait_loaded(&first);
@@ -159,7 +161,8 @@ fn quotas_count_over_a_restart_and_a_kill() {
 #[test]
 fn response_larger_than_its_quota_is_not_stored() {
     for store in STORES {
-        let (dir, origin) = (TempDir::new("quota").unwrap(), sizes());
+        let dir = TempDir::new("quota").unwrap();
+        let origin = sizes();
         let server = server().start(&conf(dir.path(), origin, store, "$arg_owner 10k")).unwrap();
         for _ in 0..2 {
             let response = ask(&server, "a", 0);
@@ -202,7 +205,8 @@ fn response_of_unknown_length_above_its_quota_evicts_no_others() {
 
 #[test]
 fn responses_of_freed_segments_count_no_more() {
-    let (dir, origin) = (TempDir::new("quota").unwrap(), sizes());
+    let dir = TempDir::new("quota").unwrap();
+    let origin = sizes();
     let conf = conf(dir.path(), origin, "store=log segment=4m max_size=16m", "$arg_owner 200k");
     // A snapshot is no occasion to look what has gone.
     let server = server().start(&conf.replace("snapshot=1s", "snapshot=off")).unwrap();
@@ -217,7 +221,8 @@ fn responses_of_freed_segments_count_no_more() {
 #[test]
 fn members_share_a_quota() {
     for store in STORES {
-        let (dir, origin) = (TempDir::new("quota").unwrap(), sizes());
+        let dir = TempDir::new("quota").unwrap();
+        let origin = sizes();
         let members = format!("{store} member=@b member=@c:1g max_size=3g");
         let server = server().start(&conf(dir.path(), origin, &members, "$arg_owner 600k")).unwrap();
         (0..80).for_each(|nth| assert!(!is_hit(&server, "a", nth)));

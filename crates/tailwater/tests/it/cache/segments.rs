@@ -47,7 +47,8 @@ fn files(dir: &Path, found: &mut [Vec<String>; 2]) {
 
 #[test]
 fn small_responses_are_packed_and_survive_a_kill() {
-    let (dir, origin) = (TempDir::new("segments").unwrap(), sizes());
+    let dir = TempDir::new("segments").unwrap();
+    let origin = sizes();
     let sizes = [1, 300, 4096, 32 << 10, 100_000, 900_000, 2 << 20];
     for parameters in ["store=log snapshot=off", "store=log snapshot=1s"] {
         let mut killed = cached(dir.path(), origin, parameters);
@@ -76,7 +77,8 @@ fn small_responses_are_packed_and_survive_a_kill() {
 
 #[test]
 fn record_is_a_hit_while_the_snapshot_is_read() {
-    let (dir, origin) = (TempDir::new("segments").unwrap(), sizes());
+    let dir = TempDir::new("segments").unwrap();
+    let origin = sizes();
     let mut killed = cached(dir.path(), origin, "store=log snapshot=1s");
     assert!(wait::until(wait::TIMEOUT, || is_hit(&killed, 7000)));
     // Header and a page.
@@ -98,7 +100,8 @@ fn record_is_a_hit_while_the_snapshot_is_read() {
 
 #[test]
 fn unused_segment_is_removed_as_a_whole() {
-    let (dir, origin) = (TempDir::new("segments").unwrap(), sizes());
+    let dir = TempDir::new("segments").unwrap();
+    let origin = sizes();
     let server = cached(dir.path(), origin, "store=log segment=4m inactive=3s");
     for size in [100, 200, 2 << 20] {
         assert!(wait::until(wait::TIMEOUT, || is_hit(&server, size)), "{size}");
@@ -114,7 +117,8 @@ fn unused_segment_is_removed_as_a_whole() {
 
 #[test]
 fn purged_record_stays_purged_after_a_kill() {
-    let (dir, origin) = (TempDir::new("segments").unwrap(), sizes());
+    let dir = TempDir::new("segments").unwrap();
+    let origin = sizes();
     let mut killed = cached(dir.path(), origin, "store=log");
     for size in [5000, 6000] {
         assert!(wait::until(wait::TIMEOUT, || is_hit(&killed, size)));
@@ -132,7 +136,8 @@ fn purged_record_stays_purged_after_a_kill() {
 
 #[test]
 fn segments_are_freed_and_used_responses_are_kept() {
-    let (dir, origin) = (TempDir::new("segments").unwrap(), sizes());
+    let dir = TempDir::new("segments").unwrap();
+    let origin = sizes();
     let server = cached(dir.path(), origin, "store=log segment=4m max_size=12m");
     assert!(wait::until(wait::TIMEOUT, || is_hit(&server, 1000)));
     for nth in 0..40_usize {

@@ -229,7 +229,9 @@ fn empty_segment_of_a_killed_server_is_not_damaged() {
 fn exchanged_segments_are_misses_and_give_their_space_back() {
     for parameters in ["snapshot=1s max_size=24m", "snapshot=off max_size=24m"] {
         let killed = Killed::new(parameters);
-        let (a, b, away) = (killed.segment(0), killed.segment(1), killed.segment(77).with_extension("x"));
+        let a = killed.segment(0);
+        let b = killed.segment(1);
+        let away = killed.segment(77).with_extension("x");
         fs::rename(&a, &away).unwrap();
         fs::rename(&b, &a).unwrap();
         fs::rename(&away, &b).unwrap();

@@ -90,12 +90,14 @@ impl Ranged {
 /// Answers with the part of `content` that is asked for.
 fn part(conn: &mut Conn, head: &str, fields: &str, content: &[u8]) {
     let Some((start, end)) = range(head) else { return conn.answer(fields, content) };
-    let (end, len) = (end.min(content.len()), content.len());
+    let end = end.min(content.len());
+    let len = content.len();
     if start >= len {
         let unsatisfied = format!("Content-Range: bytes */{len}\r\nContent-Length: 0\r\n\r\n");
         return conn.send(format!("HTTP/1.1 416 Requested Range Not Satisfiable\r\n{unsatisfied}"));
     }
-    let (last, size) = (end - 1, end - start);
+    let last = end - 1;
+    let size = end - start;
     let mut said = format!(
         "HTTP/1.1 206 Partial Content\r\nAccept-Ranges: bytes\r\n{fields}\
          Content-Range: bytes {start}-{last}/{len}\r\nContent-Length: {size}\r\n\r\n"
@@ -162,7 +164,8 @@ fn only_the_slices_of_a_range_are_fetched() {
         ("bytes=-4500", 0..4500, vec![0, 1, 2, 3, 4]),
     ] {
         let response = request(&server, "GET /", &[&format!("Range: {requested}")]);
-        let (first, last) = (part.start, part.end - 1);
+        let first = part.start;
+        let last = part.end - 1;
         let expected = format!("bytes {first}-{last}/4500");
         assert_eq!(
             (response.status, response.field("Content-Range")),
@@ -248,7 +251,8 @@ fn expired_slice_is_fetched_alone() {
     wait_stored(&server, 3);
     let known = slices("/", 0..3);
     // They need not become stale in the same second.
-    let (mut was_stale, mut requests) = (false, Vec::new());
+    let mut was_stale = false;
+    let mut requests = Vec::new();
     let all_anew = || {
         let response = get(&server, "/");
         assert!(response.body == content(2500));
@@ -266,7 +270,8 @@ fn slices_are_fetched_as_the_client_reads() {
     const SLICE: usize = 4 << 20;
     let origin = Ranged::answering(|conn, head| {
         let (start, end) = range(head).unwrap();
-        let (last, len) = (end - 1, SLICE * 100);
+        let last = end - 1;
+        let len = SLICE * 100;
         conn.send(format!(
             "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {start}-{last}/{len}\r\nContent-Length: {SLICE}\r\n\r\n"
         ));
@@ -379,7 +384,8 @@ fn changed_slice_behind_stored_ones_ends_one_response_only() {
 #[test]
 fn slices_of_two_versions_are_never_mixed() {
     // As from two servers behind one name of which one has not got the new version yet.
-    let (nth, agree) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let nth = Arc::new(AtomicUsize::new(0));
+    let agree = Arc::new(AtomicBool::new(false));
     let is_agreed = agree.clone();
     let origin = Ranged::answering(move |conn, head| {
         let is_odd = nth.fetch_add(1, SeqCst) % 2 == 1;

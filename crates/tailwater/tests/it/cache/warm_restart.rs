@@ -61,7 +61,8 @@ fn fill(server: &Server, snapshot: &Path) {
 
 #[test]
 fn killed_server_knows_its_cache_at_once() {
-    let (dir, origin) = (TempDir::new("warm").unwrap(), origin_of_pages());
+    let dir = TempDir::new("warm").unwrap();
+    let origin = origin_of_pages();
     let snapshot = dir.path().join("cache/snapshot");
     let mut killed = cached(dir.path(), origin, "snapshot=1s");
     fill(&killed, &snapshot);
@@ -78,7 +79,8 @@ fn killed_server_knows_its_cache_at_once() {
 
 #[test]
 fn limits_hold_before_the_directory_is_walked() {
-    let (dir, origin) = (TempDir::new("warm").unwrap(), origin_of_pages());
+    let dir = TempDir::new("warm").unwrap();
+    let origin = origin_of_pages();
     let mut killed = cached(dir.path(), origin, "snapshot=1s");
     fill(&killed, &dir.path().join("cache/snapshot"));
     kill(&mut killed);
@@ -91,7 +93,8 @@ fn limits_hold_before_the_directory_is_walked() {
 
 #[test]
 fn damaged_snapshot_is_told_and_costs_nothing_else() {
-    let (dir, origin) = (TempDir::new("warm").unwrap(), origin_of_pages());
+    let dir = TempDir::new("warm").unwrap();
+    let origin = origin_of_pages();
     let snapshot = dir.path().join("cache/snapshot");
     let mut killed = cached(dir.path(), origin, "snapshot=1s");
     fill(&killed, &snapshot);

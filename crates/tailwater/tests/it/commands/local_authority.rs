@@ -95,7 +95,8 @@ fn site() -> TempDir {
 
 #[test]
 fn local_names_have_a_certificate_of_the_local_authority() {
-    let (user, site) = (User::new(), site());
+    let user = User::new();
+    let site = site();
     let path = site.path().to_str().unwrap();
     let served = user.start(&["serve", path, "--tls", "localhost", "--tls", "app.test"]);
     let url = format!("https://localhost:{}/", served.port.number());
@@ -130,7 +131,8 @@ fn local_names_have_a_certificate_of_the_local_authority() {
 
 #[test]
 fn proxy_checks_certificates_of_https_servers_unless_told_not_to() {
-    let (user, site) = (User::new(), site());
+    let user = User::new();
+    let site = site();
     let origin = user.start(&["serve", site.path().to_str().unwrap(), "--tls", "localhost"]);
     let url = format!("https://localhost:{}", origin.port.number());
     let get = |proxied: &Running| {

@@ -133,7 +133,9 @@ fn requests_are_balanced_and_a_dead_server_is_skipped() {
             }
         })
     };
-    let (a, b, none) = (named("a"), named("b"), unused_addr());
+    let a = named("a");
+    let b = named("b");
+    let none = unused_addr();
     let [first, second, third] = [a, b, none].map(|addr| addr.to_string());
     let proxied = Proxied::start(&[&first, &second, &third]);
     proxied.says(&format!("tailwater: [warn] http://{none} does not answer yet: connection refused"));
@@ -415,7 +417,8 @@ fn ctrl_c_finishes_requests() {
 #[test]
 fn unusable_arguments_are_refused_with_their_reason() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (taken, none) = (taken.local_addr().unwrap().to_string(), unused_addr().to_string());
+    let taken = taken.local_addr().unwrap().to_string();
+    let none = unused_addr().to_string();
     for (words, expected) in [
         (vec![], "tailwater: no URL: where are the requests to go?".to_owned()),
         (

@@ -7,8 +7,10 @@ use crate::support::server;
 /// Sizes at which a quadratic step would take minutes, and a linear one a second.
 #[test]
 fn load_time_grows_linearly() {
-    let (mut map, mut geo, mut ranges, mut servers) =
-        (String::new(), String::new(), String::new(), String::new());
+    let mut map = String::new();
+    let mut geo = String::new();
+    let mut ranges = String::new();
+    let mut servers = String::new();
     for n in 0..20_000 {
         writeln!(map, "key{n}.example.com 'value {n}';").unwrap();
         writeln!(geo, "10.{}.{}.0/24 {n};", n / 256, n % 256).unwrap();

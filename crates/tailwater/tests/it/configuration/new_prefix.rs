@@ -27,7 +27,8 @@ fn start_creates_missing_directories_of_the_prefix() {
             ),
         )
         .unwrap();
-    let (prefix, conf) = (dir.join("new/prefix"), conf.to_str().unwrap());
+    let prefix = dir.join("new/prefix");
+    let conf = conf.to_str().unwrap();
     let at = prefix.to_str().unwrap();
     let (is_fine, said) = run(&["-tq", "-p", at, "-c", conf]);
     assert_eq!((is_fine, said.as_str()), (true, ""));

@@ -32,7 +32,9 @@ fn reloads_of_loops_and_sockets_lose_no_connection() {
         )
     };
     let mut server = server().start(&conf(4, "reuseport", 0)).unwrap();
-    let (addr, over, served) = (server.addr(), AtomicBool::new(false), AtomicU64::new(0));
+    let addr = server.addr();
+    let over = AtomicBool::new(false);
+    let served = AtomicU64::new(0);
     thread::scope(|scope| {
         let clients = [(); 4].map(|()| {
             scope.spawn(|| {

@@ -330,8 +330,10 @@ fn statuses(client: &mut Http2, count: usize) -> Vec<u16> {
 
 #[test]
 fn upstream_connections_count_as_worker_connections() {
-    let (released, opened) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let (is_released, open) = (released.clone(), opened.clone());
+    let released = Arc::new(AtomicBool::new(false));
+    let opened = Arc::new(AtomicUsize::new(0));
+    let is_released = released.clone();
+    let open = opened.clone();
     let addr = origin(move |mut conn| {
         open.fetch_add(1, SeqCst);
         while conn.head().is_some() {
@@ -372,8 +374,10 @@ fn idle_clients_are_closed_for_an_upstream_connection() {
 
 #[test]
 fn idle_upstream_connections_are_closed_for_clients() {
-    let (came, closed) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (connected, ended) = (came.clone(), closed.clone());
+    let came = Arc::new(AtomicUsize::new(0));
+    let closed = Arc::new(AtomicUsize::new(0));
+    let connected = came.clone();
+    let ended = closed.clone();
     let addr = origin(move |mut conn| {
         connected.fetch_add(1, SeqCst);
         while conn.head().is_some() {

@@ -37,7 +37,8 @@ impl Crowd {
             })
             .collect();
         let (taken, is_over) = <(Arc<AtomicU64>, Arc<AtomicBool>)>::default();
-        let (counts, ends) = (taken.clone(), is_over.clone());
+        let counts = taken.clone();
+        let ends = is_over.clone();
         let reader = thread::spawn(move || {
             let mut buffer = vec![0; 1 << 20];
             while !ends.load(Relaxed) {

@@ -83,7 +83,8 @@ fn time_without_a_response_ends_with_504() {
 
 #[test]
 fn begun_response_is_cut() {
-    let (dripping, silent) = (dripping(), silent());
+    let dripping = dripping();
+    let silent = silent();
     let server = start(
         with_large_file(),
         &format!(
@@ -167,7 +168,8 @@ fn request_with_body(server: &Server, target: &str) -> u16 {
 
 #[test]
 fn http3_request_has_the_same_limit() {
-    let (silent, dripping) = (silent(), dripping());
+    let silent = silent();
+    let dripping = dripping();
     let http3 = start_http3(&format!(
         "request_timeout 400ms;
          location /silent {{ proxy_pass http://{silent}; }}

@@ -39,7 +39,8 @@ fn serving(files: &[(&str, &[u8])]) -> Server {
 fn gzip_is_unpacked_for_clients_that_do_not_accept_it() {
     let large = text(700_000);
     let two = [packed(b"one, "), packed(b"two")].concat();
-    let (many, nothing) = (packed(b"x").repeat(3000), packed(b"").repeat(3000));
+    let many = packed(b"x").repeat(3000);
+    let nothing = packed(b"").repeat(3000);
     let server = serving(&[
         ("a", &packed(b"hello")),
         ("empty", &packed(b"")),

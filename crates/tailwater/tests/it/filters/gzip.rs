@@ -318,7 +318,8 @@ fn subrequests_are_compressed_with_the_main_response() {
         "gzip on; brotli on; zstd on; ssi on; gunzip on; location = /part.html { gzip_static on; brotli_static on; }
          location = /framed.html { alias html/page.html; add_after_body /part.html; }",
     );
-    let (page, part) = (format!("before {} after", text(1000)), text(1000));
+    let page = format!("before {} after", text(1000));
+    let part = text(1000);
     for (target, expected) in [("/page.html", page.clone()), ("/framed.html", format!("{page}{part}"))] {
         for coding in ["gzip", "br", "zstd"] {
             let response =

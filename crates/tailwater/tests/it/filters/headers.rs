@@ -15,7 +15,8 @@ fn seconds(response: &Response, name: &str) -> i64 {
     let [_, day, month, year, hour, minute, second, "GMT"] = words[..] else { panic!("{name}: {text}") };
     let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let month = 1 + months.iter().position(|name| *name == month).unwrap() as i64;
-    let (year, day) = (year.parse::<i64>().unwrap(), day.parse::<i64>().unwrap());
+    let year = year.parse::<i64>().unwrap();
+    let day = day.parse::<i64>().unwrap();
     // Days since 0000-03-01, with years that begin in March.
     let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719_468;

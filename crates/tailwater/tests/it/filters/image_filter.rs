@@ -198,7 +198,8 @@ fn pictures_are_turned_as_their_exif_data_say() {
         let jpeg = oriented_jpeg(number, number % 2 == 0);
         assert!(of("same").body == jpeg, "{number}");
         assert!(of("size").text().contains("\"width\": 40, \"height\": 20"), "{number}");
-        let (is_turned, stored) = (number > 4, quarters(&jpeg));
+        let is_turned = number > 4;
+        let stored = quarters(&jpeg);
         let (width, height) = if is_turned { (10, 20) } else { (20, 10) };
         assert_eq!(quarters(&of("off/resize").body), (width, height, stored.2), "{number}");
         let expected =

@@ -287,7 +287,8 @@ fn closed_client_connection_during_an_include_is_logged_with_page_variables() {
     let include = |name: String| format!("<!--#include virtual='/slow/{name}' -->");
     let cases = [("open", Op::Open, ""), ("read", Op::Read, ""), ("stub", Op::Open, " stub='s'")];
     for (name, _, stub) in cases {
-        let (first, second) = (include(format!("{name}-a")), include(format!("{name}-b")));
+        let first = include(format!("{name}-a"));
+        let second = include(format!("{name}-b"));
         let page = if stub.is_empty() {
             format!("It: {first} and {second}")
         } else {

@@ -103,7 +103,8 @@ fn ids_differ_and_variables_have_their_values() {
     let first = get(&server, "/");
     let second = get(&server, "/");
     let word = |text: &str, at: usize| text[4 + at * 8..12 + at * 8].to_owned();
-    let (a, b) = (first.field("X-Set").unwrap(), second.field("X-Set").unwrap());
+    let a = first.field("X-Set").unwrap();
+    let b = second.field("X-Set").unwrap();
     assert_eq!((word(a, 0), word(a, 2)), (word(b, 0), word(b, 2)));
     assert_ne!(word(a, 3), word(b, 3));
     let sent = first.field("Set-Cookie").unwrap().split(';').next().unwrap();

@@ -138,7 +138,8 @@ fn engines_and_directives_that_cannot_share_are_refused() {
 
 /// Origin that answers its health checks as `is_well` says, and counts them.
 fn checked_origin(is_well: &Arc<AtomicBool>, checks: &Arc<AtomicUsize>) -> std::net::SocketAddr {
-    let (is_well, checks) = (is_well.clone(), checks.clone());
+    let is_well = is_well.clone();
+    let checks = checks.clone();
     origin(move |mut conn| {
         while let Some(head) = conn.head() {
             if head.starts_with("GET /check") {
@@ -168,7 +169,8 @@ fn checking(engine: &FakeNats, node: &str, origins: [std::net::SocketAddr; 2], c
 #[test]
 fn health_of_another_node_makes_a_node_check_at_once() {
     let engine = FakeNats::start();
-    let (is_well, checks) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicUsize::new(0)));
+    let is_well = Arc::new(AtomicBool::new(true));
+    let checks = Arc::new(AtomicUsize::new(0));
     let always = Arc::new(AtomicBool::new(true));
     let origins = [checked_origin(&is_well, &checks), checked_origin(&always, &Arc::default())];
     // One node checks often, the other one once a minute.

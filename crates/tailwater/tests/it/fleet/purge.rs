@@ -217,7 +217,8 @@ fn one_process_after_the_other_continues_the_position() {
 
 #[test]
 fn reload_changes_caches_and_engine() {
-    let (first, second) = (FakeNats::start(), FakeNats::start());
+    let first = FakeNats::start();
+    let second = FakeNats::start();
     let origin = tagged_origin();
     let mut node = start_node(server(), "n0", &first.url(), &origin);
     wait_connected(&node);

@@ -71,16 +71,21 @@ impl Relay {
             is_over: Arc::default(),
         };
         let client = Arc::new(Mutex::new(None));
-        let (from, to) = (front.try_clone().unwrap(), back.try_clone().unwrap());
-        let (known, target, is_over) = (client.clone(), relay.target.clone(), relay.is_over.clone());
+        let from = front.try_clone().unwrap();
+        let to = back.try_clone().unwrap();
+        let known = client.clone();
+        let target = relay.target.clone();
+        let is_over = relay.is_over.clone();
         thread::spawn(move || {
             forward(&from, &is_over, |bytes, peer| {
                 *known.lock().unwrap() = Some(peer);
                 to.send_to(bytes, *target.lock().unwrap())
             });
         });
-        let (target, next) = (relay.target.clone(), relay.after_retry.clone());
-        let (retries, is_over) = (relay.retries.clone(), relay.is_over.clone());
+        let target = relay.target.clone();
+        let next = relay.after_retry.clone();
+        let retries = relay.retries.clone();
+        let is_over = relay.is_over.clone();
         thread::spawn(move || {
             forward(&back, &is_over, |bytes, _| {
                 if bytes[0] & RETRY == RETRY {
@@ -144,7 +149,8 @@ fn wait_shared(engine: &FakeNats, nodes: &[&Server]) {
 #[track_caller]
 fn connects_by_token_of_another(settings: &ClientSettings, first: &Server, second: &Server) {
     let accepted = || metric(second, "quic_connections_accepted_total");
-    let (relay, before) = (Relay::start(first), accepted());
+    let relay = Relay::start(first);
+    let before = accepted();
     *relay.after_retry.lock().unwrap() = Some(second.addr_of(1));
     let mut client = Http3Client::connect(settings, relay.addr)
         .unwrap_or_else(|error| panic!("{error}: {}{}", first.error_log(), second.error_log()));
@@ -167,7 +173,8 @@ fn is_reset_by(mut client: Http3Client, relay: &Relay, node: &Server) {
 
 #[test]
 fn tokens_and_resets_of_all_nodes_are_equal() {
-    let (engine, authority) = (FakeNats::start(), Authority::new());
+    let engine = FakeNats::start();
+    let authority = Authority::new();
     let certificate = authority.certify(&["localhost"]);
     let settings = http3_settings(&authority.client(&[&TLS13]), "localhost");
     let [one, two] = ["n1", "n2"].map(|name| node_of(server(), &engine, name, &certificate, "1h"));
@@ -196,7 +203,8 @@ fn tokens_and_resets_of_all_nodes_are_equal() {
 
 #[test]
 fn connection_of_an_earlier_secret_is_reset_by_another_node() {
-    let (engine, authority) = (FakeNats::start(), Authority::new());
+    let engine = FakeNats::start();
+    let authority = Authority::new();
     let certificate = authority.certify(&["localhost"]);
     let settings = http3_settings(&authority.client(&[&TLS13]), "localhost");
     let [one, two] = ["n1", "n2"].map(|name| node_of(server(), &engine, name, &certificate, "3s"));
@@ -219,7 +227,8 @@ fn connection_of_an_earlier_secret_is_reset_by_another_node() {
 
 #[test]
 fn misuse_of_shared_host_keys_is_refused() {
-    let (engine, authority) = (FakeNats::start(), Authority::new());
+    let engine = FakeNats::start();
+    let authority = Authority::new();
     let certificate = authority.certify(&["localhost"]);
     for (fleet, quic, expected) in [
         (

@@ -282,7 +282,8 @@ fn version_that_answers_errors_is_rolled_back_and_never_the_previous_one() {
     let fleet = TestFleet::start(2);
     fleet.serve("one");
     fleet.push("location / { return 500 bad; }");
-    let (address, is_over) = (fleet.nodes[0].server.addr(), AtomicBool::new(false));
+    let address = fleet.nodes[0].server.addr();
+    let is_over = AtomicBool::new(false);
     let (is_done, text) = thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Relaxed) {

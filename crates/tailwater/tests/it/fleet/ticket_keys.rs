@@ -50,7 +50,8 @@ fn stored(engine: &FakeNats) -> Option<Vec<u8>> {
 
 #[test]
 fn session_of_one_node_is_resumed_on_another_one() {
-    let (engine, authority) = (FakeNats::start(), Authority::new());
+    let engine = FakeNats::start();
+    let authority = Authority::new();
     let certificate = authority.certify(&["localhost"]);
     let [one, two] = ["n1", "n2"].map(|name| node(&engine, name, &certificate, KEY, "1h"));
     for (first, second) in [(&one, &two), (&two, &one)] {
@@ -72,11 +73,13 @@ fn session_of_one_node_is_resumed_on_another_one() {
 
 #[test]
 fn rotated_keys_are_known_before_they_are_used() {
-    let (engine, authority) = (FakeNats::start(), Authority::new());
+    let engine = FakeNats::start();
+    let authority = Authority::new();
     let certificate = authority.certify(&["localhost"]);
     let [one, two] = ["n1", "n2"].map(|name| node(&engine, name, &certificate, KEY, "3s"));
     assert!(wait::until(wait::TIMEOUT, || resumes(&one, &two, &authority)), "{}", one.error_log());
-    let (mut rotations, mut last) = (0, stored(&engine));
+    let mut rotations = 0;
+    let mut last = stored(&engine);
     let all_resume = || {
         assert!(resumes(&one, &two, &authority) && resumes(&two, &one, &authority), "{rotations}");
         let current = stored(&engine);
@@ -89,7 +92,8 @@ fn rotated_keys_are_known_before_they_are_used() {
 
 #[test]
 fn misuse_of_shared_keys_is_refused() {
-    let (engine, authority) = (FakeNats::start(), Authority::new());
+    let engine = FakeNats::start();
+    let authority = Authority::new();
     let certificate = authority.certify(&["localhost"]);
     let keyed = "encryption_key fleet.key;";
     for (fleet, ssl, expected) in [

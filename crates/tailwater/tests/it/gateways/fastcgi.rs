@@ -315,7 +315,8 @@ fn upload_of_100_mib_arrives() {
     let sent = piece.clone();
     let addr = origin(move |mut conn| {
         let Some(request) = conn.fastcgi_head() else { return };
-        let (mut count, mut is_right) = (0_usize, true);
+        let mut count = 0_usize;
+        let mut is_right = true;
         while let Some(piece) = conn.fastcgi_piece() {
             // It repeats itself every 256 bytes.
             is_right &= sent[count % 256..].starts_with(&piece);

@@ -189,8 +189,8 @@ fn php_takes_uploads_of_100_mib() {
         (0..SIZE / piece.len()).for_each(|_| client.send(&piece).unwrap());
         assert_eq!(client.read_response().unwrap().text(), SIZE.to_string(), "{more}");
 
-        let (begin, end) =
-            ("--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n", "\r\n--b--\r\n");
+        let begin = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\n";
+        let end = "\r\n--b--\r\n";
         let length = begin.len() + SIZE + end.len();
         let head = format!("Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {length}");
         client.send(format!("POST /upload.php HTTP/1.1\r\nHost: x\r\n{head}\r\n\r\n{begin}")).unwrap();
@@ -286,7 +286,8 @@ fn python_answers_behind_uwsgi() {
     let app = dir.write("app.py", WSGI).unwrap();
     let port = Port::reserve().unwrap();
     let addr = ([127, 0, 0, 1], port.number()).into();
-    let (socket, app) = (format!("127.0.0.1:{}", port.number()), app.display().to_string());
+    let socket = format!("127.0.0.1:{}", port.number());
+    let app = app.display().to_string();
     let args = ["--plugin", "python3", "--socket", &socket, "--wsgi-file", &app, "--master", "--need-app"];
     let Some(_group) = started("uwsgi", &args, addr, "Python behind uwsgi_pass") else { return };
     let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");
@@ -326,7 +327,8 @@ fn flask_answers_behind_uwsgi() {
     let dir = TempDir::new("flask").unwrap();
     let app = dir.write("app.py", FLASK).unwrap().display().to_string();
     let port = Port::reserve().unwrap();
-    let (addr, socket) = (([127, 0, 0, 1], port.number()).into(), format!("127.0.0.1:{}", port.number()));
+    let addr = ([127, 0, 0, 1], port.number()).into();
+    let socket = format!("127.0.0.1:{}", port.number());
     let args = ["--plugin", "python3", "--socket", &socket, "--wsgi-file", &app, "--master", "--need-app"];
     let Some(group) = started("uwsgi", &args, addr, "Flask behind uwsgi_pass") else { return };
     let conf = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf");

@@ -99,7 +99,8 @@ fn too_many_parameters_are_refused() {
             echo_application()
         ),
     );
-    let (one, two) = (format!("A: {}", "x".repeat(40_000)), format!("B: {}", "x".repeat(40_000)));
+    let one = format!("A: {}", "x".repeat(40_000));
+    let two = format!("B: {}", "x".repeat(40_000));
     assert_eq!(request(&server, "GET /", &[&one]).status, 200);
     assert_eq!(request(&server, "GET /", &[&one, &two]).status, 500);
     server.wait_error_log("uwsgi request is too big: ").unwrap();

@@ -8,7 +8,8 @@ fn keepalive_disable_of_the_location_decides() {
         server().file("html/a", "").file("html/mac/a", "").file("html/any/a", ""),
         "location /mac/ { keepalive_disable safari; } location /any/ { keepalive_disable none; }",
     );
-    let (msie, mac) = ("MSIE 6.0; Windows", "Mac OS X Safari/534.48");
+    let msie = "MSIE 6.0; Windows";
+    let mac = "Mac OS X Safari/534.48";
     for (method, target, agent, kept) in [
         ("GET", "/a", msie, "keep-alive"),
         ("POST", "/a", msie, "close"),
@@ -205,7 +206,8 @@ fn fields_after_host_follow_the_settings_of_the_server() {
          server { listen 127.0.0.1:{port}; server_name \"\"; error_page 400 =404 /none; location / { return 200 none; } }",
     );
     let long = format!("X: {}\r\n", "x".repeat(10_000));
-    let (many, cookies) = ("X: y\r\n".repeat(9), format!("X: {}\r\n", "x".repeat(17_000)));
+    let many = "X: y\r\n".repeat(9);
+    let cookies = format!("X: {}\r\n", "x".repeat(17_000));
     for (target, fields, status, text) in [
         ("/", "Host: default\r\nA_B: c\r\n", 200, "[]"),
         ("/", "Host: own\r\nA_B: c\r\n", 200, "[c]"),

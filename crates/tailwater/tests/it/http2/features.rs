@@ -338,11 +338,9 @@ fn http2_settings_is_not_forwarded() {
             }
         })
     };
-    let (fastcgi, uwsgi, scgi) = (
-        application(|conn| conn.fastcgi()),
-        application(|conn| conn.uwsgi()),
-        application(|conn| conn.scgi()),
-    );
+    let fastcgi = application(|conn| conn.fastcgi());
+    let uwsgi = application(|conn| conn.uwsgi());
+    let scgi = application(|conn| conn.scgi());
     let plain = origin({
         let sender = sender.clone();
         move |mut conn| {

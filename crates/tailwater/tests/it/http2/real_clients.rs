@@ -41,7 +41,8 @@ fn curl_speaks_http2() {
     };
     let common = ["--silent", "--show-error", "--ipv4", "--cacert", "ca.crt"];
     let curl = |args: &[&str]| run("curl", &dir, &[&common[..], args].concat(), "").unwrap();
-    let (plain, secured) = (url("http", 0, "/said"), url("https", 1, "/said"));
+    let plain = url("http", 0, "/said");
+    let secured = url("https", 1, "/said");
     assert!(curl(&["--http2-prior-knowledge", &plain]).starts_with("h2c GET "));
     assert_eq!(curl(&["--http2", &secured]), "h2 h2");
     assert_eq!(curl(&["--http1.1", &secured]), " http/1.1");
@@ -57,7 +58,8 @@ fn curl_speaks_http2() {
     for (path, body, status) in
         [("/denied", "@body", "403"), ("/moved", "@body", "301"), ("/moved", "12345678", "301")]
     {
-        let (url, code) = (url("https", 1, path), ["--output", "/dev/null", "--write-out", "%{http_code}"]);
+        let url = url("https", 1, path);
+        let code = ["--output", "/dev/null", "--write-out", "%{http_code}"];
         for _ in 0..5 {
             assert_eq!(
                 curl(&[&["--http2", "--data-binary", body], &code[..], &[&url]].concat()),

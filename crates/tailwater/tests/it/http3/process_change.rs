@@ -99,7 +99,8 @@ impl Site {
 #[test]
 fn download_goes_on_over_a_binary_upgrade() {
     let site = Site::start("worker_processes 2;", LARGE);
-    let (download, before) = (site.download(), worker(&site.server));
+    let download = site.download();
+    let before = worker(&site.server);
     let (old, _) = site.upgrade();
     assert!(!is_gone(before), "{}", site.server.error_log());
     assert_ne!(site.serving_quic(), before);
@@ -113,7 +114,8 @@ fn download_goes_on_over_a_binary_upgrade() {
 #[test]
 fn download_goes_on_in_a_replaced_worker() {
     let mut site = Site::start("worker_processes 2;", LARGE);
-    let (download, before) = (site.download(), worker(&site.server));
+    let download = site.download();
+    let before = worker(&site.server);
     // The environment of a process cannot change while it runs.
     reload(&mut site.server, &conf("worker_processes 2; env A=b;", 1));
     let is_new = || (0..8).all(|_| site.serving() != before);
@@ -155,7 +157,8 @@ fn download_goes_on_over_an_upgrade_while_its_client_moves() {
 #[test]
 fn newest_binary_receives_until_it_is_stopped() {
     let site = Site::start("worker_processes 2;", LARGE);
-    let (old_download, before) = (site.download(), worker(&site.server));
+    let old_download = site.download();
+    let before = worker(&site.server);
     let (_, new) = start_new_binary(&site.server, || site.serving());
     // Both serve over TCP, and only the new one over QUIC.
     let is_new = || (0..8).all(|_| site.serving_quic() != before);

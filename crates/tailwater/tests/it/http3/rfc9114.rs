@@ -84,7 +84,8 @@ fn critical_streams_are_opened_once_and_never_closed() {
 #[test]
 fn request_stream_rules() {
     let server = start_http3("");
-    let (head, trailers) = (headers(&GET), headers(&[("x", "y")]));
+    let head = headers(&GET);
+    let trailers = headers(&[("x", "y")]);
     for (name, bytes, fin, code) in [
         ("DATA first", frame(0, b"x"), false, 0x105),
         ("SETTINGS", frame(4, b""), false, 0x105),

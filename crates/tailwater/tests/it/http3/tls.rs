@@ -42,7 +42,8 @@ fn variables_have_the_values_of_the_handshake() {
         client.get("/").text().split('|').map(str::to_owned).collect::<Vec<_>>()
     };
     let first = words(1);
-    let (ecdsa, suite) = ("ecdsa_secp256r1_sha256", "TLS_AES_256_GCM_SHA384");
+    let ecdsa = "ecdsa_secp256r1_sha256";
+    let suite = "TLS_AES_256_GCM_SHA384";
     assert_eq!(first[..2], ["TLSv1.3", suite]);
     assert!(!first[2].is_empty() && first[9].contains("CN="), "{first:?}");
     assert_eq!(first[3..9], [ecdsa, ecdsa, ".", "h3", "localhost", "SUCCESS"]);

@@ -181,7 +181,8 @@ fn syslog_server_may_be_a_unix_socket() {
 #[test]
 fn missing_or_hung_syslog_server_blocks_nothing() {
     let dir = tw_testkit::TempDir::new("syslog").unwrap();
-    let (away, hanging) = (dir.join("away"), dir.join("hanging"));
+    let away = dir.join("away");
+    let hanging = dir.join("hanging");
     // Nobody reads from it: the kernel soon takes no more.
     let _hanging = UnixDatagram::bind(&hanging).unwrap();
     let mut server = start_as_we_are(
@@ -220,7 +221,8 @@ fn missing_or_hung_syslog_server_blocks_nothing() {
 
 /// Text of the complete gzip members: an incomplete one is still being written.
 fn unpacked(file: &[u8]) -> String {
-    let (mut text, mut rest) = (Vec::new(), file);
+    let mut text = Vec::new();
+    let mut rest = file;
     loop {
         let mut inflate = zlib_rs::Inflate::new(true, 31);
         let mut room = vec![0; 1 << 20];
@@ -316,7 +318,8 @@ fn memory_error_log_keeps_the_newest_lines() {
     }
     get(&server, "/own");
     let lines = server.log("logs/server.log", 50).unwrap();
-    let (newest, size) = (lines.last().unwrap(), 4096);
+    let newest = lines.last().unwrap();
+    let size = 4096;
     let found = || {
         let texts = memory(&server, "memfd:error_log memory in ");
         texts.len() == 2

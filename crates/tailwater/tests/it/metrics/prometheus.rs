@@ -13,7 +13,8 @@ use crate::support::{get, http2, request, server, start_server};
 
 /// Every sample of a scrape by its name and labels. Fails on anything that is not Prometheus text.
 fn samples(text: &str) -> HashMap<String, f64> {
-    let (mut samples, mut families) = (HashMap::new(), HashSet::new());
+    let mut samples = HashMap::new();
+    let mut families = HashSet::new();
     let mut family = String::new();
     for line in text.lines() {
         if let Some(help) = line.strip_prefix("# HELP ") {
@@ -149,7 +150,8 @@ fn large_scrape_does_not_block_the_loop() {
         let turns = samples(&text)["tailwater_event_loop_blocked_seconds_count{worker=\"0\"}"];
         (text.len(), turns)
     };
-    let ((len, before), (_, after)) = (scrape(), scrape());
+    let (len, before) = scrape();
+    let (_, after) = scrape();
     assert!(len > 200_000, "{len}");
     // 8 KiB and one sample in each.
     assert!(after - before > (len / (12 << 10)) as f64, "{len} bytes in {} turns", after - before);

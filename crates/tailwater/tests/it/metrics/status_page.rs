@@ -79,7 +79,8 @@ fn status_page_shows_counters() {
 
 #[test]
 fn upstream_servers_are_listed() {
-    let (up, nobody) = (crate::support::origin::mirror(), Port::reserve().unwrap());
+    let up = crate::support::origin::mirror();
+    let nobody = Port::reserve().unwrap();
     let down = SocketAddr::from((Ipv4Addr::LOCALHOST, nobody.number()));
     let server = start(
         server(),

@@ -141,7 +141,8 @@ fn fast_upload_does_not_block_the_loop() {
                            location = /ok {{ return 200 ok; }} }} }}"
     );
     let server = server().start(&conf).unwrap();
-    let (sent, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let sent = AtomicUsize::new(0);
+    let over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut client = server.connect().unwrap();
@@ -203,7 +204,8 @@ fn proxy_limit_rate_is_kept() {
     for (path, at_least, size) in [("/", 0, 30_000), ("/?rate=10000", 2, 30_000), ("/?rate=0", 0, 30_000)] {
         // An origin that a busy machine lets begin too late is asked again: that is no matter of the rate.
         let taken = wait::some(wait::TIMEOUT, || {
-            let (begun, response) = (Instant::now(), get(&server, path));
+            let begun = Instant::now();
+            let response = get(&server, path);
             (response.status != 504).then(|| (begun.elapsed(), response.body.len()))
         });
         let (elapsed, len) = taken.unwrap();

@@ -139,7 +139,8 @@ fn secret_and_open_origins() -> (SocketAddr, Arc<AtomicUsize>) {
         Some((secret, open))
     })
     .expect("no port is free at both addresses");
-    let (addr, reached) = (secret.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let addr = secret.local_addr().unwrap();
+    let reached = Arc::new(AtomicUsize::new(0));
     let counted = reached.clone();
     thread::spawn(move || secret.incoming().for_each(|_| _ = counted.fetch_add(1, SeqCst)));
     thread::spawn(move || open.incoming().for_each(drop));

@@ -55,7 +55,8 @@ fn slow_client(server: &Server) -> Client {
 fn response_is_passed_unbuffered_when_the_disk_is_full() {
     const UNBUFFERED: &str = "while buffering upstream response, which goes on unbuffered";
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let (server, body) = (buffering_on(&disk), body());
+    let server = buffering_on(&disk);
+    let body = body();
     let faults = [(Op::Create, 0), (Op::Write, 0), (Op::Write, 1), (Op::Write, 7), (Op::Write, 15)];
     for (count, (op, skip)) in faults.into_iter().enumerate() {
         let full = disk.on(op).skip(skip).inject(Fault::Error(Errno::NOSPC));
@@ -83,7 +84,8 @@ fn response_is_passed_unbuffered_when_the_disk_is_full() {
 #[test]
 fn stalled_disk_of_a_slow_client_delays_no_other_client() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let (server, body) = (buffering_on(&disk), body());
+    let server = buffering_on(&disk);
+    let body = body();
     for op in [Op::Create, Op::Write] {
         let stall = disk.on(op).inject(Fault::Stall);
         let mut client = slow_client(&server);
@@ -104,7 +106,8 @@ fn stalled_disk_of_a_slow_client_delays_no_other_client() {
 #[test]
 fn slow_disk_does_not_block_the_loop() {
     let Some(disk) = SlowDisk::mount_or_skip() else { return };
-    let (server, body) = (buffering_on(&disk), body());
+    let server = buffering_on(&disk);
+    let body = body();
     let slow = disk.on(Op::Write).inject(Fault::Delay(std::time::Duration::from_secs(1)));
     let mut client = slow_client(&server);
     assert!(wait::until(wait::TIMEOUT, || {

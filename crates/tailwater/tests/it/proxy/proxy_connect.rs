@@ -42,7 +42,8 @@ fn connect_enters_no_location() {
 #[test]
 fn server_level_rules_hold() {
     let addr = echo_origin();
-    let (ip, port) = (addr.ip(), addr.port());
+    let ip = addr.ip();
+    let port = addr.port();
     let server = start(
         server(),
         &format!(
@@ -87,7 +88,8 @@ fn server_level_rules_hold() {
 #[test]
 fn address_depends_on_the_request() {
     let addr = echo_origin();
-    let (ip, port) = (addr.ip(), addr.port());
+    let ip = addr.ip();
+    let port = addr.port();
     let server = start(
         server(),
         &format!(

@@ -177,7 +177,8 @@ fn client_names_no_socket_of_this_machine() {
 fn dead_server_is_retried_on_the_next() {
     // Reserved until the end: nobody else comes to listen there.
     let port = Port::reserve().unwrap();
-    let (up, down) = (mirror(), SocketAddr::from(([127, 0, 0, 1], port.number())));
+    let up = mirror();
+    let down = SocketAddr::from(([127, 0, 0, 1], port.number()));
     let server = start(
         server(),
         &format!(

@@ -32,7 +32,8 @@ fn echo_origin() -> SocketAddr {
 
 #[test]
 fn request_is_built_once_or_for_each_server() {
-    let (first, second) = (failing_origin(), echo_origin());
+    let first = failing_origin();
+    let second = echo_origin();
     let server = start(
         server(),
         &format!(

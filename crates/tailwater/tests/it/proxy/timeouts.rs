@@ -21,7 +21,8 @@ fn slow_client_gets_all() -> Option<bool> {
         let _ = conn.head();
         conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", FIRST + PIECES));
         conn.send(vec![b'x'; FIRST]);
-        let (mut said, mut longest) = (Instant::now(), Duration::ZERO);
+        let mut said = Instant::now();
+        let mut longest = Duration::ZERO;
         for _ in 0..PIECES {
             // Twice the timeout in all, and far from it each time.
             wait::pause(Duration::from_millis(50));

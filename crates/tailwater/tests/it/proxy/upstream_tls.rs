@@ -205,7 +205,8 @@ fn proxy_ssl_server_name_sends_sni() {
 fn proxy_ssl_certificate_is_presented() {
     let (authority, made) = certified(&["origin.example"]);
     let addr = tls_origin(authority.server_for_known(ALL_VERSIONS, &made));
-    let (own, rsa) = (authority.certify(&["proxy.example"]), authority.certify_rsa(&["proxy.example"]));
+    let own = authority.certify(&["proxy.example"]);
+    let rsa = authority.certify_rsa(&["proxy.example"]);
     let server = start_front(
         with(&[
             ("own.pem", &own.pem),

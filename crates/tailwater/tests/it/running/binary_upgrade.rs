@@ -227,7 +227,9 @@ fn old_process_answers_its_datagrams_and_the_new_one_gets_the_next() {
         socket
     };
     // The new binary has another server, and so does not take the session over.
-    let (upstream, other, client) = (socket(), socket(), socket());
+    let upstream = socket();
+    let other = socket();
+    let client = socket();
     let conf = |upstream: &UdpSocket| {
         format!(
             "{} stream {{ server {{ listen 127.0.0.1:{{port1}} udp; return $pid; }}
@@ -273,11 +275,14 @@ fn upgrade_fails_no_request() {
     let mut download = Client::connect(daemon.addr(0)).unwrap();
     download.send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     assert_eq!(download.read_head().unwrap().status, 200);
-    let (done, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let done = AtomicBool::new(false);
+    let answers = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let request = |index: usize| {
-            let (addr, keeps) = (daemon.addr(index % 2), index % 4 < 2);
-            let (done, answers) = (&done, &answers);
+            let addr = daemon.addr(index % 2);
+            let keeps = index % 4 < 2;
+            let done = &done;
+            let answers = &answers;
             scope.spawn(move || request_until(done, addr, keeps, answers))
         };
         let clients: Vec<_> = (0..CLIENTS).map(request).collect();
@@ -486,7 +491,8 @@ fn repeated_usr2_starts_one_new_binary() {
 fn tls_sessions_are_resumed_by_the_next_worker_and_binary() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
-    let (pem, key) = (made.pem, made.key);
+    let pem = made.pem;
+    let key = made.key;
     let secured = format!(
         "{LISTEN} listen 127.0.0.1:{{port2}} ssl; ssl_certificate 'data:{pem}'; ssl_certificate_key 'data:{key}';"
     );

@@ -162,7 +162,8 @@ fn streams(kind: &str) -> ([Heard; 2], [OwnedFd; 2]) {
             }
         }
     };
-    let ((a, b), (c, d)) = (stream(), stream());
+    let (a, b) = stream();
+    let (c, d) = stream();
     ([a, c], [b, d])
 }
 

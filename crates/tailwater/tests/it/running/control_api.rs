@@ -184,7 +184,8 @@ fn many_clients_of_metrics_are_answered_or_refused() {
 
 #[test]
 fn address_needs_a_token() {
-    let (dir, port) = (TempDir::new("control-api").unwrap(), Port::reserve().unwrap());
+    let dir = TempDir::new("control-api").unwrap();
+    let port = Port::reserve().unwrap();
     let token = dir.write("token", "0123456789abcdef\n").unwrap();
     fs::set_permissions(&token, Permissions::from_mode(0o600)).unwrap();
     let number = port.number();

@@ -31,7 +31,8 @@ impl Load {
     /// Load of the first address of a server, and of the socket `socket` in its prefix.
     fn of(server: &Server) -> Self {
         let [refused, broken, answered] = [const { AtomicU32::new(0) }; 3];
-        let (unix, stop) = (server.prefix().join("socket"), AtomicBool::new(false));
+        let unix = server.prefix().join("socket");
+        let stop = AtomicBool::new(false);
         Self { addr: server.addr(), unix, stop, refused, broken, answered }
     }
 
@@ -165,7 +166,8 @@ fn signals_during_a_load_are_obeyed_after_it() {
 #[test]
 fn worker_of_a_killed_master_finishes_and_exits() {
     let server = started("");
-    let (port, worker) = (server.addr().port(), worker(&server));
+    let port = server.addr().port();
+    let worker = worker(&server);
     let mut download = begin_download(&server);
     server.signal(Signal::KILL).unwrap();
     server.wait_error_log("the master process has ended, shutting down").unwrap();

@@ -102,7 +102,8 @@ fn worker_out_of_descriptors_is_replaced_without_loss() {
     assert!(!server.error_log().contains("exited on signal"), "{}", server.error_log());
 
     let (server, begun) = start_without_descriptors();
-    let (before, logs) = (worker(&server), server.prefix().join("logs"));
+    let before = worker(&server);
+    let logs = server.prefix().join("logs");
     fs::rename(logs.join("access.log"), logs.join("access.1")).unwrap();
     server.signal(Signal::USR1).unwrap();
     let other = || children(server.pid()).into_iter().any(|pid| pid != before);

@@ -62,7 +62,8 @@ fn worker_serves_without_privileges() {
     // Somebody left a file open.
     let careless = ["sh", "-c", "exec 9</etc/passwd; exec \"$@\"", "sh"];
     let server = start(builder().env("SECRET", "s").by(&careless), &conf("env GIVEN=given;", ""));
-    let (master, worker) = (server.pid(), worker(&server));
+    let master = server.pid();
+    let worker = worker(&server);
     let words = fs::read(format!("/proc/{worker}/cmdline")).unwrap();
     assert_eq!(words, [TITLE.as_bytes(), b"\0"].concat());
     assert_eq!(fs::read_to_string(format!("/proc/{worker}/comm")).unwrap(), "tailwater\n");
@@ -316,7 +317,8 @@ struct Daemon {
 
 impl Daemon {
     fn start(main: &str, server: &str) -> Self {
-        let (site, port) = (tw_testkit::TempDir::new("daemon").unwrap(), ports::Port::reserve().unwrap());
+        let site = tw_testkit::TempDir::new("daemon").unwrap();
+        let port = ports::Port::reserve().unwrap();
         let number = port.number();
         let text = format!(
             "{main} loop_guard enforce; pid server.pid; error_log error.log info; events {{}} http {{ access_log off; \

@@ -107,7 +107,8 @@ fn program_stays_in_memory_and_a_missing_lock_is_logged() {
     for main in ["worker_processes 2;", "sandbox on;", "worker_memory_lock on;"] {
         let server = started(main);
         let pid = worker(&server);
-        let (wants_all, may_all) = (main.contains("lock on"), is_unlimited());
+        let wants_all = main.contains("lock on");
+        let may_all = is_unlimited();
         let is_copied = server.error_log().contains(COPIED);
         assert_eq!(count_complaints(&server), usize::from(is_copied || wants_all && !may_all), "{main}");
         assert!(!is_copied || !wants_all && !may_all, "{main}");

@@ -21,7 +21,8 @@ fn flood(addr: SocketAddr, is_over: &AtomicBool) {
     let requests =
         format!("{}{request}Connection: close\r\n\r\n", format!("{request}\r\n").repeat(PIPELINED - 1));
     while !is_over.load(Relaxed) {
-        let (mut stream, mut responses) = (TcpStream::connect(addr).unwrap(), String::new());
+        let mut stream = TcpStream::connect(addr).unwrap();
+        let mut responses = String::new();
         stream.write_all(requests.as_bytes()).unwrap();
         stream.read_to_string(&mut responses).unwrap();
         assert_eq!(responses.matches("HTTP/1.1 200 OK\r\n").count(), PIPELINED);

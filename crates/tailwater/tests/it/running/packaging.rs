@@ -109,8 +109,8 @@ fn default_site_is_served_and_compressed() {
         text.replace("/usr/share/tailwater/html", "html")
     };
     // Ports are filled in where the server is described.
-    let (conf, site) =
-        (here("nginx.conf"), here("sites/default").replace("listen 80 ", "listen 127.0.0.1:{port} "));
+    let conf = here("nginx.conf");
+    let site = here("sites/default").replace("listen 80 ", "listen 127.0.0.1:{port} ");
     let conf = conf.replace("include sites-enabled/*;", &site);
     let types = fs::read(root().join("crates/tailwater/conf/mime.types")).unwrap();
     let index = shipped("html/index.html");
@@ -222,7 +222,8 @@ fn logrotate_configuration_rotates_logs() {
     let rotate = shipped("logrotate/tailwater");
     let (_, script) = rotate.split_once("postrotate\n").unwrap();
     let (script, _) = script.split_once("endscript").unwrap();
-    let (prefix, binary) = (server.prefix().display(), env!("CARGO_BIN_EXE_tailwater"));
+    let prefix = server.prefix().display();
+    let binary = env!("CARGO_BIN_EXE_tailwater");
     let ours = format!("{binary} -p {prefix} -c {prefix}/conf/nginx.conf");
     let script = script
         .replace("/usr/sbin/tailwater", &ours)

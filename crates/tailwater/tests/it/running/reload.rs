@@ -181,7 +181,8 @@ fn last_of_many_concurrent_reloads_is_used() {
         )
     };
     let mut server = server().with_master().start(&conf(0)).unwrap();
-    let (addr, stop) = (server.addr(), AtomicBool::new(false));
+    let addr = server.addr();
+    let stop = AtomicBool::new(false);
     let answers = thread::scope(|scope| {
         let clients: Vec<_> = (0..4)
             .map(|_| scope.spawn(|| request_until_stopped(addr, &stop, || ("/".to_owned(), Vec::new()))))
@@ -235,9 +236,13 @@ fn reload_changes_loops_and_pools_while_clients_wait_for_a_disk() {
         ("worker_processes 3; thread_pool other threads=1 max_queue=1000;", "threads=other"),
     ];
     let mut server = server().with_master().start(&conf(0, changes[2].0, changes[2].1)).unwrap();
-    let (addr, stop, answered) = (server.addr(), AtomicBool::new(false), AtomicUsize::new(0));
+    let addr = server.addr();
+    let stop = AtomicBool::new(false);
+    let answered = AtomicUsize::new(0);
     let total = thread::scope(|scope| {
-        let (answered, stop, content) = (&answered, &stop, &content);
+        let answered = &answered;
+        let stop = &stop;
+        let content = &content;
         let request = |client: usize| {
             let mut file = client;
             request_until_stopped(addr, stop, || {

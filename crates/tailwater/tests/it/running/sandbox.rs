@@ -364,7 +364,8 @@ fn places_of_the_guide_are_those_of_the_configuration_test() {
         said.split_once(" lets the running server read only in ").unwrap_or_else(|| panic!("{said}"));
     let (read, written) = places.split_once(", and write only in ").unwrap();
     let listed = |places: &str| places.split(", ").map(str::to_owned).collect::<Vec<_>>();
-    let (read, written) = (listed(read), listed(written.split(';').next().unwrap()));
+    let read = listed(read);
+    let written = listed(written.split(';').next().unwrap());
     for (name, _, place) in WRITABLE {
         let path = real.join("p").join(place).display().to_string();
         assert!(written.contains(&path), "{name}: {path} is not in {written:?}");
@@ -438,8 +439,10 @@ fn configured_features_work_in_the_sandbox() {
         server.log("logs/200.log", 6).unwrap();
         local.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
         remote.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
-        let (mut at_local, mut at_remote) = ([0; 512], [0; 512]);
-        let (local, remote) = (local.recv(&mut at_local).unwrap(), remote.recv(&mut at_remote).unwrap());
+        let mut at_local = [0; 512];
+        let mut at_remote = [0; 512];
+        let local = local.recv(&mut at_local).unwrap();
+        let remote = remote.recv(&mut at_remote).unwrap();
         for line in [&at_local[..local], &at_remote[..remote]] {
             let text = String::from_utf8_lossy(line);
             assert!(text.contains("GET /page.txt"), "{level}: {text}");

@@ -190,7 +190,8 @@ fn silent_connection_costs_no_more_than_an_idle_one() {
         drop(clients);
         after.saturating_sub(before) / COUNT as u64
     };
-    let (silent, idle) = (cost(""), cost("GET /a HTTP/1.1\r\nHost: a\r\n\r\n"));
+    let silent = cost("");
+    let idle = cost("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(silent <= idle + 300, "{silent} bytes for a silent connection, {idle} for an idle one");
 }
 

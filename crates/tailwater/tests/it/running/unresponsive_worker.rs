@@ -14,7 +14,8 @@ const LONG: std::time::Duration = wait::TIMEOUT.saturating_mul(4);
 #[test]
 fn stopped_worker_is_replaced_and_finishes_when_continued() {
     let server = started("worker_processes 2;");
-    let (before, mut download) = (worker(&server), begin_download(&server));
+    let before = worker(&server);
+    let mut download = begin_download(&server);
     kill(before, Signal::STOP);
     let line = wait::some(LONG, || server.wait_error_log("has given no sign of life").ok()).unwrap();
     assert!(line.contains("[alert]") && line.contains(&format!("worker process {before} ")), "{line}");

@@ -216,7 +216,8 @@ fn copy_and_move_work_for_files() {
     symlink("d", html.join("to_d")).unwrap();
     assert_eq!(transfer(&server, "COPY /a.txt", "/copy%20of"), 204);
     assert_eq!(text(html.join("copy of")), "old");
-    let (from, to) = (fs::metadata(html.join("a.txt")).unwrap(), fs::metadata(html.join("copy of")).unwrap());
+    let from = fs::metadata(html.join("a.txt")).unwrap();
+    let to = fs::metadata(html.join("copy of")).unwrap();
     assert_eq!((to.mode() & 0o777, to.mtime()), (0o640, from.mtime()));
     assert_eq!(transfer(&server, "COPY /a.txt", "/b"), 204);
     // A second name of what was there keeps it.
@@ -483,7 +484,8 @@ fn preconditions_of_other_methods_are_evaluated() {
         date_file(&html.join(name));
     }
     fs::create_dir_all(html.join("d/e")).unwrap();
-    let (old, same) = (format!("If-Unmodified-Since: {OLDER}"), format!("If-Unmodified-Since: {SAME}"));
+    let old = format!("If-Unmodified-Since: {OLDER}");
+    let same = format!("If-Unmodified-Since: {SAME}");
     let current = format!("If-Match: {}", etag(&server, "/a"));
     for (line, fields, expected) in [
         ("DELETE /a", vec!["If-Match: \"x\""], 412),

@@ -50,7 +50,8 @@ fn mounted_directory_is_written_to_and_renamed() {
     let server = dav();
     let html = server.prefix().join("html");
     let dir = TempDir::new("davfs").unwrap();
-    let (mountpoint, conf) = (dir.path().join("m"), dir.path().join("conf"));
+    let mountpoint = dir.path().join("m");
+    let conf = dir.path().join("conf");
     fs::create_dir(&mountpoint).unwrap();
     let cache = dir.path().join("cache");
     fs::create_dir(&cache).unwrap();

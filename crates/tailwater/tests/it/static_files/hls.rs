@@ -137,7 +137,8 @@ fn hls_segments_of_a_playlist_are_the_movie() {
             assert!(playlist.field("Last-Modified").is_some());
             let text = playlist.text();
             assert!(text.ends_with("#EXT-X-ENDLIST\n"), "{text}");
-            let (mut video, mut audio) = (Vec::new(), Vec::new());
+            let mut video = Vec::new();
+            let mut audio = Vec::new();
             for fragment in uris(&text) {
                 let segment = get(&server, &format!("{base}{fragment}"));
                 assert_eq!(

@@ -61,7 +61,8 @@ fn kept_head_follows_each_request() {
             for _ in 0..=(round + nth) % 3 {
                 let fields: &[&str] = if field.is_empty() { &[] } else { &[field] };
                 let response = request(&server, line, fields);
-                let (head, about) = (&response.head, format!("{round} {line} {field}: {}", response.head));
+                let head = &response.head;
+                let about = format!("{round} {line} {field}: {}", response.head);
                 assert_eq!(response.status, *status, "{about}");
                 for expected in expected.split('|') {
                     assert_eq!(
@@ -73,7 +74,8 @@ fn kept_head_follows_each_request() {
                 assert_eq!(head.matches("\r\nDate: ").count(), 1, "{about}");
                 assert_eq!(head.contains("X-Same"), line.contains("/added/"), "{about}");
                 assert_eq!(head.contains("X-Who"), line.contains("who="), "{about}");
-                let (has_tag, has_ranges) = (head.contains("ETag"), head.contains("Accept-Ranges"));
+                let has_tag = head.contains("ETag");
+                let has_ranges = head.contains("Accept-Ranges");
                 let is_bare = line.contains("/bare/");
                 assert_eq!(has_tag, *status != 412 && !is_bare, "{about}");
                 assert_eq!(has_ranges, *status == 200 && !is_bare, "{about}");

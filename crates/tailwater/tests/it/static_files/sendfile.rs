@@ -342,7 +342,8 @@ fn locked_file_needs_no_disk() {
     for cache in ["", "open_file_cache max=10;"] {
         // What was read once from this disk is not read again.
         let Some(slow) = SlowExt4::mount_or_skip() else { return };
-        let (hot, cold) = (pattern(1 << 20), pattern(1 << 20));
+        let hot = pattern(1 << 20);
+        let cold = pattern(1 << 20);
         for (name, content) in [("hot", &hot), ("cold", &cold)] {
             fs::write(slow.mount.join(name), content).unwrap();
         }

@@ -36,7 +36,8 @@ fn names(server: &Server, count: usize) -> String {
 
 #[test]
 fn api_adds_changes_and_removes_servers_of_stream() {
-    let (a, b) = (named("a"), named("b"));
+    let a = named("a");
+    let b = named("b");
     let server = start(&format!(
         "upstream u {{ server {a}; }} server {{ listen 127.0.0.1:{{port1}}; proxy_pass u; }}"
     ));

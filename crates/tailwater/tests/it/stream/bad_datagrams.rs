@@ -155,7 +155,8 @@ fn servers_that_are_all_down_get_a_new_chance() {
 
 #[test]
 fn datagrams_with_errors_of_the_network_end_only_their_session() {
-    let (addr, nobody) = (echo(1), Port::reserve().unwrap());
+    let addr = echo(1);
+    let nobody = Port::reserve().unwrap();
     let server = start(&format!(
         "log_format l '$server_port $status'; access_log logs/access.log l;
          server {{ listen 127.0.0.1:{{port}} udp; proxy_pass 127.0.0.1:{}; }}

@@ -62,7 +62,9 @@ fn handshake_split_at_every_byte_of_its_hello_succeeds() {
              return $ssl_server_name; } }",
         )
         .unwrap();
-    let (config, mut at, mut len) = (authority.client(ALL_VERSIONS), 1, usize::MAX);
+    let config = authority.client(ALL_VERSIONS);
+    let mut at = 1;
+    let mut len = usize::MAX;
     while at < len {
         let mut session =
             ClientConnection::new(config.clone(), ServerName::try_from("localhost").unwrap()).unwrap();

@@ -24,7 +24,8 @@ fn names(server: &Server, count: usize) -> String {
 
 #[test]
 fn max_conns_counts_sessions() {
-    let (first, second) = (upstream(echo), named("second"));
+    let first = upstream(echo);
+    let second = named("second");
     let server = start(&format!(
         "upstream u {{ server {first} max_conns=1; server {second} backup; }}
          server {{ listen 127.0.0.1:{{port1}}; proxy_pass u; }}"
@@ -58,7 +59,8 @@ fn backup_down_and_drained_servers() {
 
 #[test]
 fn slow_start_after_an_outage_raises_the_weight_gradually() {
-    let (a, port) = (named("a"), Port::reserve().unwrap());
+    let a = named("a");
+    let port = Port::reserve().unwrap();
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()));
     let server = start(&format!(
         "upstream u {{ server {a}; server {addr} slow_start=1h; }}

@@ -24,7 +24,8 @@ struct TestPeer {
 }
 
 fn test_peer(answer: &[u8]) -> TestPeer {
-    let (answer, asked) = (Arc::new(Mutex::new(answer.to_vec())), Arc::new(Mutex::new(Vec::new())));
+    let answer = Arc::new(Mutex::new(answer.to_vec()));
+    let asked = Arc::new(Mutex::new(Vec::new()));
     let said = (answer.clone(), asked.clone());
     let addr = upstream(move |mut stream: TcpStream| {
         let mut buffer = [0; 1024];
@@ -120,9 +121,11 @@ fn health_check_timeout_ends_a_check() {
 
 #[test]
 fn datagrams_are_checked() {
-    let (answers, is_well) = (UdpSocket::bind("127.0.0.1:0").unwrap(), Arc::new(AtomicBool::new(true)));
+    let answers = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let is_well = Arc::new(AtomicBool::new(true));
     let addr = answers.local_addr().unwrap();
-    let (is_up, asked) = (is_well.clone(), Arc::new(Mutex::new(Vec::new())));
+    let is_up = is_well.clone();
+    let asked = Arc::new(Mutex::new(Vec::new()));
     let seen = asked.clone();
     thread::spawn(move || {
         let mut buffer = [0; 512];
@@ -178,7 +181,8 @@ fn mandatory_server_gets_sessions_after_its_first_check() {
 
 #[test]
 fn sessions_of_a_lost_server_are_dropped() {
-    let (kept, other) = (upstream(echo), upstream(echo));
+    let kept = upstream(echo);
+    let other = upstream(echo);
     let server = start(&format!(
         "log_format l $status; access_log logs/access.log l;
          upstream u {{ server {kept}; server {other} backup; }}

@@ -28,7 +28,8 @@ fn udp_echo() -> SocketAddr {
 #[test]
 fn forwarded_ports_of_a_panel() {
     let authority = Authority::new();
-    let (tcp, udp) = (upstream(echo), udp_echo());
+    let tcp = upstream(echo);
+    let udp = udp_echo();
     let server = server()
         .certificate("npm-1", &authority.certify(&["localhost"]))
         .file("conf/modules/none.txt", "")
@@ -98,8 +99,8 @@ fn forwarded_ports_of_a_panel() {
 /// LanCache: TLS goes to wherever its server name resolves to, with a format, a log and a resolver of its own.
 #[test]
 fn tls_of_a_cache_is_passed_on_by_name() {
-    let (authority, resolver) =
-        (Authority::new(), DnsServer::start(|query, out| out.send(query.address(60, [127, 0, 0, 1]))));
+    let authority = Authority::new();
+    let resolver = DnsServer::start(|query, out| out.send(query.address(60, [127, 0, 0, 1])));
     let server = server()
         .certificate("one", &authority.certify(&["cdn.example"]))
         .file(

@@ -116,7 +116,9 @@ fn udp_conf(main: &str, upstream: SocketAddr) -> String {
 #[test]
 fn old_worker_delivers_the_responses_of_its_datagrams() {
     // The next worker process does not take over a session with a server that it does not have.
-    let (upstream, other, client) = (datagram_socket(), datagram_socket(), datagram_socket());
+    let upstream = datagram_socket();
+    let other = datagram_socket();
+    let client = datagram_socket();
     let [addr, other_addr] = [&upstream, &other].map(|socket| socket.local_addr().unwrap());
     let mut server = server().with_master().start(&udp_conf("", addr)).unwrap();
     client.send_to(b"early", server.addr()).unwrap();
@@ -125,7 +127,8 @@ fn old_worker_delivers_the_responses_of_its_datagrams() {
     reload(&mut server, &udp_conf("env A=b;", other_addr));
     // A worker that stops may not answer a datagram that begins a session.
     let is_new = || {
-        let (other, mut buffer) = (datagram_socket(), [0; 64]);
+        let other = datagram_socket();
+        let mut buffer = [0; 64];
         other.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         other.send_to(b"who", server.addr_of(1)).unwrap();
         other.recv(&mut buffer).is_ok_and(|len| buffer[..len] != *before.to_string().as_bytes())
@@ -144,7 +147,8 @@ fn old_worker_delivers_the_responses_of_its_datagrams() {
 
 #[test]
 fn worker_shutdown_timeout_ends_sessions_over_datagrams() {
-    let (upstream, client) = (datagram_socket(), datagram_socket());
+    let upstream = datagram_socket();
+    let client = datagram_socket();
     let conf = udp_conf("worker_shutdown_timeout 300ms;", upstream.local_addr().unwrap());
     let mut server = server().start(&conf).unwrap();
     client.send_to(b"never answered", server.addr()).unwrap();

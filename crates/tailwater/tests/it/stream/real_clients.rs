@@ -28,7 +28,8 @@ struct OtherServer {
 impl OtherServer {
     /// Starts what `command` makes of the port and a directory; `None`, with a message, if the program is not installed.
     fn start(program: &str, command: impl FnOnce(u16, &TempDir) -> Command) -> Option<Self> {
-        let (port, dir) = (Port::reserve().unwrap(), TempDir::new(program).unwrap());
+        let port = Port::reserve().unwrap();
+        let dir = TempDir::new(program).unwrap();
         let mut command = command(port.number(), &dir);
         let output = File::create(dir.join("output")).unwrap();
         command.stdin(Stdio::null()).stdout(output.try_clone().unwrap()).stderr(output);
@@ -77,7 +78,8 @@ fn redis() -> Option<OtherServer> {
 #[test]
 fn redis_cli_works_through_tcp_and_tls() {
     let Some(redis) = redis() else { return };
-    let (authority, dir) = (Authority::new(), TempDir::new("redis-cli").unwrap());
+    let authority = Authority::new();
+    let dir = TempDir::new("redis-cli").unwrap();
     dir.write("ca.crt", authority.pem()).unwrap();
     let addr = redis.addr();
     let server = server()
@@ -140,7 +142,8 @@ fn psql_works_through_tcp() {
          server {{ listen 127.0.0.1:{{port}} so_keepalive=on; proxy_pass database; proxy_connect_timeout 5s; }}",
         postgres.addr()
     ));
-    let (dir, port) = (TempDir::new("psql").unwrap(), port_of(&server, 0));
+    let dir = TempDir::new("psql").unwrap();
+    let port = port_of(&server, 0);
     let args = ["-h", "127.0.0.1", "-p", &port, "-U", "user", "-d", "postgres", "-A", "-t", "-q"];
     let commands = "CREATE TABLE t (a int, b text);
         INSERT INTO t SELECT n, repeat('x', 100) FROM generate_series(1, 5000) n;
@@ -180,7 +183,8 @@ fn dig_and_drill_work_through_udp_and_tcp() {
          server {{ listen 127.0.0.1:{{port}} udp; proxy_pass {addr}; proxy_responses 1; proxy_timeout 5s; }}
          server {{ listen 127.0.0.1:{{port}}; proxy_pass {addr}; }}"
     ));
-    let (dir, port) = (TempDir::new("dig").unwrap(), port_of(&server, 0));
+    let dir = TempDir::new("dig").unwrap();
+    let port = port_of(&server, 0);
     let common = ["@127.0.0.1", "-p", &port, "+short", "+tries=1", "+time=10", "+bufsize=8192"];
     for (transport, nth) in [("+notcp", 1), ("+tcp", 2)] {
         let dig = |name| run("dig", &dir, &[&common[..], &[transport, "+ignore", name, "A"]].concat(), "");
@@ -201,7 +205,8 @@ fn dig_and_drill_work_through_udp_and_tcp() {
 
 #[test]
 fn openssl_reaches_the_server_of_its_name() {
-    let (authority, dir) = (Authority::new(), TempDir::new("s_client").unwrap());
+    let authority = Authority::new();
+    let dir = TempDir::new("s_client").unwrap();
     dir.write("ca.crt", authority.pem()).unwrap();
     let server = server()
         .certificate("one", &authority.certify(&["one.example"]))
@@ -269,7 +274,9 @@ fn mosquitto_works_behind_mqtt_preread() {
     for (nth, (index, version)) in
         [(0, "mqttv311"), (0, "mqttv5"), (1, "mqttv311"), (1, "mqttv5")].into_iter().enumerate()
     {
-        let (port, topic, id) = (port_of(&server, index), format!("topic/{nth}"), format!("client-{nth}"));
+        let port = port_of(&server, index);
+        let topic = format!("topic/{nth}");
+        let id = format!("client-{nth}");
         let message = format!("message {nth} {}", "x".repeat(50_000));
         let common = ["-h", "127.0.0.1", "-p", &port, "-V", version, "-t", &topic, "-q", "1"];
         let publish = [&common[..], &["-i", &id, "-u", "name", "-r", "-m", &message]].concat();

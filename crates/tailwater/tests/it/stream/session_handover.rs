@@ -66,7 +66,8 @@ fn wait_metric(server: &Server, name: &str, expected: usize) {
 fn sessions_keep_their_ports_over_a_binary_upgrade() {
     let proxy = format!("proxy_pass {};", port_teller());
     let server = server().with_master().start(&conf("worker_processes 2;", &proxy)).unwrap();
-    let (clients, before) = (clients(), worker(&server));
+    let clients = clients();
+    let before = worker(&server);
     let ports: Vec<_> = clients.iter().map(|client| ask(client, &server)).collect();
     let old = upgrade(&server);
     wait_metric(&server, "udp_sessions_taken_over_total", CLIENTS);
@@ -103,7 +104,8 @@ fn sessions_keep_their_ports_over_the_replacement_of_their_worker() {
 fn older_session_goes_on_when_both_binaries_have_one() {
     let proxy = format!("proxy_pass {};", port_teller());
     let server = server().with_master().start(&conf("", &proxy)).unwrap();
-    let (client, before) = (datagram_socket(), worker(&server));
+    let client = datagram_socket();
+    let before = worker(&server);
     let port = ask(&client, &server);
     let old = start_new_binary(&server);
     // While the old worker process stands still, the new one receives.
@@ -152,7 +154,8 @@ fn session_with_a_wildcard_address_answers_from_the_address_that_was_asked() {
 
 #[test]
 fn response_and_counts_go_on_in_the_next_worker() {
-    let (upstream, client) = (datagram_socket(), datagram_socket());
+    let upstream = datagram_socket();
+    let client = datagram_socket();
     let proxy =
         format!("proxy_pass {}; proxy_responses 2; proxy_requests 2;", upstream.local_addr().unwrap());
     let mut server = server().with_master().start(&conf("", &proxy)).unwrap();
@@ -179,7 +182,8 @@ fn response_and_counts_go_on_in_the_next_worker() {
 
 #[test]
 fn sessions_with_a_server_of_a_group_go_on_where_they_were() {
-    let (one, other) = (port_teller(), port_teller());
+    let one = port_teller();
+    let other = port_teller();
     let group = |servers: &str| format!("stream {{ upstream group {{ zone z 64k; {servers} }}");
     let with_group =
         |main: &str, servers: &str| conf(main, "proxy_pass group;").replace("stream {", &group(servers));
@@ -201,7 +205,8 @@ fn sessions_with_a_server_of_a_group_go_on_where_they_were() {
 
 #[test]
 fn session_of_an_address_that_is_gone_ends_in_its_worker() {
-    let (upstream, client) = (datagram_socket(), datagram_socket());
+    let upstream = datagram_socket();
+    let client = datagram_socket();
     let proxy = format!("proxy_pass {}; proxy_responses 1;", upstream.local_addr().unwrap());
     let mut server = server().with_master().start(&conf("", &proxy)).unwrap();
     let to = server.addr_of(2);

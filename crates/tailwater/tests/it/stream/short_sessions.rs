@@ -61,7 +61,8 @@ fn check_baseline(server: &Server, session: impl Fn(u64) + Sync) {
             (open_files(server) == now).then_some(now)
         })
     };
-    let (files, bytes) = (rested().unwrap(), memory(server));
+    let files = rested().unwrap();
+    let bytes = memory(server);
     repeat(count, &session);
     assert!(wait::until(wait::TIMEOUT, || open_files(server) <= files), "{} of {files}", open_files(server));
     let Some(bytes) = bytes else {

@@ -100,7 +100,8 @@ fn server_name_selects_the_server() {
 
 #[test]
 fn client_certificates_are_checked() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
+    let authority = Authority::new();
+    let stranger = Authority::new();
     let certificate = authority.certify(&["localhost"]);
     let none = authority.client(ALL_VERSIONS);
     let good = authority.client_with(ALL_VERSIONS, &authority.certify(&["client.example"]));

@@ -111,7 +111,8 @@ fn every_datagram_is_a_session_of_return() {
 
 #[test]
 fn many_clients_have_a_session_and_a_port_each() {
-    let (addr, ports) = (echo(), port_teller());
+    let addr = echo();
+    let ports = port_teller();
     let server = start(&format!(
         "server {{ listen 127.0.0.1:{{port}} udp; proxy_pass {addr}; }}
          server {{ listen 127.0.0.1:{{port1}} udp; proxy_pass {ports}; }}"
@@ -204,7 +205,8 @@ fn proxy_requests_ends_what_belongs_to_a_session() {
 
 #[test]
 fn silence_ends_a_session() {
-    let (addr, mute) = (port_teller(), upstream(|_, _| Vec::new()));
+    let addr = port_teller();
+    let mute = upstream(|_, _| Vec::new());
     let server = start(&format!(
         "log_format l '$status $bytes_received $bytes_sent $upstream_addr'; access_log logs/access.log l;
          proxy_timeout 300ms;
@@ -370,7 +372,8 @@ fn quit_lets_expected_responses_arrive_and_waits_for_no_others() {
          server {{ listen 127.0.0.1:{{port1}} udp; proxy_pass {}; }}",
         echo()
     ));
-    let (waiting, idle) = (client(), client());
+    let waiting = client();
+    let idle = client();
     assert_eq!(ask(&idle, server.addr_of(1), b"x"), b"x");
     waiting.send_to(b"late", server.addr()).unwrap();
     server.wait_error_log(&format!("connected to {slow}")).unwrap();
@@ -429,7 +432,8 @@ fn proxy_protocol_header_stands_in_front_of_the_first_datagram() {
     let server =
         start(&format!("server {{ listen 127.0.0.1:{{port}} udp; proxy_pass {addr}; proxy_protocol on; }}"));
     let client = client();
-    let (from, to) = (client.local_addr().unwrap().port(), server.addr().port());
+    let from = client.local_addr().unwrap().port();
+    let to = server.addr().port();
     let header = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {from} {to}\r\none");
     assert_eq!(text(ask(&client, server.addr(), b"one")), header);
     assert_eq!(ask(&client, server.addr(), b"two"), b"two");
@@ -443,7 +447,8 @@ fn rates_hold_datagrams_back() {
          server {{ listen 127.0.0.1:{{port1}} udp; proxy_pass {addr}; proxy_download_rate 500; }}"
     ));
     for index in 0..2 {
-        let (client, begin) = (client(), Instant::now());
+        let client = client();
+        let begin = Instant::now();
         assert_eq!(ask(&client, server.addr_of(index), &[b'x'; 1000]).len(), 1000);
         assert_eq!(ask(&client, server.addr_of(index), b"y"), b"y");
         assert!(begin.elapsed() >= Duration::from_secs(1), "{:?}", begin.elapsed());

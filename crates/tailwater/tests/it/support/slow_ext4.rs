@@ -20,8 +20,9 @@ impl SlowExt4 {
             leave_out(Lacks::Run, "only root mounts an ext4 whose disk can stand still");
             return None;
         }
-        let (disk, dir, mount) =
-            (SlowDisk::mount_or_skip()?, TempDir::new("image").unwrap(), TempDir::new("journal").unwrap());
+        let disk = SlowDisk::mount_or_skip()?;
+        let dir = TempDir::new("image").unwrap();
+        let mount = TempDir::new("journal").unwrap();
         let image = dir.join("image");
         let made = run(
             "mkfs.ext4",

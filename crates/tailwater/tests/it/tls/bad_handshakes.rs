@@ -106,7 +106,8 @@ fn handshake_cut_at_any_byte_is_harmless() {
             if len.is_some_and(|len| end >= len) {
                 break;
             }
-            let (mut socket, mut session) = (connect(server.addr()), session(&config));
+            let mut socket = connect(server.addr());
+            let mut session = session(&config);
             socket.write_all(&pending_bytes(&mut session)).unwrap();
             while !session.wants_write() {
                 session.read_tls(&mut socket).unwrap();
@@ -238,7 +239,8 @@ fn sessions_of_another_server_are_not_resumed() {
     let authority = Authority::new();
     let made = authority.certify(&["localhost"]);
     for version in [&TLS12, &TLS13] {
-        let (one, other) = (start(&made, ""), start(&made, ""));
+        let one = start(&made, "");
+        let other = start(&made, "");
         let config = authority.client(&[version]);
         assert_serves(&one, &config);
         // To the client both are the same.
@@ -257,7 +259,8 @@ fn many_concurrent_handshakes_complete() {
         // More than a loop has the pool work on at a time, or does itself in a turn; all of them say hello before anybody reads.
         let mut clients: Vec<_> = (0..200)
             .map(|_| {
-                let (mut socket, mut session) = (connect(server.addr()), session(&config));
+                let mut socket = connect(server.addr());
+                let mut session = session(&config);
                 socket.write_all(&pending_bytes(&mut session)).unwrap();
                 (socket, session)
             })
@@ -289,7 +292,8 @@ fn handshakes_work_with_each_ssl_sign_pool() {
             .unwrap();
         thread::scope(|scope| {
             for version in [&TLS12, &TLS13] {
-                let (server, authority) = (&server, &authority);
+                let server = &server;
+                let authority = &authority;
                 scope.spawn(move || {
                     for _ in 0..10 {
                         assert_serves(server, &authority.client(&[version]));

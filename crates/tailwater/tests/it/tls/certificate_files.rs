@@ -19,7 +19,8 @@ const MARK: &str = "\u{feff}";
 
 #[test]
 fn byte_order_marks_lose_no_certificate() {
-    let (authority, other) = (Authority::new(), Authority::new());
+    let authority = Authority::new();
+    let other = Authority::new();
     let made = authority.certify(&["localhost"]);
     let marked = Certificate {
         pem: format!("{MARK}{}{MARK}{}", made.pem, authority.pem()),

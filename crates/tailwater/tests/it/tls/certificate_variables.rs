@@ -27,8 +27,10 @@ fn replace(server: &Server, name: &str, made: &Certificate) {
 
 #[test]
 fn server_name_selects_the_certificate_file() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
-    let (one, two) = (authority.certify(&["one.example"]), authority.certify_rsa(&["two.example"]));
+    let authority = Authority::new();
+    let stranger = Authority::new();
+    let one = authority.certify(&["one.example"]);
+    let two = authority.certify_rsa(&["two.example"]);
     let server = start(
         "server { listen 127.0.0.1:{port} ssl; ssl_certificate $ssl_server_name.crt;
                   ssl_certificate_key $ssl_server_name.key; return 200 \"$ssl_server_name $ssl_session_reused\"; }",
@@ -52,9 +54,12 @@ fn server_name_selects_the_certificate_file() {
 
 #[test]
 fn ssl_certificate_cache_keeps_up_to_max_certificates() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
-    let (one, two) = (authority.certify(&["one.example"]), authority.certify(&["two.example"]));
-    let (old, new) = (authority.client(ALL_VERSIONS), stranger.client(ALL_VERSIONS));
+    let authority = Authority::new();
+    let stranger = Authority::new();
+    let one = authority.certify(&["one.example"]);
+    let two = authority.certify(&["two.example"]);
+    let old = authority.client(ALL_VERSIONS);
+    let new = stranger.client(ALL_VERSIONS);
     let server = start(
         "ssl_certificate_cache max=1;
          server { listen 127.0.0.1:{port} ssl; ssl_certificate $ssl_server_name.crt;
@@ -94,8 +99,9 @@ fn data_prefix_holds_the_certificate() {
 #[test]
 fn proxy_ssl_certificate_takes_variables() {
     let authority = Authority::new();
-    let (own, one, two) =
-        (authority.certify(&["localhost"]), authority.certify(&["one"]), authority.certify_rsa(&["two"]));
+    let own = authority.certify(&["localhost"]);
+    let one = authority.certify(&["one"]);
+    let two = authority.certify_rsa(&["two"]);
     let addr = secured(authority.server_for_known(ALL_VERSIONS, &own), |mut conn| {
         while conn.head().is_some() {
             let shown = conn.session().peer_certificates().map_or(0, |chain| chain[0].len());
@@ -114,9 +120,11 @@ fn proxy_ssl_certificate_takes_variables() {
     };
     for server in [front(""), front("proxy_ssl_certificate_cache max=10 valid=10s inactive=5s;")] {
         let get = |who: &str| Client::get(server.addr(), &format!("/?who={who}")).unwrap();
-        let (first, second) = (get("one"), get("two"));
+        let first = get("one");
+        let second = get("two");
         assert_eq!((first.status, second.status), (200, 200), "{}", server.error_log());
-        let (first, second) = (first.text(), second.text());
+        let first = first.text();
+        let second = second.text();
         assert_ne!(first.split(' ').nth(1), second.split(' ').nth(1));
         // Nobody gets a connection of somebody else.
         assert_eq!((get("one").text(), get("two").text()), (first, second));

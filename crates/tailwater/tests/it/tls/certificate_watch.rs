@@ -47,7 +47,8 @@ struct World {
 impl World {
     fn new() -> Self {
         let authority = Authority::new();
-        let (one, two) = (authority.certify(&["localhost"]), authority.certify(&["localhost"]));
+        let one = authority.certify(&["localhost"]);
+        let two = authority.certify(&["localhost"]);
         Self { authority, one, two }
     }
 

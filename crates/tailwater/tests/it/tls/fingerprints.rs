@@ -26,7 +26,8 @@ fn clients_over_tcp_have_fingerprints() {
         response.text().split('|').map(str::to_owned).collect()
     };
     for (version, begin) in [(&TLS13, "t13d"), (&TLS12, "t12d")] {
-        let (first, second) = (words(version), words(version));
+        let first = words(version);
+        let second = words(version);
         assert!(first[0].starts_with(begin) && first[0].len() == 36, "{first:?}");
         // This client shuffles its extensions.
         assert_eq!(first[0], second[0]);

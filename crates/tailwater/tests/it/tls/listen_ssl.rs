@@ -39,7 +39,8 @@ const LISTEN: &str = "listen 127.0.0.1:{port} ssl; ssl_certificate one.crt; ssl_
 #[test]
 fn both_tls_versions_and_key_types_work() {
     let authority = Authority::new();
-    let (ecdsa, rsa) = (authority.certify(&["localhost"]), authority.certify_rsa(&["localhost"]));
+    let ecdsa = authority.certify(&["localhost"]);
+    let rsa = authority.certify_rsa(&["localhost"]);
     let big = "0123456789".repeat(300_000);
     let of = |made: &Certificate| {
         let builder = with([("one", made)]).file("html/big", &big);
@@ -108,7 +109,8 @@ fn ssl_directives_are_inherited_from_http() {
 #[test]
 fn sni_selects_the_server() {
     let authority = Authority::new();
-    let (one, two) = (authority.certify(&["one.example"]), authority.certify(&["two.example"]));
+    let one = authority.certify(&["one.example"]);
+    let two = authority.certify(&["two.example"]);
     let server = start(
         with([("one", &one), ("two", &two)]),
         "server { listen 127.0.0.1:{port} ssl default_server; ssl_reject_handshake on; }
@@ -172,7 +174,8 @@ fn sessions_are_resumed_by_any_loop_and_after_reload() {
 
 #[test]
 fn ssl_verify_client_verifies_certificates() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
+    let authority = Authority::new();
+    let stranger = Authority::new();
     let made = authority.certify(&["localhost"]);
     let builder = || with([("one", &made)]).file("conf/ca.crt", authority.pem());
     let says = "return 200 \"$ssl_client_verify $ssl_client_s_dn\";";
@@ -337,7 +340,8 @@ fn proxy_protocol_header_precedes_the_handshake() {
 #[test]
 fn malformed_directives_are_refused() {
     let authority = Authority::new();
-    let (one, two) = (authority.certify(&["localhost"]), authority.certify(&["localhost"]));
+    let one = authority.certify(&["localhost"]);
+    let two = authority.certify(&["localhost"]);
     let refused = |server: &str| {
         let builder = with([("one", &one), ("two", &two)]).file("conf/empty", "").file("conf/key", [7; 47]);
         match builder.start(&format!("http {{ server {{ listen 127.0.0.1:{{port}} ssl; {server} }} }}")) {
@@ -395,7 +399,8 @@ fn malformed_directives_are_refused() {
 #[test]
 fn reload_with_a_mismatched_key_changes_nothing() {
     let authority = Authority::new();
-    let (one, two) = (authority.certify(&["localhost"]), authority.certify(&["localhost"]));
+    let one = authority.certify(&["localhost"]);
+    let two = authority.certify(&["localhost"]);
     let mut server =
         start(with([("one", &one), ("two", &two)]), &format!("server {{ {LISTEN} return 200 before; }}"));
     let config = authority.client(ALL_VERSIONS);
@@ -464,7 +469,8 @@ fn common_configurations_work() {
 #[test]
 fn signature_and_session_variables_and_the_key_log_work() {
     let authority = Authority::new();
-    let (ecdsa, rsa) = (authority.certify(&["localhost"]), authority.certify_rsa(&["localhost"]));
+    let ecdsa = authority.certify(&["localhost"]);
+    let rsa = authority.certify_rsa(&["localhost"]);
     let says = "return 200 \"$ssl_sigalg,$ssl_client_sigalg,$ssl_session_id,$ssl_sigalgs\";";
     for (made, scheme) in [(&ecdsa, "ecdsa_secp256r1_sha256"), (&rsa, "rsa_pss_rsae_")] {
         let server = start(
@@ -513,7 +519,8 @@ fn certificates_are_compressed_if_the_client_supports_it() {
         let mut session = ClientConnection::new(config.clone(), name).unwrap();
         let mut socket = TcpStream::connect(addr).unwrap();
         socket.set_read_timeout(Some(wait::TIMEOUT)).unwrap();
-        let (mut read, mut wrote) = (0, 0);
+        let mut read = 0;
+        let mut wrote = 0;
         while session.is_handshaking() {
             let (more, sent) = session.complete_io(&mut socket).unwrap();
             (read, wrote) = (read + more, wrote + sent);
@@ -525,7 +532,8 @@ fn certificates_are_compressed_if_the_client_supports_it() {
     let mut without = ClientConfig::clone(&config);
     without.cert_decompressors = Vec::new();
     let without = Arc::new(without);
-    let (compressed, plain) = (flight(server.addr(), &config), flight(server.addr_of(1), &config));
+    let compressed = flight(server.addr(), &config);
+    let plain = flight(server.addr_of(1), &config);
     assert!(compressed * 3 < plain, "{compressed} {plain}");
     assert!(flight(server.addr(), &without) > compressed * 3);
     assert_eq!(text_of(&server, &config, "/"), "here");
@@ -547,7 +555,8 @@ impl EarlyClient {
 
     /// First flight of such a client.
     fn bytes(config: &Arc<ClientConfig>, request: &str) -> Vec<u8> {
-        let (mut session, mut bytes) = (Self::session(config, request), Vec::new());
+        let mut session = Self::session(config, request);
+        let mut bytes = Vec::new();
         while session.wants_write() {
             session.write_tls(&mut bytes).unwrap();
         }

@@ -37,7 +37,9 @@ fn ssl_session_ticket_keys_rotate() {
                 names.iter().zip(numbers).map(|(name, number)| (&**name, &*keys[*number])).collect();
             started(&made, &files, &format!("{directives} return 200 here;"))
         };
-        let (old, both, new) = (with(&[0]), with(&[1, 0]), with(&[1]));
+        let old = with(&[0]);
+        let both = with(&[1, 0]);
+        let new = with(&[1]);
         for version in [&TLS12, &TLS13] {
             let config = authority.client(&[version]);
             let kind = |server| request(server, &config).0.unwrap();

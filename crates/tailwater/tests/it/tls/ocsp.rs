@@ -33,7 +33,9 @@ impl Responder {
     fn of(authority: Arc<Authority>, says: Option<OcspStatus>) -> Self {
         let says = Arc::new(Mutex::new(says));
         let request_count = Arc::new(AtomicUsize::new(0));
-        let (its, words, count) = (authority.clone(), says.clone(), request_count.clone());
+        let its = authority.clone();
+        let words = says.clone();
+        let count = request_count.clone();
         let addr = origin(move |mut conn| {
             let Some(question) = ocsp_request(&mut conn) else { return };
             count.fetch_add(1, SeqCst);
@@ -121,7 +123,8 @@ fn bad_ocsp_response_is_not_stapled() {
         assert!(noted.last().is_empty());
     }
     // Another authority answers.
-    let (responder, other) = (Responder::start(Some(OcspStatus::Good)), Authority::new());
+    let responder = Responder::start(Some(OcspStatus::Good));
+    let other = Authority::new();
     let made = other.certify(&["localhost"]);
     let more = format!("ssl_stapling on; ssl_stapling_responder http://{}/ask;", responder.addr);
     let server = start(with_chain(&made, &other), &more);
@@ -145,7 +148,8 @@ fn ssl_stapling_file_is_stapled() {
 fn replaced_certificate_is_queried_again() {
     let responder = Responder::start(Some(OcspStatus::Good));
     let authority = &responder.authority;
-    let (one, two) = (responder.certify(&["localhost"]), responder.certify(&["localhost"]));
+    let one = responder.certify(&["localhost"]);
+    let two = responder.certify(&["localhost"]);
     let (config, noted) = authority.client_noting(ALL_VERSIONS);
     let server = start(with_chain(&one, authority), "ssl_stapling on; ssl_certificate_watch on;");
     // The response, and the certificate with which it was shown.

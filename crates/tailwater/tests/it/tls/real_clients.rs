@@ -11,7 +11,8 @@ const REQUEST: &str = "GET / HTTP/1.0\r\nHost: localhost\r\n\r\n";
 /// A server, and a directory with the certificate of its authority.
 fn start() -> (Server, TempDir) {
     let authority = Authority::new();
-    let (own, client) = (authority.certify(&["localhost"]), authority.certify(&["client.example"]));
+    let own = authority.certify(&["localhost"]);
+    let client = authority.certify(&["client.example"]);
     let dir = TempDir::new("clients").unwrap();
     dir.write("ca.crt", authority.pem()).unwrap();
     dir.write("client.crt", &client.pem).unwrap();
@@ -87,7 +88,8 @@ fn short_client_keys_end_no_handshake() {
         let by = format!("-CA {issuer}.crt -CAkey {issuer}.key -CAcreateserial");
         make(&format!("x509 -req -in short.csr {by} -out by-{issuer}.crt -days 9")).unwrap();
     }
-    let (weak, unknown) = ("66:EE certificate key too weak", "21:unable to verify the first certificate");
+    let weak = "66:EE certificate key too weak";
+    let unknown = "21:unable to verify the first certificate";
     for (demand, of_stranger) in [("on", 400), ("optional", 400), ("optional_no_ca", 200)] {
         let server = server()
             .certificate("one", &own)

@@ -93,7 +93,8 @@ fn client(authority: &Authority, offered: &[SignatureScheme], tickets: &Arc<Tick
 }
 
 fn start(authority: &Authority, conf: &str) -> Server {
-    let (ecdsa, rsa) = (authority.certify(&["localhost"]), authority.certify_rsa(&["localhost"]));
+    let ecdsa = authority.certify(&["localhost"]);
+    let rsa = authority.certify_rsa(&["localhost"]);
     let site = server().certificate("ecdsa", &ecdsa).certificate("rsa", &rsa);
     crate::support::start(
         site,

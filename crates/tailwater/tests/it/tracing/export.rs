@@ -197,7 +197,8 @@ fn fast_stop_ends_traced_requests_without_a_panic() {
 
 #[test]
 fn reload_changes_the_collector_and_loses_no_span() {
-    let (first, second) = (Collector::grpc(Vec::new()), Collector::http(Vec::new()));
+    let first = Collector::grpc(Vec::new());
+    let second = Collector::http(Vec::new());
     let mut server = traced(&first, "", "location / { return 200 one; }");
     get(&server, "/");
     assert_eq!(first.spans(1).len(), 1);

@@ -31,7 +31,8 @@ fn request_has_the_attributes_of_nginx_and_of_the_conventions() {
     assert_eq!((span.trace_id.len(), span.span_id.len(), span.parent_id.as_str()), (32, 16, ""));
     let (began, ended) = span.times;
     assert!(began > 1_600_000_000_000_000_000 && began <= ended);
-    let (port, peer) = (server.addr().port().to_string(), client.local_addr().unwrap().port().to_string());
+    let port = server.addr().port().to_string();
+    let peer = client.local_addr().unwrap().port().to_string();
     for (key, value) in [
         ("http.method", "GET"),
         ("http.target", "/ok?a=b"),
@@ -152,7 +153,8 @@ fn each_attempt_is_a_span() {
     );
     assert_eq!(get(&server, "/").text(), "good");
     let spans = collector.spans(3);
-    let (first, second) = (named(&spans, &format!("GET {bad}")), named(&spans, &format!("GET {good}")));
+    let first = named(&spans, &format!("GET {bad}"));
+    let second = named(&spans, &format!("GET {good}"));
     assert_eq!((first.status, first.attribute("http.response.status_code")), (2, "503"));
     assert_eq!((second.status, second.attribute("http.request.resend_count")), (0, "1"));
     assert_ne!(first.span_id, second.span_id);
@@ -173,7 +175,8 @@ fn attempts_of_each_pass_have_its_url() {
     );
     assert_eq!(get(&server, "/a").text(), "good");
     let spans = collector.spans(3);
-    let (first, second) = (named(&spans, &format!("GET {bad}")), named(&spans, &format!("GET {good}")));
+    let first = named(&spans, &format!("GET {bad}"));
+    let second = named(&spans, &format!("GET {good}"));
     assert_eq!(first.attribute("url.full"), format!("http://{bad}/first/a"));
     assert_eq!(second.attribute("url.full"), format!("http://{good}/second"));
     // Another request is no repetition.
@@ -209,7 +212,8 @@ fn subrequest_is_a_span_below_its_parent() {
     );
     assert_eq!(get(&server, "/page").status, 200);
     let spans = collector.spans(3);
-    let (root, part) = (named(&spans, "/page"), named(&spans, "/auth"));
+    let root = named(&spans, "/page");
+    let part = named(&spans, "/auth");
     assert_eq!((root.kind, part.kind), (2, 1));
     assert_eq!(part.parent_id, root.span_id);
     let attempt = spans.iter().find(|span| span.kind == 3).unwrap();

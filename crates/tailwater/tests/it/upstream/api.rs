@@ -90,7 +90,8 @@ fn error_of(response: &Response) -> (u16, String) {
 
 #[test]
 fn api_adds_changes_and_removes_servers_under_load() {
-    let (a, b) = (origin_named("a"), origin_named("b"));
+    let a = origin_named("a");
+    let b = origin_named("b");
     let server = start_with_api(&format!("server {a};"));
     assert_eq!(bodies(&server, 2), "aa");
     let added = add(&server, b, "");
@@ -136,8 +137,10 @@ fn api_adds_changes_and_removes_servers_under_load() {
 
 #[test]
 fn request_to_a_removed_server_is_finished() {
-    let ((arrived, came), (answer, may)) = (channel(), channel::<()>());
-    let (arrived, may) = (Arc::new(Mutex::new(arrived)), Arc::new(Mutex::new(may)));
+    let (arrived, came) = channel();
+    let (answer, may) = channel::<()>();
+    let arrived = Arc::new(Mutex::new(arrived));
+    let may = Arc::new(Mutex::new(may));
     let slow = origin(move |mut conn| {
         while conn.head().is_some() {
             arrived.lock().unwrap().send(()).unwrap();
@@ -279,7 +282,8 @@ fn lines<const N: usize>(lines: [String; N]) -> BTreeSet<String> {
 
 #[test]
 fn state_survives_reload_and_restart() {
-    let (a, b) = (origin_named("a"), origin_named("b"));
+    let a = origin_named("a");
+    let b = origin_named("b");
     let conf = |turn: u32, method: &str| {
         format!(
             "{} worker_processes 2; http {{ add_header X-Turn {turn}; {} }}",
@@ -346,7 +350,8 @@ fn reload_for_turn(server: &Server, turn: u32) {
 
 #[test]
 fn changes_without_a_state_file_end_with_the_configuration() {
-    let (a, b) = (origin_named("a"), origin_named("b"));
+    let a = origin_named("a");
+    let b = origin_named("b");
     let server = start_with_api(&format!("server {a};"));
     add(&server, b, "");
     assert_eq!(bodies(&server, 2), "ab");
@@ -391,7 +396,8 @@ fn changes_that_a_reload_undoes_are_told() {
     let conf =
         |more: &str| format!("{} http {{ {} }}", own_user(), http(&format!("server 127.0.0.1:1; {more}")));
     let mut server = server().with_master().start(&conf("server 127.0.0.1:2;")).unwrap();
-    let (first, second) = (format!("{SERVERS}/0"), format!("{SERVERS}/1"));
+    let first = format!("{SERVERS}/0");
+    let second = format!("{SERVERS}/1");
     for (method, target, body) in
         [("PATCH", &first, "{\"drain\":true}"), ("PATCH", &first, "{\"weight\":5}"), ("DELETE", &second, "")]
     {
@@ -491,7 +497,8 @@ fn concurrent_changes_lose_nothing() {
 
 #[test]
 fn change_applies_to_all_loops_at_once() {
-    let (a, b) = (origin_named("a"), origin_named("b"));
+    let a = origin_named("a");
+    let b = origin_named("b");
     let conf = format!("worker_processes 2; http {{ {} }}", http(&format!("server {a};")));
     let server = server().start(&conf).unwrap();
     // Connections that live on, of both loops.
@@ -513,7 +520,8 @@ fn change_applies_to_all_loops_at_once() {
 
 #[test]
 fn restored_group_has_no_connections_to_former_servers() {
-    let (a, b) = (origin_named("a"), origin_named("b"));
+    let a = origin_named("a");
+    let b = origin_named("b");
     let conf = |turn: &str, upstream: &str, to: &str| {
         format!(
             "http {{ {upstream} server {{ listen 127.0.0.1:{{port}}; add_header X-Turn {turn};

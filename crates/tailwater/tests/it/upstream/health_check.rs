@@ -114,7 +114,8 @@ fn answering_peers(server: &Server) -> String {
 
 #[test]
 fn unhealthy_server_gets_no_requests_until_it_recovers() {
-    let (a, b) = (test_peer("a", HEALTHY), test_peer("b", HEALTHY));
+    let a = test_peer("a", HEALTHY);
+    let b = test_peer("b", HEALTHY);
     let server = start_checking(&[&a, &b], "", "location / { proxy_pass http://u; CHECK; }");
     a.wait_checks(2);
     assert_eq!(answering_peers(&server), "abab");
@@ -154,7 +155,8 @@ fn fails_and_passes_count_consecutive_results() {
     server.wait_error_log("peer is unhealthy").unwrap();
     a.set_answer(HEALTHY);
     wait_state(&server, &a, "up");
-    let (log, changed) = (server.error_log(), "peer is unhealthy");
+    let log = server.error_log();
+    let changed = "peer is unhealthy";
     let before = log.split(changed).next().unwrap();
     assert_eq!(before.matches("health check failed: status 500").count(), 2, "{log}");
 }
@@ -309,7 +311,8 @@ fn mandatory_check_precedes_requests() {
 
 #[test]
 fn reload_keeps_or_forgets_the_state() {
-    let (a, b) = (test_peer("a", HEALTHY), test_peer("b", UNHEALTHY));
+    let a = test_peer("a", HEALTHY);
+    let b = test_peer("b", UNHEALTHY);
     let with = |check: &str| conf(&[&a, &b], "", &format!("location / {{ proxy_pass http://u; {check} }}"));
     let mut server = start(server(), &with("CHECK;"));
     wait_state(&server, &b, "unhealthy");
@@ -408,7 +411,8 @@ fn checks_are_made_by_one_loop() {
 #[test]
 fn port_parameter_redirects_checks() {
     // What serves has no port of its own for checks.
-    let (serves, tells) = (test_peer("a", UNHEALTHY), test_peer("", HEALTHY));
+    let serves = test_peer("a", UNHEALTHY);
+    let tells = test_peer("", HEALTHY);
     let port = tells.addr.port();
     let server =
         start_checking(&[&serves], "", &format!("location / {{ proxy_pass http://u; CHECK port={port}; }}"));

@@ -49,7 +49,8 @@ fn healthy_application(serve: Serve) -> SocketAddr {
 #[test]
 fn unhealthy_applications_get_no_requests() {
     for (language, serve) in [("fastcgi", fastcgi as Serve), ("uwsgi", uwsgi), ("scgi", scgi)] {
-        let (ill, well) = (unhealthy_application(serve), healthy_application(serve));
+        let ill = unhealthy_application(serve);
+        let well = healthy_application(serve);
         let server = start(
             server(),
             &format!(
@@ -82,7 +83,8 @@ fn memcached_is_healthy_if_it_responds() {
             }
         })
     };
-    let (well, ill) = (serve("END\r\n"), serve("ERROR\r\n"));
+    let well = serve("END\r\n");
+    let ill = serve("ERROR\r\n");
     let server = start(
         server(),
         &format!(

@@ -22,8 +22,10 @@ fn slow_origin() -> SlowOrigin {
 
 /// [`slow_origin`] that does not answer requests with `fails` in their first line.
 fn slow_origin_unless(fails: &'static str) -> SlowOrigin {
-    let ((arrived, came), (answer, may)) = (channel(), channel());
-    let (arrived, may) = (Arc::new(Mutex::new(arrived)), Arc::new(Mutex::new(may)));
+    let (arrived, came) = channel();
+    let (answer, may) = channel();
+    let arrived = Arc::new(Mutex::new(arrived));
+    let may = Arc::new(Mutex::new(may));
     let addr = origin(move |mut conn| {
         while let Some(head) = conn.head() {
             if head.contains(fails) {
@@ -73,7 +75,8 @@ fn queue_holds_as_many_requests_as_configured() {
     // Who waited has a time, the others have none.
     let mut lines = server.access_log(3).unwrap();
     lines.sort();
-    let (waited, times) = (format!("200 {addr} "), [format!("200 {addr} -"), "502 u -".to_owned()]);
+    let waited = format!("200 {addr} ");
+    let times = [format!("200 {addr} -"), "502 u -".to_owned()];
     let time = lines[1].strip_prefix(&*waited).and_then(|time| time.split_once('.'));
     assert!(time.is_some_and(|(secs, millis)| secs.parse::<u8>().is_ok() && millis.len() == 3), "{lines:?}");
     assert_eq!([&lines[0], &lines[2]], [&times[0], &times[1]]);
@@ -135,7 +138,8 @@ fn failed_server_is_retried_from_the_queue_after_fail_timeout() {
 
 #[test]
 fn request_that_failed_at_the_free_server_lets_the_next_one_pass() {
-    let (failing, other) = (slow_origin_unless("/fails "), slow_origin());
+    let failing = slow_origin_unless("/fails ");
+    let other = slow_origin();
     let server = start(
         server(),
         &format!(

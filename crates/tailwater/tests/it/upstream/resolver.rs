@@ -72,7 +72,8 @@ fn origin() -> SocketAddr {
 
 #[test]
 fn names_in_variables_are_resolved_on_request() {
-    let (dns, port) = (name_server(), origin().port());
+    let dns = name_server();
+    let port = origin().port();
     let server = start(
         // Its worker process may do less than a single one.
         server().with_master(),
@@ -141,7 +142,8 @@ fn resolver_timeout_ends_waiting_for_a_silent_name_server() {
 
 #[test]
 fn name_added_by_the_api_is_resolved() {
-    let (dns, port) = (name_server(), origin().port());
+    let dns = name_server();
+    let port = origin().port();
     let server = start(
         server(),
         &format!(
@@ -151,7 +153,8 @@ fn name_added_by_the_api_is_resolved() {
     );
     let mut client = server.connect().unwrap();
     let body = format!("{{\"server\":\"app.test:{port}\"}}");
-    let (servers, length) = ("/api/http/upstreams/app/servers", body.len());
+    let servers = "/api/http/upstreams/app/servers";
+    let length = body.len();
     client
         .send(format!("POST {servers} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}"))
         .unwrap();
@@ -179,7 +182,8 @@ fn name_added_by_the_api_is_resolved() {
 
 #[test]
 fn unanswered_name_delays_no_other_name() {
-    let (dns, port) = (name_server(), origin().port());
+    let dns = name_server();
+    let port = origin().port();
     let server = start(
         server(),
         &format!(
@@ -194,7 +198,8 @@ fn unanswered_name_delays_no_other_name() {
 
 #[test]
 fn consistent_hash_ring_is_built_in_a_pool() {
-    let (dns, port) = (name_server(), origin().port());
+    let dns = name_server();
+    let port = origin().port();
     for (method, has_ring) in
         [("", false), ("hash $uri consistent;", true), ("hash $uri consistent balance_factor=125;", true)]
     {
@@ -261,7 +266,8 @@ fn names_without_variables_are_resolved_by_the_system_for_every_gateway() {
     }
     // It says nothing: whoever asks it gets no answer.
     let dns = DnsServer::start(|_, _| {});
-    let (origin, deaf) = (origin().port(), silent_server().port());
+    let origin = origin().port();
+    let deaf = silent_server().port();
     let server = start(
         server().with_master(),
         &format!(

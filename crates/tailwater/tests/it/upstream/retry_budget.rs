@@ -21,8 +21,10 @@ fn overloaded() -> SocketAddr {
 
 /// An origin that reports each request and answers it when the test lets it.
 fn held() -> (SocketAddr, Receiver<()>, Sender<()>) {
-    let ((arrived, came), (answer, may)) = (channel(), channel());
-    let (arrived, may) = (Arc::new(Mutex::new(arrived)), Arc::new(Mutex::new(may)));
+    let (arrived, came) = channel();
+    let (answer, may) = channel();
+    let arrived = Arc::new(Mutex::new(arrived));
+    let may = Arc::new(Mutex::new(may));
     let addr = origin(move |mut conn| {
         while conn.head().is_some() {
             arrived.lock().unwrap().send(()).unwrap();
@@ -43,7 +45,8 @@ fn send(server: &Server, target: &str) -> Client {
 
 #[test]
 fn retry_beyond_the_budget_passes_the_response_of_the_failed_server() {
-    let (first, (second, came, answer)) = (overloaded(), held());
+    let first = overloaded();
+    let (second, came, answer) = held();
     let server = start(
         server(),
         &format!(

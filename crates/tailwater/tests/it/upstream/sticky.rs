@@ -25,7 +25,8 @@ fn answering_servers(server: &Server, line: &str, fields: &[&str], count: usize)
 
 #[test]
 fn sticky_cookie_selects_the_server() {
-    let (a, b) = (origin_named("a", ""), origin_named("b", "Set-Cookie: own=1\r\n"));
+    let a = origin_named("a", "");
+    let b = origin_named("b", "Set-Cookie: own=1\r\n");
     let server = start(
         server(),
         &format!(
@@ -83,7 +84,8 @@ fn sticky_cookie_selects_the_server() {
 
 #[test]
 fn sticky_route_selects_the_server_and_drain_keeps_its_clients() {
-    let (a, b) = (origin_named("a", ""), origin_named("b", ""));
+    let a = origin_named("a", "");
+    let b = origin_named("b", "");
     let server = start(
         server(),
         &format!(
@@ -105,8 +107,8 @@ fn sticky_route_selects_the_server_and_drain_keeps_its_clients() {
 
 #[test]
 fn learned_sessions_survive_reload() {
-    let (a, b) =
-        (origin_named("a", "Set-Cookie: sid=at-a\r\n"), origin_named("b", "Set-Cookie: sid=at-b\r\n"));
+    let a = origin_named("a", "Set-Cookie: sid=at-a\r\n");
+    let b = origin_named("b", "Set-Cookie: sid=at-b\r\n");
     let mut server = server().start(&sessions(a, b, "old")).unwrap();
     // A session that no server has begun is nobody's.
     assert_eq!(answering_servers(&server, "GET /", &["Cookie: sid=other"], 4), "abab");

@@ -202,7 +202,8 @@ impl Pair {
 
     fn step(&mut self) {
         let nth = self.random.below(self.keys.len()).min(self.random.below(self.keys.len()));
-        let (key, now) = (self.keys[nth], self.now);
+        let key = self.keys[nth];
+        let now = self.now;
         match self.random.below(100) {
             0..35 => {
                 let found = self.index.lookup(key, now);
@@ -224,7 +225,8 @@ impl Pair {
             }
             60..85 if !self.claims.is_empty() => {
                 let claim = self.claims.swap_remove(self.random.below(self.claims.len()));
-                let (key, sequence) = (claim.key(), claim.sequence());
+                let key = claim.key();
+                let sequence = claim.sequence();
                 if let Ok(commit) = claim.commit() {
                     let size = 1 + self.random.below(9) as u64;
                     let pushed_out = commit.store(size, 0, now).unwrap();
@@ -246,7 +248,8 @@ impl Pair {
                 }
             }
             88..98 => {
-                let (by_bytes, count) = (self.random.happens(70), 1 + self.random.below(12) as u64);
+                let by_bytes = self.random.happens(70);
+                let count = 1 + self.random.below(12) as u64;
                 let excess =
                     if by_bytes { EvictionTarget::Bytes(count) } else { EvictionTarget::Entries(count) };
                 let mut gone = Vec::new();
@@ -292,9 +295,13 @@ fn s3fifo_equals_the_model() {
 fn answered(policy: EvictionPolicy) -> f64 {
     const PAGES: usize = 500;
     const ROOM: u64 = 1000;
-    let (index, mut random, mut gone) = (index(100_000), Random::new(1), Vec::new());
+    let index = index(100_000);
+    let mut random = Random::new(1);
+    let mut gone = Vec::new();
     index.set_policy(policy);
-    let (mut hits, mut lookups, mut now) = (0, 0, 0);
+    let mut hits = 0;
+    let mut lookups = 0;
+    let mut now = 0;
     let mut look_up = |key: Key, now: u32| {
         let is_hit = index.lookup(key, now).is_some_and(|found| found.holds == EntryState::File);
         if !is_hit {
@@ -322,7 +329,8 @@ fn answered(policy: EvictionPolicy) -> f64 {
 
 #[test]
 fn one_time_requests_do_not_evict_popular_entries() {
-    let (lru, s3fifo) = (answered(EvictionPolicy::Lru), answered(EvictionPolicy::S3Fifo));
+    let lru = answered(EvictionPolicy::Lru);
+    let s3fifo = answered(EvictionPolicy::S3Fifo);
     println!("lru {lru:.3}, s3fifo {s3fifo:.3}");
     assert!(s3fifo > 0.95, "{s3fifo}");
     assert!(lru < 0.5, "{lru}");

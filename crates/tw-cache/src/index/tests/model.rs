@@ -45,7 +45,8 @@ impl Pair {
     }
 
     fn step(&mut self) {
-        let (key, now) = (self.key(), self.now);
+        let key = self.key();
+        let now = self.now;
         match self.random.below(100) {
             0..20 => {
                 let found = self.index.lookup(key, now);
@@ -92,7 +93,9 @@ impl Pair {
     }
 
     fn end(&mut self, claim: Claim) {
-        let (key, sequence, now) = (claim.key(), claim.sequence(), self.now);
+        let key = claim.key();
+        let sequence = claim.sequence();
+        let now = self.now;
         let size = self.random.below(9) as u64 * 512;
         let entry = self.model.get_mut(&key).unwrap();
         let expected = if sequence < entry.since {

@@ -74,7 +74,8 @@ fn plain_records_take_no_slot() {
 #[test]
 fn younger_fill_wins_also_over_a_compact_entry() {
     let index = index(100);
-    let (main, variant) = (key(1), key(2));
+    let main = key(1);
+    let variant = key(2);
     let early = index.claim(main, 1);
     store_record(&index, variant, at(1), 1);
     assert_eq!(compact(&index), 1);
@@ -118,7 +119,8 @@ fn sweep_finds_entries_that_change_their_form() {
     let latest = index.sequence.next();
     store_record(&index, key(500), at(500), 1);
     let mut cursor = index.sweep(latest);
-    let (mut records, mut seen) = (Vec::new(), Vec::new());
+    let mut records = Vec::new();
+    let mut seen = Vec::new();
     // Before the scan of the compact entries comes to it, it is a slot, and afterwards none any more.
     let claim = index.claim(key(3), 2);
     while index.scan_records(&mut cursor, &mut records) == Progress::More {}
@@ -150,7 +152,8 @@ fn sweep_finds_entries_that_change_their_form() {
 }
 
 fn snapshot_of(index: &Index) -> Vec<u8> {
-    let (mut writer, mut file) = (RecordSnapshotWriter::new(5, 77), Vec::new());
+    let mut writer = RecordSnapshotWriter::new(5, 77);
+    let mut file = Vec::new();
     loop {
         match writer.step(index) {
             SnapshotPart::More => {}
@@ -252,7 +255,8 @@ fn damaged_block_has_no_rows() {
     }
     let file = snapshot_of(&index);
     let snapshot = RecordSnapshot::open(&file).unwrap();
-    let (one, two) = (file[BLOCK_SIZE..2 * BLOCK_SIZE].to_vec(), &file[2 * BLOCK_SIZE..3 * BLOCK_SIZE]);
+    let one = file[BLOCK_SIZE..2 * BLOCK_SIZE].to_vec();
+    let two = &file[2 * BLOCK_SIZE..3 * BLOCK_SIZE];
     assert!(snapshot.rows(1, &one).is_some() && snapshot.rows(2, two).is_some());
     // Another block, a short one, and any byte.
     assert!(snapshot.rows(1, two).is_none() && snapshot.rows(1, &one[..4000]).is_none());
@@ -294,7 +298,9 @@ fn memory_is_limited_by_removing_segments() {
 #[test]
 fn index_of_records_equals_a_plain_map() {
     let index = index(100_000);
-    let (mut model, mut claims, mut moves) = (HashMap::new(), Vec::new(), Vec::new());
+    let mut model = HashMap::new();
+    let mut claims = Vec::new();
+    let mut moves = Vec::new();
     let mut random = 7_u64;
     let mut next = |below: u64| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

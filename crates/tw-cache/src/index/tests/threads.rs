@@ -21,7 +21,9 @@ fn sums_stay_exact_under_concurrency() {
             scope.spawn(move || hammer(index, &mut Random::new(seed)));
         }
         scope.spawn(|| {
-            let (mut cursor, mut seen, mut gone) = (ScanCursor::default(), Vec::new(), Vec::new());
+            let mut cursor = ScanCursor::default();
+            let mut seen = Vec::new();
+            let mut gone = Vec::new();
             for now in 0..2000 {
                 index.scan(&mut cursor, &mut seen);
                 index.expire(now, 50, &mut gone);
@@ -37,7 +39,8 @@ fn sums_stay_exact_under_concurrency() {
 fn hammer(index: &Arc<Index>, random: &mut Random) {
     let mut claims = Vec::new();
     for step in 0..STEPS {
-        let (key, now) = (key(random.below(KEYS) as u32), step as u32 / 10);
+        let key = key(random.below(KEYS) as u32);
+        let now = step as u32 / 10;
         match random.below(10) {
             0..4 => {
                 index.lookup(key, now);
@@ -69,7 +72,8 @@ fn no_purge_is_undone() {
     let purged: Mutex<HashMap<u32, u64>> = Mutex::default();
     thread::scope(|scope| {
         for seed in 0..THREADS {
-            let (index, purged) = (&index, &purged);
+            let index = &index;
+            let purged = &purged;
             scope.spawn(move || {
                 let mut random = Random::new(seed);
                 for _ in 0..STEPS / 4 {

@@ -126,7 +126,8 @@ fn response(random: &mut Random) -> Vec<String> {
             _ => {
                 let words = ["max-age", "s-maxage", "stale-if-error", "Max-Age"];
                 let plain = ["must-revalidate", "proxy-revalidate", "public", "immutable", "x", "no-cache"];
-                let (word, other) = (random.one_of(&words), random.one_of(&plain));
+                let word = random.one_of(&words);
+                let other = random.one_of(&plain);
                 match random.below(3) {
                     0 => format!("Cache-Control: {word}={}", number(random)),
                     1 => format!("cache-control: {other}, {word}={}", number(random)),
@@ -141,7 +142,9 @@ fn response(random: &mut Random) -> Vec<String> {
 #[test]
 fn freshness_equals_the_model() {
     let mut random = Random::new(9111);
-    let (mut fresh, mut stale, mut refused) = (0, 0, 0);
+    let mut fresh = 0;
+    let mut stale = 0;
+    let mut refused = 0;
     let nothing = Fields::new();
     for _ in 0..20_000 {
         let lines = response(&mut random);

@@ -206,7 +206,8 @@ fn uses() {
 fn a_304_changes_the_lifetime_and_no_field() {
     let nothing = Fields::new();
     let valid = |update: &[&str], stored: &[&str], valid_s| {
-        let (update, mut stored) = (fields(update), fields(stored));
+        let update = fields(update);
+        let mut stored = fields(stored);
         let before: Vec<_> = stored.iter().map(|(n, v)| (n.to_vec(), v.to_vec())).collect();
         merge(&mut stored, &update, &Rules::NGINX);
         assert!(stored.iter().map(|(n, v)| (n.to_vec(), v.to_vec())).eq(before));

@@ -97,7 +97,8 @@ fn storability_section_3() {
     for (status, request, lines, expected) in table {
         assert_eq!(get(*status, request, lines), *expected, "{status} {request:?} {lines:?}");
     }
-    let (nothing, lines) = (Fields::new(), fields(&["Cache-Control: max-age=60"]));
+    let nothing = Fields::new();
+    let lines = fields(&["Cache-Control: max-age=60"]);
     let response = Response { status: 206, fields: &lines, request_time: NOW, is_slice: true };
     let stored =
         |method| may_store(&(method, &nothing), &response, NOW, &Rules::RFC9111, &StoreSettings::default());
@@ -146,7 +147,9 @@ fn uses_sections_4_2_4_and_5_2() {
     let fresh = |age| Reuse::Fresh { age };
     let stale = |age, while_revalidate, if_error| Reuse::Stale { age, while_revalidate, if_error };
     let validate = |age, because, if_error| Reuse::Validate { age, because, if_error };
-    let (open, closed, forbidden) = (Window::Open, Window::Closed, Window::Forbidden);
+    let open = Window::Open;
+    let closed = Window::Closed;
+    let forbidden = Window::Forbidden;
     let table: &[(Lifetime, &str, i64, Reuse)] = &[
         (plain, "", 0, fresh(10)),
         (plain, "", 99, fresh(109)),

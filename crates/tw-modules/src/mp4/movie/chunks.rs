@@ -71,7 +71,9 @@ pub(super) fn find(
 ) -> Result<Found, Fault> {
     let mut before = 0;
     for row in rows.clone().step_by(ROW_LEN) {
-        let (chunk, samples, id) = (moov.u32(row), moov.u32(row + 4), moov.u32(row + 8));
+        let chunk = moov.u32(row);
+        let samples = moov.u32(row + 4);
+        let id = moov.u32(row + 8);
         let is_last = row + ROW_LEN >= rows.end;
         let next = if is_last { chunk_count + 1 } else { moov.u32(row + ROW_LEN).into() };
         let Some(chunks) = next.checked_sub(chunk.into()) else {

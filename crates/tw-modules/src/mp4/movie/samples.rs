@@ -305,7 +305,8 @@ pub(crate) struct SampleCursor {
 
 impl SampleCursor {
     fn new(moov: &Moov, track: &SampleTable, times: TimeCursor) -> Result<Self, Fault> {
-        let (sample, chunk_count) = (times.sample, track.offsets.count());
+        let sample = times.sample;
+        let chunk_count = track.offsets.count();
         let found =
             chunks::find(moov, track.stsc.clone(), sample, chunk_count, "sample is out mp4 stsc chunks")?;
         let (chunk, before) = found.place();

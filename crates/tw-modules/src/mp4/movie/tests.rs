@@ -150,8 +150,10 @@ fn key_frames_are_found_in_both_directions() {
     let video = Track { key_every: 4, durations: vec![2, 0, 3], ..Track::new(10, 30, 1) };
     for video in [Track { key_every: 0, ..video.clone() }, video] {
         let file = movie(&[video], MoovPosition::Back);
-        let (movie, all) = (parsed(&file), read(&file));
-        let (table, samples) = (&movie.tracks()[0], &all[0].samples);
+        let movie = parsed(&file);
+        let all = read(&file);
+        let table = &movie.tracks()[0];
+        let samples = &all[0].samples;
         for time in 0..=all[0].duration {
             let mut at = movie.times(table);
             movie.go_to_time(&mut at, time);

@@ -39,7 +39,8 @@ struct Found {
 fn find(moov: &Moov, rows: Range<usize>, mut time: u64) -> Result<Found, u64> {
     let mut before = 0;
     for row in rows.step_by(RUN_LEN) {
-        let (count, duration) = (moov.u32(row), moov.u32(row + 4));
+        let count = moov.u32(row);
+        let duration = moov.u32(row + 4);
         let length = u64::from(count) * u64::from(duration);
         if time < length {
             // Less than `count`, which is 32 bits long; a duration of 0 makes no length.
@@ -65,7 +66,8 @@ pub(super) fn cut(moov: &mut Moov, track: &mut Track, part: &Part) -> Result<Sam
         _ => 0,
     };
     start = start.saturating_sub(back);
-    let (mut row, mut within) = (found.row, u64::from(found.within));
+    let mut row = found.row;
+    let mut within = u64::from(found.within);
     while within < back && row > all.start {
         track.prefix = track.prefix.saturating_add(within * u64::from(moov.u32(row + 4)));
         back -= within;

@@ -227,7 +227,8 @@ impl Track {
             match &name {
                 b"mdhd" => {
                     let place = DurationField::of(moov, &content, "mdhd", 24)?;
-                    let (timescale, duration) = (moov.u32(place.timescale), place.get(moov));
+                    let timescale = moov.u32(place.timescale);
+                    let duration = place.get(moov);
                     if duration <= part.start(timescale) {
                         return Ok(TrackFate::No);
                     }
@@ -316,7 +317,8 @@ impl Track {
 
     fn sizes(&mut self, moov: &Moov, content: Range<usize>) -> Result<SampleSizes, Fault> {
         self.mark_seen("stsz")?;
-        let (uniform, count) = (moov.u32(content.start + 4), moov.u32(content.start + 8));
+        let uniform = moov.u32(content.start + 4);
+        let count = moov.u32(content.start + 8);
         let listed = if uniform == 0 { count } else { 0 };
         match rows(content.clone(), 12, listed, 4) {
             Some(rows) => Ok(SampleSizes { table: TableBox { flags: content.start, rows }, uniform, count }),

@@ -147,7 +147,8 @@ impl Writer<'_> {
         self.rows(*b"stss", track.stss.as_ref(), 4);
         self.rows(*b"ctts", track.ctts.as_ref(), 8);
         if let Some(table) = &track.stsc {
-            let (first, last) = (track.first_chunk, track.last_chunk);
+            let first = track.first_chunk;
+            let last = track.last_chunk;
             let edges = usize::from(first.is_some()) + usize::from(last.is_some());
             self.table(*b"stsc", table, table.rows.len() / 12 + edges, |w| {
                 first.iter().flatten().for_each(|number| w.number(*number));

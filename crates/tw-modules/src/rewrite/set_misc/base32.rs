@@ -103,7 +103,8 @@ mod tests {
                 (standard(false), text.trim_end_matches('=')),
                 (Base32::default(), hex),
             ] {
-                let (mut encoded, mut decoded) = (Vec::new(), Vec::new());
+                let mut encoded = Vec::new();
+                let mut decoded = Vec::new();
                 base32.encode(bytes.as_bytes(), &mut encoded);
                 assert_eq!(encoded, expected.as_bytes(), "{bytes}");
                 base32.decode(&encoded, &mut decoded);

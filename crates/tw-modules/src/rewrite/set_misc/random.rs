@@ -16,7 +16,8 @@ pub(super) const LOWER_CASE: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
 
 /// A number between two others, both included.
 pub(super) fn number(one: u64, other: u64) -> u64 {
-    let (from, to) = (one.min(other), one.max(other));
+    let from = one.min(other);
+    let to = one.max(other);
     let count = u128::from(to - from) + 1;
     // Of 128 bits, the rest of the division favours no number by more than one in 2^64.
     from + (u128::from_be_bytes(random_id()) % count) as u64

@@ -133,7 +133,9 @@ impl SsiPage {
             return self.refuse(Refused::Cycle, &uri.path, r);
         }
         stubs.set(stubs.get() + 1);
-        let (settings, shared, turn) = (self.settings.clone(), self.shared.clone(), self.turn.clone());
+        let settings = self.settings.clone();
+        let shared = self.shared.clone();
+        let turn = self.turn.clone();
         let page = Self::new(settings, shared, turn, Body::Bytes(content.into()));
         self.include = Some(Part::Stub(Box::new(page), uri));
     }

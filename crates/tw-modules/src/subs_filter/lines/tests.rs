@@ -79,7 +79,8 @@ fn held(lines: &Lines<TestSession>) -> usize {
 /// The text that comes in pieces of `size`, changed; and the most bytes that were held.
 fn change(conf: &str, line_max: usize, text: &[u8], size: usize) -> io::Result<(Vec<u8>, usize)> {
     let (mut lines, s) = lines(conf, line_max);
-    let (mut out, mut most) = (Vec::new(), 0);
+    let mut out = Vec::new();
+    let mut most = 0;
     let mut pieces = text.chunks(size);
     let mut end = End::Open;
     while end == End::Open {

@@ -95,7 +95,8 @@ fn the_kernel_spreads_connections_over_siblings() {
     let addr = first.addr().inet().unwrap();
     let _clients: Vec<_> = (0..64).map(|_| std::net::TcpStream::connect(addr).unwrap()).collect();
     let count = |listening: &ListenSocket| std::iter::from_fn(|| listening.socket.accept().ok()).count();
-    let (mut one, mut two) = (0, 0);
+    let mut one = 0;
+    let mut two = 0;
     assert!(until(TIMEOUT, || {
         (one, two) = (one + count(&first), two + count(&second));
         one + two >= 64

@@ -65,7 +65,8 @@ mod tests {
 
     #[test]
     fn unused_requests_are_freed() {
-        let (mut spare, now) = (SpareRequests::default(), Instant::now());
+        let mut spare = SpareRequests::default();
+        let now = Instant::now();
         (0..=SPARE_REQUESTS).for_each(|_| spare.put(Box::new(Request::new())));
         assert_eq!(spare.all.len(), SPARE_REQUESTS);
         spare.free_unused(now);

@@ -203,7 +203,8 @@ fn a_table_shrinks_after_a_peak() {
 #[test]
 fn removed_files_are_closed() {
     let mut bench = Bench::new(1000, 10);
-    let (kept, gone) = (bench.put("/kept", 10), bench.put("/gone", 10));
+    let kept = bench.put("/kept", 10);
+    let gone = bench.put("/gone", 10);
     let cached = cache(10, LONG);
     for path in [&kept, &gone] {
         bench.warm(path);

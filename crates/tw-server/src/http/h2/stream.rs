@@ -183,7 +183,8 @@ impl RequestStream for Http2Stream {
     }
 
     fn send_data(&self, mut bytes: Bytes, frame_size: usize, ends: bool) -> Result<usize, SendError> {
-        let (before, size) = (self.conn.frames.out_len(), bytes.len());
+        let before = self.conn.frames.out_len();
+        let size = bytes.len();
         // Larger ones than the client takes are cut anyway.
         let frame_size = if frame_size >= self.stream.frame_max() { bytes.len() } else { frame_size };
         loop {

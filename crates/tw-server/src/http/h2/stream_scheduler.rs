@@ -317,7 +317,8 @@ mod tests {
 
     #[test]
     fn stream_waits_while_the_loop_has_made_enough() {
-        let (scheduler, streams) = (StreamScheduler::default(), streams(&["u=1", "u=5"]));
+        let scheduler = StreamScheduler::default();
+        let streams = streams(&["u=1", "u=5"]);
         let calls = Arc::new(Calls::default());
         let waker = Waker::from(calls.clone());
         let mut cx = Context::from_waker(&waker);

@@ -253,7 +253,8 @@ impl<'c> ConnectionState<'c> {
 
     /// Reads the head of a request, and begins to answer it. Returns true if more of the head has to come.
     fn read_head(&mut self, request: &mut PendingRequest, reads: &mut usize, cx: &mut Context<'_>) -> bool {
-        let (conn, stream) = (self.conn, request.stream);
+        let conn = self.conn;
+        let stream = request.stream;
         if request.is_blocked {
             return self.is_waiting(stream, cx);
         }

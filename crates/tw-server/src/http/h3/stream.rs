@@ -249,7 +249,8 @@ impl RequestStream for Http3Stream {
     }
 
     fn send_data(&self, bytes: Bytes, _: usize, ends: bool) -> Result<usize, SendError> {
-        let (before, size) = (self.stream.out_len(), bytes.len());
+        let before = self.stream.out_len();
+        let size = bytes.len();
         self.stream.send_data(bytes, ends).map_err(|error| self.lost(error))?;
         self.note_unsent();
         self.conn.cost.count_response(size);

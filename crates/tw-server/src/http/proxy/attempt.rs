@@ -86,7 +86,8 @@ impl AttemptContext {
 impl AttemptError {
     /// Failure before anything was sent.
     fn before_sending(failure: AttemptFailure, lease: Option<Lease>) -> Self {
-        let (connection, request) = (ConnectionUse::First, RequestProgress::NotSent);
+        let connection = ConnectionUse::First;
+        let request = RequestProgress::NotSent;
         Self::Failed(FailedAttempt { failure, lease, connection, request })
     }
 }
@@ -183,7 +184,8 @@ async fn wait_for_peer<C>(
     request: &UpstreamRequest<'_, C>,
     attempts: &mut AttemptContext,
 ) -> Result<Lease, AttemptError> {
-    let (group, random) = (request.group, &r.client().home.clone().app.upstreams.random);
+    let group = request.group;
+    let random = &r.client().home.clone().app.upstreams.random;
     let (found, queued) = queue::select(&group.peers, group.queue, &mut attempts.selection, random).await;
     record_selection(r, request, found, queued)
 }
@@ -396,7 +398,9 @@ fn begin_sending<C: Codec>(
 
 /// Ends an attempt that failed before the response head was complete. Gives the body back.
 fn end_unanswered<C>(r: &mut Request, exchange: Option<Exchange<C>>, unsent: SendError) -> AttemptError {
-    let (mut stage, mut traffic, mut lease) = (AttemptStage::Sending, (0, 0), None);
+    let mut stage = AttemptStage::Sending;
+    let mut traffic = (0, 0);
+    let mut lease = None;
     let mut connection_use = ConnectionUse::First;
     if let Some(exchange) = exchange {
         if exchange.sending.is_sent() {

@@ -93,7 +93,8 @@ async fn ask(home: &Rc<Loop>, to: &Addr, head: Bytes, size_max: usize) -> Result
     let connection =
         UpstreamConnection::open(home, to, &ConnectOptions::default(), INQUIRY_TIME, None).await?;
     let mut codec = Http1Codec::new(Method::Get, INQUIRY_HEAD_MAX, false);
-    let (timeout, total) = (INQUIRY_TIME, INQUIRY_TIME);
+    let timeout = INQUIRY_TIME;
+    let total = INQUIRY_TIME;
     let request = OwnRequest { head, body: Bytes::new(), timeout, total, size_max };
     let answered = exchange(home, &connection, &mut codec, request, |status| status == 200).await;
     let OwnResponse { head, body } = answered?;

@@ -85,7 +85,8 @@ impl OwnServer {
         let sent = async {
             let connection = self.connect(home, &lease, request.timeout).await?;
             lease.connected(now_ms());
-            let (mut codec, total) = (self.codec(), request.total);
+            let mut codec = self.codec();
+            let total = request.total;
             let answered = exchange(home, &connection, &mut *codec, request, |_| true);
             let answered = tokio::time::timeout(total, answered).await;
             let late = |_| Err(UpstreamFailure::ReceiveTimeout.at(AttemptStage::ReadingHead));
@@ -127,11 +128,15 @@ impl OwnServer {
         lease: &Lease,
         timeout: Duration,
     ) -> Result<Rc<UpstreamConnection>, AttemptFailure> {
-        let (key, to, options) = (self.pool_key(), lease.peer().addr(), ConnectOptions::default());
+        let key = self.pool_key();
+        let to = lease.peer().addr();
+        let options = ConnectOptions::default();
         let pools = || TlsPools::of(&home.generation().disks);
         match self.protocol {
             OwnProtocol::Http2 => {
-                let (peer, keepalive, head_size) = (lease.peer(), self.keepalive(), self.head_max);
+                let peer = lease.peer();
+                let keepalive = self.keepalive();
+                let head_size = self.head_max;
                 let wanted = StreamParams { peer, to, options, keepalive, head_size, timeout };
                 let stream = h2_pool::acquire_shared(&home.app.upstreams, &key, wanted, pools).await?;
                 Ok(Rc::new(UpstreamConnection::from_stream(stream)))

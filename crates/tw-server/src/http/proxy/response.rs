@@ -29,7 +29,8 @@ pub(super) fn respond<C: Codec>(
     mut exchange: Exchange<C>,
     lookup: Option<Box<Lookup>>,
 ) -> Outcome {
-    let (status, rules) = (r.facts.upstream.answer.status, &settings.response.forward);
+    let status = r.facts.upstream.answer.status;
+    let rules = &settings.response.forward;
     if let Some(body) = exchange.sending.returned() {
         body.give_back(r);
     }
@@ -227,6 +228,7 @@ fn expect_trailers(r: &mut Request, settings: &ProxySettings) {
 /// Place for the part of a body that does not fit into memory.
 fn spill_target(r: &Request, settings: &ProxySettings) -> Option<SpillTarget> {
     let disk = r.disk()?.clone();
-    let (dir, home) = (settings.buffers.temp_path.clone()?, r.client().home.clone());
+    let dir = settings.buffers.temp_path.clone()?;
+    let home = r.client().home.clone();
     Some(SpillTarget { disk, dir, size_max: settings.buffers.max_temp_file_size, home })
 }

@@ -509,7 +509,8 @@ pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
     }
     let status = r.facts.upstream.answer.status;
     exchange.lease.status(status);
-    let (sent, received) = (exchange.connection.sent.get(), exchange.connection.received.get());
+    let sent = exchange.connection.sent.get();
+    let received = exchange.connection.received.get();
     exchange.lease.sent(sent);
     exchange.lease.received(received);
     let Exchange { lease, sending, .. } = exchange;
@@ -525,14 +526,16 @@ pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
 fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, result: Result<(), UpstreamFailure>) -> ExchangeEnd {
     let Exchange { connection, lease, codec, input, sending, pool_key, keepalive, begun, session, retry } =
         exchange;
-    let (sent, received) = (connection.sent.get(), connection.received.get());
+    let sent = connection.sent.get();
+    let received = connection.received.get();
     lease.sent(sent);
     lease.received(received);
     let peer = lease.peer().id();
     let has_failed = result.as_ref().is_err_and(|failure| !failure.is_local());
     let _ = lease.done(if has_failed { PeerOutcome::Failed } else { PeerOutcome::Success }, now_ms());
     drop(retry);
-    let (is_sent, excess) = (sending.is_sent(), result.is_ok() && !input.is_empty());
+    let is_sent = sending.is_sent();
+    let excess = result.is_ok() && !input.is_empty();
     let body = sending.end();
     if result.is_err()
         && let Some(session) = session

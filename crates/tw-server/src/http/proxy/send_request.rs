@@ -86,7 +86,8 @@ struct BorrowedBody {
 
 impl Drop for BorrowedBody {
     fn drop(&mut self) {
-        let (source, seen) = (std::mem::take(&mut self.body), std::mem::take(&mut self.seen));
+        let source = std::mem::take(&mut self.body);
+        let seen = std::mem::take(&mut self.seen);
         if let Some(home) = &self.owner.0 {
             *home.borrow_mut() = Some(ReturnedBody { source, seen, error: None });
         }
@@ -190,7 +191,8 @@ impl RequestSender {
         }
         let mut rest = [Bytes::copy_from_slice(head), end];
         advance(&mut rest, written);
-        let (connection, timeout) = (connection.clone(), terms.timeout);
+        let connection = connection.clone();
+        let timeout = terms.timeout;
         let future = Box::pin(async move { Ok(write(&connection, &mut rest, timeout).await?) });
         Ok(Self { stage: SendStage::UnderWay(future), body: BodyReturn::default(), error: None })
     }
@@ -282,7 +284,8 @@ async fn send(
     let mut is_over = false;
     while !is_over {
         // What is at hand leaves at once, as one chunk, and the end of the body with it.
-        let (mut pieces, mut size) = (Vec::new(), 0);
+        let mut pieces = Vec::new();
+        let mut size = 0;
         while size < PIECE_SIZE {
             // As much as there is: what is left of a buffer has to be copied.
             let piece = match lent.body.at_hand(PIECE_SIZE, terms) {

@@ -214,7 +214,8 @@ impl Pull for StoredBody {
 impl StoreCopy {
     async fn spill(&mut self, r: &mut Request) -> Result<(), DiskError> {
         let home = r.client().home.clone();
-        let (disk, dir) = (self.disk.clone(), self.dir.clone());
+        let disk = self.disk.clone();
+        let dir = self.dir.clone();
         let room = SpillTarget { disk, dir, naming: Naming::Named, home: Some(home) };
         self.buffer.spill_named(&mut r.costs.account, &room).await
     }
@@ -235,7 +236,8 @@ impl StoreCopy {
 
     async fn publish(&self, by: &mut Account, path: &CStr, modified: Option<i64>) -> Result<(), DiskError> {
         let Some((file, temp)) = self.buffer.named_file() else { return Ok(()) };
-        let (disk, access) = (&self.disk, self.store.access);
+        let disk = &self.disk;
+        let access = self.store.access;
         disk.set_mode(by, file, access).await?;
         if let Some(modified) = modified {
             disk.set_mtime(by, file, modified, 0).await?;

@@ -78,8 +78,8 @@ impl Upgraded for Tunnel {
             r.count_sent(usize::try_from(relayed.to_client).unwrap_or(usize::MAX));
             // The heads, and what came right behind that of the response, were counted on the link.
             let (sent, received) = connection.traffic();
-            let (sent, received) =
-                (sent + relayed.to_server, received + relayed.to_client.saturating_sub(answer_len));
+            let sent = sent + relayed.to_server;
+            let received = received + relayed.to_client.saturating_sub(answer_len);
             if let Some(attempt) = r.facts.upstream.current() {
                 attempt.end();
                 (attempt.sent, attempt.received) = (sent, received);

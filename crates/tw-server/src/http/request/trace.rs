@@ -166,7 +166,8 @@ impl Request {
     /// Records a lookup that ends now.
     pub(crate) fn record_lookup(&mut self, began: Instant) {
         let cache = &self.facts.upstream.cache;
-        let (has_cache, status) = (cache.cache.is_some(), cache.status);
+        let has_cache = cache.cache.is_some();
+        let status = cache.status;
         if let Some(trace) = self.facts.trace.get_mut().filter(|_| has_cache) {
             trace.lookups.push(LookupSpan { began, ended: tw_rt::clock::precise(), status });
         }

@@ -89,7 +89,8 @@ pub async fn read_to_file(r: &mut Request) -> Result<(), u16> {
         return Err(500);
     }
     let disk = disk(r)?;
-    let (dir, home) = (r.plan().core.client_body.temp_path.clone(), r.client().home.clone());
+    let dir = r.plan().core.client_body.temp_path.clone();
+    let home = r.client().home.clone();
     let room = SpillTarget { disk, dir, naming: Naming::Named, home: Some(home) };
     let Request { body, costs, .. } = &mut *r;
     body.buffer.claim_file();
@@ -104,7 +105,8 @@ async fn read_into(r: &mut Request, into: Into) -> Result<(), u16> {
     if r.body.standing == Standing::Refused {
         return Ok(());
     }
-    let (terms, settings) = (r.body_limits(), r.plan().core.client_body.clone());
+    let terms = r.body_limits();
+    let settings = r.plan().core.client_body.clone();
     let home = r.client().home.clone();
     let at_once = into == Into::Configured && settings.in_file_only != InFileOnly::Off;
     let most = if at_once { 0 } else { settings.buffer_size };
@@ -173,7 +175,8 @@ impl Storing {
             || settings.in_file_only != InFileOnly::Off
             || r.plan().prepared.has(vars::NAMED_BODY_FILE);
         let naming = if is_named { Naming::Named } else { Naming::Nameless };
-        let (dir, home) = (settings.temp_path.clone(), Some(r.client().home.clone()));
+        let dir = settings.temp_path.clone();
+        let home = Some(r.client().home.clone());
         Ok(Self { room: SpillTarget { disk, dir, naming, home }, into, most, is_logged: false })
     }
 

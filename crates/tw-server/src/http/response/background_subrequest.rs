@@ -121,7 +121,8 @@ fn start(
         }
         return Err(Refused::Crowded);
     };
-    let (path, args) = (Text(&uri.path), Text(&uri.args));
+    let path = Text(&uri.path);
+    let args = Text(&uri.args);
     parent.debug(format_args!("http background request \"{path}?{args}\""));
     let mut r = home.app.take_request();
     r.bind_to(parent, uri, position);

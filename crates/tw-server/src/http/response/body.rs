@@ -145,11 +145,13 @@ impl Body {
             }
             Self::File(span) => {
                 let skipped = start.min(span.len);
-                let (offset, len) = (span.offset + skipped, len.min(span.len - skipped));
+                let offset = span.offset + skipped;
+                let len = len.min(span.len - skipped);
                 Some(Self::File(FileSpan { file: span.file.clone(), offset, len }))
             }
             Self::Parts(parts) => {
-                let (mut skip, mut left) = (start, len);
+                let mut skip = start;
+                let mut left = len;
                 let mut wanted = VecDeque::new();
                 for part in parts {
                     if left == 0 {
@@ -315,7 +317,8 @@ mod tests {
 
         fn part(&self, start: u64, len: u64) -> Option<Box<dyn Pull>> {
             let at = |n: u64| self.rest.start.saturating_add(n as u8).min(self.rest.end);
-            let (rest, made) = (at(start)..at(start + len), self.made.clone());
+            let rest = at(start)..at(start + len);
+            let made = self.made.clone();
             (self.parts == CanPart::Yes)
                 .then(|| Box::new(Self { rest, parts: self.parts, made }) as Box<dyn Pull>)
         }

@@ -76,7 +76,8 @@ fn accepts(value: &[u8], coding: &[u8]) -> bool {
     let mut from = 0;
     let rest = loop {
         let Some(at) = find(value.get(from..).unwrap_or_default(), coding) else { return false };
-        let (start, end) = (from + at, from + at + coding.len());
+        let start = from + at;
+        let end = from + at + coding.len();
         let before = start.checked_sub(1).and_then(|at| value.get(at));
         if matches!(before, None | Some(b',' | b' ')) {
             break value.get(end..).unwrap_or_default();
@@ -171,8 +172,10 @@ mod tests {
     fn requests_of_proxies() {
         let past = ("Expires", "Thu, 01 Jan 1970 00:00:01 GMT");
         let future = ("Expires", "Fri, 31 Dec 9999 23:59:59 GMT");
-        let (no_cache, private) = (("Cache-Control", "no-cache"), ("Cache-Control", "x=1, Private"));
-        let (tag, modified) = (("ETag", "\"x\""), ("Last-Modified", "Thu, 01 Jan 1970 00:00:01 GMT"));
+        let no_cache = ("Cache-Control", "no-cache");
+        let private = ("Cache-Control", "x=1, Private");
+        let tag = ("ETag", "\"x\"");
+        let modified = ("Last-Modified", "Thu, 01 Jan 1970 00:00:01 GMT");
         for (rule, field, expected) in [
             ("off", past, false),
             ("off any", past, false),
@@ -209,7 +212,8 @@ mod tests {
         let agent = |name| {
             format!("GET / HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip\r\nUser-Agent: {name}\r\n\r\n")
         };
-        let (old, other) = (agent("Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1)"), agent("Bot"));
+        let old = agent("Mozilla/4.0 (compatible; MSIE 6.0; Windows NT 5.1)");
+        let other = agent("Bot");
         for (rule, head, expected) in [
             ("", http10, false),
             ("gzip_http_version 1.0;", http10, true),

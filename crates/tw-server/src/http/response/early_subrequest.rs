@@ -299,7 +299,8 @@ async fn run(mut part: Subrequest, state: Rc<State>) {
 }
 
 fn head(part: &Subrequest) -> SubrequestHead {
-    let (status, length) = (part.status(), part.remaining());
+    let status = part.status();
+    let length = part.remaining();
     let Some(r) = part.request() else {
         return SubrequestHead { status, made_by: MadeBy::Error, length, buffer_size: 0 };
     };

@@ -78,7 +78,8 @@ pub(super) fn part(r: &mut Request, body: Body) -> Result<Body, NotSatisfiable> 
         return Ok(body);
     }
     let Some(length) = body.len() else { return Ok(body) };
-    let (range, if_range) = (r.head.field_known(Known::Range), r.head.field_known(Known::IfRange));
+    let range = r.head.field_known(Known::Range);
+    let if_range = r.head.field_known(Known::IfRange);
     let is_valid = if_range.is_none_or(|validator| if_range_holds(validator, &validators(r)));
     let Some(value) = range.filter(|_| is_valid) else { return Ok(whole(r, body)) };
     let value = value.to_vec();

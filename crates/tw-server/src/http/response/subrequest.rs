@@ -154,7 +154,8 @@ impl Subrequest {
         position: impl FnOnce(&mut Request) -> Result<SubrequestPosition, Refused>,
     ) -> Result<Self, Refused> {
         let position = position(parent)?;
-        let (path, args) = (tw_log::Text(&uri.path), tw_log::Text(&uri.args));
+        let path = tw_log::Text(&uri.path);
+        let args = tw_log::Text(&uri.args);
         parent.debug(format_args!("http subrequest \"{path}?{args}\""));
         let mut r = parent.client().home.app.take_request();
         r.bind_to(parent, uri, position);

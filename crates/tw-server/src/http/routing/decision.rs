@@ -44,7 +44,8 @@ pub(super) fn decide(r: &mut Request, generation: &Rc<LoopGeneration>, outcome: 
             r.state.rewritten = Rewritten::No;
             r.uri.path = path;
             r.uri.args = args;
-            let (path, args) = (tw_log::Text(&r.uri.path), tw_log::Text(&r.uri.args));
+            let path = tw_log::Text(&r.uri.path);
+            let args = tw_log::Text(&r.uri.args);
             r.debug(format_args!("internal redirect: \"{path}?{args}\""));
             NextStep::Locate
         }

@@ -527,7 +527,8 @@ mod tests {
     #[test]
     fn post_read_handlers_run_once() {
         let mut generation = generation("server { location / { } }");
-        let (post_read, server_rewrite) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let post_read = Arc::new(AtomicU32::new(0));
+        let server_rewrite = Arc::new(AtomicU32::new(0));
         for plan in &mut generation.config.own.plans {
             plan.add(Phase::PostRead, post_read.clone());
             plan.add(Phase::ServerRewrite, server_rewrite.clone());

@@ -17,7 +17,9 @@ pub(crate) async fn run(r: &mut Request) {
     r.debug(format_args!("post action: \"{}\"", tw_log::Text(&target)));
     let wire = r.leave_client();
     let body = std::mem::replace(&mut r.body, RequestBody::absent());
-    let (out, sent, after) = (r.out.clone(), r.costs.sent, r.state.after);
+    let out = r.out.clone();
+    let sent = r.costs.sent;
+    let after = r.state.after;
     let error_status = r.state.error_status.take();
     r.state.error_pages = ErrorPages::Allowed;
     r.state.after = after.or_close();

@@ -74,7 +74,8 @@ impl<'c> ConnectionRequests<'c> {
     /// Counts a request that begins. Returns true if it is the last one that the connection may have.
     pub(crate) fn count_request(&mut self, version: HttpVersion) -> bool {
         self.end_idle();
-        let (client, keepalive) = (self.client, &self.settings.keepalive);
+        let client = self.client;
+        let keepalive = &self.settings.keepalive;
         lifecycle::count_request(client, version);
         keepalive.timeout.is_zero()
             || client.requests.get() >= keepalive.requests
@@ -88,7 +89,8 @@ impl<'c> ConnectionRequests<'c> {
         Wire: From<Rc<S>>,
         BodyStream: From<Rc<S>>,
     {
-        let (client, protocol) = (self.client, S::PROTOCOL.holder());
+        let client = self.client;
+        let protocol = S::PROTOCOL.holder();
         match admission::verdict(client, protocol) {
             Verdict::Begin if self.held_back.is_empty() => {
                 let memory = admission::hold_request(client, protocol);

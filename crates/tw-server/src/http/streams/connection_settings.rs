@@ -27,7 +27,8 @@ impl ConnectionSettings {
         let generation = client.home.generation();
         let group = client.group(&generation)?;
         let server = generation.server(client.named_server(group));
-        let (head, core) = (&server.settings.head, &generation.plan(server.plan).core);
+        let head = &server.settings.head;
+        let core = &generation.plan(server.plan).core;
         let list_max = head.large_buffer_size.saturating_mul(head.large_buffers_count);
         let list_max = list_max.saturating_add(head.max_headers.saturating_mul(FIELD_OVERHEAD));
         let shared = Self {

@@ -125,7 +125,8 @@ fn read(
     protocol: StreamProtocol,
 ) -> Result<(), Wrong> {
     let generation = r.generation().clone();
-    let (authority, other) = (list.pseudo(Which::Authority), list.pseudo(Which::Protocol));
+    let authority = list.pseudo(Which::Authority);
+    let other = list.pseudo(Which::Protocol);
     let pseudo = PseudoFields {
         method: if other.is_some() { UPGRADE_METHOD } else { list.pseudo(Which::Method).unwrap_or_default() },
         target: list.pseudo(Which::Path).unwrap_or_default(),

@@ -59,7 +59,8 @@ static IS_OF_NAME: [bool; 256] = {
         table[byte] = (byte as u8).is_ascii_alphanumeric();
         byte += 1;
     }
-    let (other, mut at) = (b"!#$%&'*+-.^_`|~", 0);
+    let other = b"!#$%&'*+-.^_`|~";
+    let mut at = 0;
     while at < other.len() {
         table[other[at] as usize] = true;
         at += 1;

@@ -180,7 +180,8 @@ impl<S: RequestStream> Sending<S> {
 
     /// Sends the head; `ends` if the response has no body.
     fn send_head(&self, r: &mut Request, ends: bool) -> Result<(), SendError> {
-        let (name, status) = (S::PROTOCOL.name(), r.out.status);
+        let name = S::PROTOCOL.name();
+        let status = r.out.status;
         r.debug(format_args!("{name} response: {status}, {:?}", r.out.content_length));
         if !matches!(status, 200..=999) {
             let wrong = format!("a response cannot have status {status}");
@@ -285,7 +286,8 @@ impl<S: RequestStream> Sending<S> {
             return Err(SendError::Body(io::Error::other("the response is longer than announced")));
         }
         let is_cut = ends && self.promised.is_some_and(|length| self.sent < length);
-        let (mut permit, size) = (Some(permit), self.size());
+        let mut permit = Some(permit);
+        let size = self.size();
         while !bytes.is_empty() {
             let mut want = bytes.len();
             if let Some(pace) = &mut self.pace {

@@ -125,7 +125,8 @@ fn basic_authentication() {
 #[test]
 fn the_connection() {
     with_request(CONF, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", |r| {
-        let (peer, local) = (r.client().peer().inet().unwrap(), r.local_addr().inet().unwrap());
+        let peer = r.client().peer().inet().unwrap();
+        let local = r.local_addr().inet().unwrap();
         assert_eq!(eval(r, "$remote_addr $remote_port"), format!("127.0.0.1 {}", peer.port()));
         assert_eq!(eval(r, "$server_addr $server_port"), format!("127.0.0.1 {}", local.port()));
         assert_eq!(eval(r, "$binary_remote_addr").as_bytes(), [127, 0, 0, 1]);

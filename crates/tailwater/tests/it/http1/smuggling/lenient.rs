@@ -15,7 +15,8 @@ pub(super) enum Habit {
 
 /// All requests of one connection.
 pub(super) fn read(bytes: &[u8], habit: Habit) -> Reading {
-    let (mut lines, mut reading) = (Lines { rest: bytes, habit }, Reading::default());
+    let mut lines = Lines { rest: bytes, habit };
+    let mut reading = Reading::default();
     loop {
         while lines.rest.first().is_some_and(|b| matches!(b, b'\r' | b'\n')) {
             lines.rest = &lines.rest[1..];
@@ -42,7 +43,8 @@ impl Lines<'_> {
     fn request(&mut self) -> Result<Seen, End> {
         let start = self.line()?;
         let mut words = start.split_ascii_whitespace();
-        let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let method = words.next().unwrap_or_default();
+        let target = words.next().unwrap_or_default();
         let fields = self.fields()?;
         let of = |name: &'static str| fields.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str());
         let (lengths, codings) = match self.habit {

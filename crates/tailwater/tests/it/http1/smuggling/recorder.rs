@@ -44,7 +44,9 @@ impl Recorder {
 
     /// Records at `at`, and answers, until the connection ends or goes wrong.
     fn answer(&self, conn: &mut Conn, at: usize) {
-        let (mut mine, mut answered, mut piece) = (Vec::new(), 0, [0; 4096]);
+        let mut mine = Vec::new();
+        let mut answered = 0;
+        let mut piece = [0; 4096];
         while let Ok(n @ 1..) = conn.reader.read(&mut piece) {
             mine.extend_from_slice(&piece[..n]);
             let reading = strict::read(&mine);

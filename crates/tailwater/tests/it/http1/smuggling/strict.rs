@@ -28,7 +28,9 @@ fn request(bytes: &[u8]) -> Result<(Seen, &[u8]), End> {
     if !is_token(method) || !target.starts_with('/') || target.bytes().any(|b| b <= b' ' || b == 0x7f) {
         return wrong(start);
     }
-    let (mut hosts, mut length, mut coding) = (Vec::new(), None, None);
+    let mut hosts = Vec::new();
+    let mut length = None;
+    let mut coding = None;
     loop {
         let (field, next) = line(rest)?;
         rest = next;

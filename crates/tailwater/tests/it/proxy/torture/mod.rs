@@ -63,7 +63,8 @@ struct Tally {
 
 /// Sends the cases with these numbers.
 fn run(server: &Server, seed: u64, numbers: std::ops::Range<u64>) -> Tally {
-    let (next, tally) = (AtomicU64::new(numbers.start), Mutex::new(Tally::default()));
+    let next = AtomicU64::new(numbers.start);
+    let tally = Mutex::new(Tally::default());
     thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
@@ -125,7 +126,8 @@ fn named(dir: &std::path::Path) -> usize {
 
 #[test]
 fn faulty_peers_cause_no_hang_no_mixed_bytes_and_no_leak() {
-    let (count, seed) = (env_number("TAILWATER_TORTURE", COUNT), env_number("TAILWATER_TORTURE_SEED", SEED));
+    let count = env_number("TAILWATER_TORTURE", COUNT);
+    let seed = env_number("TAILWATER_TORTURE_SEED", SEED);
     let wrong = server::Wrong::default();
     let server = start(&wrong);
     let begun = Instant::now();

@@ -76,7 +76,8 @@ fn upload(conn: &mut Conn, head: &str) -> Option<Vec<u8>> {
 
 fn answer(conn: &mut Conn, case: &Case) -> After {
     let content = case.content();
-    let (size, half) = (content.len(), content.len() / 2);
+    let size = content.len();
+    let half = content.len() / 2;
     let ok = format!("HTTP/1.1 200 OK\r\nX-Seed: {:016x}\r\n", case.seed);
     let with_length = format!("{ok}Content-Length: {size}\r\n\r\n");
     let in_chunks = format!("{ok}Transfer-Encoding: chunked\r\n\r\n");
@@ -190,7 +191,8 @@ fn answer(conn: &mut Conn, case: &Case) -> After {
 /// `content` in chunks, and the last one before `end`; without it if that is empty.
 fn chunked(content: &[u8], case: &Case, end: &str) -> Vec<u8> {
     let mut random = tw_testkit::Random::new(case.seed);
-    let (mut all, mut rest) = (Vec::new(), content);
+    let mut all = Vec::new();
+    let mut rest = content;
     while !rest.is_empty() {
         let (chunk, left) = rest.split_at((1 + random.below(20_000)).min(rest.len()));
         let extension = random.one_of(&["", "", ";x", " ;y=\"z\""]);

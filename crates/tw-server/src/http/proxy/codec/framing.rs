@@ -90,7 +90,8 @@ mod tests {
     fn records(mut bytes: &[u8]) -> Vec<(usize, usize)> {
         let mut found = Vec::new();
         while let [1, 5, 0, 1, high, low, padding, 0, rest @ ..] = bytes {
-            let (len, padding) = (usize::from(u16::from_be_bytes([*high, *low])), usize::from(*padding));
+            let len = usize::from(u16::from_be_bytes([*high, *low]));
+            let padding = usize::from(*padding);
             assert!(rest[..len].iter().all(|byte| *byte == b'x'));
             assert!(rest[len..len + padding].iter().all(|byte| *byte == 0));
             found.push((len, padding));

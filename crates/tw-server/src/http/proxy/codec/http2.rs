@@ -118,7 +118,8 @@ impl Http2Codec {
         answer.clear();
         check(list, "header")?;
         answer.status = list.status();
-        let (mut count, mut size) = (0, 0);
+        let mut count = 0;
+        let mut size = 0;
         for (name, value) in list.iter() {
             (count, size) = (count + 1, size + name.len() + value.len());
             if count > FIELDS_MAX {
@@ -232,7 +233,8 @@ fn length(fields: &Fields) -> Result<Option<u64>, UpstreamFailure> {
     match num::parse_length(first) {
         Some(length) => Ok(Some(length)),
         None => {
-            let (name, value) = (Text(NAME), Text(first));
+            let name = Text(NAME);
+            let value = Text(first);
             let text = format!("upstream sent invalid \"Content-Length\" header: \"{name}: {value}\"");
             Err(UpstreamFailure::Invalid(text.into()))
         }
@@ -240,7 +242,9 @@ fn length(fields: &Fields) -> Result<Option<u64>, UpstreamFailure> {
 }
 
 fn duplicate(name: &[u8], value: &[u8], first: &[u8]) -> String {
-    let (name, value, first) = (Text(name), Text(value), Text(first));
+    let name = Text(name);
+    let value = Text(value);
+    let first = Text(first);
     format!("upstream sent duplicate header line: \"{name}: {value}\", previous value: \"{name}: {first}\"")
 }
 

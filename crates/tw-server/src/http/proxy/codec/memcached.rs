@@ -80,7 +80,8 @@ impl MemcachedCodec {
             UpstreamFailure::Invalid(format!("memcached sent invalid response: \"{}\"", Text(shown)).into())
         };
         let wrong = |what: &str| {
-            let (line, key) = (Text(shown), Text(&self.key));
+            let line = Text(shown);
+            let key = Text(&self.key);
             UpstreamFailure::Invalid(
                 format!("memcached sent invalid {what} in response \"{line}\" for key \"{key}\"").into(),
             )
@@ -97,7 +98,8 @@ impl MemcachedCodec {
         let rest = rest.strip_prefix(&*self.key).ok_or_else(|| wrong("key"))?;
         let rest = rest.strip_prefix(b" ").ok_or_else(invalid)?;
         let space = rest.iter().position(|byte| *byte == b' ').ok_or_else(invalid)?;
-        let (flags, len) = (&rest[..space], &rest[space + 1..]);
+        let flags = &rest[..space];
+        let len = &rest[space + 1..];
         if self.gzip_flag != 0 {
             let flags = num::parse(flags).ok_or_else(|| wrong("flags"))?;
             if flags & self.gzip_flag != 0 {
@@ -215,7 +217,9 @@ mod tests {
 
     fn read_of(pieces: &[&[u8]], gzip_flag: u64) -> (Read, bool) {
         let mut codec = MemcachedCodec::new(Bytes::from_static(b"key"), 100, gzip_flag, false);
-        let (mut answer, mut body, mut said) = (UpstreamResponse::default(), Vec::new(), Vec::new());
+        let mut answer = UpstreamResponse::default();
+        let mut body = Vec::new();
+        let mut said = Vec::new();
         let mut is_gzip = false;
         let mut end = None;
         'pieces: for piece in pieces {

@@ -25,7 +25,9 @@ pub(crate) async fn run(home: Rc<Loop>) {
     let checks = |group: &Group| {
         let is_of_group = |checks: &HealthCheckGroup| std::ptr::eq(&*checks.group.peers, group);
         let at = all.iter().position(is_of_group)?;
-        let (home, generation, all) = (home.clone(), generation.clone(), all.clone());
+        let home = home.clone();
+        let generation = generation.clone();
+        let all = all.clone();
         Some(LocatedChecks { home, generation, all, at })
     };
     let objects = &generation.process.shared_objects;

@@ -155,7 +155,8 @@ impl HealthCheckGroup {
         for (at, plan) in plans.iter().enumerate() {
             let Some(check) = plan.parts.get::<HealthCheck>() else { continue };
             let server = servers.iter().position(|server| Arc::ptr_eq(&server.settings, &plan.server));
-            let (server, plan) = (ServerId(server.unwrap_or_default() as u32), PlanId(at as u32));
+            let server = ServerId(server.unwrap_or_default() as u32);
+            let plan = PlanId(at as u32);
             let located = PlacedCheck { check: check.clone(), server, plan };
             let group = check.of.group();
             match all.iter_mut().find(|checks| Arc::ptr_eq(&checks.group, group)) {

@@ -117,7 +117,8 @@ async fn explain_here(
         return Ok(Err(no_destination(addresses, request.port)));
     };
     let is_secure = speaks_tls(&generation.groups[at]);
-    let (address, kind) = (generation.groups[at].address.clone(), generation.groups[at].kind);
+    let address = generation.groups[at].address.clone();
+    let kind = generation.groups[at].kind;
     let (ours, _theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let socket = Socket::unix(ours.into(), FirstBytes::Later);
@@ -203,7 +204,8 @@ fn read(r: &mut Request, at: usize, request: &RequestToExplain) -> Result<(), St
         }
         Ok(Progress::NeedMore) => Err("the URL is not one line".to_owned()),
         Err(error) => {
-            let (text, status) = (r.head.error_text(error), error.status());
+            let text = r.head.error_text(error);
+            let status = error.status();
             Err(format!("such a request is refused with {status}: {text}"))
         }
     }
@@ -211,7 +213,8 @@ fn read(r: &mut Request, at: usize, request: &RequestToExplain) -> Result<(), St
 
 fn explain_server(r: &Request, at: usize, scheme: Option<Scheme>, explanation: &mut Explanation) {
     let generation = r.generation();
-    let (group, address) = (&generation.groups[at], &generation.groups[at].address);
+    let group = &generation.groups[at];
+    let address = &generation.groups[at].address;
     let server = generation.server(r.route.server);
     let listen = server.settings.listens.iter().find(|listen| listen.addresses.contains(address));
     let note = if group.proxy_protocol { ", behind the PROXY protocol" } else { "" };
@@ -367,7 +370,8 @@ async fn explain_phases(
     }
     for phase in list {
         for (handler, module) in plan.handlers(*phase).iter().zip(plan.modules(*phase)) {
-            let (uri, before) = (uri_of(r), r.route.plan);
+            let uri = uri_of(r);
+            let before = r.route.plan;
             let outcome = call_handler(&**handler, r).await;
             if uri_of(r) != uri {
                 explanation.add("rewrite", format!("{uri} becomes {} (module {module})", uri_of(r)), None);

@@ -245,7 +245,8 @@ fn whole_response_at_hand_is_taken_at_once() {
     ] {
         let bytes = [out(b"A: b\r\n\r\nbody"), rest.concat()].concat();
         let mut codec = FastCgiCodec::new(Method::Get, 4096, terms(true));
-        let (mut input, mut answer) = (Bytes::from(bytes), UpstreamResponse::default());
+        let mut input = Bytes::from(bytes);
+        let mut answer = UpstreamResponse::default();
         assert!(matches!(codec.read(&mut input, &mut answer), Ok(Event::Head)));
         let whole = codec.whole(&mut input, &mut answer).unwrap();
         assert_eq!(whole.as_deref(), expected.map(str::as_bytes), "{rest:?}");
@@ -254,7 +255,8 @@ fn whole_response_at_hand_is_taken_at_once() {
     // The last piece of a body that says its length, and its end behind it.
     let bytes = [out(b"Content-Length: 4\r\n\r\n"), out(b"bo"), out(b"dy"), end()].concat();
     let mut codec = FastCgiCodec::new(Method::Get, 4096, terms(true));
-    let (mut input, mut answer) = (Bytes::from(bytes), UpstreamResponse::default());
+    let mut input = Bytes::from(bytes);
+    let mut answer = UpstreamResponse::default();
     assert!(matches!(codec.read(&mut input, &mut answer), Ok(Event::Head)));
     assert!(codec.whole(&mut input, &mut answer).unwrap().is_none());
     for last in [false, true] {
