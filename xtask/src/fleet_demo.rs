@@ -152,11 +152,10 @@ fn start_engine(program: &Path, directory: &TempDir, port: u16) -> Result<DemoPr
         is_over = !matches!(engine.0.try_wait(), Ok(None));
         is_over || in_use(port)
     });
-    match listens && !is_over {
-        true => Ok(engine),
-        false => {
-            Err(format!("{} does not start: {}", program.display(), text_of(&directory.join("nats.log"))))
-        }
+    if listens && !is_over {
+        Ok(engine)
+    } else {
+        Err(format!("{} does not start: {}", program.display(), text_of(&directory.join("nats.log"))))
     }
 }
 

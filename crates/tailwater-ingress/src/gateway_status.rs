@@ -82,9 +82,10 @@ impl Writer<'_> {
             reason,
             message: message.to_owned(),
         };
-        let accepted = match served == state.listeners.len() {
-            true => of("Accepted", true, "Accepted", ""),
-            false => of("Accepted", served > 0, "ListenersNotValid", "some listeners are not served"),
+        let accepted = if served == state.listeners.len() {
+            of("Accepted", true, "Accepted", "")
+        } else {
+            of("Accepted", served > 0, "ListenersNotValid", "some listeners are not served")
         };
         let programmed = match refused {
             Some(reason) => of("Programmed", false, "Invalid", reason),

@@ -153,9 +153,10 @@ fn rows(
     for (at, row) in table.rows.iter().enumerate().skip(first) {
         let is_selected = selected == Some(at);
         let cell = |(text, _, tone): (String, usize, Tone)| {
-            let (style, gap) = match is_selected {
-                true => (theme.selected(), theme.selected()),
-                false => (theme.tone(tone), Style::new()),
+            let (style, gap) = if is_selected {
+                (theme.selected(), theme.selected())
+            } else {
+                (theme.tone(tone), Style::new())
             };
             [Span::styled(text, style), Span::styled(" ", gap)]
         };

@@ -251,9 +251,10 @@ impl Source {
 
     /// Adds what a newcomer needs to know when there is no configuration at all.
     fn advise(&self, error: ConfError) -> ConfError {
-        match error.span.is_none() && self.text.is_none() && !path(&self.file).exists() {
-            true => error.hint("-c FILE says where the configuration is; \"tailwater serve\" needs none"),
-            false => error,
+        if error.span.is_none() && self.text.is_none() && !path(&self.file).exists() {
+            error.hint("-c FILE says where the configuration is; \"tailwater serve\" needs none")
+        } else {
+            error
         }
     }
 

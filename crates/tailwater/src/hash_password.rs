@@ -46,10 +46,7 @@ fn password() -> Result<Vec<u8>, Fault> {
     }
     let _hidden = HiddenInput::begin().map_err(failed)?;
     let password = ask("Password: ")?;
-    match ask("Again: ")? == password {
-        true => Ok(password),
-        false => Err(Fault::emerg("the passwords differ")),
-    }
+    if ask("Again: ")? == password { Ok(password) } else { Err(Fault::emerg("the passwords differ")) }
 }
 
 fn ask(prompt: &str) -> Result<Vec<u8>, Fault> {

@@ -216,9 +216,10 @@ impl Origin {
         let is_bracketed = name.starts_with('[') && name.ends_with(']');
         let host = if is_bracketed { &name[1..name.len() - 1] } else { name };
         let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-        let is_valid = match is_bracketed {
-            true => host.parse::<std::net::Ipv6Addr>().is_ok(),
-            false => host.bytes().all(is_letter),
+        let is_valid = if is_bracketed {
+            host.parse::<std::net::Ipv6Addr>().is_ok()
+        } else {
+            host.bytes().all(is_letter)
         };
         match (host, is_valid) {
             ("", _) => Err(fault("no host")),

@@ -158,12 +158,11 @@ impl Listening {
             certificate.path(),
             key.path(),
         );
-        let note = match authority.is_trusted() {
-            true => String::new(),
-            false => {
-                "Browsers warn of the certificate until the local authority is trusted: tailwater trust\n"
-                    .to_owned()
-            }
+        let note = if authority.is_trusted() {
+            String::new()
+        } else {
+            "Browsers warn of the certificate until the local authority is trusted: tailwater trust\n"
+                .to_owned()
         };
         Ok(Self { name: Some(first), note, _certificate: Some([certificate, key]), http: Vec::new(), server })
     }

@@ -65,10 +65,7 @@ impl Record {
     }
 
     fn check_status(self, status: ExitStatus) -> Result<Self, Error> {
-        match status.success() {
-            true => Ok(self),
-            false => Err(self.error(&format!("has failed ({status})"))),
-        }
+        if status.success() { Ok(self) } else { Err(self.error(&format!("has failed ({status})"))) }
     }
 
     fn error(&self, why: &str) -> Error {

@@ -61,9 +61,10 @@ pub(crate) fn unfinished(mut error: ConfError, word: &Word, opens: bool, text: &
     // The message keeps its line, which is nginx's; what is shown below it is where the character is missing.
     error.span = error.span.map(|span| Span { start, end: start, ..span });
     let line = line_of(text, start as usize);
-    error.hint(match opens {
-        true => format!("is a \"{{\" missing at the end of line {line}?"),
-        false => format!("is a \";\" missing at the end of line {line}?"),
+    error.hint(if opens {
+        format!("is a \"{{\" missing at the end of line {line}?")
+    } else {
+        format!("is a \";\" missing at the end of line {line}?")
     })
 }
 

@@ -329,10 +329,7 @@ pub fn check(node: &Node, info: &DirectiveInfo, context: Contexts) -> Result<(),
         (true, None) => return Err(node.no_block().hint(info.usage())),
         (false, None) | (true, Some(_)) => {}
     }
-    match info.args.allows(node.args.len()) {
-        true => Ok(()),
-        false => Err(node.invalid_count().hint(info.usage())),
-    }
+    if info.args.allows(node.args.len()) { Ok(()) } else { Err(node.invalid_count().hint(info.usage())) }
 }
 
 /// Contexts of a directive that stands in `here`, as a hint.

@@ -209,9 +209,10 @@ pub fn said_once(messages: Vec<ConfError>, sources: &Sources) -> Vec<ConfError> 
             continue;
         }
         let is_included = spans.iter().all(|span| *span == spans[0]);
-        let places = match is_included {
-            true => format!("the same in {count} places: a file that is included counts each time"),
-            false => format!("the same in {count} places: {}", sources.places(&spans)),
+        let places = if is_included {
+            format!("the same in {count} places: a file that is included counts each time")
+        } else {
+            format!("the same in {count} places: {}", sources.places(&spans))
         };
         message.hint = Some(match message.hint.take() {
             Some(hint) => format!("{hint} ({places})"),

@@ -155,9 +155,10 @@ impl Lexer {
     /// Skips bytes of a word, up to its limit, that have no meaning of their own anywhere in a configuration. Most bytes have
     /// none, and need no look one by one.
     fn skip_plain(&mut self, started: &Start) {
-        let end = match self.is_param {
-            true => self.text.len(),
-            false => self.text.len().min(started.pos + MAX_PARAMETER_SIZE),
+        let end = if self.is_param {
+            self.text.len()
+        } else {
+            self.text.len().min(started.pos + MAX_PARAMETER_SIZE)
         };
         let rest = self.text.get(self.pos..end).unwrap_or_default();
         self.pos += rest.iter().take_while(|byte| IS_PLAIN[usize::from(**byte)]).count();

@@ -214,9 +214,12 @@ impl MemoryFiles {
         let is_current = directory == b".";
         let end = directory.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
         let directory = &directory[..end];
-        self.files.keys().filter_map(move |name| match is_current {
-            true => Some(&name[..]).filter(|name| !name.starts_with(b"/") && !name.starts_with(b"\0")),
-            false => name.strip_prefix(directory)?.strip_prefix(b"/"),
+        self.files.keys().filter_map(move |name| {
+            if is_current {
+                Some(&name[..]).filter(|name| !name.starts_with(b"/") && !name.starts_with(b"\0"))
+            } else {
+                name.strip_prefix(directory)?.strip_prefix(b"/")
+            }
         })
     }
 }

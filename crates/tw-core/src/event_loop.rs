@@ -273,9 +273,10 @@ impl LoopCore {
     fn evict_resource(&self, evict: impl Fn(&dyn IdleResources) -> Eviction) -> Eviction {
         let all = self.idle_resources.borrow();
         let mut protocols = all.iter().filter_map(Weak::upgrade);
-        match protocols.any(|protocol| evict(&*protocol) == Eviction::Done) {
-            true => Eviction::Done,
-            false => Eviction::NothingIdle,
+        if protocols.any(|protocol| evict(&*protocol) == Eviction::Done) {
+            Eviction::Done
+        } else {
+            Eviction::NothingIdle
         }
     }
 

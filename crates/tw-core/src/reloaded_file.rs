@@ -309,9 +309,10 @@ fn call_failure(call: &str, errno: Errno) -> String {
 }
 
 fn check_size(version: &FileMeta, max: usize) -> Result<(), String> {
-    match version.size > max as u64 {
-        true => Err(format!("the file has {} bytes, more than {max}", version.size)),
-        false => Ok(()),
+    if version.size > max as u64 {
+        Err(format!("the file has {} bytes, more than {max}", version.size))
+    } else {
+        Ok(())
     }
 }
 

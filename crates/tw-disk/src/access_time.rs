@@ -104,9 +104,10 @@ impl AccessTime {
     /// Of a file of the user `uid` that was opened for reading. If that is us, it is read without from here on. Never waits.
     // DIFF(nginx): files of the user who serves keep their access times.
     pub(crate) fn of_opened(fd: &OwnedFd, uid: u32) -> Self {
-        match is_ours(uid) && fcntl_setfl(fd, OFlags::NONBLOCK | OFlags::NOATIME).is_ok() {
-            true => Self::never(),
-            false => Self::of_mount(fd),
+        if is_ours(uid) && fcntl_setfl(fd, OFlags::NONBLOCK | OFlags::NOATIME).is_ok() {
+            Self::never()
+        } else {
+            Self::of_mount(fd)
         }
     }
 

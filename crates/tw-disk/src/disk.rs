@@ -169,9 +169,10 @@ impl Disk {
                 None
             }
             (Handle::Os(fd), _) if inner.supports_nowait() => {
-                let len = match inner.device.is_busy() {
-                    true => inner.hot.known(offset, buf.len(), inner.device.epoch()),
-                    false => buf.len(),
+                let len = if inner.device.is_busy() {
+                    inner.hot.known(offset, buf.len(), inner.device.epoch())
+                } else {
+                    buf.len()
                 };
                 // What is not known to be in memory is not tried, except nothing at all, which always is.
                 (len > 0 || buf.is_empty()).then(|| inner.read_cached(fd, offset, &mut buf[..len]))

@@ -266,9 +266,10 @@ impl Resolver {
                     }
                     if let Some(server) = self.servers.at(index) {
                         let exchange: Pin<Box<dyn Future<Output = ExchangeResult>>> =
-                            match self.settings.tcp_only {
-                                true => Box::pin(exchange::query_over_tcp(server, question, &self.stats)),
-                                false => Box::pin(exchange::query(server, question, again, &self.stats)),
+                            if self.settings.tcp_only {
+                                Box::pin(exchange::query_over_tcp(server, question, &self.stats))
+                            } else {
+                                Box::pin(exchange::query(server, question, again, &self.stats))
                             };
                         open.push(Open { server: index, exchange });
                     }

@@ -217,9 +217,10 @@ impl Resolver {
     ) -> Result<Services, ResolveError> {
         self.stats.srv.add(1);
         let deadline = clock::now() + timeout.min(FOREVER);
-        let full = match service.contains(&b'.') {
-            true => [service, b".", name].concat(),
-            false => [b"_", service, b"._tcp.", name].concat(),
+        let full = if service.contains(&b'.') {
+            [service, b".", name].concat()
+        } else {
+            [b"_", service, b"._tcp.", name].concat()
         };
         let name = Name::parse(&full).ok_or(ResolveError::NotFound)?;
         let known = self.begin(Question { name, kind: Kind::Srv }).finish(self, deadline).await?;

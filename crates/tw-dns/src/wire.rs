@@ -181,9 +181,10 @@ impl Query {
         }
         let is_missing = header.response_code == ResponseCode::NXDomain;
         let is_answered = records.iter().any(|record| !matches!(record.data, Data::Alias(_)));
-        let soa_ttl = match is_answered || count > RECORDS_MAX {
-            true => None,
-            false => soa_ttl(decoder, usize::from(header.counts.authorities)),
+        let soa_ttl = if is_answered || count > RECORDS_MAX {
+            None
+        } else {
+            soa_ttl(decoder, usize::from(header.counts.authorities))
         };
         Some(answer::read(&self.question, records, is_missing, soa_ttl))
     }

@@ -439,9 +439,10 @@ mod tests {
             let line = format!("Location: {expected}\r\n");
             let chunked = "Transfer-Encoding: chunked\r\n";
             let connection = "Connection: keep-alive\r\n";
-            let tail = match location == expected {
-                true => format!("GMT\r\n{chunked}{connection}{line}\r\n"),
-                false => format!("GMT\r\n{line}{chunked}{connection}\r\n"),
+            let tail = if location == expected {
+                format!("GMT\r\n{chunked}{connection}{line}\r\n")
+            } else {
+                format!("GMT\r\n{line}{chunked}{connection}\r\n")
             };
             assert!(text.ends_with(&tail), "{text}");
         }

@@ -263,12 +263,11 @@ impl State {
         self.frame.target = None;
         let Some(entry) = self.streams.get(&head.stream).cloned() else {
             // DIFF(nginx): whoever has ended a stream says nothing more on it.
-            return match self.may_be_late(head.stream) {
-                true => Ok(()),
-                false => {
-                    let words = "sent DATA frame for closed stream";
-                    self.stream_error(head.stream, ErrorCode::STREAM_CLOSED, words)
-                }
+            return if self.may_be_late(head.stream) {
+                Ok(())
+            } else {
+                let words = "sent DATA frame for closed stream";
+                self.stream_error(head.stream, ErrorCode::STREAM_CLOSED, words)
             };
         };
         match entry.incoming.get() {

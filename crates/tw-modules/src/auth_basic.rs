@@ -184,9 +184,10 @@ impl Handler for AuthBasic {
         match self.shared.kept.content_now(&disk, &path) {
             Some(users) => self.check_credentials(r, realm, path, disk, &users, credentials),
             None => Step::Wait(Box::pin(async move {
-                let users = match path.is_empty() {
-                    true => Err(CachedFileError::Disk(cached_files::no_such_file())),
-                    false => self.shared.kept.content(&disk, &mut r.costs.account, &path).await,
+                let users = if path.is_empty() {
+                    Err(CachedFileError::Disk(cached_files::no_such_file()))
+                } else {
+                    self.shared.kept.content(&disk, &mut r.costs.account, &path).await
                 };
                 match users {
                     Ok(users) => match self.check_credentials(r, realm, path, disk, &users, credentials) {

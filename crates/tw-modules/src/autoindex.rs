@@ -174,9 +174,10 @@ fn callback(args: &[u8]) -> Result<&[u8], BadCallback<'_>> {
     if name.len() > CALLBACK_MAX {
         return Err(BadCallback { what: "too long", name });
     }
-    match name.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.')) {
-        true => Ok(name),
-        false => Err(BadCallback { what: "invalid", name }),
+    if name.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.')) {
+        Ok(name)
+    } else {
+        Err(BadCallback { what: "invalid", name })
     }
 }
 

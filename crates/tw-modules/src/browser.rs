@@ -97,10 +97,7 @@ impl Settings<Http> for Browsers {
             .doc("A browser is ancient if one of the texts is in its User-Agent; netscape4 stands for Mozilla/1 to 4.")
             .set(|raw, node, _| {
                 for word in &node.args {
-                    match word.is("netscape4") {
-                        true => raw.ancient.netscape4 = true,
-                        false => raw.ancient.words.push(word.bytes.clone()),
-                    }
+                    if word.is("netscape4") { raw.ancient.netscape4 = true } else { raw.ancient.words.push(word.bytes.clone()) }
                 }
                 Ok(())
             }),
@@ -277,10 +274,7 @@ fn read_modern(modern: &mut Modern, node: &Node) -> Result<(), ConfError> {
     let name = node.arg(0)?;
     let Some(text) = node.args.get(1) else {
         modern.unlisted = true;
-        return match name.is("unlisted") {
-            true => Ok(()),
-            false => Err(node.invalid_parameter(name)),
-        };
+        return if name.is("unlisted") { Ok(()) } else { Err(node.invalid_parameter(name)) };
     };
     let browser =
         BROWSERS.iter().position(|browser| name.bytes.eq_ignore_ascii_case(browser.name.as_bytes()));

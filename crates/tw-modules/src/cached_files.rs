@@ -91,9 +91,10 @@ impl NamedFile {
         let mut name = Vec::new();
         let mut values = Vec::new();
         self.name.eval_each(r, &mut name, |name, start, _| values.push(start..name.len()));
-        match leads_out(&name, &values) {
-            true => CString::default(),
-            false => CString::new(tw_conf::full_name(&self.prefix, &name)).unwrap_or_default(),
+        if leads_out(&name, &values) {
+            CString::default()
+        } else {
+            CString::new(tw_conf::full_name(&self.prefix, &name)).unwrap_or_default()
         }
     }
 }

@@ -318,9 +318,10 @@ impl<L: Language> CgiGateway<L> {
     }
 
     fn body(&self) -> UpstreamRequestBody {
-        match self.settings.request.pass_body {
-            true => UpstreamRequestBody::Client,
-            false => UpstreamRequestBody::Nothing,
+        if self.settings.request.pass_body {
+            UpstreamRequestBody::Client
+        } else {
+            UpstreamRequestBody::Nothing
         }
     }
 
@@ -330,9 +331,10 @@ impl<L: Language> CgiGateway<L> {
             params: &self.params,
             is_client_passed: self.settings.request.pass_headers,
             conditions: lookup.and_then(|lookup| lookup.conditions(r, &self.settings.cache)),
-            body: match self.settings.request.pass_body {
-                true => r.body.framing(r.head.framing()),
-                false => Framing::None,
+            body: if self.settings.request.pass_body {
+                r.body.framing(r.head.framing())
+            } else {
+                Framing::None
             },
         }
     }

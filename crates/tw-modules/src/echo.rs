@@ -199,9 +199,10 @@ impl Around {
 impl Handler for Echo {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         state::begin(r);
-        match self.program.must_wait() {
-            true => Step::Wait(Box::pin(self.wait(r))),
-            false => Step::Now(self.respond(r, Run::new(self.program.clone()))),
+        if self.program.must_wait() {
+            Step::Wait(Box::pin(self.wait(r)))
+        } else {
+            Step::Now(self.respond(r, Run::new(self.program.clone())))
         }
     }
 }

@@ -316,9 +316,10 @@ impl Hls {
         let args = if self.forward_args { forwarded(&r.uri.args) } else { Vec::new() };
         let make = move || {
             let bounds = playlist::bounds(&media, &range)?;
-            Ok(match bounds.is_empty() {
-                true => Found::Nothing,
-                false => Found::Playlist(playlist::text(&bounds, &name, &args, range.offset_ms)),
+            Ok(if bounds.is_empty() {
+                Found::Nothing
+            } else {
+                Found::Playlist(playlist::text(&bounds, &name, &args, range.offset_ms))
             })
         };
         by_length(r, len, make).await?.map_err(Failure::Fault)

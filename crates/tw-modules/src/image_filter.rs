@@ -259,10 +259,10 @@ impl Settings<Http> for ImageFilter {
         let sharpen = Number::resolve(SHARPEN, raw.sharpen, outer.map(|o| &o.sharpen), |_| true, cx)?;
         let transparency =
             raw.transparency.take().map(|keep| if keep { Transparency::Keep } else { Transparency::Drop });
-        let exif_orientation = raw.orientation.take().map(|is_applied| match is_applied {
-            true => ExifOrientation::Applied,
-            false => ExifOrientation::Ignored,
-        });
+        let exif_orientation = raw
+            .orientation
+            .take()
+            .map(|is_applied| if is_applied { ExifOrientation::Applied } else { ExifOrientation::Ignored });
         Ok(Self {
             action,
             rotation,
@@ -356,10 +356,7 @@ impl ImageFilter {
         if is_test {
             return Ok(body);
         }
-        let file = match was_read {
-            true => begin,
-            false => self.gather(r, &mut body, usize::MAX).await?,
-        };
+        let file = if was_read { begin } else { self.gather(r, &mut body, usize::MAX).await? };
         self.result(r, format, file).await
     }
 

@@ -100,9 +100,10 @@ impl RawValues {
     {
         let mut texts = Vec::with_capacity(self.list.len());
         for (text, span) in self.list {
-            texts.push(match text.contains(&b'$') {
-                true => Text::Template(cx.template_text(&text, Some(span))?),
-                false => Text::Constant(text),
+            texts.push(if text.contains(&b'$') {
+                Text::Template(cx.template_text(&text, Some(span))?)
+            } else {
+                Text::Constant(text)
             });
         }
         let look_up = look_up(Values { texts, default: self.default });

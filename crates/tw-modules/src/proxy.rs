@@ -385,9 +385,10 @@ impl Proxy {
             Ok(lookup) => lookup,
             Err(answer) => return answer,
         };
-        let (announced, body) = match sends_client_body {
-            true => (r.body.framing(r.head.framing()), UpstreamRequestBody::Client),
-            false => (Framing::None, UpstreamRequestBody::Nothing),
+        let (announced, body) = if sends_client_body {
+            (r.body.framing(r.head.framing()), UpstreamRequestBody::Client)
+        } else {
+            (Framing::None, UpstreamRequestBody::Nothing)
         };
         // HTTP/1.0 has no chunks: then the end of the connection would be the end of the body.
         if matches!(announced, Framing::Chunked) && self.version < Version::HTTP_11 {

@@ -90,14 +90,13 @@ impl LimitRefusal {
 
     /// Text of the variable, and the decision about a session that would pass after `seconds`.
     pub(crate) fn decision(&self, seconds: u32) -> (&'static str, AccessDecision) {
-        match self.dry_run {
-            true => ("REJECTED_DRY_RUN", AccessDecision::Pass),
-            false => {
-                // DIFF(nginx): the client learns when to try again.
-                let is_sent = self.retry_after && matches!(self.status, 429 | 503);
-                let retry_after = is_sent.then_some(seconds);
-                ("REJECTED", AccessDecision::Refused { status: self.status, retry_after })
-            }
+        if self.dry_run {
+            ("REJECTED_DRY_RUN", AccessDecision::Pass)
+        } else {
+            // DIFF(nginx): the client learns when to try again.
+            let is_sent = self.retry_after && matches!(self.status, 429 | 503);
+            let retry_after = is_sent.then_some(seconds);
+            ("REJECTED", AccessDecision::Refused { status: self.status, retry_after })
         }
     }
 }

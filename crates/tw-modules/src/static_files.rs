@@ -123,9 +123,10 @@ pub(crate) fn describe(r: &mut Request, file: &OpenFile, len: u64) {
     }
     r.out.last_modified = Some(meta.mtime_sec);
     if core.etag {
-        r.out.set_etag(match len == meta.size {
-            true => file.etag().clone(),
-            false => Bytes::copy_from_slice(Etag::of_file(meta.mtime_sec, len).as_bytes()),
+        r.out.set_etag(if len == meta.size {
+            file.etag().clone()
+        } else {
+            Bytes::copy_from_slice(Etag::of_file(meta.mtime_sec, len).as_bytes())
         });
     }
 }

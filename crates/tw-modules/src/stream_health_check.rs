@@ -105,9 +105,10 @@ fn read(node: &Node) -> Result<RawCheck, ConfError> {
         if check.common.read(node, word)? {
             continue;
         }
-        match word.is("udp") {
-            true => check.transport = CheckTransport::Udp,
-            false => return Err(node.fail(format!("invalid parameter \"{word}\""))),
+        if word.is("udp") {
+            check.transport = CheckTransport::Udp
+        } else {
+            return Err(node.fail(format!("invalid parameter \"{word}\"")));
         }
     }
     check.common.check(node)?;

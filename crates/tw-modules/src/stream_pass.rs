@@ -50,10 +50,7 @@ impl Settings<Stream> for StreamPass {
         .doc("Hands accepted connections to the server that listens on this address, in `stream` or `http`; variables are allowed.")
         .set(|raw, node, _| {
             let word = node.arg(0)?;
-            let written = match word.bytes.contains(&b'$') {
-                true => Written::WithVariables(word.clone()),
-                false => Written::Address(address(&word.bytes).map_err(|error| node.error(&format!("has {error}")))?),
-            };
+            let written = if word.bytes.contains(&b'$') { Written::WithVariables(word.clone()) } else { Written::Address(address(&word.bytes).map_err(|error| node.error(&format!("has {error}")))?) };
             raw.address.set_once(node, written)
         })];
 

@@ -106,12 +106,11 @@ impl TurnQueue {
         let mut state = self.lock();
         state.last_id += 1;
         let id = state.last_id;
-        let turn = match state.running < self.limits.at_once {
-            true => {
-                state.running += 1;
-                None
-            }
-            false => Some(state.wait(&self.limits, client, id)?),
+        let turn = if state.running < self.limits.at_once {
+            state.running += 1;
+            None
+        } else {
+            Some(state.wait(&self.limits, client, id)?)
         };
         Ok(TurnTicket { line: self.clone(), client, id, turn })
     }

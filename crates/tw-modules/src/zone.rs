@@ -57,9 +57,10 @@ impl ZoneParameter {
 
 /// Refuses zones in which nothing has room.
 fn large_enough(node: &Node, word: &Word, size: u64) -> Result<u64, ConfError> {
-    match size < SIZE_MIN {
-        true => Err(node.fail(format!("zone \"{word}\" is too small")).at(word.span)),
-        false => Ok(size),
+    if size < SIZE_MIN {
+        Err(node.fail(format!("zone \"{word}\" is too small")).at(word.span))
+    } else {
+        Ok(size)
     }
 }
 
@@ -189,9 +190,10 @@ impl<V> RawLimit<V> {
         zone: &[u8],
         node: &Node,
     ) -> Result<(), ConfError> {
-        match limits.get().is_some_and(|limits| limits.iter().any(|known| *known.zone == *zone)) {
-            true => Err(node.error("is duplicate")),
-            false => Ok(()),
+        if limits.get().is_some_and(|limits| limits.iter().any(|known| *known.zone == *zone)) {
+            Err(node.error("is duplicate"))
+        } else {
+            Ok(())
         }
     }
 }

@@ -155,10 +155,7 @@ impl TlsStream {
 
     /// As [`Socket::poll_readable`].
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.state.borrow_mut().has_input() {
-            true => Poll::Ready(Ok(())),
-            false => self.socket.poll_readable(cx),
-        }
+        if self.state.borrow_mut().has_input() { Poll::Ready(Ok(())) } else { self.socket.poll_readable(cx) }
     }
 
     /// As [`Socket::may_have_input`]. Of a client, what the server says of the session itself (tickets, new keys) is taken, and

@@ -147,10 +147,7 @@ impl Drop for GatedListener {
         // What is still watched must not outlive its mark, and closing this descriptor does not end it: others are open.
         let is_closed = self.set_open(false).is_ok();
         if let Some(gate) = self.gate.take() {
-            match is_closed {
-                true => FREE.with_borrow_mut(|free| free.push(gate)),
-                false => std::mem::forget(gate),
-            }
+            if is_closed { FREE.with_borrow_mut(|free| free.push(gate)) } else { std::mem::forget(gate) }
         }
     }
 }

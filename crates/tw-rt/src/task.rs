@@ -191,9 +191,8 @@ mod tests {
             for _ in 0..3 {
                 let waiting = group.clone();
                 group.spawn(TEST, async move {
-                    let stopped = |_: &mut Context<'_>| match waiting.is_stopping() {
-                        true => Poll::Ready(()),
-                        false => Poll::Pending,
+                    let stopped = |_: &mut Context<'_>| {
+                        if waiting.is_stopping() { Poll::Ready(()) } else { Poll::Pending }
                     };
                     std::future::poll_fn(stopped).await;
                 });

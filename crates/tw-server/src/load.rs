@@ -140,9 +140,10 @@ impl ProtocolBlocks for HttpBlocks {
     }
 
     fn read(&mut self, node: &Node, loader: &mut Loader<'_>) -> Option<Result<(), ConfError>> {
-        match node.name.is(Http::NAME) {
-            true => Some(self.walk_http(node, loader)),
-            false => memory::set(&mut self.memory, node, &mut loader.cx(MAIN)),
+        if node.name.is(Http::NAME) {
+            Some(self.walk_http(node, loader))
+        } else {
+            memory::set(&mut self.memory, node, &mut loader.cx(MAIN))
         }
     }
 

@@ -272,12 +272,13 @@ pub(crate) fn receive_passed(home: &Rc<StreamLoop>, datagram: PassedDatagram) {
         }
         return client.push(home, datagram.bytes);
     }
-    let datagram = match datagram.has_passed_all() {
-        true => datagram,
-        false => match home.core.pass_searching(datagram) {
+    let datagram = if datagram.has_passed_all() {
+        datagram
+    } else {
+        match home.core.pass_searching(datagram) {
             Some(datagram) => datagram,
             None => return,
-        },
+        }
     };
     if home.connections.is_stopping() {
         let port = key.and_then(|key| key.peer.inet()).map_or(0, |peer| peer.port());

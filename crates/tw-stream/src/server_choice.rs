@@ -48,9 +48,10 @@ fn host(name: &[u8]) -> Option<Cow<'_, [u8]>> {
     if host.is_empty() {
         return None;
     }
-    Some(match host.iter().any(u8::is_ascii_uppercase) {
-        true => Cow::Owned(host.to_ascii_lowercase()),
-        false => Cow::Borrowed(host),
+    Some(if host.iter().any(u8::is_ascii_uppercase) {
+        Cow::Owned(host.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(host)
     })
 }
 

@@ -343,9 +343,10 @@ fn write_control(header: &mut libc::msghdr, control: &mut Control, message: &Out
         let class = libc::c_int::from(message.ecn).to_ne_bytes();
         // A socket of IPv6 sends to IPv4 addresses, too, which are mapped: the kernel takes the one of the address it sends to.
         let is_ipv6 = message.to.is_some_and(|to| to.address_family() == rustix::net::AddressFamily::INET6);
-        match is_ipv6 {
-            true => put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class),
-            false => put(libc::IPPROTO_IP, libc::IP_TOS, &class),
+        if is_ipv6 {
+            put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class)
+        } else {
+            put(libc::IPPROTO_IP, libc::IP_TOS, &class)
         }
     }
     if used > 0 {

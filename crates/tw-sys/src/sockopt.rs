@@ -105,9 +105,10 @@ pub fn tcp_bytes_acked(fd: impl AsFd) -> io::Result<u64> {
 
 /// `IP_PKTINFO` or, for an IPv6 socket, `IPV6_RECVPKTINFO`: tells with each datagram which local address it was sent to.
 pub fn set_receive_local_address(fd: impl AsFd, is_ipv6: bool) -> io::Result<()> {
-    match is_ipv6 {
-        true => set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1),
-        false => set_int(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
+    if is_ipv6 {
+        set_int(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)
+    } else {
+        set_int(fd, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)
     }
 }
 

@@ -212,9 +212,10 @@ impl Track {
         let mut mdhd = vec![0; len];
         mdhd[start - 4..start].copy_from_slice(&self.timescale.to_be_bytes());
         put(&mut mdhd, start, self.duration(), self.is_long);
-        let stsd = match self.description.is_empty() {
-            true => vec![0; 16],
-            false => [&[0, 0, 0, 0, 0, 0, 0, 1], &self.description[..]].concat(),
+        let stsd = if self.description.is_empty() {
+            vec![0; 16]
+        } else {
+            [&[0, 0, 0, 0, 0, 0, 0, 1], &self.description[..]].concat()
         };
         let mut tables = vec![boxed(b"stsd", stsd)];
         tables.push(runs(b"stts", (0..self.count).map(|n| turn(&self.durations, n))));
@@ -237,9 +238,10 @@ impl Track {
         let mut places = vec![0; 4];
         places.extend_from_slice(&(chunks.len() as u32).to_be_bytes());
         for chunk in chunks {
-            match self.is_long {
-                true => places.extend_from_slice(&(base + chunk).to_be_bytes()),
-                false => places.extend_from_slice(&((base + chunk) as u32).to_be_bytes()),
+            if self.is_long {
+                places.extend_from_slice(&(base + chunk).to_be_bytes())
+            } else {
+                places.extend_from_slice(&((base + chunk) as u32).to_be_bytes())
             }
         }
         tables.push(boxed(if self.is_long { b"co64" } else { b"stco" }, places));
@@ -414,9 +416,10 @@ pub fn expected(
     }
     let due = |sample: &Sample, time: u64| sample.time + u64::from(sample.duration) > time;
     let wanted = track.samples.iter().position(|sample| due(sample, units(start)))?;
-    let first = match at_key {
-        true => track.samples[..=wanted].iter().rposition(|sample| sample.is_key).unwrap_or(wanted),
-        false => wanted,
+    let first = if at_key {
+        track.samples[..=wanted].iter().rposition(|sample| sample.is_key).unwrap_or(wanted)
+    } else {
+        wanted
     };
     let media_time = track.samples[wanted].time - track.samples[first].time;
     let mut duration = track.duration - units(start);

@@ -122,9 +122,12 @@ fn base64(bytes: &[u8]) -> String {
         .flat_map(|chunk| {
             let bits = chunk.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
                 << (8 * (3 - chunk.len()));
-            (0..4).map(move |at| match at <= chunk.len() {
-                true => char::from(DIGITS[(bits >> (18 - 6 * at) & 63) as usize]),
-                false => '=',
+            (0..4).map(move |at| {
+                if at <= chunk.len() {
+                    char::from(DIGITS[(bits >> (18 - 6 * at) & 63) as usize])
+                } else {
+                    '='
+                }
             })
         })
         .collect()
@@ -410,9 +413,10 @@ impl State {
             return;
         };
         let whole = headers.len() + payload.len();
-        let head = match headers.is_empty() {
-            true => format!("MSG {subject} {sid} {ack} {whole}\r\n"),
-            false => format!("HMSG {subject} {sid} {ack} {} {whole}\r\n", headers.len()),
+        let head = if headers.is_empty() {
+            format!("MSG {subject} {sid} {ack} {whole}\r\n")
+        } else {
+            format!("HMSG {subject} {sid} {ack} {} {whole}\r\n", headers.len())
         };
         let bytes = [head.as_bytes(), headers, payload, b"\r\n"].concat();
         self.send(number, &bytes);

@@ -92,9 +92,10 @@ impl Group {
             last = now;
         };
         let status = self.kill()?;
-        match ended {
-            true => Ok(status),
-            false => Err(io::Error::new(io::ErrorKind::TimedOut, format!("still running after {within:?}"))),
+        if ended {
+            Ok(status)
+        } else {
+            Err(io::Error::new(io::ErrorKind::TimedOut, format!("still running after {within:?}")))
         }
     }
 

@@ -73,9 +73,10 @@ impl TempDir {
             .args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod \"$2\" \"$0\""])
             .args([path.as_os_str(), OsStr::new(script), OsStr::new(&format!("{mode:o}"))])
             .status()?;
-        match made.success() {
-            true => Ok(path),
-            false => Err(io::Error::other(format!("{} cannot be written: {made}", path.display()))),
+        if made.success() {
+            Ok(path)
+        } else {
+            Err(io::Error::other(format!("{} cannot be written: {made}", path.display())))
         }
     }
 }

@@ -54,9 +54,10 @@ impl PeekedHello {
         let is_number = last.first().is_some_and(u8::is_ascii_digit)
             && (last.iter().all(u8::is_ascii_digit)
                 || last.get(1).is_some_and(|x| x.eq_ignore_ascii_case(&b'x')));
-        match labels.len() <= NAME_MAX && labels.split(|byte| *byte == b'.').all(is_label) && !is_number {
-            true => name,
-            false => b"",
+        if labels.len() <= NAME_MAX && labels.split(|byte| *byte == b'.').all(is_label) && !is_number {
+            name
+        } else {
+            b""
         }
     }
 

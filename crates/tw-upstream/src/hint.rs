@@ -37,11 +37,10 @@ impl Peer {
         let state = &self.state;
         let now = signed(now);
         let status = self.status();
-        let is_news = match is_up {
-            false => status == PeerStatus::Up,
-            true => {
-                matches!(status, PeerStatus::Unavailable | PeerStatus::Unhealthy | PeerStatus::Checking)
-            }
+        let is_news = if is_up {
+            matches!(status, PeerStatus::Unavailable | PeerStatus::Unhealthy | PeerStatus::Checking)
+        } else {
+            status == PeerStatus::Up
         };
         if !is_news || now.saturating_sub(state.hinted_ms.load(Relaxed)) < HINT_SPACING_MS {
             return false;

@@ -215,10 +215,7 @@ pub(super) fn run(args: &[String]) -> Outcome {
     }
     let page = render::write_page(&results)?;
     println!("results: {}\nreport: {}", results_path().display(), page.display());
-    match failed.is_empty() {
-        true => Ok(()),
-        false => Err(format!("parts that failed: {}", failed.join(", ")).into()),
-    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("parts that failed: {}", failed.join(", ")).into()) }
 }
 
 /// Parts to be measured, each with a build: a distributed one right behind ours, if there is one.

@@ -396,10 +396,7 @@ impl Contestant {
         let running = Running { name: self.name.clone(), prefix, group, port, scheme: self.scheme() };
         let listens =
             wait::until(wait::TIMEOUT, || running.group.ended() || ports::listening(running.port()));
-        match listens && !running.group.ended() {
-            true => Ok(running),
-            false => Err(running.complaint()),
-        }
+        if listens && !running.group.ended() { Ok(running) } else { Err(running.complaint()) }
     }
 }
 

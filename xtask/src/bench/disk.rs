@@ -197,9 +197,10 @@ fn make_cold(cold: &ColdSet, plan: &Plan) -> Outcome {
 /// Has the server read the hot file.
 fn warm(server: &Running, path: &str, size: usize) -> Outcome {
     let response = Client::get(server.addr(), path)?;
-    match response.status == 200 && response.body.len() == size {
-        true => Ok(()),
-        false => Err(format!("{}: {path}: status {}", server.name, response.status).into()),
+    if response.status == 200 && response.body.len() == size {
+        Ok(())
+    } else {
+        Err(format!("{}: {path}: status {}", server.name, response.status).into())
     }
 }
 

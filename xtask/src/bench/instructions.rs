@@ -163,9 +163,10 @@ pub(super) fn work(args: &[String]) -> Outcome {
     if options.flag("save") {
         println!("numbers: {}", found.save()?.display());
     }
-    match options.flag("check") && !warnings.is_empty() {
-        true => Err(format!("{} cases have changed", warnings.len()).into()),
-        false => Ok(()),
+    if options.flag("check") && !warnings.is_empty() {
+        Err(format!("{} cases have changed", warnings.len()).into())
+    } else {
+        Ok(())
     }
 }
 

@@ -35,10 +35,7 @@ pub(super) struct LoopMetrics {
 
 /// Location of the metrics, if the server has them.
 pub(super) fn location(binary: &Binary) -> String {
-    match binary.is_tailwater() {
-        true => format!("location = {METRICS} {{ metrics; }}"),
-        false => String::new(),
-    }
+    if binary.is_tailwater() { format!("location = {METRICS} {{ metrics; }}") } else { String::new() }
 }
 
 /// All metrics of Tailwater.

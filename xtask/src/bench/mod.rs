@@ -212,9 +212,10 @@ pub(crate) fn run(args: &[String]) -> Result<(), Failure> {
     let Some((name, rest)) = args.split_first() else { return Err(USAGE.to_owned()) };
     let find = |list: &[(&str, Run)]| list.iter().find(|(other, _)| other == name).map(|(_, run)| *run);
     let outcome = if let Some(run) = find(MEASUREMENTS) {
-        match supervise::is_supervised() {
-            true => supervise::end_with_parent().and_then(|()| run(rest)),
-            false => supervised(args),
+        if supervise::is_supervised() {
+            supervise::end_with_parent().and_then(|()| run(rest))
+        } else {
+            supervised(args)
         }
     } else if let Some(run) = find(OTHERS) {
         run(rest)

@@ -139,9 +139,10 @@ fn measure(contestant: &Contestant, plan: &Plan, cold: &ColdSet) -> Outcome<Scor
 /// Has the server read the hot file.
 fn warm(server: &Running) -> Outcome {
     let response = Client::get(server.addr(), "/hot/4m")?;
-    match response.status == 200 && response.body.len() == FILE_SIZE {
-        true => Ok(()),
-        false => Err(format!("{}: /hot/4m: status {}", server.name, response.status).into()),
+    if response.status == 200 && response.body.len() == FILE_SIZE {
+        Ok(())
+    } else {
+        Err(format!("{}: /hot/4m: status {}", server.name, response.status).into())
     }
 }
 

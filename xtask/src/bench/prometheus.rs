@@ -24,9 +24,10 @@ impl Page {
     /// A histogram, of the samples that have `label`, as in `cause="kernel"`; of all if it is empty.
     pub(super) fn histogram(&self, name: &str, label: &str) -> Outcome<Histogram> {
         let histogram = Histogram::parse(&self.0, name, label);
-        match histogram.buckets.is_empty() {
-            true => Err(format!("no {name}_bucket is told").into()),
-            false => Ok(histogram),
+        if histogram.buckets.is_empty() {
+            Err(format!("no {name}_bucket is told").into())
+        } else {
+            Ok(histogram)
         }
     }
 

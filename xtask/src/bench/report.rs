@@ -118,9 +118,10 @@ impl Report {
     /// Judges a value by its target, if it has one.
     pub(super) fn target(&mut self, row: impl AsRef<str>, value: f64) {
         let verdict = targets::judge(self.name, row.as_ref(), value);
-        match value.is_nan() && verdict.compares() {
-            true => self.left_out.push(verdict.row),
-            false => self.verdicts.push(verdict),
+        if value.is_nan() && verdict.compares() {
+            self.left_out.push(verdict.row)
+        } else {
+            self.verdicts.push(verdict)
         }
     }
 

@@ -152,11 +152,10 @@ impl Reader<'_> {
         let argument = self.checked("auth-signin-redirect-param", is_name).unwrap_or_else(|| "rd".to_owned());
         let has_argument = signin.contains(&format!("{argument}="));
         let separator = if signin.contains('?') { '&' } else { '?' };
-        let full = match has_argument {
-            true => signin.to_owned(),
-            false => format!(
-                "{signin}{separator}{argument}=$pass_access_scheme://$best_http_host$escaped_request_uri"
-            ),
+        let full = if has_argument {
+            signin.to_owned()
+        } else {
+            format!("{signin}{separator}{argument}=$pass_access_scheme://$best_http_host$escaped_request_uri")
         };
         let Some(word) = url(&full) else { return self.invalid("auth-signin") };
         self.policy.location.push(format!("error_page 401 = @ingress_signin_{id};"));

@@ -194,9 +194,10 @@ impl<'a> Reader<'a> {
         let own = &self.policy.owner.namespace;
         let name =
             ObjectName::reference(reference.trim(), own).ok_or_else(|| "no name of an object".to_owned())?;
-        match name.namespace == *own || self.options.allow_cross_namespace {
-            true => Ok(name),
-            false => Err(format!("\"{name}\" is in another namespace (--allow-cross-namespace)")),
+        if name.namespace == *own || self.options.allow_cross_namespace {
+            Ok(name)
+        } else {
+            Err(format!("\"{name}\" is in another namespace (--allow-cross-namespace)"))
         }
     }
 
@@ -240,9 +241,10 @@ impl<'a> Reader<'a> {
                 Mapping::Location(directive, kind) => {
                     // Whoever verifies wants to know who answers, and whoever sets `satisfy` has two rules.
                     let protects = matches!(name, "proxy-ssl-verify" | "satisfy");
-                    let words = match protects {
-                        true => self.required(name, |text| kind.words(text)),
-                        false => self.checked(name, |text| kind.words(text)),
+                    let words = if protects {
+                        self.required(name, |text| kind.words(text))
+                    } else {
+                        self.checked(name, |text| kind.words(text))
                     };
                     if let Some(words) = words {
                         self.policy.location.push(format!("{directive} {words};"));

@@ -16,10 +16,7 @@ impl Reader<'_> {
     /// Redirects of whole locations.
     pub(super) fn read_redirects(&mut self) {
         let status = |text: &str| text.parse::<u16>().ok().filter(|code| (300..=308).contains(code));
-        let target = |text: &str| match text.starts_with('/') {
-            true => quote::template(text),
-            false => url(text),
-        };
+        let target = |text: &str| if text.starts_with('/') { quote::template(text) } else { url(text) };
         for (name, code_name, default) in [
             ("temporal-redirect", "temporal-redirect-code", 302),
             ("permanent-redirect", "permanent-redirect-code", 301),
@@ -134,15 +131,14 @@ impl Reader<'_> {
         let origins = self.checked("cors-allow-origin", origins).unwrap_or_else(|| vec!["*".to_owned()]);
         let any = origins.iter().any(|origin| origin == "*");
         let mut map = format!("map $http_origin $ingress_cors_{id} {{ default ");
-        match any {
-            true => map += "\"*\"; }",
-            false => {
-                map += "\"\"; ";
-                for pattern in &origins {
-                    map += &format!("{pattern} $http_origin; ");
-                }
-                map += "}";
+        if any {
+            map += "\"*\"; }"
+        } else {
+            map += "\"\"; ";
+            for pattern in &origins {
+                map += &format!("{pattern} $http_origin; ");
             }
+            map += "}";
         }
         self.policy.http.push(map);
         self.policy.http.push(format!(

@@ -250,9 +250,10 @@ impl Follower {
                 return Ok(());
             }
         }
-        match is_empty && began.elapsed() < BACKOFF.0 {
-            true => Err(ApiError::Status(500, "the watch ends at once".to_owned())),
-            false => Ok(()),
+        if is_empty && began.elapsed() < BACKOFF.0 {
+            Err(ApiError::Status(500, "the watch ends at once".to_owned()))
+        } else {
+            Ok(())
         }
     }
 }

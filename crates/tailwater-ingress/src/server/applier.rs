@@ -154,10 +154,7 @@ impl Applier {
 
     fn start(&self) -> Result<(), String> {
         self.server.start().map_err(|error| format!("the server cannot be started: {error}"))?;
-        match self.server.answers(START_TIMEOUT) {
-            true => Ok(()),
-            false => Err("the server does not answer".to_owned()),
-        }
+        if self.server.answers(START_TIMEOUT) { Ok(()) } else { Err("the server does not answer".to_owned()) }
     }
 
     /// Applies the objects of a snapshot.
@@ -173,10 +170,7 @@ impl Applier {
         if full.skeleton() != self.refused {
             bad.clear();
         }
-        let site = match bad.is_empty() {
-            true => full.clone(),
-            false => self.build(snapshot, &ingresses, &bad),
-        };
+        let site = if bad.is_empty() { full.clone() } else { self.build(snapshot, &ingresses, &bad) };
         let outcome = match self.apply_endpoints(&site) {
             Some(outcome) => outcome,
             None => self.reload(snapshot, &ingresses, site, &mut bad),
@@ -248,9 +242,10 @@ impl Applier {
     fn replaced(&self, ingresses: &[Arc<Ingress>], bad: &BTreeMap<ObjectName, String>) -> Vec<Arc<Ingress>> {
         let version = |ingress: &Arc<Ingress>| {
             let name = &ingress.metadata.name;
-            match bad.contains_key(name) {
-                true => self.good.get(name).filter(|good| good.metadata != ingress.metadata).cloned(),
-                false => Some(Arc::clone(ingress)),
+            if bad.contains_key(name) {
+                self.good.get(name).filter(|good| good.metadata != ingress.metadata).cloned()
+            } else {
+                Some(Arc::clone(ingress))
             }
         };
         ingresses.iter().filter_map(version).collect()

@@ -203,9 +203,10 @@ impl Builder<'_> {
                     }
                 }
             };
-            let hosts: Vec<String> = match tls.hosts.is_empty() {
-                true => ingress.rules.iter().map(|rule| rule.host.clone()).collect(),
-                false => tls.hosts.clone(),
+            let hosts: Vec<String> = if tls.hosts.is_empty() {
+                ingress.rules.iter().map(|rule| rule.host.clone()).collect()
+            } else {
+                tls.hosts.clone()
             };
             for name in &hosts {
                 let covers = |host: &str| match name.strip_prefix("*.") {

@@ -52,10 +52,7 @@ impl ExtraPort {
     pub fn probe(self, options: &SiteOptions) -> io::Result<()> {
         // One socket for IPv6 has the port for IPv4, too, so each is closed before the next one.
         for address in self.addresses(options) {
-            match self.is_datagram {
-                true => drop(UdpSocket::bind(address)?),
-                false => drop(TcpListener::bind(address)?),
-            }
+            if self.is_datagram { drop(UdpSocket::bind(address)?) } else { drop(TcpListener::bind(address)?) }
         }
         Ok(())
     }

@@ -26,10 +26,8 @@ impl Text {
     fn add(&mut self, text: &str, is_endpoint: bool) {
         let closes = text.starts_with('}');
         self.depth -= usize::from(closes && self.depth > 0);
-        let text_line = match text.is_empty() {
-            true => String::new(),
-            false => format!("{}{text}", "    ".repeat(self.depth)),
-        };
+        let text_line =
+            if text.is_empty() { String::new() } else { format!("{}{text}", "    ".repeat(self.depth)) };
         self.lines.push(Line { text: text_line, owner: self.owner.clone(), is_endpoint });
         self.depth += usize::from(text.ends_with('{'));
     }

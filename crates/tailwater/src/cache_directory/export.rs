@@ -252,9 +252,10 @@ fn name(text: &[u8], stored: Key, key: Key) -> String {
 fn line(listed: &Listed<'_>) -> String {
     let meta = &listed.head.meta;
     let now = now();
-    let until = match listed.is_purged_soft {
-        true => "purged".to_owned(),
-        false => text::span(meta.lifetime.valid_until.saturating_sub(now)),
+    let until = if listed.is_purged_soft {
+        "purged".to_owned()
+    } else {
+        text::span(meta.lifetime.valid_until.saturating_sub(now))
     };
     let age = text::span(now.saturating_sub(meta.lifetime.responded));
     format!("{}\t{}\t{age}\t{until}\t{}", meta.status, meta.body_len.unwrap_or(0), text::key(&meta.key_text))

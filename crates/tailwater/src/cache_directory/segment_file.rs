@@ -119,9 +119,10 @@ impl SegmentFile {
         };
         let offset = u64::from(table.block) * BLOCK_SIZE;
         // A damaged header may say anything.
-        let bytes = match offset + table.len() <= self.size {
-            true => read_up_to(&self.file, self.place.base + offset, table.len())?,
-            false => Vec::new(),
+        let bytes = if offset + table.len() <= self.size {
+            read_up_to(&self.file, self.place.base + offset, table.len())?
+        } else {
+            Vec::new()
         };
         match decode_table(&bytes, &table) {
             Ok(rows) => Ok(SegmentRecords { rows, is_complete: true, ..SegmentRecords::default() }),

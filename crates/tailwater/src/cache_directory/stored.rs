@@ -131,18 +131,13 @@ impl StoredResponse {
         let damaged = |why: FormatError| HeadError::Damaged { offset, why: why.word() };
         let mut first = read_up_to(&self.file, offset, len.min(FIRST_READ))?;
         let is_nginx = nginx::is_nginx(&first);
-        let needed = match is_nginx {
-            true => nginx::needed(&first),
-            false => format::needed(&first),
-        };
+        let needed = if is_nginx { nginx::needed(&first) } else { format::needed(&first) };
         let needed = needed.map_err(damaged)?;
         if needed > first.len() {
             first = read_up_to(&self.file, offset, (needed as u64).min(len))?;
         }
-        let meta = match is_nginx {
-            true => nginx::decode(&first, len),
-            false => format::decode(&Bytes::from(first), len),
-        };
+        let meta =
+            if is_nginx { nginx::decode(&first, len) } else { format::decode(&Bytes::from(first), len) };
         let meta = meta.map_err(damaged)?;
         if meta.key != self.key && meta.variant != Some(self.key) {
             return Err(HeadError::Damaged { offset, why: "key" });

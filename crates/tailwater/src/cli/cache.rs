@@ -190,10 +190,7 @@ fn parse_format(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Option<Cache
 }
 
 fn one_at_least(directories: &[Vec<u8>]) -> Result<(), UsageError> {
-    match directories.is_empty() {
-        true => Err(UsageError::new("no directory: where is the cache?")),
-        false => Ok(()),
-    }
+    if directories.is_empty() { Err(UsageError::new("no directory: where is the cache?")) } else { Ok(()) }
 }
 
 fn jobs(word: &[u8]) -> Result<usize, UsageError> {

@@ -67,8 +67,9 @@ pub(super) fn parse(mut words: impl Iterator<Item = Vec<u8>>) -> Result<Command,
             _ => options.urls.push(word),
         }
     }
-    match options.urls.is_empty() {
-        true => Err(UsageError::new("no URL: where are the requests to go?")),
-        false => Ok(Command::Proxy(options)),
+    if options.urls.is_empty() {
+        Err(UsageError::new("no URL: where are the requests to go?"))
+    } else {
+        Ok(Command::Proxy(options))
     }
 }

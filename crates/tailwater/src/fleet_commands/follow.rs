@@ -311,12 +311,13 @@ impl Follower<'_> {
         let (_, fleet) = load(&at(self.options, file), &Console::quiet())
             .map_err(|_| ConfigurationError::new("it has no \"fleet\" of its own"))?;
         let settings = fleet.settings();
-        match *settings.name == *self.fleet && *settings.node == *self.node {
-            true => Ok(()),
-            false => Err(ConfigurationError::new(format!(
+        if *settings.name == *self.fleet && *settings.node == *self.node {
+            Ok(())
+        } else {
+            Err(ConfigurationError::new(format!(
                 "in it, this node is \"{}\" of fleet \"{}\"",
                 settings.node, settings.name
-            ))),
+            )))
         }
     }
 

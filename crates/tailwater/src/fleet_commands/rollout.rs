@@ -216,10 +216,7 @@ impl Rollout<'_> {
             let removed = self.client.remove(&format!("{ORDER}{}", report.node));
             removed.map_err(|error| failed(&error))?;
         }
-        match serving.is_empty() {
-            true => Ok(()),
-            false => self.back(&serving),
-        }
+        if serving.is_empty() { Ok(()) } else { self.back(&serving) }
     }
 
     fn back(&mut self, nodes: &[ConfigurationReport]) -> Result<(), Fault> {

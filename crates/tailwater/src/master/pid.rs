@@ -66,8 +66,8 @@ impl PidFile {
             Ok(found) => !found.is_char_device(),
             Err(_) => true,
         };
-        let written = match is_replaceable {
-            true => replace(path).or_else(|error| match error.kind() {
+        let written = if is_replaceable {
+            replace(path).or_else(|error| match error.kind() {
                 // The directory belongs to another user, but the file may be ours.
                 io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                     overwrite(path).map_err(|other| match other.kind() {
@@ -77,8 +77,9 @@ impl PidFile {
                     })
                 }
                 _ => Err(error),
-            }),
-            false => overwrite(path),
+            })
+        } else {
+            overwrite(path)
         };
         Ok(Self { path: path.to_owned(), name: Name::Configured, file: written.map_err(refused)? })
     }
@@ -297,10 +298,7 @@ fn read(path: &Path) -> Result<Pid, Fault> {
     number.parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw).ok_or_else(|| {
         let shown: String = number.chars().take(20).collect();
         let fault = error(format!("invalid PID number \"{shown}\" in \"{name}\""));
-        match shown.is_empty() {
-            true => fault.hint("the server has ended"),
-            false => fault,
-        }
+        if shown.is_empty() { fault.hint("the server has ended") } else { fault }
     })
 }
 

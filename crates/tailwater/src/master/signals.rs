@@ -78,9 +78,10 @@ impl Master {
             api.and_then(ControlApi::deadline),
         ];
         let until = deadlines.into_iter().flatten().min();
-        let left = match self.inbox.has_some() {
-            true => Some(Duration::ZERO),
-            false => until.map(|until| until.saturating_duration_since(Instant::now())),
+        let left = if self.inbox.has_some() {
+            Some(Duration::ZERO)
+        } else {
+            until.map(|until| until.saturating_duration_since(Instant::now()))
         };
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let mut fds = vec![PollFd::new(&*self.inbox, PollFlags::IN)];

@@ -167,13 +167,10 @@ fn describe_shared(status: &FleetStatus, text: &mut String) {
     for (name, rate) in &status.rates {
         let name = tw_log::Text(name.as_bytes());
         let SharedRateState { nodes, away, keys, is_shared } = rate;
-        let _ = match is_shared {
-            true => {
-                writeln!(text, "rate of zone \"{name}\": {nodes} nodes, {away} away, {keys} keys by demand")
-            }
-            false => {
-                writeln!(text, "rate of zone \"{name}\": nothing is heard, this node has 1/{nodes} of it")
-            }
+        let _ = if *is_shared {
+            writeln!(text, "rate of zone \"{name}\": {nodes} nodes, {away} away, {keys} keys by demand")
+        } else {
+            writeln!(text, "rate of zone \"{name}\": nothing is heard, this node has 1/{nodes} of it")
         };
     }
     if status.announcements > 0 {

@@ -103,9 +103,10 @@ pub(super) fn allow_files(config: &Config, loops_to_start: usize, console: &Cons
             format_args!("\"worker_memory_lock {word}\": {what}, {}; {DANGER}", limit()),
         );
     }
-    let allowed = match may(wanted + keys) {
-        true => wanted,
-        false => FILES_STEP * largest(wanted / FILES_STEP, |steps| may(FILES_STEP * steps + keys)),
+    let allowed = if may(wanted + keys) {
+        wanted
+    } else {
+        FILES_STEP * largest(wanted / FILES_STEP, |steps| may(FILES_STEP * steps + keys))
     };
     let allowed = if allowed < LEAST_OF_FILES.min(wanted) { 0 } else { allowed };
     config.locks.set_max(allowed);

@@ -78,9 +78,10 @@ async fn purge(generation: &Generation, order: &Purge) -> PurgeOutcome {
     let Some(cache) = generation.shared_objects.find::<Cache>(&order.cache) else {
         let known = generation.shared_objects.of_type::<Cache>();
         let known: Vec<_> = known.iter().map(|(name, _)| format!("\"{}\"", Text(name))).collect();
-        return PurgeOutcome::refused(match known.is_empty() {
-            true => format!("no cache \"{name}\": the server has none"),
-            false => format!("no cache \"{name}\": the server has {}", known.join(", ")),
+        return PurgeOutcome::refused(if known.is_empty() {
+            format!("no cache \"{name}\": the server has none")
+        } else {
+            format!("no cache \"{name}\": the server has {}", known.join(", "))
         });
     };
     let scope = match &order.named {

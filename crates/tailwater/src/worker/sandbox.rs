@@ -230,15 +230,17 @@ impl SandboxRules {
             |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
         let part = |what: &str, places: Option<Vec<PathBuf>>| {
             let places: Vec<_> = places?.iter().map(|place| absolute(place)).collect();
-            Some(match places.is_empty() {
-                true => format!("{what} nowhere"),
-                false => format!("{what} only in {}", places.join(", ")),
+            Some(if places.is_empty() {
+                format!("{what} nowhere")
+            } else {
+                format!("{what} only in {}", places.join(", "))
             })
         };
         let allowed: Vec<_> = [part("read", reading), part("write", writing)].into_iter().flatten().collect();
-        let mut line = match allowed.is_empty() {
-            true => format!("\"sandbox {word}\" lets the running server read and write files everywhere"),
-            false => format!("\"sandbox {word}\" lets the running server {}", allowed.join(", and ")),
+        let mut line = if allowed.is_empty() {
+            format!("\"sandbox {word}\" lets the running server read and write files everywhere")
+        } else {
+            format!("\"sandbox {word}\" lets the running server {}", allowed.join(", and "))
         };
         if !allowed.is_empty() && self.role == ProcessRole::Worker {
             line += "; its logs are open already";

@@ -107,9 +107,10 @@ fn missing(chapters: &[Chapter]) -> BTreeMap<&'static str, Missing> {
         if is_ours {
             continue;
         }
-        match sold.contains(&(known.module, known.name)) {
-            true => module.sold.insert(known.name),
-            false => module.open.insert(known.name),
+        if sold.contains(&(known.module, known.name)) {
+            module.sold.insert(known.name)
+        } else {
+            module.open.insert(known.name)
         };
     }
     modules

@@ -47,9 +47,10 @@ impl Index {
             visit(shard, page);
             shard.compact_pages()
         });
-        *cursor = match page + 1 < pages {
-            true => ScanCursor { end: Some(page + 1), ..*cursor },
-            false => ScanCursor { shard: cursor.shard + 1, end: None },
+        *cursor = if page + 1 < pages {
+            ScanCursor { end: Some(page + 1), ..*cursor }
+        } else {
+            ScanCursor { shard: cursor.shard + 1, end: None }
         };
         if cursor.shard < SHARDS {
             return Progress::More;

@@ -126,10 +126,7 @@ fn nginx_values(name: &[u8], request: &impl Request, out: &mut dyn FnMut(&[u8]))
         }
         out(value);
     };
-    request.each_field(name, &mut |value| match is_list {
-        true => words(value).for_each(&mut one),
-        false => one(value),
-    });
+    request.each_field(name, &mut |value| if is_list { words(value).for_each(&mut one) } else { one(value) });
 }
 
 /// Calls `out` with a colon and the values; not at all if the field is absent.

@@ -159,9 +159,10 @@ impl Mistakes {
                 Some(missing) => self.add(located(missing)),
                 None if unknown.insert(name.clone()) => {
                     let error = located(ConfError::new(format!("unknown \"{name}\" variable")));
-                    let meant = match self.list.len() + unknown.len() <= MAX_GUESSED {
-                        true => vars.nearest(&name),
-                        false => None,
+                    let meant = if self.list.len() + unknown.len() <= MAX_GUESSED {
+                        vars.nearest(&name)
+                    } else {
+                        None
                     };
                     let error = match meant {
                         Some(meant) => error.hint(format!("did you mean \"${meant}\"?")),

@@ -83,11 +83,12 @@ impl<P: Protocol> Table<P> {
     /// program, and making it takes longer than loading a small configuration.
     pub fn kept(first: &OnceLock<Arc<Self>>, modules: Vec<&'static Module<P>>) -> Arc<Self> {
         let first = first.get_or_init(|| Arc::new(Self::new(modules.clone())));
-        match first.modules.iter().zip(&modules).all(|(known, module)| ptr::eq(*known, *module))
+        if first.modules.iter().zip(&modules).all(|(known, module)| ptr::eq(*known, *module))
             && first.modules.len() == modules.len()
         {
-            true => first.clone(),
-            false => Arc::new(Self::new(modules)),
+            first.clone()
+        } else {
+            Arc::new(Self::new(modules))
         }
     }
 

@@ -84,9 +84,10 @@ impl Samples<'_> {
         });
         if let Some(bound) = bound {
             let comma = comma(values.len());
-            let _ = match bound.is_finite() {
-                true => write!(self.out, "{comma}le=\"{bound}\""),
-                false => write!(self.out, "{comma}le=\"+Inf\""),
+            let _ = if bound.is_finite() {
+                write!(self.out, "{comma}le=\"{bound}\"")
+            } else {
+                write!(self.out, "{comma}le=\"+Inf\"")
             };
         }
         self.out.push('}');

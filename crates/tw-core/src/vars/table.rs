@@ -247,9 +247,10 @@ impl<S: 'static> VarTable<S> {
     // DIFF(nginx): variables that nginx does not have, such as those of modules that others have written for it, can be defined.
     fn check_definable(&self, name: &str, at: Span) -> Result<(), ConfError> {
         let lower = name.to_ascii_lowercase();
-        match self.fixed.contains(lower.as_str()) && self.find_declared(&lower).is_some() {
-            true => Err(ConfError::new(format!("the duplicate \"{name}\" variable")).at(at)),
-            false => Ok(()),
+        if self.fixed.contains(lower.as_str()) && self.find_declared(&lower).is_some() {
+            Err(ConfError::new(format!("the duplicate \"{name}\" variable")).at(at))
+        } else {
+            Ok(())
         }
     }
 

@@ -35,10 +35,7 @@ impl Disk {
         let found = locks.state.lock().find(key);
         if let Some(found) = found {
             let found = LockedFile(found);
-            match found.0.meta.is_same_version(&meta) {
-                true => return Some(found),
-                false => found.give_up(),
-            }
+            if found.0.meta.is_same_version(&meta) { return Some(found) } else { found.give_up() }
         }
         let one_more = |jobs| (jobs < LOCK_JOBS_MAX).then_some(jobs + 1);
         locks.jobs.fetch_update(Relaxed, Relaxed, one_more).ok()?;

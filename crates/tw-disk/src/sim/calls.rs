@@ -145,9 +145,10 @@ impl Sim {
         let mut listing = Listing { entries: Vec::new(), truncated: names.len() > max, hidden_by: None };
         for (name, ino) in names.into_iter().take(max) {
             let path = [path.to_bytes(), b"/", &name].concat();
-            let meta = match links_from.is_none() {
-                true => state.tree.meta(state.tree.find(&path, true).unwrap_or(ino))?,
-                false => state.tree.meta(ino)?,
+            let meta = if links_from.is_none() {
+                state.tree.meta(state.tree.find(&path, true).unwrap_or(ino))?
+            } else {
+                state.tree.meta(ino)?
             };
             let name = CString::new(name).map_err(|_| Errno::INVAL)?;
             listing.entries.push(Entry { name, meta });

@@ -62,17 +62,16 @@ fn happen(world: &mut World, snapshot: &mut Content, last_loss: &mut Duration) {
         91 | 92 if world.time.now() > *last_loss + 15 * SECOND => {
             *last_loss = world.time.now();
             // An old snapshot, or the last writes although they were acknowledged.
-            let before = match world.random.happens(50) {
-                true => snapshot.clone(),
-                false => {
-                    let mut content = world.server.content.borrow().clone();
-                    let rest = content.records.len().saturating_sub(1 + world.random.below(20));
-                    content.records.truncate(rest);
-                    content.last = content.records.last().map_or(0, |record| record.sequence);
-                    let last = content.last;
-                    content.history.retain(|record| record.sequence <= last);
-                    content
-                }
+            let before = if world.random.happens(50) {
+                snapshot.clone()
+            } else {
+                let mut content = world.server.content.borrow().clone();
+                let rest = content.records.len().saturating_sub(1 + world.random.below(20));
+                content.records.truncate(rest);
+                content.last = content.records.last().map_or(0, |record| record.sequence);
+                let last = content.last;
+                content.history.retain(|record| record.sequence <= last);
+                content
             };
             let lost = world.server.restore(before);
             world.note_lost(&lost);

@@ -56,24 +56,21 @@ impl NodeCaches for TimedCache {
     }
 
     fn purge(&self, _: &[u8], purges: Vec<FleetPurge>) -> Pin<Box<dyn Future<Output = Result<(), String>>>> {
-        let outcome = match self.cache.fails.load(SeqCst) {
-            true => Err("write() failed (5: Input/output error)".to_owned()),
-            false => {
-                let mut applied = self.cache.applied.lock().unwrap();
-                for purge in purges {
-                    match purge.scope {
-                        FleetPurgeScope::Tags(tags) => {
-                            applied.purges.extend(tags.iter().map(|tag| number(tag)))
-                        }
-                        FleetPurgeScope::Prefix(prefix) if prefix.is_empty() => {
-                            applied.stale_at = Some(*self.now.lock().unwrap());
-                            applied.stale_count += 1;
-                        }
-                        scope => panic!("no purge of the simulation: {scope:?}"),
+        let outcome = if self.cache.fails.load(SeqCst) {
+            Err("write() failed (5: Input/output error)".to_owned())
+        } else {
+            let mut applied = self.cache.applied.lock().unwrap();
+            for purge in purges {
+                match purge.scope {
+                    FleetPurgeScope::Tags(tags) => applied.purges.extend(tags.iter().map(|tag| number(tag))),
+                    FleetPurgeScope::Prefix(prefix) if prefix.is_empty() => {
+                        applied.stale_at = Some(*self.now.lock().unwrap());
+                        applied.stale_count += 1;
                     }
+                    scope => panic!("no purge of the simulation: {scope:?}"),
                 }
-                Ok(())
             }
+            Ok(())
         };
         Box::pin(async move { outcome })
     }

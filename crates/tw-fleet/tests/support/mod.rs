@@ -30,12 +30,11 @@ impl NodeCaches for Caches {
     }
 
     fn purge(&self, _: &[u8], purges: Vec<FleetPurge>) -> Pin<Box<dyn Future<Output = Result<(), String>>>> {
-        let outcome = match *self.fails.lock().unwrap() {
-            true => Err("write() failed (5: Input/output error)".to_owned()),
-            false => {
-                self.applied.lock().unwrap().extend(purges);
-                Ok(())
-            }
+        let outcome = if *self.fails.lock().unwrap() {
+            Err("write() failed (5: Input/output error)".to_owned())
+        } else {
+            self.applied.lock().unwrap().extend(purges);
+            Ok(())
         };
         Box::pin(async move { outcome })
     }

@@ -328,9 +328,10 @@ impl RawProvider {
             redirect_uri,
             pages,
             post_logout_uri: path(words.post_logout_uri)?,
-            logout_token_hint: match words.logout_token_hint.or(None, false) {
-                true => LogoutHint::IdToken,
-                false => LogoutHint::None,
+            logout_token_hint: if words.logout_token_hint.or(None, false) {
+                LogoutHint::IdToken
+            } else {
+                LogoutHint::None
             },
             session_timeout: words.session_timeout.or(None, SESSION_TIMEOUT),
             userinfo: if words.userinfo.or(None, false) { Userinfo::Fetched } else { Userinfo::Ignored },

@@ -191,9 +191,10 @@ fn hint(text: &str, schemes: &[AddressScheme]) -> Option<String> {
     let written: Vec<_> =
         schemes.iter().filter(|scheme| scheme.is_written).map(|scheme| scheme.text).collect();
     let hint = server::hint(text, &written, None)?;
-    Some(match text.starts_with("http://") || text.starts_with("https://") {
-        true => format!("{hint}; \"proxy_pass\" is for servers that speak HTTP"),
-        false => hint,
+    Some(if text.starts_with("http://") || text.starts_with("https://") {
+        format!("{hint}; \"proxy_pass\" is for servers that speak HTTP")
+    } else {
+        hint
     })
 }
 

@@ -154,12 +154,11 @@ impl Encoder for BrotliEncoder {
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), CodecError> {
         self.run(&[], out, BrotliEncoderOperation::BROTLI_OPERATION_FINISH)?;
-        match self.state.is_finished() {
-            true => {
-                self.take_back();
-                Ok(())
-            }
-            false => Err(CodecError("brotli: the end was not written".into())),
+        if self.state.is_finished() {
+            self.take_back();
+            Ok(())
+        } else {
+            Err(CodecError("brotli: the end was not written".into()))
         }
     }
 

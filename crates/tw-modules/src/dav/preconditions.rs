@@ -160,9 +160,10 @@ impl Checks {
             }
             Ok(true)
         };
-        match disk.change(&mut r.costs.account, Op::Rename, from, work).await? {
-            true => Ok(()),
-            false => Err(NotChanged::PreconditionFailed),
+        if disk.change(&mut r.costs.account, Op::Rename, from, work).await? {
+            Ok(())
+        } else {
+            Err(NotChanged::PreconditionFailed)
         }
     }
 
@@ -177,9 +178,10 @@ impl Checks {
             }
             Ok(holds)
         };
-        match disk.change(&mut r.costs.account, Op::Unlink, path, work).await? {
-            true => Ok(()),
-            false => Err(NotChanged::PreconditionFailed),
+        if disk.change(&mut r.costs.account, Op::Unlink, path, work).await? {
+            Ok(())
+        } else {
+            Err(NotChanged::PreconditionFailed)
         }
     }
 }

@@ -69,10 +69,8 @@ impl DavExt {
         if let Some(outcome) = add(locks, r, &path, &lock, is_missing, &credentials)? {
             return Ok(outcome);
         }
-        let status = match is_missing {
-            true => create(locks, r, (&disk, &path), lock.token, &checks).await?,
-            false => 200,
-        };
+        let status =
+            if is_missing { create(locks, r, (&disk, &path), lock.token, &checks).await? } else { 200 };
         r.out.fields.set("Lock-Token", Bytes::from(format!("<{}>", lock.token.text())));
         Ok(answer(r, &lock, tw_rt::clock::now(), status))
     }

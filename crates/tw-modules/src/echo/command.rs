@@ -282,10 +282,7 @@ impl Program {
 
 /// Refuses an argument without variables that is invalid.
 fn check<T>(node: &Node, word: &Word, value: Option<T>) -> Result<(), ConfError> {
-    match value.is_some() || word.bytes.contains(&b'$') {
-        true => Ok(()),
-        false => Err(node.invalid_value(word)),
-    }
+    if value.is_some() || word.bytes.contains(&b'$') { Ok(()) } else { Err(node.invalid_value(word)) }
 }
 
 fn check_uri(node: &Node, uri: &Word) -> Result<(), ConfError> {
@@ -341,10 +338,8 @@ impl Iterator for Parts {
         if self.text.is_empty() {
             return None;
         }
-        let found = match self.separator.is_empty() {
-            true => None,
-            false => memchr::memmem::find(&self.text, &self.separator),
-        };
+        let found =
+            if self.separator.is_empty() { None } else { memchr::memmem::find(&self.text, &self.separator) };
         let part = self.text.split_to(found.unwrap_or(self.text.len()));
         let _ = self.text.split_to(found.map_or(0, |_| self.separator.len()));
         Some(part)

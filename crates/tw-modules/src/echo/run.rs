@@ -345,9 +345,10 @@ impl Pull for Run {
             if self.queue.is_empty() && self.pause.is_none() && self.at >= self.program.commands.len() {
                 return Ok(None);
             }
-            let piece = match self.queue.is_empty() && self.pause.is_none() {
-                true => Bytes::new(),
-                false => self.piece(want, r).await?,
+            let piece = if self.queue.is_empty() && self.pause.is_none() {
+                Bytes::new()
+            } else {
+                self.piece(want, r).await?
             };
             if piece.is_empty() {
                 // Many steps may make nothing: other tasks have their turn.

@@ -142,9 +142,10 @@ impl FancyPage {
             }
         }
         out.extend_from_slice(b"</a></td><td class=\"size\">");
-        match is_dir(entry) {
-            true => out.push(b'-'),
-            false => modern::push_size(entry.meta.size, look.sizes, out),
+        if is_dir(entry) {
+            out.push(b'-')
+        } else {
+            modern::push_size(entry.meta.size, look.sizes, out)
         }
         out.extend_from_slice(b"</td><td class=\"date\">");
         let mut time = Vec::new();

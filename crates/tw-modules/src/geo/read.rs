@@ -106,9 +106,10 @@ impl<'n> Reading<'n> {
             return Ok(());
         }
         let value = self.value(second);
-        let networks = match line.name.is("default") {
-            true => [Some(any_address(Ipv4Addr::UNSPECIFIED)), Some(any_address(Ipv6Addr::UNSPECIFIED))],
-            false => [Some(read_network(line, &line.name, cx)?), None],
+        let networks = if line.name.is("default") {
+            [Some(any_address(Ipv4Addr::UNSPECIFIED)), Some(any_address(Ipv6Addr::UNSPECIFIED))]
+        } else {
+            [Some(read_network(line, &line.name, cx)?), None]
         };
         for network in networks.into_iter().flatten() {
             if let Some(old) = self.networks().insert(network, value) {

@@ -122,9 +122,10 @@ impl RawRule {
     pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<Rule, ConfError> {
         let mode = self.mode;
         let changes = self.fields.into_iter().map(|field| {
-            let effect = match field.value.bytes.is_empty() {
-                true => Effect::Remove,
-                false => Effect::Write(mode, cx.template(&field.value)?),
+            let effect = if field.value.bytes.is_empty() {
+                Effect::Remove
+            } else {
+                Effect::Write(mode, cx.template(&field.value)?)
             };
             Ok(Change { names: field.names, effect })
         });

@@ -159,9 +159,10 @@ pub(super) fn encode(format: PictureFormat, picture: Picture, quality: u8) -> Re
 /// Pixels without alpha if all of them are opaque.
 fn opaque_or_not(width: u32, height: u32, pixels: Vec<u8>) -> (Vec<u8>, ExtendedColorType) {
     let picture = Picture { width, height, pixels };
-    match picture.is_opaque() {
-        true => (rgb(&picture.pixels), ExtendedColorType::Rgb8),
-        false => (picture.pixels, ExtendedColorType::Rgba8),
+    if picture.is_opaque() {
+        (rgb(&picture.pixels), ExtendedColorType::Rgb8)
+    } else {
+        (picture.pixels, ExtendedColorType::Rgba8)
     }
 }
 

@@ -162,9 +162,10 @@ mod tests {
 
     fn chunk(name: &[u8; 4], content: &[u8], is_png: bool) -> Vec<u8> {
         let len = content.len() as u32;
-        match is_png {
-            true => [&len.to_be_bytes()[..], name, content, &[0; 4]].concat(),
-            false => [&name[..], &len.to_le_bytes(), content, &vec![0; content.len() % 2]].concat(),
+        if is_png {
+            [&len.to_be_bytes()[..], name, content, &[0; 4]].concat()
+        } else {
+            [&name[..], &len.to_le_bytes(), content, &vec![0; content.len() % 2]].concat()
         }
     }
 

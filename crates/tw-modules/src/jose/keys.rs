@@ -161,9 +161,10 @@ impl Key {
 impl KeyMaterial {
     fn symmetric(jwk: &Value) -> Result<Self, String> {
         let key = bytes(jwk, "k")?;
-        match key.is_empty() {
-            true => Err("\"k\" is empty".to_owned()),
-            false => Ok(Self::Symmetric(Zeroizing::new(key))),
+        if key.is_empty() {
+            Err("\"k\" is empty".to_owned())
+        } else {
+            Ok(Self::Symmetric(Zeroizing::new(key)))
         }
     }
 
@@ -253,10 +254,7 @@ fn number(jwk: &Value, name: &str) -> Result<Vec<u8>, String> {
     let mut bytes = bytes(jwk, name)?;
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.drain(..zeros);
-    match bytes.is_empty() {
-        true => Err(format!("\"{name}\" is 0")),
-        false => Ok(bytes),
-    }
+    if bytes.is_empty() { Err(format!("\"{name}\" is 0")) } else { Ok(bytes) }
 }
 
 /// A word of somebody else in a message.

@@ -75,10 +75,7 @@ impl Header {
     /// Decodes a header. Extensions that must be understood (`crit`) are not.
     pub(super) fn parse(text: &[u8]) -> Result<Self, TokenError> {
         let header = Self(object(&decoded(text)?, "header")?);
-        match header.has("crit") {
-            true => Err(TokenError::Unsupported("crit")),
-            false => Ok(header),
-        }
+        if header.has("crit") { Err(TokenError::Unsupported("crit")) } else { Ok(header) }
     }
 
     pub(super) fn has(&self, name: &str) -> bool {

@@ -127,15 +127,13 @@ impl RawExporter {
             Some(_) => (Transport::Http, OwnProtocol::Http1),
             None => (Transport::Grpc, OwnProtocol::Http2),
         };
-        let secured = match endpoint.is_secured {
-            true => {
-                let inside =
-                    if protocol == OwnProtocol::Http2 { TlsProtocol::Http2 } else { TlsProtocol::Any };
-                let verified = VerifiedTls { trusted: trusted_certificate.take(), crl: None, inside };
-                let tls = verified.resolve(&node, "otel_exporter", "otel_exporter_", cx)?;
-                tls.for_server(endpoint.authority.as_bytes())
-            }
-            false => None,
+        let secured = if endpoint.is_secured {
+            let inside = if protocol == OwnProtocol::Http2 { TlsProtocol::Http2 } else { TlsProtocol::Any };
+            let verified = VerifiedTls { trusted: trusted_certificate.take(), crl: None, inside };
+            let tls = verified.resolve(&node, "otel_exporter", "otel_exporter_", cx)?;
+            tls.for_server(endpoint.authority.as_bytes())
+        } else {
+            None
         };
         let mut resource = Vec::new();
         let mut scope = Vec::new();

@@ -387,9 +387,12 @@ impl<'a, 'm> Attributes<'a, 'm> {
     fn custom(&mut self, key: &[u8], value: &[u8]) {
         let is_field =
             [&b"http.request.header."[..], b"http.response.header."].iter().any(|of| key.starts_with(of));
-        push_attribute(self.span, 9, key, |m| match is_field {
-            true => m.message(5, |m| m.message(1, |m| m.string(1, cut(value)))),
-            false => m.string(1, cut(value)),
+        push_attribute(self.span, 9, key, |m| {
+            if is_field {
+                m.message(5, |m| m.message(1, |m| m.string(1, cut(value))))
+            } else {
+                m.string(1, cut(value))
+            }
         });
     }
 }

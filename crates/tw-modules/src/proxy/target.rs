@@ -260,9 +260,10 @@ impl UpstreamUri<'_> {
 /// Appends the path of the request from `from` on, and its arguments. The path is escaped unless the client sent it without escapes.
 fn push_path(r: &Request, from: usize, out: &mut Vec<u8>) {
     let path = r.uri.path.get(from..).unwrap_or_default();
-    match r.is_path_unescaped() {
-        true => out.extend_from_slice(path),
-        false => Escape::Uri.push(path, out),
+    if r.is_path_unescaped() {
+        out.extend_from_slice(path)
+    } else {
+        Escape::Uri.push(path, out)
     }
     if !r.uri.args.is_empty() {
         out.push(b'?');

@@ -45,9 +45,10 @@ impl Captures {
     pub(super) fn in_args(r: &Request) -> Self {
         let path = r.head.target();
         let path = path.iter().take_while(|b| **b != b'?');
-        match r.head.path_is_quoted() || path.into_iter().any(|b| *b == b'+') {
-            true => Self::Escaped,
-            false => Self::Plain,
+        if r.head.path_is_quoted() || path.into_iter().any(|b| *b == b'+') {
+            Self::Escaped
+        } else {
+            Self::Plain
         }
     }
 

@@ -197,12 +197,11 @@ impl Replacer {
         let mut rest = text;
         while !rest.is_empty() {
             if self.held.is_empty() {
-                let plain = match self.used_count == self.used.len() {
-                    true => rest.len(),
-                    false => {
-                        let begin = rest.iter().position(|byte| self.words.begins[usize::from(*byte)]);
-                        begin.unwrap_or(rest.len())
-                    }
+                let plain = if self.used_count == self.used.len() {
+                    rest.len()
+                } else {
+                    let begin = rest.iter().position(|byte| self.words.begins[usize::from(*byte)]);
+                    begin.unwrap_or(rest.len())
                 };
                 out.extend_from_slice(&rest[..plain]);
                 rest = &rest[plain..];

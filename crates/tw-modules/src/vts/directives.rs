@@ -205,9 +205,10 @@ fn read_zone(node: &Node) -> Result<ZoneParameter, ConfError> {
 fn read_callback(node: &Node) -> Result<Box<[u8]>, ConfError> {
     let word = node.arg(0)?;
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.');
-    match !word.bytes.is_empty() && word.bytes.iter().all(is_plain) {
-        true => Ok(word.bytes.clone()),
-        false => Err(node.invalid_value(word)),
+    if !word.bytes.is_empty() && word.bytes.iter().all(is_plain) {
+        Ok(word.bytes.clone())
+    } else {
+        Err(node.invalid_value(word))
     }
 }
 

@@ -200,9 +200,10 @@ async fn serve_with_steps(client: Rc<Client>, transport: Transport, early: Vec<u
         _ => return client.log(Level::Error, format_args!("TLS inside of TLS is not supported")),
     };
     let AcceptedTransport { transport, early, preface } = accepted;
-    match preface == Preface::Found || client.alpn_protocol() == Some(HTTP_2) {
-        false => h1::serve::serve(Http1Connection::new(client, transport), Some(Box::new(early))).await,
-        true => Box::pin(h2::serve::serve(client, transport, early)).await,
+    if preface == Preface::Found || client.alpn_protocol() == Some(HTTP_2) {
+        Box::pin(h2::serve::serve(client, transport, early)).await
+    } else {
+        h1::serve::serve(Http1Connection::new(client, transport), Some(Box::new(early))).await
     }
 }
 
@@ -286,10 +287,8 @@ impl TlsHost for Client {
         let tls = ssl.tls.as_ref().or(default.tls.as_ref())?.clone();
         let clients = ssl.clients.as_ref().or(default.clients.as_ref()).cloned();
         let pool = ssl.sign_pool.of(&generation.disks);
-        let alpn = match group.is_quic() {
-            false => usize::from(group.speaks_http2(server)),
-            true => quic_alpn(&server.http3),
-        };
+        let alpn =
+            if group.is_quic() { quic_alpn(&server.http3) } else { usize::from(group.speaks_http2(server)) };
         let quic_log = server.http3.log.as_ref().filter(|_| group.is_quic());
         let quic_log = quic_log.map(|log| log.connection(self.id));
         Some(ChosenServer { server: (id, server.plan), tls, alpn, pool, clients, quic_log })

@@ -293,9 +293,8 @@ impl<'a> Exchange<'a> {
             self.deadline.set(self.silence_max());
             return Poll::Pending;
         }
-        self.deadline.poll_elapsed(cx).map(|()| match self.is_stopping && self.is_complete() {
-            true => SessionEnd::Stopped,
-            false => SessionEnd::Timeout,
+        self.deadline.poll_elapsed(cx).map(|()| {
+            if self.is_stopping && self.is_complete() { SessionEnd::Stopped } else { SessionEnd::Timeout }
         })
     }
 

@@ -31,10 +31,7 @@ pub(super) fn until_dropped<'a>(
     group: &'a UpstreamGroup<Stream>,
     peer: PeerId,
 ) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
-    match settings.session_drop {
-        true => Box::pin(peer_is_gone(home, group, peer)),
-        false => Box::pin(pending()),
-    }
+    if settings.session_drop { Box::pin(peer_is_gone(home, group, peer)) } else { Box::pin(pending()) }
 }
 
 /// Logs the end of a session that was dropped.

@@ -37,9 +37,10 @@ pub(super) fn http(name: &str, token: &str, answer: &str, port: u16) -> Result<(
         client.read_response()
     };
     let response = fetch().map_err(|error| error.to_string())?;
-    match response.text() == answer && response.status == 200 {
-        true => Ok(()),
-        false => Err(format!("{} {}", response.status, response.text())),
+    if response.text() == answer && response.status == 200 {
+        Ok(())
+    } else {
+        Err(format!("{} {}", response.status, response.text()))
     }
 }
 

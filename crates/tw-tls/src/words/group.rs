@@ -69,10 +69,7 @@ pub fn groups(words: &str) -> Result<Selection<Group>, WordError> {
             None => return Err(WordError::Unknown(word.to_owned())),
         }
     }
-    match selected.chosen.is_empty() {
-        true => Err(WordError::NeverOffered(selected.never)),
-        false => Ok(selected),
-    }
+    if selected.chosen.is_empty() { Err(WordError::NeverOffered(selected.never)) } else { Ok(selected) }
 }
 
 fn add(chosen: &mut Vec<Group>, group: Group) {

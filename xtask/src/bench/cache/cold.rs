@@ -160,9 +160,10 @@ fn make_cold(dir: &Path, plan: &Plan) -> Outcome {
 /// Makes the server read the hot responses.
 fn warm(server: &Running) -> Outcome {
     let response = Client::get(server.addr(), HOT)?;
-    match response.status == 200 && response.body.len() == FILES[1].1 {
-        true => Ok(()),
-        false => Err(format!("{}: {HOT}: status {}", server.name, response.status).into()),
+    if response.status == 200 && response.body.len() == FILES[1].1 {
+        Ok(())
+    } else {
+        Err(format!("{}: {HOT}: status {}", server.name, response.status).into())
     }
 }
 

@@ -97,9 +97,10 @@ impl Caches {
         count: impl FnOnce(&T) -> u64,
     ) -> Outcome<(T, u64)> {
         let (measured, origin_requests) = self.counted(measure)?;
-        match origin_requests * FORWARDED_SHARE > count(&measured) {
-            true => Err(format!("{name}: not hits: the origin was asked {origin_requests} times").into()),
-            false => Ok((measured, origin_requests)),
+        if origin_requests * FORWARDED_SHARE > count(&measured) {
+            Err(format!("{name}: not hits: the origin was asked {origin_requests} times").into())
+        } else {
+            Ok((measured, origin_requests))
         }
     }
 

@@ -51,11 +51,10 @@ pub(super) fn run(report: &mut Report, setup: &Setup, plan: &Plan, rate: u64) ->
 /// Turns of the loops so far, less the time for which they waited for the processor, if the server has metrics.
 fn turns(contestant: &Contestant, metrics: SocketAddr) -> Outcome<Option<Histogram>> {
     const PARTS: &str = "tailwater_event_loop_part_seconds";
-    match contestant.has_metrics() {
-        true => Page::fetch(&format!("http://{metrics}/.metrics"))?
-            .histogram(PARTS, "cause=\"running\"")
-            .map(Some),
-        false => Ok(None),
+    if contestant.has_metrics() {
+        Page::fetch(&format!("http://{metrics}/.metrics"))?.histogram(PARTS, "cause=\"running\"").map(Some)
+    } else {
+        Ok(None)
     }
 }
 

@@ -195,9 +195,10 @@ impl Tally {
     }
 
     fn add(&mut self, answer: &Answer, took: Duration) {
-        match answer.is_ok {
-            true => self.requests += 1,
-            false => self.failed += 1,
+        if answer.is_ok {
+            self.requests += 1
+        } else {
+            self.failed += 1
         }
         self.latencies.push(took);
     }

@@ -42,9 +42,10 @@ impl Daemon {
         command.args(args).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let status = command.status()?;
         let serves = || daemon.pid().is_some() && daemon.answers_by() == Some(daemon.turn);
-        match status.success() && wait::until(wait::TIMEOUT, serves) {
-            true => Ok(daemon),
-            false => Err(format!("{}: does not start: {}", binary.path.display(), daemon.said()).into()),
+        if status.success() && wait::until(wait::TIMEOUT, serves) {
+            Ok(daemon)
+        } else {
+            Err(format!("{}: does not start: {}", binary.path.display(), daemon.said()).into())
         }
     }
 
@@ -72,9 +73,10 @@ impl Daemon {
             return Err(format!("no upgrade: {}", self.said()).into());
         }
         kill_process(old, Signal::QUIT)?;
-        match wait::until(TIMEOUT, || has_ended(old)) {
-            true => Ok(began.elapsed()),
-            false => Err("the old master does not end".into()),
+        if wait::until(TIMEOUT, || has_ended(old)) {
+            Ok(began.elapsed())
+        } else {
+            Err("the old master does not end".into())
         }
     }
 

@@ -51,9 +51,10 @@ fn section(what: &str, results: &Value) -> Outcome<String> {
     let name = what.split([' ', ':']).next().unwrap_or_default();
     let all = parts(results);
     let Some(part) = all.iter().find(|part| part.name == name) else {
-        return match is_known(name) {
-            true => Ok("This part was not measured in this run.\n".to_owned()),
-            false => Err(format!("{what}: no such part").into()),
+        return if is_known(name) {
+            Ok("This part was not measured in this run.\n".to_owned())
+        } else {
+            Err(format!("{what}: no such part").into())
         };
     };
     if let Some(why) = part.failed() {
@@ -65,9 +66,10 @@ fn section(what: &str, results: &Value) -> Outcome<String> {
             let (title, columns) =
                 wanted.split_once(" | ").map_or((wanted, None), |(title, columns)| (title, Some(columns)));
             let cases: Vec<Case<'_>> = part.cases().filter(|case| matches(title, case.title)).collect();
-            match cases.is_empty() {
-                true => Err(format!("{what}: no such table in the results").into()),
-                false => Ok(cases.iter().map(|case| table(case, columns)).collect::<Vec<_>>().join("\n")),
+            if cases.is_empty() {
+                Err(format!("{what}: no such table in the results").into())
+            } else {
+                Ok(cases.iter().map(|case| table(case, columns)).collect::<Vec<_>>().join("\n"))
             }
         }
     }
@@ -196,10 +198,7 @@ fn code(text: &str) -> String {
     text.split(' ')
         .map(|word| {
             let bare = word.trim_end_matches([',', ':']);
-            match bare.contains('_') {
-                true => format!("`{bare}`{}", &word[bare.len()..]),
-                false => word.to_owned(),
-            }
+            if bare.contains('_') { format!("`{bare}`{}", &word[bare.len()..]) } else { word.to_owned() }
         })
         .collect::<Vec<_>>()
         .join(" ")

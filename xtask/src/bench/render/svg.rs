@@ -144,21 +144,21 @@ fn value_axis(plot: &Plot) -> Axis {
 
 impl Axis {
     fn place(&self, value: f64) -> f64 {
-        let share = match self.is_log {
-            true => (value.max(self.from) / self.from).log10() / (self.to / self.from).log10(),
-            false => (value - self.from) / (self.to - self.from),
+        let share = if self.is_log {
+            (value.max(self.from) / self.from).log10() / (self.to / self.from).log10()
+        } else {
+            (value - self.from) / (self.to - self.from)
         };
         self.at.0 + (self.at.1 - self.at.0) * share.clamp(0.0, 1.0)
     }
 
     fn value_ticks(&self) -> Vec<f64> {
-        match self.is_log {
-            false => steps(self.to),
-            true => {
-                let low = self.from.log10().round() as i32;
-                let high = self.to.log10().round() as i32;
-                (low..=high).map(|power| 10_f64.powi(power)).collect()
-            }
+        if self.is_log {
+            let low = self.from.log10().round() as i32;
+            let high = self.to.log10().round() as i32;
+            (low..=high).map(|power| 10_f64.powi(power)).collect()
+        } else {
+            steps(self.to)
         }
     }
 }
@@ -166,10 +166,7 @@ impl Axis {
 /// A number without decimals that say nothing.
 fn short(value: f64) -> String {
     let text = number(value);
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    }
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 fn lines(plot: &Plot, x: Axis, x_ticks: fn(Axis) -> Vec<(f64, String)>) -> String {
@@ -294,9 +291,10 @@ fn bars(plot: &Plot) -> String {
 /// A name that fits beside its bar.
 fn cut(name: &str) -> String {
     let fit = (NAMES_MAX / CHARACTER) as usize;
-    match name.chars().count() > fit {
-        true => name.chars().take(fit - 1).chain(['…']).collect(),
-        false => name.to_owned(),
+    if name.chars().count() > fit {
+        name.chars().take(fit - 1).chain(['…']).collect()
+    } else {
+        name.to_owned()
     }
 }
 

@@ -88,9 +88,10 @@ fn measure(
 
 /// Turns of the loops so far, if the server has metrics.
 fn turns(contestant: &Contestant, metrics: SocketAddr) -> Outcome<Option<Histogram>> {
-    match contestant.has_metrics() {
-        true => Ok(Some(Histogram::fetch(&format!("http://{metrics}/.metrics"), TURNS)?)),
-        false => Ok(None),
+    if contestant.has_metrics() {
+        Ok(Some(Histogram::fetch(&format!("http://{metrics}/.metrics"), TURNS)?))
+    } else {
+        Ok(None)
     }
 }
 

@@ -169,10 +169,8 @@ fn listener_state(
     }
     let has_certificate = listener.protocol != "HTTPS" || !certificates.is_empty();
     let is_served = accepted.is_ok() && conflict.is_none() && has_certificate;
-    let programmed = match is_served {
-        true => Ok(()),
-        false => Err(("Invalid", "the listener is not served".to_owned())),
-    };
+    let programmed =
+        if is_served { Ok(()) } else { Err(("Invalid", "the listener is not served".to_owned())) };
     let mut conditions = vec![
         Condition::new("Accepted", accepted),
         Condition::new("Programmed", programmed),

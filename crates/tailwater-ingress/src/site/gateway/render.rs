@@ -148,15 +148,16 @@ fn write_host(
     let mut has_root = false;
     for (index, entry) in host.entries.iter().enumerate() {
         let owner = entry.route.owner();
-        let heads = match entry.is_predicate {
-            true => match predicates.of_match(entry.found, &owner) {
+        let heads = if entry.is_predicate {
+            match predicates.of_match(entry.found, &owner) {
                 Ok(variable) => vec![variable],
                 Err(error) => {
                     builder.problem(&owner, format!("a match is not supported and has no effect: {error}"));
                     continue;
                 }
-            },
-            false => heads(&entry.found.path, host),
+            }
+        } else {
+            heads(&entry.found.path, host)
         };
         has_root |= heads.iter().any(|head| head == "\"/\"");
         let id = format!("{number}_{}", index + 1);

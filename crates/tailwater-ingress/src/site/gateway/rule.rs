@@ -249,9 +249,10 @@ fn response_fields(changes: &FieldChanges) -> Result<Vec<String>, String> {
 }
 
 fn field_name(name: &str) -> Result<String, String> {
-    match quote::is_end_to_end_field(name) {
-        true => Ok(name.to_owned()),
-        false => Err(format!("field \"{name}\" in a filter")),
+    if quote::is_end_to_end_field(name) {
+        Ok(name.to_owned())
+    } else {
+        Err(format!("field \"{name}\" in a filter"))
     }
 }
 

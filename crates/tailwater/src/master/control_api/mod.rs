@@ -192,9 +192,10 @@ fn parse(word: &str) -> Result<Addr, Fault> {
             .hint("for example: -l unix:/run/tailwater-control.sock")
     };
     if let Some(path) = word.strip_prefix("unix:") {
-        return match path.starts_with('/') {
-            true => Ok(Addr::Unix(Some(Path::new(path).into()))),
-            false => Err(invalid("no absolute path")),
+        return if path.starts_with('/') {
+            Ok(Addr::Unix(Some(Path::new(path).into())))
+        } else {
+            Err(invalid("no absolute path"))
         };
     }
     if let Ok(port) = word.parse::<u16>() {

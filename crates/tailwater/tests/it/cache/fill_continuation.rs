@@ -237,9 +237,12 @@ fn continuation_of_another_version_is_refused() {
                 wait_open();
                 cut(conn);
             },
-            move |conn, head| match head.contains("\r\nRange:") {
-                true => send_rest(conn, head, fields),
-                false => conn.answer(TAG, CONTENT),
+            move |conn, head| {
+                if head.contains("\r\nRange:") {
+                    send_rest(conn, head, fields)
+                } else {
+                    conn.answer(TAG, CONTENT)
+                }
             },
         );
         let server = cached(addr, LOCK);

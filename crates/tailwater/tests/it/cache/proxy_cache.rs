@@ -733,9 +733,10 @@ fn tags_are_purged_soft_and_hard() {
     let origin = Counting::answering(|conn, head, nth| {
         let path = head.split(' ').nth(1).unwrap();
         let tag = if path == "/c" { "three" } else { "one, two" };
-        match head.contains("/b") && nth > 3 {
-            true => conn.send("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"),
-            false => conn.answer(&format!("Surrogate-Key: {tag}\r\n"), format!("{path} {nth}")),
+        if head.contains("/b") && nth > 3 {
+            conn.send("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
+        } else {
+            conn.answer(&format!("Surrogate-Key: {tag}\r\n"), format!("{path} {nth}"))
         }
     });
     let server = purging(&origin, "proxy_cache_use_stale http_500;");

@@ -121,9 +121,12 @@ fn status_304_updates_the_stored_response_section_4_3_4() {
 
 #[test]
 fn unsafe_methods_invalidate_section_4_4() {
-    let front = front("", |conn, head, nth| match head.starts_with("POST ") {
-        true => conn.send("HTTP/1.1 201 Created\r\nLocation: /b?x\r\nContent-Length: 0\r\n\r\n"),
-        false => conn.answer("Cache-Control: max-age=600\r\n", nth.to_string()),
+    let front = front("", |conn, head, nth| {
+        if head.starts_with("POST ") {
+            conn.send("HTTP/1.1 201 Created\r\nLocation: /b?x\r\nContent-Length: 0\r\n\r\n")
+        } else {
+            conn.answer("Cache-Control: max-age=600\r\n", nth.to_string())
+        }
     });
     for (nth, path) in ["/a", "/b?x", "/c"].iter().enumerate() {
         front.store(path, nth + 1);
@@ -198,9 +201,10 @@ fn max_stale_accepts_a_stale_response_section_5_2_1_2() {
 fn head_is_answered_from_a_stored_get_section_4() {
     let front = front("", |conn, head, nth| {
         let field = "Cache-Control: max-age=600\r\nX-Nth: ";
-        match head.starts_with("HEAD ") {
-            true => conn.send(format!("HTTP/1.1 200 OK\r\n{field}{nth}\r\nContent-Length: 3\r\n\r\n")),
-            false => conn.answer(&format!("{field}{nth}\r\n"), "abc"),
+        if head.starts_with("HEAD ") {
+            conn.send(format!("HTTP/1.1 200 OK\r\n{field}{nth}\r\nContent-Length: 3\r\n\r\n"))
+        } else {
+            conn.answer(&format!("{field}{nth}\r\n"), "abc")
         }
     });
     // The upstream server is asked with GET for it (proxy_cache_convert_head), and both are answered from then on.
@@ -219,11 +223,12 @@ fn ranges_are_served_from_the_whole_and_not_stored_section_3_3() {
     let front = front("", |conn, head, _| {
         let field = "Cache-Control: max-age=600\r\nETag: \"x\"\r\n";
         // One that sends a part, whoever asks.
-        match head.contains("/part") {
-            true => conn.send(format!(
+        if head.contains("/part") {
+            conn.send(format!(
                 "HTTP/1.1 206 Partial Content\r\n{field}Content-Range: bytes 2-3/10\r\nContent-Length: 2\r\n\r\n23"
-            )),
-            false => conn.answer(field, "0123456789"),
+            ))
+        } else {
+            conn.answer(field, "0123456789")
         }
     });
     front.store("/whole", 1);

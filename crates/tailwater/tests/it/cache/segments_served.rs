@@ -153,11 +153,14 @@ fn variants_are_records_of_their_own() {
 #[test]
 fn validation_writes_the_head_and_not_the_body() {
     let dir = TempDir::new("segments-served").unwrap();
-    let (addr, requests) = counting(|conn, head, _| match head.contains("If-None-Match: \"v\"") {
-        true => conn.send(
-            "HTTP/1.1 304 Not Modified\r\nETag: \"v\"\r\nCache-Control: max-age=3600\r\nX-New: 1\r\n\r\n",
-        ),
-        false => conn.answer("ETag: \"v\"\r\nCache-Control: max-age=1\r\n", body("/a", 0)),
+    let (addr, requests) = counting(|conn, head, _| {
+        if head.contains("If-None-Match: \"v\"") {
+            conn.send(
+                "HTTP/1.1 304 Not Modified\r\nETag: \"v\"\r\nCache-Control: max-age=3600\r\nX-New: 1\r\n\r\n",
+            )
+        } else {
+            conn.answer("ETag: \"v\"\r\nCache-Control: max-age=1\r\n", body("/a", 0))
+        }
     });
     let again = || cached(dir.path(), addr, "proxy_cache_revalidate on;");
     let mut server = again();
@@ -260,9 +263,12 @@ fn stale_records_answer_while_the_origin_fails_or_is_asked() {
     let dir = TempDir::new("segments-served").unwrap();
     let fails = Arc::new(AtomicBool::new(false));
     let is_failing = fails.clone();
-    let (addr, _) = counting(move |conn, _, nth| match is_failing.load(SeqCst) {
-        true => conn.send("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"),
-        false => conn.answer("Cache-Control: max-age=1\r\n", body("/a", nth)),
+    let (addr, _) = counting(move |conn, _, nth| {
+        if is_failing.load(SeqCst) {
+            conn.send("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+        } else {
+            conn.answer("Cache-Control: max-age=1\r\n", body("/a", nth))
+        }
     });
     let again = || {
         let more = "proxy_cache_use_stale error http_503 updating; proxy_cache_background_update on;";

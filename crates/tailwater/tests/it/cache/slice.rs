@@ -347,9 +347,12 @@ fn wrong_range_from_the_origin_is_an_error() {
 fn changing_origin() -> (Ranged, Arc<AtomicBool>) {
     let is_new = Arc::new(AtomicBool::new(false));
     let serves_new = is_new.clone();
-    let origin = Ranged::answering(move |conn, head| match serves_new.load(SeqCst) {
-        false => part(conn, head, "ETag: \"old\"\r\n", &[b'o'; 3000]),
-        true => part(conn, head, "ETag: \"new\"\r\n", &[b'n'; 3000]),
+    let origin = Ranged::answering(move |conn, head| {
+        if serves_new.load(SeqCst) {
+            part(conn, head, "ETag: \"new\"\r\n", &[b'n'; 3000])
+        } else {
+            part(conn, head, "ETag: \"old\"\r\n", &[b'o'; 3000])
+        }
     });
     (origin, is_new)
 }
@@ -389,9 +392,10 @@ fn slices_of_two_versions_are_never_mixed() {
     let is_agreed = agree.clone();
     let origin = Ranged::answering(move |conn, head| {
         let is_odd = nth.fetch_add(1, SeqCst) % 2 == 1;
-        match is_odd || is_agreed.load(SeqCst) {
-            false => part(conn, head, "ETag: \"old\"\r\n", &[b'o'; 3000]),
-            true => part(conn, head, "ETag: \"new\"\r\n", &[b'n'; 3000]),
+        if is_odd || is_agreed.load(SeqCst) {
+            part(conn, head, "ETag: \"new\"\r\n", &[b'n'; 3000])
+        } else {
+            part(conn, head, "ETag: \"old\"\r\n", &[b'o'; 3000])
         }
     });
     let server = origin.cached("slice 1000;");

@@ -216,9 +216,10 @@ fn loop_has_other_loops_free_a_descriptor_for_a_file() {
     for n in 0..300 {
         let mut client = server.connect().unwrap();
         // Also once all is used up: whichever loop was short first, those of this one are never spared.
-        match loop_of(&server, &client) == stingy {
-            true => client.send(BEGUN).unwrap(),
-            false => others += 1,
+        if loop_of(&server, &client) == stingy {
+            client.send(BEGUN).unwrap()
+        } else {
+            others += 1
         }
         clients.push(client);
         asking.send("ET /file HTTP/1.1\r\nHost: a\r\n\r\nG").unwrap();

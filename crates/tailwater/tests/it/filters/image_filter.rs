@@ -139,9 +139,10 @@ fn oriented_jpeg(number: u8, is_little_endian: bool) -> Vec<u8> {
     let mut jpeg = Cursor::new(Vec::new());
     stored.to_rgb8().write_to(&mut jpeg, ImageFormat::Jpeg).unwrap();
     let jpeg = jpeg.into_inner();
-    let (begin, value): (&[u8], _) = match is_little_endian {
-        true => (b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0", [number, 0, 0, 0]),
-        false => (b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01", [0, number, 0, 0]),
+    let (begin, value): (&[u8], _) = if is_little_endian {
+        (b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0", [number, 0, 0, 0])
+    } else {
+        (b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01", [0, number, 0, 0])
     };
     let exif = [begin, &value, &[0; 4]].concat();
     let length = (exif.len() + 8) as u16;

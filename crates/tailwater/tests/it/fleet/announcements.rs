@@ -145,9 +145,10 @@ fn checked_origin(is_well: &Arc<AtomicBool>, checks: &Arc<AtomicUsize>) -> std::
             if head.starts_with("GET /check") {
                 checks.fetch_add(1, SeqCst);
             }
-            match is_well.load(SeqCst) {
-                true => conn.answer("", "body"),
-                false => conn.send(b"HTTP/1.1 500 Failed\r\nContent-Length: 0\r\n\r\n"),
+            if is_well.load(SeqCst) {
+                conn.answer("", "body")
+            } else {
+                conn.send(b"HTTP/1.1 500 Failed\r\nContent-Length: 0\r\n\r\n")
             };
         }
     })

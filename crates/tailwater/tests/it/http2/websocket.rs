@@ -173,9 +173,10 @@ fn reset_upstream_resets_the_stream() {
 fn upstream_without_101_opens_no_websocket() {
     let origin = origin(move |mut conn| {
         while let Some(head) = conn.head() {
-            match head.contains("/chat/no") {
-                true => conn.send("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"),
-                false => conn.answer("X-Secret: y\r\n", "a page"),
+            if head.contains("/chat/no") {
+                conn.send("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
+            } else {
+                conn.answer("X-Secret: y\r\n", "a page")
             }
         }
     });

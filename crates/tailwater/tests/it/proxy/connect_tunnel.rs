@@ -159,10 +159,13 @@ fn tunnels_reach_allowed_targets_only() {
             ("good.test" | "unlisted.example", kind::A) => &[[127, 0, 0, 1]],
             ("evil.test", kind::A) => &[[127, 0, 0, 2]],
             // It is one thing for whoever looks, and another one then.
-            (name, kind::A) if name.starts_with("turn") => match turns.fetch_xor(true, SeqCst) {
-                true => &[[127, 0, 0, 1]],
-                false => &[[127, 0, 0, 2]],
-            },
+            (name, kind::A) if name.starts_with("turn") => {
+                if turns.fetch_xor(true, SeqCst) {
+                    &[[127, 0, 0, 1]]
+                } else {
+                    &[[127, 0, 0, 2]]
+                }
+            }
             // Nobody is at the first one, which is allowed.
             ("mixed.test", kind::A) => &[[127, 0, 0, 3], [127, 0, 0, 2]],
             ("mapped.test", kind::AAAA) => {

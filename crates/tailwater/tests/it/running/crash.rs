@@ -49,9 +49,10 @@ impl Load {
 
     /// Returns true for errors of `connect`.
     fn request(&self, is_unix: bool) -> std::io::Result<bool> {
-        match is_unix {
-            true => UnixStream::connect(&self.unix).map(exchange),
-            false => TcpStream::connect(self.addr).map(exchange),
+        if is_unix {
+            UnixStream::connect(&self.unix).map(exchange)
+        } else {
+            TcpStream::connect(self.addr).map(exchange)
         }
     }
 }

@@ -73,15 +73,12 @@ fn worker_serves_without_privileges() {
         status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned())).unwrap()
     };
     let owner = field(worker, "Uid:");
-    match geteuid().is_root() {
-        true => {
-            assert!(
-                owner.split_whitespace().all(|uid| uid != "0") && field(master, "Uid:").starts_with("0\t")
-            );
-            assert!(field(worker, "Groups:").split_whitespace().all(|gid| gid != "0"));
-            assert_eq!(field(worker, "CapPrm:"), "0".repeat(16));
-        }
-        false => assert_eq!(owner, field(master, "Uid:")),
+    if geteuid().is_root() {
+        assert!(owner.split_whitespace().all(|uid| uid != "0") && field(master, "Uid:").starts_with("0\t"));
+        assert!(field(worker, "Groups:").split_whitespace().all(|gid| gid != "0"));
+        assert_eq!(field(worker, "CapPrm:"), "0".repeat(16));
+    } else {
+        assert_eq!(owner, field(master, "Uid:"))
     }
 
     // What it is not meant to know it has not been told.

@@ -71,9 +71,10 @@ fn demux(stream: &[u8]) -> [Vec<Pes>; 2] {
         let counter = packet[3] & 0x0f;
         assert_eq!(counter, counters[stream].map_or(0, |last: u8| (last + 1) & 0x0f));
         counters[stream] = Some(counter);
-        match packet[1] & 0x40 != 0 {
-            true => open[stream].push(payload.to_vec()),
-            false => open[stream].last_mut().unwrap().extend_from_slice(payload),
+        if packet[1] & 0x40 != 0 {
+            open[stream].push(payload.to_vec())
+        } else {
+            open[stream].last_mut().unwrap().extend_from_slice(payload)
         }
     }
     let stamp = |pes: &[u8]| {

@@ -153,9 +153,10 @@ fn sendfile_off_is_not_used() {
 fn missing_lock_permission_is_logged_once_and_files_are_copied() {
     let limit = ["prlimit", "--memlock=65536:65536"];
     let no_privilege = ["setpriv", "--bounding-set=-sys_resource,-ipc_lock"];
-    let words = match rustix::process::geteuid().is_root() {
-        true => [&limit[..], &no_privilege].concat(),
-        false => limit.to_vec(),
+    let words = if rustix::process::geteuid().is_root() {
+        [&limit[..], &no_privilege].concat()
+    } else {
+        limit.to_vec()
     };
     if !words.iter().filter(|word| !word.starts_with('-')).all(|program| is_there(program)) {
         return leave_out(Lacks::Machine, format_args!("{words:?} is not installed"));

@@ -209,9 +209,10 @@ fn certificate_without_responder_is_warned_of() {
             "\"ssl_stapling\" ignored, invalid URL \"https://a/\" of the OCSP responder for certificate \"",
         ),
     ] {
-        let builder = match chain {
-            true => with_chain(&made, &authority),
-            false => with_chain(&made, &authority).file("conf/one.crt", &made.pem),
+        let builder = if chain {
+            with_chain(&made, &authority)
+        } else {
+            with_chain(&made, &authority).file("conf/one.crt", &made.pem)
         };
         let said = builder.arg("-t").run(&conf(more)).unwrap();
         let text = String::from_utf8_lossy(&said.stderr).into_owned();

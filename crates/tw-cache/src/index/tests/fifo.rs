@@ -185,9 +185,10 @@ impl Pair {
     fn make_room(&mut self, pushed_out: Option<RemovedEntry>) {
         let live: u64 = self.parts.iter().map(Part::live).sum();
         let live_max = self.entries_max - self.entries_max / 9;
-        let gone = match self.entries.len() as u64 <= self.entries_max && live <= live_max {
-            true => Vec::new(),
-            false => self.take(false, STEP_ENTRIES, 1),
+        let gone = if self.entries.len() as u64 <= self.entries_max && live <= live_max {
+            Vec::new()
+        } else {
+            self.take(false, STEP_ENTRIES, 1)
         };
         assert_eq!(keys(&pushed_out.into_iter().collect::<Vec<_>>()), gone);
     }

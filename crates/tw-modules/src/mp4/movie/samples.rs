@@ -187,9 +187,10 @@ fn shift(moov: &Moov, track: &Track, movie_scale: u32) -> Option<i64> {
     let count = (content.len().saturating_sub(8) / row_len).min(moov.u32(content.start + 4) as usize);
     let mut delay = 0_i64;
     for row in (0..count).map(|row| content.start + 8 + row * row_len) {
-        let (duration, media_time) = match is_long {
-            true => (i64::try_from(moov.u64(row)).ok()?, moov.u64(row + 8) as i64),
-            false => (moov.u32(row).into(), i64::from(moov.u32(row + 4) as i32)),
+        let (duration, media_time) = if is_long {
+            (i64::try_from(moov.u64(row)).ok()?, moov.u64(row + 8) as i64)
+        } else {
+            (moov.u32(row).into(), i64::from(moov.u32(row + 4) as i32))
         };
         if media_time != -1 {
             let timescale = i128::from(track.timescale);

@@ -35,9 +35,10 @@ impl Alphabet {
         let letters: [u8; LETTERS] =
             (*word.bytes).try_into().map_err(|_| node.error("must have 32 letters").at(word.span))?;
         let is_twice = (1..LETTERS).any(|at| letters[..at].contains(&letters[at]));
-        match is_twice || letters.contains(&b'=') {
-            true => Err(node.error("must have 32 different letters other than \"=\"").at(word.span)),
-            false => Ok(Self(letters)),
+        if is_twice || letters.contains(&b'=') {
+            Err(node.error("must have 32 different letters other than \"=\"").at(word.span))
+        } else {
+            Ok(Self(letters))
         }
     }
 }
@@ -48,9 +49,8 @@ impl Base32 {
         for group in bytes.chunks(GROUP) {
             let bits = (0..GROUP).fold(0u64, |bits, at| bits << 8 | u64::from(*group.get(at).unwrap_or(&0)));
             let digits = (group.len() * 8).div_ceil(5);
-            out.extend((0..8).filter(|at| *at < digits || self.padding).map(|at| match at < digits {
-                true => self.alphabet.0[(bits >> (35 - 5 * at) & 31) as usize],
-                false => b'=',
+            out.extend((0..8).filter(|at| *at < digits || self.padding).map(|at| {
+                if at < digits { self.alphabet.0[(bits >> (35 - 5 * at) & 31) as usize] } else { b'=' }
             }));
         }
     }

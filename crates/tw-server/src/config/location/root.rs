@@ -61,12 +61,13 @@ impl Root {
 fn set_root(raw: &mut Raw, node: &Node, alias: bool) -> Result<(), ConfError> {
     if let Some((_, earlier_alias)) = raw.root.get() {
         let earlier = if *earlier_alias { "alias" } else { "root" };
-        return Err(match *earlier_alias == alias {
-            true => node.error("is duplicate"),
-            false => node.fail(format!(
+        return Err(if *earlier_alias == alias {
+            node.error("is duplicate")
+        } else {
+            node.fail(format!(
                 "\"{}\" directive is duplicate, \"{earlier}\" directive was specified earlier",
                 node.name
-            )),
+            ))
         });
     }
     let word = node.arg(0)?.clone();

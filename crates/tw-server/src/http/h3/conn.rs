@@ -67,10 +67,8 @@ impl Http3Connection {
         settings: ConnectionSettings,
     ) -> Rc<Self> {
         let config = tw_http3::Config { list_max: settings.list_max };
-        let frames = match client.speaks_hq() {
-            true => Connection::hq_server(config),
-            false => Connection::server(config),
-        };
+        let frames =
+            if client.speaks_hq() { Connection::hq_server(config) } else { Connection::server(config) };
         Rc::new(Self {
             client,
             quic,

@@ -447,9 +447,12 @@ async fn read_head<C: Codec>(
     let mut hinted = 0;
     // Bytes behind the head are read with it: with a rate limit, or while memory is tight, no more than a head may have.
     let is_limited = request.response.is_some_and(|response| response.limit_rate.is_some());
-    let max = || match is_limited || memory::level() != memory::MemoryLevel::Plenty {
-        true => settings.buffer_size,
-        false => READ_SIZE,
+    let max = || {
+        if is_limited || memory::level() != memory::MemoryLevel::Plenty {
+            settings.buffer_size
+        } else {
+            READ_SIZE
+        }
     };
     poll_fn(|cx| {
         if unsent.is_none()

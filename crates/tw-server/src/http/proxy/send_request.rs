@@ -182,9 +182,10 @@ impl RequestSender {
     ) -> Result<Self, UpstreamFailure> {
         // In some languages nothing has an end, too.
         let end = terms.framing.end();
-        let written = match end.is_empty() {
-            true => connection.write_now(head)?,
-            false => connection.write_parts_now(&[IoSlice::new(head), IoSlice::new(&end)])?,
+        let written = if end.is_empty() {
+            connection.write_now(head)?
+        } else {
+            connection.write_parts_now(&[IoSlice::new(head), IoSlice::new(&end)])?
         };
         if written == head.len() + end.len() {
             return Ok(Self::nothing());

@@ -29,9 +29,12 @@ impl<'a> HopFields<'a> {
         let names_others = |(_, known, line): (_, Option<Known>, &'a [u8])| {
             (known == Some(Known::Connection) && !is_usual(line)).then_some(line)
         };
-        self.connection.get_or_init(|| match self.fields.has(Known::Connection) {
-            true => self.fields.iter_known().filter_map(names_others).collect(),
-            false => Vec::new(),
+        self.connection.get_or_init(|| {
+            if self.fields.has(Known::Connection) {
+                self.fields.iter_known().filter_map(names_others).collect()
+            } else {
+                Vec::new()
+            }
         })
     }
 

@@ -466,9 +466,10 @@ impl Codec for FastCgiCodec {
                     let taken = input.split_to(input.len().min(RECORD_HEAD - seen));
                     bytes[seen..seen + taken.len()].copy_from_slice(&taken);
                     let seen = seen + taken.len();
-                    match seen == RECORD_HEAD {
-                        true => self.begin_record(bytes)?,
-                        false => self.stage = RecordStage::Header(bytes, seen),
+                    if seen == RECORD_HEAD {
+                        self.begin_record(bytes)?
+                    } else {
+                        self.stage = RecordStage::Header(bytes, seen)
                     }
                 }
                 RecordStage::Content(record) if record.content == 0 => {
@@ -509,10 +510,13 @@ impl Codec for FastCgiCodec {
                     let len = record.padding.min(input.len());
                     input.advance(len);
                     self.stage = match record.padding - len {
-                        0 if record.kind == RecordKind::End => match self.settings.keeps_open {
-                            true => RecordStage::Ended,
-                            false => RecordStage::Discarding,
-                        },
+                        0 if record.kind == RecordKind::End => {
+                            if self.settings.keeps_open {
+                                RecordStage::Ended
+                            } else {
+                                RecordStage::Discarding
+                            }
+                        }
                         0 => BEGINNING,
                         padding => RecordStage::Padding(Record { padding, ..record }),
                     };
@@ -525,10 +529,7 @@ impl Codec for FastCgiCodec {
     // DIFF(nginx): a response that nothing has ended is not complete, whether its connection was to be kept or not.
     fn closed(&mut self) -> Result<(), UpstreamFailure> {
         let is_whole = self.is_closed || self.left.is_some() || self.is_bodiless;
-        match self.has_head && !self.lacks() && is_whole {
-            true => Ok(()),
-            false => Err(UpstreamFailure::Closed),
-        }
+        if self.has_head && !self.lacks() && is_whole { Ok(()) } else { Err(UpstreamFailure::Closed) }
     }
 
     fn remaining(&self) -> Option<u64> {

@@ -105,12 +105,13 @@ async fn explain_here(
     request: &RequestToExplain,
 ) -> io::Result<Result<Explanation, String>> {
     let mut explanation = Explanation::default();
-    let request = &match request.host.is_empty() {
-        true => match at_default_server(&generation, request) {
+    let request = &if request.host.is_empty() {
+        match at_default_server(&generation, request) {
             Some(request) => request,
             None => return Ok(Err("no server of \"http\" listens on an address with a port".to_owned())),
-        },
-        false => request.clone(),
+        }
+    } else {
+        request.clone()
     };
     let Some(at) = find_group(&generation.groups, request) else {
         let addresses = generation.groups.iter().map(|listen| &listen.address);
@@ -417,9 +418,10 @@ fn explain_location(r: &Request, explanation: &mut Explanation) {
     let plan = r.plan();
     let server = generation.server(r.route.server);
     let Some(written) = &plan.written else {
-        let text = match server.locations.is_empty() {
-            true => "none: the server has no locations",
-            false => "none fits: what stands in the server block itself is used",
+        let text = if server.locations.is_empty() {
+            "none: the server has no locations"
+        } else {
+            "none fits: what stands in the server block itself is used"
         };
         return explanation.add("location", text, None);
     };
