@@ -7,10 +7,13 @@ use tw_base::command_line::{listed, usage, wrapped};
 
 use crate::cluster::client::Access;
 use crate::cluster::object::{ObjectName, is_name};
-use crate::site::settings::SiteOptions;
+use crate::site::settings::{FleetOptions, SiteOptions};
 use crate::status::Published;
 
 mod records;
+
+/// Longest name of a node of a fleet.
+const NODE_NAME_MAX: usize = 64;
 
 pub use records::{ABOUT, OPTIONS};
 
@@ -70,6 +73,9 @@ pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Command, String>
         binary: PathBuf::from("tailwater"),
         control: None,
     };
+    let mut engine = None;
+    let mut credentials = None;
+    let mut node = None;
     while let Some(word) = words.next() {
         let (name, inline) = match word.split_once('=') {
             Some((name, value)) if name.starts_with("--") => (name.to_owned(), Some(value.to_owned())),
@@ -111,18 +117,22 @@ pub fn parse(words: impl IntoIterator<Item = String>) -> Result<Command, String>
             "--http-port" => site.http = listening(&name, value()?)?,
             "--https-port" => site.https = listening(&name, value()?)?,
             "--status-port" => site.status = listening(&name, value()?)?,
+            "--fleet-engine" => engine = Some(engine_servers(&value()?)?),
+            "--fleet-credentials" => credentials = Some(plain_path(&name, &value()?)?),
+            "--fleet-node" => node = Some(value()?),
             "--resolver" => site.resolvers = resolvers(&value()?)?,
             "--apiserver" => options.access.url = Some(value()?),
             "--token-file" => options.access.token = Some(value()?.into()),
             "--ca" => options.access.authorities = Some(value()?.into()),
             "--tailwater" => options.binary = value()?.into(),
             "--control" => options.control = Some(value()?.into()),
-            "--dir" => site.dir = directory(&value()?)?,
+            "--dir" => site.dir = plain_path(&name, &value()?)?.into(),
             "-v" | "--version" if is_flag => return Ok(Command::Version),
             "-h" | "-?" | "--help" if is_flag => return Ok(Command::Help),
             _ => return Err(format!("invalid option: \"{word}\"")),
         }
     }
+    options.site.fleet = fleet(engine, credentials, node)?;
     if !is_name(&options.election) {
         return Err("invalid value of option \"--election-id\"".to_owned());
     }
@@ -139,15 +149,48 @@ fn listening(option: &str, text: String) -> Result<String, String> {
     if is_address { Ok(text) } else { Err(format!("option \"{option}\" requires a port or address:port")) }
 }
 
-fn directory(text: &str) -> Result<PathBuf, String> {
-    // The path is a word of the configuration.
+/// A path that is a word of the configuration.
+fn plain_path(option: &str, text: &str) -> Result<String, String> {
     let is_plain = text.starts_with('/')
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte));
     if is_plain {
-        Ok(text.trim_end_matches('/').into())
+        Ok(text.trim_end_matches('/').to_owned())
     } else {
-        Err("option \"--dir\" requires an absolute path of plain characters".to_owned())
+        Err(format!("option \"{option}\" requires an absolute path of plain characters"))
     }
+}
+
+/// Servers of an engine, as a word of the configuration, which checks the rest.
+fn engine_servers(text: &str) -> Result<String, String> {
+    let has_scheme = ["nats://", "etcd://"].iter().any(|scheme| text.starts_with(scheme));
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_.,:[]".contains(&byte));
+    if has_scheme && is_plain {
+        Ok(text.to_owned())
+    } else {
+        Err("option \"--fleet-engine\" requires nats://host:port,… or etcd://host:port,…".to_owned())
+    }
+}
+
+/// The fleet of all replicas. Without a name, a replica has that of its pod.
+fn fleet(
+    engine: Option<String>,
+    credentials: Option<String>,
+    node: Option<String>,
+) -> Result<Option<FleetOptions>, String> {
+    let Some(engine) = engine else {
+        let other = credentials.map(|_| "--fleet-credentials").or(node.map(|_| "--fleet-node"));
+        return other.map_or(Ok(None), |option| Err(format!("option \"{option}\" requires --fleet-engine")));
+    };
+    let pod = || std::env::var("HOSTNAME").unwrap_or_default().replace('.', "-");
+    let node = node.unwrap_or_else(pod);
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    if node.is_empty() || node.len() > NODE_NAME_MAX || !node.bytes().all(is_word) {
+        return Err(
+            "option \"--fleet-node\" requires letters, digits, - and _; without it, HOSTNAME is used"
+                .to_owned(),
+        );
+    }
+    Ok(Some(FleetOptions { engine, credentials, node }))
 }
 
 fn resolvers(text: &str) -> Result<Vec<IpAddr>, String> {
@@ -181,6 +224,13 @@ mod tests {
             options.published,
             Some(Published::Addresses(vec!["10.0.0.1".to_owned(), "h".to_owned()]))
         );
+        let options =
+            read(&["--fleet-engine=nats://a,b:1", "--fleet-node=x", "--fleet-credentials=/s/c"]).unwrap();
+        let fleet = options.site.fleet.unwrap();
+        assert_eq!(
+            (&*fleet.engine, &*fleet.node, fleet.credentials.as_deref()),
+            ("nats://a,b:1", "x", Some("/s/c"))
+        );
         for words in [
             &["--configmap", "b"][..],
             &["--http-port", "80; x"],
@@ -189,6 +239,10 @@ mod tests {
             &["--election-id", "../x"],
             &["x"],
             &["--ca"],
+            &["--fleet-engine", "http://nats"],
+            &["--fleet-engine", "nats://a;b"],
+            &["--fleet-credentials", "/a"],
+            &["--fleet-engine", "nats://a", "--fleet-node", "a b"],
             &["--allow-snippets=1"],
         ] {
             assert!(read(words).is_err(), "{words:?}");

@@ -6,6 +6,26 @@ use crate::quote;
 
 /// Largest burst of a rate limit.
 const BURST_MAX: u32 = 1_000_000;
+/// Name of the fleet of all replicas.
+pub(crate) const FLEET: &str = "ingress";
+
+/// Number of requests, at least one.
+fn count(text: &str) -> Option<u32> {
+    let is_number = (1..=9).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|count| is_number && *count > 0)
+}
+
+/// Seconds of a window: a number with `s`, `m`, `h` or `d`; at least one.
+fn window(text: &str) -> Option<u64> {
+    let unit = match text.chars().last()? {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return None,
+    };
+    count(&text[..text.len() - 1]).map(|number| u64::from(number) * unit)
+}
 
 impl Reader<'_> {
     /// Networks of clients.
@@ -28,18 +48,9 @@ impl Reader<'_> {
     /// Limits of requests and connections.
     pub(super) fn read_limits(&mut self) {
         let id = self.policy.id.clone();
-        let mut key = "$binary_remote_addr".to_owned();
         let free = self.checked("limit-allowlist", value::networks);
-        if let Some(free) = free.or_else(|| self.checked("limit-whitelist", value::networks)) {
-            let networks: Vec<_> = free.iter().map(|network| format!("{network} 0;")).collect();
-            self.policy
-                .http
-                .push(format!("geo $ingress_limited_{id} {{ default 1; {} }}", networks.join(" ")));
-            self.policy.http.push(format!(
-                "map $ingress_limited_{id} $ingress_limit_key_{id} {{ 0 \"\"; default $binary_remote_addr; }}"
-            ));
-            key = format!("$ingress_limit_key_{id}");
-        }
+        let free = free.or_else(|| self.checked("limit-whitelist", value::networks));
+        let key = self.limit_key(free, "limit", "$binary_remote_addr");
         let multiplier = self.number("limit-burst-multiplier").unwrap_or(5).max(1);
         if let Some(count) = self.number("limit-connections").filter(|count| *count > 0) {
             self.policy.http.push(format!("limit_conn_zone {key} zone=ingress_conn_{id}:5m;"));
@@ -56,6 +67,72 @@ impl Reader<'_> {
                     .push(format!("limit_req zone=ingress_r{unit}_{id} burst={burst} nodelay;"));
             }
         }
+    }
+
+    /// A rate that the replicas share: requests in a window, which all of them may come at once.
+    pub(super) fn read_global_limit(&mut self) {
+        if self.text("global-rate-limit") == Some("0") {
+            return;
+        }
+        let Some(count) = self.required("global-rate-limit", count) else { return };
+        let window = match self.text("global-rate-limit-window") {
+            Some(text) => window(text).map(|seconds| (text, seconds)),
+            None => Some(("1s", 1)),
+        };
+        let Some((window, seconds)) = window else {
+            return self
+                .policy
+                .deny("annotation \"global-rate-limit-window\" has an invalid value".to_owned());
+        };
+        if self.options.fleet.is_none() {
+            return self.policy.deny(
+                "annotation \"global-rate-limit\" needs the option --fleet-engine, by which replicas share a rate".to_owned(),
+            );
+        }
+        if u64::from(count) * 60 < seconds {
+            return self.policy.deny(format!(
+                "annotation \"global-rate-limit\" allows less than one request a minute ({count} in {window})"
+            ));
+        }
+        // Rounded up: a rate is a whole number.
+        let rate = match u64::from(count) % seconds {
+            0 => format!("{}r/s", u64::from(count) / seconds),
+            _ => format!("{}r/m", (u64::from(count) * 60).div_ceil(seconds)),
+        };
+        let key = if self.text("global-rate-limit-key").is_some() {
+            // A limit of another key would be another limit.
+            let Some(key) = self.required("global-rate-limit-key", quote::template) else { return };
+            key
+        } else {
+            "$binary_remote_addr".to_owned()
+        };
+        let free = self.checked("global-rate-limit-ignored-cidrs", value::networks);
+        let key = self.limit_key(free, "global", &key);
+        let id = self.policy.id.clone();
+        self.policy
+            .http
+            .push(format!("limit_req_zone {key} zone=ingress_global_{id}:5m rate={rate} fleet={FLEET};"));
+        let burst = count.saturating_sub(1).min(BURST_MAX);
+        let burst = if burst == 0 { String::new() } else { format!(" burst={burst} nodelay") };
+        self.policy.location.push(format!("limit_req zone=ingress_global_{id}{burst};"));
+        let has_other = ["limit-rps", "limit-rpm"].iter().any(|name| self.text(name).is_some());
+        if !has_other {
+            self.policy
+                .location
+                .push(format!("limit_req_status {};", self.options.globals.global_limit_status));
+        }
+    }
+
+    /// Key of a limit that these networks do not have.
+    fn limit_key(&mut self, free: Option<Vec<String>>, kind: &str, key: &str) -> String {
+        let Some(free) = free else { return key.to_owned() };
+        let id = self.policy.id.clone();
+        let networks: Vec<_> = free.iter().map(|network| format!("{network} 0;")).collect();
+        let applies = format!("$ingress_{kind}_applies_{id}");
+        let limited_key = format!("$ingress_{kind}_key_{id}");
+        self.policy.http.push(format!("geo {applies} {{ default 1; {} }}", networks.join(" ")));
+        self.policy.http.push(format!("map {applies} {limited_key} {{ 0 \"\"; default {key}; }}"));
+        limited_key
     }
 
     /// Passwords.

@@ -1,6 +1,6 @@
 //! Annotations of ingress-nginx as directives of Tailwater.
 
-mod access;
+pub(crate) mod access;
 pub mod canary;
 pub mod policy;
 pub mod table;

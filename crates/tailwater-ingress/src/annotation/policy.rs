@@ -106,6 +106,7 @@ impl Policy {
         reader.read_fields();
         reader.read_networks();
         reader.read_limits();
+        reader.read_global_limit();
         reader.read_basic_auth();
         reader.read_external_auth();
         reader.read_client_tls();

@@ -93,6 +93,14 @@ pub const OPTIONS: &[Opt] = &[
         "port or address of /healthz, /livez and /metrics (default: 10254)",
         "",
     ),
+    with(
+        &["--fleet-engine"],
+        ("servers", Kind::Text),
+        "nats://host:port,… or etcd://host:port,…: replicas share the rates of global-rate-limit",
+        "",
+    ),
+    with(&["--fleet-credentials"], ("file", Kind::File), "credentials of the engine", ""),
+    with(&["--fleet-node"], ("name", Kind::Text), "name of this replica (default: HOSTNAME)", ""),
     with(&["--resolver"], ("addresses", Kind::Text), "DNS servers (default: those of /etc/resolv.conf)", ""),
     with(
         &["--apiserver"],

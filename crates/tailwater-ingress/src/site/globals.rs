@@ -38,6 +38,8 @@ pub struct Globals {
     pub proxy_protocol: bool,
     /// HTTP/2 is spoken.
     pub http2: bool,
+    /// Status of requests beyond a rate that replicas share.
+    pub global_limit_status: u16,
     /// Keys without effect, and why.
     pub problems: Vec<String>,
 }
@@ -69,6 +71,7 @@ impl Default for Globals {
             forwarded: None,
             proxy_protocol: false,
             http2: true,
+            global_limit_status: 429,
             problems: Vec::new(),
         }
     }
@@ -148,6 +151,7 @@ const BUILT: &[(&str, &str)] = &[
     ("error-log-level", "`error_log`"),
     ("force-ssl-redirect", "`return 308`"),
     ("forwarded-for-header", "`real_ip_header`"),
+    ("global-rate-limit-status-code", "`limit_req_status` of `global-rate-limit`"),
     ("gzip-types", "`gzip_types`"),
     ("hsts", "`add_header Strict-Transport-Security`"),
     ("hsts-include-subdomains", "part of it"),
@@ -303,6 +307,15 @@ impl Globals {
                     Some(value) => globals.location.push(format!("{directive} {field} {value};")),
                     None => problems.push(format!("key \"{name}\": field \"{field}\" is invalid")),
                 }
+            }
+        }
+        match text("global-rate-limit-status-code").map(str::parse) {
+            None => {}
+            Some(Ok(code)) if (400..=599).contains(&code) => globals.global_limit_status = code,
+            Some(_) => {
+                problems.push(
+                    "key \"global-rate-limit-status-code\" has an invalid value and no effect".to_owned(),
+                );
             }
         }
         globals.problems = problems;

@@ -7,6 +7,7 @@ use super::build::Builder;
 use super::endpoints::UpstreamGroup;
 use super::host::{Host, OWN_PATHS, server_name};
 use super::{GroupName, Line, READY_FILE, Site, certificate, gateway, location, passthrough, services};
+use crate::annotation::access::FLEET;
 use crate::annotation::policy::Policy;
 use crate::cluster::object::{Backend, BackendPort, ObjectName, PathKind};
 
@@ -53,6 +54,16 @@ pub(super) fn render(mut builder: Builder<'_>) -> Site {
         text.line(&format!("user {user};"));
     }
     text.lines(&globals.main);
+    if let Some(fleet) = &options.fleet {
+        text.line(&format!("fleet {FLEET} {{"));
+        text.line(&format!("node {};", fleet.node));
+        text.line(&format!("engine {};", fleet.engine));
+        if let Some(credentials) = &fleet.credentials {
+            text.line(&format!("credentials {credentials};"));
+        }
+        text.line(&format!("state_directory {dir}/fleet;"));
+        text.line("}");
+    }
     text.line("events {");
     text.lines(&globals.events);
     text.line("}");

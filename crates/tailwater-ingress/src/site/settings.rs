@@ -53,6 +53,19 @@ pub struct SiteOptions {
     pub udp_services: Option<ObjectName>,
     /// Ports that the server cannot listen on, and why.
     pub unavailable: BTreeMap<ExtraPort, String>,
+    /// Engine between the replicas of the controller.
+    pub fleet: Option<FleetOptions>,
+}
+
+/// Engine between the replicas, which share the rates of `global-rate-limit`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetOptions {
+    /// Servers of NATS or etcd, as the directive `engine` has them.
+    pub engine: String,
+    /// File with credentials of the engine.
+    pub credentials: Option<String>,
+    /// Name of this replica.
+    pub node: String,
 }
 
 impl Default for SiteOptions {
@@ -79,6 +92,7 @@ impl Default for SiteOptions {
             tcp_services: None,
             udp_services: None,
             unavailable: BTreeMap::new(),
+            fleet: None,
         }
     }
 }

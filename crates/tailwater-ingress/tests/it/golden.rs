@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tailwater_ingress::cluster::store::{Kept, Snapshot};
-use tailwater_ingress::site::settings::SiteOptions;
+use tailwater_ingress::site::settings::{FleetOptions, SiteOptions};
 use tailwater_ingress::site::{build, certificate, selected};
 use tw_testkit::TempDir;
 
@@ -66,6 +66,13 @@ fn configurations_are_those_of_the_files() {
             allow_snippets: true,
             ..SiteOptions::default()
         };
+        if path.file_stem().is_some_and(|name| name == "fleet") {
+            options.fleet = Some(FleetOptions {
+                engine: "nats://nats.system.svc".to_owned(),
+                credentials: None,
+                node: "replica-1".to_owned(),
+            });
+        }
         options.user = rustix::process::geteuid().is_root().then(|| "root".to_owned());
         let site = build(&snapshot, &selected(&snapshot, &options), &options);
         let mut text = site.text();

@@ -1,6 +1,7 @@
 //! Requests through everything: objects change, and clients see it.
 
 use serde_json::json;
+use tw_testkit::nats::FakeNats;
 use tw_testkit::tls::Authority;
 use tw_testkit::{Client, Signal, wait};
 use tw_tls::rustls;
@@ -88,6 +89,28 @@ fn hosts_paths_and_classes_have_their_meaning() {
         cluster.expect(host, path, 200, expected);
     }
     cluster.expect("a.example", "/", 404, "");
+}
+
+#[test]
+fn replicas_share_a_rate_by_their_engine() {
+    let engine = FakeNats::start();
+    let servers = format!("--fleet-engine=nats://{}", engine.addr);
+    let args = [&*servers, "--fleet-node=replica-1"];
+    // Without an engine, nothing could be shared: the paths are not served without their limit.
+    for (args, expected) in [(&args[..], [200, 200, 429]), (&[], [503; 3])] {
+        let Some(mut cluster) = Cluster::new(args) else { return };
+        let main = Pod::start("pod-main");
+        cluster.service("shop", "main", &[&main]);
+        let limits = [("global-rate-limit", "2"), ("global-rate-limit-window", "1m")];
+        cluster.api.put(INGRESSES, ingress("limit", "limit.example", "/", "Prefix", "main", &limits));
+        let free = [("global-rate-limit-ignored-cidrs", "127.0.0.0/8")];
+        let free = [&limits[..], &free].concat();
+        cluster.api.put(INGRESSES, ingress("free", "free.example", "/", "Prefix", "main", &free));
+        cluster.start();
+        let statuses = |host: &str| [(); 3].map(|()| cluster.get(host, "/").status);
+        assert_eq!(statuses("limit.example"), expected, "{}", cluster.config());
+        assert_eq!(statuses("free.example"), if args.is_empty() { [503; 3] } else { [200; 3] });
+    }
 }
 
 #[test]
