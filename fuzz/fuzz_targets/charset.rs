@@ -4,7 +4,7 @@
 
 #[path = "../checks/charset.rs"]
 mod charset;
-#[path = "../../crates/tw-modules/src/charset/table.rs"]
+#[path = "../../crates/tw-modules/src/filters/charset/table.rs"]
 mod table;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| charset::check(data));

@@ -4,7 +4,7 @@
 
 #[path = "../checks/gunzip.rs"]
 mod gunzip;
-#[path = "../../crates/tw-modules/src/gunzip/members.rs"]
+#[path = "../../crates/tw-modules/src/filters/gunzip/members.rs"]
 mod members;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| gunzip::check(data));

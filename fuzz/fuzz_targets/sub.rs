@@ -2,7 +2,7 @@
 
 #![no_main]
 
-#[path = "../../crates/tw-modules/src/sub/matcher.rs"]
+#[path = "../../crates/tw-modules/src/filters/sub/matcher.rs"]
 mod matcher;
 #[path = "../checks/sub.rs"]
 mod sub;

@@ -14,7 +14,7 @@ fn packaging() -> PathBuf {
 /// Series of all metrics, with their labels.
 fn series() -> HashMap<String, Vec<&'static str>> {
     let mut series = HashMap::new();
-    for Metric { name, kind, labels, .. } in tw_modules::metrics::all() {
+    for Metric { name, kind, labels, .. } in tw_modules::content::metrics::all() {
         let name = format!("{PREFIX}{name}");
         let mut labels = labels.to_vec();
         // Prometheus adds these when it scrapes.

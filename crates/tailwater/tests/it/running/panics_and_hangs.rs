@@ -62,9 +62,9 @@ fn panic_ends_its_connection_only() {
         for part in [
             " [alert] ",
             ": *",
-            "thread \"loop-0\" panicked at crates/tw-modules/src/trap.rs:",
-            ": the trap was sprung, stack: tw_modules::trap::panics (tw-modules/src/trap.rs:",
-            " < tw_modules::trap::Trap::handle (tw-modules/src/trap.rs:",
+            "thread \"loop-0\" panicked at crates/tw-modules/src/content/trap.rs:",
+            ": the trap was sprung, stack: tw_modules::content::trap::panics (tw-modules/src/content/trap.rs:",
+            " < tw_modules::content::trap::Trap::handle (tw-modules/src/content/trap.rs:",
         ] {
             assert!(line.contains(part), "{part} in {line}");
         }
@@ -87,8 +87,8 @@ fn panic_holding_shared_state_ends_the_process() {
         assert_eq!(raw(&server, request(path)), "");
         assert_eq!(server.wait_exit(wait::TIMEOUT).unwrap().code(), Some(70), "{path}");
         let log = server.error_log();
-        let panic = log.find("panicked at crates/tw-modules/src/trap.rs").unwrap();
-        let stack = log.find(&format!("stack: tw_modules::trap::{function} (")).unwrap();
+        let panic = log.find("panicked at crates/tw-modules/src/content/trap.rs").unwrap();
+        let stack = log.find(&format!("stack: tw_modules::content::trap::{function} (")).unwrap();
         let text = format!("a panic left data that others use half changed ({what}), exiting");
         let end = log.find("[alert]").and_then(|_| log.find(&text));
         assert!(end.is_some_and(|end| panic < stack && stack < end), "{log}");
@@ -103,8 +103,8 @@ fn hung_loop_is_logged_once_with_all_threads() {
     let server = start("worker_processes 3; loop_watchdog 300ms;");
     // A C library that is part of the program has no tables by which its callers are found.
     let waits =
-        if cfg!(target_feature = "crt-static") { "sleeps in futex" } else { "tw_modules::trap::waits (" };
-    let cases = [("/spin", "tw_modules::trap::spins (", "runs"), ("/wait", waits, "sleeps in futex")];
+        if cfg!(target_feature = "crt-static") { "sleeps in futex" } else { "tw_modules::content::trap::waits (" };
+    let cases = [("/spin", "tw_modules::content::trap::spins (", "runs"), ("/wait", waits, "sleeps in futex")];
     for (path, logged, state) in cases {
         let mut hanging = server.connect().unwrap();
         hanging.send(request(path)).unwrap();
@@ -156,7 +156,7 @@ fn master_replaces_a_failed_worker() {
     server.wait_error_log("reopening logs").unwrap();
     for (path, logged, status) in [
         ("/break", "a panic left data that others use half changed", 70),
-        ("/spin", "tw_modules::trap::spins (tw-modules/src/trap.rs:", 71),
+        ("/spin", "tw_modules::content::trap::spins (tw-modules/src/content/trap.rs:", 71),
     ] {
         let mut last = server.connect().unwrap();
         last.send(request(path)).unwrap();

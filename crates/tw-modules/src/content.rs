@@ -1,0 +1,23 @@
+//! Modules that answer requests themselves.
+
+pub(crate) mod api;
+pub(crate) mod autoindex;
+pub(crate) mod dav;
+pub(crate) mod dav_ext;
+pub(crate) mod echo;
+pub(crate) mod empty_gif;
+pub(crate) mod fancyindex;
+pub(crate) mod flv;
+pub(crate) mod hls;
+pub(crate) mod index;
+pub mod metrics;
+pub(crate) mod mirror;
+pub(crate) mod mp4;
+pub(crate) mod precompressed;
+pub(crate) mod random_index;
+pub(crate) mod static_files;
+pub(crate) mod status_page;
+pub(crate) mod stub_status;
+#[cfg(debug_assertions)]
+pub(crate) mod trap;
+pub(crate) mod upload_progress;

@@ -1,0 +1,11 @@
+//! Modules of http and of stream.
+
+pub(crate) mod access;
+pub(crate) mod geo;
+pub(crate) mod geoip2;
+pub(crate) mod keyval;
+pub(crate) mod limit_conn;
+pub(crate) mod log;
+pub(crate) mod map;
+pub(crate) mod num_map;
+pub(crate) mod split_clients;

@@ -1,0 +1,290 @@
+//! `grpc_pass`: requests to a server that speaks HTTP/2, such as gRPC, with trailers of its responses (nginx:
+//! ngx_http_grpc_module). Content phase.
+//!
+//! Bodies are not buffered: both are forwarded as they arrive, at the same time if need be.
+
+mod health_check;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use tw_conf::{Args, ConfError, Directive, HTTP, IF_IN_LOCATION, LOCATION, SERVER, Setting, Word, record};
+use tw_connect::upstream_tls::TlsProtocol;
+use tw_core::module::Settings;
+use tw_core::reach::Reach;
+use tw_http::escape::Escape;
+use tw_http::origin::RequestWriter;
+use tw_http::{Version, hop};
+use tw_log::{Level, Text};
+use tw_server::config::location::Location;
+use tw_server::http::Http;
+use tw_server::http::forward_head::RewriteFields;
+use tw_server::http::plan::{Handler, Outcome, Plan, Step};
+use tw_server::http::proxy::codec::BodyFraming;
+use tw_server::http::proxy::codec::http2::{Http2Codec, Trailers};
+use tw_server::http::proxy::directives::CONNECTION_LIMITS;
+use tw_server::http::proxy::health::PassTarget;
+use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
+use tw_server::http::proxy::{
+    self, BuiltRequest, ProxySettings, RequestBuilder, UpstreamRequest, UpstreamRequestBody,
+};
+use tw_server::http::request::Request;
+use tw_server::http::retry_conditions::RetryOn;
+use tw_server::load::Resolve;
+
+use self::health_check::GrpcHealthCheck;
+use crate::gateways::cgi::address::{AddressScheme, PassAddress, RawPassAddress};
+use crate::gateways::pass_module::{self, PassModule};
+use crate::gateways::proxy::fields::{self, RequestFields};
+
+const SCHEMES: &[AddressScheme] = &[
+    AddressScheme { text: "grpc://", is_written: true, is_secured: false },
+    AddressScheme { text: "grpcs://", is_written: true, is_secured: true },
+];
+
+/// Bytes that the head of a request usually has at most.
+const HEAD_SIZE: usize = 1024;
+
+/// Properties of this kind of gateway.
+const KIND: ProxyKind = ProxyKind {
+    prefix: "grpc_",
+    temp_path: None,
+    hidden: &[
+        "Date",
+        "Server",
+        "X-Accel-Expires",
+        "X-Accel-Redirect",
+        "X-Accel-Limit-Rate",
+        "X-Accel-Buffering",
+        "X-Accel-Charset",
+    ],
+    answers_404: false,
+    buffers: false,
+    converts_head: false,
+};
+
+/// Settings as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    settings: RawProxy,
+    pass: Setting<RawPassAddress>,
+    fields: Setting<Vec<(Word, Word)>>,
+}
+
+impl HasProxy for Raw {
+    fn proxy(&mut self) -> &mut RawProxy {
+        &mut self.settings
+    }
+}
+
+/// Settings of one location.
+pub(crate) struct Grpc {
+    settings: Arc<ProxySettings>,
+    target: Option<PassAddress>,
+    fields: Arc<RequestFields>,
+}
+
+/// Records besides those that gateways share.
+const OWN: &[Directive<Raw>] = &[
+    record::new("grpc_pass", "address", LOCATION | IF_IN_LOCATION, Args::exact(1))
+        .doc("The server that answers: [grpc://]host:port, unix:path, or a group, or grpcs:// in front for TLS; may hold variables.")
+        .set(|raw, node, _| {
+            let target = RawPassAddress::read(node)?;
+            raw.pass.set_once(node, target)
+        }),
+    record::new("grpc_set_header", "field value", HTTP | SERVER | LOCATION, Args::exact(2))
+        .default("Content-Length $content_length")
+        .doc("A field of the request to the upstream server; an empty value leaves it out.")
+        .set(|raw, node, _| {
+            let [name, value] = node.words()?;
+            raw.fields.push(node, (name.clone(), value.clone()));
+            Ok(())
+        }),
+];
+
+/// All lists.
+const LISTS: &[&[Directive<Raw>]] = &[
+    OWN,
+    tw_server::connection_directives!("grpc_"),
+    tw_server::socket_size_directives!("grpc_"),
+    tw_server::next_upstream_directive!(
+        "grpc_",
+        "error | timeout | denied | invalid_header | http_500 | http_502 | http_503 | http_504 | http_403 | http_404 | http_429 | non_idempotent | off …",
+        RetryOn::WORDS
+    ),
+    tw_server::response_directives!("grpc_"),
+    tw_server::gateway_tls_directives!("grpc_", "ngx_http_grpc_module", "host of grpc_pass"),
+];
+
+impl Settings<Http> for Grpc {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
+    const LIMITS: &'static [tw_base::Limit] =
+        tw_server::gateway_limits!("grpc_").split_at(CONNECTION_LIMITS).0;
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let target = match raw.pass.take() {
+            Some(target) => Some(target.resolve(SCHEMES, cx)?),
+            // A part of a location has the target of the whole.
+            None if cx.block.is_nameless() => outer.and_then(|o| o.target.clone()),
+            None => None,
+        };
+        let mut settings = ProxySettings::resolve(raw.settings, outer.map(|o| &*o.settings), &KIND, cx)?;
+        settings.request.buffering = false;
+        if target.as_ref().is_some_and(|target| target.may_be_secured(SCHEMES)) {
+            settings.upstream.tls.enable(KIND.prefix, TlsProtocol::Http2, cx)?;
+        }
+        let fields = match (raw.fields.take(), outer) {
+            (None, Some(outer)) => outer.fields.clone(),
+            (written, _) => Arc::new(RequestFields::resolve(written.unwrap_or_default(), cx)?),
+        };
+        let settings = Arc::new(settings);
+        if let Some(target) = &target {
+            cx.block.passing = match target.fixed() {
+                None => PassTarget::Anywhere,
+                Some(to) => {
+                    let settings = settings.clone();
+                    let to = to.clone();
+                    let fields = fields.clone();
+                    PassTarget::To(Arc::new(GrpcHealthCheck { settings, to, fields }))
+                }
+            };
+        }
+        Ok(Self { settings, target, fields })
+    }
+
+    fn are_shared(&self) -> bool {
+        pass_module::are_shared(self)
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        pass_module::install(self, plan);
+    }
+
+    fn reach(&self, core: &Location, reach: &mut Reach) {
+        pass_module::reach(self, core, reach);
+    }
+}
+
+impl PassModule for Grpc {
+    fn settings(&self) -> &ProxySettings {
+        &self.settings
+    }
+
+    fn passes(&self) -> bool {
+        self.target.is_some()
+    }
+
+    fn has_names(&self) -> bool {
+        self.target.as_ref().is_some_and(PassAddress::has_names)
+    }
+}
+
+impl Handler for Grpc {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        Step::wait(|| self.pass(r))
+    }
+
+    fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
+        self.target.as_ref().and_then(|target| target.explain(r, SCHEMES)).into_iter().collect()
+    }
+}
+
+impl Grpc {
+    async fn pass(&self, r: &mut Request) -> Outcome {
+        let Some(target) = &self.target else { return Outcome::Pass };
+        let to = match target.destination(r, SCHEMES) {
+            Ok(to) => to,
+            Err(status) => return Outcome::Status(status),
+        };
+        let host = authority(to.host);
+        r.set_upstream_url(to.scheme.text, push_target);
+        let method = r.method_name().to_vec();
+        let make = |r: &Request| self.make(r, (&method, &r.facts.upstream.url.path, &host));
+        let (head, rebuild): (_, Option<RequestBuilder<'_>>) = if pass_module::is_rebuilt(r, &self.settings) {
+            (Vec::new(), Some(&make))
+        } else {
+            match make(r) {
+                Ok(BuiltRequest { head, .. }) => (head, None),
+                Err(status) => return Outcome::Status(status),
+            }
+        };
+        let secured = if to.scheme.is_secured { self.settings.upstream.tls.for_host(r, &host) } else { None };
+        let request = UpstreamRequest {
+            settings: &self.settings.upstream,
+            response: Some(&self.settings.response),
+            group: &to.group,
+            secured,
+            head,
+            body: UpstreamRequestBody::Client,
+            framing: BodyFraming::Plain,
+            rebuild,
+            codec: Http2Codec::new(r.method(), self.settings.upstream.buffer_size, Trailers::Forwarded),
+        };
+        proxy::pass(r, &self.settings, self, None, &request).await
+    }
+
+    /// The request as it is sent. The error is a status.
+    fn make(&self, r: &Request, what: (&[u8], &[u8], &[u8])) -> Result<BuiltRequest, u16> {
+        let mut head = Vec::with_capacity(HEAD_SIZE);
+        if let Err(error) = self.write(r, what, &mut head) {
+            r.log(Level::Error, format_args!("{error}, URI \"{}\"", Text(what.1)));
+            return Err(400);
+        }
+        Ok(BuiltRequest { head, body: UpstreamRequestBody::Client, framing: BodyFraming::Plain })
+    }
+
+    fn write(
+        &self,
+        r: &Request,
+        (method, uri, host): (&[u8], &[u8], &[u8]),
+        head: &mut Vec<u8>,
+    ) -> Result<(), tw_http::origin::WriteError> {
+        let mut writer = RequestWriter::begin(head, method, uri, Version::HTTP_11)?;
+        let passed = fields::ForwardedFields { is_client_passed: true, host, conditions: None };
+        self.fields.write(r, &mut writer, r.body.framing(r.head.framing()), &passed)?;
+        // What the client can do with trailers, the server need not know; but one of gRPC asks for it.
+        let takes_trailers = || r.head.field_all(b"TE").any(|value| hop::has_element(value, b"trailers"));
+        if !self.fields.sets(b"TE") && takes_trailers() {
+            writer.field(b"TE", b"trailers")?;
+        }
+        writer.end();
+        Ok(())
+    }
+}
+
+/// Name of the server in requests.
+fn authority(host: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    match host.get(..5) {
+        Some(unix) if unix.eq_ignore_ascii_case(b"unix:") => Cow::Borrowed(b"localhost"),
+        _ => host,
+    }
+}
+
+/// Appends the target: the client's, as it was sent if nothing has changed it.
+fn push_target(r: &Request, out: &mut Vec<u8>) {
+    match r.target_as_sent() {
+        Some(target) => out.extend_from_slice(target),
+        None => {
+            Escape::Uri.push(&r.uri.path, out);
+            if !r.uri.args.is_empty() {
+                out.push(b'?');
+                out.extend_from_slice(&r.uri.args);
+            }
+        }
+    }
+}
+
+/// There is nothing in a response that names the server, and no cache.
+impl RewriteFields for Grpc {
+    fn location(&self, _: &Request, _: &[u8], _: bool) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn cache_key(&self, _: &Request, _: &mut Vec<u8>) {}
+
+    fn cookie(&self, _: &Request, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}

@@ -1,0 +1,254 @@
+//! `memcached_pass`: a value of memcached as the response (nginx: ngx_http_memcached_module). Content phase.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tw_conf::{Args, ConfError, Directive, IF_IN_LOCATION, LOCATION, Setting, record};
+use tw_connect::upstream_tls::UpstreamTls;
+use tw_core::module::Settings;
+use tw_core::reach::Reach;
+use tw_http::escape::Escape;
+use tw_http::{Method, target};
+use tw_log::Level;
+use tw_server::config::location::Location;
+use tw_server::http::Http;
+use tw_server::http::forward_head::RewriteFields;
+use tw_server::http::plan::{Handler, Outcome, Plan, Step};
+use tw_server::http::proxy::codec::memcached::MemcachedCodec;
+use tw_server::http::proxy::codec::{BodyFraming, Codec};
+use tw_server::http::proxy::directives::CONNECTION_LIMITS;
+use tw_server::http::proxy::health::{Checkable, PassTarget};
+use tw_server::http::proxy::settings::{HasProxy, ProxyKind, RawProxy};
+use tw_server::http::proxy::{
+    self, ProxySettings, UpstreamGroup, UpstreamRequest, UpstreamRequestBody, UpstreamSettings,
+};
+use tw_server::http::request::Request;
+use tw_server::http::retry_conditions::RetryOn;
+use tw_server::load::Resolve;
+use tw_server::vars::Template;
+
+use crate::gateways::cgi::address::{AddressScheme, FixedAddress, PassAddress, RawPassAddress};
+use crate::gateways::cgi::params;
+use crate::gateways::pass_module::{self, PassModule};
+
+const SCHEMES: &[AddressScheme] = &[AddressScheme::unwritten("memcached://")];
+
+/// Properties of this kind of gateway.
+const KIND: ProxyKind = ProxyKind {
+    prefix: "memcached_",
+    temp_path: None,
+    hidden: &[],
+    answers_404: true,
+    buffers: false,
+    converts_head: false,
+};
+
+/// Settings as written.
+#[derive(Default)]
+pub(crate) struct Raw {
+    settings: RawProxy,
+    pass: Setting<RawPassAddress>,
+    gzip_flag: Setting<u64>,
+}
+
+impl HasProxy for Raw {
+    fn proxy(&mut self) -> &mut RawProxy {
+        &mut self.settings
+    }
+}
+
+/// Settings of one location.
+pub(crate) struct MemcachedPass {
+    settings: Arc<ProxySettings>,
+    /// Destination of requests, and their key.
+    passed: Option<(PassAddress, Template)>,
+    gzip_flag: u64,
+}
+
+const OWN: &[Directive<Raw>] = &[
+    record::new("memcached_pass", "address", LOCATION | IF_IN_LOCATION, Args::exact(1))
+        .doc("The memcached that answers with the value of $memcached_key: host:port, unix:path, or a group; may hold variables.")
+        .set(|raw, node, _| {
+            let target = RawPassAddress::read(node)?;
+            raw.pass.set_once(node, target)
+        }),
+    record::number("memcached_gzip_flag", params::ALL)
+        .since("1.3.6")
+        .doc("Bits of a value's flags that say that it is compressed with gzip.")
+        .set(|raw, node, _| raw.gzip_flag.set_number(node)),
+];
+
+/// All lists.
+const LISTS: &[&[Directive<Raw>]] = &[
+    OWN,
+    tw_server::connection_directives!("memcached_"),
+    tw_server::next_upstream_directive!(
+        "memcached_",
+        "error | timeout | denied | invalid_response | not_found | off …",
+        RetryOn::WORDS_OF_MEMCACHED
+    ),
+];
+
+impl Settings<Http> for MemcachedPass {
+    type Raw = Raw;
+
+    const DIRECTIVES: &'static [Directive<Raw>] = &record::joined::<_, { record::count(LISTS) }>(LISTS);
+    const LIMITS: &'static [tw_base::Limit] =
+        tw_server::gateway_limits!("memcached_").split_at(CONNECTION_LIMITS).0;
+
+    fn resolve(raw: Raw, outer: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
+        let passed = match (raw.pass.span(), raw.pass.take()) {
+            (span, Some(target)) => {
+                Some((target.resolve(SCHEMES, cx)?, cx.template_text(b"$memcached_key", span)?))
+            }
+            // A part of a location has the target of the whole.
+            (_, None) if cx.block.is_nameless() => outer.and_then(|o| o.passed.clone()),
+            (_, None) => None,
+        };
+        let settings =
+            Arc::new(ProxySettings::resolve(raw.settings, outer.map(|o| &*o.settings), &KIND, cx)?);
+        let gzip_flag = raw.gzip_flag.or(outer.map(|o| o.gzip_flag), 0);
+        if let Some((target, _)) = &passed {
+            cx.block.passing = match target.fixed() {
+                None => PassTarget::Anywhere,
+                Some(to) => PassTarget::To(Arc::new(MemcachedHealthCheck {
+                    settings: settings.clone(),
+                    to: to.clone(),
+                })),
+            };
+        }
+        Ok(Self { settings, passed, gzip_flag })
+    }
+
+    fn are_shared(&self) -> bool {
+        pass_module::are_shared(self)
+    }
+
+    fn install(self: &Arc<Self>, plan: &mut Plan) {
+        pass_module::install(self, plan);
+    }
+
+    fn reach(&self, core: &Location, reach: &mut Reach) {
+        pass_module::reach(self, core, reach);
+    }
+}
+
+impl PassModule for MemcachedPass {
+    fn settings(&self) -> &ProxySettings {
+        &self.settings
+    }
+
+    fn passes(&self) -> bool {
+        self.passed.is_some()
+    }
+
+    fn has_names(&self) -> bool {
+        self.passed.as_ref().is_some_and(|(target, _)| target.has_names())
+    }
+}
+
+impl Handler for MemcachedPass {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        match r.method() {
+            Method::Get | Method::Head => Step::wait(|| self.pass(r)),
+            _ => Step::status(405),
+        }
+    }
+
+    fn explain(&self, r: &mut Request) -> Vec<(&'static str, String)> {
+        let Some((target, key)) = &self.passed else { return Vec::new() };
+        let to = target.explain(r, SCHEMES).into_iter();
+        let key = key.value(r);
+        to.map(|(about, text)| (about, format!("{text}, key {}", tw_log::Text(&key)))).collect()
+    }
+}
+
+impl MemcachedPass {
+    async fn pass(&self, r: &mut Request) -> Outcome {
+        let Some((target, key)) = &self.passed else { return Outcome::Pass };
+        let to = match target.destination(r, SCHEMES) {
+            Ok(to) => to,
+            Err(status) => return Outcome::Status(status),
+        };
+        let key = key.value(r);
+        if key.is_empty() {
+            r.log(Level::Error, format_args!("the \"$memcached_key\" variable is not set"));
+            return Outcome::Status(500);
+        }
+        let core = &r.plan().core;
+        let content_type = core.types.find(target::exten(&r.uri.path)).unwrap_or(&core.default_type).clone();
+        r.out.content_type = content_type;
+        let (head, key) = get(&key);
+        let is_head = r.method() == Method::Head;
+        let codec = MemcachedCodec::new(key, self.settings.upstream.buffer_size, self.gzip_flag, is_head);
+        r.set_upstream_url(to.scheme.text, |_, _| {});
+        let request = UpstreamRequest {
+            settings: &self.settings.upstream,
+            response: Some(&self.settings.response),
+            group: &to.group,
+            secured: None,
+            head,
+            body: UpstreamRequestBody::Nothing,
+            framing: BodyFraming::Plain,
+            rebuild: None,
+            codec,
+        };
+        proxy::pass(r, &self.settings, self, None, &request).await
+    }
+}
+
+/// Command that reads the value of a key, and the key as it is written in it.
+fn get(key: &[u8]) -> (Vec<u8>, Bytes) {
+    const GET: &[u8] = b"get ";
+    let mut command = GET.to_vec();
+    Escape::Memcached.push(key, &mut command);
+    let at = GET.len()..command.len();
+    command.extend_from_slice(b"\r\n");
+    let key = Bytes::copy_from_slice(&command[at]);
+    (command, key)
+}
+
+/// Health check of a location: it reads the key that is written as the path of a request, which need not exist.
+struct MemcachedHealthCheck {
+    settings: Arc<ProxySettings>,
+    to: Arc<FixedAddress>,
+}
+
+impl Checkable for MemcachedHealthCheck {
+    fn group(&self) -> &Arc<UpstreamGroup> {
+        self.to.group()
+    }
+
+    fn settings(&self) -> &UpstreamSettings {
+        &self.settings.upstream
+    }
+
+    fn secured(&self, _: &mut Request) -> Option<UpstreamTls> {
+        None
+    }
+
+    fn request(&self, r: &mut Request) -> Result<Bytes, String> {
+        Ok(get(r.head.target()).0.into())
+    }
+
+    fn codec(&self, r: &Request) -> Box<dyn Codec> {
+        Box::new(MemcachedCodec::new(get(r.head.target()).1, self.settings.upstream.buffer_size, 0, false))
+    }
+
+    fn is_well(&self, status: u16) -> bool {
+        matches!(status, 200 | 404)
+    }
+}
+
+/// There is nothing in a value that names the server, and no cache of values.
+impl RewriteFields for MemcachedPass {
+    fn location(&self, _: &Request, _: &[u8], _: bool) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn cache_key(&self, _: &Request, _: &mut Vec<u8>) {}
+
+    fn cookie(&self, _: &Request, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
