@@ -1,5 +1,10 @@
 //! The binary: command line, master, worker process.
 //!
+//! ```text
+//! main ─► cli: the words ─┬─► commands: what ends by itself, or needs no configuration file
+//!                         └─► master ─ ipc ─► worker          configuration: the texts, and what they name
+//!                               └─────────────► sockets       output: messages        faults: panics and stacks
+//! ```
 //! Everything here runs on the main thread of a process, which waits for signals and orders while loops serve, and may wait
 //! for disks.
 //!
@@ -20,39 +25,15 @@
 //! configured (status 71). A worker process that dies is started again with the same sockets and texts; one that does not respond gets a
 //! successor. Connections that are not accepted yet stay in the queues of the sockets.
 
-mod authority;
-mod built_in;
-mod cache_directory;
-mod certificate_watch;
-mod channel;
-mod check;
 mod cli;
-mod conf;
-mod console;
-mod created_files;
-mod directories;
-mod explain;
+mod commands;
+mod configuration;
 mod faults;
-mod fleet_commands;
-mod hash_password;
-mod json_response;
-mod machine_checks;
+mod ipc;
 mod master;
-mod member_directories;
-mod memory_file;
 mod options;
-mod packet;
-mod process;
-mod proxy;
-mod recent_messages;
-mod serve;
-mod session;
+mod output;
 mod sockets;
-mod tls;
-mod top;
-mod trust;
-mod user;
-mod version;
 mod worker;
 
 use std::io::Write as _;
@@ -64,9 +45,10 @@ use tw_log::{Level, Sinks};
 use tw_rt::available_memory;
 
 use cli::{Command, ControlOptions, Options, Output, PurgeOptions, SignalCommand};
-use conf::{Source, path};
-use console::{Console, Fault};
+use configuration::bytes_path::path;
+use configuration::conf::Source;
 use master::Mode;
+use output::console::{Console, Fault};
 
 /// Never asks a file system for anything once it runs, unlike glibc's.
 #[global_allocator]
@@ -83,28 +65,30 @@ fn main() -> ExitCode {
     let mut words = std::env::args_os();
     match words.next() {
         Some(name) if name == worker::process::TITLE => return worker::process::run(),
-        Some(name) if name == member_directories::TITLE => return member_directories::ask(),
+        Some(name) if name == configuration::member_directories::TITLE => {
+            return configuration::member_directories::ask();
+        }
         _ => {}
     }
     let words = words.map(OsStringExt::into_vec);
     match cli::parse(words) {
         Ok(Command::Main(options)) => main_command(&options),
-        Ok(Command::Serve(options)) => serve::serve(&options),
-        Ok(Command::Proxy(options)) => proxy::proxy(&options),
+        Ok(Command::Serve(options)) => commands::serve::serve(&options),
+        Ok(Command::Proxy(options)) => commands::proxy::proxy(&options),
         Ok(Command::Purge(options)) => purge(&options),
-        Ok(Command::Cache(command)) => cache_directory::run(&command),
-        Ok(Command::CacheHelp) => help(&version::cache_help()),
-        Ok(Command::Trust(options)) => trust::trust(&options),
-        Ok(Command::HashPassword(user)) => hash_password::hash_password(user.as_deref()),
-        Ok(Command::Top(words)) => top::top(words),
-        Ok(Command::ServeHelp) => help(&version::serve_help()),
-        Ok(Command::ProxyHelp) => help(&version::proxy_help()),
+        Ok(Command::Cache(command)) => commands::cache_directory::run(&command),
+        Ok(Command::CacheHelp) => help(&commands::version::cache_help()),
+        Ok(Command::Trust(options)) => commands::trust::trust(&options),
+        Ok(Command::HashPassword(user)) => commands::hash_password::hash_password(user.as_deref()),
+        Ok(Command::Top(words)) => commands::top::top(words),
+        Ok(Command::ServeHelp) => help(&commands::version::serve_help()),
+        Ok(Command::ProxyHelp) => help(&commands::version::proxy_help()),
         Ok(Command::FleetStatus(options)) => fleet_status(&options),
-        Ok(Command::Fleet(options)) => fleet_commands::run(&options),
-        Ok(Command::FleetHelp) => help(&version::fleet_help()),
-        Ok(Command::PurgeHelp) => help(&version::purge_help()),
-        Ok(Command::TrustHelp) => help(&version::trust_help()),
-        Ok(Command::HashPasswordHelp) => help(&version::hash_password_help()),
+        Ok(Command::Fleet(options)) => commands::fleet_commands::run(&options),
+        Ok(Command::FleetHelp) => help(&commands::version::fleet_help()),
+        Ok(Command::PurgeHelp) => help(&commands::version::purge_help()),
+        Ok(Command::TrustHelp) => help(&commands::version::trust_help()),
+        Ok(Command::HashPasswordHelp) => help(&commands::version::hash_password_help()),
         Err(error) => {
             Console::new().plain(format_args!("{error}\n    = {}", error.hint));
             ExitCode::FAILURE
@@ -127,8 +111,8 @@ fn main_command(options: &Options) -> ExitCode {
     if let Some(show) = options.show {
         // DIFF(nginx): help is on standard output, as everything but `-v` and `-V`, whose readers look at standard error.
         match options.output {
-            Output::Standard => write_out(&version::text(show)),
-            Output::Error => console::print(&version::text(show)),
+            Output::Standard => write_out(&commands::version::text(show)),
+            Output::Error => output::console::print(&commands::version::text(show)),
         }
         if options.test.is_none() {
             return ExitCode::SUCCESS;
@@ -136,7 +120,7 @@ fn main_command(options: &Options) -> ExitCode {
     }
     let source = Source::new(options);
     match (options.test, options.order) {
-        (Some(test), _) => check::check(&source, test, options),
+        (Some(test), _) => commands::check::check(&source, test, options),
         (None, Some(order)) => send_command(&source.for_command(), order),
         (None, None) => run(source, options.control.clone()),
     }
@@ -195,7 +179,7 @@ fn fleet_status(options: &Options) -> ExitCode {
     match master::fleet_status(path(&loaded.config.main.pid)) {
         Ok(lines) => {
             lines.iter().for_each(|line| write_out(&format!("{}\n", line.message)));
-            write_out(&fleet_commands::configurations(&loaded));
+            write_out(&commands::fleet_commands::configurations(&loaded));
             ExitCode::SUCCESS
         }
         Err(said) => {

@@ -32,7 +32,7 @@ use tw_log::Level;
 use tw_net::listen::{AcceptingLoops, ListenReport, Purpose, SocketKind, open_all};
 use tw_net::{Addr, ListenOptions, ListenSocket};
 
-use crate::console::{Console, Fault};
+use crate::output::console::{Console, Fault};
 
 /// The sockets of one configuration.
 #[derive(Debug, Default)]

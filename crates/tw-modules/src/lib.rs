@@ -103,7 +103,9 @@ pub static MODULES: &[Module] = &[
     Module::of::<content::autoindex::Autoindex>("autoindex"),
     Module::of::<content::dav_ext::DavExt>("dav_ext"),
     Module::of::<content::dav::Dav>("dav"),
-    Module::of::<content::precompressed::Precompressed<content::precompressed::BrotliStatic>>("brotli_static"),
+    Module::of::<content::precompressed::Precompressed<content::precompressed::BrotliStatic>>(
+        "brotli_static",
+    ),
     Module::of::<content::precompressed::Precompressed<content::precompressed::ZstdStatic>>("zstd_static"),
     Module::of::<content::precompressed::Precompressed<content::precompressed::GzipStatic>>("gzip_static"),
     Module::of::<content::static_files::Static>("static"),

@@ -2,7 +2,7 @@
 
 use super::long_option::Long;
 use super::{Command, Options, UsageError, invalid};
-use crate::channel::{Purge, PurgeMode, PurgeScope};
+use crate::ipc::channel::{Purge, PurgeMode, PurgeScope};
 
 /// Words of `tailwater purge`.
 #[derive(Debug, PartialEq, Eq)]

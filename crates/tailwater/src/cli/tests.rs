@@ -1,6 +1,6 @@
 use super::*;
-use crate::authority::Change;
-use crate::channel::{Purge, PurgeMode, PurgeScope};
+use crate::commands::authority::Change;
+use crate::ipc::channel::{Purge, PurgeMode, PurgeScope};
 
 fn parsed(line: &str) -> Result<Command, String> {
     let words = line.split_whitespace().map(|word| word.as_bytes().to_vec());

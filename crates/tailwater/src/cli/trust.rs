@@ -2,7 +2,7 @@
 
 use super::long_option::Long;
 use super::{Command, UsageError, invalid};
-use crate::authority::Change;
+use crate::commands::authority::Change;
 
 /// Words of `tailwater trust`.
 #[derive(Debug, PartialEq, Eq)]

@@ -26,8 +26,8 @@ use super::control::Client;
 use super::liveness::LivenessTimer;
 use super::processes::{Processes, ToldProcesses};
 use super::signal_queue::SignalQueue;
-use crate::channel::{Channel, Keys, Purge, ReadResult, WorkerCommand, WorkerReply};
-use crate::console::Fault;
+use crate::ipc::channel::{Channel, Keys, Purge, ReadResult, WorkerCommand, WorkerReply};
+use crate::output::console::Fault;
 use crate::worker::process::TITLE;
 
 /// The file this process runs, whatever has its name now.

@@ -23,8 +23,8 @@ use rustix::process::{Pid, geteuid};
 use tw_log::Level;
 
 use super::workers::LOAD_TIMEOUT;
-use crate::channel::Purge;
-use crate::console::Fault;
+use crate::ipc::channel::Purge;
+use crate::output::console::Fault;
 
 /// Longest wait of an answer for its reader. It fits into the buffer of a socket.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -248,7 +248,7 @@ fn name_of(pid: Pid) -> io::Result<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::{PurgeMode, PurgeScope};
+    use crate::ipc::channel::{PurgeMode, PurgeScope};
     use tw_testkit::wait;
 
     #[test]

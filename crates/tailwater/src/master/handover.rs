@@ -15,12 +15,12 @@ use tw_sys::memory::ConcealedPages;
 
 use super::liveness::SIGN_INTERVAL;
 use super::logs::LogFiles;
-use crate::certificate_watch::WatchedCertificates;
-use crate::channel::Keys;
-use crate::conf::Source;
-use crate::process::Process;
+use crate::configuration::certificate_watch::WatchedCertificates;
+use crate::configuration::conf::Source;
+use crate::configuration::process::Process;
+use crate::configuration::user::Identity;
+use crate::ipc::channel::Keys;
 use crate::sockets::Sockets;
-use crate::user::Identity;
 use crate::worker::sandbox::{ProcessRole, SandboxRules};
 
 /// Text that every file with a private key contains.

@@ -8,8 +8,8 @@ use tw_app::Config;
 use tw_core::log::LogTarget;
 use tw_log::{ErrorLog, OpenError, SinkConfig, Sinks, open_log};
 
-use crate::console::Fault;
-use crate::created_files::CreatedFile;
+use crate::configuration::created_files::CreatedFile;
+use crate::output::console::Fault;
 
 /// Log files that are open for appending, by their names.
 pub(super) type LogFiles = Vec<(PathBuf, OwnedFd)>;

@@ -4,7 +4,6 @@
 mod child;
 mod control;
 mod control_api;
-pub(crate) mod files;
 mod handover;
 mod liveness;
 mod logs;
@@ -28,10 +27,10 @@ use tw_core::process::MainSettings;
 use tw_log::Sinks;
 use tw_net::Addr;
 
-use crate::certificate_watch::CertificateWatch;
-use crate::conf::Source;
-use crate::console::Console;
-use crate::directories::DirectoryLocks;
+use crate::configuration::certificate_watch::CertificateWatch;
+use crate::configuration::conf::Source;
+use crate::configuration::directories::DirectoryLocks;
+use crate::output::console::Console;
 use crate::sockets::Sockets;
 use crate::sockets::leftover_files::LeftoverFiles;
 use crate::worker;

@@ -23,7 +23,7 @@ use rustix::process::{Pid, getpid};
 use rustix::time::{ClockId, clock_gettime};
 use tw_log::Level;
 
-use crate::console::Console;
+use crate::output::console::Console;
 
 /// Process that the manager expects signs of life from, if it is not the main process of the service.
 pub(super) const WATCHDOG_PID: &str = "WATCHDOG_PID";

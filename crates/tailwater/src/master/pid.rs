@@ -15,10 +15,10 @@ use rustix::process::{Pid, Signal, test_kill_process};
 use tw_log::Level;
 
 use super::control;
-use crate::channel::Purge;
 use crate::cli::SignalCommand;
-use crate::console::{Console, Fault};
-use crate::created_files::CreatedFile;
+use crate::configuration::created_files::CreatedFile;
+use crate::ipc::channel::Purge;
+use crate::output::console::{Console, Fault};
 
 /// Suffix of the file's name while a new binary has its place.
 const OLD: &str = ".oldbin";

@@ -18,8 +18,8 @@ use rustix::net::SendFlags;
 use rustix::time::{ClockId, clock_gettime};
 use tw_core::event_loop::PROCESSES_MAX;
 
-use crate::channel::WorkerCommand;
-use crate::packet;
+use crate::ipc::channel::WorkerCommand;
+use crate::ipc::packet;
 
 /// First byte of a message about a process: identity, start, state; its socket.
 const PROCESS: u8 = 1;

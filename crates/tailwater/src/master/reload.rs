@@ -17,14 +17,16 @@ use super::notify::{self, Reloaded};
 use super::pid::PidFile;
 use super::serving::Serving;
 use super::workers::AdoptionMode;
-use super::{Master, Mode, files, logs};
-use crate::channel::Keys;
-use crate::conf::{Loaded, path};
-use crate::console::{Console, Fault};
-use crate::created_files;
-use crate::directories::DirectoryLocks;
-use crate::member_directories;
-use crate::process::{self, Privileges, Process};
+use super::{Master, Mode, logs};
+use crate::configuration::bytes_path::path;
+use crate::configuration::conf::Loaded;
+use crate::configuration::created_files;
+use crate::configuration::directories::DirectoryLocks;
+use crate::configuration::member_directories;
+use crate::configuration::owned_files;
+use crate::configuration::process::{self, Privileges, Process};
+use crate::ipc::channel::Keys;
+use crate::output::console::{Console, Fault};
 use crate::sockets::Sockets;
 use crate::worker::sandbox::{ProcessRole, SandboxRules};
 
@@ -78,7 +80,7 @@ impl Master {
         created_files::make_directories(&config, self.source.prefix())?;
         let logs = logs::open_files(config.logs.paths())?;
         let log = logs::of_master(&config.main.error_log, &logs, &self.sinks)?;
-        let given = files::make_temp_paths(config.temp_paths(), process.identity.as_ref())?;
+        let given = owned_files::make_temp_paths(config.temp_paths(), process.identity.as_ref())?;
         member_directories::make(&config, process.identity.as_ref(), console);
         let locks = DirectoryLocks::take(&config, &self.locks, console)?;
         let (sockets, pid) = open(&self.sockets, &self.main, self.pid.as_ref(), &config, console)?;
@@ -135,7 +137,7 @@ impl Master {
         logs::open_here(&config, &self.sinks)?;
         if self.mode != Mode::Session {
             // The user stays who it is.
-            files::make_temp_paths(config.temp_paths(), process.identity.as_ref())?.keep();
+            owned_files::make_temp_paths(config.temp_paths(), process.identity.as_ref())?.keep();
             member_directories::make(&config, process.identity.as_ref(), console);
         }
         let locks = DirectoryLocks::take(&config, &self.locks, console)?;

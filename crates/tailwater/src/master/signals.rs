@@ -18,8 +18,8 @@ use super::control_api::ControlApi;
 use super::logs::LogFiles;
 use super::serving::Serving;
 use super::{Master, Mode};
-use crate::certificate_watch::CertificateChange;
-use crate::console::Fault;
+use crate::configuration::certificate_watch::CertificateChange;
+use crate::output::console::Fault;
 use crate::worker::SHUTDOWN_TIMEOUT;
 
 /// Message of nginx.
@@ -251,7 +251,7 @@ impl Master {
             self.notify_end(limit);
             self.quit();
             if self.mode == Mode::Session && self.serving.connections() > 0 {
-                crate::session::print_draining();
+                crate::commands::session::print_draining();
             }
         }
         State::Draining

@@ -23,7 +23,6 @@ use tw_sys::program::Copier;
 
 use super::control::Control;
 use super::control_api::{ControlApi, config_files};
-use super::files::OwnerChanges;
 use super::handover::{Handover, Opened};
 use super::logs::LogFiles;
 use super::notify::Notify;
@@ -33,19 +32,22 @@ use super::serving::Serving;
 use super::signal_queue::SignalQueue;
 use super::upgrade::Binaries;
 use super::workers::Workers;
-use super::{Master, Mode, files, logs, notify, pid};
-use crate::certificate_watch::CertificateWatch;
+use super::{Master, Mode, logs, notify, pid};
 use crate::cli::ControlOptions;
-use crate::conf::{Loaded, Source, path};
-use crate::console::{Console, Fault};
-use crate::created_files;
-use crate::directories::DirectoryLocks;
-use crate::member_directories;
-use crate::process::{self, Privileges, Process};
+use crate::commands::version::{COMPILER, PROGRAM};
+use crate::configuration::bytes_path::path;
+use crate::configuration::certificate_watch::CertificateWatch;
+use crate::configuration::conf::{Loaded, Source};
+use crate::configuration::created_files;
+use crate::configuration::directories::DirectoryLocks;
+use crate::configuration::member_directories;
+use crate::configuration::owned_files;
+use crate::configuration::owned_files::OwnerChanges;
+use crate::configuration::process::{self, Privileges, Process};
+use crate::output::console::{Console, Fault};
 use crate::sockets::Sockets;
 use crate::sockets::inherited::Inherited;
 use crate::sockets::leftover_files::LeftoverFiles;
-use crate::version::{COMPILER, PROGRAM};
 use crate::worker::sandbox::{ProcessRole, SandboxRules};
 use crate::worker::{Server, memory};
 
@@ -180,7 +182,7 @@ impl Start {
         inherited.log_to(&self.console);
         let given = match self.mode {
             Mode::Session => OwnerChanges::default(),
-            _ => files::make_temp_paths(config.temp_paths(), process.identity.as_ref())?,
+            _ => owned_files::make_temp_paths(config.temp_paths(), process.identity.as_ref())?,
         };
         if self.mode != Mode::Session {
             member_directories::make(&config, process.identity.as_ref(), &self.console);
@@ -279,7 +281,7 @@ impl Start {
                 let pid = rustix::process::getpid();
                 self.console.plain(format_args!("started in the background, process {pid}"));
             }
-            files::redirect_stderr(&main);
+            owned_files::redirect_stderr(&main);
         }
         if let Some(parent) = parent {
             parent.ready();
@@ -328,7 +330,7 @@ impl Start {
         let rules = SandboxRules::of(&config, ProcessRole::Alone);
         if let Some(identity) = &process.identity {
             // DIFF(nginx): the one process gives up the privileges of root. Logs are given to the user, who opens them again.
-            files::give_logs(config.logs.paths(), identity, &self.console);
+            owned_files::give_logs(config.logs.paths(), identity, &self.console);
         }
         rules.become_user(process.identity.as_ref(), &self.console)?;
         process::keep_secrets(&config, &self.console);

@@ -29,8 +29,8 @@ use super::child::ProcessEnd;
 use super::control_api::ControlApi;
 use super::notify::WATCHDOG_PID;
 use super::processes::Processes;
-use crate::channel::Keys;
-use crate::packet;
+use crate::ipc::channel::Keys;
+use crate::ipc::packet;
 use crate::sockets::inherited::{CONTROL, KEYS, LOCKS, PROCESSES, SESSIONS, UPGRADE, VARIABLES};
 
 /// Longest time until a new binary writes its pid file. A large configuration needs a second or two.

@@ -35,9 +35,9 @@ use super::control::Client;
 use super::handover::Handover;
 use super::processes::{ProcessState, Processes};
 use super::signal_queue::SignalQueue;
-use crate::certificate_watch::WatchedCertificates;
-use crate::channel::{Keys, Purge, SEND_TIMEOUT, WorkerCommand};
-use crate::console::{Console, Fault};
+use crate::configuration::certificate_watch::WatchedCertificates;
+use crate::ipc::channel::{Keys, Purge, SEND_TIMEOUT, WorkerCommand};
+use crate::output::console::{Console, Fault};
 use crate::worker::SHUTDOWN_TIMEOUT;
 use crate::worker::sandbox::SandboxRules;
 

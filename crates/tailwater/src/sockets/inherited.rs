@@ -22,9 +22,9 @@ use tw_net::{ListenOptions, ListenSocket};
 use tw_sys::inherit;
 
 use super::{Listening, Sockets};
-use crate::channel::Keys;
-use crate::console::Console;
-use crate::directories::DirectoryLocks;
+use crate::configuration::directories::DirectoryLocks;
+use crate::ipc::channel::Keys;
+use crate::output::console::Console;
 
 /// The variable of an upgrade.
 pub(crate) const UPGRADE: &str = "NGINX";

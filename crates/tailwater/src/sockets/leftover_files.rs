@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use tw_log::Level;
 
-use crate::console::{Console, Fault};
+use crate::output::console::{Console, Fault};
 
 /// All Unix sockets of the network name space: `Num RefCount Protocol Flags Type St Inode Path`.
 const TABLE: &str = "/proc/net/unix";

@@ -8,7 +8,7 @@ use tw_app::Generation;
 use tw_base::Errno;
 use tw_log::Level;
 
-use crate::console::Console;
+use crate::output::console::Console;
 
 /// Client that orders certificates, once one is needed.
 #[derive(Debug, Default)]

@@ -24,7 +24,7 @@ use tw_fleet::{
 };
 use tw_log::Level;
 
-use crate::console::Console;
+use crate::output::console::Console;
 
 /// Time that a client has to take the state of the fleets.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);

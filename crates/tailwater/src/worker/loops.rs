@@ -24,8 +24,8 @@ use tw_net::ListenSocket;
 use tw_rt::affinity::Affinity;
 use tw_rt::{Cause, LoopOptions, LoopThread, OnStall, SendFile};
 
-use crate::console::{Console, Fault};
 use crate::faults::Faults;
+use crate::output::console::{Console, Fault};
 use crate::sockets::{Sockets, cannot_share};
 
 use super::memory;

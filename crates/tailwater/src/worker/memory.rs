@@ -26,7 +26,7 @@ use tw_sys::memory;
 use tw_sys::program::{self, Copier, Segment};
 use tw_sys::secret;
 
-use crate::console::Console;
+use crate::output::console::Console;
 
 /// The part of a loop's stack that is locked: 256 KiB of its 2 MiB. A request takes some 20.
 const STACK_SIZE: usize = 256 << 10;

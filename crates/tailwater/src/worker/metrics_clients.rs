@@ -13,7 +13,7 @@ use tw_app::Generation;
 use tw_core::event_loop::Counts;
 use tw_core::metrics::{ProcessUsage, resident_bytes};
 
-use crate::json_response;
+use crate::output::json_response;
 
 /// Clients at the same time. A further one gets 503.
 const CLIENTS_MAX: usize = 4;

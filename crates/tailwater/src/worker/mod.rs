@@ -36,8 +36,8 @@ use tw_rt::available_memory;
 use tw_sys::heap::purge;
 use tw_sys::program::Copier;
 
-use crate::channel::Purge;
-use crate::console::{Console, Fault};
+use crate::ipc::channel::Purge;
+use crate::output::console::{Console, Fault};
 use crate::sockets::Sockets;
 
 use acme::Acme;

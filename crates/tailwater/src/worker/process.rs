@@ -33,10 +33,11 @@ use tw_sys::heap::purge;
 use tw_sys::inherit;
 use tw_sys::program::Copier;
 
-use crate::channel::{Channel, Configure, Keys, Text, WorkerCommand, WorkerReply};
-use crate::conf::{Loaded, path};
-use crate::console::{Console, Fault};
-use crate::process;
+use crate::configuration::bytes_path::path;
+use crate::configuration::conf::Loaded;
+use crate::configuration::process;
+use crate::ipc::channel::{Channel, Configure, Keys, Text, WorkerCommand, WorkerReply};
+use crate::output::console::{Console, Fault};
 use crate::sockets::Sockets;
 
 use super::purging::PurgeOutcome;

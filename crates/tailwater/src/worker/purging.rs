@@ -10,7 +10,7 @@ use tw_app::Generation;
 use tw_app::cache::{self, Cache, PURGES_MAX};
 use tw_log::{Level, Text};
 
-use crate::channel::{Purge, PurgeMode, PurgeScope};
+use crate::ipc::channel::{Purge, PurgeMode, PurgeScope};
 
 /// Result of a purge.
 #[derive(Debug, PartialEq, Eq)]

@@ -31,11 +31,11 @@ use tw_disk::AllowedPaths;
 use tw_log::Level;
 use tw_rt::confine::{self, ConfineOptions};
 
-use crate::conf;
-use crate::console::{Console, Fault};
+use crate::configuration::bytes_path;
+use crate::configuration::process;
+use crate::configuration::user::Identity;
 use crate::faults;
-use crate::process;
-use crate::user::Identity;
+use crate::output::console::{Console, Fault};
 
 use places::{Origin, PathRule, PathRules};
 
@@ -218,8 +218,9 @@ impl SandboxRules {
             Sandbox::Auto => "auto",
             Sandbox::On => "on",
         };
-        let is_made =
-            |path: &Path| config.temp_paths().iter().any(|temp| conf::path(temp.path.to_bytes()) == path);
+        let is_made = |path: &Path| {
+            config.temp_paths().iter().any(|temp| bytes_path::path(temp.path.to_bytes()) == path)
+        };
         let AllowedPaths { mut reading, mut writing } = self.allowed();
         for places in [&mut reading, &mut writing].into_iter().flatten() {
             places

@@ -26,7 +26,7 @@ use tw_core::event_loop::{
 };
 use tw_log::ErrorLog;
 
-use crate::packet;
+use crate::ipc::packet;
 
 /// Largest number of sessions whose decision is waited for at the same time.
 const UNDECIDED_MAX: usize = 64;

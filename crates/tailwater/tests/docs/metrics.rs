@@ -37,7 +37,9 @@ Counters start at zero when the process starts and survive a reload. A histogram
 fn metrics_are_documented() {
     let mut out = format!("# Metrics\n\n{INTRO}\n");
     let mut seen = BTreeSet::new();
-    for (title, metrics) in tw_modules::content::metrics::ALL.iter().filter(|(_, metrics)| !metrics.is_empty()) {
+    for (title, metrics) in
+        tw_modules::content::metrics::ALL.iter().filter(|(_, metrics)| !metrics.is_empty())
+    {
         let heading = heading(title);
         writeln!(out, "## {heading}\n\n| metric | kind | labels | meaning |\n|---|---|---|---|").unwrap();
         for Metric { name, kind, labels, doc, .. } in metrics {

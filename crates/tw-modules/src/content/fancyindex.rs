@@ -34,8 +34,8 @@ use tw_server::vars::Template;
 use self::page::FancyPage;
 use self::sort::{Column, Order, Sorting};
 use crate::content::autoindex::{Directory, EntryLinks, SizeFormat};
-use crate::shared::date_format::DateZone;
 use crate::content::static_files;
+use crate::shared::date_format::DateZone;
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 /// Format of times if none is given.

@@ -20,7 +20,9 @@ use tw_core::vars::{Template, VarDef};
 use tw_log::Level;
 
 use crate::shared::refusal::{self, HasRefusal, LimitRefusal};
-use crate::shared::zone::{self, RawLimit, Zone, ZoneCounters, ZoneMessages, ZoneParameter, Zones, slab_cost};
+use crate::shared::zone::{
+    self, RawLimit, Zone, ZoneCounters, ZoneMessages, ZoneParameter, Zones, slab_cost,
+};
 
 const OF_HTTP: Contexts = HTTP | SERVER | LOCATION;
 const ALL: Contexts = OF_HTTP | STREAM | STREAM_SERVER;

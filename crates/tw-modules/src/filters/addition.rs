@@ -23,8 +23,8 @@ use tw_server::http::request::{Request, Uri};
 use tw_server::http::subrequest::{ParentBody, Refused};
 use tw_server::load::Resolve;
 
-use crate::shared::changed_body::{refuse_ranges, remove_length};
 use crate::filters::ssi;
+use crate::shared::changed_body::{refuse_ranges, remove_length};
 use crate::shared::types::{self, RawTypes, Types};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;

@@ -13,8 +13,8 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::VarDef;
 
-use crate::shared::coding::{self, CompressionRules, Spec};
 use crate::filters::gzip::{level, power};
+use crate::shared::coding::{self, CompressionRules, Spec};
 
 const ALL: u32 = HTTP | SERVER | LOCATION;
 const RATIO: &str = "brotli_ratio";

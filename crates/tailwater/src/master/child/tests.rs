@@ -2,7 +2,7 @@ use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 
 use super::*;
-use crate::channel::{PurgeMode, PurgeScope};
+use crate::ipc::channel::{PurgeMode, PurgeScope};
 use tw_rt::signal::Signals;
 use tw_testkit::process::Group;
 use tw_testkit::wait;

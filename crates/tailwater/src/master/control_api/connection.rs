@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tw_http::{Framing, HeadLimits, Method, Progress as HeadProgress, RequestHead};
 
 use super::token::Token;
-use crate::json_response;
 use crate::master::control;
+use crate::output::json_response;
 
 /// Time to send a request, and to take a response.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use tw_http::Method;
 
-use crate::channel::{Purge, PurgeMode, PurgeScope};
+use crate::ipc::channel::{Purge, PurgeMode, PurgeScope};
 
 /// Object that a path names.
 #[derive(Debug, Clone, PartialEq, Eq)]

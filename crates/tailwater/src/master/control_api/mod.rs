@@ -32,7 +32,7 @@ use tw_conf::{Origin, Sources};
 use tw_net::Addr;
 
 use crate::cli::ControlOptions;
-use crate::console::Fault;
+use crate::output::console::Fault;
 
 use connection::{ApiRequest, ApiResponse, Connection, Progress};
 use token::Token;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use zeroize::Zeroizing;
 
-use crate::console::Fault;
+use crate::output::console::Fault;
 
 /// Least length of a token, in bytes.
 const LENGTH_MIN: usize = 16;

@@ -12,9 +12,9 @@ use super::super::handover::Handover;
 use super::super::processes::{Processes, ToldProcesses};
 use super::super::signal_queue::SignalQueue;
 use super::{LOAD_TIMEOUT, STOP_TIMEOUT};
-use crate::channel::{Configure, Text, WorkerCommand};
-use crate::console::Console;
-use crate::packet;
+use crate::ipc::channel::{Configure, Text, WorkerCommand};
+use crate::ipc::packet;
+use crate::output::console::Console;
 
 /// Way of the sessions over datagrams of another process to `child`; `None` if there is none: they end in the other process.
 pub(super) fn sessions_to(child: &Child) -> Option<OwnedFd> {

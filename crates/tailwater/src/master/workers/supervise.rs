@@ -12,8 +12,8 @@ use super::super::liveness::{LIVENESS_TIMEOUT, LivenessTimer};
 use super::super::processes::ProcessState;
 use super::Workers;
 use super::start::begin;
-use crate::channel::{ReadResult, WorkerReply};
-use crate::console::Console;
+use crate::ipc::channel::{ReadResult, WorkerReply};
+use crate::output::console::Console;
 
 /// After two worker processes in a row that lived shorter than this, the next one waits as long.
 pub(super) const SHORT_LIFE: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 use super::supervise::SHORT_LIFE;
 use super::*;
-use crate::channel::{Channel, WorkerReply};
-use crate::conf::Source;
+use crate::configuration::conf::Source;
+use crate::ipc::channel::{Channel, WorkerReply};
 use crate::master::child::tests::{actor, inbox};
 use crate::master::handover::CheckedConfig;
 use crate::master::liveness::SIGN_INTERVAL;

@@ -14,8 +14,8 @@ use tw_log::{SyslogServer, Target};
 use tw_net::Addr;
 
 use super::{ProcessRole, READ};
-use crate::conf::path;
-use crate::member_directories;
+use crate::configuration::bytes_path::path;
+use crate::configuration::member_directories;
 
 /// Rights that a log needs to its directory.
 const APPEND: BitFlags<AccessFs> = make_bitflags!(AccessFs::{WriteFile | MakeReg});

@@ -13,7 +13,7 @@ use tw_core::shared_objects::SharedObjects;
 use tw_testkit::{Lacks, TempDir, leave_out};
 
 use super::*;
-use crate::conf::Source;
+use crate::configuration::conf::Source;
 
 /// The configuration of this text, with `dir` for its prefix.
 fn config(dir: &TempDir, text: &str) -> Config {

@@ -102,9 +102,13 @@ fn hung_loop_is_logged_once_with_all_threads() {
     }
     let server = start("worker_processes 3; loop_watchdog 300ms;");
     // A C library that is part of the program has no tables by which its callers are found.
-    let waits =
-        if cfg!(target_feature = "crt-static") { "sleeps in futex" } else { "tw_modules::content::trap::waits (" };
-    let cases = [("/spin", "tw_modules::content::trap::spins (", "runs"), ("/wait", waits, "sleeps in futex")];
+    let waits = if cfg!(target_feature = "crt-static") {
+        "sleeps in futex"
+    } else {
+        "tw_modules::content::trap::waits ("
+    };
+    let cases =
+        [("/spin", "tw_modules::content::trap::spins (", "runs"), ("/wait", waits, "sleeps in futex")];
     for (path, logged, state) in cases {
         let mut hanging = server.connect().unwrap();
         hanging.send(request(path)).unwrap();

@@ -18,7 +18,9 @@ use tw_server::http::subrequest::{ParentBody, Subrequest};
 use tw_server::load::Resolve;
 use tw_server::vars::Template;
 
-use crate::shared::cached_files::{self, CachedFileError, CachedFiles, CachedFormat, NamedFile, RawNamedFile};
+use crate::shared::cached_files::{
+    self, CachedFileError, CachedFiles, CachedFormat, NamedFile, RawNamedFile,
+};
 use crate::shared::jose::{KEY_SET_SIZE_MAX, KeySet};
 
 /// Bytes of files of keys that a configuration keeps in memory.

@@ -24,8 +24,8 @@ use super::renewal::RENEWALS_AT_ONCE;
 use super::sealed_state::{LOGIN_SECS_MAX, StateKeys};
 use super::session_table::OidcSessions;
 use super::used_once::UsedOnce;
-use crate::shared::block::refuse_block;
 use crate::every_protocol::keyval::KeyvalZone;
+use crate::shared::block::refuse_block;
 use crate::shared::turn_queue::{TurnLimits, TurnQueue};
 use crate::shared::verified_tls::VerifiedTls;
 

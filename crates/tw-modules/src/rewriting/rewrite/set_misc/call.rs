@@ -56,7 +56,11 @@ impl Call {
     }
 
     /// Runs the function for `r`.
-    pub(in crate::rewriting::rewrite) fn run(&self, captures: Captures, r: &Request) -> Result<CallResult, CallFailed> {
+    pub(in crate::rewriting::rewrite) fn run(
+        &self,
+        captures: Captures,
+        r: &Request,
+    ) -> Result<CallResult, CallFailed> {
         let arg = |at: usize| {
             let mut text = Vec::new();
             if let Some(template) = self.args.get(at) {

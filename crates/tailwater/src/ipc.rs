@@ -1,0 +1,4 @@
+//! Messages between the master and its worker processes.
+
+pub(crate) mod channel;
+pub(crate) mod packet;
