@@ -92,7 +92,7 @@ pub(crate) async fn serve(r: &mut Request, head: Result<(), u16>) {
     if r.generation().has_request_timeouts {
         Box::pin(request_timeout::respond(r, head)).await;
     } else {
-        respond(r, head).await;
+        respond::<false>(r, head).await;
     }
     if r.plan().core.post_action.is_some() && !r.uri.path.is_empty() {
         Box::pin(post_action::run(r)).await;
@@ -100,8 +100,9 @@ pub(crate) async fn serve(r: &mut Request, head: Result<(), u16>) {
     log(r);
 }
 
-/// Answers a request up to the last byte of its response.
-async fn respond(r: &mut Request, head: Result<(), u16>) {
+/// Answers a request up to the last byte of its response. Requests with a timeout (`TIMED`) have a copy of the code: with a single
+/// caller, that of all others is inlined into it.
+async fn respond<const TIMED: bool>(r: &mut Request, head: Result<(), u16>) {
     let admitted = match head.and_then(|()| admit(r)) {
         Ok(()) => request_body::read::read_early(r).await,
         Err(status) => Err(status),
@@ -114,7 +115,7 @@ async fn respond(r: &mut Request, head: Result<(), u16>) {
         // The time of a tunnel is that of the session in it.
         deadline.set(None);
     }
-    send_response::send(r, body).await;
+    send_response::send::<TIMED>(r, body).await;
 }
 
 /// Ends a request whose client went away before its head was complete: only the access log gets `status`.

@@ -40,7 +40,7 @@ pub(super) async fn respond(r: &mut Request, head: Result<(), u16>) {
     deadline.set(r.plan().core.request_timeout);
     r.body.note_waits(&deadline);
     r.facts.deadline = Some(deadline.clone());
-    let answered = before(&deadline, super::respond(r, head)).await;
+    let answered = before(&deadline, super::respond::<true>(r, head)).await;
     // From here on no location sets it.
     r.facts.deadline = None;
     if answered.is_err() {
@@ -95,7 +95,7 @@ async fn end(r: &mut Request, deadline: &RequestDeadline) {
             }
             _ => phases::replace_response(r, status).await,
         };
-        send_response::send(r, body).await;
+        send_response::send::<true>(r, body).await;
     })
     .await;
     if answered.is_err() {

@@ -8,8 +8,8 @@ use super::prepare_response::{self, NotSatisfiable};
 use crate::http::phases;
 use crate::http::request::{After, Ranges, Request};
 
-/// Filters, frames and sends a response; `r.costs.sent` and `r.state.after` tell how it went.
-pub(crate) async fn send(r: &mut Request, mut body: Body) {
+/// Filters, frames and sends a response; `r.costs.sent` and `r.state.after` tell how it went. `TIMED` is that of its caller.
+pub(crate) async fn send<const TIMED: bool>(r: &mut Request, mut body: Body) {
     if r.state.after == After::Abort {
         return;
     }
