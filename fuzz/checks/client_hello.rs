@@ -2,7 +2,7 @@
 //! fingerprint has its form.
 
 use tw_tls::client_hello::{FirstBytes, peek};
-use tw_tls::{Carrier, Fingerprint};
+use tw_tls::{Fingerprint, TlsTransport};
 
 pub(crate) fn check(data: &[u8]) {
     let all = peek(data);
@@ -24,5 +24,5 @@ pub(crate) fn check(data: &[u8]) {
         assert!(matches!(all, FirstBytes::ClientHello(_) | FirstBytes::Other));
         assert_eq!((fingerprint.ja4.chars().count(), fingerprint.ja3_hash().len()), (36, 32));
     }
-    let _ = Fingerprint::of_message(data, Carrier::Quic);
+    let _ = Fingerprint::of_message(data, TlsTransport::Quic);
 }

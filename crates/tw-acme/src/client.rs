@@ -187,9 +187,9 @@ mod tests {
         let said = |status, body: &str| {
             let retry_after = Some(Duration::from_secs(90));
             let reply = Reply { status, retry_after, body: body.into(), ..Reply::default() };
-            check_reply(&at, &reply).map_err(|error| (error.to_string(), error.outlook()))
+            check_reply(&at, &reply).map_err(|error| (error.to_string(), error.retry_advice()))
         };
-        use crate::error::Outlook::{After, Soon};
+        use crate::error::RetryAdvice::{After, Soon};
         assert_eq!(said(201, ""), Ok(()));
         assert_eq!(
             said(500, "<html>"),

@@ -55,7 +55,7 @@ pub struct Problem {
 
 /// Prospects of another attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outlook {
+pub(crate) enum RetryAdvice {
     /// Another attempt may well succeed soon.
     Soon,
     /// Not before so long.
@@ -80,15 +80,15 @@ const HOPELESS: &[&str] = &[
 ];
 
 impl Error {
-    pub(crate) fn outlook(&self) -> Outlook {
+    pub(crate) fn retry_advice(&self) -> RetryAdvice {
         match self {
             Self::Problem(problem) => match problem.retry_after {
-                Some(span) => Outlook::After(span),
-                None if HOPELESS.contains(&&*problem.kind) => Outlook::Hopeless,
-                None => Outlook::Soon,
+                Some(span) => RetryAdvice::After(span),
+                None if HOPELESS.contains(&&*problem.kind) => RetryAdvice::Hopeless,
+                None => RetryAdvice::Soon,
             },
-            Self::TermsOfService(_) | Self::Unsupported(_) => Outlook::Hopeless,
-            _ => Outlook::Soon,
+            Self::TermsOfService(_) | Self::Unsupported(_) => RetryAdvice::Hopeless,
+            _ => RetryAdvice::Soon,
         }
     }
 
@@ -176,15 +176,18 @@ mod tests {
     fn retryable_errors() {
         let problem = |kind, after| Error::Problem(Problem::new(Some(kind), None, after));
         let hour = Duration::from_secs(3600);
-        assert_eq!(problem("urn:ietf:params:acme:error:serverInternal", None).outlook(), Outlook::Soon);
         assert_eq!(
-            problem("urn:ietf:params:acme:error:rateLimited", Some(hour)).outlook(),
-            Outlook::After(hour)
+            problem("urn:ietf:params:acme:error:serverInternal", None).retry_advice(),
+            RetryAdvice::Soon
         );
         assert_eq!(
-            problem("urn:ietf:params:acme:error:rejectedIdentifier", None).outlook(),
-            Outlook::Hopeless
+            problem("urn:ietf:params:acme:error:rateLimited", Some(hour)).retry_advice(),
+            RetryAdvice::After(hour)
         );
-        assert_eq!(Error::TermsOfService(String::new()).outlook(), Outlook::Hopeless);
+        assert_eq!(
+            problem("urn:ietf:params:acme:error:rejectedIdentifier", None).retry_advice(),
+            RetryAdvice::Hopeless
+        );
+        assert_eq!(Error::TermsOfService(String::new()).retry_advice(), RetryAdvice::Hopeless);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::Outlook;
+use crate::error::RetryAdvice;
 
 const RENEWAL_INFO_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// If it says nothing.
@@ -33,12 +33,12 @@ tw_base::limits! {
 
 /// Returns the pause after so many failures in a row, the first one being 1. `luck` is random, from 0 to 1, so that servers do not
 /// retry in the same second.
-pub(crate) fn pause(failures: u32, outlook: Outlook, luck: f64) -> Duration {
+pub(crate) fn pause(failures: u32, retry_advice: RetryAdvice, luck: f64) -> Duration {
     let doubled = RETRY_MIN.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
-    let pause = match outlook {
-        Outlook::Soon => doubled.min(RETRY_MAX),
-        Outlook::After(span) => span.clamp(RETRY_MIN, HOPELESS),
-        Outlook::Hopeless => HOPELESS,
+    let pause = match retry_advice {
+        RetryAdvice::Soon => doubled.min(RETRY_MAX),
+        RetryAdvice::After(span) => span.clamp(RETRY_MIN, HOPELESS),
+        RetryAdvice::Hopeless => HOPELESS,
     };
     pause.mul_f64(1.0 + luck / 10.0)
 }
@@ -85,14 +85,14 @@ mod tests {
 
     #[test]
     fn pauses_grow_and_end_growing() {
-        let secs = |failures, outlook| pause(failures, outlook, 0.0).as_secs();
+        let secs = |failures, retry_advice| pause(failures, retry_advice, 0.0).as_secs();
         let soon: Vec<_> =
-            [1, 2, 3, 9, 10, 40, u32::MAX].map(|failures| secs(failures, Outlook::Soon)).into();
+            [1, 2, 3, 9, 10, 40, u32::MAX].map(|failures| secs(failures, RetryAdvice::Soon)).into();
         assert_eq!(soon, [60, 120, 240, 15_360, 21_600, 21_600, 21_600]);
-        let after = |span| secs(1, Outlook::After(Duration::from_secs(span)));
+        let after = |span| secs(1, RetryAdvice::After(Duration::from_secs(span)));
         assert_eq!([after(0), after(3600), after(u64::MAX)], [60, 3600, DAY]);
-        assert_eq!(secs(1, Outlook::Hopeless), DAY);
-        assert_eq!(pause(1, Outlook::Soon, 1.0).as_secs(), 66);
+        assert_eq!(secs(1, RetryAdvice::Hopeless), DAY);
+        assert_eq!(pause(1, RetryAdvice::Soon, 1.0).as_secs(), 66);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::agent::LogFn;
 use crate::challenge_responses::ChallengeResponses;
 use crate::client::Client;
 use crate::config::{CertificateConfig, Issuer, IssuerConfig, KeySource};
-use crate::error::{Error, Outlook};
+use crate::error::{Error, RetryAdvice};
 use crate::http_client::HttpClient;
 use crate::issued::Issued;
 use crate::key_type::KeyType;
@@ -223,7 +223,7 @@ impl Task {
                 Ok(None) => load(&self.work, &(Arc::new(|_, _: fmt::Arguments<'_>| {}) as LogFn)),
                 Err(error) => {
                     failures += 1;
-                    wait = pause(failures, Outlook::Soon, luck());
+                    wait = pause(failures, RetryAdvice::Soon, luck());
                     let issuer = &self.work.issuer.name;
                     let next = wait.as_secs();
                     self.log(
@@ -266,7 +266,7 @@ impl Task {
             }
             Err(error) => {
                 plan.failures = plan.failures.saturating_add(1);
-                let span = pause(plan.failures, error.outlook(), luck());
+                let span = pause(plan.failures, error.retry_advice(), luck());
                 plan.again = now() + span.as_secs();
                 let state = match plan.wanted.slot.issued() {
                     Some(issued) => {

@@ -98,9 +98,9 @@ impl Application for App {
 
     fn serve(self: Rc<Self>, connection: AcceptedConnection) -> impl Future<Output = ()> + 'static {
         match self.stream_of(&connection.listen, SocketKind::Stream) {
-            None => Serving::Http { serving: self.http.clone().serve(connection) },
+            None => ConnectionFuture::Http { serving: self.http.clone().serve(connection) },
             // Boxed: connections of HTTP do not carry its size.
-            Some(stream) => Serving::Stream { serving: Box::pin(stream.serve(connection)) },
+            Some(stream) => ConnectionFuture::Stream { serving: Box::pin(stream.serve(connection)) },
         }
     }
 
@@ -174,20 +174,20 @@ impl Application for App {
 
 pin_project! {
     /// A connection of one of the protocols while it is served.
-    #[project = ServingProjection]
-    enum Serving<H> {
+    #[project = ConnectionFutureProjection]
+    enum ConnectionFuture<H> {
         Http { #[pin] serving: H },
         Stream { serving: Pin<Box<dyn Future<Output = ()>>> },
     }
 }
 
-impl<H: Future<Output = ()>> Future for Serving<H> {
+impl<H: Future<Output = ()>> Future for ConnectionFuture<H> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         match self.project() {
-            ServingProjection::Http { serving } => serving.poll(cx),
-            ServingProjection::Stream { serving } => serving.as_mut().poll(cx),
+            ConnectionFutureProjection::Http { serving } => serving.poll(cx),
+            ConnectionFutureProjection::Stream { serving } => serving.as_mut().poll(cx),
         }
     }
 }

@@ -138,11 +138,11 @@ struct Read<'a> {
     /// Files included so far.
     includes: u32,
     /// The first block whose braces are not indented alike: in its file, one is missing or too many near it.
-    askew: Option<Askew>,
+    misindented: Option<MisindentedBlock>,
 }
 
 /// A block whose closing brace is indented otherwise than the line that opens it.
-struct Askew {
+struct MisindentedBlock {
     file: u32,
     name: String,
     /// Offset of the opening brace; the line is counted only for a message.
@@ -152,7 +152,7 @@ struct Askew {
     is_outer: bool,
 }
 
-impl Askew {
+impl MisindentedBlock {
     /// The block, and the line in which it is closed.
     fn shown(&self, text: &[u8]) -> (String, usize) {
         (shown(&self.name, self.opened, text), line_of(text, self.closed))
@@ -161,7 +161,7 @@ impl Askew {
 
 impl<'a> Read<'a> {
     fn new(reader: &'a Reader<'a>, tree: &'a mut Tree) -> Self {
-        Self { reader, tree, includes: 0, askew: None }
+        Self { reader, tree, includes: 0, misindented: None }
     }
 
     /// Adds all directives of a text to the tree.
@@ -337,7 +337,7 @@ impl<'a> Read<'a> {
 
     /// Remembers the first block whose braces are not indented alike.
     fn compare_braces(&mut self, node: &Node, end: Span) {
-        let of_this_file = self.askew.as_ref().is_some_and(|askew| askew.file == end.file);
+        let of_this_file = self.misindented.as_ref().is_some_and(|misindented| misindented.file == end.file);
         let Some(file) = self.tree.sources.file(end.file).filter(|_| !of_this_file) else { return };
         let start = node.name.span.start as usize;
         let end_at = end.start as usize;
@@ -346,7 +346,7 @@ impl<'a> Read<'a> {
         if let (Some(opened), Some(closed)) = (opened, closed)
             && opened != closed
         {
-            self.askew = Some(Askew {
+            self.misindented = Some(MisindentedBlock {
                 file: end.file,
                 name: node.name.to_string(),
                 opened: start,
@@ -361,10 +361,13 @@ impl<'a> Read<'a> {
         let error = ConfError::new("unexpected end of file, expecting \"}\"").at(end);
         let Some(file) = self.tree.sources.file(end.file) else { return error };
         let open = shown(&node.name.lossy(), node.name.span.start as usize, &file.text);
-        let askew = self.askew.as_ref().filter(|askew| askew.file == end.file && askew.is_outer);
+        let misindented = self
+            .misindented
+            .as_ref()
+            .filter(|misindented| misindented.file == end.file && misindented.is_outer);
         // The place is where it opens; the message keeps its line.
         let at = Span { start: node.name.span.start, end: node.span.end, ..end };
-        error.at(at).hint(match askew.map(|askew| askew.shown(&file.text)) {
+        error.at(at).hint(match misindented.map(|misindented| misindented.shown(&file.text)) {
             None => format!("{open} is never closed"),
             Some((block, closed)) => format!(
                 "{open} is never closed; perhaps a \"}}\" is missing for {block}, which the one in line {closed} closes"
@@ -375,9 +378,12 @@ impl<'a> Read<'a> {
     /// The error for a brace that closes no block.
     fn closes_nothing(&self, end: Span) -> ConfError {
         let error = ConfError::new("unexpected \"}\"").at(end);
-        let askew = self.askew.as_ref().filter(|askew| askew.file == end.file && !askew.is_outer);
+        let misindented = self
+            .misindented
+            .as_ref()
+            .filter(|misindented| misindented.file == end.file && !misindented.is_outer);
         let file = self.tree.sources.file(end.file);
-        error.hint(match askew.zip(file).map(|(askew, file)| askew.shown(&file.text)) {
+        error.hint(match misindented.zip(file).map(|(misindented, file)| misindented.shown(&file.text)) {
             None => "no block is open here".to_owned(),
             Some((block, closed)) => {
                 format!("no block is open here; perhaps one \"}}\" is too many: {block} is closed in line {closed}")

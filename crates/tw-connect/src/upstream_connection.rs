@@ -17,7 +17,7 @@ use crate::h2_pool::UpstreamStream;
 use crate::upstream_tls::{TlsPools, UpstreamTls};
 
 /// Transport of a request.
-enum Carrier {
+enum UpstreamTransport {
     /// A connection of its own.
     Own(Transport, #[expect(dead_code, reason = "held while the connection is open")] ConnectionPermit),
     /// A stream of one that others use, too.
@@ -26,7 +26,7 @@ enum Carrier {
 
 /// A connection to an upstream server, or what stands for one.
 pub struct UpstreamConnection {
-    way: Carrier,
+    transport: UpstreamTransport,
     /// Address of the server.
     pub to: Addr,
     /// Time at which it was opened.
@@ -74,7 +74,7 @@ impl UpstreamConnection {
         let secured = secured.as_ref().map(|(secured, by)| (*secured, by));
         let params = OpenParams { core, to, options, timeout, header: &[], secured };
         let (transport, permit) = Self::open_transport(params).await?;
-        Ok(Self::new(Carrier::Own(transport, permit), to))
+        Ok(Self::new(UpstreamTransport::Own(transport, permit), to))
     }
 
     /// Gives back the timers of its reads and writes: a tunnel has its own.
@@ -95,7 +95,7 @@ impl UpstreamConnection {
         let Addr::Unix(_) = to else { return None };
         let opened = Self::reserve(core).and_then(|permit| {
             let socket = tw_net::connect(to, &options()).map_err(UpstreamFailure::Connect)?;
-            Ok(Rc::new(Self::new(Carrier::Own(Transport::Plain(socket), permit), to)))
+            Ok(Rc::new(Self::new(UpstreamTransport::Own(Transport::Plain(socket), permit), to)))
         });
         Some(opened.map_err(|failure| failure.at(AttemptStage::Connecting)))
     }
@@ -107,14 +107,14 @@ impl UpstreamConnection {
     /// The link that a stream is.
     pub fn from_stream(stream: Rc<UpstreamStream>) -> Self {
         let (to, requests) = (stream.to().clone(), u64::from(stream.is_reused()));
-        let connection = Self::new(Carrier::Stream(stream), &to);
+        let connection = Self::new(UpstreamTransport::Stream(stream), &to);
         connection.requests.set(requests);
         connection
     }
 
-    fn new(way: Carrier, to: &Addr) -> Self {
+    fn new(transport: UpstreamTransport, to: &Addr) -> Self {
         Self {
-            way,
+            transport,
             to: to.clone(),
             opened: tw_rt::clock::now(),
             requests: Cell::new(0),
@@ -196,17 +196,17 @@ impl UpstreamConnection {
 
     /// Transport of a connection of its own; `None` for a stream.
     pub fn transport(&self) -> Option<&Transport> {
-        match &self.way {
-            Carrier::Own(transport, _) => Some(transport),
-            Carrier::Stream(_) => None,
+        match &self.transport {
+            UpstreamTransport::Own(transport, _) => Some(transport),
+            UpstreamTransport::Stream(_) => None,
         }
     }
 
     /// The stream, if it is one.
     pub fn stream(&self) -> Option<&Rc<UpstreamStream>> {
-        match &self.way {
-            Carrier::Own(..) => None,
-            Carrier::Stream(stream) => Some(stream),
+        match &self.transport {
+            UpstreamTransport::Own(..) => None,
+            UpstreamTransport::Stream(stream) => Some(stream),
         }
     }
 
@@ -230,7 +230,7 @@ impl UpstreamConnection {
         match self.poll_input(cx) {
             Poll::Ready(ready) => Poll::Ready(ready),
             Poll::Pending => self.read.borrow_mut().poll_elapsed(cx).map(|()| {
-                if let Carrier::Stream(stream) = &self.way {
+                if let UpstreamTransport::Stream(stream) = &self.transport {
                     // Nobody knows whether anything comes by it any more.
                     stream.retire_connection();
                 }
@@ -241,9 +241,11 @@ impl UpstreamConnection {
 
     /// Ready when bytes may be there, whenever that is.
     pub fn poll_input(&self, cx: &mut Context<'_>) -> Poll<Result<(), UpstreamFailure>> {
-        match &self.way {
-            Carrier::Own(transport, _) => transport.poll_readable(cx).map_err(UpstreamFailure::Receive),
-            Carrier::Stream(stream) => stream.poll_input(cx).map(Ok),
+        match &self.transport {
+            UpstreamTransport::Own(transport, _) => {
+                transport.poll_readable(cx).map_err(UpstreamFailure::Receive)
+            }
+            UpstreamTransport::Stream(stream) => stream.poll_input(cx).map(Ok),
         }
     }
 
@@ -252,9 +254,9 @@ impl UpstreamConnection {
         &self,
         read: impl FnOnce(&Transport) -> Result<(ReadOutcome, Bytes), UpstreamFailure>,
     ) -> Result<(ReadOutcome, Bytes), UpstreamFailure> {
-        let (came, bytes) = match &self.way {
-            Carrier::Own(transport, _) => read(transport)?,
-            Carrier::Stream(stream) => match stream.take()? {
+        let (came, bytes) = match &self.transport {
+            UpstreamTransport::Own(transport, _) => read(transport)?,
+            UpstreamTransport::Stream(stream) => match stream.take()? {
                 Some(bytes) => (ReadOutcome::Some, bytes),
                 None => (ReadOutcome::Nothing, Bytes::new()),
             },
@@ -271,7 +273,7 @@ impl UpstreamConnection {
     /// Waits until the server may take bytes, at most `timeout`.
     pub async fn writable(&self, timeout: Duration) -> Result<(), UpstreamFailure> {
         self.write.borrow_mut().set(timeout);
-        let Carrier::Own(transport, _) = &self.way else { return Ok(()) };
+        let UpstreamTransport::Own(transport, _) = &self.transport else { return Ok(()) };
         poll_fn(|cx| match transport.poll_writable(cx) {
             Poll::Ready(ready) => Poll::Ready(ready.map_err(UpstreamFailure::Send)),
             Poll::Pending => {
@@ -283,14 +285,14 @@ impl UpstreamConnection {
 
     /// Writes what the socket takes; 0 if it takes nothing now.
     pub fn write_now(&self, bytes: &[u8]) -> Result<usize, UpstreamFailure> {
-        let Carrier::Own(transport, _) = &self.way else { return Err(not_in_bytes()) };
+        let UpstreamTransport::Own(transport, _) = &self.transport else { return Err(not_in_bytes()) };
         let written = tw_rt::watch::operation("writing to an upstream server", || transport.try_write(bytes));
         self.count_sent(written)
     }
 
     /// Writes what the socket takes of several pieces; 0 if it takes nothing now.
     pub fn write_parts_now(&self, parts: &[io::IoSlice<'_>]) -> Result<usize, UpstreamFailure> {
-        let Carrier::Own(transport, _) = &self.way else { return Err(not_in_bytes()) };
+        let UpstreamTransport::Own(transport, _) = &self.transport else { return Err(not_in_bytes()) };
         let write = || transport.try_write_vectored(parts);
         self.count_sent(tw_rt::watch::operation("writing to an upstream server", write))
     }

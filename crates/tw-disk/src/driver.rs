@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::error::DiskError;
 use crate::file::{Direct, File, Handle, Inner};
 use crate::meta::{FileKind, FileMeta, Listing, ListingPart, Space};
-use crate::mounts::{self, Way};
+use crate::mounts::{self, CountedDevices};
 use crate::op::Op;
 use crate::open_options::{Access, CreateOptions, DIRECT_ALIGN, Existing, Links, OpenOptions, WriteBack};
 use crate::pool::Shared;
@@ -112,7 +112,12 @@ impl Driver {
     }
 
     /// The device that links on the way to `path` lead to, if a job does not count for it yet.
-    pub(crate) fn leads_elsewhere(&self, path: &CStr, follows: bool, way: &Way) -> Option<&'static Device> {
+    pub(crate) fn leads_elsewhere(
+        &self,
+        path: &CStr,
+        follows: bool,
+        way: &CountedDevices,
+    ) -> Option<&'static Device> {
         match &self.kind {
             DriverKind::Os => way.leads_elsewhere(path, follows),
             DriverKind::Sim(_) => None,

@@ -23,7 +23,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, Once, PoisonError, RwLock, TryLockError};
 
-pub(crate) use walk::Way;
+pub(crate) use walk::CountedDevices;
 
 /// File systems that answer from this machine's memory once a name is cached; the rest is taken for remote.
 const LOCAL: [&str; 45] = [

@@ -17,10 +17,10 @@ use crate::driver::{Driver, Sent};
 use crate::error::DiskError;
 use crate::file::{File, Now};
 use crate::meta::FileMeta;
-use crate::mounts::{self, Way};
+use crate::mounts::{self, CountedDevices};
 use crate::op::Op;
 use crate::open_options::{CreateOptions, Links, OpenOptions, TempOptions, WriteBack};
-use crate::ring::{Lane, ReadJob, ReadRefusal};
+use crate::ring::{ReadJob, ReadRefusal, UringQueue};
 use crate::temp::TempFile;
 use std::ffi::{CStr, CString};
 use std::io::IoSlice;
@@ -39,7 +39,7 @@ pub enum Durable {
 }
 
 /// Outcome of an operation on the target of a path.
-enum Went<T, J> {
+enum PathOutcome<T, J> {
     Done(T),
     /// Nothing yet: links lead to this device, for which the job does not count.
     Elsewhere(J, &'static Device),
@@ -50,22 +50,22 @@ enum Went<T, J> {
 fn go<T, W>(
     job: (Driver, CString, W),
     follows: bool,
-    way: Way,
-) -> Result<Went<T, (Driver, CString, W)>, DiskError>
+    way: CountedDevices,
+) -> Result<PathOutcome<T, (Driver, CString, W)>, DiskError>
 where
     W: FnOnce(&Driver, &CStr) -> Result<T, DiskError>,
 {
     if let Some(device) = job.0.leads_elsewhere(&job.1, follows, &way) {
-        return Ok(Went::Elsewhere(job, device));
+        return Ok(PathOutcome::Elsewhere(job, device));
     }
     let (driver, path, work) = job;
     let result = work(&driver, &path);
     note_way(&way, &path);
-    result.map(Went::Done)
+    result.map(PathOutcome::Done)
 }
 
 /// Looks, in a job, whether its path led to another device than its name says, and remembers that.
-pub(crate) fn note_way(way: &Way, path: &CStr) {
+pub(crate) fn note_way(way: &CountedDevices, path: &CStr) {
     if let (Some(counted), Some(found)) = (way.device(), device::touched())
         && !std::ptr::eq(counted.home(), found.home())
         && !counted.is_faulty()
@@ -220,11 +220,11 @@ impl Disk {
         offset: u64,
         buf: Vec<u8>,
     ) -> Result<ReadJob, ReadRefusal> {
-        let lane = match self.pool.lane() {
-            Some(lane) if self.aio == Aio::Uring && file.inner().suits_ring() => lane,
+        let uring_queue = match self.pool.uring_queue() {
+            Some(uring_queue) if self.aio == Aio::Uring && file.inner().suits_ring() => uring_queue,
             _ => return Err(ReadRefusal::Unsuited(buf)),
         };
-        Lane::submit(lane, by, file, offset, buf)
+        UringQueue::submit(uring_queue, by, file, offset, buf)
     }
 
     async fn read_by_thread(
@@ -551,14 +551,14 @@ impl Disk {
             self.count_inline(op);
             return work(&self.driver, path);
         }
-        let mut way = Way::new(self.driver.device_at(path));
+        let mut way = CountedDevices::new(self.driver.device_at(path));
         let mut job = (self.driver.clone(), path.to_owned(), work);
         loop {
             let now = way;
             let went = self.pool.job(by, op, way.device(), move || go(job, follows, now)).await?;
             match went {
-                Went::Done(result) => return Ok(result),
-                Went::Elsewhere(same, device) => {
+                PathOutcome::Done(result) => return Ok(result),
+                PathOutcome::Elsewhere(same, device) => {
                     job = same;
                     way.turn(device);
                 }

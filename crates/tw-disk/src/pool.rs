@@ -9,7 +9,7 @@
 
 mod threads;
 
-use self::threads::{Newcomer, Thread};
+use self::threads::{PendingThread, Thread};
 use crate::account::Account;
 use crate::device::{self, Device};
 use crate::error::DiskError;
@@ -18,9 +18,9 @@ use crate::notice::Notice;
 use crate::op::Op;
 use crate::pool_size::{DEFAULT_MAX_QUEUE, DEFAULT_NAME, DEFAULT_THREADS, PoolSize};
 use crate::queue::{Overdue, Queue, Runner, Ticket};
-use crate::ring::Lane;
+use crate::ring::UringQueue;
 use crate::stats::{OpStats, PoolCounters, PoolStats};
-use crate::task::{Cost, Desk, Job, Run, Task};
+use crate::task::{CancelQueue, Cost, Job, Run, Task};
 use crate::watch::{self, HungDevices, RefusedJobs, Watched};
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -41,7 +41,7 @@ tw_base::limits! {
 }
 
 /// The pool that does what is left to do for pools that have ended.
-static HEIR: OnceLock<Weak<Shared>> = OnceLock::new();
+static DRAINING_POOL: OnceLock<Weak<Shared>> = OnceLock::new();
 
 /// Time for which a thread that has worked waits for more before it lets go of its memory.
 const REST: Duration = Duration::from_secs(2);
@@ -65,7 +65,7 @@ pub struct Pool(Arc<Handle>);
 struct Handle {
     shared: Arc<Shared>,
     /// The ring, once a door with [`Aio::Uring`](crate::Aio::Uring) asked for it.
-    lane: OnceLock<Result<Arc<Lane>, Errno>>,
+    uring_queue: OnceLock<Result<Arc<UringQueue>, Errno>>,
 }
 
 type Listener = Box<dyn Fn(Notice) + Send + Sync>;
@@ -100,7 +100,7 @@ struct Taken {
     ticket: Ticket,
     job: Arc<dyn Run>,
     /// Thread to start before it is run.
-    newcomer: Option<Newcomer>,
+    pending_thread: Option<PendingThread>,
 }
 
 impl Pool {
@@ -140,7 +140,7 @@ impl Pool {
         watch::start()?;
         Shared::grow(&mut shared.state.lock(), &shared)?;
         watch::over(&shared);
-        Ok(Self(Arc::new(Handle { shared, lane: OnceLock::new() })))
+        Ok(Self(Arc::new(Handle { shared, uring_queue: OnceLock::new() })))
     }
 
     /// The pool that exists without a directive.
@@ -171,8 +171,8 @@ impl Pool {
             state.timeout = watch::ticks(size.device_timeout);
             Shared::grow(&mut state, &self.0.shared)
         };
-        if let Some(lane) = self.lane() {
-            lane.resize(size.max_queue, size.device_timeout);
+        if let Some(uring_queue) = self.uring_queue() {
+            uring_queue.resize(size.max_queue, size.device_timeout);
         }
         result
     }
@@ -210,8 +210,9 @@ impl Pool {
             (inline + jobs > 0).then_some(OpStats { op, inline, jobs, queue, service })
         });
         let ops = ops.collect();
-        let (lane_waiting, lane_running) = self.lane().map_or((0, 0), |lane| lane.levels());
-        let mut hung = self.lane().map_or_else(Vec::new, |lane| lane.hung());
+        let (lane_waiting, lane_running) =
+            self.uring_queue().map_or((0, 0), |uring_queue| uring_queue.levels());
+        let mut hung = self.uring_queue().map_or_else(Vec::new, |uring_queue| uring_queue.hung());
         let state = shared.state.lock();
         state.hung.add_to(&mut hung, |device| state.queue.hung_on(device));
         PoolStats {
@@ -236,10 +237,10 @@ impl Pool {
     /// process, and tests. Other handles of this pool get [`DiskError::Cancelled`] from now on.
     pub fn shutdown(self) {
         let shared = self.0.shared.clone();
-        if let Some(lane) = self.lane() {
+        if let Some(uring_queue) = self.uring_queue() {
             // First the ring: what it cannot read, the threads do.
-            lane.stop();
-            lane.join();
+            uring_queue.stop();
+            uring_queue.join();
         }
         shared.stop();
         let me = std::thread::current().id();
@@ -261,7 +262,7 @@ impl Pool {
     /// Makes this pool close the files of pools that have ended before them, whoever drops those files. For one that lives as
     /// long as the process; of several the first one stays.
     pub fn inherit(&self) {
-        let _ = HEIR.set(Arc::downgrade(&self.0.shared));
+        let _ = DRAINING_POOL.set(Arc::downgrade(&self.0.shared));
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -269,23 +270,23 @@ impl Pool {
     }
 
     /// The ring, if it was started and works.
-    pub(crate) fn lane(&self) -> Option<&Arc<Lane>> {
-        self.0.lane.get()?.as_ref().ok()
+    pub(crate) fn uring_queue(&self) -> Option<&Arc<UringQueue>> {
+        self.0.uring_queue.get()?.as_ref().ok()
     }
 
     /// Starts the ring on first use; reports once if there is none.
     pub(crate) fn start_lane(&self) {
         let shared = &self.0.shared;
         let mut is_first = false;
-        let lane = self.0.lane.get_or_init(|| {
+        let uring_queue = self.0.uring_queue.get_or_init(|| {
             is_first = true;
             let (max_queue, timeout) = {
                 let state = shared.state.lock();
                 (state.queue.max_waiting(), state.timeout)
             };
-            Lane::start(shared, max_queue, timeout)
+            UringQueue::start(shared, max_queue, timeout)
         });
-        if let (true, Err(errno)) = (is_first, lane) {
+        if let (true, Err(errno)) = (is_first, uring_queue) {
             shared.notify(Notice::RingUnavailable(*errno));
         }
     }
@@ -311,8 +312,8 @@ impl Pool {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if let Some(Ok(lane)) = self.lane.get() {
-            lane.stop();
+        if let Some(Ok(uring_queue)) = self.uring_queue.get() {
+            uring_queue.stop();
         }
         self.shared.stop();
     }
@@ -338,24 +339,24 @@ impl Shared {
     }
 
     fn start_thread(state: &mut State, shared: &Arc<Shared>) -> Result<(), Errno> {
-        let newcomer = state.announce();
-        let started = Self::spawn(shared, &newcomer);
-        state.settle(newcomer, started)
+        let pending_thread = state.announce();
+        let started = Self::spawn(shared, &pending_thread);
+        state.settle(pending_thread, started)
     }
 
     /// Starts the thread that was announced, for later jobs. Called without the lock, for which loops would wait.
-    fn start_announced(self: &Arc<Self>, newcomer: Newcomer) {
-        let started = Self::spawn(self, &newcomer);
+    fn start_announced(self: &Arc<Self>, pending_thread: PendingThread) {
+        let started = Self::spawn(self, &pending_thread);
         let mut state = self.state.lock();
-        if state.settle(newcomer, started).is_err() {
+        if state.settle(pending_thread, started).is_err() {
             state.limit_slots();
         }
     }
 
-    fn spawn(shared: &Arc<Shared>, newcomer: &Newcomer) -> std::io::Result<JoinHandle<()>> {
+    fn spawn(shared: &Arc<Shared>, pending_thread: &PendingThread) -> std::io::Result<JoinHandle<()>> {
         let its = shared.clone();
-        let number = newcomer.number;
-        let steps = newcomer.steps.clone();
+        let number = pending_thread.number;
+        let steps = pending_thread.steps.clone();
         let thread = std::thread::Builder::new().name(shared.name.to_string());
         thread.spawn(move || its.serve(number, steps))
     }
@@ -448,7 +449,7 @@ impl Shared {
         W: FnOnce() -> Result<(), DiskError> + Send + 'static,
     {
         let left = self.detach(by, op, device, work)?;
-        match HEIR.get().and_then(Weak::upgrade) {
+        match DRAINING_POOL.get().and_then(Weak::upgrade) {
             Some(heir) => heir.detach_task(by, device, left),
             None => Some(left),
         }
@@ -489,9 +490,9 @@ impl Shared {
         device::count_steps(steps.clone());
         let mut last = None;
         let bell = Arc::default();
-        while let Some(Taken { ticket, job, newcomer }) = self.next(last, number, &steps, &bell) {
-            if let Some(newcomer) = newcomer {
-                self.start_announced(newcomer);
+        while let Some(Taken { ticket, job, pending_thread }) = self.next(last, number, &steps, &bell) {
+            if let Some(pending_thread) = pending_thread {
+                self.start_announced(pending_thread);
             }
             // The slot is free before its result is known: whoever gets the result may start the next job at once.
             let done = || self.state.lock().queue.done(ticket);
@@ -519,11 +520,11 @@ impl Shared {
         let mut has_worked = last.is_some();
         loop {
             if let Some((ticket, job)) = state.queue.take(Runner { number, steps: steps.load(Relaxed) }) {
-                let newcomer = state.needs_thread().then(|| state.announce());
+                let pending_thread = state.needs_thread().then(|| state.announce());
                 if state.queue.has_started() {
                     state.idle.take().wake();
                 }
-                return Some(Taken { ticket, job, newcomer });
+                return Some(Taken { ticket, job, pending_thread });
             }
             // What waits for a device from which nothing comes back is not waited for.
             let is_over = state.is_stopping && state.queue.waiting() == state.queue.waiting_in_vain();
@@ -595,7 +596,7 @@ impl Watched for Shared {
     }
 }
 
-impl Desk for Shared {
+impl CancelQueue for Shared {
     fn cancel(&self, ticket: Ticket) {
         // The job ends when this function does, after the lock.
         let (job, idle) = {

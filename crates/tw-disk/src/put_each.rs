@@ -7,7 +7,7 @@ use crate::device::Device;
 use crate::disk::{Aio, Disk};
 use crate::driver::Driver;
 use crate::error::DiskError;
-use crate::mounts::Way;
+use crate::mounts::CountedDevices;
 use crate::op::Op;
 use crate::ops::note_way;
 
@@ -71,7 +71,7 @@ fn put<B: AsRef<[u8]>>(
     below: u32,
     file: NewFile<B>,
 ) -> Put<B> {
-    let way = Way::new(device);
+    let way = CountedDevices::new(device);
     let own = driver.device_at(&file.path);
     let is_own = match (own, device) {
         (Some(own), Some(device)) => std::ptr::eq(own, device),

@@ -13,7 +13,7 @@ use crate::os;
 use crate::pool::Shared;
 use crate::queue::{Overdue, Queue, Runner, Ticket};
 use crate::stats::HungDevice;
-use crate::task::{Begun, Cost, Desk, Job, Run, Task};
+use crate::task::{Begun, CancelQueue, Cost, Job, Run, Task};
 use crate::watch::{self, HungDevices, RefusedJobs, Watched};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -43,7 +43,7 @@ pub(crate) struct ReadWork {
 
 type ReadTask = Task<ReadWork, Vec<u8>>;
 /// Waits for a read of the lane.
-pub(crate) type ReadJob = Job<ReadWork, Vec<u8>, Lane>;
+pub(crate) type ReadJob = Job<ReadWork, Vec<u8>, UringQueue>;
 
 /// A file with a descriptor.
 struct RingFile(File);
@@ -71,7 +71,7 @@ struct Flight {
 }
 
 /// The queue in front of a ring.
-pub(crate) struct Lane {
+pub(crate) struct UringQueue {
     state: FatalMutex<State>,
     waker: Waker,
     shared: Arc<Shared>,
@@ -90,12 +90,12 @@ struct State {
     thread: Option<JoinHandle<()>>,
 }
 
-impl Lane {
+impl UringQueue {
     /// Starts a ring and its thread.
     pub(crate) fn start(shared: &Arc<Shared>, max_queue: usize, timeout: u64) -> Result<Arc<Self>, Errno> {
         let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
         let ring = Ring::new(RING_PLACES).map_err(errno)?;
-        let lane = Arc::new(Self {
+        let uring_queue = Arc::new(Self {
             state: FatalMutex::new(State {
                 queue: Queue::new(RING_PLACES, max_queue, None),
                 is_asleep: false,
@@ -108,24 +108,24 @@ impl Lane {
             waker: ring.waker(),
             shared: shared.clone(),
         });
-        let its = lane.clone();
+        let its = uring_queue.clone();
         let name = format!("{}-ring", shared.name());
         let thread = std::thread::Builder::new().name(name).spawn(move || its.serve(ring)).map_err(errno)?;
-        lane.state.lock().thread = Some(thread);
-        watch::over(&lane);
-        Ok(lane)
+        uring_queue.state.lock().thread = Some(thread);
+        watch::over(&uring_queue);
+        Ok(uring_queue)
     }
 
     /// Queues a read; gives the buffer back if this file or this ring cannot be read by the lane.
     pub(crate) fn submit(
-        lane: &Arc<Self>,
+        uring_queue: &Arc<Self>,
         by: &Account,
         file: &File,
         offset: u64,
         buf: Vec<u8>,
     ) -> Result<ReadJob, ReadRefusal> {
         let Some(file) = RingFile::new(file) else { return Err(ReadRefusal::Unsuited(buf)) };
-        let mut state = lane.state.lock();
+        let mut state = uring_queue.state.lock();
         if state.is_lost || state.is_stopping {
             drop(state);
             return Err(ReadRefusal::Unsuited(buf));
@@ -133,7 +133,7 @@ impl Lane {
         let device = file.0.inner().device;
         let number = device::number_of(Some(device));
         if state.queue.is_vain(number) {
-            lane.shared.counters.refusals.add(1);
+            uring_queue.shared.counters.refusals.add(1);
             return Err(ReadRefusal::Error(DiskError::Hung {
                 op: Op::Read,
                 mount: state.hung.mount(number),
@@ -145,12 +145,12 @@ impl Lane {
         let must_wake = std::mem::take(&mut state.is_asleep);
         drop(state);
         if must_wake {
-            lane.waker.wake();
+            uring_queue.waker.wake();
         }
         watch::wake(Some(device));
         match pushed {
-            Ok(ticket) => Ok(Job::new(task, lane.clone(), ticket)),
-            Err(full) => Err(ReadRefusal::Error(lane.shared.overflow(full.waiting))),
+            Ok(ticket) => Ok(Job::new(task, uring_queue.clone(), ticket)),
+            Err(full) => Err(ReadRefusal::Error(uring_queue.shared.overflow(full.waiting))),
         }
     }
 
@@ -351,7 +351,7 @@ impl<W: FnOnce() -> Result<(), DiskError> + Send> Run for Leftover<W> {
     }
 }
 
-impl Watched for Lane {
+impl Watched for UringQueue {
     fn tick(self: Arc<Self>) -> bool {
         let mut refused = RefusedJobs::default();
         let (is_busy, is_stopping) = {
@@ -385,7 +385,7 @@ fn read_by_thread(file: &RingFile, offset: u64, buf: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-impl Desk for Lane {
+impl CancelQueue for UringQueue {
     fn cancel(&self, ticket: Ticket) {
         let job = self.state.lock().queue.cancel(ticket);
         if job.is_some() {
@@ -419,7 +419,7 @@ mod tests {
     }
 
     /// A lane whose thread was never started, if there is io_uring here.
-    fn lane(pool: &Pool) -> Option<(Arc<Lane>, Ring<RingFile, Flight>)> {
+    fn uring_queue(pool: &Pool) -> Option<(Arc<UringQueue>, Ring<RingFile, Flight>)> {
         let no_ring = |error: &io::Error| leave_out(Lacks::Machine, format_args!("no io_uring: {error}"));
         let ring = Ring::new(RING_PLACES).inspect_err(no_ring).ok()?;
         let state = State {
@@ -431,8 +431,9 @@ mod tests {
             hung: HungDevices::default(),
             thread: None,
         };
-        let lane = Lane { state: FatalMutex::new(state), waker: ring.waker(), shared: pool.shared().clone() };
-        Some((Arc::new(lane), ring))
+        let uring_queue =
+            UringQueue { state: FatalMutex::new(state), waker: ring.waker(), shared: pool.shared().clone() };
+        Some((Arc::new(uring_queue), ring))
     }
 
     fn this_file(pool: &Pool) -> File {
@@ -441,22 +442,22 @@ mod tests {
         block_on(disk.open(&mut by(), &path, &OpenOptions::READ)).unwrap()
     }
 
-    fn submit(lane: &Arc<Lane>, file: &File, offset: u64) -> ReadJob {
-        match Lane::submit(lane, &by(), file, offset, vec![0; 8]) {
+    fn submit(uring_queue: &Arc<UringQueue>, file: &File, offset: u64) -> ReadJob {
+        match UringQueue::submit(uring_queue, &by(), file, offset, vec![0; 8]) {
             Ok(job) => job,
-            Err(_) => panic!("an open lane takes reads"),
+            Err(_) => panic!("an open uring_queue takes reads"),
         }
     }
 
     #[test]
     fn reads_that_wait_are_taken_back() {
         let pool = Pool::new("back", 1, 10).unwrap();
-        let Some((lane, _ring)) = lane(&pool) else { return };
+        let Some((uring_queue, _ring)) = uring_queue(&pool) else { return };
         let file = this_file(&pool);
-        let jobs: Vec<_> = (0..4).map(|i| submit(&lane, &file, i)).collect();
-        assert_eq!(lane.levels(), (3, 1));
+        let jobs: Vec<_> = (0..4).map(|i| submit(&uring_queue, &file, i)).collect();
+        assert_eq!(uring_queue.levels(), (3, 1));
         drop(jobs);
-        assert_eq!(lane.levels(), (0, 0));
+        assert_eq!(uring_queue.levels(), (0, 0));
         assert_eq!(pool.stats().cancellations, 4);
     }
 
@@ -465,22 +466,25 @@ mod tests {
         let pool = Pool::new("lost", 1, 10).unwrap();
         let (sender, receiver) = channel();
         pool.on_notice(move |notice| sender.send(notice).unwrap());
-        let Some((lane, mut ring)) = lane(&pool) else { return };
+        let Some((uring_queue, mut ring)) = uring_queue(&pool) else { return };
         let file = this_file(&pool);
-        let mut in_ring = submit(&lane, &file, 0);
-        let waiting = submit(&lane, &file, 4);
-        let (ticket, task) = lane.state.lock().queue.take(Runner::default()).unwrap();
+        let mut in_ring = submit(&uring_queue, &file, 0);
+        let waiting = submit(&uring_queue, &file, 4);
+        let (ticket, task) = uring_queue.state.lock().queue.take(Runner::default()).unwrap();
         // Into the ring itself: a look into memory first would answer it.
         let (ReadWork { file: its, offset, buf, read_job }, begun) = task.begin().unwrap();
         assert!(
             ring.push(Read { file: its, offset, buf, tag: Flight { task, ticket, begun, read_job } }).is_ok()
         );
         assert!(poll_once(Pin::new(&mut in_ring)).is_pending());
-        lane.lose(ring, Errno::PERM);
+        uring_queue.lose(ring, Errno::PERM);
         assert_eq!(block_on(in_ring).result, Err(Op::Read.failed(Errno::PERM)));
         assert_eq!(block_on(waiting).result.unwrap().len(), 8);
         assert_eq!(receiver.try_recv(), Ok(Notice::RingLost(Errno::PERM)));
-        assert!(matches!(Lane::submit(&lane, &by(), &file, 0, vec![0; 8]), Err(ReadRefusal::Unsuited(_))));
+        assert!(matches!(
+            UringQueue::submit(&uring_queue, &by(), &file, 0, vec![0; 8]),
+            Err(ReadRefusal::Unsuited(_))
+        ));
         let text = Notice::RingLost(Errno::PERM).to_string();
         assert_eq!(text, "io_uring stopped working (1: Operation not permitted), threads read instead");
     }

@@ -168,25 +168,25 @@ where
 }
 
 /// Place from which a queued job can be taken back.
-pub(crate) trait Desk: Send + Sync {
+pub(crate) trait CancelQueue: Send + Sync {
     /// Removes a job that has not been taken yet.
     fn cancel(&self, ticket: Ticket);
 }
 
 /// Waits for a task. Dropped early, it cancels the job if that has not begun.
-pub(crate) struct Job<W, T, D: Desk> {
+pub(crate) struct Job<W, T, D: CancelQueue> {
     task: Arc<Task<W, T>>,
-    desk: Arc<D>,
+    queue: Arc<D>,
     ticket: Ticket,
 }
 
-impl<W, T, D: Desk> Job<W, T, D> {
-    pub(crate) fn new(task: Arc<Task<W, T>>, desk: Arc<D>, ticket: Ticket) -> Self {
-        Self { task, desk, ticket }
+impl<W, T, D: CancelQueue> Job<W, T, D> {
+    pub(crate) fn new(task: Arc<Task<W, T>>, queue: Arc<D>, ticket: Ticket) -> Self {
+        Self { task, queue, ticket }
     }
 }
 
-impl<W, T, D: Desk> Future for Job<W, T, D> {
+impl<W, T, D: CancelQueue> Future for Job<W, T, D> {
     type Output = Done<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Done<T>> {
@@ -207,14 +207,14 @@ impl<W, T, D: Desk> Future for Job<W, T, D> {
     }
 }
 
-impl<W, T, D: Desk> Drop for Job<W, T, D> {
+impl<W, T, D: CancelQueue> Drop for Job<W, T, D> {
     fn drop(&mut self) {
         let left = {
             let mut stage = self.task.stage.lock();
             std::mem::replace(&mut *stage, Stage::Over)
         };
         if matches!(left, Stage::Waiting { .. }) {
-            self.desk.cancel(self.ticket);
+            self.queue.cancel(self.ticket);
         }
     }
 }

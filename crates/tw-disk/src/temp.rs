@@ -35,12 +35,12 @@ pub struct TempFile {
 struct Name {
     path: CString,
     driver: Driver,
-    fate: Cell<Fate>,
+    fate: Cell<NameState>,
 }
 
 /// Fate of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum NameState {
     Removed,
     Kept,
 }
@@ -125,7 +125,7 @@ impl TempFile {
     }
 
     fn named(file: File, path: CString, driver: Driver) -> Self {
-        Self { file, name: Some(Name { path, driver, fate: Cell::new(Fate::Removed) }) }
+        Self { file, name: Some(Name { path, driver, fate: Cell::new(NameState::Removed) }) }
     }
 
     /// The open file.
@@ -140,15 +140,15 @@ impl TempFile {
 
     /// Leaves the name where it is: the file has another owner now, or was renamed.
     pub fn keep(&self) {
-        self.decide(Fate::Kept);
+        self.decide(NameState::Kept);
     }
 
     /// Removes the name in the end, whatever was said before.
     pub fn claim(&self) {
-        self.decide(Fate::Removed);
+        self.decide(NameState::Removed);
     }
 
-    fn decide(&self, fate: Fate) {
+    fn decide(&self, fate: NameState) {
         if let Some(name) = &self.name {
             name.fate.set(fate);
         }
@@ -157,7 +157,7 @@ impl TempFile {
 
 impl Drop for Name {
     fn drop(&mut self) {
-        if self.fate.get() == Fate::Kept {
+        if self.fate.get() == NameState::Kept {
             return;
         }
         let path = std::mem::take(&mut self.path);

@@ -126,13 +126,13 @@ impl Lookup {
 }
 
 /// Guard that removes a query from the table when it ends in any way.
-struct Landing<'a> {
+struct FlightGuard<'a> {
     resolver: &'a Resolver,
     question: &'a Question,
     flight: &'a Arc<QueryInFlight>,
 }
 
-impl Drop for Landing<'_> {
+impl Drop for FlightGuard<'_> {
     fn drop(&mut self) {
         self.resolver.shared.lock().remove(self.question, self.flight);
     }
@@ -183,7 +183,7 @@ impl Resolver {
 
     /// Brings a question to its end.
     async fn fly(self: Arc<Self>, question: Question, flight: Arc<QueryInFlight>) {
-        let _landing = Landing { resolver: &self, question: &question, flight: &flight };
+        let _landing = FlightGuard { resolver: &self, question: &question, flight: &flight };
         let mut finding = pin!(self.find(&question));
         let found = loop {
             let mut left_alone = pin!(flight.landed.closed());

@@ -325,13 +325,16 @@ impl Pending {
 }
 
 /// Result of one family; `None` if it was not queried.
-type Half = Option<Result<CurrentAnswer, ResolveError>>;
+type FamilyAnswer = Option<Result<CurrentAnswer, ResolveError>>;
 
 /// Waits for both; for the second one only a while once the first one has found something.
-async fn both(ipv4: impl Future<Output = Half>, ipv6: impl Future<Output = Half>) -> (Half, Half) {
+async fn both(
+    ipv4: impl Future<Output = FamilyAnswer>,
+    ipv6: impl Future<Output = FamilyAnswer>,
+) -> (FamilyAnswer, FamilyAnswer) {
     let mut ipv4 = pin!(ipv4);
     let mut ipv6 = pin!(ipv6);
-    let (mut first, mut second): (Option<Half>, Option<Half>) = (None, None);
+    let (mut first, mut second): (Option<FamilyAnswer>, Option<FamilyAnswer>) = (None, None);
     let mut timer = pin!(None);
     poll_fn(|cx| {
         if first.is_none()
@@ -362,7 +365,7 @@ async fn both(ipv4: impl Future<Output = Half>, ipv6: impl Future<Output = Half>
 }
 
 /// The addresses of a half.
-fn found(half: &Half) -> Option<(&CurrentAnswer, &Arc<[IpAddr]>)> {
+fn found(half: &FamilyAnswer) -> Option<(&CurrentAnswer, &Arc<[IpAddr]>)> {
     match half {
         Some(Ok(known)) => match &known.settled.outcome {
             Answer::Found(Records::Addresses(addrs)) => Some((known, addrs)),
@@ -373,13 +376,13 @@ fn found(half: &Half) -> Option<(&CurrentAnswer, &Arc<[IpAddr]>)> {
 }
 
 /// Makes one of two halves.
-fn unite(ipv4: Half, ipv6: Half, first: usize) -> Result<Addresses, ResolveError> {
+fn unite(ipv4: FamilyAnswer, ipv6: FamilyAnswer, first: usize) -> Result<Addresses, ResolveError> {
     let errors = [&ipv4, &ipv6].into_iter().flatten().filter_map(|half| half.as_ref().err().copied());
     // What a server has said tells more than silence.
     let error = errors.clone().find(|error| !error.is_timeout()).or_else(|| errors.clone().next());
     let mut expires: Option<Instant> = None;
     let mut is_stale = false;
-    let mut take = |half: &Half| match found(half) {
+    let mut take = |half: &FamilyAnswer| match found(half) {
         Some((known, addrs)) => {
             expires = Some(expires.map_or(known.settled.expires, |at| at.min(known.settled.expires)));
             is_stale |= known.is_stale;

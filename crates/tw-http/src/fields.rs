@@ -387,6 +387,7 @@ impl Fields {
         }
     }
 
+    #[inline]
     fn value_piece(&mut self, value: Value<'_>) -> Piece {
         match value {
             Value::Static(value) => Piece::Static(value),

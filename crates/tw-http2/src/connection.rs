@@ -9,10 +9,10 @@ use tw_fields::{FieldSection, FieldWriter, TaskWaker};
 
 use crate::ErrorCode;
 use crate::config::Config;
-use crate::entry::Half;
+use crate::entry::ReceiveState;
 use crate::error::{ConnectionError, StreamError};
 use crate::settings::End;
-use crate::state::{Going, PendingEvent, State};
+use crate::state::{PendingEvent, Shutdown, State};
 use crate::stream::{self, Stream};
 
 /// One end of a connection.
@@ -118,7 +118,7 @@ impl Connection {
             self.0.change(|state| {
                 let id = state.next_id()?;
                 let entry = state.begin(id);
-                entry.outgoing.set(Half::Body);
+                entry.outgoing.set(ReceiveState::Body);
                 state.send_block(&entry, block, ends);
                 Ok(entry)
             })
@@ -160,7 +160,7 @@ impl Connection {
     /// Closes the connection and all its streams at once.
     pub fn close(&self, reason: ErrorCode) {
         self.0.change(|state| {
-            state.going = Going::Settled;
+            state.shutdown = Shutdown::Settled;
             state.break_off(ConnectionError::Local(reason, ""));
         });
     }

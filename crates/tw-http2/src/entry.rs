@@ -12,9 +12,9 @@ use crate::error::StreamError;
 pub(crate) struct Entry {
     pub(crate) id: u32,
     /// Direction from the peer.
-    pub(crate) incoming: Cell<Half>,
+    pub(crate) incoming: Cell<ReceiveState>,
     /// Direction to the peer.
-    pub(crate) outgoing: Cell<Half>,
+    pub(crate) outgoing: Cell<ReceiveState>,
     /// Send window, in bytes.
     pub(crate) room: Cell<i64>,
     /// Receive window, in bytes.
@@ -40,7 +40,7 @@ pub(crate) struct Entry {
 
 /// One direction of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Half {
+pub(crate) enum ReceiveState {
     /// The final header section is still to come.
     Head,
     /// Data, and trailers perhaps.
@@ -67,8 +67,8 @@ impl Entry {
     pub(crate) fn new(id: u32, room: u32, credit: u32, window: u32) -> Self {
         Self {
             id,
-            incoming: Cell::new(Half::Head),
-            outgoing: Cell::new(Half::Head),
+            incoming: Cell::new(ReceiveState::Head),
+            outgoing: Cell::new(ReceiveState::Head),
             room: Cell::new(room.into()),
             credit: Cell::new(credit.into()),
             window: Cell::new(window),
@@ -87,12 +87,12 @@ impl Entry {
 
     /// Returns true if both directions have ended.
     pub(crate) fn is_over(&self) -> bool {
-        self.incoming.get() == Half::Ended && self.outgoing.get() == Half::Ended
+        self.incoming.get() == ReceiveState::Ended && self.outgoing.get() == ReceiveState::Ended
     }
 
     /// Ends the peer's message.
     pub(crate) fn close_incoming(&self) {
-        self.incoming.set(Half::Ended);
+        self.incoming.set(ReceiveState::Ended);
         self.message.end();
     }
 

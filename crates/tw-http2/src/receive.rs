@@ -7,12 +7,12 @@ use std::rc::Rc;
 use self::field_sections::Block;
 use crate::ErrorCode;
 use crate::config::{PRIORITY_MAX, RESETS_UNSEEN_MAX};
-use crate::entry::{Entry, Half};
+use crate::entry::{Entry, ReceiveState};
 use crate::error::{ConnectionError, StreamError};
 use crate::frame::{self, Head, PAYLOAD_USUAL, WINDOW_MAX, WINDOW_USUAL, flag, kind};
 use crate::reader::Piece;
 use crate::settings::{Change, End, payload_max};
-use crate::state::{Going, LEAVING, PendingEvent, State};
+use crate::state::{LEAVING, PendingEvent, Shutdown, State};
 
 /// The stream stands before the value of a `PRIORITY_UPDATE`.
 const ID_SIZE: usize = 4;
@@ -200,9 +200,9 @@ impl State {
                 let said = payload.first_chunk().copied().unwrap_or_default();
                 if !head.has(flag::ACK) {
                     self.out.copy(&frame::ping(flag::ACK, said));
-                } else if said == LEAVING && self.going == Going::Announced {
+                } else if said == LEAVING && self.shutdown == Shutdown::Announced {
                     self.out.copy(&frame::go_away(self.last, ErrorCode::NO_ERROR));
-                    self.going = Going::Settled;
+                    self.shutdown = Shutdown::Settled;
                 }
                 Ok(())
             }
@@ -271,18 +271,18 @@ impl State {
             };
         };
         match entry.incoming.get() {
-            Half::Ended => self.stream_error(
+            ReceiveState::Ended => self.stream_error(
                 head.stream,
                 ErrorCode::STREAM_CLOSED,
                 "sent DATA frame for half-closed stream",
             ),
-            Half::Head => {
+            ReceiveState::Head => {
                 self.stream_error(head.stream, ErrorCode::PROTOCOL_ERROR, "sent unexpected http2 frame")
             }
-            Half::Body if len > entry.credit.get() => {
+            ReceiveState::Body if len > entry.credit.get() => {
                 self.stream_error(head.stream, ErrorCode::FLOW_CONTROL_ERROR, "violated flow control")
             }
-            Half::Body => {
+            ReceiveState::Body => {
                 entry.credit.set(entry.credit.get() - len);
                 self.frame.target = Some(entry);
                 Ok(())

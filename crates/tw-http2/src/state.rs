@@ -9,7 +9,7 @@ use tw_fields::FieldSection;
 
 use crate::ErrorCode;
 use crate::config::{Config, ERRORS_MAX, LOST_MAX};
-use crate::entry::{Entry, Half};
+use crate::entry::{Entry, ReceiveState};
 use crate::error::{ConnectionError, StreamError};
 use crate::frame::{self, Head, PAYLOAD_USUAL, PREFACE, WINDOW_MAX, WINDOW_USUAL, flag, kind};
 use crate::hpack::{Decoder, encode};
@@ -25,7 +25,7 @@ const NO_LAST: u32 = (1 << 31) - 1;
 
 /// Stages of a graceful shutdown by `GOAWAY`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Going {
+pub(crate) enum Shutdown {
     No,
     /// A first `GOAWAY` was sent; the peer may have begun streams before it arrived.
     Announced,
@@ -74,7 +74,7 @@ pub(crate) struct State {
     pub(crate) credit: i64,
     /// Consumed bytes that no `WINDOW_UPDATE` has announced yet.
     released: u32,
-    pub(crate) going: Going,
+    pub(crate) shutdown: Shutdown,
     /// Error code of the peer's `GOAWAY`.
     pub(crate) left: Option<ErrorCode>,
     pub(crate) connection_error: Option<ConnectionError>,
@@ -119,7 +119,7 @@ impl State {
             is_starved: false,
             credit: config.connection_window.max(WINDOW_USUAL).into(),
             released: 0,
-            going: Going::No,
+            shutdown: Shutdown::No,
             left: None,
             connection_error: None,
             errors: 0,
@@ -158,11 +158,11 @@ impl State {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.connection_error.is_none() && self.left.is_none() && self.going == Going::No
+        self.connection_error.is_none() && self.left.is_none() && self.shutdown == Shutdown::No
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        let is_settled = self.going == Going::Settled || self.left.is_some();
+        let is_settled = self.shutdown == Shutdown::Settled || self.left.is_some();
         self.connection_error.is_some() || is_settled && self.streams.is_empty()
     }
 
@@ -176,7 +176,7 @@ impl State {
     /// Fails a stream. Its owner gives back what it holds of the connection's window.
     pub(crate) fn fail_stream(&mut self, entry: &Entry, error: StreamError) {
         self.streams.remove(&entry.id);
-        if entry.incoming.get() != Half::Ended && !matches!(error, StreamError::Reset(_)) {
+        if entry.incoming.get() != ReceiveState::Ended && !matches!(error, StreamError::Reset(_)) {
             self.lose(entry.id);
         }
         entry.end(error);
@@ -274,18 +274,18 @@ impl State {
 
     /// Sends `GOAWAY`.
     pub(crate) fn leave(&mut self) {
-        if self.connection_error.is_some() || self.going != Going::No {
+        if self.connection_error.is_some() || self.shutdown != Shutdown::No {
             return;
         }
         match self.end {
             End::Client => {
                 self.out.copy(&frame::go_away(0, ErrorCode::NO_ERROR));
-                self.going = Going::Settled;
+                self.shutdown = Shutdown::Settled;
             }
             End::Server => {
                 self.out.copy(&frame::go_away(NO_LAST, ErrorCode::NO_ERROR));
                 self.out.copy(&frame::ping(0, LEAVING));
-                self.going = Going::Announced;
+                self.shutdown = Shutdown::Announced;
             }
         }
     }
@@ -306,7 +306,7 @@ impl State {
 
     /// Gives back bytes of the stream's window only.
     pub(crate) fn release_stream(&mut self, entry: &Entry, bytes: usize) {
-        if entry.incoming.get() == Half::Ended || entry.error.get().is_some() {
+        if entry.incoming.get() == ReceiveState::Ended || entry.error.get().is_some() {
             return;
         }
         entry.released.set(entry.released.get().saturating_add(bytes as u32));
@@ -321,7 +321,7 @@ impl State {
     pub(crate) fn raise_window(&mut self, entry: &Entry, to: u32) {
         let to = i64::from(to).min(WINDOW_MAX) as u32;
         let by = to.saturating_sub(entry.window.get());
-        if by == 0 || entry.incoming.get() == Half::Ended || entry.error.get().is_some() {
+        if by == 0 || entry.incoming.get() == ReceiveState::Ended || entry.error.get().is_some() {
             return;
         }
         entry.window.set(to);
@@ -390,7 +390,7 @@ impl State {
 
     fn has_sent(&mut self, entry: &Entry, ends: bool) {
         if ends {
-            entry.outgoing.set(Half::Ended);
+            entry.outgoing.set(ReceiveState::Ended);
             self.settle(entry);
         }
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tw_fields::{FieldWriter, Incoming, encode_section};
 
 use crate::connection::Shared;
-use crate::entry::{Entry, Half};
+use crate::entry::{Entry, ReceiveState};
 use crate::error::StreamError;
 use crate::hpack::encode;
 use crate::settings::End;
@@ -54,7 +54,7 @@ impl Stream {
     fn can_send(&self) -> Result<(), StreamError> {
         match self.entry.error.get() {
             Some(error) => Err(error),
-            None if self.entry.outgoing.get() == Half::Ended => {
+            None if self.entry.outgoing.get() == ReceiveState::Ended => {
                 Err(StreamError::Local(ErrorCode::NO_ERROR, ""))
             }
             None => Ok(()),
@@ -119,7 +119,7 @@ impl Stream {
         if let Some(trailers) = inbox.trailers.take() {
             return Poll::Ready(Ok(Some(Incoming::Trailers(trailers))));
         }
-        if self.entry.incoming.get() == Half::Ended {
+        if self.entry.incoming.get() == ReceiveState::Ended {
             return Poll::Ready(Ok(None));
         }
         match self.entry.error.get() {
@@ -152,7 +152,7 @@ impl Stream {
 
     /// Returns true if the peer has ended its message, even if parts of it are still unread.
     pub fn is_end_known(&self) -> bool {
-        self.entry.incoming.get() == Half::Ended
+        self.entry.incoming.get() == ReceiveState::Ended
     }
 
     /// Returns true if the peer has ended its message and all of it was read.
@@ -187,7 +187,7 @@ impl Drop for Stream {
         }
         self.shared.change(|state| {
             match self.entry.outgoing.get() {
-                Half::Ended if state.end == End::Server => state.discard_incoming(&self.entry),
+                ReceiveState::Ended if state.end == End::Server => state.discard_incoming(&self.entry),
                 _ => state.reset(&self.entry, ErrorCode::CANCEL),
             }
             state.release(held);

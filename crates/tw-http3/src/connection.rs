@@ -9,7 +9,7 @@ use tw_fields::{FieldSection, FieldWriter, TaskWaker, encode_section};
 
 use crate::ErrorCode;
 use crate::config::Config;
-use crate::entry::Half;
+use crate::entry::ReceiveState;
 use crate::error::{ConnectionError, StreamError};
 use crate::qpack::FIELD_CODING;
 use crate::settings::End;
@@ -153,7 +153,7 @@ impl Connection {
         let state = self.0.state.borrow();
         state.connection_error.is_none()
             && state.streams.get(&stream).is_none_or(|entry| {
-                entry.incoming.get() == Half::Head && !entry.has_fin.get() && !entry.is_blocked()
+                entry.incoming.get() == ReceiveState::Head && !entry.has_fin.get() && !entry.is_blocked()
             })
     }
 

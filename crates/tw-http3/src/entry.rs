@@ -17,7 +17,7 @@ const SHARED_MIN: usize = (4 << 10) + 1;
 pub(crate) struct Entry {
     pub(crate) id: u64,
     /// Direction from the peer.
-    pub(crate) incoming: Cell<Half>,
+    pub(crate) incoming: Cell<ReceiveState>,
     /// Direction to the peer: true once its last byte is in `out`.
     pub(crate) has_said_all: Cell<bool>,
     /// Received bytes that were not parsed.
@@ -40,7 +40,7 @@ pub(crate) struct Entry {
 
 /// Direction from the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Half {
+pub(crate) enum ReceiveState {
     /// The final header section is still to come.
     Head,
     /// Data, and trailers perhaps.
@@ -125,7 +125,7 @@ impl Entry {
     pub(crate) fn new(id: u64) -> Self {
         Self {
             id,
-            incoming: Cell::new(Half::Head),
+            incoming: Cell::new(ReceiveState::Head),
             has_said_all: Cell::new(false),
             raw: RefCell::default(),
             has_fin: Cell::new(false),
@@ -161,7 +161,7 @@ impl Entry {
 
     /// Returns true if both directions have ended.
     pub(crate) fn is_over(&self) -> bool {
-        self.incoming.get() == Half::Ended && self.is_finished()
+        self.incoming.get() == ReceiveState::Ended && self.is_finished()
     }
 
     /// Returns true if a complete section waits for insertions.
@@ -171,8 +171,8 @@ impl Entry {
 
     /// Returns true if the peer's message has ended and nothing of it is unread.
     pub(crate) fn has_ended(&self) -> bool {
-        self.incoming.get() == Half::Ended
-            || self.incoming.get() != Half::Head
+        self.incoming.get() == ReceiveState::Ended
+            || self.incoming.get() != ReceiveState::Head
                 && self.has_fin.get()
                 && self.raw.borrow().is_empty()
                 && self.reader.borrow().is_between()
@@ -181,7 +181,7 @@ impl Entry {
 
     /// Ends the peer's message.
     pub(crate) fn close_incoming(&self) {
-        self.incoming.set(Half::Ended);
+        self.incoming.set(ReceiveState::Ended);
         self.message.end();
     }
 

@@ -9,7 +9,7 @@
 use std::rc::Rc;
 
 use crate::ErrorCode;
-use crate::entry::{Entry, Half};
+use crate::entry::{Entry, ReceiveState};
 use crate::error::ConnectionError;
 use crate::state::{PendingEvent, State};
 
@@ -17,7 +17,7 @@ impl State {
     /// Moves received bytes to the request line until it is complete. Nothing that follows is part of the request.
     pub(crate) fn receive_line(&mut self, entry: &Rc<Entry>) -> Result<(), ConnectionError> {
         let bytes = entry.raw.take();
-        if entry.incoming.get() == Half::Head {
+        if entry.incoming.get() == ReceiveState::Head {
             let mut block = entry.block.borrow_mut();
             let room = (self.config.list_max as usize).saturating_sub(block.bytes.len());
             let len = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1).min(room);
@@ -26,13 +26,13 @@ impl State {
             self.payload_bytes += len as u64;
             if len == room || line.ends_with(b"\n") {
                 let line = std::mem::take(&mut block.bytes).into();
-                entry.incoming.set(Half::Body);
+                entry.incoming.set(ReceiveState::Body);
                 self.events.push_back(PendingEvent::RequestLine(entry.clone(), line));
             }
         }
         match entry.incoming.get() {
             _ if !entry.has_fin.get() => {}
-            Half::Head => {
+            ReceiveState::Head => {
                 let words = "ended hq stream without a request line";
                 self.stream_error(entry, ErrorCode::REQUEST_INCOMPLETE, words)?;
             }

@@ -7,13 +7,13 @@ use tw_fields::{FieldSection, Message};
 
 use crate::ErrorCode;
 use crate::config::{BLOCKED_BYTES_MAX, BLOCKED_STREAMS_MAX};
-use crate::entry::{Block, Entry, Half};
+use crate::entry::{Block, Entry, ReceiveState};
 use crate::error::ConnectionError;
 use crate::frame::{Head, kind};
 use crate::qpack::DecodedSection;
 use crate::reader::Piece;
 use crate::settings::End;
-use crate::state::{Going, PendingEvent, Protocol, State, qpack_error};
+use crate::state::{PendingEvent, Protocol, Shutdown, State, qpack_error};
 
 /// Next part of a message.
 pub(crate) enum Part {
@@ -80,8 +80,8 @@ impl State {
             Some(entry) => entry.clone(),
             // A response that nobody waits for any more.
             None if self.end == End::Client => return Ok(()),
-            None => match self.going {
-                Going::Settled(last) if id >= last => {
+            None => match self.shutdown {
+                Shutdown::Settled(last) if id >= last => {
                     self.reject(id);
                     return Ok(());
                 }
@@ -103,7 +103,7 @@ impl State {
     /// Reads the header section of a request, from which on its owner reads.
     fn begin_request(&mut self, entry: &Rc<Entry>) -> Result<(), ConnectionError> {
         if self.end == End::Server
-            && entry.incoming.get() == Half::Head
+            && entry.incoming.get() == ReceiveState::Head
             && let Some(Part::Head(list)) = self.next_part(entry)?
         {
             self.events.push_back(PendingEvent::Request(entry.clone(), list));
@@ -127,7 +127,7 @@ impl State {
             let bytes = std::mem::take(&mut entry.block.borrow_mut().bytes);
             return self.section(entry, &bytes, required);
         }
-        while entry.error.get().is_none() && entry.incoming.get() != Half::Ended {
+        while entry.error.get().is_none() && entry.incoming.get() != ReceiveState::Ended {
             let piece = entry.reader.borrow_mut().next(&mut entry.raw.borrow_mut());
             match (piece, entry.frame.get()) {
                 (Some(Piece::Head(head)), _) => {
@@ -156,7 +156,7 @@ impl State {
                     let words = "ended http3 stream within a frame";
                     return Err(ConnectionError::Local(ErrorCode::FRAME_ERROR, words));
                 }
-                (None, _) if entry.incoming.get() == Half::Head => {
+                (None, _) if entry.incoming.get() == ReceiveState::Head => {
                     let code = match self.end {
                         End::Server => ErrorCode::REQUEST_INCOMPLETE,
                         End::Client => ErrorCode::MESSAGE_ERROR,
@@ -175,8 +175,8 @@ impl State {
 
     /// Checks a frame of a request stream by its header.
     fn check_frame(&self, entry: &Entry, head: Head) -> Result<(), ConnectionError> {
-        let is_before = entry.incoming.get() == Half::Head;
-        let is_behind = entry.incoming.get() == Half::Trailers;
+        let is_before = entry.incoming.get() == ReceiveState::Head;
+        let is_behind = entry.incoming.get() == ReceiveState::Trailers;
         match head.kind {
             kind::DATA if is_before => Err(unexpected("sent DATA frame before HEADERS frame")),
             kind::DATA if is_behind => Err(unexpected("sent DATA frame after trailer")),
@@ -234,8 +234,8 @@ impl State {
 
     fn message(&self, entry: &Entry) -> Message {
         match (self.end, entry.incoming.get()) {
-            (End::Server, Half::Head) => Message::Request,
-            (End::Client, Half::Head) => Message::Response,
+            (End::Server, ReceiveState::Head) => Message::Request,
+            (End::Client, ReceiveState::Head) => Message::Response,
             _ => Message::Trailers,
         }
     }
@@ -288,18 +288,18 @@ impl State {
 
     /// Processes a decoded section.
     fn list(&mut self, entry: &Entry, list: FieldSection) -> Result<Part, ConnectionError> {
-        if entry.incoming.get() != Half::Head {
+        if entry.incoming.get() != ReceiveState::Head {
             if list.malformed().is_some() {
                 entry.message.set_malformed();
             }
-            entry.incoming.set(Half::Trailers);
+            entry.incoming.set(ReceiveState::Trailers);
             return Ok(Part::Trailers(list));
         }
         let is_interim = self.end == End::Client && (100..200).contains(&list.status()) && !list.ends();
         if is_interim {
             return Ok(Part::Head(list));
         }
-        entry.incoming.set(Half::Body);
+        entry.incoming.set(ReceiveState::Body);
         entry.message.begin(&list);
         if list.ends() {
             entry.close_incoming();
@@ -318,7 +318,7 @@ impl State {
         let ready: Vec<_> = self.blocked.iter().filter(is_ready).cloned().collect();
         for entry in ready {
             match self.end {
-                End::Server if entry.incoming.get() == Half::Head => self.begin_request(&entry)?,
+                End::Server if entry.incoming.get() == ReceiveState::Head => self.begin_request(&entry)?,
                 _ => entry.came.wake(),
             }
         }

@@ -10,7 +10,7 @@ use tw_fields::FieldSection;
 use crate::ErrorCode;
 use crate::config::{Config, ERRORS_MAX, RESETS_UNSEEN_MAX, TABLE_CAPACITY};
 use crate::connection::{LocalStream, Signal};
-use crate::entry::{Entry, Half};
+use crate::entry::{Entry, ReceiveState};
 use crate::error::{ConnectionError, StreamError};
 use crate::frame::{self, Head, kind, stream_type};
 use crate::qpack::{self, Decoder};
@@ -33,7 +33,7 @@ pub(crate) enum Protocol {
 
 /// Stages of a graceful shutdown by `GOAWAY`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Going {
+pub(crate) enum Shutdown {
     No,
     /// A first `GOAWAY` was sent; the peer may have begun streams before it arrived.
     Announced,
@@ -79,7 +79,7 @@ pub(crate) struct State {
     has_decoder_stream: bool,
     /// The request stream behind the latest that the peer has opened.
     pub(crate) next_request: u64,
-    pub(crate) going: Going,
+    pub(crate) shutdown: Shutdown,
     /// Identifier in the peer's latest `GOAWAY`.
     pub(crate) left: Option<u64>,
     /// The peer's `MAX_PUSH_ID`.
@@ -119,7 +119,7 @@ impl State {
             control_out,
             has_decoder_stream: false,
             next_request: 0,
-            going: Going::No,
+            shutdown: Shutdown::No,
             left: None,
             push_max: None,
             connection_error: None,
@@ -148,12 +148,12 @@ impl State {
 
     pub(crate) fn is_open(&self) -> bool {
         let has_left = self.left.is_some() && self.end == End::Client;
-        self.connection_error.is_none() && !has_left && self.going == Going::No
+        self.connection_error.is_none() && !has_left && self.shutdown == Shutdown::No
     }
 
     pub(crate) fn is_over(&self) -> bool {
         let is_settled =
-            matches!(self.going, Going::Settled(_)) || !self.is_open() && self.end == End::Client;
+            matches!(self.shutdown, Shutdown::Settled(_)) || !self.is_open() && self.end == End::Client;
         self.connection_error.is_some() || is_settled && self.streams.is_empty()
     }
 
@@ -168,7 +168,7 @@ impl State {
     fn remove(&mut self, entry: &Entry) {
         self.streams.remove(&entry.id);
         self.unblock(entry);
-        if entry.incoming.get() != Half::Ended {
+        if entry.incoming.get() != ReceiveState::Ended {
             self.decoder.cancel(entry.id);
         }
     }
@@ -212,7 +212,7 @@ impl State {
         self.remove(&entry);
         entry.end(StreamError::Reset(code));
         if !entry.is_seen.get() && self.end == End::Server {
-            if entry.incoming.get() == Half::Head {
+            if entry.incoming.get() == ReceiveState::Head {
                 self.events.push_back(PendingEvent::Canceled);
             }
             self.count_unseen()?;
@@ -251,7 +251,7 @@ impl State {
 
     /// Tells the peer that nothing more of its message is wanted.
     fn stop(&mut self, entry: &Entry, code: ErrorCode) {
-        if entry.incoming.get() != Half::Ended && !entry.has_fin.get() {
+        if entry.incoming.get() != ReceiveState::Ended && !entry.has_fin.get() {
             self.signals.push_back(Signal::StopSending { stream: entry.id, code });
         }
     }
@@ -314,16 +314,16 @@ impl State {
 
     /// Sends `GOAWAY`: the first one of a server lets requests in transit arrive, the second one names the last request.
     pub(crate) fn send_goaway(&mut self, is_last: bool) {
-        let (id, going) = match (self.end, self.going) {
-            (_, Going::Settled(_)) => return,
+        let (id, shutdown) = match (self.end, self.shutdown) {
+            (_, Shutdown::Settled(_)) => return,
             // A push identifier: none is processed.
-            (End::Client, _) => (0, Going::Settled(0)),
-            (End::Server, _) if is_last => (self.next_request, Going::Settled(self.next_request)),
-            (End::Server, Going::Announced) => return,
-            (End::Server, Going::No) => (NO_LAST, Going::Announced),
+            (End::Client, _) => (0, Shutdown::Settled(0)),
+            (End::Server, _) if is_last => (self.next_request, Shutdown::Settled(self.next_request)),
+            (End::Server, Shutdown::Announced) => return,
+            (End::Server, Shutdown::No) => (NO_LAST, Shutdown::Announced),
         };
         if self.connection_error.is_none() {
-            self.going = going;
+            self.shutdown = shutdown;
             if self.protocol == Protocol::Http3 {
                 self.control_out.extend_from_slice(&frame::number(kind::GOAWAY, id));
             }

@@ -8,7 +8,7 @@ use tw_fields::{FieldWriter, Incoming, encode_section};
 
 use crate::ErrorCode;
 use crate::connection::Shared;
-use crate::entry::{Entry, Half};
+use crate::entry::{Entry, ReceiveState};
 use crate::error::StreamError;
 use crate::qpack::FIELD_CODING;
 use crate::receive::Part;
@@ -126,7 +126,7 @@ impl Stream {
         }
         match self.entry.error.get() {
             // A message that had ended before the error is complete.
-            Some(_) if self.entry.incoming.get() == Half::Ended => Poll::Ready(Ok(None)),
+            Some(_) if self.entry.incoming.get() == ReceiveState::Ended => Poll::Ready(Ok(None)),
             Some(error) => Poll::Ready(Err(error)),
             None => {
                 self.entry.came.register(cx);

@@ -43,7 +43,7 @@ struct Allowance {
 
 /// Room for what the engine makes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum SendAllowance {
     /// Nothing may leave.
     Closed,
     /// One packet of at most this size, which is less than that of a datagram.
@@ -165,19 +165,19 @@ impl PeerAddress {
     }
 
     /// Room on a path whose datagrams have the size `mtu`.
-    pub(crate) fn room(&mut self, mtu: impl FnOnce() -> usize) -> Room {
+    pub(crate) fn room(&mut self, mtu: impl FnOnce() -> usize) -> SendAllowance {
         if self.candidate.is_none() && !self.is_unproved {
-            return Room::Open;
+            return SendAllowance::Open;
         }
         if std::mem::take(&mut self.owes_old_challenge) {
-            return Room::Datagram;
+            return SendAllowance::Datagram;
         }
         let left = self.left(self.current());
         match usize::try_from(left).unwrap_or(usize::MAX) {
-            left if left >= mtu() => Room::Datagram,
+            left if left >= mtu() => SendAllowance::Datagram,
             // Packets of a handshake cannot be limited.
-            _ if self.is_unproved || left < PACKET_MIN => Room::Closed,
-            left => Room::Packet(left),
+            _ if self.is_unproved || left < PACKET_MIN => SendAllowance::Closed,
+            left => SendAllowance::Packet(left),
         }
     }
 
@@ -220,17 +220,17 @@ mod tests {
     #[test]
     fn three_times_its_bytes_leave_for_an_address() {
         let mut peer = PeerAddress::new(address(1));
-        assert_eq!(peer.room(|| 1200), Room::Open);
+        assert_eq!(peer.room(|| 1200), SendAllowance::Open);
         assert!(peer.take(address(1), 1 << 40) && !peer.take(address(2), 1));
         peer.set_unproved(1000);
-        assert_eq!(peer.room(|| 1200), Room::Datagram);
+        assert_eq!(peer.room(|| 1200), SendAllowance::Datagram);
         assert!(peer.take(address(1), 2000) && !peer.take(address(1), 1001));
         // Bytes of another address do not count.
         peer.note_received(address(2), 5000);
-        assert_eq!(peer.room(|| 1200), Room::Closed);
+        assert_eq!(peer.room(|| 1200), SendAllowance::Closed);
         assert!(peer.take(address(1), 1000) && !peer.take(address(1), 1));
         peer.prove_first();
-        assert_eq!(peer.room(|| 1200), Room::Open);
+        assert_eq!(peer.room(|| 1200), SendAllowance::Open);
         assert!(!peer.take(address(2), 1));
     }
 
@@ -239,12 +239,12 @@ mod tests {
         let mut peer = PeerAddress::new(address(1));
         peer.note_received(address(2), 46);
         assert_eq!(peer.follow(address(2), false), Some(Migration::Started));
-        assert_eq!(peer.room(|| 1200), Room::Datagram, "the old address is validated");
-        assert_eq!(peer.room(|| 1200), Room::Packet(138));
+        assert_eq!(peer.room(|| 1200), SendAllowance::Datagram, "the old address is validated");
+        assert_eq!(peer.room(|| 1200), SendAllowance::Packet(138));
         assert!(peer.take(address(2), 100));
-        assert_eq!(peer.room(|| 1200), Room::Closed);
+        assert_eq!(peer.room(|| 1200), SendAllowance::Closed);
         assert_eq!(peer.follow(address(2), true), Some(Migration::Complete));
-        assert_eq!((peer.room(|| 1200), peer.validated()), (Room::Open, address(2)));
+        assert_eq!((peer.room(|| 1200), peer.validated()), (SendAllowance::Open, address(2)));
         // The way back has to be proved, too.
         assert_eq!(peer.follow(address(1), true), Some(Migration::Started));
         assert!(!peer.take(address(1), 1) && peer.take(address(2), 1));

@@ -19,7 +19,7 @@ use crate::connection::remember;
 use crate::endpoint::{Driver, EndpointState};
 use crate::error::ConnectionError;
 use crate::path_watch::{PacketLimits, PathWatch, Receiver};
-use crate::peer_address::{DATAGRAM_MIN, PeerAddress, Room};
+use crate::peer_address::{DATAGRAM_MIN, PeerAddress, SendAllowance};
 use crate::qlog::{Migration, Recorder};
 use crate::silence::SilenceWatch;
 use crate::stream_id::StreamId;
@@ -202,20 +202,20 @@ impl Shared {
             let mut peer = self.peer.borrow_mut();
             (peer.room(|| mtu(engine)), peer.limits_responses())
         };
-        if let Room::Packet(size) = room
+        if let SendAllowance::Packet(size) = room
             && mtu(engine) > DATAGRAM_MIN
         {
             // The port has changed, not the address, so the engine goes on with the MTU of the old path, of which nothing is known here.
             engine.path_changed(now);
             if size >= DATAGRAM_MIN {
-                room = Room::Datagram;
+                room = SendAllowance::Datagram;
             }
         }
         let (segments, size) = match room {
-            Room::Closed => return Made::Nothing,
-            Room::Packet(size) => (1, Some(size)),
-            Room::Datagram => (1, None),
-            Room::Open => (segments_max, None),
+            SendAllowance::Closed => return Made::Nothing,
+            SendAllowance::Packet(size) => (1, Some(size)),
+            SendAllowance::Datagram => (1, None),
+            SendAllowance::Open => (segments_max, None),
         };
         self.watch.limit(PacketLimits { size, small_responses: limits_responses });
         let transmit = engine.poll_transmit(now, segments, buffer);

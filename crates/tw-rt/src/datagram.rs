@@ -230,8 +230,8 @@ impl SegmentUse {
             let may_be_sent = self.is_on.get() && datagrams(first) <= SEGMENTS_MAX as u64;
             if first.segment.is_some() && !may_be_sent {
                 match self.send_split(fd, first, &mut outcome) {
-                    Room::Some => continue,
-                    Room::Full => break,
+                    BatchRoom::Some => continue,
+                    BatchRoom::Full => break,
                 }
             }
             let joining = self.joining(fd, rest);
@@ -243,7 +243,7 @@ impl SegmentUse {
                     if Errno::from_io_error(&error) == Some(Errno::IO) {
                         self.is_on.set(false);
                     }
-                    if self.send_split(fd, first, &mut outcome) == Room::Full {
+                    if self.send_split(fd, first, &mut outcome) == BatchRoom::Full {
                         break;
                     }
                 }
@@ -252,7 +252,7 @@ impl SegmentUse {
                         self.is_on.set(false);
                     }
                     let joined = rest.get(..joined_count(rest, joining)).unwrap_or_default();
-                    if self.send_separately(fd, joined, &mut outcome) == Room::Full {
+                    if self.send_separately(fd, joined, &mut outcome) == BatchRoom::Full {
                         break;
                     }
                 }
@@ -268,23 +268,23 @@ impl SegmentUse {
         fd: BorrowedFd<'_>,
         messages: &[OutgoingMessage<'_>],
         outcome: &mut SendOutcome,
-    ) -> Room {
+    ) -> BatchRoom {
         let mut left = messages;
         while !left.is_empty() {
             match tw_sys::datagram::send(fd, left, Joining::Separate) {
-                Ok(0) => return Room::Full,
+                Ok(0) => return BatchRoom::Full,
                 Ok(count) => {
                     left.iter().take(count).for_each(|message| outcome.count(message));
                     left = left.get(count..).unwrap_or_default();
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Room::Full,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return BatchRoom::Full,
                 Err(error) => {
                     outcome.fail(error);
                     left = left.get(1..).unwrap_or_default();
                 }
             }
         }
-        Room::Some
+        BatchRoom::Some
     }
 
     /// Sends the datagrams of one message each for itself. What the socket does not take of them is lost.
@@ -293,25 +293,25 @@ impl SegmentUse {
         fd: BorrowedFd<'_>,
         message: &OutgoingMessage<'_>,
         outcome: &mut SendOutcome,
-    ) -> Room {
+    ) -> BatchRoom {
         let size = usize::from(message.segment.unwrap_or(u16::MAX)).max(1);
         let parts =
             message.bytes.chunks(size).map(|bytes| OutgoingMessage { bytes, segment: None, ..*message });
         let parts: Vec<_> = parts.collect();
         let sent = self.send(fd, &parts);
         if sent.done == 0 && !parts.is_empty() {
-            return Room::Full;
+            return BatchRoom::Full;
         }
         outcome.done += 1;
         outcome.datagrams += sent.datagrams;
         outcome.bytes += sent.bytes;
         outcome.error = outcome.error.take().or(sent.error);
-        Room::Some
+        BatchRoom::Some
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Room {
+enum BatchRoom {
     Some,
     Full,
 }

@@ -257,7 +257,7 @@ impl Turns {
 
     /// Counts the turn that ends at `now`, if one is going on.
     fn end(&self, now: Instant) {
-        let Some((turn, culprit)) = watch::end_turn(now) else { return };
+        let Some((turn, slowest_task)) = watch::end_turn(now) else { return };
         let (parts, major_faults) = turn_parts::end_turn(now, turn);
         let ns = nanoseconds(turn);
         self.stats.blocked.record_own_ns(ns);
@@ -273,7 +273,7 @@ impl Turns {
             let cause = parts.cause(self.options.stall_threshold);
             self.stats.part(cause).stalls.add(1);
             if let Some(report) = &self.options.on_stall {
-                report(&Stall { index: self.options.index, turn, cause, parts, major_faults, culprit });
+                report(&Stall { index: self.options.index, turn, cause, parts, major_faults, slowest_task });
             }
         }
     }
@@ -418,9 +418,10 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
         });
         let subject = Subject { kind: "connection", id: 42 };
-        let named = |stall: &&Stall| stall.culprit.is_some_and(|culprit| culprit.subject == subject);
+        let named =
+            |stall: &&Stall| stall.slowest_task.is_some_and(|slowest_task| slowest_task.subject == subject);
         let stall = stalls.iter().find(named).unwrap();
-        assert_eq!((stall.index, stall.culprit.unwrap().operation), (7, Some("regex")));
+        assert_eq!((stall.index, stall.slowest_task.unwrap().operation), (7, Some("regex")));
         assert!(stall.turn >= Duration::from_millis(30), "{stall:?}");
         let counted = |cause| stats.part(cause).stalls.value();
         assert_eq!(Cause::ALL.map(counted).iter().sum::<u64>(), stalls.len() as u64);

@@ -32,7 +32,7 @@ pub struct Subject {
 
 /// The task that took the largest part of a long turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Culprit {
+pub struct SlowestTask {
     /// Subject of the task.
     pub subject: Subject,
     /// The operation named with [`operation`] that took most of it, if any.
@@ -55,7 +55,7 @@ pub struct Stall {
     /// Pages that were waited for, as far as the kernel had counted them by the end.
     pub major_faults: u64,
     /// Task that took longest; `None` when no single task ran across a timer tick.
-    pub culprit: Option<Culprit>,
+    pub slowest_task: Option<SlowestTask>,
 }
 
 #[derive(Clone, Copy)]
@@ -72,7 +72,7 @@ struct Local {
     poll_ns: Cell<u64>,
     /// The longest operation of the poll that is going on.
     poll_operation: Cell<Option<Running>>,
-    culprit: Cell<Option<Culprit>>,
+    slowest_task: Cell<Option<SlowestTask>>,
     /// Polls left until the root future is woken to begin a new turn.
     polls_left: Cell<u32>,
     polls_per_turn: Cell<u32>,
@@ -90,7 +90,7 @@ thread_local! {
             tick: Cell::new(0),
             poll_ns: Cell::new(0),
             poll_operation: Cell::new(None),
-            culprit: Cell::new(None),
+            slowest_task: Cell::new(None),
             polls_left: Cell::new(u32::MAX),
             polls_per_turn: Cell::new(u32::MAX),
             due: Cell::new(false),
@@ -128,7 +128,7 @@ impl fmt::Display for Stall {
         let part = self.parts.of(self.cause).as_millis();
         let turn = self.turn.as_millis();
         write!(f, "event loop of worker {} {what} for {part} ms of a turn of {turn} ms", self.index)?;
-        if let Some(Culprit { subject, operation, took }) = self.culprit {
+        if let Some(SlowestTask { subject, operation, took }) = self.slowest_task {
             write!(f, ", {} ms by {}", took.as_millis(), subject)?;
             operation.map_or(Ok(()), |operation| write!(f, " ({operation})"))?;
         }
@@ -209,8 +209,8 @@ impl Local {
         let took = Duration::from_nanos(self.poll_ns.take());
         let Some(subject) = doing.subject() else { return };
         let operation = self.poll_operation.take().map(|longest| longest.operation);
-        if self.culprit.get().is_none_or(|longest| longest.took < took) {
-            self.culprit.set(Some(Culprit { subject, operation, took }));
+        if self.slowest_task.get().is_none_or(|longest| longest.took < took) {
+            self.slowest_task.set(Some(SlowestTask { subject, operation, took }));
         }
     }
 }
@@ -275,10 +275,10 @@ pub(crate) fn rest() {
 }
 
 /// Ends the current turn, if any, and returns its length and the task that took longest.
-pub(crate) fn end_turn(now: Instant) -> Option<(Duration, Option<Culprit>)> {
+pub(crate) fn end_turn(now: Instant) -> Option<(Duration, Option<SlowestTask>)> {
     LOCAL.with(|local| {
         let start = local.turn_start.take()?;
-        Some((now.saturating_duration_since(start), local.culprit.take()))
+        Some((now.saturating_duration_since(start), local.slowest_task.take()))
     })
 }
 
@@ -318,20 +318,23 @@ mod tests {
     #[test]
     fn stalls_read_as_log_lines() {
         let ms = Duration::from_millis;
-        let culprit =
-            |id, operation| Culprit { subject: Subject { kind: "connection", id }, operation, took: ms(28) };
+        let slowest_task = |id, operation| SlowestTask {
+            subject: Subject { kind: "connection", id },
+            operation,
+            took: ms(28),
+        };
         let cases = [
             (Cause::Running, 0, None, "computed for 16 ms of a turn of 31 ms"),
             (
                 Cause::Running,
                 0,
-                Some(culprit(42, Some("regex"))),
+                Some(slowest_task(42, Some("regex"))),
                 "computed for 16 ms of a turn of 31 ms, 28 ms by connection 42 (regex)",
             ),
             (
                 Cause::Processor,
                 0,
-                Some(culprit(0, None)),
+                Some(slowest_task(0, None)),
                 "had no processor for 3 ms of a turn of 31 ms, 28 ms by connection",
             ),
             (
@@ -343,13 +346,13 @@ mod tests {
             (
                 Cause::Kernel,
                 2,
-                Some(culprit(42, None)),
+                Some(slowest_task(42, None)),
                 "was blocked in the kernel for 12 ms of a turn of 31 ms, 28 ms by connection 42, 2 major page faults",
             ),
         ];
-        for (cause, major_faults, culprit, expected) in cases {
+        for (cause, major_faults, slowest_task, expected) in cases {
             let parts = TurnParts::new(ms(16), ms(3), ms(12));
-            let stall = Stall { index: 3, turn: ms(31), cause, parts, major_faults, culprit };
+            let stall = Stall { index: 3, turn: ms(31), cause, parts, major_faults, slowest_task };
             assert_eq!(stall.to_string(), format!("event loop of worker 3 {expected}"));
         }
     }

@@ -22,7 +22,7 @@ use rustix::io::{Errno, pread, pwrite, retry_on_intr};
 
 use crate::fault::lock;
 use crate::inodes::{Identity, Inodes};
-use crate::store::{Change, DirEntry, Owner, ROOT, Room, Store};
+use crate::store::{Change, DirEntry, FreeSpace, Owner, ROOT, Store};
 
 /// Flags of the opener that the file below gets. Offsets are always given, and direct I/O would need aligned buffers.
 const KEPT_FLAGS: OFlags = OFlags::ACCMODE.union(OFlags::DSYNC).union(OFlags::SYNC).union(OFlags::EXCL);
@@ -312,9 +312,9 @@ impl Store for Directory {
         Ok(list)
     }
 
-    fn room(&self) -> Result<Room, Errno> {
+    fn room(&self) -> Result<FreeSpace, Errno> {
         let room = fstatvfs(&self.root)?;
-        Ok(Room {
+        Ok(FreeSpace {
             // Blocks are counted in fragments.
             block_size: u32::try_from(room.f_frsize).unwrap_or(u32::MAX),
             blocks: [room.f_blocks, room.f_bfree, room.f_bavail],

@@ -17,7 +17,7 @@ use fuser::{
 use rustix::io::Errno;
 
 use crate::fault::{Faults, Op, Verdict, lock};
-use crate::store::{Change, DirEntry, Owner, Room, Store};
+use crate::store::{Change, DirEntry, FreeSpace, Owner, Store};
 
 /// Requests the kernel may have outstanding: more than any test holds, so that those held block no others.
 const BACKGROUND_COUNT: u16 = 4096;
@@ -80,7 +80,7 @@ impl<S> Shared<S> {
 
 impl<S: Store> Shared<S> {
     /// Room on the disk, which is full with what the settings say.
-    fn room(&self) -> Result<Room, Errno> {
+    fn room(&self) -> Result<FreeSpace, Errno> {
         let mut room = self.store.room()?;
         if let Some(capacity) = self.faults.settings().capacity() {
             let size = u64::from(room.block_size.max(1));
@@ -374,7 +374,7 @@ impl<S: Store> Filesystem for Front<S> {
     fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
         let operation = |shared: &Shared<S>| shared.room();
         self.answer_for(Op::Statfs, ino, reply, operation, |reply, _, room| {
-            let Room { block_size, blocks: [all, free, available], files, free_files } = room;
+            let FreeSpace { block_size, blocks: [all, free, available], files, free_files } = room;
             reply.statfs(all, free, available, files, free_files, block_size, 255, block_size);
         });
     }

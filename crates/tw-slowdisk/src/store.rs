@@ -41,7 +41,7 @@ pub struct DirEntry {
 
 /// Room on the disk.
 #[derive(Debug, Clone, Copy)]
-pub struct Room {
+pub struct FreeSpace {
     pub(crate) block_size: u32,
     /// Blocks in all, free, and free for users who are not root.
     pub(crate) blocks: [u64; 3],
@@ -101,7 +101,7 @@ pub trait Store: Send + Sync + 'static {
     /// Names in a directory, with `.` and `..`.
     fn list(&self, ino: u64) -> Result<Vec<DirEntry>, Errno>;
     /// Room on the disk.
-    fn room(&self) -> Result<Room, Errno>;
+    fn room(&self) -> Result<FreeSpace, Errno>;
     /// Bytes in all files.
     fn used(&self) -> u64;
 }

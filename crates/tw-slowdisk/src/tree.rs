@@ -12,7 +12,7 @@ use fuser::{FileAttr, FileType, INodeNo};
 use rustix::io::Errno;
 
 use crate::fault::lock;
-use crate::store::{Change, DirEntry, Owner, ROOT, Room, Store};
+use crate::store::{Change, DirEntry, FreeSpace, Owner, ROOT, Store};
 
 /// Size of the disk in `statfs`, in bytes.
 const CAPACITY: u64 = 1 << 30;
@@ -170,10 +170,15 @@ impl Store for Memory {
         Ok(list)
     }
 
-    fn room(&self) -> Result<Room, Errno> {
+    fn room(&self) -> Result<FreeSpace, Errno> {
         let blocks = CAPACITY / u64::from(BLOCK_SIZE);
         let free = blocks.saturating_sub(self.used().div_ceil(u64::from(BLOCK_SIZE)));
-        Ok(Room { block_size: BLOCK_SIZE, blocks: [blocks, free, free], files: blocks, free_files: free })
+        Ok(FreeSpace {
+            block_size: BLOCK_SIZE,
+            blocks: [blocks, free, free],
+            files: blocks,
+            free_files: free,
+        })
     }
 
     fn used(&self) -> u64 {

@@ -29,7 +29,7 @@ tw_base::limits! {
 
 /// Protocol below TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Carrier {
+pub enum TlsTransport {
     /// TCP, or a stream of bytes like it.
     Tcp,
     /// QUIC.
@@ -66,11 +66,11 @@ impl Fingerprint {
             return None;
         }
         let body = client_hello::message(bytes).ok()?;
-        Some(Self::of(&Lists::read(&body)?, Carrier::Tcp))
+        Some(Self::of(&Lists::read(&body)?, TlsTransport::Tcp))
     }
 
     /// Fingerprint of a client hello without records: a message with its header of four bytes.
-    pub fn of_message(message: &[u8], carrier: Carrier) -> Option<Self> {
+    pub fn of_message(message: &[u8], carrier: TlsTransport) -> Option<Self> {
         let body = message.get(4..).filter(|body| body.len() <= FINGERPRINT_HELLO_MAX)?;
         Some(Self::of(&Lists::read(body)?, carrier))
     }
@@ -80,7 +80,7 @@ impl Fingerprint {
         hex(&Md5::digest(self.ja3.as_bytes()))
     }
 
-    fn of(lists: &Lists, carrier: Carrier) -> Self {
+    fn of(lists: &Lists, carrier: TlsTransport) -> Self {
         Self { ja3: lists.ja3().into(), ja4: lists.ja4(carrier).into() }
     }
 }
@@ -127,10 +127,10 @@ impl Lists {
         out
     }
 
-    fn ja4(&self, carrier: Carrier) -> String {
+    fn ja4(&self, carrier: TlsTransport) -> String {
         let carrier = match carrier {
-            Carrier::Tcp => 't',
-            Carrier::Quic => 'q',
+            TlsTransport::Tcp => 't',
+            TlsTransport::Quic => 'q',
         };
         let version = match usual(&self.versions).max().unwrap_or(self.version) {
             0x0304 => "13",
@@ -271,7 +271,7 @@ mod tests {
             [&[1][..], &(body.len() as u32).to_be_bytes()[1..], &body].concat()
         };
         let of = |lists: &Lists, carrier| Fingerprint::of_message(&message(lists), carrier).unwrap();
-        let found = of(&example(), Carrier::Tcp);
+        let found = of(&example(), TlsTransport::Tcp);
         assert_eq!(&*found.ja4, "t13d1516h2_8daaf6152771_e5627efa2ab1");
         assert_eq!(
             &*found.ja3,
@@ -280,7 +280,7 @@ mod tests {
         );
         // Without signature algorithms, in the same description.
         let without = Lists { schemes: Vec::new(), ..example() };
-        assert!(of(&without, Carrier::Quic).ja4.starts_with("q13d1516h2_8daaf6152771_6d807ffa2a79"));
+        assert!(of(&without, TlsTransport::Quic).ja4.starts_with("q13d1516h2_8daaf6152771_6d807ffa2a79"));
         let records =
             [&[22, 3, 1][..], &(message(&example()).len() as u16).to_be_bytes(), &message(&example())];
         assert_eq!(Fingerprint::of_records(&records.concat()), Some(found));
@@ -297,7 +297,7 @@ mod tests {
             formats: vec![0],
             ..Lists::default()
         };
-        let found = of(&old, Carrier::Tcp);
+        let found = of(&old, TlsTransport::Tcp);
         assert_eq!(found.ja3_hash(), "2aef69b4ba1938c3a400de4188743185");
         assert!(found.ja4.starts_with("t10d360400_"), "{}", found.ja4);
     }
@@ -326,10 +326,10 @@ mod tests {
             assert!(Lists::read(&body[..end]).is_none() || end == 2 + RANDOM + 33 + 2 + 32 + 2, "{end}");
         }
         let empty = Lists { suites: Vec::new(), extensions: Vec::new(), ..Lists::default() };
-        assert_eq!(empty.ja4(Carrier::Tcp), "t00i000000_000000000000_000000000000");
+        assert_eq!(empty.ja4(TlsTransport::Tcp), "t00i000000_000000000000_000000000000");
         let large = Lists { suites: vec![1; 9000], ..example() };
         let body = self::body(&large);
-        assert_eq!(Fingerprint::of_message(&[&[1, 0, 0, 0][..], &body].concat(), Carrier::Quic), None);
+        assert_eq!(Fingerprint::of_message(&[&[1, 0, 0, 0][..], &body].concat(), TlsTransport::Quic), None);
         assert_eq!(Fingerprint::of_records(b"GET / HTTP/1.1\r\n\r\n"), None);
     }
 }

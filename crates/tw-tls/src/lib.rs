@@ -44,7 +44,7 @@ mod x509;
 pub use chain::{ChainError, authorities, chain};
 pub use client_config::{BUNDLES, client_config};
 pub use context::{SessionIdContext, SessionsInContext, digest};
-pub use fingerprint::{Carrier, Fingerprint};
+pub use fingerprint::{Fingerprint, TlsTransport};
 pub use identity::{Identity, IdentityError};
 pub use key::{Cost, Key, KeyError, Kind};
 pub use password::{PasswordError, Passwords};

@@ -304,7 +304,7 @@ impl Applier {
                 self.problems.extend(site.problems.iter().cloned());
                 continue;
             }
-            match self.culprit(&site, &error).filter(|name| !bad.contains_key(name)) {
+            match self.slowest_task(&site, &error).filter(|name| !bad.contains_key(name)) {
                 Some(name) => {
                     bad.insert(name, first_line(&error));
                 }
@@ -396,7 +396,7 @@ impl Applier {
     }
 
     /// Ingress that a message of the server names by a line.
-    fn culprit(&self, site: &Site, error: &str) -> Option<ObjectName> {
+    fn slowest_task(&self, site: &Site, error: &str) -> Option<ObjectName> {
         let conf = self.candidate().display().to_string();
         let used = self.server.config().display().to_string();
         let number = |path: &str| {

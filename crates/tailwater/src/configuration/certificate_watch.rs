@@ -87,7 +87,7 @@ impl CertificateWatch {
     }
 
     /// Readable when something has changed.
-    pub(crate) fn voice(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
         self.thread.as_ref().map(|handle| handle.wake.as_fd())
     }
 }

@@ -265,7 +265,7 @@ impl Child {
                     let mode = self.exit_reason();
                     return Err(Failure::Lost(Fault::emerg(format!("worker process {pid} {mode}"))));
                 }
-                ReadResult::Nonsense => {
+                ReadResult::Malformed => {
                     return Err(Failure::Lost(Fault::emerg(format!(
                         "worker process {pid} answers nonsense"
                     ))));
@@ -302,7 +302,7 @@ impl Child {
         }
         if let ReadResult::Message(WorkerReply::Keys(keys)) = arrived {
             if self.talk.is_too_much(now) {
-                return ReadResult::Nonsense;
+                return ReadResult::Malformed;
             }
             self.keys.replace(keys);
             return ReadResult::Nothing;
@@ -313,7 +313,7 @@ impl Child {
             {
                 self.owes_answer = false;
             }
-            ReadResult::Message(_) if self.talk.is_too_much(now) => return ReadResult::Nonsense,
+            ReadResult::Message(_) if self.talk.is_too_much(now) => return ReadResult::Malformed,
             _ => {}
         }
         arrived

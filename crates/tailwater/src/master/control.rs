@@ -68,7 +68,7 @@ pub(super) enum ClientRequest {
     /// The state of its fleets.
     FleetStatus,
     /// A purge of a kind that is not known here.
-    Nonsense,
+    Malformed,
 }
 
 impl Control {
@@ -108,7 +108,7 @@ impl ClientRequest {
             .set_read_timeout(Some(REQUEST_TIMEOUT))
             .and_then(|()| stream.take(WISH_MAX).read_to_end(&mut text));
         if let Some(order) = text.strip_prefix(PURGE.as_bytes()).and_then(|rest| rest.strip_prefix(b"\n")) {
-            return postcard::from_bytes(order).map_or(Self::Nonsense, Self::Purge);
+            return postcard::from_bytes(order).map_or(Self::Malformed, Self::Purge);
         }
         if text == FLEET_STATUS.as_bytes() {
             return Self::FleetStatus;
@@ -125,7 +125,7 @@ impl ClientRequest {
 impl Client {
     /// Takes the request, once.
     pub(super) fn take_request(&mut self) -> ClientRequest {
-        std::mem::replace(&mut self.request, ClientRequest::Nonsense)
+        std::mem::replace(&mut self.request, ClientRequest::Malformed)
     }
 
     /// Connection to the client, for the process that responds.
@@ -135,7 +135,7 @@ impl Client {
 
     /// Client at the other end of `stream`, whose request was read already.
     pub(super) fn new(stream: UnixStream, pid: Pid) -> Self {
-        Self { stream, pid, request: ClientRequest::Nonsense }
+        Self { stream, pid, request: ClientRequest::Malformed }
     }
 
     /// Sends the outcome and the messages `said` to the client.
@@ -295,7 +295,7 @@ mod tests {
         let long = Purge { cache: vec![b'c'; 70_000], ..order };
         assert!(order_purge(us, &long).unwrap_err()[0].message.contains("to purge is too long"));
         drop(connect(us, b"purge\nnonsense").unwrap());
-        assert_eq!(control.next().unwrap().take_request(), ClientRequest::Nonsense);
+        assert_eq!(control.next().unwrap().take_request(), ClientRequest::Malformed);
         let why = vec![Fault::emerg("a\tb"), Fault { level: Level::Warn, ..Fault::emerg("c") }];
         report_refusal(us, &why);
         assert_eq!(control.next().unwrap().request, ClientRequest::NotReloaded(why));

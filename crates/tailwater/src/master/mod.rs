@@ -111,11 +111,11 @@ impl Master {
     /// Takes note of every child that has ended; under process number 1 there may be others than ours.
     fn reap(&mut self) {
         // A process that serves itself has no children but the programs of others, who wait for them.
-        if matches!(self.serving, Serving::Here(..)) && !getpid().is_init() {
+        if matches!(self.serving, Serving::InProcess(..)) && !getpid().is_init() {
             return;
         }
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-            let Serving::There(workers) = &mut self.serving else { continue };
+            let Serving::Workers(workers) = &mut self.serving else { continue };
             if !workers.ended(pid, status, &self.console) && self.binaries.new_one() == Some(pid) {
                 self.new_binary_ended(status);
             }
@@ -131,15 +131,15 @@ impl Master {
         }
         self.notify = Notify::default();
         match &mut self.serving {
-            Serving::Here(server, _) => server.stop(),
-            Serving::There(workers) => workers.stop(),
+            Serving::InProcess(server, _) => server.stop(),
+            Serving::Workers(workers) => workers.stop(),
         }
         self.close_sockets();
         while !self.serving.is_over() && self.wait().is_ok() {
             // Whatever else they ask for, the end is near.
             while self.next_signal().is_some() {}
             self.reap();
-            self.serving.look_after(&self.console);
+            self.serving.tick(&self.console);
         }
         drop(self.serving);
         self.left.remove(&self.console);

@@ -321,7 +321,7 @@ impl Processes {
     }
 
     /// Ready when [`follow`](Self::follow) has something.
-    pub(super) fn voices(&self) -> impl Iterator<Item = PollFd<'_>> {
+    pub(super) fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         let links = self.old.iter().chain(&self.new).map(|link| PollFd::new(&link.socket, PollFlags::IN));
         // The end is told always.
         let ends = self.all.iter().filter_map(|process| process.socket.as_ref());

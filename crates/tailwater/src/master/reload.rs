@@ -71,7 +71,7 @@ impl Master {
     /// With a worker process. The error is a fault that has not been said yet.
     fn reload_there(&mut self) -> Result<(), Option<Fault>> {
         let console = &self.console;
-        let Serving::There(workers) = &mut self.serving else { return Ok(()) };
+        let Serving::Workers(workers) = &mut self.serving else { return Ok(()) };
         let (loaded, files) = self.source.load_and_record(console).ok_or(None)?;
         loaded.check_directories(console).ok_or(None)?;
         let process = Process::of(&loaded, Privileges::GiveUp, console).ok_or(None)?;
@@ -113,7 +113,7 @@ impl Master {
     /// Under `master_process off`.
     fn reload_here(&mut self) -> Result<(), Option<Fault>> {
         let console = &self.console;
-        let Serving::Here(server, rules) = &mut self.serving else { return Ok(()) };
+        let Serving::InProcess(server, rules) = &mut self.serving else { return Ok(()) };
         let source = self.source.clone();
         let speaker = console.clone();
         let (loaded, said) = server.load(move |previous| {

@@ -23,30 +23,30 @@ use crate::worker::sandbox::SandboxRules;
 /// Process that serves.
 pub(super) enum Serving {
     /// The loops of this process, and what it can do.
-    Here(Box<Server>, SandboxRules),
+    InProcess(Box<Server>, SandboxRules),
     /// Worker processes.
-    There(Box<Workers>),
+    Workers(Box<Workers>),
 }
 
 impl Serving {
     /// Purges for a client, who gets the answer when that is over.
     pub(super) fn purge(&mut self, client: Client, order: Purge) {
         match self {
-            Self::Here(server, _) => server.purge(order, |PurgeOutcome { is_done, said }| {
+            Self::InProcess(server, _) => server.purge(order, |PurgeOutcome { is_done, said }| {
                 let level = if is_done { Level::Notice } else { Level::Error };
                 let said: Vec<_> =
                     said.into_iter().map(|said| Fault { level, ..Fault::emerg(said) }).collect();
                 client.respond(is_done, &said);
             }),
-            Self::There(workers) => workers.purge(client, order),
+            Self::Workers(workers) => workers.purge(client, order),
         }
     }
 
     /// Passes a client of the control API on to the serving process, which sends it metrics.
     pub(super) fn send_metrics(&self, client: BorrowedFd<'_>) -> io::Result<()> {
         match self {
-            Self::Here(server, _) => server.send_metrics(client.try_clone_to_owned()?),
-            Self::There(workers) => workers.send_metrics(client)?,
+            Self::InProcess(server, _) => server.send_metrics(client.try_clone_to_owned()?),
+            Self::Workers(workers) => workers.send_metrics(client)?,
         }
         Ok(())
     }
@@ -54,8 +54,8 @@ impl Serving {
     /// Passes a client on to the serving process, which sends it the state of its fleets.
     pub(super) fn send_fleet_status(&self, client: BorrowedFd<'_>) -> io::Result<()> {
         match self {
-            Self::Here(server, _) => server.send_fleet_status(client.try_clone_to_owned()?),
-            Self::There(workers) => workers.send_fleet_status(client)?,
+            Self::InProcess(server, _) => server.send_fleet_status(client.try_clone_to_owned()?),
+            Self::Workers(workers) => workers.send_fleet_status(client)?,
         }
         Ok(())
     }
@@ -63,8 +63,8 @@ impl Serving {
     /// Connections that are open, if they are open here.
     pub(super) fn connections(&self) -> u64 {
         match self {
-            Self::Here(server, _) => server.connections(),
-            Self::There(_) => 0,
+            Self::InProcess(server, _) => server.connections(),
+            Self::Workers(_) => 0,
         }
     }
 
@@ -72,16 +72,16 @@ impl Serving {
     /// process has them. Sessions over datagrams are handed over to the process at the other end of `next`.
     pub(super) fn release(&mut self, is_replaced: bool, next: Option<OwnedFd>) {
         match self {
-            Self::Here(server, _) => server.release_loops(None),
-            Self::There(workers) => workers.release(is_replaced, next),
+            Self::InProcess(server, _) => server.release_loops(None),
+            Self::Workers(workers) => workers.release(is_replaced, next),
         }
     }
 
     /// Worker processes of all binaries; `None` without worker processes.
     pub(super) fn links(&mut self) -> Option<&mut Processes> {
         match self {
-            Self::Here(..) => None,
-            Self::There(workers) => Some(&mut workers.links),
+            Self::InProcess(..) => None,
+            Self::Workers(workers) => Some(&mut workers.links),
         }
     }
 
@@ -89,8 +89,8 @@ impl Serving {
     pub(super) fn resume(&mut self, console: &Console) {
         match self {
             // It never has a new binary.
-            Self::Here(..) => {}
-            Self::There(workers) => workers.resume(console),
+            Self::InProcess(..) => {}
+            Self::Workers(workers) => workers.resume(console),
         }
     }
 
@@ -98,43 +98,43 @@ impl Serving {
     pub(super) fn keys(&self) -> Keys {
         match self {
             // It never has a new binary.
-            Self::Here(..) => Keys::default(),
-            Self::There(workers) => workers.keys(),
+            Self::InProcess(..) => Keys::default(),
+            Self::Workers(workers) => workers.keys(),
         }
     }
 
     /// Worker processes, and whether each is about to end.
     pub(super) fn processes(&self) -> Vec<(Pid, bool)> {
         match self {
-            Self::Here(..) => Vec::new(),
-            Self::There(workers) => workers.processes(),
+            Self::InProcess(..) => Vec::new(),
+            Self::Workers(workers) => workers.processes(),
         }
     }
 
     /// Sets the numbers of reloads, for metrics.
     pub(super) fn set_reloads(&mut self, reloads: Reloads) {
         match self {
-            Self::Here(server, _) => server.set_reloads(reloads),
-            Self::There(workers) => workers.set_reloads(reloads),
+            Self::InProcess(server, _) => server.set_reloads(reloads),
+            Self::Workers(workers) => workers.set_reloads(reloads),
         }
     }
 
     /// Certificates that are followed, as they were when the configuration was read.
     pub(super) fn used(&self) -> WatchedCertificates {
         match self {
-            Self::Here(server, _) => {
+            Self::InProcess(server, _) => {
                 let watched = server.generation().watched_certificates();
                 watched.map(|watched| (watched.files.clone(), watched.version())).collect()
             }
-            Self::There(workers) => workers.used(),
+            Self::Workers(workers) => workers.used(),
         }
     }
 
     /// Uses other files of a certificate. The error is in words of the log.
     pub(super) fn renew(&mut self, files: MemoryFiles, console: &Console) -> Result<(), String> {
         match self {
-            Self::Here(server, _) => server.renew(files),
-            Self::There(workers) => {
+            Self::InProcess(server, _) => server.renew(files),
+            Self::Workers(workers) => {
                 workers.renew(&files, console);
                 Ok(())
             }
@@ -144,19 +144,19 @@ impl Serving {
     /// Lets go of the sockets.
     pub(super) fn close_sockets(&mut self) {
         match self {
-            Self::Here(server, _) => server.close_sockets(),
-            Self::There(workers) => workers.close_sockets(),
+            Self::InProcess(server, _) => server.close_sockets(),
+            Self::Workers(workers) => workers.close_sockets(),
         }
     }
 
     /// Does the work that is due. Returns true if a worker process has reported that its loops turn.
-    pub(super) fn look_after(&mut self, console: &Console) -> bool {
+    pub(super) fn tick(&mut self, console: &Console) -> bool {
         match self {
-            Self::Here(server, _) => {
+            Self::InProcess(server, _) => {
                 server.reap(console);
                 false
             }
-            Self::There(workers) => {
+            Self::Workers(workers) => {
                 let is_heard = workers.listen(console);
                 workers.follow_processes();
                 workers.expire(Instant::now(), console);
@@ -169,40 +169,40 @@ impl Serving {
     /// stand still.
     pub(super) fn turns(&self, now: Instant) -> bool {
         match self {
-            Self::Here(server, _) => server.is_turning(now),
-            Self::There(workers) => workers.voice().is_none(),
+            Self::InProcess(server, _) => server.is_turning(now),
+            Self::Workers(workers) => workers.poll_fd().is_none(),
         }
     }
 
-    /// Time of the next [`look_after`](Self::look_after), if nothing happens before.
+    /// Time of the next [`tick`](Self::tick), if nothing happens before.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self {
-            Self::Here(server, _) => server.deadline(),
-            Self::There(workers) => workers.deadline(),
+            Self::InProcess(server, _) => server.deadline(),
+            Self::Workers(workers) => workers.deadline(),
         }
     }
 
     /// Returns `true` if nothing runs any more.
     pub(super) fn is_over(&self) -> bool {
         match self {
-            Self::Here(server, _) => server.is_idle(),
-            Self::There(workers) => workers.is_empty(),
+            Self::InProcess(server, _) => server.is_idle(),
+            Self::Workers(workers) => workers.is_empty(),
         }
     }
 
-    /// Ready when [`look_after`](Self::look_after) has something to do about processes of other binaries.
+    /// Ready when [`tick`](Self::tick) has something to do about processes of other binaries.
     pub(super) fn voices_of_links(&self) -> Vec<PollFd<'_>> {
         match self {
-            Self::Here(..) => Vec::new(),
-            Self::There(workers) => workers.links.voices().collect(),
+            Self::InProcess(..) => Vec::new(),
+            Self::Workers(workers) => workers.links.poll_fds().collect(),
         }
     }
 
-    /// Readable when [`look_after`](Self::look_after) has something to do.
-    pub(super) fn voice(&self) -> Option<BorrowedFd<'_>> {
+    /// Readable when [`tick`](Self::tick) has something to do.
+    pub(super) fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Here(server, _) => Some(server.as_fd()),
-            Self::There(workers) => workers.voice(),
+            Self::InProcess(server, _) => Some(server.as_fd()),
+            Self::Workers(workers) => workers.poll_fd(),
         }
     }
 }

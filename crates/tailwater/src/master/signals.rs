@@ -53,7 +53,7 @@ impl Master {
             while let Some(client) = self.control.as_ref().and_then(Control::next) {
                 self.obey(client, state);
             }
-            let is_heard = self.serving.look_after(&self.console);
+            let is_heard = self.serving.tick(&self.console);
             self.serve_control_api(state);
             self.show_life(is_heard, Instant::now());
             while let Some(found) = self.watch.next() {
@@ -85,9 +85,9 @@ impl Master {
         };
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let mut fds = vec![PollFd::new(&*self.inbox, PollFlags::IN)];
-        let voice = self.serving.voice();
-        fds.extend(voice.as_ref().map(|voice| PollFd::new(voice, PollFlags::IN)));
-        let changes = self.watch.voice();
+        let poll_fd = self.serving.poll_fd();
+        fds.extend(poll_fd.as_ref().map(|poll_fd| PollFd::new(poll_fd, PollFlags::IN)));
+        let changes = self.watch.poll_fd();
         fds.extend(changes.as_ref().map(|changes| PollFd::new(changes, PollFlags::IN)));
         fds.extend(self.control.as_ref().map(|control| PollFd::new(control, PollFlags::IN)));
         fds.extend(api.into_iter().flat_map(|api| api.events(self.binaries.new_one().is_some())));
@@ -212,7 +212,7 @@ impl Master {
                 }
                 return;
             }
-            ClientRequest::Nonsense => {
+            ClientRequest::Malformed => {
                 let text = "the server does not understand the command: is it another version?";
                 return client.respond(false, &[Fault::emerg(text)]);
             }
@@ -280,10 +280,10 @@ impl Master {
 
     /// Opens all logs again. Where that fails, the old file goes on.
     fn reopen_logs(&mut self) {
-        if let Serving::Here(server, _) = &self.serving {
+        if let Serving::InProcess(server, _) = &self.serving {
             server.close_files();
         }
-        if let Serving::There(workers) = &mut self.serving {
+        if let Serving::Workers(workers) = &mut self.serving {
             let logs = workers.logs().filter_map(|(path, old)| {
                 let new = open_log(path).map_err(|error| Fault::emerg(error.to_string()));
                 let log = new.inspect_err(|fault| self.console.fault(fault)).or_else(|_| old.try_clone());

@@ -269,10 +269,10 @@ impl Start {
             if let Some(sessions) = self.sessions.take() {
                 workers.take_sessions(&sessions);
             }
-            Serving::There(Box::new(workers))
+            Serving::Workers(Box::new(workers))
         } else {
             let (server, rules) = self.serve_here(config, process, sockets.clone())?;
-            Serving::Here(Box::new(server), rules)
+            Serving::InProcess(Box::new(server), rules)
         };
         if background {
             self.mode = Mode::Background;
@@ -355,7 +355,7 @@ impl Start {
         let left = LeftoverFiles::default();
         let Launched { inbox, main, sockets, pid, control, control_api, serving } = launched;
         console.leave_stderr();
-        if let Serving::Here(server, _) = &serving {
+        if let Serving::InProcess(server, _) = &serving {
             console.log_to((*server.generation().error_log).clone());
         }
         let mut watch = CertificateWatch::default();

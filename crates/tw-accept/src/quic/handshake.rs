@@ -11,7 +11,7 @@ use tw_core::event_loop::HandshakeFailure;
 use tw_log::Level;
 use tw_net::tls::HandshakeError;
 use tw_quic::{Connection, ConnectionError, IncomingConnection, TransportConfig};
-use tw_tls::{Carrier, Cost, Fingerprint, client_scheme};
+use tw_tls::{Cost, Fingerprint, TlsTransport, client_scheme};
 
 use crate::connection::PendingConnection;
 use crate::handshake::client_certificate;
@@ -43,7 +43,7 @@ pub async fn accept<H: TlsHost>(
         }
     };
     let hello = Some(incoming.hello()).filter(|_| host.needs_fingerprint());
-    let fingerprint = hello.and_then(|hello| Fingerprint::of_message(hello, Carrier::Quic));
+    let fingerprint = hello.and_then(|hello| Fingerprint::of_message(hello, TlsTransport::Quic));
     let offered = ClientHelloInfo::new(&accepted, fingerprint);
     let name = accepted.client_hello().server_name().unwrap_or_default().to_ascii_lowercase();
     let Some(mut chosen) = host.choose_server(&name) else {

@@ -48,7 +48,7 @@ pub enum PurgeFileError {
     /// The file is longer than any that is written.
     TooLarge,
     /// The contents are invalid although the checksum matches.
-    Nonsense,
+    Malformed,
 }
 
 impl fmt::Display for PurgeFileError {
@@ -58,7 +58,7 @@ impl fmt::Display for PurgeFileError {
             Self::Version(version) => write!(f, "written by version {version}"),
             Self::Checksum => f.write_str("wrong checksum"),
             Self::TooLarge => f.write_str("too large"),
-            Self::Nonsense => f.write_str("contradictory content"),
+            Self::Malformed => f.write_str("contradictory content"),
         }
     }
 }
@@ -123,7 +123,7 @@ pub(super) fn decode(file: &[u8]) -> Result<(Lists, PurgeFileFacts), PurgeFileEr
         {
             Ok((lists, facts))
         }
-        _ => Err(PurgeFileError::Nonsense),
+        _ => Err(PurgeFileError::Malformed),
     }
 }
 

@@ -54,7 +54,7 @@ pub enum StreamEvent {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum StreamEnd {
     /// The message ends here.
-    Here,
+    WithThis,
     /// More of it follows.
     NotYet,
 }
@@ -96,7 +96,7 @@ impl UpstreamStream {
         let ConnectionState::Open(connection) = &*h2_connection.state.borrow() else {
             return Err(self.closed());
         };
-        let sent = connection.send_request(|list| request.write(list), end == StreamEnd::Here);
+        let sent = connection.send_request(|list| request.write(list), end == StreamEnd::WithThis);
         let carrier = sent.map_err(|cut| self.failure(cut))?;
         // Who asks twice is taken back the second time.
         let _ = self.carrier.set(carrier);
@@ -132,7 +132,7 @@ impl UpstreamStream {
     /// The server takes no more.
     pub fn send(&self, content: Bytes, end: StreamEnd) -> Result<(), UpstreamFailure> {
         let Some(carrier) = self.carrier.get() else { return Err(refused()) };
-        carrier.send_data(content, end == StreamEnd::Here).map_err(|_| refused())
+        carrier.send_data(content, end == StreamEnd::WithThis).map_err(|_| refused())
     }
 
     /// Ready when there is something to be taken.

@@ -121,9 +121,9 @@ mod tests {
     use super::*;
 
     /// Waker that records whose turn it was.
-    struct Bell(u64, Arc<AtomicU64>);
+    struct TurnWaker(u64, Arc<AtomicU64>);
 
-    impl Wake for Bell {
+    impl Wake for TurnWaker {
         fn wake(self: Arc<Self>) {
             self.1.store(self.0, Relaxed);
         }
@@ -153,7 +153,7 @@ mod tests {
 
         fn mark_idle(&mut self, at: usize) {
             let (client, slot) = &self.there[at];
-            self.list.mark_idle(slot, Arc::new(Bell(*client, self.rung.clone())).into());
+            self.list.mark_idle(slot, Arc::new(TurnWaker(*client, self.rung.clone())).into());
             self.queue.retain(|other| other != client);
             self.queue.push_back(*client);
         }

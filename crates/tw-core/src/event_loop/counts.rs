@@ -172,8 +172,8 @@ impl Stalls {
     /// Keeps `stall`, and forgets the oldest of more than `STALLS_KEPT`. On a loop only after it has stalled: it looks
     /// at every connection.
     pub fn push(&self, stall: Stall) {
-        let culprit = stall.culprit.filter(|culprit| culprit.subject.kind == CONNECTION);
-        let client = culprit.and_then(|culprit| client_of(culprit.subject.id));
+        let slowest_task = stall.slowest_task.filter(|slowest_task| slowest_task.subject.kind == CONNECTION);
+        let client = slowest_task.and_then(|slowest_task| client_of(slowest_task.subject.id));
         let mut kept = self.0.lock();
         kept.truncate(STALLS_KEPT - 1);
         kept.push_front(PastStall { at: tw_rt::clock::unix(), stall, client });

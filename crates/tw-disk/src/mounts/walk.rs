@@ -17,7 +17,7 @@ pub(super) const PLAIN_MAX: usize = 16_384;
 /// Links that the kernel follows on one way (path_resolution(7)).
 const LINKS_MAX: u32 = 40;
 /// Devices that links may lead a job to, one after the other, before it begins all the same.
-const WAY_MAX: usize = 4;
+const COUNTED_DEVICES_MAX: usize = 4;
 
 /// Directories that have no link to another device on their way. Only threads that may wait use them.
 static PLAIN: RwLock<Option<PlainDirectories>> = RwLock::new(None);
@@ -32,15 +32,15 @@ struct PlainDirectories {
 
 /// Devices that a job has counted for so far, the last one now.
 #[derive(Clone, Copy)]
-pub(crate) struct Way {
-    devices: [Option<&'static Device>; WAY_MAX],
+pub(crate) struct CountedDevices {
+    devices: [Option<&'static Device>; COUNTED_DEVICES_MAX],
     len: usize,
 }
 
-impl Way {
+impl CountedDevices {
     /// The way of a job that begins with the device its path names; without one nothing is looked at.
     pub(crate) fn new(first: Option<&'static Device>) -> Self {
-        let mut devices = [None; WAY_MAX];
+        let mut devices = [None; COUNTED_DEVICES_MAX];
         devices[0] = first;
         Self { devices, len: 1 }
     }
@@ -52,7 +52,7 @@ impl Way {
 
     /// Notes that it counts for another one.
     pub(crate) fn turn(&mut self, device: &'static Device) {
-        if self.len < WAY_MAX {
+        if self.len < COUNTED_DEVICES_MAX {
             self.devices[self.len] = Some(device);
             self.len += 1;
         }
@@ -65,7 +65,7 @@ impl Way {
     /// The device that links on the way to `path` lead to, if it is not the one that the job counts for. Whether the last
     /// name is followed is said by `follows`. May wait for devices that the job counts for, or that `path` itself names.
     pub(crate) fn leads_elsewhere(&self, path: &CStr, follows: bool) -> Option<&'static Device> {
-        let device = self.device().filter(|_| self.len < WAY_MAX)?;
+        let device = self.device().filter(|_| self.len < COUNTED_DEVICES_MAX)?;
         let bytes = path.to_bytes();
         let name = bytes.iter().rposition(|byte| *byte == b'/').filter(|_| bytes[0] == b'/')?;
         let directory = &bytes[..name];
@@ -106,7 +106,7 @@ struct Walk {
 
 impl Walk {
     /// `None` if it is unknown: too many links, no table, or a name that is not there.
-    fn along(path: &[u8], way: &Way, device: &'static Device) -> Option<Walk> {
+    fn along(path: &[u8], way: &CountedDevices, device: &'static Device) -> Option<Walk> {
         let known = literal_part(path);
         let mut walk = Walk { place: known.to_vec(), last_link: None, links: 0, left: None };
         let mut end = known.len();
@@ -126,7 +126,7 @@ impl Walk {
     }
 
     /// Goes one name of the path further, which ends `path`, through all links.
-    fn follow(&mut self, name: &[u8], path: &[u8], way: &Way) -> Option<()> {
+    fn follow(&mut self, name: &[u8], path: &[u8], way: &CountedDevices) -> Option<()> {
         let mut names = vec![name.to_vec()];
         while let Some(name) = names.pop() {
             match &*name {
@@ -250,7 +250,7 @@ mod tests {
     /// Looks at a path as a job does that counts for the device which the path names.
     fn look(path: &Path, follows: bool) -> (Option<&'static Device>, Option<&'static Device>) {
         let named = mounts::device_of(&c(path));
-        (named, Way::new(named).leads_elsewhere(&c(path), follows))
+        (named, CountedDevices::new(named).leads_elsewhere(&c(path), follows))
     }
 
     #[test]
@@ -304,8 +304,8 @@ mod tests {
             let (named, found) = look(&at(directory), true);
             assert!(is(named, proc) && found.is_none(), "{directory}");
         }
-        let mut way = Way::new(Some(here));
-        (0..WAY_MAX).for_each(|_| way.turn(proc));
+        let mut way = CountedDevices::new(Some(here));
+        (0..COUNTED_DEVICES_MAX).for_each(|_| way.turn(proc));
         assert!(way.leads_elsewhere(&c(&at("g")), true).is_none(), "a way ends");
     }
 }

@@ -13,7 +13,7 @@ pub(super) struct Thread {
 }
 
 /// Thread that counts as live and is about to be started.
-pub(super) struct Newcomer {
+pub(super) struct PendingThread {
     pub(super) number: u32,
     pub(super) steps: Arc<AtomicU32>,
 }
@@ -25,29 +25,29 @@ impl State {
     }
 
     /// Counts a thread that is about to be started.
-    pub(super) fn announce(&mut self) -> Newcomer {
+    pub(super) fn announce(&mut self) -> PendingThread {
         let number = self.free_numbers.pop().unwrap_or_else(|| {
             self.steps.push(Arc::default());
             self.steps.len() as u32 - 1
         });
         self.live += 1;
-        Newcomer { number, steps: self.steps[number as usize].clone() }
+        PendingThread { number, steps: self.steps[number as usize].clone() }
     }
 
     /// Notes whether the thread was started.
     pub(super) fn settle(
         &mut self,
-        newcomer: Newcomer,
+        pending_thread: PendingThread,
         started: std::io::Result<JoinHandle<()>>,
     ) -> Result<(), Errno> {
         match started {
             Ok(handle) => {
-                self.threads.push(Thread { number: newcomer.number, handle });
+                self.threads.push(Thread { number: pending_thread.number, handle });
                 Ok(())
             }
             Err(error) => {
                 self.live -= 1;
-                self.free_numbers.push(newcomer.number);
+                self.free_numbers.push(pending_thread.number);
                 Err(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
             }
         }

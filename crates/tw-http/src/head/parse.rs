@@ -18,7 +18,7 @@ pub(super) struct Parser {
     pub(super) part: Part,
     line: LineParser,
     fields: FieldParser,
-    room: Room,
+    room: NginxBuffers,
     /// Text that an error is about, for the log.
     pub(super) fault: Span,
     pub(super) fault_value: Span,
@@ -35,7 +35,7 @@ pub(super) enum Part {
 /// Simulation of nginx's buffers: a line must fit into the rest of the current buffer or into a new large one. Our
 /// own buffer is one piece, but requests are refused at the same byte.
 #[derive(Debug)]
-struct Room {
+struct NginxBuffers {
     /// Start of the current line.
     line_start: usize,
     /// Bytes left in the current buffer at the start of the line.
@@ -45,13 +45,13 @@ struct Room {
     line_limit: usize,
 }
 
-impl Room {
+impl NginxBuffers {
     const fn new() -> Self {
-        Room { line_start: 0, left: 0, large_used: 0, line_limit: 0 }
+        NginxBuffers { line_start: 0, left: 0, large_used: 0, line_limit: 0 }
     }
 
     fn first_line(&mut self, limits: &HeadLimits) {
-        *self = Room { left: limits.client_header_buffer_size, ..Room::new() };
+        *self = NginxBuffers { left: limits.client_header_buffer_size, ..NginxBuffers::new() };
         self.set_limit(limits);
     }
 
@@ -79,7 +79,7 @@ impl Parser {
             part: Part::Start,
             line: LineParser::new(),
             fields: FieldParser::at(0),
-            room: Room::new(),
+            room: NginxBuffers::new(),
             fault: Span::NOTHING,
             fault_value: Span::NOTHING,
         }

@@ -5,11 +5,11 @@ use tw_fields::{FieldSection, Message};
 use super::{PRIORITY_SIZE, wrong, wrong_size};
 use crate::ErrorCode;
 use crate::config::INTERIM_MAX;
-use crate::entry::{Entry, Half};
+use crate::entry::{Entry, ReceiveState};
 use crate::error::ConnectionError;
 use crate::frame::{Head, WINDOW_USUAL, flag, kind};
 use crate::settings::End;
-use crate::state::{Going, PendingEvent, State};
+use crate::state::{PendingEvent, Shutdown, State};
 
 /// Field section in progress.
 pub(super) struct Block {
@@ -93,14 +93,14 @@ impl State {
         let known = self.streams.get(&id).cloned();
         let message = match (self.end, known.as_ref().map(|entry| entry.incoming.get())) {
             (End::Server, None) => Message::Request,
-            (End::Client, Some(Half::Head)) => Message::Response,
+            (End::Client, Some(ReceiveState::Head)) => Message::Response,
             _ => Message::Trailers,
         };
         self.payload_bytes += fields.len() as u64;
         let is_new = self.end == End::Server && id > self.known;
         if is_new {
             self.known = id;
-            if self.going != Going::Settled {
+            if self.shutdown != Shutdown::Settled {
                 self.last = id;
             }
         }
@@ -125,7 +125,7 @@ impl State {
     }
 
     fn request(&mut self, id: u32, list: FieldSection) -> Result<(), ConnectionError> {
-        if self.going == Going::Settled {
+        if self.shutdown == Shutdown::Settled {
             // The client was told that nobody looks at it.
             self.lose(id);
             return Ok(());
@@ -138,7 +138,7 @@ impl State {
             return self.stream_error(id, ErrorCode::REFUSED_STREAM, words);
         }
         let entry = self.begin(id);
-        entry.incoming.set(if list.ends() { Half::Ended } else { Half::Body });
+        entry.incoming.set(if list.ends() { ReceiveState::Ended } else { ReceiveState::Body });
         entry.message.begin(&list);
         if !list.ends() && !list.is_truncated() {
             entry.message.set_length(list.content_length());
@@ -151,11 +151,11 @@ impl State {
     fn message_fields(&mut self, entry: &Entry, list: FieldSection) -> Result<(), ConnectionError> {
         let ends = list.ends();
         match entry.incoming.get() {
-            Half::Ended => {
+            ReceiveState::Ended => {
                 let words = "sent HEADERS frame for half-closed stream";
                 return self.stream_error(entry.id, ErrorCode::STREAM_CLOSED, words);
             }
-            Half::Head => {
+            ReceiveState::Head => {
                 let is_interim = (100..200).contains(&list.status()) && !ends;
                 let mut inbox = entry.inbox.borrow_mut();
                 if inbox.heads.len() >= INTERIM_MAX {
@@ -168,15 +168,15 @@ impl State {
                 }
                 inbox.heads.push_back(list);
                 if !is_interim {
-                    entry.incoming.set(Half::Body);
+                    entry.incoming.set(ReceiveState::Body);
                 }
             }
             // Fields in the middle of a body are nobody's.
-            Half::Body if !ends => {
+            ReceiveState::Body if !ends => {
                 let words = "sent trailer without end stream flag";
                 return self.stream_error(entry.id, ErrorCode::PROTOCOL_ERROR, words);
             }
-            Half::Body => {
+            ReceiveState::Body => {
                 if list.malformed().is_some() {
                     entry.message.set_malformed();
                 }

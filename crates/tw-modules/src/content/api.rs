@@ -69,11 +69,11 @@ pub(crate) struct Raw {
 /// The API of one location.
 #[derive(Clone)]
 pub(crate) struct Api {
-    here: Option<Here>,
+    here: Option<ApiLocation>,
 }
 
 #[derive(Clone)]
-struct Here {
+struct ApiLocation {
     mode: Mode,
     /// The path of the location.
     prefix: Arc<[u8]>,
@@ -121,7 +121,7 @@ impl Settings<Http> for Api {
         };
         let upstreams = cx.block.upstreams().clone();
         let request_id = cx.template_text(b"$request_id", None)?;
-        Ok(Self { here: Some(Here { mode, prefix, upstreams, request_id }) })
+        Ok(Self { here: Some(ApiLocation { mode, prefix, upstreams, request_id }) })
     }
 
     fn are_shared(&self) -> bool {
@@ -234,7 +234,7 @@ impl<'a> Endpoint<'a> {
     }
 }
 
-impl Handler for Here {
+impl Handler for ApiLocation {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         Step::Wait(Box::pin(async {
             let reply = match self.respond(r).await {
@@ -257,7 +257,7 @@ impl Handler for Here {
     }
 }
 
-impl Here {
+impl ApiLocation {
     async fn respond(&self, r: &mut Request) -> Result<ApiResponse, ApiFailure> {
         let uri = r.uri.path.to_vec();
         let path = uri.strip_prefix(&*self.prefix).ok_or(ApiError::NO_PATH)?;

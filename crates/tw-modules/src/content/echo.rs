@@ -47,11 +47,11 @@ pub(crate) struct Raw {
 pub(crate) struct Echo {
     program: Arc<Program>,
     status: u16,
-    around: Arc<Around>,
+    around: Arc<SurroundingLines>,
 }
 
 /// Lines before and after a body.
-struct Around {
+struct SurroundingLines {
     before: Box<[Template]>,
     after: Box<[Template]>,
 }
@@ -168,7 +168,7 @@ impl Settings<Http> for Echo {
     fn resolve(raw: Raw, _: Option<&Self>, cx: &mut Resolve<'_>) -> Result<Self, ConfError> {
         let mut lines =
             |lines: Vec<RawText>| lines.into_iter().map(|line| line.compile(cx)).collect::<Result<_, _>>();
-        let around = Around { before: lines(raw.before)?, after: lines(raw.after)? };
+        let around = SurroundingLines { before: lines(raw.before)?, after: lines(raw.after)? };
         Ok(Self {
             program: Arc::new(raw.program.compile(cx)?),
             status: raw.status.or(None, 200),
@@ -190,7 +190,7 @@ impl Settings<Http> for Echo {
     }
 }
 
-impl Around {
+impl SurroundingLines {
     fn is_empty(&self) -> bool {
         self.before.is_empty() && self.after.is_empty()
     }

@@ -258,10 +258,10 @@ fn stall_json(PastStall { at: when, stall, client }: &PastStall, out: &mut Strin
         let _ = write!(out, ",\"{}\":{}", cause.word(), stall.parts.of(cause).as_secs_f64());
     }
     let _ = write!(out, ",\"major_faults\":{}", stall.major_faults);
-    if let Some(culprit) = &stall.culprit {
-        let _ = write!(out, ",\"took\":{},\"by\":", culprit.took.as_secs_f64());
-        json_string(&culprit.subject.to_string(), out);
-        if let Some(operation) = culprit.operation {
+    if let Some(slowest_task) = &stall.slowest_task {
+        let _ = write!(out, ",\"took\":{},\"by\":", slowest_task.took.as_secs_f64());
+        json_string(&slowest_task.subject.to_string(), out);
+        if let Some(operation) = slowest_task.operation {
             out.push_str(",\"operation\":");
             json_string(operation, out);
         }
@@ -300,7 +300,7 @@ mod tests {
 
     use tw_rt::TurnParts;
     use tw_rt::clock::UnixTime;
-    use tw_rt::watch::{Culprit, Stall, Subject};
+    use tw_rt::watch::{SlowestTask, Stall, Subject};
 
     use super::*;
 
@@ -356,24 +356,24 @@ mod tests {
     #[test]
     fn stalls_as_json() {
         let at = UnixTime { secs: 5, msec: 7 };
-        let culprit = Culprit {
+        let slowest_task = SlowestTask {
             subject: Subject { kind: "connection", id: 42 },
             operation: Some("regex"),
             took: Duration::from_millis(20),
         };
-        for (culprit, expected) in [
+        for (slowest_task, expected) in [
             (None, r#"{"at":5.007,"worker":1,"turn":0.031,@}"#),
             (
-                Some(culprit),
+                Some(slowest_task),
                 r#"{"at":5.007,"worker":1,"turn":0.031,@,"took":0.02,"by":"connection 42","operation":"regex","client":"::1"}"#,
             ),
         ] {
             let mut out = String::new();
-            let client = culprit.map(|_| "::1".into());
+            let client = slowest_task.map(|_| "::1".into());
             let ms = Duration::from_millis;
             let cause = Cause::Kernel;
             let parts = TurnParts::new(ms(10), ms(1), ms(20));
-            let stall = Stall { index: 1, turn: ms(31), cause, parts, major_faults: 2, culprit };
+            let stall = Stall { index: 1, turn: ms(31), cause, parts, major_faults: 2, slowest_task };
             stall_json(&PastStall { at, stall, client }, &mut out);
             let why = r#""cause":"kernel","running":0.01,"processor":0.001,"kernel":0.02,"major_faults":2"#;
             assert_eq!(out, expected.replace('@', why));

@@ -40,13 +40,13 @@ pub(crate) struct Raw {
 
 /// Additions of one location.
 pub(crate) struct Addition {
-    around: Around,
+    around: AdditionUris,
     types: Types,
 }
 
 /// URIs of what is added before and after a body; empty for nothing.
 #[derive(Clone)]
-struct Around {
+struct AdditionUris {
     before: Arc<[u8]>,
     after: Arc<[u8]>,
 }
@@ -83,7 +83,7 @@ impl Settings<Http> for Addition {
 
     fn resolve(raw: Raw, outer: Option<&Self>, _: &mut Resolve<'_>) -> Result<Self, ConfError> {
         Ok(Self {
-            around: Around {
+            around: AdditionUris {
                 before: raw.before.or_else(|| outer.map(|o| o.around.before.clone()), || [].into()),
                 after: raw.after.or_else(|| outer.map(|o| o.around.after.clone()), || [].into()),
             },
@@ -121,7 +121,7 @@ impl HeaderFilter for Addition {
 
 /// A body with additions.
 struct Surrounded {
-    around: Around,
+    around: AdditionUris,
     /// The addition in front of the body, or behind it.
     before: Option<EarlySubrequest>,
     after: Option<EarlySubrequest>,
@@ -158,7 +158,7 @@ enum Event {
 }
 
 impl Surrounded {
-    fn new(around: Around, body: Body) -> Self {
+    fn new(around: AdditionUris, body: Body) -> Self {
         Self {
             around,
             before: None,
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn surrounded_body_still_flushes() {
         let flushes = |body| {
-            let around = Around { before: (*b"/a").into(), after: [].into() };
+            let around = AdditionUris { before: (*b"/a").into(), after: [].into() };
             Surrounded::new(around, body).flushes()
         };
         assert!(flushes(Body::Pull(Box::new(Slow))));

@@ -65,7 +65,7 @@ impl Protocol for Plain {
 /// A client being served.
 struct TestSession {
     addr: Addr,
-    config: Arc<Served>,
+    config: Arc<SessionConfig>,
     bindings: Bindings,
     scratch: Cell<Vec<u8>>,
     held: Vec<Rc<dyn Any>>,
@@ -142,7 +142,7 @@ impl LogPlan<TestSession> for Plan {
 /// A configuration.
 struct Loaded {
     process: ProcessConfig,
-    served: Arc<Served>,
+    served: Arc<SessionConfig>,
 }
 
 impl Configuration for Loaded {
@@ -154,7 +154,7 @@ impl Configuration for Loaded {
 }
 
 /// Parts of a configuration that sessions use.
-struct Served {
+struct SessionConfig {
     slots: Slots<TestSession>,
     plan: Plan,
     /// Text that the test asks for.
@@ -169,7 +169,7 @@ impl Loaded {
 }
 
 impl TestSession {
-    fn new(config: Arc<Served>, addr: Addr) -> Self {
+    fn new(config: Arc<SessionConfig>, addr: Addr) -> Self {
         Self {
             addr,
             config,
@@ -256,7 +256,7 @@ impl ProtocolBlocks for PlainBlocks {
             lock_max: 0,
             hot_files_size: 0,
         };
-        let served = Served { slots: self.vars.finish(), plan: self.plan, text: self.template? };
+        let served = SessionConfig { slots: self.vars.finish(), plan: self.plan, text: self.template? };
         let assemble = Box::new(|process| Loaded { process, served: Arc::new(served) });
         Some(LoadedBlocks { parts, assemble })
     }

@@ -44,19 +44,19 @@ const ID_AT: usize = 5 + 4 + 2 + 32;
 const SENT_MAX: usize = ID_AT + 1 + 32;
 
 /// Pipe that records the first bytes.
-struct Tap<'a> {
+struct RecordingPipe<'a> {
     pipe: Pipe<'a>,
     sent: &'a mut Vec<u8>,
 }
 
-impl Tap<'_> {
+impl RecordingPipe<'_> {
     fn note(&mut self, bytes: &[u8]) {
         let room = SENT_MAX.saturating_sub(self.sent.len());
         self.sent.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 }
 
-impl Write for Tap<'_> {
+impl Write for RecordingPipe<'_> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let count = self.pipe.write(data)?;
         self.note(&data[..count]);
@@ -182,7 +182,7 @@ where
 
     fn flush(&mut self) -> io::Result<Records> {
         while self.session.wants_write() {
-            let mut tap = Tap { pipe: Pipe(&self.socket), sent: &mut self.sent };
+            let mut tap = RecordingPipe { pipe: Pipe(&self.socket), sent: &mut self.sent };
             match self.session.write_tls(&mut tap) {
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(Records::Waiting),

@@ -33,7 +33,7 @@ pub struct RequestBody {
     source: Source,
     /// Part that was read.
     buffer: BodyBuffer,
-    standing: Standing,
+    state: BodyState,
 }
 
 /// Source of a body. It can be read independently of the request.
@@ -54,7 +54,7 @@ pub enum Source {
 
 /// Availability of a body.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum BodyState {
     #[default]
     Wanted,
     /// Too large: the rest is discarded.
@@ -130,7 +130,7 @@ impl RequestBody {
     /// Forgets the body. Most requests have none.
     pub(crate) fn clear(&mut self) {
         if matches!(self.source, Source::None) && self.buffer.is_unused() {
-            self.standing = Standing::default();
+            self.state = BodyState::default();
         } else {
             *self = Self::default();
         }
@@ -145,7 +145,7 @@ impl RequestBody {
     pub(crate) fn of_bytes(bytes: Bytes) -> Self {
         let mut buffer = BodyBuffer::default();
         buffer.push(bytes);
-        Self { source: Source::None, buffer, standing: Standing::Copied }
+        Self { source: Source::None, buffer, state: BodyState::Copied }
     }
 
     /// Returns the source of a body that was read to its end; `None` also if the end is unknown.
@@ -157,7 +157,7 @@ impl RequestBody {
     // it if it was read by then.
     /// No body, although the head, which is that of another request, may announce one.
     pub(crate) fn absent() -> Self {
-        Self { standing: Standing::Absent, ..Self::default() }
+        Self { state: BodyState::Absent, ..Self::default() }
     }
 
     /// No body, like [`absent`](Self::absent), but variables show the body of `parent` if that was read to its end.
@@ -167,26 +167,26 @@ impl RequestBody {
         } else {
             parent.buffer.copy()
         };
-        Self { standing: Standing::Borrowed, source: Source::None, buffer }
+        Self { state: BodyState::Borrowed, source: Source::None, buffer }
     }
 
     /// Copy for a background request; bytes in memory are copied. A body that was not read to its end is absent there.
     pub(crate) fn copy(&self) -> Self {
         if self.is_pending()
-            || matches!(self.standing, Standing::Refused | Standing::Absent | Standing::Borrowed)
+            || matches!(self.state, BodyState::Refused | BodyState::Absent | BodyState::Borrowed)
         {
             return Self::absent();
         }
-        Self { source: Source::None, buffer: self.buffer.copy(), standing: Standing::Copied }
+        Self { source: Source::None, buffer: self.buffer.copy(), state: BodyState::Copied }
     }
 
     /// Framing towards an upstream server of a body announced with this framing: with the length, if that is known now.
     pub fn framing(&self, announced: Framing) -> Framing {
-        match (self.standing, announced) {
-            (_, Framing::None) | (Standing::Absent | Standing::Borrowed, _) => Framing::None,
+        match (self.state, announced) {
+            (_, Framing::None) | (BodyState::Absent | BodyState::Borrowed, _) => Framing::None,
             // Discarded.
-            (Standing::Refused, _) => Framing::Length(0),
-            (Standing::Copied, _) => Framing::Length(self.buffer.len()),
+            (BodyState::Refused, _) => Framing::Length(0),
+            (BodyState::Copied, _) => Framing::Length(self.buffer.len()),
             // Pieces that were not kept are gone.
             (_, Framing::Chunked | Framing::Length(_)) if !self.is_pending() => {
                 Framing::Length(self.buffer.len())
@@ -198,7 +198,7 @@ impl RequestBody {
     /// Takes the body to pull it. A body that was read can be taken again; the rest of another belongs to the caller, and until it
     /// is given back the begin of the next request is unknown. A refused body is empty.
     pub fn take(&mut self) -> Source {
-        if matches!(self.standing, Standing::Refused | Standing::Borrowed) {
+        if matches!(self.state, BodyState::Refused | BodyState::Borrowed) {
             return Source::None;
         }
         if self.source.is_pending() {
@@ -224,7 +224,7 @@ impl RequestBody {
     /// Returns true if the body can be taken from its beginning.
     pub(crate) fn is_kept(&self) -> bool {
         match &self.source {
-            _ if self.standing == Standing::Refused => true,
+            _ if self.state == BodyState::Refused => true,
             Source::None | Source::Stored(_) => true,
             Source::H1(input) => !input.is_pending() && input.received() == self.buffer.len(),
             Source::Stream(input) => !input.is_pending() && input.received() == self.buffer.len(),

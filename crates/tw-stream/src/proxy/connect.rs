@@ -234,7 +234,7 @@ fn end_lease(s: &StreamSession, lease: Lease, failure: &AttemptFailure) {
 /// Returns true if the session may be passed to another peer.
 fn may_retry(settings: &ProxySettings, selection: &PeerSelection, began: Instant) -> bool {
     let retry = &settings.retry;
-    let is_late =
+    let is_past_deadline =
         !retry.timeout.is_zero() && tw_rt::clock::now().saturating_duration_since(began) >= retry.timeout;
-    retry.is_on && selection.tries_left() > 0 && !is_late
+    retry.is_on && selection.tries_left() > 0 && !is_past_deadline
 }

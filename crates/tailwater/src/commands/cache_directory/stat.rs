@@ -29,7 +29,7 @@ struct Summary {
     file_bytes: u64,
     unfinished: u64,
     unfinished_bytes: u64,
-    strangers: u64,
+    foreign_files: u64,
     segments: Segments,
     ages: [u64; AGES.len() + 1],
     oldest: Option<i64>,
@@ -92,7 +92,7 @@ impl Summary {
     fn of(dir: &Path, is_quick: bool) -> io::Result<Self> {
         let mut all = Self::default();
         let now = now();
-        let strangers = walk(dir, &mut |found| {
+        let foreign_files = walk(dir, &mut |found| {
             match found {
                 Found::Response(file) => all.file(file, now),
                 Found::Unfinished { size } => {
@@ -103,7 +103,7 @@ impl Summary {
             }
             Ok(())
         })?;
-        all.strangers = strangers.0;
+        all.foreign_files = foreign_files.0;
         all.device = Device::of(dir);
         Ok(all)
     }
@@ -264,8 +264,8 @@ impl Summary {
             row("", format!("of records: {}", records.text()));
         }
         row("purges", purges_text(dir));
-        if self.strangers > 0 {
-            row("others", format!("{} files that do not belong to a cache", text::count(self.strangers)));
+        if self.foreign_files > 0 {
+            row("others", format!("{} files that do not belong to a cache", text::count(self.foreign_files)));
         }
         out.push('\n');
         out
@@ -341,7 +341,7 @@ impl Summary {
                 (Ok(_), Some([prefixes, tags, keys])) =>
                     json!({ "prefixes": prefixes, "tags": tags, "keys": keys }),
             },
-            "other_files": self.strangers,
+            "other_files": self.foreign_files,
         })
     }
 }

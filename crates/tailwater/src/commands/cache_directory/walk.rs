@@ -45,15 +45,15 @@ pub(super) struct ResponseFile {
 
 /// Number of files that do not belong to a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Strangers(pub(super) u64);
+pub(super) struct ForeignFiles(pub(super) u64);
 
 /// Visits all files of the cache in this directory, the segments last, in the order of their numbers. `visit` returns an error to
 /// end the walk.
 ///
 /// # Errors
 /// A directory cannot be read, or `visit` has failed. A directory that is gone is left out.
-pub(super) fn walk(dir: &Path, visit: &mut dyn FnMut(Found) -> io::Result<()>) -> io::Result<Strangers> {
-    let mut strangers = Strangers::default();
+pub(super) fn walk(dir: &Path, visit: &mut dyn FnMut(Found) -> io::Result<()>) -> io::Result<ForeignFiles> {
+    let mut foreign_files = ForeignFiles::default();
     // The first one has to exist.
     fs::read_dir(dir).map_err(|error| named(dir, &error))?;
     let mut directories = vec![(dir.to_owned(), 0)];
@@ -67,7 +67,7 @@ pub(super) fn walk(dir: &Path, visit: &mut dyn FnMut(Found) -> io::Result<()>) -
                 continue;
             }
             match FileName::of(&name) {
-                _ if !meta.is_file() => strangers.0 += 1,
+                _ if !meta.is_file() => foreign_files.0 += 1,
                 FileName::Response(key) => visit(Found::Response(ResponseFile {
                     path,
                     key,
@@ -76,7 +76,7 @@ pub(super) fn walk(dir: &Path, visit: &mut dyn FnMut(Found) -> io::Result<()>) -
                 }))?,
                 FileName::Unfinished => visit(Found::Unfinished { size: meta.len() })?,
                 FileName::Own => {}
-                FileName::Other => strangers.0 += 1,
+                FileName::Other => foreign_files.0 += 1,
             }
         }
     }
@@ -87,7 +87,7 @@ pub(super) fn walk(dir: &Path, visit: &mut dyn FnMut(Found) -> io::Result<()>) -
                 let path = segments.join(OsStr::from_bytes(&name));
                 visit(Found::Segment(SegmentPlace { path, number, base: 0, size: None }))?;
             }
-            None => strangers.0 += 1,
+            None => foreign_files.0 += 1,
         }
     }
     // One that cannot be read is reported by the command.
@@ -96,7 +96,7 @@ pub(super) fn walk(dir: &Path, visit: &mut dyn FnMut(Found) -> io::Result<()>) -
             visit(Found::Segment(place))?;
         }
     }
-    Ok(strangers)
+    Ok(foreign_files)
 }
 
 /// Entries of a directory, sorted by name; none if there is no such directory.

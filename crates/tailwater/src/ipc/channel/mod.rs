@@ -62,7 +62,7 @@ pub(crate) enum ReadResult<M> {
     /// The other end is closed.
     Gone,
     /// Something that is no message.
-    Nonsense,
+    Malformed,
 }
 
 impl Channel {
@@ -186,12 +186,14 @@ impl Channel {
             Err(Errno::AGAIN | Errno::INTR) => return ReadResult::Nothing,
             Ok(_) | Err(_) => return ReadResult::Gone,
         };
-        let Some((head, body)) = packet.split_first_chunk::<HEAD_SIZE>() else { return ReadResult::Nonsense };
+        let Some((head, body)) = packet.split_first_chunk::<HEAD_SIZE>() else {
+            return ReadResult::Malformed;
+        };
         let (size, is_inline, fds) = read_head(head);
         if !is_inline || fds != 0 || size != body.len() as u64 {
-            return ReadResult::Nonsense;
+            return ReadResult::Malformed;
         }
-        postcard::from_bytes(body).map_or(ReadResult::Nonsense, ReadResult::Message)
+        postcard::from_bytes(body).map_or(ReadResult::Malformed, ReadResult::Message)
     }
 
     fn send_packet(&self, until: Instant, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -317,7 +319,7 @@ mod tests {
         let file = File::open("/dev/null").unwrap();
         // Newer kernels do not let it send them.
         let expected = match worker.send_packet(Instant::now(), b"x", &[file.as_fd()]) {
-            Ok(()) => matches!(master.answer::<u32>(), ReadResult::Nonsense),
+            Ok(()) => matches!(master.answer::<u32>(), ReadResult::Malformed),
             Err(error) => error.raw_os_error() == Some(Errno::PERM.raw_os_error()),
         };
         assert!(expected);
@@ -325,7 +327,7 @@ mod tests {
         for nonsense in [&b"x"[..], &[0xff; HEAD_SIZE], &[0xff; HEAD_SIZE + 9], &long] {
             let (master, worker) = ends();
             worker.send_packet(Instant::now(), nonsense, &[]).unwrap();
-            assert!(matches!(master.answer::<u32>(), ReadResult::Nonsense));
+            assert!(matches!(master.answer::<u32>(), ReadResult::Malformed));
             drop(worker);
             assert!(matches!(master.answer::<u32>(), ReadResult::Gone));
         }

@@ -191,7 +191,7 @@ impl Workers {
                 | WorkerReply::Purged { .. }
                 | WorkerReply::Keys(_),
             )
-            | ReadResult::Nonsense => {
+            | ReadResult::Malformed => {
                 alert("sent an invalid message, killing it");
                 self.remove_current(|child| child.kill(), console);
             }
@@ -200,7 +200,7 @@ impl Workers {
     }
 
     /// Readable when [`listen`](Self::listen) has something.
-    pub(in super::super) fn voice(&self) -> Option<BorrowedFd<'_>> {
+    pub(in super::super) fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
         self.current.as_ref().map(AsFd::as_fd)
     }
 }

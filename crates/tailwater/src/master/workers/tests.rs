@@ -49,7 +49,7 @@ fn workers(current: Child, leaving: Child) -> Workers {
 
 /// Fate of the serving process.
 #[derive(Debug, PartialEq, Eq)]
-enum Fate {
+enum Expected {
     Serves,
     Leaves,
     Killed,
@@ -60,15 +60,20 @@ fn worker_with_an_invalid_message_is_ended_and_no_other() {
     let refused = || WorkerReply::Refused { message: "no".into(), hint: None };
     let reply = |answer: WorkerReply| move |worker: &Channel| worker.send(&answer, &[]).unwrap();
     type Act = Box<dyn Fn(&Channel)>;
-    let table: [(&str, bool, Act, Fate); 8] = [
-        ("turns", false, Box::new(reply(WorkerReply::Turning)), Fate::Serves),
-        ("leaves", false, Box::new(reply(WorkerReply::Leaving)), Fate::Leaves),
-        ("serves unasked", false, Box::new(reply(WorkerReply::Serving)), Fate::Killed),
-        ("refuses unasked", false, Box::new(reply(refused())), Fate::Killed),
-        ("nonsense", false, Box::new(|worker: &Channel| worker.send(&200_u32, &[]).unwrap()), Fate::Killed),
-        ("closed", false, Box::new(Channel::stop_talking), Fate::Leaves),
-        ("serves too late", true, Box::new(reply(WorkerReply::Serving)), Fate::Leaves),
-        ("refuses too late", true, Box::new(reply(refused())), Fate::Serves),
+    let table: [(&str, bool, Act, Expected); 8] = [
+        ("turns", false, Box::new(reply(WorkerReply::Turning)), Expected::Serves),
+        ("leaves", false, Box::new(reply(WorkerReply::Leaving)), Expected::Leaves),
+        ("serves unasked", false, Box::new(reply(WorkerReply::Serving)), Expected::Killed),
+        ("refuses unasked", false, Box::new(reply(refused())), Expected::Killed),
+        (
+            "nonsense",
+            false,
+            Box::new(|worker: &Channel| worker.send(&200_u32, &[]).unwrap()),
+            Expected::Killed,
+        ),
+        ("closed", false, Box::new(Channel::stop_talking), Expected::Leaves),
+        ("serves too late", true, Box::new(reply(WorkerReply::Serving)), Expected::Leaves),
+        ("refuses too late", true, Box::new(reply(refused())), Expected::Serves),
     ];
     let console = Console::quiet();
     for (what, owes_answer, act, expected) in table {
@@ -82,18 +87,18 @@ fn worker_with_an_invalid_message_is_ended_and_no_other() {
         assert_eq!(workers.listen(&console), what == "turns");
         let killed = |process: &Group| wait::until(wait::TIMEOUT, || process.ended());
         let fate = match workers.current {
-            Some(_) => Fate::Serves,
-            None if expected == Fate::Killed && killed(&process) => Fate::Killed,
-            None => Fate::Leaves,
+            Some(_) => Expected::Serves,
+            None if expected == Expected::Killed && killed(&process) => Expected::Killed,
+            None => Expected::Leaves,
         };
         assert_eq!(fate, expected, "{what}");
-        assert_eq!(process.ended(), expected == Fate::Killed, "{what}");
-        assert_eq!(workers.again_at.is_some(), expected != Fate::Serves, "{what}");
+        assert_eq!(process.ended(), expected == Expected::Killed, "{what}");
+        assert_eq!(workers.again_at.is_some(), expected != Expected::Serves, "{what}");
         let is_leaving = workers.leaving.iter().any(|child| child.pid() == pid);
-        assert_eq!(is_leaving, expected != Fate::Serves, "{what}");
+        assert_eq!(is_leaving, expected != Expected::Serves, "{what}");
         assert!(!other_process.ended(), "{what}");
         // Until it is waited for, there is nothing to listen to, and nothing to spin on.
-        assert_eq!(workers.voice().is_some(), expected == Fate::Serves, "{what}");
+        assert_eq!(workers.poll_fd().is_some(), expected == Expected::Serves, "{what}");
         if what == "closed" {
             // It gets a moment to end by itself.
             workers.again_at = None;

@@ -9,12 +9,12 @@ use tw_server::http::body::{Body, Pull};
 use tw_server::http::plan::LocalFuture;
 use tw_server::http::request::Request;
 
-use super::Around;
+use super::SurroundingLines;
 use crate::shared::changed_body::{refuse_ranges, remove_length};
 
 /// A body between lines.
 pub(super) struct Surrounded {
-    around: Arc<Around>,
+    around: Arc<SurroundingLines>,
     /// Lines before the body that were not sent yet.
     before: Bytes,
     body: Body,
@@ -31,7 +31,7 @@ enum End {
 
 impl Surrounded {
     /// Puts lines around `body`, the response of `r`, whose head then fits the whole.
-    pub(super) fn new(around: Arc<Around>, body: Body, r: &mut Request) -> Self {
+    pub(super) fn new(around: Arc<SurroundingLines>, body: Body, r: &mut Request) -> Self {
         if !r.is_subrequest() {
             remove_length(r);
             refuse_ranges(r);

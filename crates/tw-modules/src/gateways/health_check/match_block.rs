@@ -46,7 +46,7 @@ enum Sense {
 /// Condition on a field.
 enum FieldTest {
     /// The field exists.
-    There,
+    Present,
     /// The field does not exist.
     Missing,
     /// The field exists, with or without this value.
@@ -134,7 +134,7 @@ impl Tests {
             let first = fields.get_all(name).next();
             let has = |like: &dyn Fn(&[u8]) -> bool| fields.get_all(name).any(like);
             let holds = match wanted {
-                FieldTest::There => first.is_some(),
+                FieldTest::Present => first.is_some(),
                 FieldTest::Missing => first.is_none(),
                 FieldTest::Value(sense, value) => {
                     first.is_some() && sense.holds(has(&|found| *found == **value))
@@ -193,7 +193,7 @@ fn range(text: &[u8]) -> Option<RangeInclusive<u16>> {
 fn field(line: &Node) -> Result<(Box<[u8]>, FieldTest), ConfError> {
     Ok(match &*line.args {
         [not, name] if not.is("!") => (name.bytes.clone(), FieldTest::Missing),
-        [name] if !name.is("!") => (name.bytes.clone(), FieldTest::There),
+        [name] if !name.is("!") => (name.bytes.clone(), FieldTest::Present),
         [name, operator, value] => {
             let wanted = match &*operator.bytes {
                 b"=" => FieldTest::Value(Sense::Is, value.bytes.clone()),

@@ -165,7 +165,7 @@ impl CompressionRules {
         let before = input.len() as u64;
         let work = Work { input, then: Then::Finish };
         let share = self.budget.take(memory.kept);
-        let Worked { active, out } = work.run(spare_encoders::take(self.spec, Some(before), share))?;
+        let EncoderOutput { active, out } = work.run(spare_encoders::take(self.spec, Some(before), share))?;
         active.into_iter().for_each(|active| spare_encoders::give_back(self.spec, active));
         remember(r, self.ratio, before, out.len() as u64);
         Ok(piece.hold(out))
@@ -235,14 +235,14 @@ enum Then {
 }
 
 /// Result of the work.
-struct Worked {
+struct EncoderOutput {
     /// The encoder, unless its memory has gone back at once because there is little.
     active: Option<ActiveEncoder>,
     out: Vec<u8>,
 }
 
 impl Work {
-    fn run(self, supply: EncoderSource) -> Result<Worked, CodecError> {
+    fn run(self, supply: EncoderSource) -> Result<EncoderOutput, CodecError> {
         let mut active = supply.encoder()?;
         let mut out = Vec::new();
         active.encoder.feed(&self.input, &mut out)?;
@@ -254,12 +254,12 @@ impl Work {
             }
             Then::Finish => active.encoder.finish(&mut out)?,
         }
-        Ok(Worked { active: Some(active), out })
+        Ok(EncoderOutput { active: Some(active), out })
     }
 
     /// Works on a thread of a pool. Where memory is short, nothing stays there that is free: each thread would have as much of
     /// it, and other threads could not use it before this one rests.
-    fn run_on_pool(self, supply: EncoderSource) -> Result<Worked, CodecError> {
+    fn run_on_pool(self, supply: EncoderSource) -> Result<EncoderOutput, CodecError> {
         if !available_memory::is_short() {
             return self.run(supply);
         }
@@ -354,7 +354,7 @@ impl Compressed {
             Pieces::Many(_) => self.work(r).await?,
         };
         let then = work.then;
-        let Worked { mut active, out } = self.encode(r, work).await?;
+        let EncoderOutput { mut active, out } = self.encode(r, work).await?;
         if then == Then::Finish {
             active.take().into_iter().for_each(|active| spare_encoders::give_back(self.spec, active));
         }
@@ -405,7 +405,7 @@ impl Compressed {
     }
 
     /// Works here or on a thread of the pool, by the estimated cost.
-    async fn encode(&mut self, r: &Request, work: Work) -> io::Result<Worked> {
+    async fn encode(&mut self, r: &Request, work: Work) -> io::Result<EncoderOutput> {
         let held = self.held.unwrap_or(0);
         let new = work.input.len();
         let waiting = if self.spec.is_lazy() { held } else { 0 };
@@ -470,7 +470,7 @@ async fn by_pool(
     work: Work,
     supply: impl FnOnce() -> EncoderSource,
     (budget, bytes): (&Arc<Budget>, u64),
-) -> io::Result<Worked> {
+) -> io::Result<EncoderOutput> {
     let Some(disk) = r.disk().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
     let permit = JOBS.with(Arc::clone).acquire_owned().await.map_err(io::Error::other)?;
     let working = budget.begin_work(bytes, budget::available()).await;

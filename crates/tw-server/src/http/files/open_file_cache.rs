@@ -8,7 +8,7 @@ use tw_disk::{Disk, Errno, File, FileKind, FileMeta, Links, Now, OpenOptions};
 
 use super::OpenFile;
 use super::content_cache::ContentCache;
-use super::table::{OpenResult, PathCheck, PathEntry, Setting, Table, Way, setting_of};
+use super::table::{OpenResult, PathCheck, PathEntry, PathLinks, Setting, Table, setting_of};
 use crate::config::location::OpenFileCache;
 
 /// The most entries that one sweep looks at: some 100 µs, should all of them be closed.
@@ -229,7 +229,7 @@ impl FileTable {
         }
         let used = tw_rt::clock::now();
         let entry =
-            PathEntry { path: path.into(), found, way: Way::Unknown, look, used, uses, recent: false };
+            PathEntry { path: path.into(), found, way: PathLinks::Unknown, look, used, uses, recent: false };
         let Self { tables, hot, .. } = self;
         tables[index].insert(entry, |gone| let_go(hot, &gone));
     }
@@ -308,17 +308,17 @@ pub(super) fn is_exhausted(errno: Errno) -> bool {
 
 /// Looks `path` up in the cheapest way that cannot wait: an open file keeps the names of its directories in memory, but not
 /// those of links.
-fn recheck(disk: &Disk, path: &CStr, file: &File, way: &mut Way) -> Now<FileMeta> {
+fn recheck(disk: &Disk, path: &CStr, file: &File, way: &mut PathLinks) -> Now<FileMeta> {
     match way {
-        Way::Plain => disk.recheck_now(path, file),
-        Way::Linked => disk.probe_now(path),
-        Way::Unknown => match disk.open_now(path, &WITHOUT_LINKS) {
+        PathLinks::Plain => disk.recheck_now(path, file),
+        PathLinks::Linked => disk.probe_now(path),
+        PathLinks::Unknown => match disk.open_now(path, &WITHOUT_LINKS) {
             Now::Ready(Ok(found)) => {
-                *way = Way::Plain;
+                *way = PathLinks::Plain;
                 Now::Ready(Ok(*found.meta()))
             }
             Now::Ready(Err(Errno::LOOP)) => {
-                *way = Way::Linked;
+                *way = PathLinks::Linked;
                 disk.probe_now(path)
             }
             Now::Ready(Err(errno)) => Now::Ready(Err(errno)),

@@ -39,7 +39,7 @@ pub(super) struct PathEntry {
     pub(super) path: Rc<CStr>,
     pub(super) found: OpenResult,
     /// Links on the way to the file.
-    pub(super) way: Way,
+    pub(super) way: PathLinks,
     /// The last look that found it so.
     pub(super) look: PathCheck,
     pub(super) used: Instant,
@@ -61,7 +61,7 @@ pub(super) enum OpenResult {
 
 /// Links on the way to an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum PathLinks {
     /// Not known yet.
     Unknown,
     /// Directories only: the open file keeps all of their names in memory.
@@ -165,7 +165,7 @@ impl Table {
             if self.is_inactive(self.sweep_hand, now) || are_over(&self.entries[self.sweep_hand]) {
                 gone(self.remove(self.sweep_hand));
             } else {
-                self.entries[self.sweep_hand].way = Way::Unknown;
+                self.entries[self.sweep_hand].way = PathLinks::Unknown;
                 self.sweep_hand += 1;
             }
         }

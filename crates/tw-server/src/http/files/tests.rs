@@ -8,7 +8,7 @@ use tw_disk::sim::{Faults, Sim};
 use tw_disk::{Aio, Disk, Pool};
 
 use super::open_file_cache::{CachedPath, CheckSharing, FileTable, FileUser};
-use super::table::{OpenResult, PathCheck, Way};
+use super::table::{OpenResult, PathCheck, PathLinks};
 use super::*;
 use crate::config::location::OpenFileCache;
 
@@ -61,7 +61,7 @@ impl Bench {
         file
     }
 
-    fn way(&mut self, path: &CStr) -> Way {
+    fn way(&mut self, path: &CStr) -> PathLinks {
         let table = &mut self.files.tables[0];
         let at = table.find(path).unwrap();
         table.at(at).way
@@ -249,15 +249,15 @@ fn a_path_is_cheap_to_check_only_without_links() {
     let mut bench = Bench::new(0, 10);
     let plain = bench.put("/real/a", 1);
     bench.sim.put_link(c"/link", c"real", 0).unwrap();
-    for (path, way) in [(&*plain, Way::Plain), (c"/link/a", Way::Linked)] {
+    for (path, way) in [(&*plain, PathLinks::Plain), (c"/link/a", PathLinks::Linked)] {
         let _ = bench.open(path, None);
-        assert_eq!(bench.way(path), Way::Unknown);
+        assert_eq!(bench.way(path), PathLinks::Unknown);
         bench.warm(path);
         assert_eq!(bench.way(path), way, "{path:?}");
     }
     bench.sweep();
     bench.sweep();
-    assert_eq!(bench.way(&plain), Way::Unknown, "it may have changed");
+    assert_eq!(bench.way(&plain), PathLinks::Unknown, "it may have changed");
 }
 
 #[test]

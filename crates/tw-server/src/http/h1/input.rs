@@ -30,7 +30,7 @@ pub struct Http1Body {
     /// Number of them that were taken.
     taken: usize,
     stage: Stage,
-    hundred: Hundred,
+    hundred: ContinueState,
     received: u64,
     /// Takes over `received` after each piece.
     progress: Option<BodyProgress>,
@@ -53,7 +53,7 @@ enum Stage {
 
 /// State of `100 Continue`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Hundred {
+enum ContinueState {
     /// The client waits for `100 Continue`.
     Awaited,
     /// Sent, or not expected.
@@ -93,7 +93,8 @@ impl Http1Body {
             Framing::Length(n) => Stage::Length(n),
             Framing::Chunked => Stage::Chunked(Box::new(ChunkedDecoder::new(Trailers::Skip, OVERHEAD_MAX))),
         };
-        let hundred = if is_awaited && buffer.is_empty() { Hundred::Awaited } else { Hundred::Settled };
+        let hundred =
+            if is_awaited && buffer.is_empty() { ContinueState::Awaited } else { ContinueState::Settled };
         Some(Self {
             conn: conn.clone(),
             buffer,
@@ -150,7 +151,7 @@ impl Http1Body {
 
     /// Returns true if the client awaits `100 Continue` and may not send the body: the begin of its next request is unknown.
     pub(crate) fn may_not_come(&self) -> bool {
-        self.is_pending() && self.hundred == Hundred::Awaited
+        self.is_pending() && self.hundred == ContinueState::Awaited
     }
 
     /// Takes the bytes behind the body.
@@ -171,7 +172,7 @@ impl Http1Body {
     pub(crate) async fn drain(&mut self, time: Duration, timeout: Duration) -> Drained {
         let until = tw_rt::clock::now() + time;
         // What the client was not told to send by now, it is not told any more.
-        self.hundred = Hundred::Settled;
+        self.hundred = ContinueState::Settled;
         loop {
             match self.skip() {
                 Ok(()) if !self.is_pending() => return Drained::Yes,
@@ -300,7 +301,7 @@ impl Http1Body {
 
     /// Says that the body is wanted (RFC 9110 10.1.1), if the client waits for that, be it a body of no bytes.
     fn invite(&mut self) -> Result<(), InputError> {
-        if std::mem::replace(&mut self.hundred, Hundred::Settled) == Hundred::Awaited {
+        if std::mem::replace(&mut self.hundred, ContinueState::Settled) == ContinueState::Awaited {
             // A client that gets none of it sends the body all the same; half a line would be part of the response.
             let sent = self.conn.transport.try_write(CONTINUE).unwrap_or(0);
             if sent > 0 && sent < CONTINUE.len() {

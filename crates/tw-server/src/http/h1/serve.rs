@@ -49,8 +49,8 @@ pub(crate) fn serve(conn: Rc<Http1Connection>, mut early: Option<Box<Vec<u8>>>) 
         while early.is_some() || matches!(conn.idle(timeout()).await, Woken::Readable) {
             let is_first_try = std::mem::take(&mut is_try);
             match boxed(|| serve_readable(&conn, early.take(), is_first_try)).await {
-                Served::KeepAlive => {}
-                Served::Closed => return,
+                ConnectionState::KeepAlive => {}
+                ConnectionState::Closed => return,
             }
         }
         if conn.client.home.connections.is_stopping() {
@@ -61,7 +61,7 @@ pub(crate) fn serve(conn: Rc<Http1Connection>, mut early: Option<Box<Vec<u8>>>) 
 }
 
 /// State of a connection after the requests that were there.
-enum Served {
+enum ConnectionState {
     KeepAlive,
     Closed,
 }
@@ -73,7 +73,7 @@ async fn serve_readable(
     conn: &Rc<Http1Connection>,
     early: Option<Box<Vec<u8>>>,
     is_first_try: bool,
-) -> Served {
+) -> ConnectionState {
     let home = &conn.client.home;
     let admission = match admission::verdict(&conn.client, MemoryHolder::Http1) {
         Verdict::Begin => Admission::Admitted,
@@ -93,8 +93,8 @@ async fn serve_readable(
     let unread = !r.head.rest().is_empty() || r.body.is_pending();
     active.finish(home);
     let lingering = match linger {
-        None if after == After::KeepAlive => return Served::KeepAlive,
-        None => return Served::Closed,
+        None if after == After::KeepAlive => return ConnectionState::KeepAlive,
+        None => return ConnectionState::Closed,
         Some(lingering) => lingering,
     };
     let wanted = match lingering.close {
@@ -106,7 +106,7 @@ async fn serve_readable(
         let Http1Connection { client, transport, .. } = &**conn;
         Box::pin(linger_close(client, transport, lingering.time, lingering.timeout)).await;
     }
-    Served::Closed
+    ConnectionState::Closed
 }
 
 /// Serves requests until the buffer holds nothing of a next one. A refused one is answered with 503, and is the last.

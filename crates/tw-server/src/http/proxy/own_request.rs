@@ -243,13 +243,13 @@ async fn send_on_stream(
     timeout: Duration,
 ) -> Result<(), UpstreamFailure> {
     if body.is_empty() {
-        return stream.send_request(head, StreamEnd::Here);
+        return stream.send_request(head, StreamEnd::WithThis);
     }
     stream.send_request(head, StreamEnd::NotYet)?;
     while !body.is_empty() {
         let room = stream.wait_for_capacity(body.len(), timeout).await?;
         let piece = body.split_to(room.min(body.len()));
-        let end = if body.is_empty() { StreamEnd::Here } else { StreamEnd::NotYet };
+        let end = if body.is_empty() { StreamEnd::WithThis } else { StreamEnd::NotYet };
         stream.send(piece, end)?;
     }
     Ok(())

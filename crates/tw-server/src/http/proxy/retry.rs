@@ -227,11 +227,15 @@ fn may_retry<C>(
         RetryOn::of_failure(failure)
     };
     // The part already taken of a body that is not kept is lost, whether the server got it or not.
-    let is_touched = was_sent || r.body.received() > 0;
-    let is_spent = matches!(request.body, UpstreamRequestBody::Client) && !r.body.is_kept() && is_touched;
-    let is_late = !settings.retry.timeout.is_zero()
+    let is_body_begun = was_sent || r.body.received() > 0;
+    let is_body_lost =
+        matches!(request.body, UpstreamRequestBody::Client) && !r.body.is_kept() && is_body_begun;
+    let is_past_deadline = !settings.retry.timeout.is_zero()
         && tw_rt::clock::now().saturating_duration_since(began) >= settings.retry.timeout;
-    RetryOn::of_failure(failure) != RetryOn::NONE && settings.retry.on.has(needed) && !is_spent && !is_late
+    RetryOn::of_failure(failure) != RetryOn::NONE
+        && settings.retry.on.has(needed)
+        && !is_body_lost
+        && !is_past_deadline
 }
 
 /// Decides on the effect of a failed attempt, after `refusals` earlier ones that were refused.

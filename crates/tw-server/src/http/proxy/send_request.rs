@@ -206,10 +206,10 @@ impl RequestSender {
         terms: &SendTerms<'_>,
     ) -> Result<Self, UpstreamFailure> {
         // What the body has at hand is gathered with the head: frames leave together.
-        let end = if matches!(body, Source::None) { StreamEnd::Here } else { StreamEnd::NotYet };
+        let end = if matches!(body, Source::None) { StreamEnd::WithThis } else { StreamEnd::NotYet };
         stream.send_request(head, end)?;
         connection.sent.set(connection.sent.get() + head.len() as u64);
-        if end == StreamEnd::Here {
+        if end == StreamEnd::WithThis {
             return Ok(Self::nothing());
         }
         let (body, owner) = OutgoingBody::lend(body, terms);
@@ -349,7 +349,7 @@ async fn send_content(
             None => lent.body.next(PIECE_SIZE, terms).await,
         };
         let Some(mut piece) = piece.map_err(SendError::Client)? else {
-            return Ok(stream.send(Bytes::new(), StreamEnd::Here)?);
+            return Ok(stream.send(Bytes::new(), StreamEnd::WithThis)?);
         };
         // Small pieces that are there go as one frame, and the last one says that it is, if that is known by now.
         at_hand = lent.body.at_hand(PIECE_SIZE, terms);
@@ -370,8 +370,10 @@ async fn send_content(
             let room = stream.wait_for_capacity(piece.len(), timeout).await?;
             let now = piece.split_to(room.min(piece.len()));
             connection.sent.set(connection.sent.get() + now.len() as u64);
-            stream
-                .send(now, if is_last && piece.is_empty() { StreamEnd::Here } else { StreamEnd::NotYet })?;
+            stream.send(
+                now,
+                if is_last && piece.is_empty() { StreamEnd::WithThis } else { StreamEnd::NotYet },
+            )?;
         }
         if is_last && size > 0 {
             return Ok(());

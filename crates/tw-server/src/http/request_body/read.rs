@@ -9,7 +9,7 @@ use tw_disk::{Disk, DiskError};
 use tw_http::Framing;
 use tw_log::{Level, Text};
 
-use super::{BodyError, BodyLimits, Drained, InputError, RequestBody, Source, Standing};
+use super::{BodyError, BodyLimits, BodyState, Drained, InputError, RequestBody, Source};
 use crate::config::location::InFileOnly;
 use crate::http::body_buffer::{Naming, SpillTarget};
 use crate::http::request::{After, Request};
@@ -47,11 +47,11 @@ pub(crate) fn check_announced_size(r: &mut Request) -> Option<u16> {
         Source::Stream(input) => input.announced(),
         Source::None | Source::Stored(_) | Source::Taken => 0,
     };
-    if max == 0 || length <= max || r.body.standing == Standing::Refused {
+    if max == 0 || length <= max || r.body.state == BodyState::Refused {
         return None;
     }
     r.log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
-    r.body.standing = Standing::Refused;
+    r.body.state = BodyState::Refused;
     Some(413)
 }
 
@@ -79,10 +79,10 @@ pub async fn read(r: &mut Request) -> Result<(), u16> {
 /// body of which something was thrown away before.
 pub async fn read_to_file(r: &mut Request) -> Result<(), u16> {
     read_into(r, Into::NamedFile).await?;
-    let is_whole = match r.body.standing {
-        Standing::Wanted => r.body.received() == r.body.buffer.len(),
-        Standing::Copied => true,
-        Standing::Refused | Standing::Absent | Standing::Borrowed => false,
+    let is_whole = match r.body.state {
+        BodyState::Wanted => r.body.received() == r.body.buffer.len(),
+        BodyState::Copied => true,
+        BodyState::Refused | BodyState::Absent | BodyState::Borrowed => false,
     };
     if !is_whole {
         r.log(Level::Error, format_args!("request body is unavailable"));
@@ -102,7 +102,7 @@ async fn read_into(r: &mut Request, into: Into) -> Result<(), u16> {
     if let Some(status) = check_announced_size(r) {
         return Err(status);
     }
-    if r.body.standing == Standing::Refused {
+    if r.body.state == BodyState::Refused {
         return Ok(());
     }
     let terms = r.body_limits();
@@ -146,7 +146,7 @@ async fn read_into(r: &mut Request, into: Into) -> Result<(), u16> {
     if storing.is_none() && r.body.buffer.in_memory() > most {
         storing = Some(Storing::begin(r, into, most)?);
     }
-    let has_body = r.body.standing == Standing::Wanted && r.head.framing() != Framing::None;
+    let has_body = r.body.state == BodyState::Wanted && r.head.framing() != Framing::None;
     match storing {
         Some(storing) => storing.end(r).await,
         // An empty body is a body.
@@ -278,7 +278,7 @@ pub fn failed(r: &mut Request, error: BodyError) -> u16 {
                 Level::Error,
                 format_args!("client intended to send too large chunked body: {received}+{coming} bytes"),
             );
-            r.body.standing = Standing::Refused;
+            r.body.state = BodyState::Refused;
             413
         }
         BodyError::Client(InputError::Malformed(error)) => {

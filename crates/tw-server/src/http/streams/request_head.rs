@@ -114,7 +114,7 @@ pub(crate) fn begin_body(stream: BodyStream, r: &mut Request) {
         Framing::Length(length) => Some(length),
         Framing::Chunked => None,
     };
-    let expects = if r.head.expect_continue() { Expects::Hundred } else { Expects::Nothing };
+    let expects = if r.head.expect_continue() { Expects::Continue } else { Expects::Nothing };
     r.body.begin(Source::Stream(Box::new(StreamBody::new(stream, length, expects))));
 }
 

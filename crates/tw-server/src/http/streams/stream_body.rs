@@ -115,7 +115,7 @@ enum Stage {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expects {
     /// A `100 Continue`.
-    Hundred,
+    Continue,
     Nothing,
 }
 
@@ -299,7 +299,7 @@ impl StreamBody {
             self.stage = Stage::Coming;
             self.stream.widen();
         }
-        if std::mem::replace(&mut self.expects, Expects::Nothing) == Expects::Hundred {
+        if std::mem::replace(&mut self.expects, Expects::Nothing) == Expects::Continue {
             self.stream.inform(|fields| fields.status(CONTINUE));
         }
     }

@@ -86,7 +86,7 @@ async fn run_check(
     match (connection.stream(), content) {
         (Some(stream), None) => {
             codec.attach(stream);
-            stream.send_request(&sent, StreamEnd::Here)
+            stream.send_request(&sent, StreamEnd::WithThis)
         }
         (Some(stream), Some(content)) => {
             codec.attach(stream);
@@ -140,7 +140,7 @@ async fn send_with_content(
     while !content.is_empty() {
         let room = stream.wait_for_capacity(content.len(), timeout).await?;
         let piece = content.split_to(room);
-        let end = if content.is_empty() { StreamEnd::Here } else { StreamEnd::NotYet };
+        let end = if content.is_empty() { StreamEnd::WithThis } else { StreamEnd::NotYet };
         stream.send(piece, end)?;
     }
     Ok(())
