@@ -2,7 +2,7 @@
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::cipher::{self, EncryptionContext, PaddedBlockEncryptingKey, UnboundCipherKey};
-use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
+use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
 use aws_lc_rs::iv::FixedLength;
 use aws_lc_rs::key_wrap::{self, AesKek, KeyWrap};
 use aws_lc_rs::rand::SystemRandom;
@@ -113,6 +113,25 @@ impl TokenKey {
                 json!({ "kty": "OKP", "crv": "Ed25519", "x": base64url(pair.public_key().as_ref()) })
             }
         })
+    }
+
+    /// Public key in PEM.
+    ///
+    /// # Panics
+    /// The key is a shared secret.
+    #[must_use]
+    pub fn public_pem(&self) -> String {
+        let der = match &self.secret {
+            Secret::Symmetric(_) => panic!("a shared secret has no public key"),
+            Secret::Rsa(pair, _) => AsDer::<PublicKeyX509Der<'_>>::as_der(pair.public_key()),
+            Secret::Ecdsa(pair, _) => AsDer::<PublicKeyX509Der<'_>>::as_der(pair.public_key()),
+            Secret::Ed25519(pair) => AsDer::<PublicKeyX509Der<'_>>::as_der(pair.public_key()),
+        };
+        let mut text = base64url(der.expect("a key").as_ref()).replace('-', "+").replace('_', "/");
+        while !text.len().is_multiple_of(4) {
+            text.push('=');
+        }
+        format!("-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n")
     }
 
     /// JWK of the whole key.

@@ -1,13 +1,18 @@
-//! `auth_jwt`: requests with a JSON Web Token (nginx: ngx_http_auth_jwt_module, which is sold; RFC 7519, RFC 6750). Access phase.
+//! `auth_jwt`: requests with a JSON Web Token (nginx: ngx_http_auth_jwt_module, which is sold, and the free module of this name, which
+//! has more directives; RFC 7519, RFC 6750). Access phase, or preaccess phase.
 //!
 //! ```text
-//! Authorization: Bearer, or a variable ─► token ─► keys of files and subrequests ─► signature, times ─► auth_jwt_require
+//! Authorization: Bearer, or a variable ─► token ─► keys, lists ─► signature, times, revocation ─► auth_jwt_require…
 //!                                          └ malformed, wrong, expired: 401, error="invalid_token" ◄──────┘
 //! ```
 //! Keys of files are parsed in a pool, and kept until the files change. A signature takes some ten microseconds and is verified
 //! on the loop; decryption by an RSA key takes milliseconds, so it waits for its turn in a pool, as hashes of passwords do.
 
+mod claim_name;
+mod claim_requirement;
 mod key_source;
+mod operator;
+mod revocation;
 mod variables;
 
 use std::sync::Arc;
@@ -30,11 +35,17 @@ use tw_server::http::request::Request;
 use tw_server::load::Resolve;
 use tw_server::vars::{Template, VarDef, names_in};
 
-use self::key_source::{KeyFiles, KeySource, RawKeySource};
+use self::claim_name::Nesting;
+use self::claim_requirement::{Check, ClaimRequirement, PatternCache, RawClaimRequirement};
+use self::key_source::{KeyFailure, KeyFiles, KeySource, RawKeySource};
+use self::revocation::{RevocationFiles, RevocationList};
 use self::variables::{TokenPart, TokenState};
 use crate::shared::access_refusal::{self, credentials, try_later};
 use crate::shared::block::{define, variable_name};
-use crate::shared::jose::{self, ClaimPath, KeySet, Token, TokenError, TokenKind, VerifiedToken};
+use crate::shared::cached_files::{NamedFile, RawNamedFile};
+use crate::shared::jose::{
+    self, ClaimPath, KeySet, SignatureCheck, Token, TokenError, TokenKind, VerifiedToken, append_value,
+};
 use crate::shared::required_values::{RawRequirement, Requirement};
 use crate::shared::turn_queue::{self, ClientKey, TurnQueue, TurnWait, wait_for_turn};
 
@@ -43,6 +54,23 @@ const EVERYWHERE: u32 = BLOCKS | LIMIT_EXCEPT;
 
 /// Sets of keys, one of each source.
 type KeySets = Vec<Arc<KeySet>>;
+
+/// Phase in which tokens are checked (`auth_jwt_phase`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CheckPhase {
+    /// Also for subrequests, and whatever `satisfy` says.
+    Preaccess,
+    Access,
+}
+
+/// `WWW-Authenticate` of a refusal (`auth_jwt_www_authenticate`).
+#[derive(Clone)]
+enum Challenge {
+    /// The realm, and an error for an invalid token.
+    Standard,
+    Omitted,
+    Text(Arc<Template>),
+}
 
 /// Settings as written.
 #[derive(Default)]
@@ -53,6 +81,15 @@ pub(crate) struct Raw {
     key_cache: Setting<Duration>,
     leeway: Setting<Duration>,
     requirements: Setting<Vec<RawRequirement>>,
+    claims: Vec<RawClaimRequirement>,
+    phase: Setting<CheckPhase>,
+    signature: Setting<SignatureCheck>,
+    validate_exp: Setting<bool>,
+    revoked_subs: Vec<RawNamedFile>,
+    revoked_kids: Vec<RawNamedFile>,
+    nesting: Setting<Nesting>,
+    /// `auth_jwt_www_authenticate`
+    challenge: Setting<Word>,
     variables: Vec<RawVariable>,
 }
 
@@ -78,6 +115,15 @@ pub(crate) struct AuthJwt {
     key_cache: Duration,
     leeway: Duration,
     requirements: Arc<[Requirement]>,
+    claims: Arc<[Arc<ClaimRequirement>]>,
+    phase: CheckPhase,
+    signature: SignatureCheck,
+    /// `auth_jwt_validate_exp`
+    validate_exp: bool,
+    revoked_subs: Arc<[Arc<NamedFile>]>,
+    revoked_kids: Arc<[Arc<NamedFile>]>,
+    nesting: Option<Arc<Nesting>>,
+    challenge: Challenge,
     shared: Arc<AuthJwtState>,
 }
 
@@ -89,9 +135,18 @@ struct Realm {
     token: Option<Template>,
 }
 
+/// Content of files and responses that decide about a token.
+struct Evidence {
+    keys: KeySets,
+    revoked_subs: Vec<Arc<RevocationList>>,
+    revoked_kids: Vec<Arc<RevocationList>>,
+}
+
 /// State that all blocks of a configuration share.
 struct AuthJwtState {
     files: KeyFiles,
+    revocation_lists: RevocationFiles,
+    patterns: PatternCache,
     /// Turns of decryption by RSA keys.
     turns: Arc<TurnQueue>,
 }
@@ -101,13 +156,28 @@ impl TokenKind {
         &[("signed", Self::Signed), ("encrypted", Self::Encrypted), ("nested", Self::Nested)];
 }
 
+impl CheckPhase {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("preaccess", Self::Preaccess), ("access", Self::Access)];
+}
+
 tw_base::limits! {
     /// Limits of this module.
     const LIMITS;
 
     use jose::LIMITS;
-    /// Bytes of files of keys kept in memory by a configuration.
+    /// Bytes of files of keys of one format kept in memory by a configuration.
     constant bytes key_source::KEPT_SIZE_MAX, "the file used longest ago is read again when it is needed";
+    /// Bytes of a list of revoked tokens.
+    constant bytes revocation::LIST_SIZE_MAX, "the list cannot be used: 500";
+    /// Bytes of lists of revoked tokens kept in memory by a configuration.
+    constant bytes revocation::KEPT_SIZE_MAX, "the list used longest ago is read again when it is needed";
+    /// Bytes of an expected value with variables (auth_jwt_require_claim).
+    constant bytes claim_requirement::EXPECTED_SIZE_MAX, "the token is refused: 401";
+    /// Bytes of a regular expression with variables (auth_jwt_require_claim).
+    constant bytes claim_requirement::PATTERN_SIZE_MAX, "the token is refused: 401";
+    /// Regular expressions with variables kept compiled by a configuration.
+    constant count claim_requirement::PATTERNS_KEPT, "the one compiled longest ago is compiled again when it is needed";
     /// Tokens decrypted by RSA keys at the same time.
     constant count turn_queue::TURNS_AT_ONCE, "other requests wait, clients in turns";
     /// Requests that wait for that.
@@ -132,18 +202,20 @@ impl Settings<Http> for AuthJwt {
             .since("1.19.7")
             .doc("Kind of tokens: signed, encrypted, or signed and then encrypted. A token that is only encrypted by a public RSA key may come from anybody who has that.")
             .set(|raw, node, _| raw.kind.set_one_of(node, TokenKind::WORDS)),
-        record::new("auth_jwt_key_file", "file", EVERYWHERE, Args::exact(1))
+        record::new("auth_jwt_key_file", "file [jwks | keyval]", EVERYWHERE, Args::range(1, 2))
             .since("1.11.3")
-            .doc("File with keys: a JSON Web Key Set, or one key. It is read again when it has changed, and its name may have variables. A level may have several of these and of auth_jwt_key_request.")
+            .doc("File with keys: a JSON Web Key Set, or one key; with keyval, an object whose members are public keys in PEM by their identifiers. It is read again when it has changed, and its name may have variables. A level may have several of these and of auth_jwt_key_request.")
             .set(|raw, node, cx| {
-                raw.keys.push(node, RawKeySource::file(node.arg(0)?, cx.conf_prefix));
+                let source = RawKeySource::file(node, cx.conf_prefix)?;
+                raw.keys.push(node, source);
                 Ok(())
             }),
-        record::new("auth_jwt_key_request", "uri", EVERYWHERE, Args::exact(1))
+        record::new("auth_jwt_key_request", "uri [jwks | keyval]", EVERYWHERE, Args::range(1, 2))
             .since("1.15.6")
-            .doc("URI of a subrequest whose response is a JSON Web Key Set; it may have variables. Use a cache for it (proxy_cache), or auth_jwt_key_cache.")
+            .doc("URI of a subrequest whose response has keys in one of the formats of auth_jwt_key_file; it may have variables. Use a cache for it (proxy_cache), or auth_jwt_key_cache.")
             .set(|raw, node, _| {
-                raw.keys.push(node, RawKeySource::request(node.arg(0)?));
+                let source = RawKeySource::request(node)?;
+                raw.keys.push(node, source);
                 Ok(())
             }),
         record::time("auth_jwt_key_cache", BLOCKS)
@@ -164,6 +236,51 @@ impl Settings<Http> for AuthJwt {
                 raw.requirements.push(node, requirement);
                 Ok(())
             }),
+        record::new("auth_jwt_require_claim", "name operator $value | json=value | text", EVERYWHERE, Args::exact(3))
+            .doc("Accepts a token only if the operator holds for a claim: eq, gt, ge, lt, le, in, any, match, or one of these with ! in front. The expected value is text, or JSON behind json= or in a variable. A name that begins with a dot is a path, such as .groups[0].name. Those of the enclosing blocks apply, too. Refusals have status 401.")
+            .set(|raw, node, _| {
+                raw.claims.push(RawClaimRequirement::read(node, TokenPart::Claims)?);
+                Ok(())
+            }),
+        record::new("auth_jwt_require_header", "name operator $value | json=value | text", EVERYWHERE, Args::exact(3))
+            .doc("Accepts a token only if the operator holds for a parameter of its header, as auth_jwt_require_claim does for a claim.")
+            .set(|raw, node, _| {
+                raw.claims.push(RawClaimRequirement::read(node, TokenPart::Header)?);
+                Ok(())
+            }),
+        record::new("auth_jwt_allow_nested", "[delimiter=text] [quote=text]", BLOCKS, Args::range(0, 2))
+            .doc("Names of claims lead into objects: grants.access is the member access of the claim grants. A name that has the delimiter in it stands between quotes. Applies to auth_jwt_require_claim, auth_jwt_require_header, auth_jwt_claim_set with one name, $jwt_claim_… and $jwt_header_….")
+            .set(|raw, node, _| raw.nesting.set_with(node, read_nesting)),
+        record::flag("auth_jwt_validate_exp", EVERYWHERE)
+            .default("on")
+            .doc("Checks exp of a token, its end. With off, a token is good forever.")
+            .set(|raw, node, _| raw.validate_exp.set_flag(node)),
+        record::flag("auth_jwt_validate_sig", EVERYWHERE)
+            .default("on")
+            .doc("Checks the signature of a token. With off, anybody can write a valid token: only for tokens that another server has verified already. Encrypted tokens are still decrypted.")
+            .set(|raw, node, _| raw.signature.set_with(node, |node| {
+                Ok(if node.flag()? { SignatureCheck::On } else { SignatureCheck::Off })
+            })),
+        record::new("auth_jwt_phase", "preaccess | access", BLOCKS, Args::exact(1))
+            .default("access")
+            .doc("Phase in which tokens are checked. In preaccess, behind limit_req and limit_conn, the tokens of subrequests are checked, too, and satisfy does not apply. The location of auth_jwt_key_request then needs \"auth_jwt off\".")
+            .set(|raw, node, _| raw.phase.set_one_of(node, CheckPhase::WORDS)),
+        record::new("auth_jwt_revocation_list_sub", "file", EVERYWHERE, Args::exact(1))
+            .doc("File with an object in JSON: tokens whose claim sub is the name of one of its members are refused with status 401. It is read again when it has changed. A level may have several, and those of the enclosing blocks apply, too.")
+            .set(|raw, node, cx| {
+                raw.revoked_subs.push(revocation::read(node, cx.conf_prefix)?);
+                Ok(())
+            }),
+        record::new("auth_jwt_revocation_list_kid", "file", EVERYWHERE, Args::exact(1))
+            .doc("File with an object in JSON: tokens that name a key (kid) by the name of one of its members are refused with status 401, and so are those that name none. It is read again when it has changed. A level may have several, and those of the enclosing blocks apply, too.")
+            .set(|raw, node, cx| {
+                raw.revoked_kids.push(revocation::read(node, cx.conf_prefix)?);
+                Ok(())
+            }),
+        record::new("auth_jwt_www_authenticate", "on | off | string", EVERYWHERE, Args::exact(1))
+            .default("on")
+            .doc("Challenge of a response with status 401: the realm and the error, none, or a text, which may have variables.")
+            .set(|raw, node, _| raw.challenge.set_with(node, |node| Ok(node.arg(0)?.clone()))),
         record::new("auth_jwt_claim_set", "$variable name …", HTTP, Args::at_least(2))
             .since("1.11.10")
             .doc("Defines a variable by a claim: its name, or names that lead to it from the top. The elements of a list are separated by commas.")
@@ -188,7 +305,10 @@ impl Settings<Http> for AuthJwt {
         for variable in raw.variables {
             let RawVariable { name, part, path } = variable;
             let compute = Arc::new(move |r: &Request, out: &mut Vec<u8>| {
-                variables::read(r, part, |members| path.append(members, out))
+                variables::read(r, part, |members, nesting| match (nesting, path.single()) {
+                    (Some(_), Some(name)) => append_value(claim_name::find(members, name, nesting), out),
+                    _ => path.append(members, out),
+                })
             });
             // Not kept: the claims of an encrypted token are known later.
             define(cx, &name, SlotKind::Volatile(compute), None)?;
@@ -210,9 +330,25 @@ impl Settings<Http> for AuthJwt {
                 .collect::<Result<_, _>>()?,
             None => outer.map_or_else(|| [].into(), |outer| outer.requirements.clone()),
         };
+        let own = raw.claims.into_iter().map(|claim| claim.resolve(cx).map(Arc::new));
+        let claims = inherited(outer.map(|outer| &outer.claims), own.collect::<Result<_, _>>()?);
+        let own = raw.revoked_subs.into_iter().map(|file| file.resolve(cx).map(Arc::new));
+        let revoked_subs = inherited(outer.map(|outer| &outer.revoked_subs), own.collect::<Result<_, _>>()?);
+        let own = raw.revoked_kids.into_iter().map(|file| file.resolve(cx).map(Arc::new));
+        let revoked_kids = inherited(outer.map(|outer| &outer.revoked_kids), own.collect::<Result<_, _>>()?);
+        let challenge = match raw.challenge.take() {
+            Some(word) => match word.flag() {
+                Some(true) => Challenge::Standard,
+                Some(false) => Challenge::Omitted,
+                None => Challenge::Text(Arc::new(cx.template(&word)?)),
+            },
+            None => outer.map_or(Challenge::Standard, |outer| outer.challenge.clone()),
+        };
         let new = || {
             let turns = Arc::new(TurnQueue::new(turn_queue::CREDENTIALS));
-            Arc::new(AuthJwtState { files: KeyFiles::new(&key_source::KEY_FILES), turns })
+            let revocation_lists = RevocationFiles::new(&revocation::REVOCATION_LISTS);
+            let patterns = PatternCache::default();
+            Arc::new(AuthJwtState { files: KeyFiles::new(), revocation_lists, patterns, turns })
         };
         Ok(Self {
             realm,
@@ -221,6 +357,17 @@ impl Settings<Http> for AuthJwt {
             key_cache: raw.key_cache.or(outer.map(|outer| outer.key_cache), Duration::ZERO),
             leeway: raw.leeway.or(outer.map(|outer| outer.leeway), Duration::ZERO),
             requirements,
+            claims,
+            phase: raw.phase.or(outer.map(|outer| outer.phase), CheckPhase::Access),
+            signature: raw.signature.or(outer.map(|outer| outer.signature), SignatureCheck::On),
+            validate_exp: raw.validate_exp.or(outer.map(|outer| outer.validate_exp), true),
+            revoked_subs,
+            revoked_kids,
+            nesting: match raw.nesting.take() {
+                Some(nesting) => Some(Arc::new(nesting)),
+                None => outer.and_then(|outer| outer.nesting.clone()),
+            },
+            challenge,
             shared: outer.map_or_else(new, |outer| outer.shared.clone()),
         })
     }
@@ -232,18 +379,52 @@ impl Settings<Http> for AuthJwt {
     fn install(self: &Arc<Self>, plan: &mut Plan) {
         let Some(realm) = &self.realm else { return };
         plan.parts.put(self.clone());
-        if !realm.is_off() {
-            plan.add(Phase::Preaccess, variables::BeforeAccess);
-            plan.add(Phase::Access, self.clone());
-            plan.add(Phase::Precontent, variables::AfterAccess);
+        if realm.is_off() {
+            return;
         }
+        match self.phase {
+            CheckPhase::Preaccess => plan.add(Phase::Preaccess, InPreaccess(self.clone())),
+            CheckPhase::Access => {
+                plan.add(Phase::Preaccess, variables::BeforeAccess);
+                plan.add(Phase::Access, self.clone());
+            }
+        }
+        plan.add(Phase::Precontent, variables::AfterAccess);
     }
 
     fn reach(&self, _core: &Location, reach: &mut Reach) {
         if self.realm.is_some() {
             self.keys.iter().for_each(|source| source.declare(reach));
+            self.revoked_subs.iter().chain(&*self.revoked_kids).for_each(|file| file.declare(reach));
         }
     }
+}
+
+/// Values of the enclosing block, and those of this one behind them.
+fn inherited<T: Clone>(outer: Option<&Arc<[T]>>, own: Vec<T>) -> Arc<[T]> {
+    match outer {
+        Some(outer) if own.is_empty() => outer.clone(),
+        Some(outer) => outer.iter().cloned().chain(own).collect(),
+        None => own.into(),
+    }
+}
+
+/// Reads `[delimiter=text] [quote=text]`.
+fn read_nesting(node: &Node) -> Result<Nesting, ConfError> {
+    let mut nesting = Nesting::default();
+    for word in &node.args {
+        let (part, text) = match (word.param("delimiter"), word.param("quote")) {
+            (Some(text), _) => (&mut nesting.delimiter, text),
+            (_, Some(text)) => (&mut nesting.quote, text),
+            _ => return Err(node.invalid_parameter(word)),
+        };
+        let text = str::from_utf8(text).ok().filter(|text| !text.is_empty());
+        *part = text.ok_or_else(|| node.invalid_parameter(word))?.into();
+    }
+    if nesting.delimiter == nesting.quote {
+        return Err(node.error("has the same text as delimiter and as quote"));
+    }
+    Ok(nesting)
 }
 
 impl RawRealm {
@@ -305,6 +486,22 @@ fn bearer_token(r: &Request) -> Option<&[u8]> {
     (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
 }
 
+/// Handler of the preaccess phase: a valid token ends no phase, because that of the limits is the same one.
+struct InPreaccess(Arc<AuthJwt>);
+
+impl Handler for InPreaccess {
+    fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
+        let pass = |outcome| match outcome {
+            Outcome::PhaseDone => Outcome::Pass,
+            other => other,
+        };
+        match self.0.handle(r) {
+            Step::Now(outcome) => Step::Now(pass(outcome)),
+            Step::Wait(outcome) => Step::Wait(Box::pin(async move { pass(outcome.await) })),
+        }
+    }
+}
+
 impl Handler for AuthJwt {
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let Some(Realm { realm: Some(realm), .. }) = self.realm.as_deref() else { return Step::PASS };
@@ -315,38 +512,67 @@ impl Handler for AuthJwt {
         let Some(text) = self.realm.as_ref().and_then(|realm| realm.token(r)) else {
             r.log(Level::Info, format_args!("no token was provided for JWT authentication"));
             TokenState::Refused.store(r);
-            return Step::Now(challenge(r, &realm, ""));
+            return Step::Now(self.challenge(r, &realm, ""));
         };
-        let token = match Token::parse(&text, self.kind) {
+        let token = match Token::parse(&text, self.kind, self.signature) {
             Ok(token) => token,
-            Err(error) => return Step::Now(refuse_token(r, &realm, &error)),
+            Err(error) => return Step::Now(self.refuse(r, &realm, &error)),
         };
         TokenState::Unverified.store(r);
-        match self.keys_now(r) {
-            Some(keys) if !token.is_costly() => {
-                let verified = token.verify(keys.iter().map(|keys| &**keys));
-                Step::Now(self.decide(r, &realm, verified))
-            }
-            keys => Step::Wait(Box::pin(async move {
-                match self.verify(r, token, keys).await {
-                    Ok(verified) => self.decide(r, &realm, verified),
-                    Err(outcome) => {
-                        TokenState::Refused.store(r);
-                        outcome
+        let evidence = match self.evidence_now(r, &token) {
+            Some(evidence) if !token.is_costly() => {
+                let verified = token.verify(evidence.keys.iter().map(|keys| &**keys));
+                return match self.decide(r, &realm, verified, &evidence) {
+                    Ok(outcome) => Step::Now(outcome),
+                    Err(pattern) => {
+                        Step::Wait(Box::pin(async move { self.compile_and_check(r, &realm, pattern).await }))
                     }
+                };
+            }
+            evidence => evidence,
+        };
+        Step::Wait(Box::pin(async move {
+            let (verified, evidence) = match self.verify(r, token, evidence).await {
+                Ok(verified) => verified,
+                Err(outcome) => {
+                    TokenState::Refused.store(r);
+                    return outcome;
                 }
-            })),
-        }
+            };
+            match self.decide(r, &realm, verified, &evidence) {
+                Ok(outcome) => outcome,
+                Err(pattern) => self.compile_and_check(r, &realm, pattern).await,
+            }
+        }))
     }
 }
 
+/// Regular expression that has to be compiled before a token is checked.
+struct UncompiledPattern(Box<str>);
+
 impl AuthJwt {
-    /// All keys, if none of them has to be waited for.
-    fn keys_now(&self, r: &Request) -> Option<KeySets> {
-        if self.keys.is_empty() {
-            return None;
-        }
-        self.keys.iter().map(|source| source.keys_now(r, &self.shared.files, self.key_cache)).collect()
+    /// All keys and lists, if none of them has to be waited for.
+    fn evidence_now(&self, r: &Request, token: &Token) -> Option<Evidence> {
+        let state = &*self.shared;
+        let keys = match token.needs_keys() {
+            true if self.keys.is_empty() => return None,
+            true => {
+                let keys = self.keys.iter().map(|source| source.keys_now(r, &state.files, self.key_cache));
+                keys.collect::<Option<_>>()?
+            }
+            false => Vec::new(),
+        };
+        let lists = |files: &[Arc<NamedFile>]| {
+            files
+                .iter()
+                .map(|file| revocation::list_now(r, &state.revocation_lists, file))
+                .collect::<Option<_>>()
+        };
+        Some(Evidence {
+            keys,
+            revoked_subs: lists(&self.revoked_subs)?,
+            revoked_kids: lists(&self.revoked_kids)?,
+        })
     }
 
     /// Verifies a token, once its keys are there. Errors are failures of this server.
@@ -354,14 +580,14 @@ impl AuthJwt {
         &self,
         r: &mut Request,
         token: Token,
-        keys: Option<KeySets>,
-    ) -> Result<Result<VerifiedToken, TokenError>, Outcome> {
-        let keys = match keys {
-            Some(keys) => keys,
-            None => self.load_keys(r).await?,
+        evidence: Option<Evidence>,
+    ) -> Result<(Result<VerifiedToken, TokenError>, Evidence), Outcome> {
+        let evidence = match evidence {
+            Some(evidence) => evidence,
+            None => self.load_evidence(r, &token).await?,
         };
         if !token.is_costly() {
-            return Ok(token.verify(keys.iter().map(|keys| &**keys)));
+            return Ok((token.verify(evidence.keys.iter().map(|keys| &**keys)), evidence));
         }
         let Ok(mut place) = self.shared.turns.enter(ClientKey::of(r.client_addr())) else {
             return Err(try_later(r, format_args!("too many tokens wait to be decrypted")));
@@ -377,7 +603,7 @@ impl AuthJwt {
         // The turn ends with the work, not with a client that goes away.
         let work = move || {
             let _turn = place;
-            token.verify(keys.iter().map(|keys| &**keys))
+            (token.verify(evidence.keys.iter().map(|keys| &**keys)), evidence)
         };
         disk.pool().run(&mut r.costs.account, work).await.map_err(|error| match error {
             DiskError::QueueFull { .. } => try_later(r, format_args!("a token was not decrypted: {error}")),
@@ -388,63 +614,168 @@ impl AuthJwt {
         })
     }
 
-    async fn load_keys(&self, r: &mut Request) -> Result<KeySets, Outcome> {
-        if self.keys.is_empty() {
-            r.log(
-                Level::Error,
-                format_args!("\"auth_jwt\" has neither \"auth_jwt_key_file\" nor \"auth_jwt_key_request\""),
-            );
-            return Err(Outcome::Status(500));
-        }
-        let mut keys = KeySets::with_capacity(self.keys.len());
-        for source in &*self.keys {
-            match source.keys(r, &self.shared.files, self.key_cache).await {
-                Ok(set) => keys.push(set),
-                Err(failure) if failure.is_passing() => {
-                    return Err(try_later(r, format_args!("{failure}")));
-                }
-                Err(failure) => {
-                    r.log(Level::Error, format_args!("{failure}"));
-                    return Err(Outcome::Status(500));
-                }
+    async fn load_evidence(&self, r: &mut Request, token: &Token) -> Result<Evidence, Outcome> {
+        let mut keys = Vec::new();
+        if token.needs_keys() {
+            if self.keys.is_empty() {
+                r.log(
+                    Level::Error,
+                    format_args!(
+                        "\"auth_jwt\" has neither \"auth_jwt_key_file\" nor \"auth_jwt_key_request\""
+                    ),
+                );
+                return Err(Outcome::Status(500));
+            }
+            for source in &*self.keys {
+                let set = source.keys(r, &self.shared.files, self.key_cache).await;
+                keys.push(set.map_err(|failure| unavailable(r, &failure))?);
             }
         }
-        Ok(keys)
+        let revoked_subs = self.load_lists(r, &self.revoked_subs).await?;
+        let revoked_kids = self.load_lists(r, &self.revoked_kids).await?;
+        Ok(Evidence { keys, revoked_subs, revoked_kids })
     }
 
-    fn decide(&self, r: &mut Request, realm: &[u8], verified: Result<VerifiedToken, TokenError>) -> Outcome {
+    async fn load_lists(
+        &self,
+        r: &mut Request,
+        files: &[Arc<NamedFile>],
+    ) -> Result<Vec<Arc<RevocationList>>, Outcome> {
+        let mut lists = Vec::with_capacity(files.len());
+        for file in files {
+            let list = revocation::list(r, &self.shared.revocation_lists, file).await;
+            lists.push(list.map_err(|failure| unavailable(r, &failure))?);
+        }
+        Ok(lists)
+    }
+
+    /// Decides about a token whose signature was checked.
+    fn decide(
+        &self,
+        r: &mut Request,
+        realm: &[u8],
+        verified: Result<VerifiedToken, TokenError>,
+        evidence: &Evidence,
+    ) -> Result<Outcome, UncompiledPattern> {
         let checked = verified.and_then(|token| {
-            token.check_times(tw_rt::clock::unix(), self.leeway)?;
+            let now = tw_rt::clock::unix();
+            match self.validate_exp {
+                true => token.check_times(now, self.leeway)?,
+                false => token.check_start(now, self.leeway)?,
+            }
+            evidence.check(&token)?;
             Ok(token)
         });
         match checked {
             Ok(token) => TokenState::Verified(token).store(r),
-            Err(error) => return refuse_token(r, realm, &error),
+            Err(error) => return Ok(self.refuse(r, realm, &error)),
         }
-        match self.requirements.iter().find(|requirement| !requirement.is_met(r)).map(|unmet| unmet.status) {
-            None => Outcome::PhaseDone,
-            Some(status) => {
-                r.log(
-                    Level::Error,
-                    format_args!("JWT validation failed: a value of \"auth_jwt_require\" is missing"),
-                );
-                match status {
-                    401 => challenge(r, realm, ", error=\"invalid_token\""),
-                    status => Outcome::Status(status),
+        self.check_requirements(r, realm)
+    }
+
+    /// Checks what the configuration requires of a verified token.
+    fn check_requirements(&self, r: &mut Request, realm: &[u8]) -> Result<Outcome, UncompiledPattern> {
+        let state = r.facts.states.get::<TokenState>();
+        let Some(TokenState::Verified(token)) = state.as_deref() else { return Ok(Outcome::Status(500)) };
+        for claim in &*self.claims {
+            match claim.check(r, token, self.nesting.as_deref(), self.leeway, &self.shared.patterns) {
+                Check::Met => {}
+                Check::Uncompiled(pattern) => return Err(UncompiledPattern(pattern)),
+                Check::Unmet(unmet) => {
+                    let shown = claim.shown();
+                    r.log(Level::Error, format_args!("JWT validation failed: {shown} is not met: {unmet}"));
+                    return Ok(self.challenge(r, realm, ", error=\"invalid_token\""));
                 }
             }
         }
+        let unmet = self.requirements.iter().find(|requirement| !requirement.is_met(r));
+        let Some(status) = unmet.map(|unmet| unmet.status) else { return Ok(Outcome::PhaseDone) };
+        r.log(
+            Level::Error,
+            format_args!("JWT validation failed: a value of \"auth_jwt_require\" is missing"),
+        );
+        Ok(match status {
+            401 => self.challenge(r, realm, ", error=\"invalid_token\""),
+            status => Outcome::Status(status),
+        })
+    }
+
+    /// Compiles a pattern in a pool, and checks the requirements again; others may have patterns, too.
+    async fn compile_and_check(&self, r: &mut Request, realm: &[u8], pattern: UncompiledPattern) -> Outcome {
+        let mut uncompiled = pattern;
+        // Variables may have another value each time, or other requests may use all places: this has an end.
+        for _ in &*self.claims {
+            let Some(disk) = r.disk().cloned() else { return Outcome::Status(500) };
+            let UncompiledPattern(pattern) = uncompiled;
+            let text = pattern.clone();
+            let compiled =
+                disk.pool().run(&mut r.costs.account, move || claim_requirement::compile(&text)).await;
+            match compiled {
+                Ok(compiled) => self.shared.patterns.put(pattern, compiled),
+                Err(error @ DiskError::QueueFull { .. }) => {
+                    return try_later(r, format_args!("a regular expression was not compiled: {error}"));
+                }
+                Err(error) => {
+                    r.log(Level::Error, format_args!("a regular expression was not compiled: {error}"));
+                    return Outcome::Status(500);
+                }
+            }
+            match self.check_requirements(r, realm) {
+                Ok(outcome) => return outcome,
+                Err(another) => uncompiled = another,
+            }
+        }
+        try_later(r, format_args!("too many regular expressions of \"auth_jwt_require_claim\" are in use"))
+    }
+
+    /// Refuses an invalid token.
+    fn refuse(&self, r: &mut Request, realm: &[u8], error: &TokenError) -> Outcome {
+        r.log(Level::Error, format_args!("JWT validation failed: {error}"));
+        TokenState::Refused.store(r);
+        self.challenge(r, realm, ", error=\"invalid_token\"")
+    }
+
+    /// Asks for a token (RFC 6750 section 3).
+    fn challenge(&self, r: &mut Request, realm: &[u8], error: &str) -> Outcome {
+        let challenge = match &self.challenge {
+            Challenge::Standard => [b"Bearer realm=\"", realm, b"\"", error.as_bytes()].concat(),
+            Challenge::Text(text) => text.value(r),
+            Challenge::Omitted => Vec::new(),
+        };
+        access_refusal::challenge(r, challenge)
     }
 }
 
-/// The token is invalid.
-fn refuse_token(r: &mut Request, realm: &[u8], error: &TokenError) -> Outcome {
-    r.log(Level::Error, format_args!("JWT validation failed: {error}"));
-    TokenState::Refused.store(r);
-    challenge(r, realm, ", error=\"invalid_token\"")
+impl Evidence {
+    /// Checks that a token is not revoked.
+    fn check(&self, token: &VerifiedToken) -> Result<(), TokenError> {
+        if !self.revoked_subs.is_empty()
+            && let Some(sub) = token.claims().get("sub")
+        {
+            // A number is no valid sub, but its text may be in a list.
+            let mut text = Vec::new();
+            append_value(Some(sub), &mut text);
+            let is_revoked = |sub| self.revoked_subs.iter().any(|list| list.has(sub));
+            if str::from_utf8(&text).is_ok_and(is_revoked) {
+                return Err(TokenError::Revoked("sub"));
+            }
+        }
+        if !self.revoked_kids.is_empty() {
+            let kid = token.header().get("kid").and_then(|kid| kid.as_str()).filter(|kid| !kid.is_empty());
+            let kid = kid.ok_or(TokenError::NoKeyName)?;
+            if self.revoked_kids.iter().any(|list| list.has(kid)) {
+                return Err(TokenError::Revoked("kid"));
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Asks for a token (RFC 6750 section 3).
-fn challenge(r: &mut Request, realm: &[u8], error: &str) -> Outcome {
-    access_refusal::challenge(r, [b"Bearer realm=\"", realm, b"\"", error.as_bytes()].concat())
+/// Keys or lists cannot be had.
+fn unavailable(r: &mut Request, failure: &KeyFailure) -> Outcome {
+    if failure.is_passing() {
+        return try_later(r, format_args!("{failure}"));
+    }
+    r.log(Level::Error, format_args!("{failure}"));
+    Outcome::Status(500)
 }

@@ -16,13 +16,15 @@ pub(crate) fn credentials(r: &Request) -> Option<&[u8]> {
     })
 }
 
-/// Asks for credentials by this challenge (RFC 9110 section 11.6.1).
+/// Asks for credentials by this challenge (RFC 9110 section 11.6.1); an empty one is no field.
 pub(crate) fn challenge(r: &mut Request, challenge: Vec<u8>) -> Outcome {
     let (name, code) = match r.method() {
         Method::Connect => ("Proxy-Authenticate", 407),
         _ => ("WWW-Authenticate", 401),
     };
-    r.out.fields.append(name, Bytes::from(challenge));
+    if !challenge.is_empty() {
+        r.out.fields.append(name, Bytes::from(challenge));
+    }
     Outcome::Status(code)
 }
 

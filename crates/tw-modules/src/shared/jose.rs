@@ -19,9 +19,9 @@ mod signature;
 mod tests;
 mod token;
 
-pub(crate) use self::claim_value::{ClaimPath, append_member};
+pub(crate) use self::claim_value::{ClaimPath, append_member, append_value};
 pub(crate) use self::keys::{KEY_SET_SIZE_MAX, KeySet};
-pub(crate) use self::token::{Token, TokenError, TokenKind, UnverifiedToken, VerifiedToken};
+pub(crate) use self::token::{SignatureCheck, Token, TokenError, TokenKind, UnverifiedToken, VerifiedToken};
 
 tw_base::limits! {
     /// Limits of tokens and keys.

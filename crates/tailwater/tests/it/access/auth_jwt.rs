@@ -10,12 +10,12 @@ use tw_testkit::{Response, Server, origin, wait};
 use crate::support::{get, page, refusal, request, server, start, start_server};
 
 /// Answer to a request with a bearer token.
-fn with_token(server: &Server, target: &str, token: &str) -> Response {
+pub(super) fn with_token(server: &Server, target: &str, token: &str) -> Response {
     request(server, &format!("GET {target}"), &[&format!("Authorization: Bearer {token}")])
 }
 
 /// Status and challenge of an answer.
-fn challenge(response: &Response) -> (u16, Option<&str>) {
+pub(super) fn challenge(response: &Response) -> (u16, Option<&str>) {
     (response.status, response.field("WWW-Authenticate"))
 }
 
@@ -347,6 +347,50 @@ fn malformed_directives_are_refused() {
             "location / { limit_except GET { auth_jwt_leeway 1s; } }",
             "\"auth_jwt_leeway\" directive is not allowed here",
         ),
+        ("auth_jwt_key_file a b;", "invalid parameter \"b\""),
+        ("auth_jwt_key_request /a pem;", "invalid parameter \"pem\""),
+        (
+            "auth_jwt_require_claim a eq;",
+            "invalid number of arguments in \"auth_jwt_require_claim\" directive",
+        ),
+        ("auth_jwt_require_claim a is b;", "invalid value \"is\""),
+        ("auth_jwt_require_claim a !!eq b;", "invalid value \"!!eq\""),
+        ("auth_jwt_require_claim '' eq b;", "invalid value \"\": it is empty"),
+        ("auth_jwt_require_claim .a[x] eq b;", "invalid value \".a[x]\": an element is a number"),
+        ("auth_jwt_require_claim a eq '';", "invalid value \"\""),
+        ("auth_jwt_require_claim a eq json=;", "invalid value \"json=\""),
+        ("auth_jwt_require_claim a eq json=x;", "invalid JSON in \"json=x\": expected value"),
+        ("auth_jwt_require_header a match '(';", "regex compilation failed: "),
+        (
+            "auth_jwt_require_header a match json=1;",
+            "\"json=1\" is no regular expression: it has to be a text",
+        ),
+        ("auth_jwt_require_header a eq $unknown_name;", "unknown \"unknown_name\" variable"),
+        ("auth_jwt_allow_nested separator=.;", "invalid parameter \"separator=.\""),
+        ("auth_jwt_allow_nested delimiter=;", "invalid parameter \"delimiter=\""),
+        (
+            "auth_jwt_allow_nested delimiter=: quote=:;",
+            "\"auth_jwt_allow_nested\" directive has the same text as delimiter and as quote",
+        ),
+        ("auth_jwt_validate_exp no;", "invalid value \"no\""),
+        (
+            "auth_jwt_validate_sig off; auth_jwt_validate_sig off;",
+            "\"auth_jwt_validate_sig\" directive is duplicate",
+        ),
+        ("auth_jwt_phase content;", "invalid value \"content\""),
+        (
+            "location / { limit_except GET { auth_jwt_phase access; } }",
+            "\"auth_jwt_phase\" directive is not allowed here",
+        ),
+        (
+            "auth_jwt_revocation_list_sub $host.json;",
+            "\"auth_jwt_revocation_list_sub\" directive does not take variables",
+        ),
+        (
+            "auth_jwt_revocation_list_kid ${host};",
+            "\"auth_jwt_revocation_list_kid\" directive does not take variables",
+        ),
+        ("auth_jwt_www_authenticate $unknown_name;", "unknown \"unknown_name\" variable"),
         ("auth_jwt_claim_set $a b;", "\"auth_jwt_claim_set\" directive is not allowed here"),
         ("auth_jwt_key_file $unknown_name;", "unknown \"unknown_name\" variable"),
     ] {

@@ -3,6 +3,7 @@
 mod allow_deny;
 mod auth_basic;
 mod auth_jwt;
+mod auth_jwt_checks;
 mod auth_oidc;
 mod auth_oidc_sessions;
 mod auth_request;

@@ -304,6 +304,11 @@ const READABLE: &[Place] = &[
     ("alias", "location /l/ { alias p/alias/; }", "alias"),
     ("auth_basic_user_file", "location /m { auth_basic x; auth_basic_user_file p/users/file; }", "users"),
     ("auth_jwt_key_file", "location /n { auth_jwt x; auth_jwt_key_file p/keys/$host; }", "keys"),
+    (
+        "auth_jwt_revocation_list_sub",
+        "location /p { auth_jwt x; auth_jwt_revocation_list_sub p/revoked/file; }",
+        "revoked",
+    ),
     ("geoip2", "", "geoip2"),
     ("fancyindex_header", "location /o { fancyindex on; fancyindex_header p/header/file local; }", "header"),
     (

@@ -1,12 +1,14 @@
 //! Sources of keys: `auth_jwt_key_file`, `auth_jwt_key_request`.
 
+use std::cell::Cell;
 use std::ffi::CString;
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tw_base::FatalMutex;
-use tw_conf::{ConfError, Word};
+use tw_conf::{ConfError, Node, Word};
 use tw_core::reach::Reach;
 use tw_disk::DiskError;
 use tw_http::target;
@@ -23,32 +25,45 @@ use crate::shared::cached_files::{
 };
 use crate::shared::jose::{KEY_SET_SIZE_MAX, KeySet};
 
-/// Bytes of files of keys that a configuration keeps in memory.
+/// Bytes of files of keys of one format that a configuration keeps in memory.
 pub(super) const KEPT_SIZE_MAX: u64 = 32 << 20;
 /// Bytes of one read of the response to a subrequest.
 const PIECE: usize = 32 << 10;
 
 /// Files of keys, parsed.
-pub(super) type KeyFiles = CachedFiles<KeySet>;
+pub(super) struct KeyFiles {
+    jwks: CachedFiles<KeySet>,
+    keyval: CachedFiles<KeySet>,
+}
 
-pub(super) static KEY_FILES: CachedFormat<KeySet> =
-    CachedFormat { size_max: KEY_SET_SIZE_MAX as u64, kept_size_max: KEPT_SIZE_MAX, parse: KeySet::parse };
+static JWKS_FILES: CachedFormat<KeySet> = cached_format(KeyFormat::Jwks);
+static KEYVAL_FILES: CachedFormat<KeySet> = cached_format(KeyFormat::Keyval);
+
+/// Format of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyFormat {
+    /// A JSON Web Key Set, or one key.
+    Jwks,
+    /// Public keys in PEM by their identifiers.
+    Keyval,
+}
 
 /// A source as written.
 pub(super) enum RawKeySource {
-    File(RawNamedFile),
-    Request(Word),
+    File(RawNamedFile, KeyFormat),
+    Request(Word, KeyFormat),
 }
 
 /// A source of keys.
 pub(super) enum KeySource {
-    File(NamedFile),
+    File(NamedFile, KeyFormat),
     Request(RequestedKeys),
 }
 
 /// Keys of a subrequest.
 pub(super) struct RequestedKeys {
     uri: Template,
+    format: KeyFormat,
     /// Last response by server, unless the URI has variables. Its lock is held for a look-up.
     known: FatalMutex<Vec<(ServerId, KnownKeys)>>,
 }
@@ -59,6 +74,11 @@ struct KnownKeys {
     body: Arc<[u8]>,
     keys: Arc<KeySet>,
     received: Instant,
+}
+
+/// Subrequest for keys, known to it and to those that it begins.
+struct KeyRequest {
+    is_running: Cell<bool>,
 }
 
 /// Reason why there are no keys; `Display` has the text of the log.
@@ -86,20 +106,67 @@ impl KeyFailure {
     }
 }
 
-impl RawKeySource {
-    pub(super) fn file(word: &Word, prefix: &[u8]) -> Self {
-        Self::File(RawNamedFile::new(word, prefix))
+/// Failure of a file of at most `size_max` bytes, which a message calls `shown`.
+pub(super) fn file_failure(error: CachedFileError, path: CString, shown: &str, size_max: u64) -> KeyFailure {
+    match error {
+        CachedFileError::Disk(error) => KeyFailure::Disk(path, error),
+        CachedFileError::TooLarge => KeyFailure::Unusable(format!("{shown}: more than {size_max} bytes")),
+        CachedFileError::Malformed(why) => KeyFailure::Unusable(format!("{shown}: {why}")),
+    }
+}
+
+impl KeyFormat {
+    const WORDS: &'static [(&'static str, Self)] = &[("jwks", Self::Jwks), ("keyval", Self::Keyval)];
+
+    /// Reads the format behind the name of a source.
+    fn read(node: &Node) -> Result<Self, ConfError> {
+        match node.args.get(1) {
+            Some(word) => word.one_of(Self::WORDS).ok_or_else(|| node.invalid_parameter(word)),
+            None => Ok(Self::Jwks),
+        }
     }
 
-    pub(super) fn request(word: &Word) -> Self {
-        Self::Request(word.clone())
+    const fn parser(self) -> fn(&[u8]) -> Result<KeySet, String> {
+        match self {
+            Self::Jwks => KeySet::parse,
+            Self::Keyval => KeySet::parse_keyval,
+        }
+    }
+}
+
+const fn cached_format(format: KeyFormat) -> CachedFormat<KeySet> {
+    CachedFormat { size_max: KEY_SET_SIZE_MAX as u64, kept_size_max: KEPT_SIZE_MAX, parse: format.parser() }
+}
+
+impl KeyFiles {
+    /// No files yet.
+    pub(super) fn new() -> Self {
+        Self { jwks: CachedFiles::new(&JWKS_FILES), keyval: CachedFiles::new(&KEYVAL_FILES) }
+    }
+
+    fn of(&self, format: KeyFormat) -> &CachedFiles<KeySet> {
+        match format {
+            KeyFormat::Jwks => &self.jwks,
+            KeyFormat::Keyval => &self.keyval,
+        }
+    }
+}
+
+impl RawKeySource {
+    pub(super) fn file(node: &Node, prefix: &[u8]) -> Result<Self, ConfError> {
+        Ok(Self::File(RawNamedFile::new(node.arg(0)?, prefix), KeyFormat::read(node)?))
+    }
+
+    pub(super) fn request(node: &Node) -> Result<Self, ConfError> {
+        Ok(Self::Request(node.arg(0)?.clone(), KeyFormat::read(node)?))
     }
 
     pub(super) fn resolve(self, cx: &mut Resolve<'_>) -> Result<KeySource, ConfError> {
         Ok(match self {
-            Self::File(file) => KeySource::File(file.resolve(cx)?),
-            Self::Request(uri) => {
-                KeySource::Request(RequestedKeys { uri: cx.template(&uri)?, known: FatalMutex::default() })
+            Self::File(file, format) => KeySource::File(file.resolve(cx)?, format),
+            Self::Request(uri, format) => {
+                let uri = cx.template(&uri)?;
+                KeySource::Request(RequestedKeys { uri, format, known: FatalMutex::default() })
             }
         })
     }
@@ -108,7 +175,7 @@ impl RawKeySource {
 impl KeySource {
     /// Declares the files to the sandbox.
     pub(super) fn declare(&self, reach: &mut Reach) {
-        if let Self::File(file) = self {
+        if let Self::File(file, _) = self {
             file.declare(reach);
         }
     }
@@ -116,7 +183,7 @@ impl KeySource {
     /// Keys that need not be waited for; those of a subrequest are kept for `time`.
     pub(super) fn keys_now(&self, r: &Request, files: &KeyFiles, time: Duration) -> Option<Arc<KeySet>> {
         match self {
-            Self::File(file) => files.content_now(r.disk()?, &file.path_below(r)),
+            Self::File(file, format) => files.of(*format).content_now(r.disk()?, &file.path_below(r)),
             Self::Request(request) => request.known(r, time),
         }
     }
@@ -128,9 +195,9 @@ impl KeySource {
         files: &KeyFiles,
         time: Duration,
     ) -> Result<Arc<KeySet>, KeyFailure> {
-        let file = match self {
+        let (file, format) = match self {
             Self::Request(request) => return request.keys(r, time).await,
-            Self::File(file) => file,
+            Self::File(file, format) => (file, *format),
         };
         // DIFF(nginx): a claim that nobody has verified yet leads to no file but those that are meant.
         let path = file.path_below(r);
@@ -139,13 +206,9 @@ impl KeySource {
         }
         let Some(disk) = r.disk().cloned() else { return Err(KeyFailure::Unusable("no keys".to_owned())) };
         let shown = Text(path.to_bytes()).to_string();
-        files.content(&disk, &mut r.costs.account, &path).await.map_err(|error| match error {
-            CachedFileError::Disk(error) => KeyFailure::Disk(path, error),
-            CachedFileError::TooLarge => {
-                KeyFailure::Unusable(format!("keys in \"{shown}\": more than {KEY_SET_SIZE_MAX} bytes"))
-            }
-            CachedFileError::Malformed(why) => KeyFailure::Unusable(format!("keys in \"{shown}\": {why}")),
-        })
+        let keys = files.of(format).content(&disk, &mut r.costs.account, &path).await;
+        let size_max = KEY_SET_SIZE_MAX as u64;
+        keys.map_err(|error| file_failure(error, path, &format!("keys in \"{shown}\""), size_max))
     }
 }
 
@@ -170,11 +233,22 @@ impl RequestedKeys {
             return Ok(keys);
         }
         let uri = self.uri.value(r);
-        let body = response(r, &uri).await?;
+        // In the preaccess phase a subrequest is checked, too: its location must not ask itself for keys, without an end.
+        if r.facts.states.get::<KeyRequest>().is_some_and(|outer| outer.is_running.get()) {
+            let shown = Text(&uri);
+            return Err(KeyFailure::Unusable(format!(
+                "keys of \"{shown}\": its location asks for keys itself"
+            )));
+        }
+        let running = Rc::new(KeyRequest { is_running: Cell::new(true) });
+        r.facts.states.put(running.clone());
+        let body = response(r, &uri).await;
+        running.is_running.set(false);
+        let body = body?;
         let last = self.last(r).filter(|last| *last.body == *body);
         let keys = match last {
             Some(last) => last.keys,
-            None => parse(r, &uri, body.clone()).await?,
+            None => parse(r, &uri, self.format, body.clone()).await?,
         };
         if self.uri.constant().is_some() {
             let new = KnownKeys { body, keys: keys.clone(), received: tw_rt::clock::now() };
@@ -187,9 +261,14 @@ impl RequestedKeys {
 }
 
 /// Parses keys in a pool: many take milliseconds.
-async fn parse(r: &mut Request, uri: &[u8], body: Arc<[u8]>) -> Result<Arc<KeySet>, KeyFailure> {
+async fn parse(
+    r: &mut Request,
+    uri: &[u8],
+    format: KeyFormat,
+    body: Arc<[u8]>,
+) -> Result<Arc<KeySet>, KeyFailure> {
     let Some(disk) = r.disk().cloned() else { return Err(KeyFailure::Unusable("no keys".to_owned())) };
-    let parsed = disk.pool().run(&mut r.costs.account, move || KeySet::parse(&body)).await;
+    let parsed = disk.pool().run(&mut r.costs.account, move || format.parser()(&body)).await;
     let shown = Text(uri);
     let parsed = parsed.map_err(KeyFailure::Pool)?;
     parsed.map(Arc::new).map_err(|why| KeyFailure::Unusable(format!("keys of \"{shown}\": {why}")))

@@ -1,4 +1,4 @@
-//! Variables of a token: `$jwt_claim_…`, `$jwt_header_…`, `$jwt_payload`, and those of `auth_jwt_claim_set` and `auth_jwt_header_set`.
+//! Variables of a token: `$jwt_claim_…`, `$jwt_header_…`, `$jwt_claims`, `$jwt_payload`, and those of `auth_jwt_claim_set` and `auth_jwt_header_set`.
 //!
 //! Before the access phase, for `limit_req` and the like, they have what a token says that nobody has verified yet, as in nginx.
 // DIFF(nginx): From the access phase on, a token that was not found valid has none.
@@ -11,22 +11,24 @@ use tw_server::http::plan::{Handler, Step};
 use tw_server::http::request::Request;
 use tw_server::vars::{Value, VarDef};
 
+use super::claim_name::{self, Nesting};
 use super::{AuthJwt, Realm};
-use crate::shared::jose::{UnverifiedToken, VerifiedToken, append_member};
+use crate::shared::jose::{UnverifiedToken, VerifiedToken, append_value};
 
 const CLAIM: &str = "jwt_claim_";
 const HEADER: &str = "jwt_header_";
 const PAYLOAD: &str = "jwt_payload";
+const CLAIMS: &str = "jwt_claims";
 
 pub(super) const VARIABLES: &[VarDef] = &[
     VarDef::family(
         HEADER,
-        |r, name, out| read(r, TokenPart::Header, |members| append_member(members, name, out)),
+        |r, name, out| read(r, TokenPart::Header, |members, nesting| append(members, name, nesting, out)),
         "A parameter of the header of the token (auth_jwt).",
     ),
     VarDef::family(
         CLAIM,
-        |r, name, out| read(r, TokenPart::Claims, |members| append_member(members, name, out)),
+        |r, name, out| read(r, TokenPart::Claims, |members, nesting| append(members, name, nesting, out)),
         "A claim of the token (auth_jwt). It is not verified before the access phase.",
     ),
     VarDef::one(
@@ -34,6 +36,12 @@ pub(super) const VARIABLES: &[VarDef] = &[
         payload,
         "Decrypted content of the token (auth_jwt): claims in JSON, or the signed token inside.",
     ),
+    VarDef::one(
+        CLAIMS,
+        |r, out| read(r, TokenPart::Claims, |members, _| append_all(members, out)),
+        "All claims of the token in JSON (auth_jwt). They are not verified before the access phase.",
+    ),
+    VarDef::one("jwt_nowtime", now, "Seconds since 1970, to compare claims with (auth_jwt_require_claim)."),
 ];
 
 /// Part of a token.
@@ -87,12 +95,19 @@ impl Handler for AfterAccess {
 
 /// Returns `true` for the names of these variables, without `$`.
 pub(super) fn are_of_token(name: &str) -> bool {
-    name.starts_with(CLAIM) || name.starts_with(HEADER) || name == PAYLOAD
+    name.starts_with(CLAIM) || name.starts_with(HEADER) || name == PAYLOAD || name == CLAIMS
 }
 
 /// Reads a part of the token of `r`.
-pub(super) fn read(r: &Request, part: TokenPart, read: impl FnOnce(&Map<String, Json>) -> Value) -> Value {
-    let realm = r.plan().parts.find::<AuthJwt>().and_then(|settings| settings.realm.as_deref());
+pub(super) fn read(
+    r: &Request,
+    part: TokenPart,
+    read: impl FnOnce(&Map<String, Json>, Option<&Nesting>) -> Value,
+) -> Value {
+    let settings = r.plan().parts.find::<AuthJwt>();
+    let realm = settings.and_then(|settings| settings.realm.as_deref());
+    let nesting = settings.and_then(|settings| settings.nesting.as_deref());
+    let read = |members: &_| read(members, nesting);
     if !realm.is_some_and(Realm::is_off) {
         match r.facts.states.get::<TokenState>().as_deref() {
             Some(TokenState::Verified(token)) => {
@@ -111,6 +126,24 @@ pub(super) fn read(r: &Request, part: TokenPart, read: impl FnOnce(&Map<String, 
         (Some(token), TokenPart::Claims) => read(token.claims()),
         (None, _) => Value::Missing,
     }
+}
+
+/// Appends the value of a member at the top, or of a nested one.
+fn append(members: &Map<String, Json>, name: &[u8], nesting: Option<&Nesting>, out: &mut Vec<u8>) -> Value {
+    append_value(str::from_utf8(name).ok().and_then(|name| claim_name::find(members, name, nesting)), out)
+}
+
+fn append_all(members: &Map<String, Json>, out: &mut Vec<u8>) -> Value {
+    match serde_json::to_writer(out, members) {
+        Ok(()) => Value::Found,
+        Err(_) => Value::Missing,
+    }
+}
+
+/// `$jwt_nowtime`
+fn now(_: &Request, out: &mut Vec<u8>) -> Value {
+    out.extend_from_slice(tw_rt::clock::unix().secs.to_string().as_bytes());
+    Value::Found
 }
 
 /// `$jwt_payload`

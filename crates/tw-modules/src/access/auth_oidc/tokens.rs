@@ -11,7 +11,7 @@ use super::discovery::{Caller, ClientAuthentication, Metadata};
 use super::endpoint::{Content, RequestError};
 use super::provider::{Provider, Userinfo, component};
 use super::session::{UserTokens, life_of};
-use crate::shared::jose::{Token, TokenError, TokenKind, VerifiedToken};
+use crate::shared::jose::{SignatureCheck, Token, TokenError, TokenKind, VerifiedToken};
 use crate::shared::secret::is_same;
 
 /// Difference between the clocks of the provider and of this server.
@@ -180,7 +180,7 @@ impl Provider {
         let mut is_anew = false;
         loop {
             let keys = self.discovery.keys(caller, metadata, is_anew).await?;
-            let token = Token::parse(text, TokenKind::Signed);
+            let token = Token::parse(text, TokenKind::Signed, SignatureCheck::On);
             match token.and_then(|token| token.verify([&*keys].into_iter())) {
                 Err(TokenError::NoKey(_) | TokenError::WrongSignature) if !is_anew => is_anew = true,
                 verified => {

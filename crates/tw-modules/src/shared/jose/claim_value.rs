@@ -14,6 +14,14 @@ impl ClaimPath {
         Self(names.into_iter().collect())
     }
 
+    /// The only name of the path.
+    pub(crate) fn single(&self) -> Option<&str> {
+        match &*self.0 {
+            [name] => Some(name),
+            _ => None,
+        }
+    }
+
     /// Appends the value at this path.
     pub(crate) fn append(&self, members: &Map<String, Json>, out: &mut Vec<u8>) -> Value {
         let Some((first, rest)) = self.0.split_first() else { return Value::Missing };
@@ -21,17 +29,17 @@ impl ClaimPath {
             Some(Json::Object(inner)) => Some(inner.get(&**name)),
             _ => None,
         });
-        append(found.flatten(), out)
+        append_value(found.flatten(), out)
     }
 }
 
 /// Appends the value of a member at the top.
 pub(crate) fn append_member(members: &Map<String, Json>, name: &[u8], out: &mut Vec<u8>) -> Value {
-    append(str::from_utf8(name).ok().and_then(|name| members.get(name)), out)
+    append_value(str::from_utf8(name).ok().and_then(|name| members.get(name)), out)
 }
 
 /// Appends a value: text as it is, elements of a list with commas between them. An object has no value, nor has `null`.
-fn append(value: Option<&Json>, out: &mut Vec<u8>) -> Value {
+pub(crate) fn append_value(value: Option<&Json>, out: &mut Vec<u8>) -> Value {
     match value {
         None | Some(Json::Null | Json::Object(_)) => return Value::Missing,
         Some(Json::Array(elements)) => {

@@ -8,9 +8,9 @@ use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED, ED25519,
     EcdsaVerificationAlgorithm, ParsedPublicKey, RsaPublicKeyComponents,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tw_http::base64;
-use tw_tls::Zeroizing;
+use tw_tls::{NamedCurve, PublicKey, Zeroizing};
 
 use super::algorithm::{Curve, SignatureAlgorithm};
 use super::token::Header;
@@ -71,13 +71,27 @@ impl KeySet {
             None if document.get("kty").is_some() => std::slice::from_ref(&document),
             _ => return Err("it has no list of \"keys\"".to_owned()),
         };
+        Self::of_keys(written.iter().map(Key::parse))
+    }
+
+    /// Reads an object whose members are public keys in PEM by their identifiers. Keys that cannot be used are left out, as in
+    /// [`parse`](Self::parse).
+    ///
+    /// # Errors
+    /// A reason for the log.
+    pub(crate) fn parse_keyval(text: &[u8]) -> Result<Self, String> {
+        let document: Map<String, Value> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        Self::of_keys(document.iter().map(|(id, pem)| Key::of_pem(id, pem)))
+    }
+
+    fn of_keys(written: impl ExactSizeIterator<Item = Result<Key, String>>) -> Result<Self, String> {
         if written.len() > KEYS_MAX {
             return Err(format!("it has {} keys, more than {KEYS_MAX}", written.len()));
         }
         let mut keys = Vec::with_capacity(written.len());
         let mut unusable = None;
-        for (at, key) in written.iter().enumerate() {
-            match Key::parse(key) {
+        for (at, key) in written.enumerate() {
+            match key {
                 Ok(key) => keys.push(key),
                 Err(why) => {
                     unusable.get_or_insert_with(|| format!("key {} cannot be used: {why}", at + 1));
@@ -128,6 +142,18 @@ impl KeySet {
 }
 
 impl Key {
+    /// Public key for signatures.
+    fn of_pem(id: &str, pem: &Value) -> Result<Self, String> {
+        let pem = pem.as_str().ok_or("it is no text")?;
+        Ok(Self {
+            id: Some(id.into()),
+            algorithm: None,
+            is_for_signatures: true,
+            is_for_encryption: false,
+            material: KeyMaterial::public(PublicKey::from_pem(pem.as_bytes())?)?,
+        })
+    }
+
     fn parse(jwk: &Value) -> Result<Self, String> {
         let text = |name: &str| jwk.get(name).and_then(Value::as_str);
         let material = match text("kty") {
@@ -159,6 +185,21 @@ impl Key {
 }
 
 impl KeyMaterial {
+    fn public(key: PublicKey) -> Result<Self, String> {
+        match key {
+            PublicKey::Rsa { n, e } => Ok(Self::Rsa { public: public_rsa(n, e)?, private: None }),
+            PublicKey::Ec(curve, point) => Self::point(
+                match curve {
+                    NamedCurve::P256 => Curve::P256,
+                    NamedCurve::P384 => Curve::P384,
+                    NamedCurve::P521 => Curve::P521,
+                },
+                &point,
+            ),
+            PublicKey::Ed25519(point) => Self::ed25519(&point),
+        }
+    }
+
     fn symmetric(jwk: &Value) -> Result<Self, String> {
         let key = bytes(jwk, "k")?;
         if key.is_empty() {
@@ -169,15 +210,7 @@ impl KeyMaterial {
     }
 
     fn rsa(jwk: &Value) -> Result<Self, String> {
-        let n = number(jwk, "n")?;
-        let e = number(jwk, "e")?;
-        if !RSA_SIZES.contains(&n.len()) {
-            return Err(format!("RSA with {} bits: 2048 to 8192 are supported", n.len() * 8));
-        }
-        if e.len() > RSA_EXPONENT_SIZE_MAX || e.last().is_none_or(|last| last & 1 == 0) || e == [1] {
-            return Err("RSA with an invalid \"e\"".to_owned());
-        }
-        let public = RsaPublicKeyComponents { n, e };
+        let public = public_rsa(number(jwk, "n")?, number(jwk, "e")?)?;
         let private = match jwk.get("d") {
             Some(_) => Some(private_rsa(jwk, &public)?),
             None => None,
@@ -186,23 +219,36 @@ impl KeyMaterial {
     }
 
     fn ec(jwk: &Value) -> Result<Self, String> {
-        let (curve, size, algorithm): (_, _, &'static EcdsaVerificationAlgorithm) =
-            match jwk.get("crv").and_then(Value::as_str) {
-                Some("P-256") => (Curve::P256, 32, &ECDSA_P256_SHA256_FIXED),
-                Some("P-384") => (Curve::P384, 48, &ECDSA_P384_SHA384_FIXED),
-                Some("P-521") => (Curve::P521, 66, &ECDSA_P521_SHA512_FIXED),
-                Some(other) => return Err(format!("unsupported curve \"{}\"", shown(other))),
-                None => return Err("it has no \"crv\"".to_owned()),
-            };
+        let (curve, size) = match jwk.get("crv").and_then(Value::as_str) {
+            Some("P-256") => (Curve::P256, 32),
+            Some("P-384") => (Curve::P384, 48),
+            Some("P-521") => (Curve::P521, 66),
+            Some(other) => return Err(format!("unsupported curve \"{}\"", shown(other))),
+            None => return Err("it has no \"crv\"".to_owned()),
+        };
         let x = bytes(jwk, "x")?;
         let y = bytes(jwk, "y")?;
         if x.len() != size || y.len() != size {
             return Err(format!("the coordinates of this curve have {size} bytes"));
         }
         // SEC 1 section 2.3.3: an uncompressed point.
-        let point = [&[4][..], &x, &y].concat();
+        Self::point(curve, &[&[4][..], &x, &y].concat())
+    }
+
+    /// Key of a point on a curve (SEC 1 section 2.3.3).
+    fn point(curve: Curve, point: &[u8]) -> Result<Self, String> {
+        let algorithm: &'static EcdsaVerificationAlgorithm = match curve {
+            Curve::P256 => &ECDSA_P256_SHA256_FIXED,
+            Curve::P384 => &ECDSA_P384_SHA384_FIXED,
+            Curve::P521 => &ECDSA_P521_SHA512_FIXED,
+        };
         let key = ParsedPublicKey::new(algorithm, point).map_err(|_| "its point is not on the curve")?;
         Ok(Self::Ec(curve, key))
+    }
+
+    fn ed25519(point: &[u8]) -> Result<Self, String> {
+        let key = ParsedPublicKey::new(&ED25519, point).map_err(|_| "its point is not on the curve")?;
+        Ok(Self::Ed25519(key))
     }
 
     fn okp(jwk: &Value) -> Result<Self, String> {
@@ -213,9 +259,19 @@ impl KeyMaterial {
             }
             None => return Err("it has no \"crv\"".to_owned()),
         }
-        let key = ParsedPublicKey::new(&ED25519, bytes(jwk, "x")?);
-        Ok(Self::Ed25519(key.map_err(|_| "its point is not on the curve")?))
+        Self::ed25519(&bytes(jwk, "x")?)
     }
+}
+
+/// Public part of an RSA key.
+fn public_rsa(n: Vec<u8>, e: Vec<u8>) -> Result<RsaPublicKeyComponents<Vec<u8>>, String> {
+    if !RSA_SIZES.contains(&n.len()) {
+        return Err(format!("RSA with {} bits: 2048 to 8192 are supported", n.len() * 8));
+    }
+    if e.len() > RSA_EXPONENT_SIZE_MAX || e.last().is_none_or(|last| last & 1 == 0) || e == [1] {
+        return Err("RSA with an invalid \"e\"".to_owned());
+    }
+    Ok(RsaPublicKeyComponents { n, e })
 }
 
 /// Private part of an RSA key.

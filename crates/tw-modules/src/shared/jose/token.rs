@@ -29,6 +29,14 @@ pub(crate) enum TokenKind {
     Nested,
 }
 
+/// Validation of signatures (`auth_jwt_validate_sig`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SignatureCheck {
+    On,
+    /// Anybody can write such a token.
+    Off,
+}
+
 /// Reason why a token is invalid; `Display` has the text of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TokenError {
@@ -47,6 +55,10 @@ pub(crate) enum TokenError {
     InvalidTime(&'static str),
     Expired,
     NotYetValid,
+    /// Its claim or parameter of the header is in a list of revoked ones.
+    Revoked(&'static str),
+    /// It does not say by which key it is signed, and keys may be revoked.
+    NoKeyName,
 }
 
 impl fmt::Display for TokenError {
@@ -63,6 +75,8 @@ impl fmt::Display for TokenError {
             Self::InvalidTime(name) => write!(f, "\"{name}\" is no time"),
             Self::Expired => f.write_str("it has expired"),
             Self::NotYetValid => f.write_str("it is not valid yet"),
+            Self::Revoked(name) => write!(f, "its \"{name}\" is revoked"),
+            Self::NoKeyName => f.write_str("it has no \"kid\", and keys may be revoked"),
         }
     }
 }
@@ -90,7 +104,9 @@ impl Header {
 /// Token whose signature was not verified, nor anything decrypted.
 pub(crate) enum Token {
     Signed(SignedToken),
-    Encrypted(Box<EncryptedToken>, TokenKind),
+    Encrypted(Box<EncryptedToken>, TokenKind, SignatureCheck),
+    /// Signed token whose signature is not validated.
+    Unchecked(Box<VerifiedToken>),
 }
 
 /// Signed token.
@@ -103,7 +119,7 @@ pub(crate) struct SignedToken {
     signature: Vec<u8>,
 }
 
-/// Token that a key has verified or decrypted.
+/// Token that a key has verified or decrypted, or whose signature is not validated.
 #[derive(Debug)]
 pub(crate) struct VerifiedToken {
     header: Header,
@@ -121,15 +137,20 @@ pub(crate) struct UnverifiedToken {
 
 impl Token {
     /// Reads a token of this kind.
-    pub(crate) fn parse(text: &[u8], kind: TokenKind) -> Result<Self, TokenError> {
+    pub(crate) fn parse(text: &[u8], kind: TokenKind, check: SignatureCheck) -> Result<Self, TokenError> {
         if text.len() > TOKEN_SIZE_MAX {
             return Err(TokenError::TooLarge);
         }
         match kind {
-            TokenKind::Signed => SignedToken::parse(text).map(Self::Signed),
+            TokenKind::Signed => match check {
+                SignatureCheck::On => SignedToken::parse(text).map(Self::Signed),
+                SignatureCheck::Off => {
+                    VerifiedToken::unchecked(text).map(|token| Self::Unchecked(token.into()))
+                }
+            },
             TokenKind::Encrypted | TokenKind::Nested => {
                 let parts = parts(text).ok_or(TokenError::Malformed("form"))?;
-                Ok(Self::Encrypted(Box::new(EncryptedToken::parse(parts)?), kind))
+                Ok(Self::Encrypted(Box::new(EncryptedToken::parse(parts)?), kind, check))
             }
         }
     }
@@ -137,9 +158,14 @@ impl Token {
     /// Returns `true` if [`verify`](Self::verify) takes milliseconds, and so belongs on no loop.
     pub(crate) fn is_costly(&self) -> bool {
         match self {
-            Self::Signed(_) => false,
-            Self::Encrypted(token, _) => token.is_costly(),
+            Self::Signed(_) | Self::Unchecked(_) => false,
+            Self::Encrypted(token, ..) => token.is_costly(),
         }
+    }
+
+    /// Returns `true` if [`verify`](Self::verify) uses keys.
+    pub(crate) fn needs_keys(&self) -> bool {
+        !matches!(self, Self::Unchecked(_))
     }
 
     /// Verifies its signature, decrypts it, or both, by keys of these sets.
@@ -148,6 +174,7 @@ impl Token {
         sets: impl Iterator<Item = &'k KeySet> + Clone,
     ) -> Result<VerifiedToken, TokenError> {
         match self {
+            Self::Unchecked(token) => Ok(*token),
             Self::Signed(token) => {
                 token.check_signature(sets)?;
                 Ok(VerifiedToken {
@@ -156,15 +183,16 @@ impl Token {
                     payload: None,
                 })
             }
-            Self::Encrypted(token, kind) => {
+            Self::Encrypted(token, kind, check) => {
                 let payload = token.decrypt(sets.clone())?;
-                let claims = match kind {
-                    TokenKind::Nested => {
+                let claims = match (kind, check) {
+                    (TokenKind::Nested, SignatureCheck::Off) => VerifiedToken::unchecked(&payload)?.claims,
+                    (TokenKind::Nested, SignatureCheck::On) => {
                         let inner = SignedToken::parse(&payload)?;
                         inner.check_signature(sets)?;
                         object(&inner.payload, "payload")?
                     }
-                    TokenKind::Signed | TokenKind::Encrypted => object(&payload, "payload")?,
+                    (TokenKind::Signed | TokenKind::Encrypted, _) => object(&payload, "payload")?,
                 };
                 Ok(VerifiedToken { header: token.header, claims, payload: Some(payload) })
             }
@@ -208,21 +236,41 @@ impl SignedToken {
 }
 
 impl VerifiedToken {
-    /// Checks `exp` and `nbf` (RFC 7519 sections 4.1.4 and 4.1.5), for clocks that differ by up to `leeway`.
+    /// Reads a signed token without a look at its signature, whatever its algorithm.
+    fn unchecked(text: &[u8]) -> Result<Self, TokenError> {
+        let [header, payload, _] = parts(text).ok_or(TokenError::Malformed("form"))?;
+        let header = Header::parse(header)?;
+        Ok(Self { header, claims: object(&decoded(payload)?, "payload")?, payload: None })
+    }
+
+    /// Checks `exp` and `nbf`, for clocks that differ by up to `leeway`.
     pub(crate) fn check_times(&self, now: UnixTime, leeway: Duration) -> Result<(), TokenError> {
-        let now = now.secs as f64 + f64::from(now.msec) / 1000.0;
-        let leeway = leeway.as_secs_f64();
-        let time = |name: &'static str| match self.claims.get(name) {
+        self.check_end(now, leeway)?;
+        self.check_start(now, leeway)
+    }
+
+    /// Checks `exp` (RFC 7519 section 4.1.4).
+    fn check_end(&self, now: UnixTime, leeway: Duration) -> Result<(), TokenError> {
+        match self.time("exp")? {
+            Some(until) if seconds(now) >= until + leeway.as_secs_f64() => Err(TokenError::Expired),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks `nbf` (RFC 7519 section 4.1.5), for clocks that differ by up to `leeway`.
+    pub(crate) fn check_start(&self, now: UnixTime, leeway: Duration) -> Result<(), TokenError> {
+        match self.time("nbf")? {
+            Some(from) if seconds(now) < from - leeway.as_secs_f64() => Err(TokenError::NotYetValid),
+            _ => Ok(()),
+        }
+    }
+
+    /// Seconds of a claim.
+    fn time(&self, name: &'static str) -> Result<Option<f64>, TokenError> {
+        match self.claims.get(name) {
             Some(value) => value.as_f64().map(Some).ok_or(TokenError::InvalidTime(name)),
             None => Ok(None),
-        };
-        if time("exp")?.is_some_and(|until| now >= until + leeway) {
-            return Err(TokenError::Expired);
         }
-        if time("nbf")?.is_some_and(|from| now < from - leeway) {
-            return Err(TokenError::NotYetValid);
-        }
-        Ok(())
     }
 
     /// Token with these claims.
@@ -271,6 +319,10 @@ impl UnverifiedToken {
     pub(crate) fn claims(&self) -> &Members {
         &self.claims
     }
+}
+
+fn seconds(time: UnixTime) -> f64 {
+    time.secs as f64 + f64::from(time.msec) / 1000.0
 }
 
 /// Exactly `N` parts between dots.
