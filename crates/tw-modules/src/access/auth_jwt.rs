@@ -761,7 +761,8 @@ impl Evidence {
             }
         }
         if !self.revoked_kids.is_empty() {
-            let kid = token.header().get("kid").and_then(|kid| kid.as_str()).filter(|kid| !kid.is_empty());
+            let kid =
+                token.signed_header().get("kid").and_then(|kid| kid.as_str()).filter(|kid| !kid.is_empty());
             let kid = kid.ok_or(TokenError::NoKeyName)?;
             if self.revoked_kids.iter().any(|list| list.has(kid)) {
                 return Err(TokenError::Revoked("kid"));

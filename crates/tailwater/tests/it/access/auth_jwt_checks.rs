@@ -229,10 +229,10 @@ fn nested_token_is_decrypted_without_check_of_its_signature() {
 #[test]
 fn revoked_tokens_are_refused() {
     let (first, second) = (TokenKey::symmetric("k1", "s"), TokenKey::symmetric("k2", "s"));
-    let nameless = TokenKey::symmetric("", "s");
+    let (nameless, cipher) = (TokenKey::symmetric("", "s"), TokenKey::symmetric("c", vec![9; 16]));
     let server = start_server(
         server()
-            .file("conf/keys.json", key_set([&first, &second]))
+            .file("conf/keys.json", key_set([&first, &second, &cipher]))
             .file("conf/subs.json", "{\"bad\": {\"why\": \"x\"}, \"7\": 1}")
             .file("conf/more.json", "{\"worse\": null}")
             .file("conf/kids.json", "{\"k2\": null}")
@@ -242,6 +242,7 @@ fn revoked_tokens_are_refused() {
          location /sub { auth_jwt_revocation_list_sub subs.json; try_files /none =204; \
            location /sub/more { auth_jwt_revocation_list_sub more.json; try_files /none =204; } } \
          location /kid { auth_jwt_revocation_list_kid kids.json; try_files /none =204; } \
+         location /nested { auth_jwt_type nested; auth_jwt_revocation_list_kid kids.json; try_files /none =204; } \
          location /list { auth_jwt_revocation_list_sub list.json; } \
          location /none { auth_jwt_revocation_list_kid none.json; } \
          location /large { auth_jwt_revocation_list_sub large.json; }",
@@ -266,6 +267,12 @@ fn revoked_tokens_are_refused() {
         ("/large", of(json!("a")), 500),
     ] {
         assert_eq!(status(target, &token), expected, "{target}");
+    }
+    // A signed token inside an encrypted one names the key of its signature.
+    for (signer, expected) in [(&first, 204), (&second, 401)] {
+        let inner = signer.sign("HS256", &json!({}));
+        let token = cipher.encrypt("A128KW", "A128GCM", &json!({ "cty": "JWT" }), inner);
+        assert_eq!(status("/nested", &token), expected);
     }
     let refused = with_token(&server, "/sub", &of(json!("bad")));
     assert_eq!(challenge(&refused), (401, Some("Bearer realm=\"site\", error=\"invalid_token\"")));

@@ -9,7 +9,10 @@ use tw_testkit::Random;
 use tw_testkit::jwt::{TokenKey, base64url, from_base64url, key_set};
 
 use super::keys::KEYS_TRIED_MAX;
-use super::{ClaimPath, KeySet, Token, TokenError, TokenKind, UnverifiedToken, VerifiedToken, append_member};
+use super::{
+    ClaimPath, KeySet, SignatureCheck, Token, TokenError, TokenKind, UnverifiedToken, VerifiedToken,
+    append_member,
+};
 
 fn keys(text: impl AsRef<[u8]>) -> KeySet {
     KeySet::parse(text.as_ref()).unwrap()

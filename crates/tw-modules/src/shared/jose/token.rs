@@ -123,6 +123,8 @@ pub(crate) struct SignedToken {
 #[derive(Debug)]
 pub(crate) struct VerifiedToken {
     header: Header,
+    /// Header of the signed token inside an encrypted one.
+    signed_header: Option<Header>,
     claims: Members,
     /// Content of an encrypted token.
     payload: Option<Vec<u8>>,
@@ -180,21 +182,30 @@ impl Token {
                 Ok(VerifiedToken {
                     claims: object(&token.payload, "payload")?,
                     header: token.header,
+                    signed_header: None,
                     payload: None,
                 })
             }
             Self::Encrypted(token, kind, check) => {
                 let payload = token.decrypt(sets.clone())?;
-                let claims = match (kind, check) {
-                    (TokenKind::Nested, SignatureCheck::Off) => VerifiedToken::unchecked(&payload)?.claims,
+                let (signed, claims) = match (kind, check) {
+                    (TokenKind::Nested, SignatureCheck::Off) => {
+                        let inner = VerifiedToken::unchecked(&payload)?;
+                        (Some(inner.header), inner.claims)
+                    }
                     (TokenKind::Nested, SignatureCheck::On) => {
                         let inner = SignedToken::parse(&payload)?;
                         inner.check_signature(sets)?;
-                        object(&inner.payload, "payload")?
+                        (Some(inner.header), object(&inner.payload, "payload")?)
                     }
-                    (TokenKind::Signed | TokenKind::Encrypted, _) => object(&payload, "payload")?,
+                    (TokenKind::Signed | TokenKind::Encrypted, _) => (None, object(&payload, "payload")?),
                 };
-                Ok(VerifiedToken { header: token.header, claims, payload: Some(payload) })
+                Ok(VerifiedToken {
+                    header: token.header,
+                    signed_header: signed,
+                    claims,
+                    payload: Some(payload),
+                })
             }
         }
     }
@@ -240,7 +251,8 @@ impl VerifiedToken {
     fn unchecked(text: &[u8]) -> Result<Self, TokenError> {
         let [header, payload, _] = parts(text).ok_or(TokenError::Malformed("form"))?;
         let header = Header::parse(header)?;
-        Ok(Self { header, claims: object(&decoded(payload)?, "payload")?, payload: None })
+        let claims = object(&decoded(payload)?, "payload")?;
+        Ok(Self { header, signed_header: None, claims, payload: None })
     }
 
     /// Checks `exp` and `nbf`, for clocks that differ by up to `leeway`.
@@ -277,11 +289,16 @@ impl VerifiedToken {
     #[cfg(test)]
     pub(crate) fn of_claims(claims: &Value) -> Self {
         let claims = claims.as_object().cloned().unwrap_or_default();
-        Self { header: Header::default(), claims, payload: None }
+        Self { header: Header::default(), signed_header: None, claims, payload: None }
     }
 
     pub(crate) fn header(&self) -> &Members {
         &self.header.0
+    }
+
+    /// Header that names the key of the signature; that of the encryption if nothing is signed.
+    pub(crate) fn signed_header(&self) -> &Members {
+        &self.signed_header.as_ref().unwrap_or(&self.header).0
     }
 
     pub(crate) fn claims(&self) -> &Members {
