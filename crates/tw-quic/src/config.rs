@@ -63,6 +63,11 @@ tw_base::limits! {
     ///
     /// Bytes of sent data for fast and long paths: twice the congestion window, and at most this.
     pub(crate) const SEND_WINDOW_MAX: u64 = 8 << 20, bytes, "the body of the response is not read on";
+    /// Size of a QUIC datagram that is sent to a client on this machine or in a private network with jumbo frames; 1452 bytes to others.
+    ///
+    /// Datagrams that are sent. One message of the kernel holds four of this size. The gain of larger ones is small, and few of them fit
+    /// into the buffer of a client's socket.
+    pub(crate) const DATAGRAM_SIZE_MAX: u16 = 16_376, bytes, "larger ones are not tried";
     /// Answers to QUIC clients without a connection that wait for the socket of an address on one loop.
     ///
     /// Answers without a connection that wait until the socket takes them: Retry, version negotiation, resets.
@@ -153,6 +158,8 @@ impl TransportSettings {
 impl TransportConfig {
     /// Prepares settings. Values that the protocol cannot express are brought into its range.
     pub fn new(settings: &TransportSettings) -> Self {
+        let mut discovery = engine::MtuDiscoveryConfig::default();
+        discovery.upper_bound(DATAGRAM_SIZE_MAX);
         let mut engine = engine::TransportConfig::default();
         engine
             .max_concurrent_bidi_streams(varint(settings.first_bidi_streams()))
@@ -165,6 +172,7 @@ impl TransportConfig {
             // No protocol of ours has datagrams (RFC 9221).
             .datagram_receive_buffer_size(None)
             .datagram_send_buffer_size(0)
+            .mtu_discovery_config(Some(discovery))
             .enable_segmentation_offload(settings.uses_segments);
         Self { engine: Arc::new(engine), settings: settings.clone() }
     }

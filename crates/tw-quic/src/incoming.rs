@@ -13,6 +13,7 @@ use crate::connection::Connection;
 use crate::endpoint::{Driver, EndpointState, EndpointStatistics};
 use crate::error::{ConnectionError, TLS_ALERT};
 use crate::keys::CONNECTION_ID_LEN;
+use crate::path_mtu;
 use crate::path_watch::PathWatch;
 use crate::qlog::{RecordWriter, Recorder};
 use crate::tls::{self, BegunSession, ClientScheme, ConnectionParameters, SessionStart};
@@ -23,6 +24,7 @@ pub struct HandshakeStart {
     tls: Arc<ServerConfig>,
     client_scheme: ClientScheme,
     params: Vec<u8>,
+    datagram_size_max: u16,
     hello: Vec<u8>,
     id: [u8; CONNECTION_ID_LEN],
     transport: TransportConfig,
@@ -50,8 +52,8 @@ impl HandshakeStart {
     /// # Errors
     /// The hello is not valid, or has nothing in common with the configuration.
     pub fn run(self) -> Result<BegunHandshake, HandshakeFailure> {
-        let Self { tls, client_scheme, params, hello, id, transport } = self;
-        match BegunSession::begin((tls, client_scheme), params, &hello) {
+        let Self { tls, client_scheme, params, datagram_size_max, hello, id, transport } = self;
+        match BegunSession::begin((tls, client_scheme), (params, datagram_size_max), &hello) {
             Ok(session) => Ok(BegunHandshake { session, id, transport }),
             Err((alert, error)) => Err(HandshakeFailure { alert, error }),
         }
@@ -70,6 +72,8 @@ pub struct IncomingConnection {
     pub(crate) first_len: u64,
     /// Bytes that have come from the client's address with its hello.
     pub(crate) received: u64,
+    /// Largest datagram that may be sent.
+    pub(crate) datagram_size_max: u16,
     /// Recorder of the connection, if it is recorded.
     pub(crate) recorder: Option<Arc<Recorder>>,
     pub(crate) epoch: u64,
@@ -110,6 +114,12 @@ impl IncomingConnection {
         self.recorder = Some(Arc::new(recorder));
     }
 
+    /// Allows larger datagrams than those of Ethernet if the route to the client, whose MTU `route_mtu` tells, may carry them. They are sent
+    /// once the path has carried a probe of their size.
+    pub fn allow_large_datagrams(&mut self, route_mtu: impl FnOnce(SocketAddr) -> Option<u32>) {
+        self.datagram_size_max = path_mtu::datagram_size_max(self.peer, route_mtu);
+    }
+
     /// Prepares the handshake with the TLS configuration of the server that the client has named, and the source of the scheme in which
     /// a client has signed. Cheap.
     pub fn begin(
@@ -133,6 +143,7 @@ impl IncomingConnection {
             tls,
             client_scheme,
             params,
+            datagram_size_max: self.datagram_size_max,
             hello: self.hello.clone(),
             id,
             transport: transport.clone(),

@@ -18,6 +18,7 @@ mod hello;
 mod incoming;
 mod keys;
 mod next_key;
+mod path_mtu;
 mod path_watch;
 mod peer_address;
 mod qlog;

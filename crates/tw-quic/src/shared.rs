@@ -23,6 +23,7 @@ use crate::peer_address::{DATAGRAM_MIN, PeerAddress, SendAllowance};
 use crate::qlog::{Migration, Recorder};
 use crate::silence::SilenceWatch;
 use crate::stream_id::StreamId;
+use crate::transmit::{MESSAGE_SIZE_MAX, SEGMENTS_MAX};
 
 /// State of a connection, which its handles and the endpoint share.
 pub(crate) struct Shared {
@@ -189,15 +190,14 @@ impl Shared {
         !self.is_handshaking.get()
     }
 
-    /// Makes one message of up to `segments_max` datagrams in `buffer`, if there is something to send and room for it.
+    /// Makes one message of one or more datagrams in `buffer`, if there is something to send and room for it.
     pub(crate) fn make_message(
         &self,
         engine: &mut engine::Connection,
         now: Instant,
-        segments_max: usize,
         buffer: &mut Vec<u8>,
     ) -> Made {
-        let mtu = |engine: &engine::Connection| usize::from(engine.stats().path.current_mtu);
+        let mtu = |engine: &engine::Connection| usize::from(engine.current_mtu());
         let (mut room, limits_responses) = {
             let mut peer = self.peer.borrow_mut();
             (peer.room(|| mtu(engine)), peer.limits_responses())
@@ -215,7 +215,7 @@ impl Shared {
             SendAllowance::Closed => return Made::Nothing,
             SendAllowance::Packet(size) => (1, Some(size)),
             SendAllowance::Datagram => (1, None),
-            SendAllowance::Open => (segments_max, None),
+            SendAllowance::Open => (SEGMENTS_MAX.min(MESSAGE_SIZE_MAX / mtu(engine)), None),
         };
         self.watch.limit(PacketLimits { size, small_responses: limits_responses });
         let transmit = engine.poll_transmit(now, segments, buffer);

@@ -19,6 +19,7 @@ use tw_base::FatalMutex;
 
 use crate::config::{PAYLOAD_SIZE_MAX, TransportSettings};
 use crate::next_key::NextSecrets;
+use crate::path_mtu;
 use crate::path_watch::{PathWatch, WatchedKey};
 use crate::qlog::{PacketKind, Recorder, recorded, recorded_keys};
 
@@ -68,6 +69,8 @@ pub(crate) struct BegunSession {
     hello_len: usize,
     /// Transport parameters that the client gets.
     params: Vec<u8>,
+    /// Largest datagram that may be sent.
+    datagram_size_max: u16,
     /// Watch over packets of 1-RTT.
     pub(crate) watch: Arc<PathWatch>,
     /// Recorder of packets, if they are recorded.
@@ -78,7 +81,7 @@ impl BegunSession {
     /// Reads the client hello and writes the answer, which contains the signature of the server. The error is an alert with its reason.
     pub(crate) fn begin(
         (config, scheme_source): (Arc<ServerConfig>, ClientScheme),
-        params: Vec<u8>,
+        (params, datagram_size_max): (Vec<u8>, u16),
         hello: &[u8],
     ) -> Result<Box<Self>, (u8, rustls::Error)> {
         let session = ServerConnection::new(config, Version::V1, params.clone());
@@ -100,6 +103,7 @@ impl BegunSession {
             answers,
             hello_len: hello.len(),
             params,
+            datagram_size_max,
             watch: Arc::default(),
             recorder: None,
         }))
@@ -201,7 +205,7 @@ pub(crate) fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     Some(value)
 }
 
-fn write_varint(out: &mut Vec<u8>, value: u64) {
+pub(crate) fn write_varint(out: &mut Vec<u8>, value: u64) {
     match value {
         0..=0x3f => out.put_u8(value as u8),
         0x40..=0x3fff => out.put_u16(0x4000 | value as u16),
@@ -415,8 +419,9 @@ impl crypto::Session for Session {
     }
 
     fn transport_parameters(&self) -> Result<Option<TransportParameters>, engine::TransportError> {
-        let session = &self.state.handshake()?.session;
-        let Some(params) = session.quic_transport_parameters() else { return Ok(None) };
+        let begun = self.state.handshake()?;
+        let Some(params) = begun.session.quic_transport_parameters() else { return Ok(None) };
+        let params = path_mtu::with_size_max(params, begun.datagram_size_max);
         Ok(Some(TransportParameters::read(engine::Side::Server, &mut Cursor::new(params))?))
     }
 

@@ -23,6 +23,11 @@ use tw_testkit::tls::Authority;
 const SERVER: &str = "192.0.2.1:443";
 /// Time of one way.
 const DELAY: Duration = Duration::from_millis(10);
+/// MTU of the routes to clients in private networks, and the largest datagram of QUIC in such a packet.
+const ROUTE_MTU: u32 = 9000;
+const ROUTE_SIZE: u16 = 8972;
+/// `max_udp_payload_size` of a client that takes any datagram.
+const ANY_SIZE: u16 = 65_527;
 const SETTINGS: TransportSettings = TransportSettings {
     bidi_streams_max: 100,
     uni_streams_max: 3,
@@ -126,8 +131,9 @@ impl Echo {
         }
     }
 
-    fn accept(&mut self, now: Instant, incoming: IncomingConnection) {
+    fn accept(&mut self, now: Instant, mut incoming: IncomingConnection) {
         assert_eq!(incoming.hello()[0], 1);
+        incoming.allow_large_datagrams(|_| Some(ROUTE_MTU));
         let begun = incoming.begin(self.tls.clone(), || None, &self.transport).run();
         let begun = match begun {
             Ok(begun) => begun,
@@ -178,6 +184,8 @@ struct Net {
     server: Echo,
     client: QuicClient,
     client_address: SocketAddr,
+    /// Largest datagram that the path carries to the client.
+    path_size: usize,
     /// Bytes that the server has received from, and sent to the client's address.
     received: usize,
     answered: usize,
@@ -212,6 +220,7 @@ impl Net {
             server,
             client,
             client_address: "198.51.100.7:50000".parse().unwrap(),
+            path_size: usize::MAX,
             received: 0,
             answered: 0,
             stray: Vec::new(),
@@ -220,7 +229,7 @@ impl Net {
 
     fn send(&mut self, to: To, peer: SocketAddr, mut bytes: Vec<u8>) {
         let faults = self.faults;
-        if self.random.happens(faults.lost) {
+        if self.random.happens(faults.lost) || (to == To::Client && bytes.len() > self.path_size) {
             return;
         }
         if self.random.happens(faults.corrupted) && !bytes.is_empty() {
@@ -579,6 +588,86 @@ fn moved_client_gets_three_times_its_bytes_until_it_has_answered() {
             assert!(net.step() && net.client.lost.is_none());
         }
         receive(&mut net, 300_000);
+    }
+}
+
+/// A client in a private network, which takes datagrams of this size.
+fn private(seed: u64, datagram_size_max: u16) -> Net {
+    let change = |settings| ClientSettings { datagram_size_max, ..settings };
+    let mut net = Net::with(&Authority::new(), (seed, Faults::default()), RetryPolicy::UnderLoad, change);
+    net.client_address = "10.1.2.3:50000".parse().unwrap();
+    net
+}
+
+#[test]
+fn datagrams_are_as_large_as_route_and_path_and_client_take() {
+    // The search ends when it knows the size to 20 bytes.
+    for (seed, client, path, sizes) in [
+        (35, ANY_SIZE, usize::MAX, ROUTE_SIZE..=ROUTE_SIZE),
+        (36, ANY_SIZE, 3000, 2980..=3000),
+        (37, ANY_SIZE, 1200, 1200..=1200),
+        (38, 4000, usize::MAX, 4000..=4000),
+        (39, 1300, usize::MAX, 1300..=1300),
+        (40, 1200, usize::MAX, 1200..=1200),
+    ] {
+        let mut net = private(seed, client);
+        net.path_size = path;
+        let connection = net.connected().clone();
+        for _ in 0..10 {
+            net.echo(&vec![1; 200_000]);
+        }
+        let mtu = connection.statistics().mtu;
+        assert!(sizes.contains(&mtu), "{mtu} for {client} and {path}");
+        assert_eq!(net.client.largest_datagram, usize::from(mtu), "{client} and {path}");
+    }
+    // On the Internet, the route matters no more.
+    let mut net = Net::with(&Authority::new(), (41, Faults::default()), RetryPolicy::UnderLoad, |settings| {
+        ClientSettings { datagram_size_max: ANY_SIZE, ..settings }
+    });
+    let connection = net.connected().clone();
+    net.echo(&vec![1; 200_000]);
+    assert_eq!((connection.statistics().mtu, net.client.largest_datagram), (1452, 1452));
+}
+
+#[test]
+fn path_that_carries_large_datagrams_no_more_gets_small_ones() {
+    let mut net = private(42, ANY_SIZE);
+    let connection = net.connected().clone();
+    net.echo(&vec![1; 500_000]);
+    assert_eq!(connection.statistics().mtu, ROUTE_SIZE);
+    net.path_size = 1400;
+    net.echo(&vec![2; 500_000]);
+    assert_eq!(connection.statistics().mtu, 1200);
+    // After a minute, the path is searched again.
+    for _ in 0..14 {
+        net.now += Duration::from_secs(5);
+        net.echo(b"later");
+    }
+    for _ in 0..10 {
+        net.echo(&vec![3; 200_000]);
+    }
+    let mtu = connection.statistics().mtu;
+    assert!((1380..=1400).contains(&mtu), "{mtu}");
+}
+
+#[test]
+fn moved_client_gets_small_datagrams_until_its_new_path_is_searched() {
+    // Another port, and another network.
+    for (seed, moved) in [(43, "10.1.2.3:50001"), (44, "10.9.8.7:50000")] {
+        let mut net = private(seed, ANY_SIZE);
+        let connection = net.connected().clone();
+        net.echo(&vec![1; 500_000]);
+        assert_eq!(connection.statistics().mtu, ROUTE_SIZE);
+        let datagram = ping(&mut net);
+        (net.client_address, net.path_size) = (moved.parse().unwrap(), 2000);
+        net.server.receive(net.now, net.client_address, &datagram);
+        net.flush();
+        assert_eq!(connection.statistics().mtu, 1200, "{moved}");
+        for _ in 0..10 {
+            net.echo(&vec![2; 200_000]);
+        }
+        let mtu = connection.statistics().mtu;
+        assert!((1980..=2000).contains(&mtu), "{mtu}");
     }
 }
 

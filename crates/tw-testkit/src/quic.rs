@@ -82,6 +82,8 @@ pub struct QuicClient {
     pub ended: BTreeMap<u64, Option<u64>>,
     /// Codes of STOP_SENDING.
     pub stopped: BTreeMap<u64, u64>,
+    /// Size of the largest datagram that has come.
+    pub largest_datagram: usize,
 }
 
 /// Settings of a client.
@@ -95,6 +97,8 @@ pub struct ClientSettings {
     pub uni_streams: u32,
     /// Bytes of one stream that the server may send before they are read; `None` for those of the engine.
     pub stream_window: Option<u32>,
+    /// Size of the largest datagram that the server may send: `max_udp_payload_size`.
+    pub datagram_size_max: u16,
     /// Version of QUIC.
     pub version: u32,
     /// Seed of all random numbers.
@@ -105,7 +109,15 @@ impl ClientSettings {
     /// Usual settings.
     #[must_use]
     pub fn new(tls: Arc<rustls::ClientConfig>, name: &str) -> Self {
-        Self { tls, name: name.to_owned(), uni_streams: 8, stream_window: None, version: 1, seed: 1 }
+        Self {
+            tls,
+            name: name.to_owned(),
+            uni_streams: 8,
+            stream_window: None,
+            datagram_size_max: 1472,
+            version: 1,
+            seed: 1,
+        }
     }
 }
 
@@ -120,6 +132,7 @@ impl QuicClient {
         let mut own = EndpointConfig::new(Arc::new(key));
         own.rng_seed(Some([settings.seed; 32]));
         own.supported_versions(vec![1, settings.version]);
+        own.max_udp_payload_size(settings.datagram_size_max).expect("1,200 to 65,527 bytes");
         let crypto = QuicClientConfig::try_from(settings.tls.clone()).expect("a suite for Initial packets");
         let mut config = ClientConfig::new(Arc::new(crypto));
         let mut transport = TransportConfig::default();
@@ -136,11 +149,13 @@ impl QuicClient {
             received: BTreeMap::new(),
             ended: BTreeMap::new(),
             stopped: BTreeMap::new(),
+            largest_datagram: 0,
         }
     }
 
     /// Takes a datagram of the server.
     pub fn receive(&mut self, bytes: &[u8], server: SocketAddr, now: Instant) {
+        self.largest_datagram = self.largest_datagram.max(bytes.len());
         self.engine.receive(BytesMut::from(bytes), server, now);
         self.process();
     }

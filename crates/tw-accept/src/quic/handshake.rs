@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustls::server::{Accepted, Acceptor};
 use tw_core::event_loop::HandshakeFailure;
 use tw_log::Level;
+use tw_net::route_mtu;
 use tw_net::tls::HandshakeError;
 use tw_quic::{Connection, ConnectionError, IncomingConnection, TransportConfig};
 use tw_tls::{Cost, Fingerprint, TlsTransport, client_scheme};
@@ -70,6 +71,7 @@ pub async fn accept<H: TlsHost>(
         },
     };
     drop(accepted);
+    incoming.allow_large_datagrams(|peer| route_mtu(peer).ok());
     let ChosenServer { server, pool, clients, .. } = chosen;
     let signer = pool.clone().filter(|_| signature.cost == Cost::Slow);
     let start = incoming.begin(config, client_scheme, transport);

@@ -12,6 +12,7 @@ use super::{Datagram, EndpointState, Received};
 use crate::config::{HANDSHAKES_MAX, HANDSHAKES_WITHOUT_RETRY_MAX, HELLOS_MAX, RetryPolicy};
 use crate::hello::{HelloReader, LongHeader, Progress};
 use crate::incoming::IncomingConnection;
+use crate::path_mtu::ETHERNET_SIZE;
 use crate::qlog::Direction;
 use crate::transmit::Outgoing;
 
@@ -150,6 +151,7 @@ impl EndpointState {
             local: incoming.local_ip(),
             incoming: Some(incoming),
             hello: reader.into_bytes(),
+            datagram_size_max: ETHERNET_SIZE,
             recorder: None,
             epoch: driver.epoch,
             endpoint: self.clone(),

@@ -9,10 +9,8 @@ use crate::qlog::Direction;
 use crate::shared::{Closing, Made, Shared};
 use crate::transmit::{Outgoing, TransmitBatch};
 
-/// Datagrams of one message. Longer ones would hold up those of other connections.
-const SEGMENTS_MAX: usize = 44;
-/// Datagrams of one connection before others have their turn; the last message may exceed it.
-const DATAGRAMS_OF_VISIT: usize = 2 * SEGMENTS_MAX;
+/// Bytes of one connection before others have their turn; the last message may exceed it.
+const VISIT_SIZE: usize = 128 << 10;
 
 /// Result of letting a connection send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,12 +33,12 @@ impl EndpointState {
         let visit = shared.call(|engine| {
             shared.execute_close(engine, now);
             let (mut visit, mut made) = (Visit::Cut, 0);
-            while made < DATAGRAMS_OF_VISIT && !batch.is_full() {
+            while made < VISIT_SIZE && !batch.is_full() {
                 let mut buffer = batch.buffer();
-                match shared.make_message(engine, now, SEGMENTS_MAX, &mut buffer) {
+                match shared.make_message(engine, now, &mut buffer) {
                     Made::Message(transmit) => {
                         let message = Outgoing::new(buffer, transmit);
-                        made += message.datagrams();
+                        made += message.bytes.len();
                         let Outgoing { bytes, segment, ecn, .. } = &message;
                         shared.record(|recorder| {
                             recorder.datagrams(Direction::Sent, bytes.len(), *segment, *ecn);
@@ -48,8 +46,8 @@ impl EndpointState {
                         batch.push(message);
                     }
                     Made::Dropped => {
+                        made += buffer.len();
                         batch.give_back(buffer);
-                        made += 1;
                     }
                     Made::Nothing => {
                         batch.give_back(buffer);

@@ -3,6 +3,7 @@
 mod attacks;
 mod bodies;
 mod clients;
+mod datagram_size;
 mod hq;
 mod priority;
 mod process_change;
