@@ -44,7 +44,7 @@ impl LoopServices for AppServices {
 
     fn query_ocsp(&self, query: OcspQuery) -> Pin<Box<dyn Future<Output = Result<Vec<u8>, String>>>> {
         let Some(app) = self.0.upgrade() else { return Box::pin(ready(Err("no OCSP client".to_owned()))) };
-        let client = LoopOcspClient { home: app.http.clone(), resolving: query.resolving };
+        let client = LoopOcspClient { event_loop: app.http.clone(), resolving: query.resolving };
         Box::pin(async move { client.query(&query.url, &query.der, query.size_max).await })
     }
 }

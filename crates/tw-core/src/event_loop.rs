@@ -532,7 +532,7 @@ mod tests {
     #[test]
     fn loop_ends_when_one_of_its_own_tasks_panics() {
         let (sender, receiver) = std::sync::mpsc::channel();
-        let home = tw_rt::LoopThread::<LoopCommand<()>>::start(
+        let event_loop = tw_rt::LoopThread::<LoopCommand<()>>::start(
             tw_rt::LoopOptions::new(0),
             |mut commands| async move {
                 let spawn = |panics: bool| {
@@ -559,8 +559,8 @@ mod tests {
             },
         )
         .unwrap();
-        assert!(home.send(LoopCommand::Quit(HandoverPhase::Closed)).is_ok());
+        assert!(event_loop.send(LoopCommand::Quit(HandoverPhase::Closed)).is_ok());
         assert_eq!([receiver.recv(), receiver.recv()], [Ok(true), Ok(true)]);
-        home.join().unwrap();
+        event_loop.join().unwrap();
     }
 }

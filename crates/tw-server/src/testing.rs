@@ -78,11 +78,11 @@ pub(crate) fn with_request_of<T: Send + 'static>(
         let (stream, peer) = listener.accept().await.unwrap();
         let listen = std::rc::Rc::new(generation.groups[0].address.clone());
         let core = LoopCore::new(3, Arc::new(Counts::default()), generation.process());
-        let home = Loop::new(core, generation);
-        let client = Client::new(42, peer.into(), (listen, SocketKind::Stream), home.clone());
+        let event_loop = Loop::new(core, generation);
+        let client = Client::new(42, peer.into(), (listen, SocketKind::Stream), event_loop.clone());
         let socket = Socket::tcp(stream.into_std().unwrap().into(), FirstBytes::Later);
         let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));
-        let mut r = home.app.take_request();
+        let mut r = event_loop.app.take_request();
         r.bind(&client, Wire::H1(conn.clone()));
         r.begin();
         r.head.push(head.as_bytes());
@@ -95,7 +95,7 @@ pub(crate) fn with_request_of<T: Send + 'static>(
             start::set_uri(&mut r);
         }
         let seen = look(&mut r);
-        home.app.give_back(r);
+        event_loop.app.give_back(r);
         let _ = sender.send(seen);
     })
     .unwrap();

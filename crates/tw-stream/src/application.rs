@@ -150,9 +150,9 @@ impl StreamLoop {
         let certificates = generation.servers.iter().enumerate().flat_map(|(at, server)| {
             let id = ServerId(at as u32);
             let stapled = |stapling: &_| {
-                let home = self.clone();
+                let event_loop = self.clone();
                 let generation = generation.clone();
-                (Arc::clone(stapling), StapledServer { home, generation, server: id })
+                (Arc::clone(stapling), StapledServer { event_loop, generation, server: id })
             };
             server.ssl.tls.iter().flat_map(|tls| tls.staplings()).map(stapled).collect::<Vec<_>>()
         });

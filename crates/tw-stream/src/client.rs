@@ -20,7 +20,7 @@ pub struct Client {
     /// Number of its connection: `*id` in log lines.
     pub id: u64,
     /// The loop it is served by.
-    pub home: Rc<StreamLoop>,
+    pub event_loop: Rc<StreamLoop>,
     /// The configuration it is served by.
     pub generation: Rc<LoopGeneration>,
     /// The listening address it came by.
@@ -78,9 +78,9 @@ impl Client {
         id: u64,
         peer: Addr,
         (listen, kind): (Rc<Addr>, SocketKind),
-        home: Rc<StreamLoop>,
+        event_loop: Rc<StreamLoop>,
     ) -> Option<Rc<Self>> {
-        Self::accepted_at(tw_rt::clock::now(), id, peer, (listen, kind), home)
+        Self::accepted_at(tw_rt::clock::now(), id, peer, (listen, kind), event_loop)
     }
 
     /// A client whose session began at `accepted`, perhaps in another process.
@@ -89,9 +89,9 @@ impl Client {
         id: u64,
         peer: Addr,
         (listen, kind): (Rc<Addr>, SocketKind),
-        home: Rc<StreamLoop>,
+        event_loop: Rc<StreamLoop>,
     ) -> Option<Rc<Self>> {
-        let generation = home.generation();
+        let generation = event_loop.generation();
         let servers = &generation.listening.find(&listen, kind)?.servers;
         let address = AddressFacts {
             accepted,
@@ -101,21 +101,21 @@ impl Client {
         };
         let is_debugged = generation.process.main.debug_connections.iter().any(|peers| peers.has(&peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
-        Some(Self::make(id, peer, (listen, kind), address, (home, generation), verbosity))
+        Some(Self::make(id, peer, (listen, kind), address, (event_loop, generation), verbosity))
     }
 
     /// Client of a session without a connection, in whose place `server` does something itself, such as a health check.
     pub(crate) fn internal(
-        home: Rc<StreamLoop>,
+        event_loop: Rc<StreamLoop>,
         generation: Rc<LoopGeneration>,
         server: ServerId,
     ) -> Rc<Self> {
-        let id = home.counts.next_connection();
+        let id = event_loop.counts.next_connection();
         let nowhere = Addr::Unix(None);
         let accepted = tw_rt::clock::now();
         let address = AddressFacts { accepted, server, proxy_protocol: false, tls: false };
         let listen = (Rc::new(nowhere.clone()), SocketKind::Stream);
-        Self::make(id, nowhere, listen, address, (home, generation), Verbosity::AsLogsSay)
+        Self::make(id, nowhere, listen, address, (event_loop, generation), Verbosity::AsLogsSay)
     }
 
     fn make(
@@ -123,14 +123,14 @@ impl Client {
         peer: Addr,
         (listen, kind): (Rc<Addr>, SocketKind),
         address: AddressFacts,
-        (home, generation): (Rc<StreamLoop>, Rc<LoopGeneration>),
+        (event_loop, generation): (Rc<StreamLoop>, Rc<LoopGeneration>),
         verbosity: Verbosity,
     ) -> Rc<Self> {
         let AddressFacts { accepted, server, proxy_protocol: sends_proxy_header, tls: is_tls } = address;
         Rc::new_cyclic(|client| Self {
             id,
-            slot: home.connections.add_client(client.clone() as Weak<dyn ClientInfo>),
-            home,
+            slot: event_loop.connections.add_client(client.clone() as Weak<dyn ClientInfo>),
+            event_loop,
             generation,
             listen,
             kind,
@@ -256,13 +256,13 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.home.connections.remove_client(&self.slot);
+        self.event_loop.connections.remove_client(&self.slot);
     }
 }
 
 impl Host for Client {
     fn tally(&self) -> &Tally {
-        &self.home.tally
+        &self.event_loop.tally
     }
 
     fn accepted(&self) -> Instant {
@@ -278,7 +278,7 @@ impl Host for Client {
     }
 
     fn evictable(&self) -> EvictableConnection<'_> {
-        EvictableConnection::new(&self.home.connections, &self.slot)
+        EvictableConnection::new(&self.event_loop.connections, &self.slot)
     }
 
     fn set_proxy_header(&self, header: proxy_protocol::Header) {

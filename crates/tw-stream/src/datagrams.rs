@@ -209,10 +209,10 @@ impl DatagramSessions {
 
     // DIFF(nginx): an older session ends, not the new one.
     /// Makes room for one more session.
-    fn make_room(&self, home: &StreamLoop) {
-        let max = (home.process().main.worker_connections / SESSIONS_PART).max(1);
+    fn make_room(&self, event_loop: &StreamLoop) {
+        let max = (event_loop.process().main.worker_connections / SESSIONS_PART).max(1);
         if self.all.borrow().idle_count() as u64 >= max && self.evict_oldest() == Eviction::Done {
-            home.log_once_a_second(
+            event_loop.log_once_a_second(
                 Level::Warn,
                 format_args!(
                     "{max} sessions over UDP are not enough (worker_connections), reusing the longest idle"
@@ -234,23 +234,23 @@ impl IdleResources for DatagramSessions {
 
 /// Hands a datagram to its session, or begins one with it.
 pub(crate) fn receive(
-    home: &Rc<StreamLoop>,
+    event_loop: &Rc<StreamLoop>,
     listener: &Rc<DatagramListener>,
     datagram: &ReceivedDatagram<'_>,
 ) {
     let ReceivedDatagram { bytes, peer, local, listen, .. } = datagram;
     let key = SessionKey::new(listen, peer.cloned(), *local);
-    let sessions = &home.datagram_sessions;
+    let sessions = &event_loop.datagram_sessions;
     if let Some(client) = sessions.find(key.as_ref()) {
-        return client.push(home, Bytes::copy_from_slice(bytes));
+        return client.push(event_loop, Bytes::copy_from_slice(bytes));
     }
     if key.is_some()
-        && (sessions.may_be_elsewhere() || home.connections.is_stopping())
-        && let Some(passed) = PassedDatagram::searching(&home.core, listener.id, datagram)
+        && (sessions.may_be_elsewhere() || event_loop.connections.is_stopping())
+        && let Some(passed) = PassedDatagram::searching(&event_loop.core, listener.id, datagram)
     {
         sessions.remember(listener);
         // If the other loops have ended meanwhile, it begins a session here.
-        if home.core.pass_searching(passed).is_none() {
+        if event_loop.core.pass_searching(passed).is_none() {
             return;
         }
     }
@@ -258,50 +258,54 @@ pub(crate) fn receive(
     let from = *local;
     let listen = Rc::clone(listen);
     let origin = Origin { listener: listener.clone(), peer, from, listen, key };
-    begin(home, Rc::new(origin), Beginning::First(Bytes::copy_from_slice(bytes)));
+    begin(event_loop, Rc::new(origin), Beginning::First(Bytes::copy_from_slice(bytes)));
 }
 
 /// Hands a datagram that another loop has received to its session, or to the next loop; one for which no loop has a session begins one
 /// where it was received, or on any loop if that one is about to end.
-pub(crate) fn receive_passed(home: &Rc<StreamLoop>, datagram: PassedDatagram) {
-    let sessions = &home.datagram_sessions;
+pub(crate) fn receive_passed(event_loop: &Rc<StreamLoop>, datagram: PassedDatagram) {
+    let sessions = &event_loop.datagram_sessions;
     let key = SessionKey::new(&datagram.listen, Some(datagram.peer.clone()), datagram.local);
     if let Some(client) = sessions.find(key.as_ref()) {
         if !datagram.has_passed_all() {
-            home.tally.datagrams_forwarded.add(1);
+            event_loop.tally.datagrams_forwarded.add(1);
         }
-        return client.push(home, datagram.bytes);
+        return client.push(event_loop, datagram.bytes);
     }
     let datagram = if datagram.has_passed_all() {
         datagram
     } else {
-        match home.core.pass_searching(datagram) {
+        match event_loop.core.pass_searching(datagram) {
             Some(datagram) => datagram,
             None => return,
         }
     };
-    if home.connections.is_stopping() {
+    if event_loop.connections.is_stopping() {
         let port = key.and_then(|key| key.peer.inet()).map_or(0, |peer| peer.port());
-        return home.core.pass_new_datagram(port, datagram);
+        return event_loop.core.pass_new_datagram(port, datagram);
     }
     let of_receiver = datagram.listener().and_then(|id| sessions.listener(id));
-    let Some(listener) = of_receiver.or_else(|| home.core.datagram_listener(&datagram.listen)) else {
-        return home.tally.datagrams_dropped.add(1);
+    let Some(listener) = of_receiver.or_else(|| event_loop.core.datagram_listener(&datagram.listen)) else {
+        return event_loop.tally.datagrams_dropped.add(1);
     };
     let PassedDatagram { bytes, peer, local: from, listen, .. } = datagram;
     let origin = Origin { listener, peer: Some(peer), from, listen: Rc::new(listen), key };
-    begin(home, Rc::new(origin), Beginning::First(bytes));
+    begin(event_loop, Rc::new(origin), Beginning::First(bytes));
 }
 
 /// Goes on with a session that another process has begun. A younger one of the same client, whose datagram has arrived meanwhile, gets no
 /// further datagrams.
-pub(crate) fn resume(home: &Rc<StreamLoop>, listener: Rc<DatagramListener>, inherited: InheritedSession) {
+pub(crate) fn resume(
+    event_loop: &Rc<StreamLoop>,
+    listener: Rc<DatagramListener>,
+    inherited: InheritedSession,
+) {
     let record = inherited.record();
     let listen = Addr::Inet(record.listen);
     let peer = SocketAddrAny::from(record.client);
     let key = SessionKey::new(&listen, Some(peer.clone()), record.local);
     let origin = Origin { listener, peer: Some(peer), from: record.local, listen: Rc::new(listen), key };
-    begin(home, Rc::new(origin), Beginning::Inherited(Box::new(inherited)));
+    begin(event_loop, Rc::new(origin), Beginning::Inherited(Box::new(inherited)));
 }
 
 impl SessionKey {
@@ -315,24 +319,24 @@ impl SessionKey {
 }
 
 /// Begins a session.
-fn begin(home: &Rc<StreamLoop>, origin: Rc<Origin>, beginning: Beginning) {
-    home.datagram_sessions.make_room(home);
-    let client = DatagramClient::new(origin, home);
-    let over = Over { client, home: home.clone() };
-    let started = home.core.spawn_connection(|id| async move {
-        over.client.serve(id, beginning, &over.home).await;
-        over.client.begin_next(&over.home);
+fn begin(event_loop: &Rc<StreamLoop>, origin: Rc<Origin>, beginning: Beginning) {
+    event_loop.datagram_sessions.make_room(event_loop);
+    let client = DatagramClient::new(origin, event_loop);
+    let over = Over { client, event_loop: event_loop.clone() };
+    let started = event_loop.core.spawn_connection(|id| async move {
+        over.client.serve(id, beginning, &over.event_loop).await;
+        over.client.begin_next(&over.event_loop);
     });
     if let Err(exhausted) = started {
-        home.tally.datagrams_dropped.add(1);
-        home.log_once_a_second(Level::Alert, format_args!("{exhausted}"));
+        event_loop.tally.datagrams_dropped.add(1);
+        event_loop.log_once_a_second(Level::Alert, format_args!("{exhausted}"));
     }
 }
 
 /// Removes a session from the table when it is dropped.
 struct Over {
     client: Rc<DatagramClient>,
-    home: Rc<StreamLoop>,
+    event_loop: Rc<StreamLoop>,
 }
 
 impl Drop for Over {
@@ -342,8 +346,8 @@ impl Drop for Over {
 }
 
 impl DatagramClient {
-    fn new(origin: Rc<Origin>, home: &Rc<StreamLoop>) -> Rc<Self> {
-        let sessions = home.datagram_sessions.clone();
+    fn new(origin: Rc<Origin>, event_loop: &Rc<StreamLoop>) -> Rc<Self> {
+        let sessions = event_loop.datagram_sessions.clone();
         let client = Rc::new_cyclic(|client| {
             let mut all = sessions.all.borrow_mut();
             let slot = all.insert(client.clone());
@@ -363,7 +367,7 @@ impl DatagramClient {
     }
 
     /// Serves the session.
-    async fn serve(self: &Rc<Self>, id: u64, beginning: Beginning, home: &Rc<StreamLoop>) {
+    async fn serve(self: &Rc<Self>, id: u64, beginning: Beginning, event_loop: &Rc<StreamLoop>) {
         let peer = Addr::from(self.origin.peer.clone());
         let listen = self.origin.listen.clone();
         let listen = (listen, SocketKind::Datagram);
@@ -371,7 +375,7 @@ impl DatagramClient {
             Beginning::First(_) => tw_rt::clock::now(),
             Beginning::Inherited(inherited) => inherited.begun(),
         };
-        let Some(client) = Client::accepted_at(begun, id, peer, listen, home.clone()) else { return };
+        let Some(client) = Client::accepted_at(begun, id, peer, listen, event_loop.clone()) else { return };
         let mut s = StreamSession::new(client, SessionTransport::Datagrams(self.clone()));
         match beginning {
             Beginning::First(first) => {
@@ -379,7 +383,7 @@ impl DatagramClient {
                 s.preread = first;
             }
             Beginning::Inherited(inherited) => {
-                if inherited.is_moved(home) {
+                if inherited.is_moved(event_loop) {
                     self.mark_moved();
                 }
                 self.inherited.set(Some(inherited));
@@ -420,7 +424,7 @@ impl DatagramClient {
     }
 
     /// Adds a datagram to the queue, or drops it if that is full.
-    fn push(&self, home: &StreamLoop, datagram: Bytes) {
+    fn push(&self, event_loop: &StreamLoop, datagram: Bytes) {
         let mut queue = self.queue.borrow_mut();
         let len = datagram.len();
         let queued = self.sessions.queued.get();
@@ -428,7 +432,7 @@ impl DatagramClient {
             || !queue.datagrams.is_empty() && queue.bytes + len > QUEUED_BYTES_MAX
             || queued + len > QUEUED_OF_LOOP_MAX;
         if is_full {
-            return home.tally.datagrams_dropped.add(1);
+            return event_loop.tally.datagrams_dropped.add(1);
         }
         self.sessions.queued.set(queued + len);
         queue.bytes += len;
@@ -474,9 +478,9 @@ impl DatagramClient {
     }
 
     /// Takes no further datagrams: the next one of this client begins another session, as do those in the queue.
-    pub(crate) fn close_queue(&self, home: &Rc<StreamLoop>) {
+    pub(crate) fn close_queue(&self, event_loop: &Rc<StreamLoop>) {
         self.detach();
-        self.begin_next(home);
+        self.begin_next(event_loop);
     }
 
     fn detach(&self) {
@@ -488,17 +492,17 @@ impl DatagramClient {
     }
 
     /// Begins another session with what is left in the queue, unless there is none to be begun.
-    fn begin_next(&self, home: &Rc<StreamLoop>) {
+    fn begin_next(&self, event_loop: &Rc<StreamLoop>) {
         self.detach();
         let may_begin = self.ending().is_none()
-            && !home.connections.is_stopping()
-            && home.listens_on(&self.origin.listen, SocketKind::Datagram);
+            && !event_loop.connections.is_stopping()
+            && event_loop.listens_on(&self.origin.listen, SocketKind::Datagram);
         let Some(first) = self.take().filter(|_| may_begin) else { return };
-        begin(home, self.origin.clone(), Beginning::First(first));
+        begin(event_loop, self.origin.clone(), Beginning::First(first));
         let key = self.origin.key.as_ref();
         let next = key.and_then(|key| self.sessions.by_key.borrow().get(key).cloned());
         while let (Some(next), Some(datagram)) = (&next, self.take()) {
-            next.push(home, datagram);
+            next.push(event_loop, datagram);
         }
     }
 

@@ -94,11 +94,11 @@ pub fn explain(
     let (sender, receiver) = mpsc::channel();
     let generation = generation.clone();
     let host = session.host.clone();
-    let home = tw_rt::LoopThread::<()>::start(LoopOptions::new(0), move |_| async move {
+    let event_loop = tw_rt::LoopThread::<()>::start(LoopOptions::new(0), move |_| async move {
         // The caller waits for it.
         let _ = sender.send(explain_tls(generation, &address, &host));
     })?;
-    let ended = home.join();
+    let ended = event_loop.join();
     receiver.recv().map_err(|_| io::Error::other(format!("the loop ended early: {ended:?}")))
 }
 
@@ -117,9 +117,9 @@ fn no_address(address: &Addr) -> String {
 /// Explains the session of a client that names `host` in its handshake.
 fn explain_tls(generation: GenerationRef, address: &Addr, host: &[u8]) -> Result<Vec<Line>, String> {
     let core = LoopCore::new(0, Arc::new(Counts::default()), generation.process());
-    let home = StreamLoop::new(core, generation);
+    let event_loop = StreamLoop::new(core, generation);
     let peer = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 50_000)));
-    let client = Client::new(1, peer, (Rc::new(address.clone()), SocketKind::Stream), home);
+    let client = Client::new(1, peer, (Rc::new(address.clone()), SocketKind::Stream), event_loop);
     let client = client.ok_or_else(|| no_address(address))?;
     let group = client.group().ok_or_else(|| no_address(address))?;
     let mut s = StreamSession::new(client.clone(), SessionTransport::Away);

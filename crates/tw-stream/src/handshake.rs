@@ -60,7 +60,7 @@ struct SessionHost<'a>(&'a StreamSession);
 
 impl Host for SessionHost<'_> {
     fn tally(&self) -> &Tally {
-        &self.0.client.home.tally
+        &self.0.client.event_loop.tally
     }
 
     fn accepted(&self) -> Instant {
@@ -134,6 +134,6 @@ impl TlsHost for SessionHost<'_> {
     fn ocsp_client(&self, server: ServerId) -> impl OcspClient {
         let client = &self.0.client;
         let resolving = client.generation.server(server).settings.resolving.clone();
-        LoopOcspClient { home: client.home.clone(), resolving }
+        LoopOcspClient { event_loop: client.event_loop.clone(), resolving }
     }
 }

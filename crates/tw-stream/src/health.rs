@@ -142,22 +142,22 @@ impl HealthCheckGroup {
 }
 
 /// Makes the checks of the loop's generation: those of the groups that are this loop's. Never ends by itself.
-pub(crate) async fn run(home: Rc<StreamLoop>) {
-    let generation = home.generation();
+pub(crate) async fn run(event_loop: Rc<StreamLoop>) {
+    let generation = event_loop.generation();
     let loops = generation.process.main.worker_count().max(1);
     let checks = |group: &Group| {
         let is_of_group = |checks: &HealthCheckGroup| std::ptr::eq(&*checks.group.peers, group);
         let at = generation.health_checks.iter().position(is_of_group)?;
-        Some(LocatedChecks { home: home.clone(), generation: generation.clone(), at })
+        Some(LocatedChecks { event_loop: event_loop.clone(), generation: generation.clone(), at })
     };
     let objects = &generation.process.shared_objects;
-    health::run::<Stream, _>(objects, generation.id, (home.index, loops), checks).await;
+    health::run::<Stream, _>(objects, generation.id, (event_loop.index, loops), checks).await;
 }
 
 /// Checks of one group.
 #[derive(Clone)]
 struct LocatedChecks {
-    home: Rc<StreamLoop>,
+    event_loop: Rc<StreamLoop>,
     generation: Rc<LoopGeneration>,
     /// Index among the checked groups of the generation.
     at: usize,
@@ -192,7 +192,7 @@ impl GroupChecks for LocatedChecks {
     }
 
     fn random(&self) -> &RefCell<Rng> {
-        &self.home.upstreams.random
+        &self.event_loop.upstreams.random
     }
 
     fn generation(&self) -> u64 {
@@ -205,7 +205,7 @@ impl GroupChecks for LocatedChecks {
 
     async fn probe(&self, nth: usize, peer: &Arc<Peer>) -> Result<(), CheckFailure> {
         let (server, check) = &self.checks().checks[nth];
-        let client = Client::internal(self.home.clone(), self.generation.clone(), *server);
+        let client = Client::internal(self.event_loop.clone(), self.generation.clone(), *server);
         probe::probe(&StreamSession::internal(client), check, peer.addr()).await
     }
 

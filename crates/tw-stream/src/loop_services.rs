@@ -36,14 +36,14 @@ pub struct OcspQuery {
 /// OCSP client of a loop.
 pub(crate) struct LoopOcspClient {
     /// Loop of the connections.
-    pub(crate) home: Rc<StreamLoop>,
+    pub(crate) event_loop: Rc<StreamLoop>,
     /// Name servers for hosts of responders.
     pub(crate) resolving: Resolving,
 }
 
 impl OcspClient for LoopOcspClient {
     async fn query(&self, url: &ResponderUrl, der: &[u8], size_max: usize) -> Result<Vec<u8>, String> {
-        let Some(services) = self.home.services() else {
+        let Some(services) = self.event_loop.services() else {
             return Err("no OCSP client".to_owned());
         };
         let url = url.clone();
@@ -56,7 +56,7 @@ impl OcspClient for LoopOcspClient {
 /// Server with a stapled certificate.
 pub(crate) struct StapledServer {
     /// Loop of the connections.
-    pub(crate) home: Rc<StreamLoop>,
+    pub(crate) event_loop: Rc<StreamLoop>,
     /// The configuration.
     pub(crate) generation: Rc<LoopGeneration>,
     /// The server.
@@ -66,7 +66,7 @@ pub(crate) struct StapledServer {
 impl OcspClient for StapledServer {
     async fn query(&self, url: &ResponderUrl, der: &[u8], size_max: usize) -> Result<Vec<u8>, String> {
         let resolving = self.generation.server(self.server).settings.resolving.clone();
-        LoopOcspClient { home: self.home.clone(), resolving }.query(url, der, size_max).await
+        LoopOcspClient { event_loop: self.event_loop.clone(), resolving }.query(url, der, size_max).await
     }
 }
 

@@ -35,8 +35,8 @@ pub async fn pass(s: &mut StreamSession, to: &Addr) -> SessionStatus {
         s.log(Level::Error, format_args!("stream pass cycle"));
         return SessionStatus::INTERNAL_SERVER_ERROR;
     }
-    let home = s.client.home.clone();
-    let generation = home.generation();
+    let event_loop = s.client.event_loop.clone();
+    let generation = event_loop.generation();
     let takes = |listen: &Addr| match (listen.inet(), to.inet()) {
         (Some(listen), Some(to)) if listen.ip().is_unspecified() => {
             listen.port() == to.port() && listen.is_ipv4() == to.is_ipv4()
@@ -46,7 +46,7 @@ pub async fn pass(s: &mut StreamSession, to: &Addr) -> SessionStatus {
     let mut listens =
         generation.process.listens.iter().filter(|listen| listen.options.kind == SocketKind::Stream);
     let found = listens.find(|listen| takes(&listen.address)).map(|listen| listen.address.clone());
-    let (Some(listen), Some(services)) = (found, home.services()) else {
+    let (Some(listen), Some(services)) = (found, event_loop.services()) else {
         s.log(Level::Error, format_args!("port not found for \"{to}\""));
         return SessionStatus::OK;
     };

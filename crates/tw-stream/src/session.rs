@@ -81,9 +81,9 @@ pub struct StreamSession {
 pub(crate) struct OpenSession(Rc<StreamLoop>);
 
 impl OpenSession {
-    fn new(home: &Rc<StreamLoop>) -> Self {
-        home.tally.open_stream.add(1);
-        Self(home.clone())
+    fn new(event_loop: &Rc<StreamLoop>) -> Self {
+        event_loop.tally.open_stream.add(1);
+        Self(event_loop.clone())
     }
 }
 
@@ -136,7 +136,7 @@ impl StreamSession {
     pub(crate) fn new(client: Rc<Client>, transport: SessionTransport) -> Self {
         let counters = client.server().plan.counters.clone();
         let mut s = Self::counted(client, transport, counters);
-        s.open = Some(OpenSession::new(&s.client.home));
+        s.open = Some(OpenSession::new(&s.client.event_loop));
         if s.client.group().is_none_or(|group| group.servers.members.len() == 1) {
             s.decide_counters();
         }
@@ -153,7 +153,7 @@ impl StreamSession {
         transport: SessionTransport,
         counters: Option<Arc<dyn ServerCounters>>,
     ) -> Self {
-        let meter = SessionMeter::new(counters, client.home.index, client.accepted);
+        let meter = SessionMeter::new(counters, client.event_loop.index, client.accepted);
         Self {
             client,
             transport,
@@ -309,7 +309,7 @@ impl Session for StreamSession {
     }
 
     fn scratch(&self) -> &Cell<Vec<u8>> {
-        &self.client.home.buffers.path
+        &self.client.event_loop.buffers.path
     }
 
     fn hold<T: 'static>(&mut self, value: Rc<T>) {
@@ -320,7 +320,7 @@ impl Session for StreamSession {
 
 impl ServedSession for StreamSession {
     fn loop_index(&self) -> usize {
-        self.client.home.index
+        self.client.event_loop.index
     }
 
     fn hostname(&self) -> &[u8] {

@@ -93,7 +93,7 @@ pub(crate) struct InheritedSession {
     record: SessionRecord,
     /// `None` once it was accepted.
     handed: Option<HandedSession>,
-    home: Rc<StreamLoop>,
+    event_loop: Rc<StreamLoop>,
 }
 
 impl InheritedSession {
@@ -108,8 +108,8 @@ impl InheritedSession {
     }
 
     /// Returns true if the datagrams of the client may arrive on another loop.
-    pub(crate) fn is_moved(&self, home: &StreamLoop) -> bool {
-        self.record.is_moved || self.record.loop_count != home.process().main.worker_count() as u64
+    pub(crate) fn is_moved(&self, event_loop: &StreamLoop) -> bool {
+        self.record.is_moved || self.record.loop_count != event_loop.process().main.worker_count() as u64
     }
 
     /// Takes the socket to the upstream server. `None` if it is not connected to that.
@@ -121,10 +121,10 @@ impl InheritedSession {
     /// Takes the session over. `None` if the other process has given up and serves it itself.
     pub(crate) fn accept(mut self) -> Option<SessionRecord> {
         if self.handed.take()?.accept() == HandoverVerdict::Refused {
-            self.home.tally.datagram_sessions_not_taken_over.add(1);
+            self.event_loop.tally.datagram_sessions_not_taken_over.add(1);
             return None;
         }
-        self.home.tally.datagram_sessions_taken_over.add(1);
+        self.event_loop.tally.datagram_sessions_taken_over.add(1);
         Some(self.record.clone())
     }
 }
@@ -132,24 +132,26 @@ impl InheritedSession {
 impl Drop for InheritedSession {
     fn drop(&mut self) {
         if self.handed.is_some() {
-            self.home.tally.datagram_sessions_not_taken_over.add(1);
+            self.event_loop.tally.datagram_sessions_not_taken_over.add(1);
         }
     }
 }
 
 /// Takes over a session of another process, unless the configuration has no place for it.
-pub(crate) fn take_over(home: &Rc<StreamLoop>, handed: HandedSession) {
+pub(crate) fn take_over(event_loop: &Rc<StreamLoop>, handed: HandedSession) {
     let Some(record) = SessionRecord::read(&handed.record) else {
-        return home.tally.datagram_sessions_not_taken_over.add(1);
+        return event_loop.tally.datagram_sessions_not_taken_over.add(1);
     };
     let listen = Addr::Inet(record.listen);
-    let inherited = InheritedSession { record, handed: Some(handed), home: home.clone() };
-    let generation = home.generation();
+    let inherited = InheritedSession { record, handed: Some(handed), event_loop: event_loop.clone() };
+    let generation = event_loop.generation();
     let Some(address) = generation.listening.find(&listen, SocketKind::Datagram) else { return };
     let server = generation.server(address.servers.default_server);
     let is_proxied = server.plan.content.as_ref().is_some_and(|handler| handler.takes_over());
-    if let Some(listener) = home.core.datagram_listener(&listen).filter(|_| is_proxied && can_pass(server)) {
-        datagrams::resume(home, listener, inherited);
+    if let Some(listener) =
+        event_loop.core.datagram_listener(&listen).filter(|_| is_proxied && can_pass(server))
+    {
+        datagrams::resume(event_loop, listener, inherited);
     }
 }
 

@@ -199,13 +199,13 @@ thread_local! {
     static HERE: RefCell<Option<Weak<dyn ClientLookup>>> = const { RefCell::new(None) };
 }
 
-/// Makes `home` the loop of this thread.
-pub(super) fn set_current_loop(home: Weak<dyn ClientLookup>) {
-    HERE.set(Some(home));
+/// Makes `event_loop` the loop of this thread.
+pub(super) fn set_current_loop(event_loop: Weak<dyn ClientLookup>) {
+    HERE.set(Some(event_loop));
 }
 
 /// The address of a client of this loop, by the number of its connection.
 fn client_of(id: u64) -> Option<Box<str>> {
-    let home = HERE.with_borrow(|home| home.as_ref().and_then(Weak::upgrade))?;
-    home.address_of(id)
+    let event_loop = HERE.with_borrow(|event_loop| event_loop.as_ref().and_then(Weak::upgrade))?;
+    event_loop.address_of(id)
 }

@@ -81,8 +81,8 @@ impl Handler for Index {
         {
             return Step::PASS;
         }
-        let home = r.client().home.clone();
-        let mut search = Search::new(&self.names, home.buffers.path.take());
+        let event_loop = r.client().event_loop.clone();
+        let mut search = Search::new(&self.names, event_loop.buffers.path.take());
         let mut flow = search.next(r);
         while flow.is_continue() {
             flow = match files::stat_now(r, search.wanted_path()) {
@@ -90,7 +90,7 @@ impl Handler for Index {
                 Now::Cold => return Step::Wait(Box::pin(search.wait(r))),
             };
         }
-        home.buffers.path.set(search.path);
+        event_loop.buffers.path.set(search.path);
         Step::Now(outcome(flow))
     }
 }

@@ -96,9 +96,9 @@ pub static ALL: LazyLock<Vec<(&str, Vec<&Metric>)>> = LazyLock::new(|| {
 
 /// Appends all metrics to `out`, in one of their forms. Others have their turns meanwhile.
 pub(crate) async fn write(r: &Request, usage: ProcessUsage, format: Format, out: &mut String) {
-    let home = r.client().home.clone();
+    let event_loop = r.client().event_loop.clone();
     let generation = r.generation().clone();
-    write_all(&home.counts, &generation, usage, format, out).await;
+    write_all(&event_loop.counts, &generation, usage, format, out).await;
 }
 
 /// [`write`], apart from requests.

@@ -138,8 +138,8 @@ impl<C: StaticCoding> Handler for Precompressed<C> {
         if !is_wanted && !r.plan().core.compression.vary {
             return Step::PASS;
         }
-        let home = r.client().home.clone();
-        let mut buf = home.buffers.path.take();
+        let event_loop = r.client().event_loop.clone();
+        let mut buf = event_loop.buffers.path.take();
         buf.clear();
         r.append_filename(&r.uri.path, &mut buf);
         buf.extend_from_slice(C::SUFFIX.as_bytes());
@@ -160,7 +160,7 @@ impl<C: StaticCoding> Handler for Precompressed<C> {
                 }))
             }
         };
-        home.buffers.path.set(buf);
+        event_loop.buffers.path.set(buf);
         step
     }
 }

@@ -82,9 +82,9 @@ async fn choose(r: &mut Request) -> Outcome {
     let path = CString::new(path).unwrap_or_default();
     let Some(disk) = r.disk().cloned() else { return Outcome::Status(500) };
     r.costs.account.source = JobSource::of(path.to_bytes());
-    let home = r.client().home.clone();
+    let event_loop = r.client().event_loop.clone();
     let list = async || disk.list(&mut r.costs.account, &path, ENTRIES_MAX).await;
-    let listing = match home.retry_with_descriptor(list).await {
+    let listing = match event_loop.retry_with_descriptor(list).await {
         Ok(listing) => listing,
         Err(error) => return static_files::refuse(r, &path, &error),
     };

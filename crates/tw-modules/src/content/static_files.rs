@@ -59,8 +59,8 @@ impl Handler for Static {
 
 /// Opens the file of the URI and answers with it; waits only for what is not in memory.
 pub(crate) fn open<'a>(r: &'a mut Request, answer: fn(&mut Request, &Rc<OpenFile>) -> Outcome) -> Step<'a> {
-    let home = r.client().home.clone();
-    let mut buf = home.buffers.path.take();
+    let event_loop = r.client().event_loop.clone();
+    let mut buf = event_loop.buffers.path.take();
     let path = r.filename(&mut buf);
     let opened = files::open_now(r, path);
     let step = match opened {
@@ -79,7 +79,7 @@ pub(crate) fn open<'a>(r: &'a mut Request, answer: fn(&mut Request, &Rc<OpenFile
             }))
         }
     };
-    home.buffers.path.set(buf);
+    event_loop.buffers.path.set(buf);
     step
 }
 

@@ -146,7 +146,7 @@ async fn numbers(r: &mut Request) -> Outcome {
             history::read_soon(disk, by, c"/proc/self/mountinfo", MOUNTS_MAX).await.unwrap_or_default()
         }
     };
-    let counts = &r.client().home.counts;
+    let counts = &r.client().event_loop.counts;
     let process = &r.generation().process;
     let mut out = begin_numbers(counts, process, &String::from_utf8_lossy(&mounts));
     metrics::write(r, usage, Format::Json, &mut out).await;

@@ -78,7 +78,7 @@ impl Handler for StubStatus {
         if !matches!(r.method(), Method::Get | Method::Head) {
             return Step::status(405);
         }
-        let counts = &r.client().home.counts;
+        let counts = &r.client().event_loop.counts;
         let Connections { active, reading, writing, waiting } = Connections::of(counts);
         let accepted = counts.total(|tally| &tally.accepted);
         let handled = accepted.saturating_sub(counts.total(|tally| &tally.refused));
@@ -112,7 +112,7 @@ impl Connections {
 }
 
 fn put(r: &Request, out: &mut Vec<u8>, number: fn(&Connections) -> u64) -> Value {
-    let number = number(&Connections::of(&r.client().home.counts));
+    let number = number(&Connections::of(&r.client().event_loop.counts));
     // A Vec takes every write.
     let _ = write!(out, "{number}");
     Value::Found

@@ -261,7 +261,7 @@ impl LoopLoad {
 impl AccessCheck<Request> for Overload {
     fn check(&self, r: &mut Request) -> AccessDecision {
         let Some((Threshold { status, .. }, load)) = &self.limit else { return AccessDecision::Pass };
-        let index = r.client().home.index;
+        let index = r.client().event_loop.index;
         let Some(of_loop) = load.loops.get().and_then(|loops| loops.get(index)) else {
             return AccessDecision::Pass;
         };

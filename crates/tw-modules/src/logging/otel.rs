@@ -366,10 +366,10 @@ impl SpanSink for Exporter {
             name: settings.as_ref().and_then(|settings| settings.span_name.as_ref()),
             attributes: settings.as_ref().map_or(&[], |settings| &settings.span_attributes),
         };
-        let home = &r.client().home;
-        let queue = self.queues.of_loop(home.index);
+        let event_loop = &r.client().event_loop;
+        let queue = self.queues.of_loop(event_loop.index);
         if queue.push(&self.target, &spans::encode(r, trace, &spans)) {
-            export_task::start(home, &self.queues, r.plan().core.resolving.clone());
+            export_task::start(event_loop, &self.queues, r.plan().core.resolving.clone());
         }
     }
 }

@@ -224,7 +224,7 @@ impl LogHandler for StatusZone {
             time_ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
         };
         for zone in [&self.server, &self.location].into_iter().flatten() {
-            zone.sets.of_loop(r.client().home.index).count(&over);
+            zone.sets.of_loop(r.client().event_loop.index).count(&over);
         }
     }
 }

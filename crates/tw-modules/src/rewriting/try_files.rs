@@ -143,8 +143,8 @@ impl Handler for TryFiles {
 
     fn handle<'a>(&'a self, r: &'a mut Request) -> Step<'a> {
         let Some(plan) = &self.plan else { return Step::PASS };
-        let home = r.client().home.clone();
-        let mut path = home.buffers.path.take();
+        let event_loop = r.client().event_loop.clone();
+        let mut path = event_loop.buffers.path.take();
         let mut cold = None;
         let mut found = None;
         for (at, item) in plan.tries.iter().enumerate() {
@@ -159,7 +159,7 @@ impl Handler for TryFiles {
                 break;
             }
         }
-        home.buffers.path.set(path);
+        event_loop.buffers.path.set(path);
         match (cold, found) {
             (Some(at), _) => Step::Wait(Box::pin(plan.wait(r, at))),
             (None, Some(outcome)) => Step::Now(outcome),

@@ -53,36 +53,40 @@ pub(crate) const QUIC_ALPN: &[&[&[u8]]] = &[&[HTTP_3], &[HTTP_3, HQ], &[HQ], &[b
 pub(crate) const H3_NO_ERROR: u64 = 0x100;
 
 /// Takes a datagram of a listening socket for QUIC, and starts a task for the connection that it begins.
-pub(crate) fn receive(home: &Rc<Loop>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {
-    let generation = home.generation();
+pub(crate) fn receive(
+    event_loop: &Rc<Loop>,
+    listener: &Rc<DatagramListener>,
+    datagram: &ReceivedDatagram<'_>,
+) {
+    let generation = event_loop.generation();
     let settings = || {
         let is_of = |group: &&ListenGroup| group.is_quic() && group.address == **datagram.listen;
         let group = generation.groups.iter().find(is_of)?;
         Some(generation.server(group.default_server).http3.address.clone())
     };
-    if let Some(incoming) = home.app.quic.receive(listener, datagram, generation.id, settings) {
-        start_quic(home, datagram.listen.clone(), incoming);
+    if let Some(incoming) = event_loop.app.quic.receive(listener, datagram, generation.id, settings) {
+        start_quic(event_loop, datagram.listen.clone(), incoming);
     }
 }
 
 /// Takes a datagram for QUIC that another loop or process has received.
-pub(crate) fn receive_passed(home: &Rc<Loop>, datagram: &PassedDatagram) {
-    if let Some(incoming) = home.app.quic.receive_passed(datagram) {
-        start_quic(home, Rc::new(datagram.listen.clone()), incoming);
+pub(crate) fn receive_passed(event_loop: &Rc<Loop>, datagram: &PassedDatagram) {
+    if let Some(incoming) = event_loop.app.quic.receive_passed(datagram) {
+        start_quic(event_loop, Rc::new(datagram.listen.clone()), incoming);
     }
 }
 
 /// Starts the task of a connection over QUIC.
-fn start_quic(home: &Rc<Loop>, listen: Rc<Addr>, incoming: IncomingConnection) {
+fn start_quic(event_loop: &Rc<Loop>, listen: Rc<Addr>, incoming: IncomingConnection) {
     let peer = Addr::Inet(incoming.peer());
-    let own = home.clone();
-    let started = home.core().spawn_connection(|id| {
+    let own = event_loop.clone();
+    let started = event_loop.core().spawn_connection(|id| {
         let client = Client::new(id, peer, (listen, SocketKind::Datagram), own);
         client.debug(format_args!("accept: {}", client.peer()));
         serve_quic(client, incoming)
     });
     if let Err(exhausted) = started {
-        home.log_once_a_second(Level::Alert, format_args!("{exhausted}"));
+        event_loop.log_once_a_second(Level::Alert, format_args!("{exhausted}"));
     }
 }
 
@@ -91,8 +95,8 @@ fn serve_quic(client: Rc<Client>, incoming: IncomingConnection) -> impl Future<O
     // A connection does not carry the size of its handshake.
     let accepting = Box::pin(accept_quic(client.clone(), incoming));
     async move {
-        let home = client.home.clone();
-        let _open = LevelGuard::new(&home.tally.quic_open);
+        let event_loop = client.event_loop.clone();
+        let _open = LevelGuard::new(&event_loop.tally.quic_open);
         let accepted = accepting.await;
         if let Some(connection) = accepted {
             h3::serve::serve(client, connection).await;
@@ -102,7 +106,7 @@ fn serve_quic(client: Rc<Client>, incoming: IncomingConnection) -> impl Future<O
 
 /// Takes a client through the handshake. `None` if the connection ends here.
 async fn accept_quic(client: Rc<Client>, incoming: IncomingConnection) -> Option<tw_quic::Connection> {
-    let generation = client.home.generation();
+    let generation = client.event_loop.generation();
     let group = client.group(&generation)?;
     let server = generation.server(group.default_server);
     let local = group.address.inet().and_then(|listen| Some((incoming.local()?, listen.port())));
@@ -115,7 +119,7 @@ async fn accept_quic(client: Rc<Client>, incoming: IncomingConnection) -> Option
 
 /// Serves a connection, of which `early` was read already, until it is closed.
 pub(crate) fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) -> impl Future<Output = ()> {
-    let generation = client.home.generation();
+    let generation = client.event_loop.generation();
     let Some(group) = client.group(&generation) else { return Serving::Over };
     match steps(group, &generation) {
         None if transport.is_plain() => {
@@ -176,7 +180,7 @@ async fn wait_for_first_bytes(
     match ready_or_evicted(client.evictable(), &deadline, left, first_bytes).await {
         Err(WaitError::Evicted) => {
             if steps.tls {
-                client.home.tally.handshake_failed(HandshakeFailure::Overload);
+                client.event_loop.tally.handshake_failed(HandshakeFailure::Overload);
             }
             return None;
         }
@@ -229,7 +233,7 @@ fn quic_alpn(http3: &Http3) -> usize {
 
 impl Host for Client {
     fn tally(&self) -> &Tally {
-        &self.home.tally
+        &self.event_loop.tally
     }
 
     fn accepted(&self) -> Instant {
@@ -260,7 +264,7 @@ impl TlsHost for Client {
     type Server = (ServerId, PlanId);
 
     fn needs_fingerprint(&self) -> bool {
-        self.home.generation().slots.prepared.has(CLIENT_HELLO)
+        self.event_loop.generation().slots.prepared.has(CLIENT_HELLO)
     }
 
     fn set_plain_on_tls(&self) {
@@ -274,7 +278,7 @@ impl TlsHost for Client {
 
     /// A server without a certificate has that of the default server, as in nginx.
     fn choose_server(&self, name: &str) -> Option<ChosenServer<Self>> {
-        let generation = self.home.generation();
+        let generation = self.event_loop.generation();
         let group = self.group(&generation)?;
         let named = group.names.find(name.as_bytes(), &mut Captures::default());
         let id = named.ok().flatten().map_or(group.default_server, |(id, _)| id);
@@ -303,21 +307,21 @@ impl TlsHost for Client {
         let client = self.introduced(hello);
         let r = synthetic_request::request(&client, server, b"/");
         let names = certificates.iter().map(|certificate| certificate.names(&r)).collect();
-        client.home.app.give_back(r);
+        client.event_loop.app.give_back(r);
         names
     }
 
     fn disk(&self) -> Disk {
-        self.home.generation().disks.default_disk().clone()
+        self.event_loop.generation().disks.default_disk().clone()
     }
 
     fn ocsp_client(&self, (_, plan): (ServerId, PlanId)) -> impl OcspClient {
-        let resolving = self.home.generation().plan(plan).core.resolving.clone();
-        LoopOcspClient { home: self.home.clone(), resolving }
+        let resolving = self.event_loop.generation().plan(plan).core.resolving.clone();
+        LoopOcspClient { event_loop: self.event_loop.clone(), resolving }
     }
 
     fn acme_challenge(&self, name: &str) -> Option<Arc<ServerConfig>> {
-        acme::answers(&self.home.generation()).tls(name)
+        acme::answers(&self.event_loop.generation()).tls(name)
     }
 }
 

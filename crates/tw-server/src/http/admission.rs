@@ -95,8 +95,8 @@ fn judge(level: MemoryLevel, (left, all): (u64, u64), share: &MemoryShare) -> Ve
 
 /// Counts a request that is refused for want of memory.
 pub(crate) fn count_refused(client: &Client) {
-    client.home.tally.memory_refused.add(1);
-    client.home.log_once_a_second(
+    client.event_loop.tally.memory_refused.add(1);
+    client.event_loop.log_once_a_second(
         tw_log::Level::Warn,
         format_args!("requests are refused for want of memory: see \"memory_budget\""),
     );
@@ -113,7 +113,7 @@ pub(crate) fn verdict_after(client: &Client, protocol: MemoryHolder, since: Inst
 /// Waits for memory for a request of HTTP/1, whose head was not read yet.
 pub(crate) async fn wait(client: &Client) -> Admission {
     let since = tw_rt::clock::now();
-    let _waiting = LevelGuard::new(&client.home.tally.memory_waiting);
+    let _waiting = LevelGuard::new(&client.event_loop.tally.memory_waiting);
     let mut next = Deadline::new();
     loop {
         match verdict_after(client, MemoryHolder::Http1, since) {

@@ -128,10 +128,10 @@ impl Application for Loop {
 
     fn new(core: Rc<LoopCore>, generation: GenerationRef) -> Rc<Self> {
         let http = Http::new(core.clone(), &generation);
-        let home = Rc::new(Self::with(core, http, generation));
-        let resources: Weak<Self> = Rc::downgrade(&home);
-        home.add_idle_resources(resources);
-        home
+        let event_loop = Rc::new(Self::with(core, http, generation));
+        let resources: Weak<Self> = Rc::downgrade(&event_loop);
+        event_loop.add_idle_resources(resources);
+        event_loop
     }
 
     fn set_generation(&self, generation: GenerationRef) {

@@ -67,7 +67,7 @@ pub struct SpillTarget {
     /// Naming of the file.
     pub naming: Naming,
     /// Loop that can close a descriptor if there is none left for the file.
-    pub home: Option<Rc<Loop>>,
+    pub event_loop: Option<Rc<Loop>>,
 }
 
 impl BodyBuffer {
@@ -269,8 +269,8 @@ async fn make(by: &mut Account, room: &SpillTarget, parts: Vec<Bytes>) -> Result
     let is_named = room.naming == Naming::Named;
     let options = TempOptions { levels: room.dir.levels, is_named, ..TempOptions::NAMED };
     let mut make = async || room.disk.create_temp_with(by, &room.dir.path, &options, parts.clone()).await;
-    match &room.home {
-        Some(home) => home.retry_with_descriptor(make).await,
+    match &room.event_loop {
+        Some(event_loop) => event_loop.retry_with_descriptor(make).await,
         None => make().await,
     }
 }
@@ -372,7 +372,7 @@ mod tests {
         let pool = Pool::new("spool", 1, 10).expect("a thread can be started");
         let disk = Disk::simulated(pool, Aio::Off, Arc::clone(&sim));
         let dir = TempPath { path: c"/tmp".into(), levels: [0; 3] };
-        let room = SpillTarget { disk, dir: Arc::new(dir), naming, home: None };
+        let room = SpillTarget { disk, dir: Arc::new(dir), naming, event_loop: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
             let mut by = Account::new(JobClass::Hit, JobSource::NONE);
@@ -418,7 +418,7 @@ mod tests {
         let pool = Pool::new("spool", 1, 10).expect("a thread can be started");
         let disk = Disk::simulated(pool, Aio::Threads, Arc::clone(&sim));
         let dir = Arc::new(TempPath { path: c"/tmp".into(), levels: [0; 3] });
-        (sim, SpillTarget { disk, dir, naming: Naming::Nameless, home: None })
+        (sim, SpillTarget { disk, dir, naming: Naming::Nameless, event_loop: None })
     }
 
     #[test]
@@ -487,7 +487,7 @@ mod tests {
         let pool = Pool::new("spool", 1, 10).expect("a thread can be started");
         let disk = Disk::simulated(pool, Aio::Off, Arc::clone(&sim));
         let dir = TempPath { path: c"/tmp".into(), levels: [0; 3] };
-        let room = SpillTarget { disk, dir: Arc::new(dir), naming: Naming::Named, home: None };
+        let room = SpillTarget { disk, dir: Arc::new(dir), naming: Naming::Named, event_loop: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
             let mut by = Account::new(JobClass::Hit, JobSource::NONE);
@@ -515,7 +515,7 @@ mod tests {
         let pool = Pool::new("spool", 1, 10).expect("a thread can be started");
         let disk = Disk::simulated(pool.clone(), Aio::Threads, sim);
         let dir = TempPath { path: c"/tmp".into(), levels: [0; 3] };
-        let room = SpillTarget { disk, dir: Arc::new(dir), naming: Naming::Nameless, home: None };
+        let room = SpillTarget { disk, dir: Arc::new(dir), naming: Naming::Nameless, event_loop: None };
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("a runtime can be built").block_on(async {
             let mut by = Account::new(JobClass::Hit, JobSource::new(1));

@@ -24,7 +24,7 @@ pub struct Client {
     /// Number of its connection: `*id` in log lines.
     pub id: u64,
     /// The loop it is served by.
-    pub home: Rc<Loop>,
+    pub event_loop: Rc<Loop>,
     /// The listening address it came by.
     pub listen: Rc<Addr>,
     /// Kind of its socket: datagrams for QUIC.
@@ -96,11 +96,11 @@ enum Verbosity {
 
 impl Client {
     /// A client whose connection was just accepted.
-    pub(crate) fn new(id: u64, peer: Addr, listen: (Rc<Addr>, SocketKind), home: Rc<Loop>) -> Rc<Self> {
+    pub(crate) fn new(id: u64, peer: Addr, listen: (Rc<Addr>, SocketKind), event_loop: Rc<Loop>) -> Rc<Self> {
         let is_debugged =
-            home.generation().process.main.debug_connections.iter().any(|peers| peers.has(&peer));
+            event_loop.generation().process.main.debug_connections.iter().any(|peers| peers.has(&peer));
         let verbosity = if is_debugged { Verbosity::Everything } else { Verbosity::AsLogsSay };
-        Self::make(id, peer, listen, home, verbosity)
+        Self::make(id, peer, listen, event_loop, verbosity)
     }
 
     /// Rest of a timeout for the next request head. The time of the first one began when the client was accepted: it includes a TLS
@@ -116,7 +116,7 @@ impl Client {
     pub(crate) fn introduced(&self, secured: TlsInfo) -> Rc<Self> {
         let peer = self.peer.clone();
         let listen = (self.listen.clone(), self.kind);
-        let client = Self::make(self.id, peer, listen, self.home.clone(), self.verbosity);
+        let client = Self::make(self.id, peer, listen, self.event_loop.clone(), self.verbosity);
         // Both are new, and nobody has set them.
         let _ = client.tls.set(Box::new(secured));
         if let Some(header) = self.proxy.get() {
@@ -128,7 +128,8 @@ impl Client {
     /// Takes over the facts about a connection that was passed on, and returns the bytes that were read of it.
     pub(crate) fn take_passed(&self, passed: PassedConnection) -> Vec<u8> {
         let PassedConnection { local, early, tls, proxy_header, .. } = passed;
-        let sends_header = self.group(&self.home.generation()).is_some_and(|group| group.proxy_protocol);
+        let sends_header =
+            self.group(&self.event_loop.generation()).is_some_and(|group| group.proxy_protocol);
         if let (Some(header), false) = (proxy_header, sends_header) {
             // Nothing has set it: the connection is new here.
             let _ = self.proxy.set(header);
@@ -142,24 +143,24 @@ impl Client {
     }
 
     /// Client of requests that the server makes itself again and again, whose log lines are never above `info`.
-    pub(crate) fn internal(home: Rc<Loop>) -> Rc<Self> {
-        let id = home.counts.next_connection();
+    pub(crate) fn internal(event_loop: Rc<Loop>) -> Rc<Self> {
+        let id = event_loop.counts.next_connection();
         let nowhere = Addr::Unix(None);
         let listen = (Rc::new(nowhere.clone()), SocketKind::Stream);
-        Self::make(id, nowhere, listen, home, Verbosity::Quiet)
+        Self::make(id, nowhere, listen, event_loop, Verbosity::Quiet)
     }
 
     fn make(
         id: u64,
         peer: Addr,
         (listen, kind): (Rc<Addr>, SocketKind),
-        home: Rc<Loop>,
+        event_loop: Rc<Loop>,
         verbosity: Verbosity,
     ) -> Rc<Self> {
         Rc::new_cyclic(|client| Self {
             id,
-            slot: home.connections.add_client(client.clone() as Weak<dyn ClientInfo>),
-            home,
+            slot: event_loop.connections.add_client(client.clone() as Weak<dyn ClientInfo>),
+            event_loop,
             listen,
             kind,
             accepted: tw_rt::clock::now(),
@@ -185,7 +186,7 @@ impl Client {
 
     /// Lets the loop close the connection to make room, as long as the result lives.
     pub(crate) fn evictable(&self) -> EvictableConnection<'_> {
-        EvictableConnection::new(&self.home.connections, &self.slot)
+        EvictableConnection::new(&self.event_loop.connections, &self.slot)
     }
 
     /// Scheme of the client's URLs.
@@ -225,14 +226,14 @@ impl Client {
 
     /// Writes a line into the main error log for a client whose address as text is `peer` by now.
     pub(crate) fn log_as(&self, peer: &str, level: Level, message: fmt::Arguments<'_>) {
-        let generation = self.home.generation();
+        let generation = self.event_loop.generation();
         let context = ConnectionContext { peer, listen: &self.listen };
         self.write(&generation.process.error_log, level, message, Some(&context));
     }
 
     /// Writes a debug line into the main error log, if a log has level `debug`.
     pub(crate) fn debug(&self, message: fmt::Arguments<'_>) {
-        let generation = self.home.generation();
+        let generation = self.event_loop.generation();
         if generation.process.debug_lines == DebugLines::Possible {
             self.write(&generation.process.error_log, Level::Debug, message, None);
         }
@@ -269,6 +270,6 @@ impl LineContext for ConnectionContext<'_> {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.home.connections.remove_client(&self.slot);
+        self.event_loop.connections.remove_client(&self.slot);
     }
 }

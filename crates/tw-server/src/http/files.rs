@@ -273,7 +273,7 @@ fn open_in_turn(r: &Request, path: &CStr, options: &OpenOptions, turn: CheckShar
 
 fn look_up(r: &Request, path: &CStr, options: &OpenOptions, turn: CheckSharing) -> FileLookup {
     let Some(disk) = r.disk() else { return Now::Ready(Err(Errno::INVAL)) };
-    let mut files = r.client().home.app.files.borrow_mut();
+    let mut files = r.client().event_loop.app.files.borrow_mut();
     if options.links != Links::Follow {
         // What a link leads to may change without the file changing: looked at each time.
         let mut opened = disk.open_now(path, options);
@@ -303,20 +303,20 @@ pub async fn open(r: &mut Request, path: &CStr) -> Result<Rc<OpenFile>, DiskErro
     };
     let cache = r.plan().core.files.open_file_cache;
     r.costs.account.source = tw_disk::JobSource::of(path.to_bytes());
-    let home = r.client().home.clone();
+    let event_loop = r.client().event_loop.clone();
     // Before the job: a request that is read while it runs is not answered with what it found before.
-    let look = home.app.files.borrow_mut().look();
-    match home
+    let look = event_loop.app.files.borrow_mut().look();
+    match event_loop
         .retry_with_descriptor(async || disk.open_cold(&mut r.costs.account, path, &options).await)
         .await
     {
         Ok(file) if options.links != Links::Follow => Ok(Rc::new(OpenFile::new(file, options))),
-        Ok(file) => Ok(home.app.files.borrow_mut().opened(path, file, &options, cache.as_ref(), look)),
+        Ok(file) => Ok(event_loop.app.files.borrow_mut().opened(path, file, &options, cache.as_ref(), look)),
         Err(error) => {
             if let Some(errno) = error.errno()
                 && options.links == Links::Follow
             {
-                home.app.files.borrow_mut().failed(path, errno, cache.as_ref(), look);
+                event_loop.app.files.borrow_mut().failed(path, errno, cache.as_ref(), look);
             }
             Err(error)
         }
@@ -335,7 +335,7 @@ pub fn stat_now(r: &Request, path: &CStr) -> Now<FileMeta> {
     }
     let cache = r.plan().core.files.open_file_cache.as_ref();
     let by = FileUser { disk, options: &options, cache, read: r.facts.read_at, turn: CheckSharing::Waited };
-    let mut files = r.client().home.app.files.borrow_mut();
+    let mut files = r.client().event_loop.app.files.borrow_mut();
     if let CachedPath::Valid(found) = files.known(path, &by) {
         return Now::Ready(found.map(|file| *file.meta()));
     }
@@ -355,6 +355,6 @@ pub async fn stat(r: &mut Request, path: CString) -> Result<FileMeta, DiskError>
         return Err(Op::Stat.failed(Errno::INVAL));
     };
     r.costs.account.source = tw_disk::JobSource::of(path.to_bytes());
-    let home = r.client().home.clone();
-    home.retry_with_descriptor(async || disk.stat(&mut r.costs.account, &path).await).await
+    let event_loop = r.client().event_loop.clone();
+    event_loop.retry_with_descriptor(async || disk.stat(&mut r.costs.account, &path).await).await
 }

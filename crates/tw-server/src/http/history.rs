@@ -26,10 +26,10 @@ tw_base::limits! {
 }
 
 /// Records moments if this is the first loop and there is a page. Never ends by itself then.
-pub(crate) async fn run(home: Rc<Loop>) {
-    let generation = home.generation();
+pub(crate) async fn run(event_loop: Rc<Loop>) {
+    let generation = event_loop.generation();
     let Some(history) =
-        generation.config.process.shared_objects.find::<History>(b"").filter(|_| home.index == 0)
+        generation.config.process.shared_objects.find::<History>(b"").filter(|_| event_loop.index == 0)
     else {
         return;
     };
@@ -38,22 +38,22 @@ pub(crate) async fn run(home: Rc<Loop>) {
     loop {
         let memory = resident_bytes(generation.disks.default_disk(), &mut by).await;
         watch::operation("keeping the history of the status page", || {
-            history.record(&home.counts, &generation.disks, memory, tw_rt::clock::now());
+            history.record(&event_loop.counts, &generation.disks, memory, tw_rt::clock::now());
         });
         let now = tw_rt::clock::now();
         if now >= due {
             due = now + COUNTERS_EVERY;
-            keep_counters(&home, &history).await;
+            keep_counters(&event_loop, &history).await;
         }
         tokio::time::sleep(KEPT_EVERY).await;
     }
 }
 
 /// Keeps the counters of this moment as JSON, unless there are too many. Others have their turns meanwhile.
-async fn keep_counters(home: &Loop, history: &History) {
+async fn keep_counters(event_loop: &Loop, history: &History) {
     let now = tw_rt::clock::now();
-    let generation = home.generation();
-    let scrape = Scrape::new(&home.counts, &generation, ProcessUsage::default());
+    let generation = event_loop.generation();
+    let scrape = Scrape::new(&event_loop.counts, &generation, ProcessUsage::default());
     let mut writer = MetricsWriter::new(Format::NonzeroJson, history.counted());
     let mut text = String::from("{\"metrics\":{");
     let write = "keeping the counters of the status page";

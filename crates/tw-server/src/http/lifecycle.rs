@@ -47,7 +47,7 @@ pub(crate) struct ActiveRequest {
 impl ActiveRequest {
     /// Empty request of `client`, whose response leaves through `wire`. It holds `memory`.
     pub(crate) fn new(client: &Rc<Client>, wire: Wire, memory: Hold) -> Self {
-        let mut r = client.home.app.take_request();
+        let mut r = client.event_loop.app.take_request();
         r.bind(client, wire);
         Self { r: Some(r), _memory: memory }
     }
@@ -58,9 +58,9 @@ impl ActiveRequest {
     }
 
     /// Returns the memory to the loop for the next request.
-    pub(crate) fn finish(mut self, home: &Loop) {
+    pub(crate) fn finish(mut self, event_loop: &Loop) {
         if let Some(r) = self.r.take() {
-            home.app.give_back(r);
+            event_loop.app.give_back(r);
         }
     }
 }
@@ -80,9 +80,9 @@ impl Drop for ActiveRequest {
 /// Counts a request whose head was read or has begun to arrive.
 pub(crate) fn count_request(client: &Client, version: HttpVersion) {
     client.requests.set(client.requests.get() + 1);
-    client.home.tally.sessions.add(1);
-    client.home.tally.by_version[version as usize].add(1);
-    client.home.try_accept_mutex();
+    client.event_loop.tally.sessions.add(1);
+    client.event_loop.tally.by_version[version as usize].add(1);
+    client.event_loop.try_accept_mutex();
 }
 
 /// Serves a request whose head was read: answers it and writes its line in the access log. `head` is an error status if the head
@@ -135,7 +135,7 @@ fn admit(r: &mut Request) -> Result<(), u16> {
 fn log(r: &mut Request) {
     r.state.is_log_due = false;
     r.debug(format_args!("http log: {}, {} bytes sent", r.out.status, r.costs.sent.bytes));
-    let tally = &r.client().home.tally;
+    let tally = &r.client().event_loop.tally;
     tally.status(r.out.status);
     tally.received.add(r.head.read_len() as u64 + r.body.wire());
     note_if_slow(r);
@@ -145,7 +145,7 @@ fn log(r: &mut Request) {
 
 /// Remembers the request if it is one of the slowest. A tunnel is none: its time is that of the session in it.
 fn note_if_slow(r: &Request) {
-    let slow = &r.client().home.counts.slow_requests;
+    let slow = &r.client().event_loop.counts.slow_requests;
     let time = r.elapsed();
     let at_ms = tw_rt::clock::millis();
     if !slow.takes(time, at_ms) || r.out.status == 101 || r.client_method_name() == b"CONNECT" {
@@ -156,7 +156,7 @@ fn note_if_slow(r: &Request) {
     slow.add(SlowRequest {
         at: tw_rt::clock::unix(),
         at_ms,
-        worker: r.client().home.index,
+        worker: r.client().event_loop.index,
         time,
         disk_wait: r.costs.account.wait(),
         status: r.out.status,

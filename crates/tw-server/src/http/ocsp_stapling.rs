@@ -13,23 +13,23 @@ use super::proxy::ocsp_client::LoopOcspClient;
 use crate::event_loop::Loop;
 
 /// Keeps the responses of the loop's certificates up to date. Never ends by itself.
-pub(crate) async fn run(home: Rc<Loop>) {
-    let generation = home.generation();
+pub(crate) async fn run(event_loop: Rc<Loop>) {
+    let generation = event_loop.generation();
     let loops = generation.process.main.worker_count().max(1);
     let certificates = generation.servers.iter().flat_map(|server| {
         let stapled = |stapling: &_| {
-            let home = home.clone();
+            let event_loop = event_loop.clone();
             let generation = generation.clone();
-            (Arc::clone(stapling), StapledServer { home, generation, plan: server.plan })
+            (Arc::clone(stapling), StapledServer { event_loop, generation, plan: server.plan })
         };
         server.ssl.tls.iter().flat_map(|tls| tls.staplings()).map(stapled)
     });
-    keep_stapled(certificates, (home.index, loops)).await;
+    keep_stapled(certificates, (event_loop.index, loops)).await;
 }
 
 /// Server with a stapled certificate.
 struct StapledServer {
-    home: Rc<Loop>,
+    event_loop: Rc<Loop>,
     generation: Rc<LoopGeneration>,
     /// Plan of the server's own block, for name servers and the error log.
     plan: PlanId,
@@ -38,7 +38,7 @@ struct StapledServer {
 impl OcspClient for StapledServer {
     async fn query(&self, url: &ResponderUrl, der: &[u8], size_max: usize) -> Result<Vec<u8>, String> {
         let resolving = self.generation.plan(self.plan).core.resolving.clone();
-        LoopOcspClient { home: self.home.clone(), resolving }.query(url, der, size_max).await
+        LoopOcspClient { event_loop: self.event_loop.clone(), resolving }.query(url, der, size_max).await
     }
 }
 

@@ -42,16 +42,16 @@ impl Application for Echo {
     async fn serve(self: Rc<Self>, _: AcceptedConnection) {}
 
     fn receive(self: &Rc<Self>, listener: &Rc<DatagramListener>, datagram: &ReceivedDatagram<'_>) {
-        let home = &self.0;
-        let generation = home.generation();
+        let event_loop = &self.0;
+        let generation = event_loop.generation();
         let settings = || Some(generation.server(generation.groups[0].default_server).http3.address.clone());
-        let Some(incoming) = home.app.quic.receive(listener, datagram, generation.id, settings) else {
+        let Some(incoming) = event_loop.app.quic.receive(listener, datagram, generation.id, settings) else {
             return;
         };
         let peer = incoming.peer().into();
         let listen = (datagram.listen.clone(), SocketKind::Datagram);
-        let serve = |id| echo(Client::new(id, peer, listen, home.clone()), incoming);
-        assert!(home.core().spawn_connection(serve).is_ok());
+        let serve = |id| echo(Client::new(id, peer, listen, event_loop.clone()), incoming);
+        assert!(event_loop.core().spawn_connection(serve).is_ok());
     }
 
     fn receive_passed(self: &Rc<Self>, datagram: PassedDatagram) {
@@ -74,7 +74,7 @@ impl Application for Echo {
 }
 
 async fn echo(client: Rc<Client>, incoming: IncomingConnection) {
-    let generation = client.home.generation();
+    let generation = client.event_loop.generation();
     let transport = &generation.server(generation.groups[0].default_server).quic;
     let accepted = tw_accept::quic::accept(&*client, incoming, transport, Duration::from_secs(10)).await;
     let Some(connection) = accepted else { return };

@@ -151,7 +151,8 @@ impl Request {
 
     /// Binds the request to a client and the current generation of its loop.
     pub(crate) fn bind(&mut self, client: &Rc<Client>, wire: Wire) {
-        self.binding = Some(Binding { client: client.clone(), wire, generation: client.home.generation() });
+        self.binding =
+            Some(Binding { client: client.clone(), wire, generation: client.event_loop.generation() });
     }
 
     /// Makes it a subrequest of `parent` for `uri`.

@@ -6,7 +6,7 @@ impl Request {
     /// Counts bytes sent to the client, for the request, its loop, and the time to the first byte of a cache hit.
     pub(crate) fn count_sent(&mut self, bytes: usize) {
         self.costs.sent.bytes += bytes as u64;
-        self.client().home.tally.sent.add(bytes as u64);
+        self.client().event_loop.tally.sent.add(bytes as u64);
         if self.facts.upstream.cache.awaits_first_byte() && self.costs.sent.body() > 0 {
             self.record_first_byte();
         }

@@ -39,7 +39,7 @@ impl Session for Request {
     }
 
     fn scratch(&self) -> &Cell<Vec<u8>> {
-        &self.client().home.buffers.path
+        &self.client().event_loop.buffers.path
     }
 
     fn hold<T: 'static>(&mut self, value: Rc<T>) {
@@ -57,7 +57,7 @@ impl Session for Request {
 
 impl ServedSession for Request {
     fn loop_index(&self) -> usize {
-        self.client().home.index
+        self.client().event_loop.index
     }
 
     fn hostname(&self) -> &[u8] {

@@ -49,7 +49,7 @@ async fn check_connection(s: &StreamSession, check: &HealthCheck, to: &Addr) -> 
     let tls = proxy.tls(s, group.peers.name().as_bytes());
     let pools = tls.as_ref().map(|_| TlsPools::of(&s.client.generation.disks));
     let secured = tls.as_ref().zip(pools.as_ref());
-    let core: &LoopCore = &s.client.home;
+    let core: &LoopCore = &s.client.event_loop;
     let params = OpenParams { core, to, options: &options, timeout, header: &header, secured };
     let (transport, _permit) =
         UpstreamConnection::open_transport(params).await.map_err(CheckFailure::Upstream)?;
@@ -123,7 +123,7 @@ async fn check_datagrams(s: &StreamSession, check: &HealthCheck, to: &Addr) -> R
         let error = outcome.error.unwrap_or_else(|| io::ErrorKind::WouldBlock.into());
         return Err(sending(UpstreamFailure::Send(error)));
     }
-    let received = deadline.guard(receive(&s.client.home, &socket)).await;
+    let received = deadline.guard(receive(&s.client.event_loop, &socket)).await;
     match (received, criteria.and_then(|criteria| criteria.expect.as_ref())) {
         (Ok(Err(error)), _) => Err(reading(UpstreamFailure::Receive(error))),
         // No error in all the time.

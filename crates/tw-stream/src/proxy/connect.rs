@@ -108,7 +108,7 @@ pub(super) async fn take_over(
     // It is not logged: it was none here.
     let refused = SessionStatus::PASSED;
     let lease = group.peers.lease_by_address(&to, now_ms()).ok_or(refused)?;
-    let permit = s.client.home.reserve_upstream_connection().map_err(|_| refused)?;
+    let permit = s.client.event_loop.reserve_upstream_connection().map_err(|_| refused)?;
     let transport = inherited.adopt_socket().ok_or(refused)?;
     let record = inherited.accept().ok_or(refused)?;
     if let Some(upstream) = &mut s.upstream {
@@ -160,8 +160,9 @@ async fn select_peer(
     group: &UpstreamGroup<Stream>,
     selection: &mut PeerSelection,
 ) -> Result<Lease, SessionStatus> {
-    let home = s.client.home.clone();
-    let (selected, _) = queue::select(&group.peers, group.queue, selection, &home.upstreams.random).await;
+    let event_loop = s.client.event_loop.clone();
+    let (selected, _) =
+        queue::select(&group.peers, group.queue, selection, &event_loop.upstreams.random).await;
     let to = match &selected {
         Ok(lease) => AttemptPeer::Peer(lease.peer().clone()),
         Err(_) => AttemptPeer::Nobody(group.peers.name().clone()),
@@ -185,14 +186,14 @@ async fn attempt<T: ServerTransport>(
 ) -> Result<ConnectedPeer<T>, AttemptFailure> {
     let options = options.cloned().unwrap_or_else(|| settings.connection.options(s));
     let header = proxy_header(s, settings.proxy_protocol());
-    let home = s.client.home.clone();
+    let event_loop = s.client.event_loop.clone();
     let to = lease.peer().addr().clone();
     let pools = secured.map(|_| TlsPools::of(&s.client.generation.disks));
     let secured = secured.zip(pools.as_ref());
     // Without a handshake, the header leaves with the first bytes of the session.
     let before = if secured.is_some() { &*header } else { &[] };
     let params = OpenParams {
-        core: &home,
+        core: &event_loop,
         to: &to,
         options: &options,
         timeout: settings.connect_timeout,

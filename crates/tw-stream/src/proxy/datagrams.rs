@@ -106,7 +106,7 @@ enum Step {
 
 /// Datagrams between a client and a server.
 struct Exchange<'a> {
-    home: &'a Rc<StreamLoop>,
+    event_loop: &'a Rc<StreamLoop>,
     client: &'a Rc<DatagramClient>,
     server: DatagramSocket,
     settings: &'a ProxySettings,
@@ -157,16 +157,16 @@ pub(super) async fn serve(
         let peer = lease.peer().text();
         s.client.write(Level::Info, format_args!("udp proxy {local} connected to {peer}"));
     }
-    let home = s.client.home.clone();
+    let event_loop = s.client.event_loop.clone();
     let peer = lease.peer().id();
     let meter = RelayMeter::new(s.meter.clone(), lease);
-    let mut exchange = Exchange::new(s, (&home, &client), (server, &header), (settings, &meter));
+    let mut exchange = Exchange::new(s, (&event_loop, &client), (server, &header), (settings, &meter));
     exchange.handover = handover_state(s, &meter);
     if let Some(record) = inherited {
         exchange.resume(&record);
     }
     let end = {
-        let mut dropped = until_dropped(settings, &home, group, peer);
+        let mut dropped = until_dropped(settings, &event_loop, group, peer);
         poll_fn(|cx| match exchange.poll(cx) {
             Poll::Ready(end) => Poll::Ready(end),
             Poll::Pending => dropped.as_mut().poll(cx).map(|()| SessionEnd::Dropped),
@@ -207,7 +207,7 @@ impl<'a> Exchange<'a> {
     /// Begins with the first datagram of the client, which the session has.
     fn new(
         s: &mut StreamSession,
-        (home, client): (&'a Rc<StreamLoop>, &'a Rc<DatagramClient>),
+        (event_loop, client): (&'a Rc<StreamLoop>, &'a Rc<DatagramClient>),
         (server, header): (DatagramSocket, &[u8]),
         (settings, meter): (&'a ProxySettings, &'a RelayMeter),
     ) -> Self {
@@ -216,7 +216,7 @@ impl<'a> Exchange<'a> {
         let mut deadline = Deadline::new();
         deadline.set(settings.timeout);
         Self {
-            home,
+            event_loop,
             client,
             server,
             settings,
@@ -282,7 +282,7 @@ impl<'a> Exchange<'a> {
             return step;
         }
         let was_running = !self.is_stopping;
-        self.is_stopping = self.home.connections.is_stopping() && !self.expects_handover();
+        self.is_stopping = self.event_loop.connections.is_stopping() && !self.expects_handover();
         if moved || self.is_stopping && was_running {
             self.heard(cx);
         }
@@ -302,14 +302,14 @@ impl<'a> Exchange<'a> {
     fn expects_handover(&self) -> bool {
         matches!(self.handover, HandoverState::Possible(_))
             && self.takes_requests
-            && self.home.expects_handover()
+            && self.event_loop.expects_handover()
     }
 
     // DIFF(nginx): a session goes on in the next worker process, with its socket.
     /// Offers the session to the next process, unless something is on its way to the server. One that takes no further datagrams stays.
     fn offer(&mut self) {
         let HandoverState::Possible(facts) = &self.handover else { return };
-        if !self.home.can_offer_sessions() {
+        if !self.event_loop.can_offer_sessions() {
             return;
         }
         let is_busy = !self.outgoing.is_empty() || self.client.has_queued();
@@ -318,7 +318,7 @@ impl<'a> Exchange<'a> {
         }
         let record = self.record(facts).and_then(|record| record.write());
         let offered = record.zip(self.server.duplicate().ok());
-        let decision = offered.and_then(|(record, socket)| self.home.offer_session(record, socket));
+        let decision = offered.and_then(|(record, socket)| self.event_loop.offer_session(record, socket));
         self.handover = decision.map_or(HandoverState::Impossible, HandoverState::Offered);
     }
 
@@ -333,7 +333,7 @@ impl<'a> Exchange<'a> {
             client,
             local,
             upstream: facts.upstream,
-            loop_count: self.home.process().main.worker_count() as u64,
+            loop_count: self.event_loop.process().main.worker_count() as u64,
             is_moved: self.client.is_moved(),
             counts,
             elapsed: now.saturating_duration_since(facts.begun),
@@ -404,7 +404,7 @@ impl<'a> Exchange<'a> {
             if !is_of_datagram(&error) {
                 return Err(error);
             }
-            self.home.tally.datagrams_dropped.add(1);
+            self.event_loop.tally.datagrams_dropped.add(1);
         }
         if !all && let Poll::Ready(ready) = self.server.poll_writable(cx) {
             ready?;
@@ -417,7 +417,7 @@ impl<'a> Exchange<'a> {
     fn check_requests(&mut self) {
         let max = self.settings.requests;
         if max > 0 && self.count.requests >= max && std::mem::replace(&mut self.takes_requests, false) {
-            self.client.close_queue(self.home);
+            self.client.close_queue(self.event_loop);
         }
     }
 
@@ -430,8 +430,8 @@ impl<'a> Exchange<'a> {
             Poll::Ready(ready) => ready?,
             Poll::Pending => return Ok(Step::Nothing),
         }
-        let home = self.home;
-        home.datagrams.with(|batch| {
+        let event_loop = self.event_loop;
+        event_loop.datagrams.with(|batch| {
             match tw_rt::watch::operation("receiving datagrams", || self.server.try_receive(batch)) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock || is_of_datagram(&error) => {
@@ -451,7 +451,7 @@ impl<'a> Exchange<'a> {
             self.meter.wrote(RelaySide::Client, outcome.bytes);
             let lost =
                 messages.len().saturating_sub(outcome.done) as u64 + u64::from(outcome.error.is_some());
-            home.tally.datagrams_dropped.add(lost);
+            event_loop.tally.datagrams_dropped.add(lost);
             Ok(Step::Moved)
         })
     }
@@ -474,7 +474,7 @@ impl<'a> Exchange<'a> {
         if admitted == datagrams {
             return Some((bytes, message.segment));
         }
-        self.home.tally.datagrams_dropped.add(datagrams - admitted);
+        self.event_loop.tally.datagrams_dropped.add(datagrams - admitted);
         let admitted = usize::try_from(admitted).ok().filter(|admitted| *admitted > 0)?;
         let size = size?;
         Some((bytes.get(..admitted * size)?, message.segment.filter(|_| admitted > 1)))

@@ -44,8 +44,9 @@ pub(super) async fn run(
     let ends = [(RelaySide::Client, &*downstream), (RelaySide::Server, &transport)];
     let [to_client, to_server] = ends.map(|(side, transport)| meter.end(side, transport));
     let relayed = {
-        let mut relaying = pin!(relay(&client.home, (to_client, first), (to_server, Bytes::new()), limits));
-        let mut dropped = until_dropped(settings, &client.home, group, peer);
+        let mut relaying =
+            pin!(relay(&client.event_loop, (to_client, first), (to_server, Bytes::new()), limits));
+        let mut dropped = until_dropped(settings, &client.event_loop, group, peer);
         poll_fn(|cx| match relaying.as_mut().poll(cx) {
             Poll::Ready(relayed) => Poll::Ready(Some(relayed)),
             Poll::Pending => dropped.as_mut().poll(cx).map(|()| None),

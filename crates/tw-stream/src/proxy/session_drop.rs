@@ -27,11 +27,11 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Boxed, which takes no memory unless it is configured.
 pub(super) fn until_dropped<'a>(
     settings: &ProxySettings,
-    home: &'a StreamLoop,
+    event_loop: &'a StreamLoop,
     group: &'a UpstreamGroup<Stream>,
     peer: PeerId,
 ) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
-    if settings.session_drop { Box::pin(peer_is_gone(home, group, peer)) } else { Box::pin(pending()) }
+    if settings.session_drop { Box::pin(peer_is_gone(event_loop, group, peer)) } else { Box::pin(pending()) }
 }
 
 /// Logs the end of a session that was dropped.
@@ -41,20 +41,20 @@ pub(super) fn log_drop(s: &StreamSession) {
 
 /// Waits until `peer` of `group` gets no sessions any more. The group is the one of the newest configuration, so that a reload
 /// removes servers, too.
-async fn peer_is_gone(home: &StreamLoop, group: &UpstreamGroup<Stream>, peer: PeerId) {
+async fn peer_is_gone(event_loop: &StreamLoop, group: &UpstreamGroup<Stream>, peer: PeerId) {
     let mut timer = Deadline::new();
     loop {
         timer.set(LOOK);
         timer.elapsed().await;
-        if is_gone(&current(home, group), peer) {
+        if is_gone(&current(event_loop, group), peer) {
             return;
         }
     }
 }
 
 /// The group of this name in the newest configuration.
-fn current(home: &StreamLoop, group: &UpstreamGroup<Stream>) -> Arc<Group> {
-    let generation = home.generation();
+fn current(event_loop: &StreamLoop, group: &UpstreamGroup<Stream>) -> Arc<Group> {
+    let generation = event_loop.generation();
     let groups =
         group.is_named.then(|| configured_groups::<Stream>(&generation.process.shared_objects)).flatten();
     let known = groups.and_then(|groups| groups.find(group.peers.name()).cloned());

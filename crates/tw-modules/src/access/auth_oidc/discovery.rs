@@ -54,15 +54,15 @@ pub(super) struct Discovery {
 /// Connections of a request to the provider.
 #[derive(Clone, Copy)]
 pub(super) struct Caller<'a> {
-    pub(super) home: &'a Rc<Loop>,
+    pub(super) event_loop: &'a Rc<Loop>,
     pub(super) resolving: &'a Resolving,
     pub(super) permits: &'a Semaphore,
 }
 
 impl<'a> Caller<'a> {
     /// Connections of a loop, as a location resolves names.
-    pub(super) fn of(home: &'a Rc<Loop>, core: &'a Location, provider: &'a Provider) -> Self {
-        Self { home, resolving: &core.resolving, permits: &provider.discovery.permits }
+    pub(super) fn of(event_loop: &'a Rc<Loop>, core: &'a Location, provider: &'a Provider) -> Self {
+        Self { event_loop, resolving: &core.resolving, permits: &provider.discovery.permits }
     }
 }
 
@@ -72,7 +72,7 @@ impl Caller<'_> {
         endpoint: &Endpoint,
         content: Content<'_>,
     ) -> Result<Vec<u8>, RequestError> {
-        endpoint.request(self.home, self.resolving, self.permits, content).await
+        endpoint.request(self.event_loop, self.resolving, self.permits, content).await
     }
 }
 

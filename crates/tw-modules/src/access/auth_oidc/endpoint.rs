@@ -92,7 +92,7 @@ impl Endpoint {
     /// Another status, or no response.
     pub(super) async fn request(
         &self,
-        home: &Rc<Loop>,
+        event_loop: &Rc<Loop>,
         resolving: &Resolving,
         permits: &Semaphore,
         content: Content<'_>,
@@ -110,7 +110,7 @@ impl Endpoint {
             total: REQUEST_TIME_MAX,
             size_max: RESPONSE_SIZE_MAX,
         };
-        let sent = self.server.send(home, resolving, request).await;
+        let sent = self.server.send(event_loop, resolving, request).await;
         let OwnResponse { head, body } = sent.map_err(|failure| failed(failure.to_string()))?;
         match head.status {
             200 => Ok(body),

@@ -64,9 +64,9 @@ impl Handler for ProviderPages {
 
 /// Fetches the metadata with the connections of the loop of `r`.
 async fn metadata(provider: &Provider, r: &Request) -> Result<Arc<Metadata>, String> {
-    let home = r.client().home.clone();
+    let event_loop = r.client().event_loop.clone();
     let core = r.plan().core.clone();
-    provider.metadata(Caller::of(&home, &core, provider)).await
+    provider.metadata(Caller::of(&event_loop, &core, provider)).await
 }
 
 /// Sends a client to the provider.
@@ -122,9 +122,9 @@ async fn finish_login(provider: &Provider, r: &mut Request) -> Outcome {
         r.log(Level::Info, format_args!("response of the OpenID provider: {}", CallbackError::Used));
         return redirect_to(r, destination);
     }
-    let home = r.client().home.clone();
+    let event_loop = r.client().event_loop.clone();
     let core = r.plan().core.clone();
-    let caller = Caller::of(&home, &core, provider);
+    let caller = Caller::of(&event_loop, &core, provider);
     let tokens = match provider.exchange(&callback, &origin, caller, &metadata).await {
         Ok(tokens) => tokens,
         Err(why) => return fail(r, &why),
@@ -238,9 +238,9 @@ async fn log_out_by_token(provider: &Provider, r: &mut Request) -> Outcome {
         Ok(metadata) => metadata,
         Err(why) => return fail(r, &why),
     };
-    let home = r.client().home.clone();
+    let event_loop = r.client().event_loop.clone();
     let core = r.plan().core.clone();
-    let verified = match provider.verify(&token, Caller::of(&home, &core, provider), &metadata).await {
+    let verified = match provider.verify(&token, Caller::of(&event_loop, &core, provider), &metadata).await {
         Ok(verified) => verified.map_err(|error| error.to_string()),
         Err(why) => return fail(r, &why),
     };

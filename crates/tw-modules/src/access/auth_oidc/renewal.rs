@@ -31,7 +31,7 @@ pub(super) const RENEWALS_AT_ONCE: usize = 16;
 struct RenewalTask {
     provider: Arc<Provider>,
     session: Arc<OidcSession>,
-    home: Rc<Loop>,
+    event_loop: Rc<Loop>,
     /// Location of the request that has begun it.
     core: Arc<Location>,
     /// Given back when the session has the new tokens.
@@ -45,16 +45,16 @@ pub(super) fn begin(provider: &Arc<Provider>, r: &Request, session: &Arc<OidcSes
     if !provider.sessions.is_current(session) {
         return;
     }
-    let home = r.client().home.clone();
+    let event_loop = r.client().event_loop.clone();
     let task = RenewalTask {
         provider: provider.clone(),
         session: session.clone(),
         core: r.plan().core.clone(),
-        home: home.clone(),
+        event_loop: event_loop.clone(),
         _turn: turn,
     };
-    let subject = Subject { kind: "token renewal", id: home.index as u64 };
-    home.connections.spawn_counted(subject, task.run());
+    let subject = Subject { kind: "token renewal", id: event_loop.index as u64 };
+    event_loop.connections.spawn_counted(subject, task.run());
 }
 
 /// Finds the session of an identifier whose tokens have ended, after a renewal. If the provider cannot be reached, the session goes
@@ -97,7 +97,7 @@ impl RenewalTask {
 
     async fn renew(&self) -> Result<UserTokens, RenewalError> {
         let Self { provider, session, .. } = self;
-        let caller = Caller::of(&self.home, &self.core, provider);
+        let caller = Caller::of(&self.event_loop, &self.core, provider);
         let Some(refresh_token) = &session.tokens.refresh_token else {
             return Err(RenewalError::Failed("the session has no refresh token".to_owned()));
         };
@@ -106,7 +106,7 @@ impl RenewalTask {
     }
 
     fn log(&self, level: Level, text: std::fmt::Arguments<'_>) {
-        let process = self.home.process();
+        let process = self.event_loop.process();
         process.error_log.write(level, None, format_args!("OpenID provider: {text}"));
     }
 }

@@ -43,14 +43,14 @@ impl Directory {
         let path = directory(r);
         let Some(disk) = r.disk().cloned() else { return Err(Outcome::Status(500)) };
         r.costs.account.source = JobSource::of(path.to_bytes());
-        let home = r.client().home.clone();
+        let event_loop = r.client().event_loop.clone();
         // Links in the path of the directory itself are followed in any case.
         let in_path = u32::try_from(path.to_bytes().len()).unwrap_or(u32::MAX);
         let list = async || match links {
             EntryLinks::Followed => disk.list(&mut r.costs.account, &path, LIST_MAX).await,
             EntryLinks::Shown => disk.list_links(&mut r.costs.account, &path, LIST_MAX, in_path).await,
         };
-        match home.retry_with_descriptor(list).await {
+        match event_loop.retry_with_descriptor(list).await {
             Ok(listing) => {
                 report(r, &path, &listing);
                 Ok(Self { path, disk, listing })

@@ -149,10 +149,10 @@ pub(super) async fn copy_beside(
         name.extend_from_slice(format!(".{number:010}").as_bytes());
         let name = CString::new(name).map_err(|_| 404_u16)?;
         let options = CreateOptions { mode, ..CreateOptions::NEW };
-        let home = r.client().home.clone();
+        let event_loop = r.client().event_loop.clone();
         let follow = tw_disk::Links::Follow;
         let copy = async || disk.copy(&mut r.costs.account, from, follow, &name, &options).await;
-        let copied = match home.retry_with_descriptor(copy).await {
+        let copied = match event_loop.retry_with_descriptor(copy).await {
             Ok(file) => date_file(r, disk, &file, mtime).await,
             Err(error) if error.errno() == Some(Errno::EXIST) && tried < TRIES => continue,
             Err(error) => return Err(fail(r, &error, &name)),

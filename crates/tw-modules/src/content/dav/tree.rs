@@ -96,9 +96,9 @@ impl Emptied {
     /// Reads names, and removes what is no directory.
     async fn list(&mut self, r: &mut Request, disk: &Disk, from: u32) -> Result<(), DiskError> {
         self.removed = 0;
-        let home = r.client().home.clone();
+        let event_loop = r.client().event_loop.clone();
         let list = async || disk.list_links(&mut r.costs.account, &self.path, REMOVE_BATCH, from).await;
-        let listing = home.retry_with_descriptor(list).await?;
+        let listing = event_loop.retry_with_descriptor(list).await?;
         self.state = if listing.truncated { Listed::Part } else { Listed::All };
         // DIFF(nginx): nginx leaves links that lead nowhere where they are.
         for entry in listing.entries {
@@ -182,9 +182,9 @@ impl Copier<'_> {
 
     /// Copies the files of a directory; those in it wait for their turn.
     async fn files(&mut self, r: &mut Request, from: &CStr, to: &CStr) -> Result<(), u16> {
-        let home = r.client().home.clone();
+        let event_loop = r.client().event_loop.clone();
         let list = async || self.disk.list_links(&mut r.costs.account, from, LIST_MAX, self.below).await;
-        let listing = match home.retry_with_descriptor(list).await {
+        let listing = match event_loop.retry_with_descriptor(list).await {
             Ok(listing) => listing,
             Err(error) => return self.failure(r, &error, from),
         };
@@ -210,9 +210,9 @@ impl Copier<'_> {
     async fn file(&mut self, r: &mut Request, from: &CStr, to: &CStr, meta: &FileMeta) -> Result<(), u16> {
         let options = CreateOptions { mode: meta.mode & 0o777, ..CreateOptions::NEW };
         let links = tw_disk::Links::Refuse { from: self.below };
-        let home = r.client().home.clone();
+        let event_loop = r.client().event_loop.clone();
         let copy = async || self.disk.copy(&mut r.costs.account, from, links, to, &options).await;
-        let file = match home.retry_with_descriptor(copy).await {
+        let file = match event_loop.retry_with_descriptor(copy).await {
             Ok(file) => file,
             Err(error) => return self.failure(r, &error, to),
         };

@@ -147,9 +147,9 @@ async fn create(
 ) -> Result<u16, u16> {
     let mode = r.plan().parts.get::<Dav>().map_or(ACCESS, |dav| dav.access());
     let options = CreateOptions { mode, ..CreateOptions::NEW };
-    let home = r.client().home.clone();
+    let event_loop = r.client().event_loop.clone();
     let create = async || disk.create(&mut r.costs.account, path, &options).await;
-    let status = match home.retry_with_descriptor(create).await {
+    let status = match event_loop.retry_with_descriptor(create).await {
         Ok(_) => return Ok(201),
         // Another request was faster: this one locks its file, if it may.
         Err(error) if error.errno() == Some(Errno::EXIST) => checks.check(r, disk).await.map(|()| 200),

@@ -89,8 +89,11 @@ impl DavExt {
 async fn open(r: &mut Request, path: &CString) -> Result<(Disk, File), u16> {
     let disk = dav::disk(r)?;
     let options = OpenOptions { links: files::links(r, path), ..OpenOptions::READ };
-    let home = r.client().home.clone();
-    match home.retry_with_descriptor(async || disk.open(&mut r.costs.account, path, &options).await).await {
+    let event_loop = r.client().event_loop.clone();
+    match event_loop
+        .retry_with_descriptor(async || disk.open(&mut r.costs.account, path, &options).await)
+        .await
+    {
         Ok(file) => Ok((disk, file)),
         Err(error) => Err(dav::fail(r, &error, path, 404)),
     }

@@ -35,15 +35,15 @@ tw_base::limits! {
 }
 
 /// Starts the task for the queue of the loop.
-pub(super) fn start(home: &Rc<Loop>, queues: &Arc<SpanQueues>, resolving: Resolving) {
-    let export = Export { home: home.clone(), queues: queues.clone(), resolving };
-    let subject = Subject { kind: "traces", id: home.index as u64 };
-    home.connections.spawn_counted(subject, export.run());
+pub(super) fn start(event_loop: &Rc<Loop>, queues: &Arc<SpanQueues>, resolving: Resolving) {
+    let export = Export { event_loop: event_loop.clone(), queues: queues.clone(), resolving };
+    let subject = Subject { kind: "traces", id: event_loop.index as u64 };
+    event_loop.connections.spawn_counted(subject, export.run());
 }
 
 /// Export of the spans of one loop.
 struct Export {
-    home: Rc<Loop>,
+    event_loop: Rc<Loop>,
     queues: Arc<SpanQueues>,
     /// For a collector that has a name.
     resolving: Resolving,
@@ -60,7 +60,7 @@ impl Drop for ExportGuard<'_> {
 
 impl Export {
     fn queue(&self) -> &SpanQueue {
-        self.queues.of_loop(self.home.index)
+        self.queues.of_loop(self.event_loop.index)
     }
 
     async fn run(self) {
@@ -69,7 +69,7 @@ impl Export {
         let mut flush = Deadline::new();
         loop {
             let next =
-                poll_fn(|cx| self.queue().poll_next(&mut due, self.home.connections.is_stopping(), cx));
+                poll_fn(|cx| self.queue().poll_next(&mut due, self.event_loop.connections.is_stopping(), cx));
             let NextExport::Batch(batch) = next.await else {
                 guard.0 = None;
                 return;
@@ -89,7 +89,7 @@ impl Export {
             if let Poll::Ready(done) = work.as_mut().poll(cx) {
                 return Poll::Ready(Some(done));
             }
-            if !self.home.connections.is_stopping() {
+            if !self.event_loop.connections.is_stopping() {
                 return Poll::Pending;
             }
             if flush.at().is_none() {
@@ -142,14 +142,14 @@ impl Export {
     async fn attempt(&self, batch: &Batch, body: Bytes) -> ExportOutcome {
         let target = &batch.target;
         let request = target.request(Signal::Traces, body);
-        match target.server.send(&self.home, &self.resolving, request).await {
+        match target.server.send(&self.event_loop, &self.resolving, request).await {
             Ok(response) => otlp::outcome(target.transport, &response),
             Err(failure) => ExportOutcome::Retry { after: None, why: failure.to_string() },
         }
     }
 
     fn log(&self, level: Level, batch: &Batch, text: std::fmt::Arguments<'_>) {
-        let process = self.home.process();
+        let process = self.event_loop.process();
         process.error_log.write(level, None, format_args!("{text}, endpoint: {}", batch.target.endpoint));
     }
 }

@@ -27,8 +27,8 @@ pub(super) fn task(
     interval: Duration,
     counts: Arc<MetricExports>,
 ) -> BackgroundTask {
-    BackgroundTask::new(move |home| {
-        let export = MetricsExport { home, target: target.clone(), counts: counts.clone() };
+    BackgroundTask::new(move |event_loop| {
+        let export = MetricsExport { event_loop, target: target.clone(), counts: counts.clone() };
         Box::pin(export.run(interval))
     })
 }
@@ -54,14 +54,14 @@ pub(super) struct MetricExports {
 }
 
 struct MetricsExport {
-    home: Rc<Loop>,
+    event_loop: Rc<Loop>,
     target: Arc<ExportTarget>,
     counts: Arc<MetricExports>,
 }
 
 impl MetricsExport {
     async fn run(self, interval: Duration) {
-        let generation = self.home.generation();
+        let generation = self.event_loop.generation();
         let mut has_failed = false;
         loop {
             tokio::time::sleep(interval).await;
@@ -89,7 +89,7 @@ impl MetricsExport {
         let mut by = Account::new(JobClass::Scan, JobSource::NONE);
         let usage = history::process_usage(disk, &mut by).await;
         let mut json = String::with_capacity(64 << 10);
-        metrics::write_all(&self.home.counts, generation, usage, Format::Json, &mut json).await;
+        metrics::write_all(&self.event_loop.counts, generation, usage, Format::Json, &mut json).await;
         let times = self.times();
         let work = move || metric_points::encode(&json, metrics::all(), times, BATCH_BYTES_MAX);
         let pieces = disk.pool().run(&mut by, work).await.map_err(|error| error.to_string())?;
@@ -100,7 +100,7 @@ impl MetricsExport {
         for piece in pieces.ok_or("metrics are no JSON")? {
             let body: Bytes = otlp::body(target.transport, &target.resource, &target.scope, &piece);
             let request = target.request(Signal::Metrics, body);
-            let sent = target.server.send(&self.home, resolving, request).await;
+            let sent = target.server.send(&self.event_loop, resolving, request).await;
             let response = sent.map_err(|failure| failure.to_string())?;
             match otlp::outcome(target.transport, &response) {
                 ExportOutcome::Accepted { rejected: 0, .. } => {}
@@ -115,7 +115,7 @@ impl MetricsExport {
 
     /// The start is the same for all exports: another one would mean that counters began anew.
     fn times(&self) -> PointTimes {
-        let wall = self.home.counts.started.wall;
+        let wall = self.event_loop.counts.started.wall;
         let started = (u64::try_from(wall.secs).unwrap_or(0) * 1000 + u64::from(wall.msec)) * 1_000_000;
         let now = u64::try_from(tw_rt::clock::wall_precise().as_nanos()).unwrap_or(u64::MAX);
         PointTimes { started, now }

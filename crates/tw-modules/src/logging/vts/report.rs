@@ -54,7 +54,7 @@ pub(super) enum UpstreamPart {
 
 impl ProcessFacts {
     fn of(r: &Request) -> Self {
-        let counts = &r.client().home.counts;
+        let counts = &r.client().event_loop.counts;
         let accepted = counts.total(|tally| &tally.accepted);
         let started = counts.started.wall;
         Self {

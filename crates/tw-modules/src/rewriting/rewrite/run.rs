@@ -69,8 +69,8 @@ impl<'a> Run<'a> {
 
     /// Runs up to a decision, or to a file that has to be looked at.
     pub(super) fn advance(&mut self, r: &mut Request) -> Result<Outcome, ColdFile> {
-        let home = r.client().home.clone();
-        let mut scratch = home.buffers.path.take();
+        let event_loop = r.client().event_loop.clone();
+        let mut scratch = event_loop.buffers.path.take();
         let program = self.program;
         let mut stopped = None;
         while let Some(operation) = program.operations.get(self.at) {
@@ -82,7 +82,7 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        home.buffers.path.set(scratch);
+        event_loop.buffers.path.set(scratch);
         match stopped {
             Some(Stop::Cold(file)) => Err(file),
             Some(Stop::Decided(outcome)) => Ok(outcome),

@@ -94,11 +94,11 @@ pub(super) async fn find(
 ) -> SearchOutcome {
     let mut found = FoundEntry::default();
     let winner = {
-        let (r, home) = (&*r, &r.client().home);
+        let (r, event_loop) = (&*r, &r.client().event_loop);
         let search = EntrySearch {
             disk: &|| r.disk(),
-            hot: &home.app.cached,
-            home: Some(home),
+            hot: &event_loop.app.cached,
+            event_loop: Some(event_loop),
             account: &r.costs.account,
             log: &|level, message| r.log(level, message),
         };
@@ -142,7 +142,7 @@ pub(super) struct EntrySearch<'a> {
     /// Open entries of the loop.
     pub(super) hot: &'a FatalCell<OpenEntries>,
     /// Loop that closes another file if no descriptor is left.
-    pub(super) home: Option<&'a Rc<Loop>>,
+    pub(super) event_loop: Option<&'a Rc<Loop>>,
     /// Account of which the search is a part.
     pub(super) account: &'a Account,
     pub(super) log: &'a dyn Fn(Level, fmt::Arguments<'_>),
@@ -255,11 +255,11 @@ impl EntrySearch<'_> {
         if due == DueCheck::Nothing {
             return true;
         }
-        let Some(home) = self.home else { return true };
+        let Some(event_loop) = self.event_loop else { return true };
         if let DueCheck::Begin | DueCheck::BeginAndWait(_) = due {
             let Some(disk) = (self.disk)() else { return true };
             entry.path_check.begin(now);
-            check_path(home, wanted, entry.clone(), disk.clone());
+            check_path(event_loop, wanted, entry.clone(), disk.clone());
         }
         if let DueCheck::BeginAndWait(until) | DueCheck::Wait(until) = due {
             entry.path_check.wait(until).await;
@@ -437,8 +437,8 @@ impl EntrySearch<'_> {
         path: &CStr,
     ) -> Result<ReadOutcome, DiskError> {
         let mut open = async || disk.open_and_read(by, path, &OpenOptions::READ, FIRST_READ).await;
-        let (file, mut first) = match self.home {
-            Some(home) => home.retry_with_descriptor(open).await?,
+        let (file, mut first) = match self.event_loop {
+            Some(event_loop) => event_loop.retry_with_descriptor(open).await?,
             None => open().await?,
         };
         let size = file.meta().size;
@@ -541,10 +541,10 @@ impl EntrySearch<'_> {
 }
 
 /// Checks in the background whether the file of an open entry is still at its path. If not, the entry is closed.
-fn check_path(home: &Rc<Loop>, wanted: &EntryQuery<'_>, entry: Rc<OpenEntry>, disk: Disk) {
-    let (cache, key, at) = (wanted.cache.clone(), wanted.key, home.clone());
-    let subject = Task { kind: "cache look", id: home.index as u64 };
-    home.connections.spawn_counted(subject, async move {
+fn check_path(event_loop: &Rc<Loop>, wanted: &EntryQuery<'_>, entry: Rc<OpenEntry>, disk: Disk) {
+    let (cache, key, at) = (wanted.cache.clone(), wanted.key, event_loop.clone());
+    let subject = Task { kind: "cache look", id: event_loop.index as u64 };
+    event_loop.connections.spawn_counted(subject, async move {
         let path = cache.place.path(key);
         let mut by = Account::new(JobClass::Hit, JobSource::of(path.to_bytes()));
         let is_lost = match disk.stat(&mut by, &path).await {

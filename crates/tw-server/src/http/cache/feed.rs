@@ -114,16 +114,16 @@ impl Feed {
 }
 
 /// Delivers the rest of a fill from `feed`, as a task of its own.
-pub(super) fn deliver(cache: Arc<Cache>, mut feed: Feed, home: &Rc<Loop>, fill_log: FillLog) {
-    let subject = Subject { kind: "cache continuation", id: home.index as u64 };
-    let (tasks, home) = (home.clone(), home.clone());
+pub(super) fn deliver(cache: Arc<Cache>, mut feed: Feed, event_loop: &Rc<Loop>, fill_log: FillLog) {
+    let subject = Subject { kind: "cache continuation", id: event_loop.index as u64 };
+    let (tasks, event_loop) = (event_loop.clone(), event_loop.clone());
     tasks.connections.spawn_counted(subject, async move {
         loop {
             let writers = &cache.zone.writers;
             let room = room(writers.load(std::sync::atomic::Ordering::Relaxed));
             match poll_fn(|cx| feed.poll(room, cx)).await {
                 FeedEvent::Piece(len) => {
-                    if !home.budget.may_copy(len) {
+                    if !event_loop.budget.may_copy(len) {
                         tw_rt::yield_now().await;
                     }
                 }

@@ -49,8 +49,8 @@ tw_base::limits! {
 }
 
 /// Runs the managers of this loop's share of the caches. Never ends by itself.
-pub(crate) async fn run(home: Rc<Loop>) {
-    let generation = home.generation();
+pub(crate) async fn run(event_loop: Rc<Loop>) {
+    let generation = event_loop.generation();
     let loops = generation.process.main.worker_count().max(1);
     let names: Vec<Box<[u8]>> = generation
         .process
@@ -62,7 +62,7 @@ pub(crate) async fn run(home: Rc<Loop>) {
     let mut managers = TaskSet::default();
     let caches = names.iter().filter_map(|name| generation.process.shared_objects.find::<Cache>(name));
     let parts = caches.flat_map(|cache| cache.held_parts().to_vec());
-    for (nth, cache) in parts.enumerate().filter(|(nth, _)| nth % loops == home.index) {
+    for (nth, cache) in parts.enumerate().filter(|(nth, _)| nth % loops == event_loop.index) {
         let subject = Task { kind: "cache manager", id: nth as u64 };
         let disk = cache.manager_disk(&generation.disks);
         let log = generation.process.error_log.clone();

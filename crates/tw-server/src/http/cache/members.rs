@@ -138,7 +138,7 @@ impl Cache {
     }
 
     /// Removes older responses with this key from the other members, after one was stored in this one.
-    pub(super) fn remove_elsewhere(self: &Arc<Self>, home: &std::rc::Rc<Loop>, disk: &Disk, key: Key) {
+    pub(super) fn remove_elsewhere(self: &Arc<Self>, event_loop: &std::rc::Rc<Loop>, disk: &Disk, key: Key) {
         let Some(group) = self.zone.member.group() else { return };
         for member in group.members() {
             if member.zone.id == self.zone.id {
@@ -148,7 +148,7 @@ impl Cache {
                 let found = index.peek(key).filter(|found| found.holds == EntryState::File)?;
                 index.remove_if_sequence(key, found.sequence)
             });
-            member.delete(home, disk, old);
+            member.delete(event_loop, disk, old);
         }
     }
 

@@ -351,7 +351,7 @@ impl StoreDecision {
             Self::Rest(RestResponse { cache, delivery, stall_age }) => {
                 let feed = Feed::new(delivery.fill().clone(), delivery, origin, stall_age);
                 let fill_log = FillLog(r.generation().clone(), r.route.plan);
-                feed::deliver(cache, feed, &r.client().home, fill_log);
+                feed::deliver(cache, feed, &r.client().event_loop, fill_log);
                 Body::Empty
             }
         }
@@ -375,7 +375,7 @@ impl EntryResponse {
             claim,
             disk,
             quota,
-            home: r.client().home.clone(),
+            event_loop: r.client().event_loop.clone(),
             generation: r.generation().clone(),
             plan: r.route.plan,
             stall_age,

@@ -398,7 +398,7 @@ fn variant_older_than_a_purge_is_not_used_after_a_restart() {
             };
             let account = &Account::new(JobClass::Hit, JobSource::NONE);
             let (disk, hot) = (|| Some(&process.disk), &process.hot);
-            let search = EntrySearch { disk: &disk, hot, home: None, account, log: &silent };
+            let search = EntrySearch { disk: &disk, hot, event_loop: None, account, log: &silent };
             let mut found = FoundEntry::default();
             search.find(&wanted, &mut found).await;
             found.entry.is_some()

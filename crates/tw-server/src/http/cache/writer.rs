@@ -101,7 +101,7 @@ pub(super) struct FillWriter {
     pub(super) disk: Disk,
     /// Owner of the response, if it has a quota.
     pub(super) quota: Option<QuotaClaim>,
-    pub(super) home: Rc<Loop>,
+    pub(super) event_loop: Rc<Loop>,
     pub(super) generation: Rc<LoopGeneration>,
     pub(super) plan: PlanId,
     /// Time without progress after which the rest is requested anew (`cache_lock_age`).
@@ -122,10 +122,10 @@ enum WriterEvent {
 impl FillWriter {
     /// Starts the task; `origin` delivers the body behind the bytes that the fill has.
     pub(super) fn start(self, origin: Option<Box<dyn BodyOrigin>>) {
-        let home = self.home.clone();
-        let subject = Subject { kind: "cache fill", id: home.index as u64 };
+        let event_loop = self.event_loop.clone();
+        let subject = Subject { kind: "cache fill", id: event_loop.index as u64 };
         // The layers of a task move what it runs.
-        home.connections.spawn_counted(subject, Box::pin(self.run(origin)));
+        event_loop.connections.spawn_counted(subject, Box::pin(self.run(origin)));
     }
 
     async fn run(self, origin: Option<Box<dyn BodyOrigin>>) {
@@ -201,7 +201,7 @@ impl FillWriter {
             .await;
             match step {
                 WriterEvent::Fed(FeedEvent::Piece(len)) => {
-                    if !self.home.budget.may_copy(len) {
+                    if !self.event_loop.budget.may_copy(len) {
                         tw_rt::yield_now().await;
                     }
                 }
@@ -258,7 +258,7 @@ impl FillWriter {
 
     /// Stores a complete response.
     async fn store(self, fill: &Arc<Fill>, temp_file: Option<FillFile>) -> Result<(), DiskError> {
-        let Self { cache, meta, lead, claim, disk, quota, home, generation, plan, .. } = self;
+        let Self { cache, meta, lead, claim, disk, quota, event_loop, generation, plan, .. } = self;
         let (at, pieces) = fill.unwritten();
         let tail = BodyTail { temp_file, at, pieces, len: fill.received(), needless: fill.needless() };
         let key = claim.key();
@@ -267,9 +267,9 @@ impl FillWriter {
         cache.note_stored(stored.as_ref().err(), &|level, message| fill_log.log(level, message));
         let pushed_out = stored?;
         let above = quota.and_then(|quota| cache.count_in_quota(key, &quota));
-        cache.remove_elsewhere(&home, &disk, key);
+        cache.remove_elsewhere(&event_loop, &disk, key);
         for gone in [pushed_out, above] {
-            cache.delete(&home, cache.own_disk(&generation.disks).unwrap_or(&disk), gone);
+            cache.delete(&event_loop, cache.own_disk(&generation.disks).unwrap_or(&disk), gone);
         }
         // Until here other requests can join the fill.
         drop(lead);
@@ -302,14 +302,14 @@ pub(super) struct HeadRefresh {
 impl HeadRefresh {
     /// Starts in the background of the request.
     pub(super) fn start(self, r: &Request) {
-        let home = r.client().home.clone();
-        let subject = Subject { kind: "cache update", id: home.index as u64 };
+        let event_loop = r.client().event_loop.clone();
+        let subject = Subject { kind: "cache update", id: event_loop.index as u64 };
         let fill_log = FillLog(r.generation().clone(), r.route.plan);
         let generation = r.generation().clone();
-        home.clone().connections.spawn_counted(subject, async move {
+        event_loop.clone().connections.spawn_counted(subject, async move {
             let cache = self.cache.clone();
             let log = |level, message: std::fmt::Arguments<'_>| fill_log.log(level, message);
-            if let Err(error) = self.run(&home, &generation, &log).await {
+            if let Err(error) = self.run(&event_loop, &generation, &log).await {
                 cache.report_disk_failure(&error, "updating a response", log);
             }
         });
@@ -317,14 +317,14 @@ impl HeadRefresh {
 
     async fn run(
         self,
-        home: &Rc<Loop>,
+        event_loop: &Rc<Loop>,
         generation: &LoopGeneration,
         log: &dyn Fn(Level, std::fmt::Arguments<'_>),
     ) -> Result<(), DiskError> {
         let Self { cache, meta, was, lead, claim, disk } = self;
         let file = ValidatedFile::of(&was);
         let pushed_out = cache.refresh(&disk, meta, file, claim, log).await?;
-        cache.delete(home, cache.own_disk(&generation.disks).unwrap_or(&disk), pushed_out);
+        cache.delete(event_loop, cache.own_disk(&generation.disks).unwrap_or(&disk), pushed_out);
         // Until here other requests can join the fill.
         drop(lead);
         Ok(())

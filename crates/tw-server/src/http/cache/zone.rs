@@ -395,11 +395,11 @@ impl Cache {
     }
 
     /// Deletes the file of an entry that has left the index, in the background.
-    pub(super) fn delete(self: &Arc<Self>, home: &Rc<Loop>, disk: &Disk, gone: Option<RemovedEntry>) {
+    pub(super) fn delete(self: &Arc<Self>, event_loop: &Rc<Loop>, disk: &Disk, gone: Option<RemovedEntry>) {
         let Some(gone) = gone else { return };
         let (cache, disk) = (self.clone(), disk.clone());
-        let subject = Subject { kind: "cache eviction", id: home.index as u64 };
-        home.connections.spawn_counted(subject, async move {
+        let subject = Subject { kind: "cache eviction", id: event_loop.index as u64 };
+        event_loop.connections.spawn_counted(subject, async move {
             // If it stays, the next start finds it.
             let _ = cache.remove(&disk, gone).await;
         });
@@ -410,7 +410,7 @@ impl Cache {
         if gone.is_some()
             && let Some(disk) = self.disk_of(r)
         {
-            self.delete(&r.client().home.clone(), disk, gone);
+            self.delete(&r.client().event_loop.clone(), disk, gone);
         }
     }
 

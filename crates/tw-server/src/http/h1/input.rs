@@ -257,7 +257,7 @@ impl Http1Body {
                 Piece::NeedMore => self.fill(terms.wait()).await?,
             }
             // A client that sends faster than we read does not keep the loop.
-            self.conn.client.home.budget.spend(self.buffer.len() - self.taken).await;
+            self.conn.client.event_loop.budget.spend(self.buffer.len() - self.taken).await;
         }
     }
 
@@ -341,7 +341,7 @@ impl Http1Body {
         match self.stage {
             Stage::Length(left) if left >= INPUT_SIZE as u64 && self.buffer.is_empty() => {
                 self.let_go();
-                self.buffer = self.conn.client.home.buffers.take_input();
+                self.buffer = self.conn.client.event_loop.buffers.take_input();
             }
             Stage::Length(left) => {
                 self.buffer.reserve(usize::try_from(left).unwrap_or(INPUT_SIZE).min(INPUT_SIZE))
@@ -365,7 +365,7 @@ impl Http1Body {
     /// Gives the buffer back, of which all was taken.
     fn let_go(&mut self) {
         self.taken = 0;
-        self.conn.client.home.buffers.give_back_input(std::mem::take(&mut self.buffer));
+        self.conn.client.event_loop.buffers.give_back_input(std::mem::take(&mut self.buffer));
     }
 
     /// Takes `count` bytes out of the buffer.

@@ -37,16 +37,16 @@ impl Http1Connection {
                     }
                 }
             }
-            let _waiting = LevelGuard::new(&self.client.home.tally.waiting);
+            let _waiting = LevelGuard::new(&self.client.event_loop.tally.waiting);
             self.read_deadline.borrow_mut().set(timeout);
             let woken = {
-                let connections = &self.client.home.connections;
+                let connections = &self.client.event_loop.connections;
                 let mut evictable = EvictableConnection::new(connections, &self.client.slot);
                 poll_fn(|cx| self.poll_woken(&mut evictable, cx)).await
             };
             match woken {
                 // DIFF(nginx): a request that was sent before its client could know is answered, not reset.
-                Woken::Close if self.client.home.connections.is_stopping() => {
+                Woken::Close if self.client.event_loop.connections.is_stopping() => {
                     self.protected(timeout.min(LAST_WAIT)).await.unwrap_or(Woken::Close)
                 }
                 woken => woken,
@@ -59,7 +59,7 @@ impl Http1Connection {
             return Poll::Ready(if ready.is_ok() { Woken::Readable } else { Woken::Close });
         }
         // The first request of a client that has just connected is on its way.
-        if self.client.home.connections.is_stopping() && self.client.requests.get() > 0 {
+        if self.client.event_loop.connections.is_stopping() && self.client.requests.get() > 0 {
             return Poll::Ready(Woken::Close);
         }
         if evictable.poll_evicted(cx).is_ready() {

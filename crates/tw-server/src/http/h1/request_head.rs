@@ -74,7 +74,7 @@ pub(super) async fn read(conn: &Rc<Http1Connection>, r: &mut Request) -> ReadHea
                     return ReadHead::NotBegun;
                 }
                 let left = until.saturating_duration_since(tw_rt::clock::now());
-                let _reading = LevelGuard::new(&conn.client.home.tally.reading);
+                let _reading = LevelGuard::new(&conn.client.event_loop.tally.reading);
                 match conn.readable(left).await {
                     Ok(()) => {}
                     Err(SocketWaitError::Timeout) => return timed_out(conn, r),

@@ -67,14 +67,14 @@ pub(super) fn encode(conn: &Http1Connection, r: &mut Request, delimiter: Delimit
     let location_base = prepare_response::location_base(r, &mut address);
     let context = EncodeContext {
         now: tw_rt::clock::unix().secs,
-        dates: &conn.client.home.app.dates,
+        dates: &conn.client.event_loop.app.dates,
         server: &server,
         connection,
         chunked: delimiter == Delimiter::Chunked,
         location_base,
         vary_accept_encoding: r.out.varies_by_coding && r.plan().core.compression.vary,
     };
-    let mut out = conn.client.home.buffers.head_out.borrow_mut();
+    let mut out = conn.client.event_loop.buffers.head_out.borrow_mut();
     out.clear();
     r.out.encode_h1(&context, &mut out);
     out.len()
@@ -90,7 +90,7 @@ fn connection_field(conn: &Http1Connection, r: &mut Request) -> ConnectionField 
     let over = keep.timeout.is_zero()
         || client.requests.get() >= keep.requests
         || tw_rt::clock::now().saturating_duration_since(client.accepted) > keep.time
-        || client.home.connections.is_stopping() && keep.min_timeout.is_zero()
+        || client.event_loop.connections.is_stopping() && keep.min_timeout.is_zero()
         || r.body.may_not_come()
         || user_agent::keepalive_is_disabled(r);
     if over && r.state.after == After::KeepAlive {

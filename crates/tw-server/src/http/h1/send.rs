@@ -86,7 +86,7 @@ async fn send_upgrade(conn: &Rc<Http1Connection>, r: &mut Request) -> Option<Byt
     r.costs.sent.head = head_len as u64;
     r.state.after = After::Abort;
     conn.send_at_once(&r.plan().core);
-    let head = Bytes::copy_from_slice(&conn.client.home.buffers.head_out.borrow()[..head_len]);
+    let head = Bytes::copy_from_slice(&conn.client.event_loop.buffers.head_out.borrow()[..head_len]);
     let timeout = r.plan().core.send.timeout;
     if let Err(failure) = write_all(r, conn, head, timeout, None).await {
         failed(conn, r, &failure);
@@ -145,8 +145,8 @@ fn first(
     mut body: Body,
     delimiter: Delimiter,
 ) -> Result<Option<Rest>, SendError> {
-    let home = &conn.client.home;
-    let mut head = home.buffers.head_out.borrow_mut();
+    let event_loop = &conn.client.event_loop;
+    let mut head = event_loop.buffers.head_out.borrow_mut();
     let head_len = r.costs.sent.head as usize;
     head.truncate(head_len);
     let is_limited = SendRate::limits(r);
@@ -258,7 +258,7 @@ async fn pull(
         }
         // A body can be made faster than it is needed for as long as its client is fast.
         let left = promised.map_or(0, |length: u64| length.saturating_sub(sent));
-        conn.client.home.budget.turn(BodySize::of(r.costs.sent.bytes, left)).await;
+        conn.client.event_loop.budget.turn(BodySize::of(r.costs.sent.bytes, left)).await;
         let mut nothing = Vec::new();
         let meanwhile = if holds { &mut nothing } else { &mut out };
         let mut next = next_piece(r, conn, meanwhile, body, want).await;
@@ -344,7 +344,7 @@ async fn next_piece(
         poll_fn(|cx| {
             let begun = Instant::now();
             let polled = next.as_mut().poll(cx);
-            conn.client.home.budget.charge(begun.elapsed());
+            conn.client.event_loop.budget.charge(begun.elapsed());
             if let Poll::Ready(piece) = polled {
                 return Poll::Ready(piece.map_err(SendError::Body));
             }
@@ -441,12 +441,12 @@ pub(super) async fn write_all(
     timeout: Duration,
     mut pace: Option<&mut SendRate>,
 ) -> Result<(), SendError> {
-    let home = conn.client.home.clone();
+    let event_loop = conn.client.event_loop.clone();
     let mut has_turn = bytes.len() <= BULK_MIN;
     while !bytes.is_empty() {
         let size = BodySize::of(r.costs.sent.bytes, bytes.len() as u64);
         if !std::mem::take(&mut has_turn) && size == BodySize::Large {
-            home.budget.turn(size).await;
+            event_loop.budget.turn(size).await;
         }
         let mut want = bytes.len().min(SCRATCH_SIZE);
         if let Some(pace) = pace.as_deref_mut() {
@@ -455,7 +455,7 @@ pub(super) async fn write_all(
         let n = accept(write_now(conn, &bytes[..want]))?;
         r.count_sent(n);
         if size == BodySize::Large {
-            home.budget.spent(n);
+            event_loop.budget.spent(n);
         }
         // Shared bytes are cut without copying.
         let _ = bytes.split_to(n);

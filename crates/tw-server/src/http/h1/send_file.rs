@@ -40,7 +40,7 @@ pub(super) fn begin_file(
         // It is compared with its checksums first.
         return Ok(0);
     }
-    let budget = &conn.client.home.budget;
+    let budget = &conn.client.event_loop.budget;
     if BodySize::of(0, span.len) == BodySize::Large && !budget.is_free() {
         // Other large bodies wait for their turn before it.
         return Ok(0);
@@ -60,7 +60,7 @@ pub(super) fn begin_file(
     if let Some(content) = span.content() {
         return accept(write_parts_now(conn, &[IoSlice::new(head), IoSlice::new(&content)]));
     }
-    let mut scratch = conn.client.home.buffers.scratch.borrow_mut();
+    let mut scratch = conn.client.event_loop.buffers.scratch.borrow_mut();
     let want = scratch.len().min(len);
     match read_now(disk, span, &mut scratch[..want]) {
         Now::Ready(Ok(n)) if n > 0 => {
@@ -141,7 +141,7 @@ pub(super) async fn send_file(
     // Twice what the socket took last: little is copied in vain for a slow reader.
     let mut window = turn;
     let mut keeps_turn = false;
-    let home = conn.client.home.clone();
+    let event_loop = conn.client.event_loop.clone();
     while span.len > 0 {
         let len = usize::try_from(span.len).unwrap_or(usize::MAX);
         let allowed = match pace.as_deref_mut() {
@@ -149,7 +149,7 @@ pub(super) async fn send_file(
             None => len,
         };
         if !std::mem::take(&mut keeps_turn) {
-            home.budget.turn(BodySize::of(r.costs.sent.bytes, span.len)).await;
+            event_loop.budget.turn(BodySize::of(r.costs.sent.bytes, span.len)).await;
         }
         let want = window.min(allowed);
         let verified = usize::try_from(span.verified_len()).unwrap_or(usize::MAX);
@@ -165,7 +165,7 @@ pub(super) async fn send_file(
             // One connection never keeps the loop for longer than one buffer.
             Progress::Sent(copied) => {
                 window = next_window(window, copied, turn);
-                home.budget.yield_to_others().await;
+                event_loop.budget.yield_to_others().await;
             }
             Progress::SentPart => keeps_turn = true,
             Progress::SocketFull(copied) => {
@@ -218,7 +218,7 @@ fn send_locked(
             Err(SendError::Body(io::ErrorKind::UnexpectedEof.into()))
         }
         Some(n) => {
-            conn.client.home.budget.spent(n.div_ceil(KERNEL_WORTH));
+            conn.client.event_loop.budget.spent(n.div_ceil(KERNEL_WORTH));
             r.count_sent(n);
             span.advance(n);
             Ok(if n < want { Progress::SentPart } else { Progress::Sent(None) })
@@ -235,13 +235,13 @@ fn send_cached(
     span: &mut FileSpan,
     want: usize,
 ) -> Result<Progress, SendError> {
-    let home = &conn.client.home;
+    let event_loop = &conn.client.event_loop;
     let (read, written) = {
-        let mut scratch = home.buffers.scratch.borrow_mut();
+        let mut scratch = event_loop.buffers.scratch.borrow_mut();
         match read_now(disk, span, &mut scratch[..want]) {
             Now::Ready(Ok(0)) => return Err(SendError::Body(io::ErrorKind::UnexpectedEof.into())),
             Now::Ready(Ok(n)) => {
-                home.budget.spent(n);
+                event_loop.budget.spent(n);
                 (n, write_now(conn, &scratch[..n]))
             }
             Now::Ready(Err(errno)) => return Err(SendError::Body(errno.into())),

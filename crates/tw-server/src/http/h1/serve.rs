@@ -38,7 +38,7 @@ pub(crate) fn serve(conn: Rc<Http1Connection>, mut early: Option<Box<Vec<u8>>>) 
     early.take_if(|early| early.is_empty());
     async move {
         {
-            let generation = conn.client.home.generation();
+            let generation = conn.client.event_loop.generation();
             let Some(group) = conn.client.group(&generation) else { return };
             let timeout = generation.server(group.default_server).settings.client_header_timeout;
             conn.keepalive_timeout.set(timeout);
@@ -53,7 +53,7 @@ pub(crate) fn serve(conn: Rc<Http1Connection>, mut early: Option<Box<Vec<u8>>>) 
                 ConnectionState::Closed => return,
             }
         }
-        if conn.client.home.connections.is_stopping() {
+        if conn.client.event_loop.connections.is_stopping() {
             // What the client sends while it does not know yet would reset what it has not read yet.
             Box::pin(linger_close(&conn.client, &conn.transport, LAST_WAIT, LAST_WAIT)).await;
         }
@@ -74,7 +74,7 @@ async fn serve_readable(
     early: Option<Box<Vec<u8>>>,
     is_first_try: bool,
 ) -> ConnectionState {
-    let home = &conn.client.home;
+    let event_loop = &conn.client.event_loop;
     let admission = match admission::verdict(&conn.client, MemoryHolder::Http1) {
         Verdict::Begin => Admission::Admitted,
         Verdict::Wait | Verdict::Refuse => Box::pin(admission::wait(&conn.client)).await,
@@ -87,11 +87,11 @@ async fn serve_readable(
     }
     let after = serve_buffered(conn, r, admission).await;
     if is_first_try {
-        home.record_first_bytes(after != After::KeepAlive || conn.client.requests.get() > 0);
+        event_loop.record_first_bytes(after != After::KeepAlive || conn.client.requests.get() > 0);
     }
     let linger = (after == After::Close).then(|| r.plan().core.lingering);
     let unread = !r.head.rest().is_empty() || r.body.is_pending();
-    active.finish(home);
+    active.finish(event_loop);
     let lingering = match linger {
         None if after == After::KeepAlive => return ConnectionState::KeepAlive,
         None => return ConnectionState::Closed,

@@ -92,7 +92,7 @@ impl Http2Connection {
 
     /// Counts bytes of a response that were made, and notes how much waits for the socket since.
     pub(super) fn count_made(&self, bytes: usize) {
-        let made = &self.client.home.app.made;
+        let made = &self.client.event_loop.app.made;
         made.set(made.get() + bytes);
         self.cost.count_response(bytes);
         self.untried.set(self.untried.get() + bytes);
@@ -101,7 +101,7 @@ impl Http2Connection {
 
     /// Bytes made by the loop, compared with its limit.
     pub(super) fn made(&self) -> MadeBytes {
-        match self.client.home.app.made.get() {
+        match self.client.event_loop.app.made.get() {
             ..MADE_MAX => MadeBytes::Little,
             _ => MadeBytes::Enough,
         }
@@ -120,7 +120,7 @@ impl Http2Connection {
             let (holder, place) = &mut *self.bulk_turn.borrow_mut();
             if self.scheduler.is_next(stream) {
                 *holder = stream.id;
-                if self.client.home.budget.poll_bulk_run(place, cx).is_pending() {
+                if self.client.event_loop.budget.poll_bulk_run(place, cx).is_pending() {
                     self.scheduler.wait(stream, cx);
                     return Poll::Pending;
                 }
@@ -177,7 +177,7 @@ impl Http2Connection {
 
     /// Notes that the connection has tried to write all bytes made.
     fn note_write_attempt(&self) {
-        let made = &self.client.home.app.made;
+        let made = &self.client.event_loop.app.made;
         made.set(made.get() - self.untried.take());
     }
 
@@ -211,7 +211,7 @@ impl Http2Connection {
         }
         let want = (read_max - had).min(SCRATCH_SIZE);
         loop {
-            let mut scratch = self.client.home.buffers.scratch.borrow_mut();
+            let mut scratch = self.client.event_loop.buffers.scratch.borrow_mut();
             let room = scratch.get_mut(..want).unwrap_or_default();
             match self.transport.try_read_into(room) {
                 Ok(0) => return Poll::Ready(Err(self.fail(ConnectionError::Closed))),
@@ -246,14 +246,14 @@ impl Http2Connection {
             let is_behind = self.is_behind.get() && self.frames.out_len() >= BULK_MIN;
             if is_behind {
                 self.end_run();
-                ready!(self.client.home.budget.poll_bulk_run(&mut self.write_turn.borrow_mut(), cx));
+                ready!(self.client.event_loop.budget.poll_bulk_run(&mut self.write_turn.borrow_mut(), cx));
             }
             self.is_behind.set(false);
             let write = || self.frames.write(|parts| self.transport.try_write_vectored(parts));
             match watch::operation("writing to the client", write) {
                 Ok(n) => {
                     if is_behind {
-                        self.client.home.budget.spent(n);
+                        self.client.event_loop.budget.spent(n);
                     }
                     self.cost.count_sent(n);
                     self.scheduler.set_gathered(self.frames.out_len());

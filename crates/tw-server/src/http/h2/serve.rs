@@ -82,7 +82,7 @@ pub(crate) fn serve(client: Rc<Client>, transport: Transport, early: Vec<u8>) ->
 }
 
 async fn run(conn: Rc<Http2Connection>) {
-    let _open = LevelGuard::new(&conn.client.home.tally.open_http2);
+    let _open = LevelGuard::new(&conn.client.event_loop.tally.open_http2);
     let mut state = ConnectionState::new(&conn);
     let end = poll_fn(|cx| state.poll(cx)).await;
     let ConnectionState { stage, mut requests, .. } = state;
@@ -164,7 +164,7 @@ impl<'c> ConnectionState<'c> {
         // Frames that streams add from here on leave in this turn.
         conn.frames.set_driver(None);
         loop {
-            if conn.client.home.connections.is_stopping() {
+            if conn.client.event_loop.connections.is_stopping() {
                 self.send_goaway();
             }
             if self.requests.poll_panicked(cx).is_ready() {

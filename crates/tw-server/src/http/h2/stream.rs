@@ -226,7 +226,7 @@ impl RequestStream for Http2Stream {
 
     async fn wait_for_loop(&self, size: BodySize) {
         if size == BodySize::Small {
-            self.conn.client.home.budget.spend(0).await;
+            self.conn.client.event_loop.budget.spend(0).await;
         }
     }
 

@@ -77,7 +77,7 @@ pub(crate) async fn serve(client: Rc<Client>, quic: tw_quic::Connection) {
 }
 
 async fn run(conn: Rc<Http3Connection>) {
-    let _open = LevelGuard::new(&conn.client.home.tally.open_http3);
+    let _open = LevelGuard::new(&conn.client.event_loop.tally.open_http3);
     let mut state = ConnectionState::new(&conn);
     let end = poll_fn(|cx| state.poll(cx)).await;
     let ConnectionState { mut requests, .. } = state;
@@ -179,7 +179,7 @@ impl<'c> ConnectionState<'c> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         let conn = self.conn;
         conn.frames.set_driver(None);
-        if conn.client.home.connections.is_stopping() {
+        if conn.client.event_loop.connections.is_stopping() {
             conn.quic.close_when_silent();
             self.send_goaway();
         }

@@ -297,7 +297,7 @@ impl RequestStream for Http3Stream {
     async fn wait_for_loop(&self, size: BodySize) {
         // Less urgent streams do not take the room while the loop has no time.
         self.conn.write_order.begin(self.id, self.transport_priority());
-        self.conn.client.home.budget.turn(size).await;
+        self.conn.client.event_loop.budget.turn(size).await;
     }
 
     async fn wait_for_turn(&self, _: BodySize) -> Result<WritePermit, SendError> {

@@ -171,7 +171,7 @@ fn select_peer<C>(
     if let Some(sticky) = &group.sticky {
         sticky.bind(selection, sticky_id);
     }
-    let found = queue::select_now(&group.peers, selection, &r.client().home.app.upstreams.random);
+    let found = queue::select_now(&group.peers, selection, &r.client().event_loop.app.upstreams.random);
     if found.is_err() && group.queue.is_some() {
         return Ok(None);
     }
@@ -185,7 +185,7 @@ async fn wait_for_peer<C>(
     attempts: &mut AttemptContext,
 ) -> Result<Lease, AttemptError> {
     let group = request.group;
-    let random = &r.client().home.clone().app.upstreams.random;
+    let random = &r.client().event_loop.clone().app.upstreams.random;
     let (found, queued) = queue::select(&group.peers, group.queue, &mut attempts.selection, random).await;
     record_selection(r, request, found, queued)
 }
@@ -249,9 +249,10 @@ async fn open_connection<C: Codec + Clone>(
         let secured = pending.pool_key.secured.as_ref();
         let secured = secured.map(|secured| (secured, TlsPools::of(&r.generation().disks)));
         let timeout = request.settings.timeouts.connect;
-        let home = r.client().home.clone();
+        let event_loop = r.client().event_loop.clone();
         let opened =
-            UpstreamConnection::open(&home, pending.lease.peer().addr(), &options, timeout, secured).await;
+            UpstreamConnection::open(&event_loop, pending.lease.peer().addr(), &options, timeout, secured)
+                .await;
         opened.map(Rc::new)
     };
     begin_exchange(r, request, connected, pending, slot)
@@ -322,17 +323,17 @@ fn connect_at_once<C: Codec>(
     if request.codec.is_multiplexed() {
         return None;
     }
-    let home = &r.client().home;
+    let event_loop = &r.client().event_loop;
     // A kept connection has carried another protocol than a tunnel's.
     if !request.codec.is_connect()
-        && let Some(connection) = home.app.upstreams.idle.take(pool_key, lease.peer())
+        && let Some(connection) = event_loop.app.upstreams.idle.take(pool_key, lease.peer())
     {
         return Some(Ok(connection));
     }
     if pool_key.secured.is_some() {
         return None;
     }
-    UpstreamConnection::open_at_once(home, lease.peer().addr(), || attempts.connect_options(r, request))
+    UpstreamConnection::open_at_once(event_loop, lease.peer().addr(), || attempts.connect_options(r, request))
 }
 
 /// Opens a stream to the peer of an attempt, on a connection that others use, too, or will.
@@ -351,7 +352,8 @@ async fn acquire_stream<C>(
         timeout: request.settings.timeouts.connect,
     };
     let pools = || TlsPools::of(&r.generation().disks);
-    let stream = h2_pool::acquire_shared(&r.client().home.app.upstreams, pool_key, wanted, pools).await?;
+    let stream =
+        h2_pool::acquire_shared(&r.client().event_loop.app.upstreams, pool_key, wanted, pools).await?;
     Ok(Rc::new(UpstreamConnection::from_stream(stream)))
 }
 
@@ -386,7 +388,7 @@ fn begin_sending<C: Codec>(
         exchange.codec.attach(stream);
     }
     let terms = SendTerms {
-        home: &r.client().home,
+        event_loop: &r.client().event_loop,
         framing,
         client: r.body_limits(),
         kept_max: r.plan().core.client_body.buffer_size,
@@ -438,7 +440,7 @@ async fn read_head<C: Codec>(
     exchange: &mut Exchange<C>,
     request: &UpstreamRequest<'_, C>,
 ) -> Result<(), SendError> {
-    let home = r.client().home.clone();
+    let event_loop = r.client().event_loop.clone();
     let Exchange { connection, sending, codec, input: rest, .. } = exchange;
     let settings = request.settings;
     // The read timeout starts when the request is sent, and is one span for the whole head (nginx: the same).
@@ -478,7 +480,8 @@ async fn read_head<C: Codec>(
                 _ if is_timed => ready!(connection.poll_readable(cx)),
                 _ => ready!(connection.poll_input(cx)),
             };
-            let (read, input) = match waited.and_then(|()| read_some(&home.buffers, connection, max())) {
+            let (read, input) = match waited.and_then(|()| read_some(&event_loop.buffers, connection, max()))
+            {
                 Ok(came) => came,
                 // The failure to send came first.
                 Err(failure) => return Poll::Ready(Err(unsent.take().unwrap_or(failure.into()))),
@@ -500,7 +503,7 @@ async fn read_head<C: Codec>(
                 return Poll::Ready(Ok(()));
             }
             // Interim responses, or an application's error output, may be of any length in front of a head.
-            if !home.budget.may_copy(size) {
+            if !event_loop.budget.may_copy(size) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -8,9 +8,10 @@ use crate::event_loop::Loop;
 
 /// Asks for the names in the `upstream` blocks of the loop's generation that are this loop's, when they are due. Never ends by
 /// itself.
-pub(crate) async fn refresh(home: Rc<Loop>) {
-    let generation = home.generation();
+pub(crate) async fn refresh(event_loop: Rc<Loop>) {
+    let generation = event_loop.generation();
     let loops = generation.process.main.worker_count().max(1);
     let pool = generation.disks.default_disk().pool();
-    refresh_names(&generation.upstreams, (home.index, loops), pool, &generation.process.error_log).await;
+    refresh_names(&generation.upstreams, (event_loop.index, loops), pool, &generation.process.error_log)
+        .await;
 }

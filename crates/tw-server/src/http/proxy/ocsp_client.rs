@@ -31,14 +31,14 @@ tw_base::limits! {
 /// OCSP client of a loop.
 pub struct LoopOcspClient {
     /// Loop of the connections.
-    pub home: Rc<Loop>,
+    pub event_loop: Rc<Loop>,
     /// Name servers for hosts of responders.
     pub resolving: Resolving,
 }
 
 impl OcspClient for LoopOcspClient {
     async fn query(&self, url: &ResponderUrl, der: &[u8], size_max: usize) -> Result<Vec<u8>, String> {
-        let pending = send_query(&self.home, &self.resolving, url, der, size_max);
+        let pending = send_query(&self.event_loop, &self.resolving, url, der, size_max);
         match tokio::time::timeout(INQUIRY_TIME, pending).await {
             Ok(answer) => answer,
             Err(_) => Err("responder timed out (110: Connection timed out)".to_owned()),
@@ -47,13 +47,13 @@ impl OcspClient for LoopOcspClient {
 }
 
 async fn send_query(
-    home: &Rc<Loop>,
+    event_loop: &Rc<Loop>,
     resolving: &Resolving,
     url: &ResponderUrl,
     question: &[u8],
     answer_max: usize,
 ) -> Result<Vec<u8>, String> {
-    let pool = home.generation().disks.default_disk().pool().clone();
+    let pool = event_loop.generation().disks.default_disk().pool().clone();
     let (service, timeout) = resolving.service(true, &pool).await;
     let found = service.addresses(url.host.as_bytes(), timeout).await;
     let found =
@@ -64,7 +64,7 @@ async fn send_query(
     let mut failed = "no address of the responder".to_owned();
     for ip in found.iter() {
         let to = Addr::Inet((ip, url.port).into());
-        match ask(home, &to, request.clone(), answer_max).await {
+        match ask(event_loop, &to, request.clone(), answer_max).await {
             Ok(answer) => return Ok(answer),
             Err(failure) => failed = failure.to_string(),
         }
@@ -89,14 +89,19 @@ fn target(path: &str, question: &[u8]) -> String {
     target
 }
 
-async fn ask(home: &Rc<Loop>, to: &Addr, head: Bytes, size_max: usize) -> Result<Vec<u8>, AttemptFailure> {
+async fn ask(
+    event_loop: &Rc<Loop>,
+    to: &Addr,
+    head: Bytes,
+    size_max: usize,
+) -> Result<Vec<u8>, AttemptFailure> {
     let connection =
-        UpstreamConnection::open(home, to, &ConnectOptions::default(), INQUIRY_TIME, None).await?;
+        UpstreamConnection::open(event_loop, to, &ConnectOptions::default(), INQUIRY_TIME, None).await?;
     let mut codec = Http1Codec::new(Method::Get, INQUIRY_HEAD_MAX, false);
     let timeout = INQUIRY_TIME;
     let total = INQUIRY_TIME;
     let request = OwnRequest { head, body: Bytes::new(), timeout, total, size_max };
-    let answered = exchange(home, &connection, &mut codec, request, |status| status == 200).await;
+    let answered = exchange(event_loop, &connection, &mut codec, request, |status| status == 200).await;
     let OwnResponse { head, body } = answered?;
     match head.status {
         200 => Ok(body),

@@ -77,17 +77,17 @@ impl OwnServer {
     /// No connection, or no response.
     pub async fn send(
         &self,
-        home: &Rc<Loop>,
+        event_loop: &Rc<Loop>,
         resolving: &Resolving,
         request: OwnRequest,
     ) -> Result<OwnResponse, AttemptFailure> {
-        let mut lease = self.select_peer(home, resolving).await?;
+        let mut lease = self.select_peer(event_loop, resolving).await?;
         let sent = async {
-            let connection = self.connect(home, &lease, request.timeout).await?;
+            let connection = self.connect(event_loop, &lease, request.timeout).await?;
             lease.connected(now_ms());
             let mut codec = self.codec();
             let total = request.total;
-            let answered = exchange(home, &connection, &mut *codec, request, |_| true);
+            let answered = exchange(event_loop, &connection, &mut *codec, request, |_| true);
             let answered = tokio::time::timeout(total, answered).await;
             let late = |_| Err(UpstreamFailure::ReceiveTimeout.at(AttemptStage::ReadingHead));
             let response = answered.unwrap_or_else(late).inspect_err(|_| {
@@ -98,7 +98,7 @@ impl OwnServer {
             if codec.keeps_alive() {
                 connection.requests.set(connection.requests.get() + 1);
                 let keepalive = self.keepalive();
-                home.app.upstreams.keep(&self.pool_key(), lease.peer().id(), connection, &keepalive);
+                event_loop.app.upstreams.keep(&self.pool_key(), lease.peer().id(), connection, &keepalive);
             }
             Ok(response)
         };
@@ -108,45 +108,49 @@ impl OwnServer {
         sent
     }
 
-    async fn select_peer(&self, home: &Rc<Loop>, resolving: &Resolving) -> Result<Lease, AttemptFailure> {
+    async fn select_peer(
+        &self,
+        event_loop: &Rc<Loop>,
+        resolving: &Resolving,
+    ) -> Result<Lease, AttemptFailure> {
         let group = &self.group;
         let failed = |failure: UpstreamFailure| failure.at(AttemptStage::Connecting);
         if group.peers.has_host_names() {
             let resolving = group.resolving.as_ref().unwrap_or(resolving);
-            let pool = home.generation().disks.default_disk().pool().clone();
+            let pool = event_loop.generation().disks.default_disk().pool().clone();
             let ready = upstream_names::ensure_addresses(&group.names, &group.peers, resolving, &pool);
             ready.await.map_err(failed)?;
         }
         let mut selection = group.peers.start_selection(BalanceKey::None, None, 1);
-        let random = &home.app.upstreams.random;
+        let random = &event_loop.app.upstreams.random;
         queue::select(&group.peers, group.queue, &mut selection, random).await.0.map_err(failed)
     }
 
     async fn connect(
         &self,
-        home: &Rc<Loop>,
+        event_loop: &Rc<Loop>,
         lease: &Lease,
         timeout: Duration,
     ) -> Result<Rc<UpstreamConnection>, AttemptFailure> {
         let key = self.pool_key();
         let to = lease.peer().addr();
         let options = ConnectOptions::default();
-        let pools = || TlsPools::of(&home.generation().disks);
+        let pools = || TlsPools::of(&event_loop.generation().disks);
         match self.protocol {
             OwnProtocol::Http2 => {
                 let peer = lease.peer();
                 let keepalive = self.keepalive();
                 let head_size = self.head_max;
                 let wanted = StreamParams { peer, to, options, keepalive, head_size, timeout };
-                let stream = h2_pool::acquire_shared(&home.app.upstreams, &key, wanted, pools).await?;
+                let stream = h2_pool::acquire_shared(&event_loop.app.upstreams, &key, wanted, pools).await?;
                 Ok(Rc::new(UpstreamConnection::from_stream(stream)))
             }
             OwnProtocol::Http1 => {
-                if let Some(connection) = home.app.upstreams.idle.take(&key, lease.peer()) {
+                if let Some(connection) = event_loop.app.upstreams.idle.take(&key, lease.peer()) {
                     return Ok(connection);
                 }
                 let secured = key.secured.as_ref().map(|secured| (secured, pools()));
-                UpstreamConnection::open(home, to, &options, timeout, secured).await.map(Rc::new)
+                UpstreamConnection::open(event_loop, to, &options, timeout, secured).await.map(Rc::new)
             }
         }
     }
@@ -170,7 +174,7 @@ impl OwnServer {
 
 /// Sends a request on a connection, and reads the response; the body only if its status is one that `reads_body` names.
 pub(super) async fn exchange(
-    home: &Rc<Loop>,
+    event_loop: &Rc<Loop>,
     connection: &UpstreamConnection,
     codec: &mut dyn Codec,
     request: OwnRequest,
@@ -190,7 +194,8 @@ pub(super) async fn exchange(
     let mut stage = AttemptStage::ReadingHead;
     let failed = |stage| move |failure: UpstreamFailure| failure.at(stage);
     loop {
-        let (read, mut input) = read_some(&home.buffers, connection, READ_SIZE).map_err(failed(stage))?;
+        let (read, mut input) =
+            read_some(&event_loop.buffers, connection, READ_SIZE).map_err(failed(stage))?;
         match read {
             ReadOutcome::Some => {}
             ReadOutcome::Nothing => {

@@ -120,11 +120,11 @@ fn respond_with_body<C: Codec>(
         }
         Ok(None) => {
             let buffers = buffering.then(|| (settings.buffers.memory_size(), spill_target(r, settings)));
-            let home = r.client().home.clone();
+            let event_loop = r.client().event_loop.clone();
             exchange.lease.status(r.facts.upstream.answer.status);
             let limiter = limit_rate(r, settings).map(|rate| ReadRate::new(rate, exchange.input.len()));
             let timeout = settings.upstream.timeouts.read;
-            let coming = ResponseBody::new(home, exchange, timeout, limiter, buffers, r.memory_share());
+            let coming = ResponseBody::new(event_loop, exchange, timeout, limiter, buffers, r.memory_share());
             let coming = if settings.request.ignore_client_abort { coming } else { coming.for_client() };
             Outcome::Respond(with_stored_copy(r, settings, Body::Pull(Box::new(coming))))
         }
@@ -169,12 +169,12 @@ fn respond_and_store<C: Codec>(
             Outcome::Respond(body)
         }
         Ok(None) => {
-            let home = r.client().home.clone();
+            let event_loop = r.client().event_loop.clone();
             exchange.lease.status(r.facts.upstream.answer.status);
             let rate = limit_rate(r, settings);
             let limiter = rate.map(|rate| ReadRate::new(rate, exchange.input.len()));
             let timeout = settings.upstream.timeouts.read;
-            let coming = ResponseBody::new(home, exchange, timeout, limiter, None, None);
+            let coming = ResponseBody::new(event_loop, exchange, timeout, limiter, None, None);
             Outcome::Respond(decision.store_stream(r, Box::new(coming), rate))
         }
         Err(failure) => fail(r, &failure),
@@ -229,6 +229,6 @@ fn expect_trailers(r: &mut Request, settings: &ProxySettings) {
 fn spill_target(r: &Request, settings: &ProxySettings) -> Option<SpillTarget> {
     let disk = r.disk()?.clone();
     let dir = settings.buffers.temp_path.clone()?;
-    let home = r.client().home.clone();
-    Some(SpillTarget { disk, dir, size_max: settings.buffers.max_temp_file_size, home })
+    let event_loop = r.client().event_loop.clone();
+    Some(SpillTarget { disk, dir, size_max: settings.buffers.max_temp_file_size, event_loop })
 }

@@ -38,7 +38,7 @@ pub(super) struct ResponseBody<C: Codec> {
     is_awaited: bool,
     /// Set if it ends when the client goes away.
     is_for_client: bool,
-    home: Rc<Loop>,
+    event_loop: Rc<Loop>,
     /// `None` once the server has nothing more to say.
     exchange: Option<Exchange<C>>,
     /// Outcome of the exchange, until the request has been told.
@@ -119,7 +119,7 @@ struct ReadAhead {
 impl<C: Codec> ResponseBody<C> {
     /// The body of `exchange`. With `buffers`, bytes of memory and where more may go, it is read ahead of a slow client.
     pub(super) fn new(
-        home: Rc<Loop>,
+        event_loop: Rc<Loop>,
         exchange: Exchange<C>,
         read_timeout: Duration,
         rate: Option<ReadRate>,
@@ -141,7 +141,7 @@ impl<C: Codec> ResponseBody<C> {
         Self {
             is_awaited: false,
             is_for_client: false,
-            home,
+            event_loop,
             exchange: Some(exchange),
             ended: None,
             remaining,
@@ -227,7 +227,7 @@ impl<C: Codec> ResponseBody<C> {
     fn poll_next(&mut self, max: usize, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let Some(exchange) = &mut self.exchange else { return Poll::Ready(None) };
         let reading = Reading { max, timeout: self.read_timeout, rate: self.rate.as_mut() };
-        match ready!(poll_exchange(exchange, &self.home, &mut self.trailers, reading, cx)) {
+        match ready!(poll_exchange(exchange, &self.event_loop, &mut self.trailers, reading, cx)) {
             Ok(Some(piece)) => {
                 // The last piece is the end: nobody may come back to see that.
                 if exchange.codec.ends(&mut exchange.input, &mut self.trailers) {
@@ -269,7 +269,7 @@ impl<C: Codec> ResponseBody<C> {
 
     fn end(&mut self, result: Result<(), UpstreamFailure>) {
         if let Some(exchange) = self.exchange.take() {
-            self.ended = Some(end(exchange, &self.home, result));
+            self.ended = Some(end(exchange, &self.event_loop, result));
         }
     }
 
@@ -354,12 +354,12 @@ impl<C: Codec> Pull for ResponseBody<C> {
             if std::mem::take(&mut ahead.has_rested) {
                 exchange.connection.begin_reading(self.read_timeout);
             }
-            if !self.home.budget.may_copy(0) {
+            if !self.event_loop.budget.may_copy(0) {
                 return cx.waker().wake_by_ref();
             }
             match self.poll_next(max, cx) {
                 Poll::Ready(Some(piece)) => {
-                    let _ = self.home.budget.may_copy(piece.len());
+                    let _ = self.event_loop.budget.may_copy(piece.len());
                     if let Some(ahead) = &mut self.ahead {
                         ahead.backlog.push(piece);
                     }
@@ -429,7 +429,7 @@ struct Reading<'a> {
 /// The next piece of a body; `None` at the end. Sends on what is left of the request meanwhile.
 fn poll_exchange<C: Codec>(
     exchange: &mut Exchange<C>,
-    home: &Loop,
+    event_loop: &Loop,
     answer: &mut UpstreamResponse,
     reading: Reading<'_>,
     cx: &mut Context<'_>,
@@ -448,7 +448,7 @@ fn poll_exchange<C: Codec>(
             Event::NeedMore | Event::Interim | Event::Head => {}
         }
         // What was read had nothing of the body: that may go on for any time.
-        if read_len > 0 && !home.budget.may_copy(read_len) {
+        if read_len > 0 && !event_loop.budget.may_copy(read_len) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -463,7 +463,7 @@ fn poll_exchange<C: Codec>(
             }
             None => max,
         };
-        let (read, came) = read_some(&home.buffers, connection, room)?;
+        let (read, came) = read_some(&event_loop.buffers, connection, room)?;
         if let Some(rate) = &mut rate {
             rate.count(came.len());
         }
@@ -493,13 +493,13 @@ pub(super) fn take_whole<C: Codec>(
 
 /// Ends an exchange whose response is complete, and notes its statistics in the request.
 pub(super) fn finish<C: Codec>(exchange: Exchange<C>, r: &mut Request) {
-    let home = r.client().home.clone();
+    let event_loop = r.client().event_loop.clone();
     let status = r.facts.upstream.answer.status;
     exchange.lease.status(status);
     let warnings = std::mem::take(&mut r.facts.upstream.answer.warnings);
     log_warnings(r, warnings, AttemptStage::ReadingBody);
     // It did not fail.
-    let _ = end(exchange, &home, Ok(())).report(r);
+    let _ = end(exchange, &event_loop, Ok(())).report(r);
 }
 
 /// Ends an exchange whose body is not needed: closes the connection unless the whole body is at hand.
@@ -523,7 +523,11 @@ pub(super) fn abandon<C: Codec>(mut exchange: Exchange<C>, r: &mut Request) {
 }
 
 /// Ends an exchange: if its response is complete, its connection may serve the next one.
-fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, result: Result<(), UpstreamFailure>) -> ExchangeEnd {
+fn end<C: Codec>(
+    exchange: Exchange<C>,
+    event_loop: &Rc<Loop>,
+    result: Result<(), UpstreamFailure>,
+) -> ExchangeEnd {
     let Exchange { connection, lease, codec, input, sending, pool_key, keepalive, begun, session, retry } =
         exchange;
     let sent = connection.sent.get();
@@ -544,7 +548,7 @@ fn end<C: Codec>(exchange: Exchange<C>, home: &Rc<Loop>, result: Result<(), Upst
     }
     if result.is_ok() && !excess && is_sent && codec.keeps_alive() {
         connection.requests.set(connection.requests.get() + 1);
-        home.app.upstreams.keep(&pool_key, peer, connection, &keepalive);
+        event_loop.app.upstreams.keep(&pool_key, peer, connection, &keepalive);
     }
     let took = Some(tw_rt::clock::now().saturating_duration_since(begun));
     ExchangeEnd { result, sent, received, took, excess, body }

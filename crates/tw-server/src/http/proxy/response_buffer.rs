@@ -23,7 +23,7 @@ pub(super) struct SpillTarget {
     /// Bytes of the file at most; 0 is no file.
     pub(super) size_max: u64,
     /// Loop that closes idle connections if there is no descriptor left for the file.
-    pub(super) home: Rc<Loop>,
+    pub(super) event_loop: Rc<Loop>,
 }
 
 /// Bytes that wait for the client.
@@ -204,6 +204,6 @@ async fn store(
     }
     let options = TempOptions { levels: room.dir.levels, is_named: false, ..TempOptions::NAMED };
     let make = async || room.disk.create_temp_with(&mut by, &room.dir.path, &options, parts.clone()).await;
-    let temp = room.home.retry_with_descriptor(make).await?;
+    let temp = room.event_loop.retry_with_descriptor(make).await?;
     Ok(Rc::new(Stored { temp, disk: room.disk, written: Cell::new(len), taken: Cell::new(0) }))
 }

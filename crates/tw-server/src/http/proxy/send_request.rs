@@ -31,7 +31,7 @@ const SLICES: usize = 16;
 /// Terms on which a request is sent.
 pub(super) struct SendTerms<'a> {
     /// The loop whose time it costs.
-    pub(super) home: &'a Rc<Loop>,
+    pub(super) event_loop: &'a Rc<Loop>,
     /// Framing of the body.
     pub(super) framing: BodyFraming,
     /// Limits for the client, if the body is still being received from it.
@@ -44,7 +44,7 @@ pub(super) struct SendTerms<'a> {
 
 /// A body on its way to a server.
 struct OutgoingBody {
-    home: Rc<Loop>,
+    event_loop: Rc<Loop>,
     lent: BorrowedBody,
     framing: BodyFraming,
     client: BodyLimits,
@@ -55,10 +55,10 @@ struct OutgoingBody {
 impl OutgoingBody {
     /// Lends `body` to the exchange; it comes back to the place returned.
     fn lend(body: Source, terms: &SendTerms<'_>) -> (Self, BodyReturn) {
-        let SendTerms { home, framing, client, kept_max, timeout } = *terms;
+        let SendTerms { event_loop, framing, client, kept_max, timeout } = *terms;
         let owner = BodyReturn::begin();
         let lent = BorrowedBody { body, seen: Pieces::default(), owner: owner.clone() };
-        (Self { home: home.clone(), lent, framing, client, kept_max, timeout }, owner)
+        (Self { event_loop: event_loop.clone(), lent, framing, client, kept_max, timeout }, owner)
     }
 }
 
@@ -88,8 +88,8 @@ impl Drop for BorrowedBody {
     fn drop(&mut self) {
         let source = std::mem::take(&mut self.body);
         let seen = std::mem::take(&mut self.seen);
-        if let Some(home) = &self.owner.0 {
-            *home.borrow_mut() = Some(ReturnedBody { source, seen, error: None });
+        if let Some(event_loop) = &self.owner.0 {
+            *event_loop.borrow_mut() = Some(ReturnedBody { source, seen, error: None });
         }
     }
 }
@@ -278,7 +278,7 @@ async fn send(
     head: Bytes,
     outgoing: OutgoingBody,
 ) -> Result<(), SendError> {
-    let OutgoingBody { home, mut lent, framing, client: terms, kept_max, timeout } = outgoing;
+    let OutgoingBody { event_loop, mut lent, framing, client: terms, kept_max, timeout } = outgoing;
     let mut head = Some(head);
     // One that was read before is kept where it is.
     let mut is_kept = lent.body.is_coming();
@@ -323,9 +323,9 @@ async fn send(
         }
         write(&connection, &mut parts, timeout).await?;
         // The buffer serves whoever reads next.
-        parts.into_iter().for_each(|part| home.buffers.give_back_bytes(part));
+        parts.into_iter().for_each(|part| event_loop.buffers.give_back_bytes(part));
         // Others go first, and this one has more at hand then. Once a turn has copied enough, that is the next one.
-        match home.budget.may_copy(size) {
+        match event_loop.budget.may_copy(size) {
             _ if is_over => {}
             true => tw_rt::requeue().await,
             false => tw_rt::yield_now().await,
@@ -340,7 +340,7 @@ async fn send_content(
     stream: Rc<UpstreamStream>,
     outgoing: OutgoingBody,
 ) -> Result<(), SendError> {
-    let OutgoingBody { home, mut lent, client: terms, kept_max, timeout, .. } = outgoing;
+    let OutgoingBody { event_loop, mut lent, client: terms, kept_max, timeout, .. } = outgoing;
     let mut is_kept = lent.body.is_coming();
     let mut at_hand = lent.body.at_hand(PIECE_SIZE, terms);
     loop {
@@ -378,7 +378,7 @@ async fn send_content(
         if is_last && size > 0 {
             return Ok(());
         }
-        if !home.budget.may_copy(size) {
+        if !event_loop.budget.may_copy(size) {
             tw_rt::yield_now().await;
         }
     }

@@ -213,10 +213,10 @@ impl Pull for StoredBody {
 
 impl StoreCopy {
     async fn spill(&mut self, r: &mut Request) -> Result<(), DiskError> {
-        let home = r.client().home.clone();
+        let event_loop = r.client().event_loop.clone();
         let disk = self.disk.clone();
         let dir = self.dir.clone();
-        let room = SpillTarget { disk, dir, naming: Naming::Named, home: Some(home) };
+        let room = SpillTarget { disk, dir, naming: Naming::Named, event_loop: Some(event_loop) };
         self.buffer.spill_named(&mut r.costs.account, &room).await
     }
 

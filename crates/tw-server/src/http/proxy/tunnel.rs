@@ -67,12 +67,12 @@ impl Upgraded for Tunnel {
             // No codec of streams says that it is one.
             let Some(upstream) = connection.transport() else { return };
             connection.drop_timers();
-            let home = r.client().home.clone();
+            let event_loop = r.client().event_loop.clone();
             let answer_len = begin.1.len() as u64;
             let relayed = {
                 let begin = begin;
                 let (early, answer, limits) = *begin;
-                relay(&home, (client, early), (upstream, answer), limits)
+                relay(&event_loop, (client, early), (upstream, answer), limits)
             }
             .await;
             r.count_sent(usize::try_from(relayed.to_client).unwrap_or(usize::MAX));

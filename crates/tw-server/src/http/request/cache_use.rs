@@ -14,7 +14,7 @@ impl Request {
         let took = tw_rt::clock::precise().saturating_duration_since(began);
         let from = if self.costs.account.jobs() > jobs { HitFrom::Disk } else { HitFrom::Inline };
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        cache.record_hit(self.client().home.index, from, ns);
+        cache.record_hit(self.client().event_loop.index, from, ns);
     }
 
     /// Counts the response of a request that has ended, if a cache was used.
@@ -25,6 +25,6 @@ impl Request {
         let facts = &self.facts.upstream.cache;
         let (Some(cache), Some(status)) = (&facts.cache, facts.status) else { return };
         let response = CountedResponse { status, bytes: self.costs.sent.body(), is_collapsed: facts.follows };
-        cache.count_response(self.client().home.index, response);
+        cache.count_response(self.client().event_loop.index, response);
     }
 }

@@ -90,8 +90,8 @@ pub async fn read_to_file(r: &mut Request) -> Result<(), u16> {
     }
     let disk = disk(r)?;
     let dir = r.plan().core.client_body.temp_path.clone();
-    let home = r.client().home.clone();
-    let room = SpillTarget { disk, dir, naming: Naming::Named, home: Some(home) };
+    let event_loop = r.client().event_loop.clone();
+    let room = SpillTarget { disk, dir, naming: Naming::Named, event_loop: Some(event_loop) };
     let Request { body, costs, .. } = &mut *r;
     body.buffer.claim_file();
     let spilt = body.buffer.spill_named(&mut costs.account, &room).await;
@@ -107,7 +107,7 @@ async fn read_into(r: &mut Request, into: Into) -> Result<(), u16> {
     }
     let terms = r.body_limits();
     let settings = r.plan().core.client_body.clone();
-    let home = r.client().home.clone();
+    let event_loop = r.client().event_loop.clone();
     let at_once = into == Into::Configured && settings.in_file_only != InFileOnly::Off;
     let most = if at_once { 0 } else { settings.buffer_size };
     let mut storing = None;
@@ -115,7 +115,7 @@ async fn read_into(r: &mut Request, into: Into) -> Result<(), u16> {
         let next = match r.body.source.at_hand(PULL_SIZE, terms) {
             Some(next) => {
                 let size = next.as_ref().ok().and_then(Option::as_ref).map_or(0, Bytes::len);
-                home.budget.spend(size).await;
+                event_loop.budget.spend(size).await;
                 next
             }
             None => {
@@ -176,8 +176,8 @@ impl Storing {
             || r.plan().prepared.has(vars::NAMED_BODY_FILE);
         let naming = if is_named { Naming::Named } else { Naming::Nameless };
         let dir = settings.temp_path.clone();
-        let home = Some(r.client().home.clone());
-        Ok(Self { room: SpillTarget { disk, dir, naming, home }, into, most, is_logged: false })
+        let event_loop = Some(r.client().event_loop.clone());
+        Ok(Self { room: SpillTarget { disk, dir, naming, event_loop }, into, most, is_logged: false })
     }
 
     /// Waits for the next piece of the body, and writes meanwhile. The error is the status of a file that could not be
@@ -324,7 +324,7 @@ pub fn failed(r: &mut Request, error: BodyError) -> u16 {
                     "client is slower than \"client_body_min_rate\" while reading client request body"
                 ),
             );
-            r.client().home.tally.slow_bodies.add(1);
+            r.client().event_loop.tally.slow_bodies.add(1);
             r.state.after = After::Close;
             408
         }

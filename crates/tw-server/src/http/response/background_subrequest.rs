@@ -41,11 +41,11 @@ pub(crate) struct BackgroundSubrequests {
 struct Running(Rc<Loop>);
 
 impl Running {
-    fn begin(home: &Rc<Loop>) -> Option<Self> {
-        let running = &home.app.background.running;
+    fn begin(event_loop: &Rc<Loop>) -> Option<Self> {
+        let running = &event_loop.app.background.running;
         (running.get() < BACKGROUND_SUBREQUESTS_MAX).then(|| {
             running.set(running.get() + 1);
-            Self(home.clone())
+            Self(event_loop.clone())
         })
     }
 }
@@ -112,10 +112,10 @@ fn start(
     by: By,
     prepare: impl FnOnce(&mut Request),
 ) -> Result<(), Refused> {
-    let home = parent.client().home.clone();
-    let Some(running) = Running::begin(&home) else {
+    let event_loop = parent.client().event_loop.clone();
+    let Some(running) = Running::begin(&event_loop) else {
         let now = tw_rt::clock::unix().secs;
-        if home.app.background.warned_at.replace(now) != now {
+        if event_loop.app.background.warned_at.replace(now) != now {
             let refused = Refused::Crowded;
             parent.log(Level::Warn, format_args!("{refused} while processing \"{}\"", Text(&uri.path)));
         }
@@ -124,7 +124,7 @@ fn start(
     let path = Text(&uri.path);
     let args = Text(&uri.args);
     parent.debug(format_args!("http background request \"{path}?{args}\""));
-    let mut r = home.app.take_request();
+    let mut r = event_loop.app.take_request();
     r.bind_to(parent, uri, position);
     r.part_from(parent);
     if by == By::Parent {
@@ -135,7 +135,7 @@ fn start(
     }
     prepare(&mut r);
     let subject = Subject { kind: "background request", id: parent.client().id };
-    home.connections.spawn_counted(subject, async move {
+    event_loop.connections.spawn_counted(subject, async move {
         // The response of the parent comes first, and copies come in the order they were asked for.
         tw_rt::requeue().await;
         let body = match by {

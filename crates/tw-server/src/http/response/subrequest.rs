@@ -157,7 +157,7 @@ impl Subrequest {
         let path = tw_log::Text(&uri.path);
         let args = tw_log::Text(&uri.args);
         parent.debug(format_args!("http subrequest \"{path}?{args}\""));
-        let mut r = parent.client().home.app.take_request();
+        let mut r = parent.client().event_loop.app.take_request();
         r.bind_to(parent, uri, position);
         r.bindings.share_values(&mut parent.bindings);
         if parent_body == ParentBody::Visible {
@@ -238,8 +238,8 @@ impl Subrequest {
 
     fn give_back(&mut self) {
         if let Some(r) = self.r.take() {
-            let home = r.client().home.clone();
-            home.app.give_back(r);
+            let event_loop = r.client().event_loop.clone();
+            event_loop.app.give_back(r);
         }
     }
 }
@@ -276,7 +276,7 @@ impl Drop for Subrequest {
 
 /// Waits for a turn of the loop that has room for one more subrequest.
 async fn wait_for_budget(r: &Request) {
-    while !r.client().home.budget.may_copy(COST) {
+    while !r.client().event_loop.budget.may_copy(COST) {
         tw_rt::yield_now().await;
     }
 }

@@ -108,7 +108,7 @@ impl<'c> ConnectionRequests<'c> {
                         None
                     }
                 };
-                let waiting: &'c LoopCounter = &client.home.tally.memory_waiting;
+                let waiting: &'c LoopCounter = &client.event_loop.tally.memory_waiting;
                 self.held_back.push_back(HeldBack {
                     since: tw_rt::clock::now(),
                     protocol,
@@ -148,7 +148,7 @@ impl<'c> ConnectionRequests<'c> {
     fn begin(&mut self, mut answering: LocalFuture<'static, ()>, cx: &mut Context<'_>) {
         let client = self.client;
         // Most requests never wait: they need no task. But the requests of one client do not go ahead of those of all others.
-        if client.home.budget.may_copy(0) && answering.as_mut().poll(cx).is_ready() {
+        if client.event_loop.budget.may_copy(0) && answering.as_mut().poll(cx).is_ready() {
             return;
         }
         self.tasks.spawn((), Subject { kind: "request of connection", id: client.id }, answering);
@@ -184,13 +184,13 @@ impl<'c> ConnectionRequests<'c> {
 
     /// Makes the connection idle.
     pub(crate) fn begin_idle(&mut self, timeout: Duration) {
-        let home = &self.client.home;
-        let waiting: &'c LoopCounter = &home.tally.waiting;
+        let event_loop = &self.client.event_loop;
+        let waiting: &'c LoopCounter = &event_loop.tally.waiting;
         self.deadline.set(timeout);
         self.tasks.shrink();
         self.held_back.shrink_to_fit();
         self.idle = Some(Idle {
-            evictable: EvictableConnection::new(&home.connections, &self.client.slot),
+            evictable: EvictableConnection::new(&event_loop.connections, &self.client.slot),
             _waiting: LevelGuard::new(waiting),
         });
     }

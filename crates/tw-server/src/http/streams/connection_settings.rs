@@ -24,7 +24,7 @@ pub(crate) struct ConnectionSettings {
 impl ConnectionSettings {
     /// Settings of the server whose name the client has sent, else of the default server; `make` adds those of the protocol.
     pub(crate) fn of<T>(client: &Client, make: impl FnOnce(Self, &Http2) -> T) -> Option<T> {
-        let generation = client.home.generation();
+        let generation = client.event_loop.generation();
         let group = client.group(&generation)?;
         let server = generation.server(client.named_server(group));
         let head = &server.settings.head;

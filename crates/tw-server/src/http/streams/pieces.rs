@@ -143,15 +143,15 @@ async fn charged(body: &mut Body, want: usize, r: &mut Request) -> io::Result<Op
     if !matches!(body, Body::Pull(_)) {
         return body.next(want, r).await;
     }
-    let home = r.client().home.clone();
-    while !home.budget.may_copy(0) {
+    let event_loop = r.client().event_loop.clone();
+    while !event_loop.budget.may_copy(0) {
         tw_rt::yield_now().await;
     }
     let mut next = body.next(want, r);
     poll_fn(|cx| {
         let begun = Instant::now();
         let polled = next.as_mut().poll(cx);
-        home.budget.charge(begun.elapsed());
+        event_loop.budget.charge(begun.elapsed());
         polled
     })
     .await

@@ -137,7 +137,7 @@ impl<S: RequestStream> Sending<S> {
             }
             let Some((piece, permit)) = self.next_piece(r, &mut body).await? else { break };
             is_last = piece.is_last;
-            r.client().home.budget.spent(piece.bytes.len());
+            r.client().event_loop.budget.spent(piece.bytes.len());
             self.send_piece(r, &mut body, (piece.bytes, permit), is_last && !has_trailers).await?;
         }
         if self.promised.is_some_and(|length| length != self.sent) {

@@ -27,7 +27,7 @@ where
     drop(received);
     lifecycle::serve(r, head).await;
     stream.end(r.costs.sent.complete, r.out.status);
-    active.finish(&client.home);
+    active.finish(&client.event_loop);
 }
 
 /// Moves the head into the request, and attaches the body. Returns the status of a malformed head as the error.

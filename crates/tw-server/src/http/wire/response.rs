@@ -53,7 +53,7 @@ impl SendError {
                 r.log(Level::Info, format_args!("client timed out (110: Connection timed out) {WHILE}"));
             }
             Self::TooSlow => {
-                r.client().home.tally.slow_responses.add(1);
+                r.client().event_loop.tally.slow_responses.add(1);
                 r.log(Level::Info, format_args!("client is slower than \"send_min_rate\" {WHILE}"));
             }
             Self::Gone(e) if e.get_ref().is_some() => r.log(Level::Info, format_args!("{e} {WHILE}")),

@@ -66,7 +66,7 @@ async fn find_variant(process: &Process, since: u64) -> bool {
         EntryQuery { cache: &process.cache, key: key(3), main: key(1), text: text.as_bytes(), since };
     let account = &Account::new(JobClass::Hit, JobSource::NONE);
     let (disk, hot) = (|| Some(&process.disk), &process.hot);
-    let search = EntrySearch { disk: &disk, hot, home: None, account, log: &silent };
+    let search = EntrySearch { disk: &disk, hot, event_loop: None, account, log: &silent };
     let mut found = FoundEntry::default();
     search.find(&wanted, &mut found).await;
     found.entry.is_some()

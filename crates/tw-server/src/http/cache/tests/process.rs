@@ -101,8 +101,13 @@ impl Process {
         let (key, text) = (key(page), text(page));
         let wanted = EntryQuery { cache: &self.cache, key, main: key, text: text.as_bytes(), since: 0 };
         let account = &Account::new(JobClass::Hit, JobSource::NONE);
-        let search =
-            EntrySearch { disk: &|| Some(&self.disk), hot: &self.hot, home: None, account, log: &silent };
+        let search = EntrySearch {
+            disk: &|| Some(&self.disk),
+            hot: &self.hot,
+            event_loop: None,
+            account,
+            log: &silent,
+        };
         let mut found = FoundEntry::default();
         search.find(&wanted, &mut found).await;
         found

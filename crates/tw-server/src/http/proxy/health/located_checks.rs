@@ -18,26 +18,26 @@ use crate::event_loop::Loop;
 use crate::http::generation::LoopGeneration;
 
 /// Makes the checks of the loop's generation: those of the groups that are this loop's. Never ends by itself.
-pub(crate) async fn run(home: Rc<Loop>) {
-    let generation = home.generation();
+pub(crate) async fn run(event_loop: Rc<Loop>) {
+    let generation = event_loop.generation();
     let loops = generation.process.main.worker_count().max(1);
     let all = generation.parts.get::<Vec<HealthCheckGroup>>().unwrap_or_default();
     let checks = |group: &Group| {
         let is_of_group = |checks: &HealthCheckGroup| std::ptr::eq(&*checks.group.peers, group);
         let at = all.iter().position(is_of_group)?;
-        let home = home.clone();
+        let event_loop = event_loop.clone();
         let generation = generation.clone();
         let all = all.clone();
-        Some(LocatedChecks { home, generation, all, at })
+        Some(LocatedChecks { event_loop, generation, all, at })
     };
     let objects = &generation.process.shared_objects;
-    run_checks(objects, generation.id, (home.index, loops), checks).await;
+    run_checks(objects, generation.id, (event_loop.index, loops), checks).await;
 }
 
 /// Checks of one group.
 #[derive(Clone)]
 struct LocatedChecks {
-    home: Rc<Loop>,
+    event_loop: Rc<Loop>,
     generation: Rc<LoopGeneration>,
     /// Checked groups of the generation.
     all: Arc<Vec<HealthCheckGroup>>,
@@ -73,7 +73,7 @@ impl GroupChecks for LocatedChecks {
     }
 
     fn random(&self) -> &RefCell<Rng> {
-        &self.home.app.upstreams.random
+        &self.event_loop.app.upstreams.random
     }
 
     fn generation(&self) -> u64 {
@@ -85,7 +85,7 @@ impl GroupChecks for LocatedChecks {
     }
 
     async fn probe(&self, nth: usize, peer: &Arc<Peer>) -> Result<(), CheckFailure> {
-        probe(&self.home, &self.checks().tests[nth], peer).await
+        probe(&self.event_loop, &self.checks().tests[nth], peer).await
     }
 
     fn criteria_name(&self, nth: usize) -> &str {

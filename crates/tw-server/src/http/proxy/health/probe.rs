@@ -24,27 +24,31 @@ use crate::http::request::Request;
 use crate::http::synthetic_request;
 
 /// Checks a peer.
-pub(super) async fn probe(home: &Rc<Loop>, at: &PlacedCheck, peer: &Arc<Peer>) -> Result<(), CheckFailure> {
-    let mut r = request(home, at);
+pub(super) async fn probe(
+    event_loop: &Rc<Loop>,
+    at: &PlacedCheck,
+    peer: &Arc<Peer>,
+) -> Result<(), CheckFailure> {
+    let mut r = request(event_loop, at);
     r.facts.upstream.begin(AttemptPeer::Peer(peer.clone()), None);
-    let outcome = run_check(home, &mut r, &at.check, peer).await;
-    home.app.give_back(r);
+    let outcome = run_check(event_loop, &mut r, &at.check, peer).await;
+    event_loop.app.give_back(r);
     outcome
 }
 
 /// Creates the request in whose context variables are evaluated.
-fn request(home: &Rc<Loop>, at: &PlacedCheck) -> Box<Request> {
+fn request(event_loop: &Rc<Loop>, at: &PlacedCheck) -> Box<Request> {
     let uri: &[u8] = match &at.check.protocol {
         CheckProtocol::Request { uri, .. } => uri,
         CheckProtocol::Grpc(_) => grpc::PATH,
         CheckProtocol::Connect => b"/",
     };
     // It was looked at when the configuration was loaded.
-    synthetic_request::request(&Client::internal(home.clone()), (at.server, at.plan), uri)
+    synthetic_request::request(&Client::internal(event_loop.clone()), (at.server, at.plan), uri)
 }
 
 async fn run_check(
-    home: &Rc<Loop>,
+    event_loop: &Rc<Loop>,
     r: &mut Request,
     check: &HealthCheck,
     peer: &Arc<Peer>,
@@ -66,11 +70,11 @@ async fn run_check(
             timeout: settings.timeouts.connect,
         };
         let secured = secured.map(|(secured, by)| (secured.clone(), by));
-        h2_pool::open_dedicated(&home.app.upstreams, wanted, secured)
+        h2_pool::open_dedicated(&event_loop.app.upstreams, wanted, secured)
             .await
             .map(UpstreamConnection::from_stream)
     } else {
-        UpstreamConnection::open(home, &to, &options, settings.timeouts.connect, secured).await
+        UpstreamConnection::open(event_loop, &to, &options, settings.timeouts.connect, secured).await
     };
     let connection = connection.map_err(CheckFailure::Upstream)?;
     let (sent, content) = match &check.protocol {
@@ -105,7 +109,7 @@ async fn run_check(
         CheckProtocol::Connect => false,
     };
     let mut stage = AttemptStage::ReadingHead;
-    let body = read(home, r, &connection, &mut *codec, wants_body, &mut stage).await;
+    let body = read(event_loop, r, &connection, &mut *codec, wants_body, &mut stage).await;
     let body = body.map_err(|failure| CheckFailure::Upstream(failure.at(stage)))?;
     let status = r.facts.upstream.answer.status;
     if let Some(attempt) = r.facts.upstream.current() {
@@ -164,7 +168,7 @@ async fn send(
 /// Reads the head into the response state of `r`, and as much of the body as the check needs; `stage` names the
 /// current step for messages.
 async fn read(
-    home: &Rc<Loop>,
+    event_loop: &Rc<Loop>,
     r: &mut Request,
     connection: &UpstreamConnection,
     codec: &mut dyn Codec,
@@ -173,7 +177,7 @@ async fn read(
 ) -> Result<Vec<u8>, UpstreamFailure> {
     let mut body = Vec::new();
     loop {
-        let (read, mut input) = read_some(&home.buffers, connection, READ_SIZE)?;
+        let (read, mut input) = read_some(&event_loop.buffers, connection, READ_SIZE)?;
         match read {
             ReadOutcome::Some => {}
             ReadOutcome::Nothing => {

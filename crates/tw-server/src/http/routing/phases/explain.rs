@@ -92,11 +92,11 @@ pub fn explain(
     request: RequestToExplain,
 ) -> io::Result<Result<Explanation, String>> {
     let (sender, receiver) = mpsc::channel();
-    let home = tw_rt::LoopThread::<()>::start(LoopOptions::new(0), move |_| async move {
+    let event_loop = tw_rt::LoopThread::<()>::start(LoopOptions::new(0), move |_| async move {
         // Who asked waits for it.
         let _ = sender.send(explain_here(generation, &request).await);
     })?;
-    let ended = home.join();
+    let ended = event_loop.join();
     receiver.recv().map_err(|_| io::Error::other(format!("the loop ended early: {ended:?}")))?
 }
 
@@ -125,8 +125,8 @@ async fn explain_here(
     let socket = Socket::unix(ours.into(), FirstBytes::Later);
     let client = Addr::Inet(SocketAddr::from((Ipv4Addr::LOCALHOST, 50_000)));
     let core = LoopCore::new(0, Arc::new(Counts::default()), generation.process());
-    let home = Loop::new(core, generation);
-    let client = Client::new(1, client, (Rc::new(address.clone()), kind), home.clone());
+    let event_loop = Loop::new(core, generation);
+    let client = Client::new(1, client, (Rc::new(address.clone()), kind), event_loop.clone());
     if is_secure {
         let name = String::from_utf8_lossy(&request.host).into_owned();
         // The client is new.
@@ -134,7 +134,7 @@ async fn explain_here(
     }
     let conn = h1::Http1Connection::new(client.clone(), Transport::Plain(socket));
     conn.pretend_local(local_address(&address, &request.host));
-    let mut r = home.app.take_request();
+    let mut r = event_loop.app.take_request();
     r.bind(&client, Wire::H1(conn));
     r.begin();
     let outcome = match read(&mut r, at, request) {
@@ -148,7 +148,7 @@ async fn explain_here(
         }
         Err(refused) => Err(refused),
     };
-    home.app.give_back(r);
+    event_loop.app.give_back(r);
     Ok(outcome)
 }
 
